@@ -98,7 +98,7 @@ def test_a_credential_that_is_not_taken_is_said_with_its_exit_code(project: Proj
         refused = project.symphony("explain", "X-1")
     assert (without.returncode, refused.returncode) == (4, 4), refused.stderr
     assert "tracker.provider." in without.stderr
-    assert "hint: the credential is not taken" in refused.stderr
+    assert "hint: the credential is not valid" in refused.stderr
     assert desk.vendor.secret not in refused.stderr + refused.stdout
 
 

@@ -29,8 +29,8 @@ from symphony.scheduler import (
 )
 from symphony.skills import Code, Problem, Severity, comment_body
 from symphony.trackers.adf import document_of
-from symphony.trackers.comments import defused, upsert_comment
-from symphony.trackers.gitlab import disarmed
+from symphony.trackers.comments import upsert_comment, without_markup
+from symphony.trackers.gitlab import without_quick_actions
 
 LIVE = (
     "@acme/everyone", "![x](https://evil.example/b.png)", "[log in](https://evil.example)", "closes #5",
@@ -144,10 +144,10 @@ def test_the_path_of_a_skill_is_no_more_than_a_path(rounds: Rounds) -> None:
 def test_the_dialects_keep_it_there(rounds: Rounds) -> None:
     for random in rounds():
         for body in notes(random):
-            assert not any(line.startswith("/") for line in disarmed(body).splitlines())
-            assert MARK not in "".join(outside(disarmed(body)))
+            assert not any(line.startswith("/") for line in without_quick_actions(body).splitlines())
+            assert MARK not in "".join(outside(without_quick_actions(body)))
             assert MARK not in "".join(words(document_of(body)))
-            plain = inside(defused(body))
+            plain = inside(without_markup(body))
             assert not re.search(r"@acme|https://|#5|<!--|<img|!\[|\[\[|\{\{", plain)
 
 
@@ -164,7 +164,7 @@ def test_every_service_is_sent_nothing_that_lives_there(kind: str, rounds: Round
         await upsert_comment(desk.tracker, issue_id, kind="blocked", scope="s", fingerprint="f", body=body)
         (comment,) = await desk.tracker.list_comments(issue_id)
         assert MARK not in "\n".join(outside(comment.body))
-        if not desk.tracker.flows.dialect.fences:
+        if not desk.tracker.flows.service.has_code_fences:
             assert not re.search(r"@acme|https://|#5|<img|!\[|\[\[|\{\{", comment.body)
         if kind.startswith("gitlab"):
             assert not any(line.startswith("/") for line in comment.body.splitlines())

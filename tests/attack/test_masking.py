@@ -22,7 +22,7 @@ from symphony.agents.process import AgentProcess, Launch
 from symphony.config import HooksSettings, WorkspaceSettings
 from symphony.domain import MASK, Blame, Category, Failure, Issue, Redaction, one_line
 from symphony.processes.local import LocalHost
-from symphony.trackers.http.exchange import plain_message
+from symphony.trackers.http import plain_message
 from symphony.workspaces import Git, GitError, WorkspaceError, WorkspaceManager
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from contract.gitlab import PROJECT as GITLAB_PROJECT
 from symphony.config import TrackerSettings
 from symphony.domain import ToolResult
 from symphony.trackers.base import TrackerConfigError
-from symphony.trackers.linear import read_config
+from symphony.trackers.linear import LinearSettings
 
 GITLAB = f"/projects/{GITLAB_PROJECT.replace('/', '%2F')}"
 GITHUB, FORGEJO = f"/repos/{OWNER}/{REPO}", f"/repos/{FORGEJO_OWNER}/{FORGEJO_REPO}"
@@ -174,7 +174,7 @@ def test_a_quick_action_in_a_text_moves_nothing() -> None:
 def test_graphql_that_cannot_be_narrowed_is_never_said_to_be(scope: str) -> None:
     provider = {"api_key": "lin_api_0123456789", "project_slug": "p-1", "scope": scope}
     with pytest.raises(TrackerConfigError):
-        read_config(TrackerSettings(kind="linear", provider=provider), {})
+        LinearSettings.read(TrackerSettings(kind="linear", provider=provider), {})
 
 
 @pytest.mark.parametrize("kind", TOOLS)

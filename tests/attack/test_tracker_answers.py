@@ -34,7 +34,9 @@ from symphony.trackers.http import (
 from symphony.trackers.http.exchange import Answer, Flow
 from symphony.trackers.remote import RemoteTracker
 
-SERVICE = ServiceProfile(service="Service", secret="tracker.provider.token", scope="tracker.provider.repo")
+SERVICE = ServiceProfile(
+    name="Service", credential_key="tracker.provider.token", scope_key="tracker.provider.repo"
+)
 MIB = 1024 * 1024
 BOMB = 128 * MIB
 
@@ -80,11 +82,11 @@ async def ask(base: str) -> Answer:
 
     http = Http(
         base=base,
-        dialect=SERVICE,
+        service=SERVICE,
         credential="secret-0123456789",
         headers={},
         transport=HttpxTransport(),
-        governors=RateLimiters(),
+        rate_limiters=RateLimiters(),
         sleep=no_sleep,
     )
     return await http.run(one(), purpose=Purpose.POLL)
@@ -222,7 +224,7 @@ def tracker_on(desk: Desk, random: Random) -> RemoteTracker:
         desk.settings(),
         desk.environment(),
         transport=Spoiled(desk, random),
-        governors=RateLimiters(),
+        rate_limiters=RateLimiters(),
         now_ms=Clock().now_ms,
         sleep=desk.clock.sleep,
     )

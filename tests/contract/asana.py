@@ -11,7 +11,7 @@ from contract.openapi import openapi
 from contract.schemas import SCHEMAS
 from contract.vendor import Asked, Clock, Fault, Given, PagingFault, Route, Vendor, routed
 from symphony.domain import Issue
-from symphony.trackers.asana import body_of
+from symphony.trackers.asana import from_story
 
 SECRET = "2/1201234567890/1201234567891:0123456789abcdef0123456789abcdef"
 PROJECT, OTHER = "1201234567890", "1209999999999"
@@ -335,7 +335,9 @@ class AsanaDesk(Desk):
     @override
     def comments(self, number: int) -> list[str]:
         stories = self.vendor.records[gid_of(number)].stories.values()
-        return [body_of(story["text"]) for story in stories if story["resource_subtype"] == "comment_added"]
+        return [
+            from_story(story["text"]) for story in stories if story["resource_subtype"] == "comment_added"
+        ]
 
     @override
     def delete_comment(self, number: int, comment_id: str) -> None:

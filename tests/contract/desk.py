@@ -73,7 +73,7 @@ class Desk(ABC):
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.governors = RateLimiters()
+        self.rate_limiters = RateLimiters()
         self.vendor = self.make_vendor(self.clock)
         self.tracker = self.another()
 
@@ -83,7 +83,7 @@ class Desk(ABC):
             self.settings(**provider),
             self.environment(),
             transport=self.vendor,
-            governors=self.governors,
+            rate_limiters=self.rate_limiters,
             now_ms=self.clock.now_ms,
             sleep=self.clock.sleep,
         )
@@ -102,7 +102,7 @@ class Desk(ABC):
     ) -> object:
         """What the adapter makes of settings. Raises `TrackerConfigError`."""
         known = self.environment() if environment is None else environment
-        return remote_kind(self.kind).configure(settings or self.settings(), known)
+        return remote_kind(self.kind).settings_type.read(settings or self.settings(), known)
 
     def by_registry(self) -> object:
         """The tracker as the daemon makes it."""

@@ -63,7 +63,7 @@ class LinearVendor(Vendor):
             "SymphonyBlockers": self._blockers,
             "SymphonyLabels": self._all_labels,
             "SymphonyViewer": lambda _: {"viewer": {"id": ME, "name": "Symphony"}},
-            "SymphonyLook": self._look,
+            "SymphonyAccount": self._look,
             "SymphonyStates": self._states,
             "SymphonyMove": self._move,
             "SymphonyComments": self._comments,
@@ -98,7 +98,6 @@ class LinearVendor(Vendor):
             return Given(body={"data": self._create(asked.body["variables"])})
         if name is None:
             return Given(body={"data": {"viewer": {"id": ME}}})
-        assert asked.body["query"] == linear.OPERATIONS[name]
         try:
             return Given(body={"data": self._operations[name](asked.body["variables"])})
         except NoSuchEntityError:

@@ -1,4 +1,4 @@
-"""The contract of tracker adapters (specification 11; TR1-TR9, DESIGN 11a)."""
+"""The contract of tracker adapters (specification section 11)."""
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,12 +6,11 @@ from typing import Any, Protocol, runtime_checkable
 
 from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, ToolResult, ToolSpec, one_line
 
+_MAX_NAME = 80
+
 
 class TrackerError(SymphonyError):
-    """A tracker call failed as a whole (TR3).
-
-    `culprits` are the issue ids to blame, where that is known.
-    """
+    """A tracker call failed as a whole. `culprits` are the ids of the issues that caused it, where known."""
 
     def __init__(self, failure: Failure, *, culprits: frozenset[str] = frozenset()) -> None:
         super().__init__(failure)
@@ -20,14 +19,14 @@ class TrackerError(SymphonyError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigProblem:
-    """One setting that an adapter cannot work with; `location` are the keys that lead to it."""
+    """A setting that an adapter cannot use; `location` are the keys that lead to it."""
 
     location: tuple[str | int, ...]
     failure: Failure
 
 
 class TrackerConfigError(TrackerError):
-    """The settings of `tracker` do not fit its kind; `problems` are all of them, and never empty."""
+    """The section `tracker` does not fit the kind. `problems` lists all mistakes and is not empty."""
 
     def __init__(self, problems: Sequence[ConfigProblem]) -> None:
         super().__init__(problems[0].failure)
@@ -36,44 +35,44 @@ class TrackerConfigError(TrackerError):
 
 @runtime_checkable
 class Tracker(Protocol):
-    """The two reads every adapter offers, and the tools a session may use through the daemon.
+    """The two reads that every adapter has, and the tools that it offers to sessions.
 
-    The reads may be cancelled at any await: the daemon gives an answer up after two minutes. A failure with
-    `retry_after_ms` keeps the daemon from asking sooner, whatever wakes it.
+    A read can be cancelled at any await; the daemon gives up after two minutes. A failure with
+    `retry_after_ms` keeps the daemon from asking earlier.
     """
 
     async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[Issue]:
-        """Every issue in scope in one of the states; all or nothing; malformed records skipped and logged.
+        """All issues in scope that are in one of the states. Malformed records are skipped and logged.
 
         Raises:
-            TrackerError: the call failed; no partial list is ever returned.
+            TrackerError: the call failed; a partial list is never returned.
         """
         ...
 
     async def fetch_issues_by_ids(self, ids: Collection[str]) -> Sequence[Issue]:
-        """Full current snapshots, each id at most once; ids that are gone or out of scope are omitted.
+        """Current snapshots, each id once. Ids that are deleted or out of scope are omitted.
 
         Raises:
-            TrackerError: the call failed, or a record asked for is malformed (TR4).
+            TrackerError: the call failed, or a requested record is malformed.
         """
         ...
 
     def secret_environment_names(self) -> frozenset[str]:
-        """Environment variables that hold this tracker's credentials; removed from every child (AG20)."""
+        """Environment variables with credentials of this tracker; child processes do not get them."""
         ...
 
     def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
-        """Tools to advertise to a session (TR9); may be empty."""
+        """The tools to offer to a session; may be empty."""
         ...
 
     async def execute_agent_tool(
         self, name: str, arguments: Mapping[str, Any], *, issue: Issue
     ) -> ToolResult:
-        """Run one tool with the daemon's credential; never raises: a failure is a `ToolResult` (AG18)."""
+        """Run a tool with the daemon's credential. Never raises: a failure is a `ToolResult`."""
         ...
 
     def changes(self) -> AsyncIterator[None]:
-        """Yield whenever something may have changed: a hint to poll now, never a source of truth."""
+        """Yields when something may have changed: a hint to poll now, not a source of truth."""
         ...
 
 
@@ -82,12 +81,12 @@ class Comment:
     """A comment as listed.
 
     Attributes:
-        mine: whether this daemon's own identity wrote it. A person may share that identity with the daemon:
-            what has no mark of ours (`comments.is_marked`) is then that person's.
-        author: who wrote it, for people; text of others.
-        author_key: how `who_may_answer` names the author.
-        may_answer: whether the words of the author answer a question: true for a person who may, false for
-            an agent, a bot or an integration, `None` where `who_may_answer` has to be asked.
+        mine: whether the account of the daemon wrote it. A person may use the same account; such comments
+            have no marker (`comments.is_marked`).
+        author: the author's name for people; untrusted text.
+        author_key: the author's id, as `who_may_answer` takes it.
+        may_answer: whether a comment of this author can answer a question: true for a person with the right
+            to, false for agents, bots and integrations, `None` if `who_may_answer` has to decide.
     """
 
     id: str
@@ -100,52 +99,51 @@ class Comment:
 
 @runtime_checkable
 class CommentCapability(Protocol):
-    """The two primitives on which `trackers.comments.upsert_comment` builds (TR11)."""
+    """Trackers with comments: the two primitives on which `comments.upsert_comment` builds."""
 
     async def list_comments(self, issue_id: str) -> Sequence[Comment]:
         """All comments of an issue, oldest first. Raises `TrackerError`."""
         ...
 
     async def put_comment(self, issue_id: str, body: str, *, key: str, comment_id: str | None) -> str:
-        """Create (`comment_id` null) or replace a comment and return its id; `key` makes a create idempotent.
+        """Create a comment (`comment_id` is `None`) or replace one, and return its id.
+
+        `key` makes a create idempotent.
 
         Raises:
-            TrackerError: nothing is known to have been written.
+            TrackerError: the comment may not have been written.
         """
         ...
 
 
 @runtime_checkable
 class AnswerCapability(CommentCapability, Protocol):
-    """Trackers on which a comment of a person can be the answer to a question (`trackers.answers`)."""
+    """Trackers on which a person's comment can answer an agent's question (`comments.replies_since`)."""
 
     async def who_may_answer(self, issue_id: str, author_keys: Collection[str]) -> frozenset[str]:
-        """Which of these authors (`Comment.author_key`) may answer a question that is asked on the issue.
+        """Those of the authors (`Comment.author_key`) who may answer a question on the issue.
 
-        Those who may write to the project, and the author of the issue. Raises `TrackerError`.
+        They are people who may write to the project, and the author of the issue. Raises `TrackerError`.
         """
         ...
 
 
 @runtime_checkable
 class MovingCapability(Protocol):
-    """Trackers in which the daemon may give an issue another state (`on_start`, `on_block`)."""
+    """Trackers in which the daemon can move issues (`on_start`, `on_block`)."""
 
     async def move_issue(self, issue_id: str, state: str) -> str:
-        """Move an issue and return the state that was read back, since some servers accept and ignore.
+        """Move an issue and return the state that was read back: some servers accept a move and ignore it.
 
         Raises:
-            TrackerError: there is no such issue or state, the move is forbidden, or it did not happen.
+            TrackerError: the issue or the state does not exist, or the move failed.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountInfo:
-    """What a credential sees: who it belongs to, the name of what is in scope, and its states.
-
-    No states at all means that any name is one.
-    """
+    """What a credential sees: its account, the name of the scope, and the states; none where any is legal."""
 
     login: str | None
     scope: str
@@ -154,16 +152,16 @@ class AccountInfo:
 
 @runtime_checkable
 class AccountCapability(Protocol):
-    """Trackers that can tell who we are there and what there is, for `symphony tracker check`."""
+    """Trackers that report account, scope and states, for `symphony tracker check`."""
 
     async def account_info(self) -> AccountInfo:
-        """Ask for it. Raises `TrackerError`."""
+        """Ask the service. Raises `TrackerError`."""
         ...
 
 
 @runtime_checkable
 class SkippingCapability(Protocol):
-    """Tells which records a listing had to leave out, so that people see more of it than a line in a log."""
+    """Trackers that report which records they skipped, beyond a log line."""
 
     def skipped(self) -> Sequence[Failure]:
         """One failure per malformed record of the last `fetch_issues_by_states`."""
@@ -171,54 +169,21 @@ class SkippingCapability(Protocol):
 
 
 def skipped_by(tracker: Tracker) -> tuple[Failure, ...]:
-    """What the tracker left out of its last listing; nothing where it cannot tell."""
+    """The records that the tracker skipped in its last listing; empty if it cannot report them."""
     return tuple(tracker.skipped()) if isinstance(tracker, SkippingCapability) else ()
 
 
-# Refusals that are ours and the same for every service: what was named is not there, or was not done.
-
-
-_NAME = 80
-
-
-def not_found(service: str, what: str, *, hint: str | None = None, status: int = 404) -> TrackerError:
-    """Something asked for by name is not there, or may not be seen."""
-    return _refusal(f"{service}: there is no {one_line(what, 200)}", hint, status=status)
-
-
-def no_such_state(service: str, state: str, known: Sequence[str]) -> TrackerError:
-    """A state to move to that the tracker does not have."""
-    hint = f"states: {', '.join(known)}" if known else None
-    return _refusal(f"{service}: there is no state {one_line(state, _NAME)!r}", hint)
-
-
-def no_way(service: str, issue: str, *, wanted: str, found: str, known: Sequence[str]) -> TrackerError:
-    """No rule of the tracker leads an issue from where it is to that state, or there is no such state."""
-    hint = f"from there it can be moved to: {', '.join(known)}" if known else "it cannot be moved from there"
-    return _refusal(
-        f"{service}: {one_line(issue, _NAME)} cannot be moved from {one_line(found, _NAME)!r}"
-        f" to {one_line(wanted, _NAME)!r}",
-        hint,
-    )
-
-
 def not_moved(service: str, issue: str, *, wanted: str, found: str, hint: str | None = None) -> TrackerError:
-    """The service took the move and did not make it."""
-    return _refusal(
-        f"{service}: {one_line(issue, _NAME)} is still in {one_line(found, _NAME)!r}"
-        f" after a move to {one_line(wanted, _NAME)!r}",
-        hint or "the tracker's rules may forbid this move, or somebody else made another one",
-    )
-
-
-def _refusal(message: str, hint: str | None, *, status: int | None = None) -> TrackerError:
+    """The service accepted a move and did not make it."""
     return TrackerError(
         Failure(
             category=Category.TRACKER_STATUS,
             blame=Blame.TRACKER,
-            message=message,
+            message=(
+                f"{service}: {one_line(issue, _MAX_NAME)} is still in {one_line(found, _MAX_NAME)!r}"
+                f" after a move to {one_line(wanted, _MAX_NAME)!r}"
+            ),
             retryable=False,
-            hint=hint or "look at the issue in the tracker",
-            status=status,
+            hint=hint or "the rules of the tracker may forbid this move, or somebody else moved the issue",
         )
     )

@@ -1,7 +1,7 @@
-"""From a service's JSON to the fields of an issue, the same way for every tracker (DM2-DM9, TR4).
+"""From a service's JSON to the fields of an issue, in the same way for every tracker.
 
-What is required and missing makes a record malformed; what is optional and of no use becomes null. `tidy`
-holds for the issues of every tracker, those in files and in memory too.
+A missing required field makes a record malformed; an optional field that cannot be used becomes `None`.
+`tidy` bounds the issues of every tracker, those in files and in memory too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,77 +9,194 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from symphony.domain import MAX_NAME_CHARS, Blame, Blocker, Category, Failure, Issue, one_line
+from symphony.domain import (
+    MAX_NAME_CHARS,
+    Blame,
+    Blocker,
+    Category,
+    Failure,
+    Issue,
+    normalise_state,
+    one_line,
+)
 from symphony.trackers.base import TrackerError
 
 MAX_TITLE_CHARS = 1_000
 MAX_LABELS = 100
 _MAX_URL_CHARS = 2_000
 _MAX_WHOLE = 2**53
-_NAME = 80
+_MAX_SHOWN_NAME = 80
 
 
 class MalformedRecordError(Exception):
-    """A required field cannot be produced; the text completes a sentence that begins with the record."""
+    """A record without a usable required field. The text follows "the record X"."""
+
+
+# --- values ----------------------------------------------------------------------------------------------
+
+
+def dig(record: Any, *keys: str) -> Any:
+    """The value below nested keys; `None` where a key is missing or something is not a map."""
+    for key in keys:
+        if not isinstance(record, Mapping):
+            return None
+        record = record.get(key)
+    return record
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """The value if it is a map, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def items(value: Any) -> Sequence[Any]:
+    """The value if it is a list, else an empty one."""
+    return value if isinstance(value, list) else ()
+
+
+def required(record: Any, key: str) -> str:
+    """A trimmed text that is not empty; a whole number counts as its digits.
+
+    Raises:
+        MalformedRecordError: the value is missing or of another type.
+    """
+    if not isinstance(record, Mapping):
+        raise MalformedRecordError("is no map")
+    value = record.get(key)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MAX_WHOLE:
+        return str(value)
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    raise MalformedRecordError(f"has no {key}" if value is None else f"needs {key} to be a text")
+
+
+def text(value: Any) -> str | None:
+    """The value unchanged if it is a text that is not blank, else `None`."""
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def texts(values: Iterable[Any]) -> list[str]:
+    """Those of the values that are texts and not blank."""
+    return [value for value in values if isinstance(value, str) and value.strip()]
+
+
+def whole(value: Any) -> int | None:
+    """A whole number (`2.0` is one), else `None`."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MAX_WHOLE:
+        return None  # also for NaN, which compares false
+    return int(value) if value == int(value) else None
+
+
+def instant(value: Any) -> datetime | None:
+    """A time in RFC 3339 with an offset, else `None`."""
+    if not isinstance(value, str) or "T" not in value:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else None
+
+
+def blocked_reason(open_blockers: Iterable[Blocker]) -> str | None:
+    """Why an issue with these blockers is held back; `None` without blockers."""
+    names = [
+        blocker.identifier or blocker.id or "an issue that the token may not see" for blocker in open_blockers
+    ]
+    return f"it is blocked by {', '.join(names)}" if names else None
+
+
+# --- lists of records ------------------------------------------------------------------------------------
+
+ReadIssue = Callable[[Any], Issue | None]
+"""Makes an issue of a record; `None` for a record that is out of scope. Raises `MalformedRecordError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Issues in the order of the service, each once, and what had to be left out."""
+    """Issues in the order of the service, each once, and failures for malformed records."""
 
     issues: tuple[Issue, ...]
     skipped: tuple[Failure, ...] = ()
 
 
-Read = Callable[[Any], Issue | None]
-"""Makes an issue of a record; null where it is none of ours. Raises `MalformedRecordError`."""
-
-
-def listing(service: str, records: Iterable[Any], read: Read) -> Listing:
-    """The issues of a list; malformed records are left out and told (TR4)."""
+def listing(
+    service: str, records: Iterable[Any], read: ReadIssue, *, states: Iterable[str] | None = None
+) -> Listing:
+    """The issues of a list, of those in `states` where given. Malformed records are skipped and reported."""
+    wanted = None if states is None else {normalise_state(state) for state in states}
     issues: dict[str, Issue] = {}
     skipped: dict[str, Failure] = {}
     for record in records:
         try:
-            issue = _tidied(read(record))
+            issue = _read_tidy(record, read)
         except MalformedRecordError as error:
             failure = _failure(service, record, error)
             skipped[failure.message] = failure
         else:
-            if issue is not None:
+            if issue is not None and (wanted is None or normalise_state(issue.state) in wanted):
                 issues.setdefault(issue.id, issue)
     return Listing(issues=tuple(issues.values()), skipped=tuple(skipped.values()))
 
 
 def snapshots(
-    service: str, records: Iterable[Any], read: Read, *, wanted: Iterable[str]
+    service: str, records: Iterable[Any], read: ReadIssue, *, wanted: Iterable[str]
 ) -> tuple[Issue, ...]:
-    """The issues of a refresh, of those asked for.
+    """The issues of a refresh, of the wanted ids.
 
     Raises:
-        TrackerError: a record is malformed; a missing one would be taken for gone (TR4).
+        TrackerError: a record is malformed; an omitted issue would pass for a deleted one.
     """
-    asked = frozenset(wanted)
+    ids = frozenset(wanted)
     issues: dict[str, Issue] = {}
     for record in records:
         try:
-            issue = _tidied(read(record))
+            issue = _read_tidy(record, read)
         except MalformedRecordError as error:
-            culprit = frozenset(name for name in _names(record) if name in asked)
-            raise TrackerError(_failure(service, record, error), culprits=culprit) from error
-        if issue is not None and issue.id in asked:
+            culprits = frozenset(name for name in _names(record) if name in ids)
+            raise TrackerError(_failure(service, record, error), culprits=culprits) from error
+        if issue is not None and issue.id in ids:
             issues.setdefault(issue.id, issue)
     return tuple(issues.values())
 
 
-def tidy(issue: Issue) -> Issue:
-    """The issue as it may stand in prompts, logs and answers: one line with a bound, but for the description.
+def _read_tidy(record: Any, read: ReadIssue) -> Issue | None:
+    issue = read(record)
+    return None if issue is None else tidy(issue)
 
-    Whoever may write issues chooses these texts, and each stands where it must not break out. What names an
-    issue is never changed, as two of them might become equal: one that is no name makes the issue malformed.
+
+def _failure(service: str, record: Any, error: MalformedRecordError) -> Failure:
+    name = next(_names(record), "without a name")
+    return Failure(
+        category=Category.TRACKER_RESPONSE,
+        blame=Blame.TRACKER,
+        message=f"{service}: the record {one_line(name, _MAX_SHOWN_NAME)} {error}",
+        hint="correct it in the tracker; it is read again at the next poll",
+    )
+
+
+def _names(record: Any) -> Iterator[str]:
+    """The names and ids of a record, the best one for people first."""
+    for key in ("identifier", "key", "number", "iid", "index", "gid", "id"):
+        value = dig(record, key)
+        number = whole(value)
+        if number is not None:
+            yield str(number)
+        elif isinstance(value, str) and value.strip():
+            yield value.strip()
+
+
+# --- bounds ----------------------------------------------------------------------------------------------
+
+
+def tidy(issue: Issue) -> Issue:
+    """The issue with bounded fields, each but the description on one line.
+
+    Anybody who can write issues chooses these texts, and they appear in prompts, logs and API answers. An id
+    or identifier is never changed, as two of them could become equal: a bad one makes the issue malformed.
 
     Raises:
-        MalformedRecordError: `id` or `identifier` is longer than 255 characters, or breaks a line.
+        MalformedRecordError: `id` or `identifier` is longer than 255 characters or not printable.
     """
     for key, name in (("id", issue.id), ("identifier", issue.identifier)):
         if not _is_name(name):
@@ -93,94 +210,20 @@ def tidy(issue: Issue) -> Issue:
         url=issue.url if issue.url and len(issue.url) <= _MAX_URL_CHARS and issue.url.isprintable() else None,
         assignee_id=_short(issue.assignee_id),
         labels=issue.labels[:MAX_LABELS],
-        blocked_by=tuple(map(_tidy_blocker, issue.blocked_by)),
+        blocked_by=tuple(
+            Blocker(
+                id=blocker.id if blocker.id is not None and _is_name(blocker.id) else None,
+                identifier=_short(blocker.identifier),
+                state=_short(blocker.state),
+            )
+            for blocker in issue.blocked_by
+        ),
     )
 
 
-def _tidied(issue: Issue | None) -> Issue | None:
-    return None if issue is None else tidy(issue)
+def _is_name(value: str) -> bool:
+    return len(value) <= MAX_NAME_CHARS and value.isprintable()
 
 
-def _tidy_blocker(blocker: Blocker) -> Blocker:
-    return Blocker(
-        id=blocker.id if blocker.id is not None and _is_name(blocker.id) else None,
-        identifier=_short(blocker.identifier),
-        state=_short(blocker.state),
-    )
-
-
-def _is_name(text: str) -> bool:
-    return len(text) <= MAX_NAME_CHARS and text.isprintable()
-
-
-def _short(text: str | None, limit: int = MAX_NAME_CHARS) -> str | None:
-    return None if text is None else one_line(text, limit) or None
-
-
-def _failure(service: str, record: Any, error: MalformedRecordError) -> Failure:
-    name = next(_names(record), "without a name")
-    return Failure(
-        category=Category.TRACKER_RESPONSE,
-        blame=Blame.TRACKER,
-        message=f"{service}: the record {one_line(name, _NAME)} {error}",
-        hint="correct it in the tracker; it is read again at the next poll",
-    )
-
-
-def _names(record: Any) -> Iterator[str]:
-    """What a record may be called by, best for people first."""
-    if isinstance(record, Mapping):
-        for key in ("identifier", "key", "number", "iid", "index", "gid", "id"):
-            value = record.get(key)
-            value = str(number) if (number := whole(value)) is not None else value
-            if isinstance(value, str) and value.strip():
-                yield value.strip()
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """The value where it is a map, else an empty one."""
-    return value if isinstance(value, Mapping) else {}
-
-
-def items(value: Any) -> Sequence[Any]:
-    """The value where it is a list, else an empty one."""
-    return value if isinstance(value, list) else ()
-
-
-def required(record: Any, key: str) -> str:
-    """A text that is not empty, trimmed; a whole number is taken as its digits.
-
-    Raises:
-        MalformedRecordError: it is not there, or something else.
-    """
-    if not isinstance(record, Mapping):
-        raise MalformedRecordError("is no map")
-    value = record.get(key)
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MAX_WHOLE:
-        return str(value)
-    if isinstance(value, str) and value.strip():
-        return value.strip()
-    raise MalformedRecordError(f"has no {key}" if value is None else f"needs {key} to be a text")
-
-
-def text(value: Any) -> str | None:
-    """A text that is not blank, as it is, or null."""
-    return value if isinstance(value, str) and value.strip() else None
-
-
-def whole(value: Any) -> int | None:
-    """A whole number, `2.0` included, or null."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MAX_WHOLE:
-        return None  # NaN is none too: it is not less than anything
-    return int(value) if value == int(value) else None
-
-
-def instant(value: Any) -> datetime | None:
-    """RFC 3339 with an offset, or null (DM8)."""
-    if not isinstance(value, str) or "T" not in value:
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo is not None else None
+def _short(value: str | None, limit: int = MAX_NAME_CHARS) -> str | None:
+    return None if value is None else one_line(value, limit) or None

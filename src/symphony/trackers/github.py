@@ -1,396 +1,240 @@
-"""GitHub Issues, on github.com and on GitHub Enterprise Server (kind `github`; docs/trackers/github.md)."""
+"""GitHub Issues, on github.com and GitHub Enterprise Server (kind `github`; docs/trackers/github.md)."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from symphony.config import TrackerSettings
-from symphony.domain import Blocker, Issue, ToolResult, ToolSpec, normalise_labels, normalise_state
-from symphony.trackers import tools
-from symphony.trackers.base import AccountInfo, Comment, no_such_state, not_found
+from pydantic import Field, model_validator
+from typing_extensions import override
+
+from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
+from symphony.trackers.base import AccountInfo, Comment
 from symphony.trackers.fields import (
     Listing,
     MalformedRecordError,
+    blocked_reason,
+    dig,
     instant,
     items,
-    listing,
-    mapping,
     required,
-    snapshots,
     text,
+    texts,
     whole,
 )
 from symphony.trackers.http import (
-    STANDARD,
+    FORBIDDEN,
     THROTTLED,
     Answer,
     Flow,
+    Page,
     Pager,
+    Query,
     Request,
     ServiceProfile,
-    malformed,
     plain_message,
     plain_status,
 )
-from symphony.trackers.http.graphql import error_codes, graphql, page_of, question
-from symphony.trackers.provider import INSECURE_HTTP, SCOPE, ProviderReader
-from symphony.trackers.remote import Access, RemoteKind
+from symphony.trackers.http.graphql import all_nodes, error_codes, graphql, operation
+from symphony.trackers.provider import Access, Address, Credential, SettingError, Variable, matches
+from symphony.trackers.raw_tools import RestCall, graphql_call
+from symphony.trackers.remote import RemoteKind, batches
 from symphony.trackers.repository import (
     CLOSED,
     ISSUE,
-    NUMBER,
-    OPEN,
-    REPOSITORY,
-    Comments,
-    LabelState,
-    StatusLabels,
+    ISSUES,
+    REPO_RULE,
+    RepositoryFlows,
+    RepositorySettings,
+    StateSource,
+    is_pull_request,
     login_of,
-    reach_of,
+    number_of,
 )
-from symphony.trackers.tools import RestCall, RestTool, Scope, marked_query, query_of, within
 from symphony.trackers.webhooks import GITHUB
 
-# What `tracker` means for GitHub; the keys of the reference, `states` and `scope` (TR10).
+# --- settings --------------------------------------------------------------------------------------------
+
+Name = Annotated[str, matches(r".*\S.*", "be a text")]
 
 
-PROVIDER_KEYS = ("repo", "token", "api_url", "states", "wait_for_sub_issues", SCOPE, INSECURE_HTTP)
-SECRET_NAMES = frozenset({"GITHUB_TOKEN"})
-DEFAULT_API_URL = "https://api.github.com"
-DEFAULT_FIELD = "Status"
-_API_VERSION = "2022-11-28"
-_OWN_STATES = frozenset({"open", "closed"})
+class GithubStates(StateSource):
+    """Also in a field of a project: whose project, its number, and the field."""
+
+    sources = ("issue", "labels", "project")
+
+    project: Annotated[int, Field(gt=0)] | None = None
+    owner: Name | None = None
+    field: Name = "Status"
+
+    @model_validator(mode="after")
+    def _has_project(self) -> "GithubStates":
+        if self.source == "project" and self.project is None:
+            raise SettingError("needs `project`, the number in the project's address")
+        return self
 
 
-class Source(StrEnum):
-    """Where the state of an issue is read."""
+class GithubSettings(RepositorySettings):
+    """One repository; `wait_for_sub_issues` holds back an issue with open sub-issues."""
 
-    ISSUE = "issue"
-    LABELS = "labels"
-    PROJECT = "project"
+    kind = "github"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Project:
-    """A project (of the second version) whose field holds the state: whose, which number, which field."""
-
-    owner: str
-    number: int
-    field: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GithubConfig:
-    """One repository.
-
-    Attributes:
-        graphql: the address of the GraphQL API, on the host of the REST API.
-        labels: the labels that stand for states, where they are the source.
-        wait_for_sub_issues: an issue with open sub-issues is held back.
-    """
-
-    access: Access
-    owner: str
-    repo: str
-    graphql: str
-    source: Source
-    labels: StatusLabels
-    project: Project | None
-    wait_for_sub_issues: bool
-    scope: Scope
-    active: tuple[str, ...]
-    terminal: tuple[str, ...]
+    repo: Annotated[str, Variable("GITHUB_REPO"), REPO_RULE]
+    token: Annotated[Credential, Variable("GITHUB_TOKEN")]
+    api_url: Address = "https://api.github.com"
+    states: GithubStates = GithubStates()
+    wait_for_sub_issues: bool = False
 
     @property
-    def path(self) -> str:
-        """The repository's path below the base address."""
-        return f"/repos/{self.owner}/{self.repo}"
+    @override
+    def access(self) -> Access:
+        token = self.token.reveal()
+        headers = {
+            "authorization": f"Bearer {token}",
+            "accept": "application/vnd.github+json",
+            "x-github-api-version": "2022-11-28",
+        }
+        return Access(base=self.api_url, credential=token, headers=headers)
+
+    @property
+    def graphql(self) -> str:
+        """The address of the GraphQL API: GitHub Enterprise Server has `/api/v3` and `/api/graphql`."""
+        parts = urlsplit(self.api_url)
+        path = parts.path.removesuffix("/v3") if parts.path.endswith("/api/v3") else parts.path
+        return urlunsplit((parts.scheme, parts.netloc, f"{path}/graphql", "", ""))
+
+    @property
+    def uses_project(self) -> bool:
+        """Whether a project holds the states."""
+        return self.states.source == "project"
+
+    @property
+    def project_owner(self) -> str:
+        """The account that owns the project."""
+        return self.states.owner or self.repo.partition("/")[0]
 
 
-def read_config(settings: TrackerSettings, environment: Mapping[str, str]) -> GithubConfig:
-    """Read the settings. Raises `TrackerConfigError` with everything that does not fit."""
-    reader = ProviderReader("github", settings.provider, environment)
-    token = reader.secret("token", variable="GITHUB_TOKEN")
-    base = reader.address("api_url", DEFAULT_API_URL)
-    repo = reader.needed("repo", variable="GITHUB_REPO", rule=REPOSITORY, must="be owner/name")
-    owner, _, name = repo.partition("/")
-    if {owner, name} & {".", ".."}:
-        reader.wrong("repo", "must be owner/name")
-    active = reader.states("active_states", settings.active_states, default=None)
-    terminal = reader.states("terminal_states", settings.terminal_states, default=None)
-    resting = () if settings.on_block is None else (settings.on_block,)
-    states = reader.part("states")
-    source = _source(reader, states)
-    if source is Source.ISSUE:
-        _only_own_states(reader, active_states=active, terminal_states=terminal, on_block=resting)
-    project = _project(reader, states, owner) if source is Source.PROJECT else None
-    headers = {
-        "authorization": f"Bearer {token}",
-        "accept": "application/vnd.github+json",
-        "x-github-api-version": _API_VERSION,
-    }
-    config = GithubConfig(
-        access=Access(base=base, credential=token, headers=headers),
-        owner=owner,
-        repo=name,
-        graphql=_graphql(base),
-        source=source,
-        labels=StatusLabels.of(reader, states, (*active, *terminal, *resting)),
-        project=project,
-        wait_for_sub_issues=reader.flag("wait_for_sub_issues", default=False),
-        scope=Scope(reader.choice(SCOPE, tuple(Scope), default=Scope.TOKEN)),
-        active=active,
-        terminal=terminal,
-    )
-    reader.done()
-    return config
-
-
-def _source(reader: ProviderReader, states: Mapping[str, Any]) -> Source:
-    known = {"source", "prefix", "labels", "project", "owner", "field"}
-    for key in sorted(str(key) for key in states if key not in known):
-        reader.wrong("states", f"has an unknown key {key[:80]!r}", hint=f"keys: {', '.join(sorted(known))}")
-    value = states.get("source", Source.ISSUE)
-    if value in tuple(Source):
-        return Source(value)
-    reader.wrong("states", f"needs a source: {', '.join(Source)}")
-    return Source.LABELS
-
-
-def _only_own_states(reader: ProviderReader, **named: tuple[str, ...]) -> None:
-    for key, names in named.items():
-        for name in names:
-            if name.lower() not in _OWN_STATES:
-                reader.wrong_at(
-                    ("tracker", key),
-                    f"names {name!r}, and an issue is open or closed",
-                    hint="set tracker.provider.states to {source: labels} or {source: project}",
-                )
-
-
-def _project(reader: ProviderReader, states: Mapping[str, Any], owner: str) -> Project | None:
-    number = states.get("project")
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        reader.wrong("states", "needs `project`, the number in the project's address")
-        return None
-    return Project(
-        owner=_named(reader, states, "owner", owner),
-        number=number,
-        field=_named(reader, states, "field", DEFAULT_FIELD),
-    )
-
-
-def _named(reader: ProviderReader, states: Mapping[str, Any], key: str, default: str) -> str:
-    value = states.get(key, default)
-    if isinstance(value, str) and value.strip():
-        return value.strip()
-    reader.wrong("states", f"needs `{key}` to be a text")
-    return default
-
-
-def _graphql(base: str) -> str:
-    """`/graphql` beside the REST API: GitHub Enterprise Server has `/api/v3` and `/api/graphql`."""
-    parts = urlsplit(base)
-    path = parts.path.removesuffix("/v3") if parts.path.endswith("/api/v3") else parts.path
-    return urlunsplit((parts.scheme, parts.netloc, f"{path}/graphql", "", ""))
-
-
-# How GitHub says no: a limit is a 403 or a 429, and any other 403 is a matter of rights.
-
-
-_FORBIDDEN = 403
-_WRITE_GAP_MS = 1_000
+# --- service ---------------------------------------------------------------------------------------------
 
 
 def _status(answer: Answer) -> int:
-    """429 for a secondary limit too, which may name no time and tells itself only in words."""
+    """429 also for a secondary rate limit, which may name no time and only says so in words."""
     if error_codes(answer) & {"rate_limited", "rate_limit"}:
         return THROTTLED
-    if answer.status == _FORBIDDEN and "rate limit" in plain_message(answer.body).lower():
+    if answer.status == FORBIDDEN and "rate limit" in plain_message(answer.body).lower():
         return THROTTLED
     return plain_status(answer)
 
 
 SERVICE = ServiceProfile(
-    service="GitHub",
-    secret="tracker.provider.token",  # noqa: S106 - the name of a setting
-    scope="tracker.provider.repo",
+    name="GitHub",
+    credential_key="tracker.provider.token",
+    scope_key="tracker.provider.repo",
     status=_status,
-    buckets=STANDARD,
-    resource="x-ratelimit-resource",
-    write_gap_ms=_WRITE_GAP_MS,
+    resource_header="x-ratelimit-resource",
+    write_gap_ms=1_000,
 )
 
 
-# From GitHub's JSON to issues. Pure.
+# --- from JSON to issues ---------------------------------------------------------------------------------
 
-
-_INSIDERS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Board:
-    """What was asked for besides the issues: blockers, and states of a project, by number of the issue."""
-
-    blockers: Mapping[str, tuple[Blocker, ...]]
-    states: Mapping[str, str]
-
-
-def number_of(record: Any) -> str | None:
-    """The number of an issue as text, or null."""
-    number = whole(mapping(record).get("number"))
-    return str(number) if number is not None and number > 0 else None
-
-
-def is_pull_request(record: Any) -> bool:
-    """Whether the record is a pull request, which GitHub lists among issues."""
-    return mapping(record).get("pull_request") is not None
-
-
-def blocked_count(record: Any) -> int:
-    """How many open issues block this one, as its own record says; no request is needed to know of none."""
-    return whole(mapping(mapping(record).get("issue_dependencies_summary")).get("blocked_by")) or 0
-
-
-def may_answer(comment: Any) -> bool | None:
-    """Whether the words of who wrote a comment answer a question; `None` where only the issue's author may.
-
-    An account that is gone and an app are nobody. GitHub tells with each comment how its author stands to the
-    repository: its owner, a member of the organisation that owns it, or a collaborator.
-    """
-    user, record = mapping(mapping(comment).get("user")), mapping(comment)
-    if user.get("type") != "User" or record.get("performed_via_github_app") is not None:
-        return False
-    return True if record.get("author_association") in _INSIDERS else None
+Blockers = Mapping[str, tuple[Blocker, ...]]
+"""What blocks issues, by number."""
 
 
 def label_names(record: Any) -> list[str]:
     """The names of a record's labels, which may be texts or maps."""
-    names = (
-        label if isinstance(label, str) else mapping(label).get("name")
-        for label in items(mapping(record).get("labels"))
-    )
-    return [name for name in names if isinstance(name, str) and name.strip()]
+    labels = items(dig(record, "labels"))
+    return texts(label if isinstance(label, str) else dig(label, "name") for label in labels)
 
 
-def issue_of(record: Any, *, config: GithubConfig, terminal: frozenset[str], board: Board) -> Issue | None:
-    """One issue; null for a pull request, and where states are in a project, for what is not in it.
+def issue_of(
+    record: Any, settings: GithubSettings, blockers: Blockers, in_project: Mapping[str, str]
+) -> Issue | None:
+    """One issue; `None` for a pull request, and for what is not in the project that holds the states.
+
+    Args:
+        record: an issue of the REST API.
+        settings: of the repository.
+        blockers: what blocks issues.
+        in_project: the states of issues in the project, by number.
 
     Raises:
         MalformedRecordError: it has no number, title or state.
     """
     number, title, own = required(record, "number"), required(record, "title"), required(record, "state")
-    if own not in {"open", "closed"}:
+    if own not in settings.own_states:
         raise MalformedRecordError(f"has the state {own[:40]!r}, which is neither open nor closed")
     if is_pull_request(record):
         return None
-    state = _state(record, own, config, terminal, board)
-    if state is None:
+    if not settings.uses_project:
+        state, unclear = settings.state_of(own, label_names(record))
+    elif own == CLOSED:
+        found = in_project.get(number)
+        state, unclear = found if found and settings.is_terminal(found) else CLOSED, None
+    elif number in in_project:
+        state, unclear = in_project[number], None
+    else:
         return None
-    blockers = board.blockers.get(number, ())
-    objection = state.objection or _objection(record, blockers, config, terminal)
+    blocked_by = blockers.get(number, ())
+    total, completed = (whole(dig(record, "sub_issues_summary", key)) or 0 for key in ("total", "completed"))
+    objection = unclear or blocked_reason(
+        blocker for blocker in blocked_by if not settings.is_terminal(blocker.state)
+    )
+    if objection is None and settings.wait_for_sub_issues and completed < total:
+        objection = f"{total - completed} of its {total} sub-issues are open"
+    native_ref: dict[str, Any] = {
+        "id": whole(record.get("id")),
+        "node_id": text(record.get("node_id")),
+        "number": whole(record.get("number")),
+        "repo": settings.repo,
+    }
+    if total:
+        native_ref["sub_issues"] = {"total": total, "completed": completed}
     return Issue(
         id=number,
         identifier=f"GH-{number}",
         title=title,
-        state=state.state,
+        state=state,
         dispatchable=objection is None,
         not_dispatchable_reason=objection,
-        native_ref=_native_ref(record, config),
+        native_ref=native_ref,
         description=text(record.get("body")),
         url=text(record.get("html_url")),
-        assignee_id=text(mapping(record.get("assignee")).get("login")),
+        assignee_id=text(dig(record, "assignee", "login")),
         labels=normalise_labels(label_names(record)),
-        blocked_by=blockers,
+        blocked_by=blocked_by,
         created_at=instant(record.get("created_at")),
         updated_at=instant(record.get("updated_at")),
     )
 
 
-def _state(
-    record: Mapping[str, Any], own: str, config: GithubConfig, terminal: frozenset[str], board: Board
-) -> LabelState | None:
-    match config.source:
-        case Source.ISSUE:
-            return LabelState(state=own)
-        case Source.LABELS:
-            return config.labels.read(label_names(record), closed=own == "closed", terminal=terminal)
-        case Source.PROJECT:
-            state = board.states.get(str(record["number"]))
-            if own == "closed" and (state is None or normalise_state(state) not in terminal):
-                return LabelState(state="closed")
-            return None if state is None else LabelState(state=state)
+def blocker_of(record: Any, settings: GithubSettings) -> Blocker | None:
+    """An issue that blocks another one; one of another repository is named with it."""
+    number, state = number_of(record), text(dig(record, "state"))
+    if number is None:
+        return None
+    if settings.states.source == "labels" and state is not None:
+        state, _ = settings.state_of(state, label_names(record))
+    repo = "/".join((text(dig(record, "repository_url")) or "").split("/")[-2:])
+    if repo and repo.lower() != settings.repo.lower():
+        return Blocker(id=f"{repo}#{number}", identifier=f"{repo}#{number}", state=state)
+    return Blocker(id=number, identifier=f"GH-{number}", state=state)
 
 
-def _objection(
-    record: Mapping[str, Any], blockers: Sequence[Blocker], config: GithubConfig, terminal: frozenset[str]
-) -> str | None:
-    going_on = [blocker for blocker in blockers if normalise_state(blocker.state or "") not in terminal]
-    waits_for = [blocker.identifier or "an unknown issue" for blocker in going_on]
-    if waits_for:
-        return f"it is blocked by {', '.join(waits_for)}"
-    total, done = _sub_issues(record)
-    if config.wait_for_sub_issues and done < total:
-        return f"{total - done} of its {total} sub-issues are open"
-    return None
+def may_answer(comment: Any) -> bool | None:
+    """Whether the author may answer questions; `None` if only the author of the issue may.
 
-
-def _sub_issues(record: Mapping[str, Any]) -> tuple[int, int]:
-    summary = mapping(record.get("sub_issues_summary"))
-    return whole(summary.get("total")) or 0, whole(summary.get("completed")) or 0
-
-
-def _native_ref(record: Mapping[str, Any], config: GithubConfig) -> Mapping[str, Any]:
-    ref: dict[str, Any] = {
-        "id": whole(record.get("id")),
-        "node_id": text(record.get("node_id")),
-        "number": whole(record.get("number")),
-        "repo": f"{config.owner}/{config.repo}",
-    }
-    total, done = _sub_issues(record)
-    return {**ref, "sub_issues": {"total": total, "completed": done}} if total else ref
-
-
-def blockers_of(
-    records: Sequence[Any], config: GithubConfig, terminal: frozenset[str]
-) -> tuple[Blocker, ...]:
-    """The issues that block another one; those of other repositories are named with theirs.
-
-    Their state is that of their labels where states are in labels, else open or closed.
+    Apps and deleted accounts may not. GitHub tells with each comment whether the author owns the repository,
+    belongs to the organisation that does, or is a collaborator.
     """
-    found = []
-    for record in records:
-        number = number_of(record)
-        if number is None:
-            continue
-        repo = "/".join((text(mapping(record).get("repository_url")) or "").split("/")[-2:])
-        here = not repo or repo.lower() == f"{config.owner}/{config.repo}".lower()
-        found.append(
-            Blocker(
-                id=number if here else f"{repo}#{number}",
-                identifier=f"GH-{number}" if here else f"{repo}#{number}",
-                state=_state_of_blocker(mapping(record), config, terminal),
-            )
-        )
-    return tuple(found)
+    if dig(comment, "user", "type") != "User" or dig(comment, "performed_via_github_app") is not None:
+        return False
+    return True if dig(comment, "author_association") in {"OWNER", "MEMBER", "COLLABORATOR"} else None
 
 
-def _state_of_blocker(
-    record: Mapping[str, Any], config: GithubConfig, terminal: frozenset[str]
-) -> str | None:
-    own = text(record.get("state"))
-    if config.source is not Source.LABELS or own is None:
-        return own
-    return config.labels.read(label_names(record), closed=own == "closed", terminal=terminal).state
-
-
-# States that are kept in a project: GitHub has them in GraphQL only, beside the issues and not in them.
-
-
-PROJECT_PAGE = 100
-BATCH = 50
+# --- states in a project: only in GraphQL, beside the issues ---------------------------------------------
 
 ITEMS = """query SymphonyItems(
   $owner: String!, $number: Int!, $field: String!, $first: Int!, $after: String
@@ -411,7 +255,7 @@ ITEMS = """query SymphonyItems(
   }
 }"""
 
-LOOK = """query SymphonyProject($owner: String!, $number: Int!, $field: String!) {
+OPTIONS = """query SymphonyProject($owner: String!, $number: Int!, $field: String!) {
   repositoryOwner(login: $owner) {
     ... on ProjectV2Owner {
       projectV2(number: $number) {
@@ -423,7 +267,7 @@ LOOK = """query SymphonyProject($owner: String!, $number: Int!, $field: String!)
   }
 }"""
 
-_ITEM = """projectItems(first: 20) {
+_ROW = """projectItems(first: 20) {
       nodes {
         id
         isArchived
@@ -432,15 +276,15 @@ _ITEM = """projectItems(first: 20) {
       }
     }"""
 
-OF_ISSUE = f"""query SymphonyItem($owner: String!, $repo: String!, $number: Int!, $field: String!) {{
+ITEM = f"""query SymphonyItem($owner: String!, $repo: String!, $number: Int!, $field: String!) {{
   repository(owner: $owner, name: $repo) {{
     issue(number: $number) {{
-      {_ITEM}
+      {_ROW}
     }}
   }}
 }}"""
 
-MOVE = """mutation SymphonyMoveItem($project: ID!, $item: ID!, $field: ID!, $option: String!) {
+SET_OPTION = """mutation SymphonyMoveItem($project: ID!, $item: ID!, $field: ID!, $option: String!) {
   updateProjectV2ItemFieldValue(
     input: {projectId: $project, itemId: $item, fieldId: $field, value: {singleSelectOptionId: $option}}
   ) { projectV2Item { id } }
@@ -449,420 +293,299 @@ MOVE = """mutation SymphonyMoveItem($project: ID!, $item: ID!, $field: ID!, $opt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """A project's field: its states in their order, and the ids by which one is set."""
+    """The field of a project: its states in order, with the ids by which they are set."""
 
     project_id: str
-    title: str
     field_id: str
     by_name: Mapping[str, str]
 
 
-def states_of_all(config: GithubConfig, project: Project) -> Flow[Mapping[str, str]]:
-    """The state of every issue of the repository in the project, by number; archived items left out."""
-    variables = {
-        "owner": project.owner,
-        "number": project.number,
-        "field": project.field,
-        "first": PROJECT_PAGE,
-    }
-    request = question("SymphonyItems", ITEMS, variables, path=config.graphql)
-    trail = Pager(SERVICE, request, config.access.base)
-    states: dict[str, str] = {}
-    while True:
-        data = yield from graphql(SERVICE, request)
-        found = mapping(mapping(data.get("repositoryOwner")).get("projectV2"))
-        if not found:
-            raise _no_project(project)
-        nodes, cursor, more = page_of(SERVICE, request, found.get("items"))
-        states.update(_states(nodes, config))
-        trail.count(len(nodes))
-        if not more:
-            return states
-        after = {**variables, "after": trail.cursor(cursor)}
-        request = question("SymphonyItems", ITEMS, after, path=config.graphql)
-
-
-def _states(nodes: Iterable[Any], config: GithubConfig) -> Iterable[tuple[str, str]]:
-    for node in nodes:
-        content, state = mapping(mapping(node).get("content")), _project_state(node)
-        repo = text(mapping(content.get("repository")).get("nameWithOwner")) or ""
-        number = number_of(content)
-        if number and state and repo.lower() == f"{config.owner}/{config.repo}".lower():
-            yield number, state
-
-
-def _project_state(node: Any) -> str | None:
-    if mapping(node).get("isArchived") is True:
-        return None
-    return text(mapping(mapping(node).get("fieldValueByName")).get("name"))
-
-
-def states_of_some(config: GithubConfig, project: Project, numbers: Sequence[str]) -> Flow[Mapping[str, str]]:
-    """The states of these issues, by number; those that are not in the project are left out."""
-    states: dict[str, str] = {}
-    for start in range(0, len(numbers), BATCH):
-        batch = numbers[start : start + BATCH]
-        issues = "\n    ".join(f"i{number}: issue(number: {number}) {{ {_ITEM} }}" for number in batch)
-        query = f"""query SymphonyItemsOf($owner: String!, $repo: String!, $field: String!) {{
-  repository(owner: $owner, name: $repo) {{
-    {issues}
-  }}
-}}"""
-        variables = {"owner": config.owner, "repo": config.repo, "field": project.field}
-        request = question("SymphonyItemsOf", query, variables, path=config.graphql)
-        data = yield from graphql(SERVICE, request)
-        for number in batch:
-            item = _item(mapping(data.get("repository")).get(f"i{number}"), project)
-            if item is not None and (state := _project_state(item)):
-                states[number] = state
-    return states
-
-
-def _item(issue: Any, project: Project) -> Any:
-    """The issue's row in the project, or null."""
-    for node in items(mapping(mapping(issue).get("projectItems")).get("nodes")):
-        found = mapping(mapping(node).get("project"))
-        owner = text(mapping(found.get("owner")).get("login")) or ""
-        if found.get("number") == project.number and owner.lower() == project.owner.lower():
-            return node
-    return None
-
-
-def options(config: GithubConfig, project: Project) -> Flow[Options]:
-    """The states of the project. Raises `TrackerError` where there is no such project or field."""
-    variables = {"owner": project.owner, "number": project.number, "field": project.field}
-    request = question("SymphonyProject", LOOK, variables, path=config.graphql)
-    data = yield from graphql(SERVICE, request)
-    found = mapping(mapping(data.get("repositoryOwner")).get("projectV2"))
-    if not found:
-        raise _no_project(project)
-    field = mapping(found.get("field"))
-    project_id, field_id = text(found.get("id")), text(field.get("id"))
-    if project_id is None or field_id is None:
-        hint = "tracker.provider.states.field is a single select field of the project"
-        raise not_found(SERVICE.service, f"field {project.field!r} in project {project.number}", hint=hint)
-    by_name = {
-        option["name"]: option["id"]
-        for option in items(field.get("options"))
-        if text(mapping(option).get("name")) and text(option.get("id"))
-    }
-    return Options(
-        project_id=project_id, title=text(found.get("title")) or "", field_id=field_id, by_name=by_name
-    )
-
-
-def move(config: GithubConfig, project: Project, number: str, state: str) -> Flow[None]:
-    """Set the field of an issue's row. Raises `TrackerError` where there is no such state or row."""
-    known = yield from options(config, project)
-    option = next(
-        (key for name, key in known.by_name.items() if normalise_state(name) == normalise_state(state)), None
-    )
-    if option is None:
-        raise no_such_state(SERVICE.service, state, tuple(known.by_name))
-    variables = {
-        "owner": config.owner,
-        "repo": config.repo,
-        "number": int(number),
-        "field": project.field,
-    }
-    data = yield from graphql(SERVICE, question("SymphonyItem", OF_ISSUE, variables, path=config.graphql))
-    item = text(mapping(_item(mapping(data.get("repository")).get("issue"), project)).get("id"))
-    if item is None:
-        raise not_found(SERVICE.service, f"issue {number} in project {project.number}")
-    ids = {"project": known.project_id, "item": item, "field": known.field_id, "option": option}
-    request = question("SymphonyMoveItem", MOVE, ids, path=config.graphql, writes=True)
-    data = yield from graphql(SERVICE, request)
-    if not mapping(data.get("updateProjectV2ItemFieldValue")):
-        raise malformed(SERVICE, "did not carry out SymphonyMoveItem")
-
-
-def _no_project(project: Project) -> Exception:
-    hint = "check tracker.provider.states, and whether the token may read projects"
-    return not_found(SERVICE.service, f"project {project.number} of {project.owner}", hint=hint)
-
-
-# What is asked of GitHub, and in which order (TR1, TR2, TR8).
+# --- flows -----------------------------------------------------------------------------------------------
 #
-# Every read of the REST API is conditional: what did not change is confirmed with an empty answer, which is
-# not counted against the limit.
+# Every read of the REST API is conditional: GitHub confirms an unchanged list with an empty answer, which
+# does not count against the rate limit.
 
-
-PAGE = "100"
-_METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
-_GONE = frozenset({301, 404, 410})
-_REFUSED = frozenset({403, 404})
+PAGE = 100
+BATCH = 50
 _OK = 200
-_COMMENTING = re.compile(r"\b(?:addComment|updateIssueComment)\b")
-_VIEWER = "query SymphonyViewer { viewer { login } }"
+_GONE = frozenset({301, 404, 410})
+_NO_USER = frozenset({403, 404})
+_WRITES_COMMENT = re.compile(r"\b(?:addComment|updateIssueComment)\b")
 
 
-class GithubFlows:
-    """Implements `remote.Flows` for one repository. Knows between flows who we are."""
+class GithubFlows(RepositoryFlows[GithubSettings]):
+    """The flows of one repository."""
 
-    kind = "github"
-    dialect: ServiceProfile = SERVICE
+    service = SERVICE
+    tool_name = "github_api"
 
-    def __init__(self, config: GithubConfig) -> None:
-        self._config = config
-        self._terminal = frozenset(normalise_state(state) for state in (*config.terminal, CLOSED))
-        self._me: str | None = None
-        self._comments = Comments(dialect=self.dialect, path=config.path)
-        self._tool = RestTool(
-            name="github_api",
-            service=self.dialect.service,
-            methods=_METHODS,
-            scope=config.scope,
-            mark=self._mark,
-            note=f"The repository is {config.owner}/{config.repo}.",
-        )
+    def __init__(self, settings: GithubSettings) -> None:
+        super().__init__(settings)
+        self._login: str | None = None
 
     # --- reads -------------------------------------------------------------------------------------------
 
+    @override
     def by_states(self, states: Sequence[str]) -> Flow[Listing]:
-        """As `Flows.by_states`."""
-        wanted = frozenset(normalise_state(state) for state in states)
-        in_project: Mapping[str, str] = {}
-        if self._config.project is not None:
-            in_project = yield from states_of_all(self._config, self._config.project)
+        in_project = (yield from self._states_in_project()) if self.settings.uses_project else {}
         records: list[Any] = []
-        for query in self._queries(states, wanted):
-            path = f"{self._config.path}/issues"
-            order = [("sort", "created"), ("direction", "asc"), ("per_page", PAGE)]
-            records += yield from self._pages("/repos/{}/issues", path, [*query, *order])
-        board = Board(blockers=(yield from self._blockers(records)), states=in_project)
+        for query in self.settings.queries(states):
+            order = [("sort", "created"), ("direction", "asc")]
+            records += yield from self._list(ISSUES, f"{self.settings.path}/issues", [*query, *order])
+        blockers = yield from self._blockers(records)
+        return self.listing(
+            records, lambda record: issue_of(record, self.settings, blockers, in_project), states
+        )
 
-        def read(record: Any) -> Issue | None:
-            issue = issue_of(record, config=self._config, terminal=self._terminal, board=board)
-            return issue if issue is not None and normalise_state(issue.state) in wanted else None
-
-        return listing(self.dialect.service, records, read)
-
-    def _queries(self, states: Sequence[str], wanted: frozenset[str]) -> Iterator[list[tuple[str, str]]]:
-        """What to list so that nothing in the states is missed; one listing where that is no more."""
-        if self._config.source is Source.ISSUE:
-            own = wanted & {OPEN, CLOSED}
-            if own:
-                yield [("state", "all" if len(own) > 1 else next(iter(own)))]
-        elif self._config.source is Source.PROJECT or OPEN in wanted:
-            yield [("state", "all" if wanted & self._terminal else OPEN)]
-        else:
-            if CLOSED in wanted:
-                yield [("state", CLOSED)]
-            for state in states:
-                label = self._config.labels.label(state)
-                over = normalise_state(state) in self._terminal
-                if label is not None:
-                    yield [("state", "all" if over else OPEN), ("labels", label)]
-
+    @override
     def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
-        """As `Flows.by_ids`: one by one, since GitHub has no list by number; 404, 410 and 301 mean gone."""
-        numbers = [number for number in ids if NUMBER.fullmatch(number)]
+        """One request for each, since GitHub has no list by number."""
+        numbers = self.valid_ids(ids)
         records = []
         for number in numbers:
-            request = self._request(ISSUE, f"/issues/{number}", accept=_GONE)
-            answer = yield request
+            answer = yield Request(
+                endpoint=ISSUE, path=self.issue_path(number), conditional=True, accept=_GONE
+            )
             if answer.status == _OK:
                 records.append(answer.body)
-        if len(records) < len(numbers):  # is it the issue that is gone, or the whole repository?
-            yield self._request("/repos/{}/issues", "/issues", query=[("per_page", "1")])
+        if len(records) < len(numbers):  # fails if the whole repository is gone
+            yield self._first_issue()
         in_project: Mapping[str, str] = {}
-        if self._config.project is not None and records:
+        if self.settings.uses_project and records:
             found = [number for number in map(number_of, records) if number]
-            in_project = yield from states_of_some(self._config, self._config.project, found)
-        board = Board(blockers=(yield from self._blockers(records)), states=in_project)
+            in_project = yield from self._states_of(found)
+        blockers = yield from self._blockers(records)
+        return self.snapshots(
+            records, lambda record: issue_of(record, self.settings, blockers, in_project), ids
+        )
 
-        def read(record: Any) -> Issue | None:
-            return issue_of(record, config=self._config, terminal=self._terminal, board=board)
-
-        return snapshots(self.dialect.service, records, read, wanted=ids)
-
-    def _blockers(self, records: Sequence[Any]) -> Flow[Mapping[str, tuple[Blocker, ...]]]:
+    def _blockers(self, records: Sequence[Any]) -> Flow[Blockers]:
         """What blocks the issues whose own record says that something does."""
         found: dict[str, tuple[Blocker, ...]] = {}
         for record in records:
             number = number_of(record)
-            if number is None or number in found or is_pull_request(record):
-                continue
-            if blocked_count(record) > 0:
-                path = f"{self._config.path}/issues/{number}/dependencies/blocked_by"
-                nodes = yield from self._pages(f"{ISSUE}/dependencies/blocked_by", path, [("per_page", PAGE)])
-                found[number] = blockers_of(nodes, self._config, self._terminal)
+            count = whole(dig(record, "issue_dependencies_summary", "blocked_by")) or 0
+            if number and number not in found and count > 0 and not is_pull_request(record):
+                endpoint, path = f"{ISSUE}/dependencies/blocked_by", self.issue_path(number)
+                blocking = yield from self._list(endpoint, f"{path}/dependencies/blocked_by")
+                known = (blocker_of(each, self.settings) for each in blocking)
+                found[number] = tuple(blocker for blocker in known if blocker is not None)
         return found
 
-    def _request(
-        self,
-        endpoint: str,
-        below: str,
-        *,
-        query: Sequence[tuple[str, str]] = (),
-        accept: frozenset[int] = frozenset(),
-    ) -> Request:
-        return Request(
-            endpoint=endpoint,
-            path=f"{self._config.path}{below}",
-            query=query,
-            conditional=True,
-            accept=accept,
-        )
+    def _first_issue(self) -> Request:
+        path = f"{self.settings.path}/issues"
+        return Request(endpoint=ISSUES, path=path, query=[("per_page", "1")], conditional=True)
 
-    def _pages(self, endpoint: str, path: str, query: Sequence[tuple[str, str]]) -> Flow[list[Any]]:
-        request = Request(endpoint=endpoint, path=path, query=query, conditional=True)
-        trail = Pager(self.dialect, request, self._config.access.base)
-        records: list[Any] = []
-        while True:
-            answer: Answer = yield request
-            if not isinstance(answer.body, list):
-                raise malformed(self.dialect, f"answered no list to {request.endpoint}")
-            records += answer.body
-            trail.count(len(answer.body))
-            following = trail.link(answer)
-            if following is None:
-                return records
-            request = Request(endpoint=endpoint, path=following, conditional=True)
+    def _list(self, endpoint: str, path: str, query: Query = ()) -> Flow[list[Any]]:
+        query = [*query, ("per_page", str(PAGE))]
+        first = Request(endpoint=endpoint, path=path, query=query, conditional=True)
 
+        def read(answer: Answer, pager: Pager) -> Page:
+            records = self.service.list_of(answer.body, first)
+            link = pager.link(answer)
+            following = None if link is None else Request(endpoint=endpoint, path=link, conditional=True)
+            return records, following
+
+        return self.pages(first, read)
+
+    @override
     def account_info(self) -> Flow[AccountInfo]:
-        """As `Flows.account_info`."""
-        config = self._config
-        yield self._request("/repos/{}/issues", "/issues", query=[("per_page", "1")])
-        login = yield from self._login()
-        states: Sequence[str] = (OPEN, CLOSED)
-        if config.project is not None:
-            known = yield from options(config, config.project)
-            states = (*known.by_name, CLOSED)
-        elif config.source is Source.LABELS:
-            states = (*config.labels.by_state, OPEN, CLOSED)
-        return AccountInfo(login=login, scope=f"{config.owner}/{config.repo}", states=tuple(states))
+        yield self._first_issue()
+        login = yield from self._account()
+        states: Sequence[str] = self.settings.all_states
+        if self.settings.uses_project:
+            options = yield from self._options()
+            states = (*options.by_name, CLOSED)
+        return AccountInfo(login=login, scope=self.settings.repo, states=tuple(states))
 
-    def _login(self) -> Flow[str]:
-        """Whose token this is; an installation of an app has no `/user`, and is asked otherwise."""
-        if self._me is not None:
-            return self._me
-        answer = yield Request(endpoint="/user", path="/user", conditional=True, accept=_REFUSED)
-        login = text(mapping(answer.body).get("login"))
-        if login is None or answer.status in _REFUSED:
-            request = question("SymphonyViewer", _VIEWER, {}, path=self._config.graphql)
-            data = yield from graphql(self.dialect, request)
-            login = text(mapping(data.get("viewer")).get("login"))
-        if login is None:
-            raise malformed(self.dialect, "does not tell whose token this is")
-        self._me = login
-        return login
+    def _account(self) -> Flow[str]:
+        """The login of the token. An app installation has no `/user`, so GraphQL is asked."""
+        if self._login is None:
+            answer = yield Request(endpoint="/user", path="/user", conditional=True, accept=_NO_USER)
+            self._login = text(dig(answer.body, "login")) if answer.status == _OK else None
+        if self._login is None:
+            data = yield from self._graphql("query SymphonyViewer { viewer { login } }", {})
+            self._login = text(dig(data, "viewer", "login"))
+        if self._login is None:
+            raise self.service.malformed("does not tell whose token this is")
+        return self._login
+
+    # --- states in a project -----------------------------------------------------------------------------
+
+    def _graphql(self, document: str, variables: Mapping[str, Any]) -> Flow[Mapping[str, Any]]:
+        return graphql(self.service, operation(document, variables, path=self.settings.graphql))
+
+    @property
+    def _project(self) -> dict[str, Any]:
+        states = self.settings.states
+        return {"owner": self.settings.project_owner, "number": states.project, "field": states.field}
+
+    @property
+    def _repository(self) -> dict[str, Any]:
+        owner, _, repo = self.settings.repo.partition("/")
+        return {"owner": owner, "repo": repo, "field": self.settings.states.field}
+
+    def _found_project(self, data: Mapping[str, Any]) -> Any:
+        project = dig(data, "repositoryOwner", "projectV2")
+        if not project:
+            raise self.service.not_found(
+                f"project {self.settings.states.project} of {self.settings.project_owner}",
+                hint="check tracker.provider.states, and whether the token may read projects",
+            )
+        return project
+
+    def _states_in_project(self) -> Flow[Mapping[str, str]]:
+        """The state of every issue of the repository in the project, by number."""
+
+        def ask(after: str | None) -> Request:
+            paging = {"first": PAGE} if after is None else {"first": PAGE, "after": after}
+            return operation(ITEMS, {**self._project, **paging}, path=self.settings.graphql)
+
+        nodes = yield from all_nodes(
+            self.service, self.settings.api_url, ask, lambda data: dig(self._found_project(data), "items")
+        )
+        states: dict[str, str] = {}
+        for node in nodes:
+            number, state = number_of(dig(node, "content")), _state_of_row(node)
+            repo = text(dig(node, "content", "repository", "nameWithOwner")) or ""
+            if number and state and repo.lower() == self.settings.repo.lower():
+                states[number] = state
+        return states
+
+    def _states_of(self, numbers: Sequence[str]) -> Flow[Mapping[str, str]]:
+        """The states of these issues in the project, by number."""
+        states: dict[str, str] = {}
+        for batch in batches(numbers, BATCH):
+            issues = "\n    ".join(f"i{number}: issue(number: {number}) {{ {_ROW} }}" for number in batch)
+            query = f"""query SymphonyItemsOf($owner: String!, $repo: String!, $field: String!) {{
+  repository(owner: $owner, name: $repo) {{
+    {issues}
+  }}
+}}"""
+            data = yield from self._graphql(query, self._repository)
+            for number in batch:
+                state = _state_of_row(self._row(dig(data, "repository", f"i{number}")))
+                if state:
+                    states[number] = state
+        return states
+
+    def _row(self, issue: Any) -> Any:
+        """The row of an issue in the project."""
+        for node in items(dig(issue, "projectItems", "nodes")):
+            owner = text(dig(node, "project", "owner", "login")) or ""
+            same_owner = owner.lower() == self.settings.project_owner.lower()
+            if same_owner and dig(node, "project", "number") == self.settings.states.project:
+                return node
+        return None
+
+    def _options(self) -> Flow[Options]:
+        data = yield from self._graphql(OPTIONS, self._project)
+        project, states = self._found_project(data), self.settings.states
+        project_id, field_id = text(dig(project, "id")), text(dig(project, "field", "id"))
+        if project_id is None or field_id is None:
+            raise self.service.not_found(
+                f"field {states.field!r} in project {states.project}",
+                hint="tracker.provider.states.field is a single select field of the project",
+            )
+        by_name = {
+            option["name"]: option["id"]
+            for option in items(dig(project, "field", "options"))
+            if text(dig(option, "name")) and text(dig(option, "id"))
+        }
+        return Options(project_id=project_id, field_id=field_id, by_name=by_name)
+
+    def _set_option(self, number: str, state: str) -> Flow[None]:
+        options = yield from self._options()
+        option = next(
+            (
+                option_id
+                for name, option_id in options.by_name.items()
+                if normalise_state(name) == normalise_state(state)
+            ),
+            None,
+        )
+        if option is None:
+            raise self.service.no_such_state(state, tuple(options.by_name))
+        data = yield from self._graphql(ITEM, {**self._repository, "number": int(number)})
+        item = text(dig(self._row(dig(data, "repository", "issue")), "id"))
+        if item is None:
+            raise self.service.not_found(f"issue {number} in project {self.settings.states.project}")
+        ids = {"project": options.project_id, "item": item, "field": options.field_id, "option": option}
+        data = yield from self._graphql(SET_OPTION, ids)
+        if not dig(data, "updateProjectV2ItemFieldValue"):
+            raise self.service.malformed("did not carry out SymphonyMoveItem")
 
     # --- comments ----------------------------------------------------------------------------------------
 
+    @override
     def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
-        """As `Flows.comments`."""
-        me = yield from self._login()
-        path = f"{self._config.path}/issues/{self._comments.number(issue_id)}/comments"
-        records = yield from self._pages(f"{ISSUE}/comments", path, [("per_page", PAGE)])
-        return self._comments.read(records, login=me, may_answer=may_answer)
+        login = yield from self._account()
+        records = yield from self._list(f"{ISSUE}/comments", f"{self.issue_path(issue_id)}/comments")
+        return self.comments_of(records, login=login, may_answer=may_answer)
 
+    @override
     def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
-        """As `Flows.who_may_answer`: the author of the issue; each comment tells who else may."""
-        number = self._comments.number(issue_id)
-        answer = yield self._request(ISSUE, f"/issues/{number}")
+        """The author of the issue; each comment tells who else may."""
+        answer = yield Request(endpoint=ISSUE, path=self.issue_path(issue_id), conditional=True)
         return frozenset(author_keys) & {login_of(answer.body)}
 
-    def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
-        """As `Flows.create_comment`; GitHub gives the id."""
-        del key
-        return (yield from self._comments.create(issue_id, body))
+    # --- moves and the raw tool --------------------------------------------------------------------------
 
-    def edit_comment(self, issue_id: str, comment_id: str, body: str) -> Flow[None]:
-        """As `Flows.edit_comment`."""
-        del issue_id
-        yield from self._comments.edit(comment_id, body)
-
-    # --- moves and tools ---------------------------------------------------------------------------------
-
+    @override
     def move(self, issue_id: str, state: str) -> Flow[str]:
-        """As `Flows.move`."""
-        before = yield from self._one(issue_id)
+        before = yield from self.issue(issue_id)
         if normalise_state(before.state) == normalise_state(state) and before.dispatchable:
             return before.state
-        if normalise_state(state) in {OPEN, CLOSED} and self._config.project is None:
-            yield from self._set_own(issue_id, normalise_state(state))
-        elif self._config.project is not None:
-            yield from move(self._config, self._config.project, issue_id, state)
+        if self.settings.uses_project:
+            yield from self._set_option(issue_id, state)
+        elif normalise_state(state) in self.settings.own_states:
+            yield from self._set_own_state(issue_id, normalise_state(state))
         else:
-            yield from self._set_label(before.id, state)
-        return (yield from self._one(issue_id)).state
+            yield from self._set_label(issue_id, state)
+        return (yield from self.issue(issue_id)).state
 
-    def _one(self, issue_id: str) -> Flow[Issue]:
-        found = yield from self.by_ids([self._comments.number(issue_id)])
-        if not found:
-            raise not_found(self.dialect.service, f"issue {issue_id}")
-        return found[0]
-
-    def _set_own(self, issue_id: str, state: str) -> Flow[None]:
-        path = f"{self._config.path}/issues/{issue_id}"
+    def _set_own_state(self, issue_id: str, state: str) -> Flow[None]:
+        """Open or close an issue. Opening removes the status labels one by one, to keep all others."""
+        path = self.issue_path(issue_id)
         answer = yield Request(endpoint=ISSUE, method="PATCH", path=path, body={"state": state})
-        if state == OPEN:
-            yield from self._remove_labels(issue_id, label_names(answer.body))
+        for label in self.settings.status_labels(label_names(answer.body)) if state != CLOSED else ():
+            yield Request(
+                endpoint=f"{ISSUE}/labels/{{}}",
+                method="DELETE",
+                path=f"{path}/labels/{quote(label, safe='')}",
+                accept=frozenset({404}),
+            )
 
     def _set_label(self, issue_id: str, state: str) -> Flow[None]:
-        """Change the status label in one write: between two, the issue would contradict itself.
+        """Change the status label in one write: between two writes, the issue would contradict itself.
 
-        A label that somebody changes between our look and the write is set back: a matter of a moment, and
-        GitHub offers no write that tells.
+        A label that somebody changes between our read and the write is set back. GitHub has no conditional
+        write that would prevent it.
         """
-        label = self._config.labels.label(state)
-        if label is None or self._config.source is Source.ISSUE:
-            raise no_such_state(self.dialect.service, state, (*self._config.labels.by_state, OPEN, CLOSED))
-        path = f"{self._config.path}/issues/{issue_id}"
+        label = self.settings.label_of(state)
+        if label is None or self.settings.states.source != "labels":
+            raise self.service.no_such_state(state, self.settings.all_states)
+        path = self.issue_path(issue_id)
         names = label_names((yield Request(endpoint=ISSUE, path=path)).body)
-        of_status = {name.lower() for name in self._config.labels.of_status(names)}
-        kept = [name for name in names if name.lower() not in of_status]
+        status = set(self.settings.status_labels(names))
+        kept = [name for name in names if name.strip() not in status]
         yield Request(
             endpoint=f"{ISSUE}/labels", method="PUT", path=f"{path}/labels", body={"labels": [*kept, label]}
         )
 
-    def _remove_labels(self, issue_id: str, labels: Sequence[str]) -> Flow[None]:
-        """Take the status labels away, one by one, so that nobody else's labels are touched."""
-        for label in self._config.labels.of_status(labels):
-            yield Request(
-                endpoint=f"{ISSUE}/labels/{{}}",
-                method="DELETE",
-                path=f"{self._config.path}/issues/{issue_id}/labels/{quote(label, safe='')}",
-                accept=frozenset({404}),
-            )
-
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """`github_api`, unless `scope` is `off`."""
-        return self._tool.specs()
-
-    def call(self, name: str, arguments: Mapping[str, Any], *, issue: Issue) -> Flow[ToolResult]:
-        """One raw request; a refusal of GitHub is an answer to the model."""
-        del name
-        return (yield from self._tool.call(arguments, lambda call: self._beyond(call, issue)))
-
-    def _mark(self, call: RestCall) -> RestCall | str:
-        """Mark the comments that an agent writes, by REST or by GraphQL."""
+    @override
+    def mark_comment(self, call: RestCall) -> RestCall | str:
         if call.steps[-1] != "graphql":
-            return self._comments.mark(call)
-        given = query_of(call.body)
-        if isinstance(given, str):
-            return given
-        found = marked_query(*given, _COMMENTING)
+            return super().mark_comment(call)
+        found = graphql_call(call.body, _WRITES_COMMENT)
         if isinstance(found, str):
             return found
-        return replace(call, body={"query": found[0], "variables": found[1]})
-
-    def _beyond(self, call: RestCall, issue: Issue) -> str | None:
-        owner, repo = self._config.owner, self._config.repo
-        return within(
-            call,
-            self._config.scope,
-            issue=reach_of(owner, repo, issue.id),
-            project=reach_of(owner, repo, None),
-        )
+        query, variables = found
+        return replace(call, body={"query": query, "variables": variables})
 
 
-KIND = RemoteKind(
-    provider_keys=PROVIDER_KEYS,
-    secret_names=SECRET_NAMES,
-    tools=(*tools.NAMES, "github_api"),
-    configure=read_config,
-    flows=GithubFlows,
-    webhooks=GITHUB,
-)
+def _state_of_row(row: Any) -> str | None:
+    return None if dig(row, "isArchived") is True else text(dig(row, "fieldValueByName", "name"))
+
+
+KIND = RemoteKind(GithubSettings, GithubFlows, webhooks=GITHUB)

@@ -2,135 +2,117 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
-from symphony.config import TrackerSettings
+from typing_extensions import override
+
 from symphony.domain import Blocker, Category, Issue, ToolResult, ToolSpec, normalise_labels, normalise_state
-from symphony.trackers import tools
-from symphony.trackers.base import AccountInfo, Comment, TrackerError, no_such_state, not_found
+from symphony.trackers.base import AccountInfo, Comment, TrackerError
 from symphony.trackers.fields import (
     Listing,
     MalformedRecordError,
+    blocked_reason,
+    dig,
     instant,
     items,
-    listing,
-    mapping,
     required,
-    snapshots,
     text,
+    texts,
     whole,
 )
 from symphony.trackers.http import (
+    FORBIDDEN,
     THROTTLED,
+    UNAUTHORISED,
     Answer,
     Bucket,
     Flow,
-    Pager,
     Request,
     ServiceProfile,
-    malformed,
     plain_status,
 )
-from symphony.trackers.http.exchange import FORBIDDEN, UNAUTHORISED
-from symphony.trackers.http.graphql import error_codes, error_message, graphql, page_of, question
-from symphony.trackers.provider import INSECURE_HTTP, SCOPE, ProviderReader
-from symphony.trackers.remote import Access, RemoteKind
-from symphony.trackers.tools import Scope, graphql_spec, marked_query, query_of, shown, writes_comment
+from symphony.trackers.http.graphql import all_nodes, error_codes, error_message, graphql, operation
+from symphony.trackers.provider import Access, Address, Credential, ProviderSettings, States, Variable
+from symphony.trackers.raw_tools import Scope, graphql_call, graphql_spec, show, writes_comment
+from symphony.trackers.remote import Flows, ListingCache, RemoteKind, batches
 from symphony.trackers.webhooks import LINEAR
 
-# What `tracker` means for Linear; the keys of the reference, and `scope` (TR10).
+# --- settings --------------------------------------------------------------------------------------------
 
 
-PROVIDER_KEYS = ("endpoint", "api_key", "project_slug", "assignee", SCOPE, INSECURE_HTTP)
-SECRET_NAMES = frozenset({"LINEAR_API_KEY"})
-DEFAULT_ENDPOINT = "https://api.linear.app/graphql"
-DEFAULT_ACTIVE = ("Todo", "In Progress")
-DEFAULT_TERMINAL = ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
-_OAUTH = "lin_oauth_"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinearConfig:
-    """One project of Linear.
+class LinearSettings(ProviderSettings):
+    """One project.
 
     Attributes:
         project_slug: the last part of the project's address, or the id at its end.
-        assignee: only issues of this user are dispatched: an id, or `me` for who the key belongs to.
-        scope: what `linear_graphql` may reach; it cannot be narrowed, only left out.
+        assignee: only issues of this user are dispatched: an id, or `me` for the owner of the key.
+        scopes: GraphQL cannot be narrowed, only left out.
     """
 
-    access: Access
+    kind = "linear"
+    scopes = (Scope.TOKEN, Scope.OFF)
+
+    endpoint: Address = "https://api.linear.app/graphql"
+    api_key: Annotated[Credential, Variable("LINEAR_API_KEY")]
     project_slug: str
-    assignee: str | None
-    scope: Scope
-    active: tuple[str, ...]
-    terminal: tuple[str, ...]
+    assignee: Annotated[str, Variable("LINEAR_ASSIGNEE")] = ""
+    active_states: States = ("Todo", "In Progress")
+    terminal_states: States = ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
+
+    @property
+    @override
+    def access(self) -> Access:
+        key = self.api_key.reveal()
+        header = f"Bearer {key}" if key.startswith("lin_oauth_") else key
+        return Access(base=self.endpoint, credential=key, headers={"authorization": header})
+
+    @property
+    def slugs(self) -> list[str]:
+        """What the project may be called: its slug, or the id at its end, which survives a rename."""
+        end = self.project_slug.rpartition("-")[2]
+        return [self.project_slug, end] if end and end != self.project_slug else [self.project_slug]
 
 
-def read_config(settings: TrackerSettings, environment: Mapping[str, str]) -> LinearConfig:
-    """Read the settings. Raises `TrackerConfigError` with everything that does not fit."""
-    reader = ProviderReader("linear", settings.provider, environment)
-    key = reader.secret("api_key", variable="LINEAR_API_KEY")
-    config = LinearConfig(
-        access=Access(
-            base=reader.address("endpoint", DEFAULT_ENDPOINT),
-            credential=key,
-            headers={"authorization": f"Bearer {key}" if key.startswith(_OAUTH) else key},
-        ),
-        project_slug=reader.needed("project_slug"),
-        assignee=reader.text("assignee", variable="LINEAR_ASSIGNEE"),
-        scope=Scope(reader.choice(SCOPE, (Scope.TOKEN, Scope.OFF), default=Scope.TOKEN)),
-        active=reader.states("active_states", settings.active_states, default=DEFAULT_ACTIVE),
-        terminal=reader.states("terminal_states", settings.terminal_states, default=DEFAULT_TERMINAL),
-    )
-    reader.done()
-    return config
+# --- service ---------------------------------------------------------------------------------------------
 
-
-# How Linear says no: by codes inside the answer, with a 200, a 400 or a 429 around it.
-
-
-_MEANING = {
+_STATUS_OF_CODE = {
     "ratelimited": THROTTLED,
     "rate_limited": THROTTLED,
-    "authentication_error": 401,
-    "authentication error": 401,
-    "unauthenticated": 401,
-    "forbidden": 403,
+    "authentication_error": UNAUTHORISED,
+    "authentication error": UNAUTHORISED,
+    "unauthenticated": UNAUTHORISED,
+    "forbidden": FORBIDDEN,
 }
 
 
 def _status(answer: Answer) -> int:
-    """The codes before the status: a limit has been seen with a 400."""
-    meanings = [_MEANING[code] for code in error_codes(answer) if code in _MEANING]
-    return max(meanings, default=plain_status(answer))
+    """The error codes before the status: Linear has answered a rate limit with a 400."""
+    statuses = [_STATUS_OF_CODE[code] for code in error_codes(answer) if code in _STATUS_OF_CODE]
+    return max(statuses, default=plain_status(answer))
 
 
-# Linear tells of limits of single operations too. They are left out: an agent that uses up the one of a
-# search shall not stop polls.
 SERVICE = ServiceProfile(
-    service="Linear",
-    secret="tracker.provider.api_key",  # noqa: S106 - the name of a setting
-    scope="tracker.provider.project_slug",
+    name="Linear",
+    credential_key="tracker.provider.api_key",
+    scope_key="tracker.provider.project_slug",
     status=_status,
     message=error_message,
-    buckets=(
+    buckets=(  # without those of single operations: an agent that uses up one must not stop polls
         Bucket.of("requests", "x-ratelimit-requests"),
         Bucket.of("complexity points", "x-ratelimit-complexity"),
     ),
 )
 
 
-# The operations, as constants, so that tests can hold each against Linear's own schema.
+# --- operations ------------------------------------------------------------------------------------------
 #
-# A page of issues names no relations: Linear charges for what a query could return, and most issues are
-# blocked by nothing. Blockers are asked for where a filter says that there are some.
+# A page of issues names no relations: Linear charges for what a query could return, and most issues have no
+# blockers. A second query asks for the blockers of those that have some.
 
-
-_FIELDS = """
+_ISSUE_FIELDS = """
     nodes {
       id identifier title description priority branchName url createdAt updatedAt
       state { name type }
@@ -151,11 +133,14 @@ BY_STATES = f"""query SymphonyIssues($slugs: [String!]!, $states: [String!]!, $f
     filter: {{project: {{slugId: {{in: $slugs}}}}, state: {{name: {{in: $states}}}}}}
     first: $first
     after: $after
-  ) {{{_FIELDS}  }}
+  ) {{{_ISSUE_FIELDS}  }}
 }}"""
 
 BY_IDS = f"""query SymphonyIssuesById($slugs: [String!]!, $ids: [ID!]!, $first: Int!) {{
-  issues(filter: {{project: {{slugId: {{in: $slugs}}}}, id: {{in: $ids}}}}, first: $first) {{{_FIELDS}  }}
+  issues(
+    filter: {{project: {{slugId: {{in: $slugs}}}}, id: {{in: $ids}}}}
+    first: $first
+  ) {{{_ISSUE_FIELDS}  }}
 }}"""
 
 BLOCKERS = """query SymphonyBlockers($ids: [ID!]!, $first: Int!, $after: String) {
@@ -177,7 +162,7 @@ LABELS = """query SymphonyLabels($id: String!, $first: Int!) {
 
 VIEWER = """query SymphonyViewer { viewer { id name } }"""
 
-LOOK = """query SymphonyLook($slugs: [String!]!) {
+ACCOUNT = """query SymphonyAccount($slugs: [String!]!) {
   viewer { id name }
   projects(filter: {slugId: {in: $slugs}}, first: 1) {
     nodes { name slugId teams(first: 5) { nodes { states(first: 50) { nodes { name } } } } }
@@ -215,474 +200,346 @@ EDIT_COMMENT = """mutation SymphonyEditComment($id: String!, $body: String!) {
   commentUpdate(id: $id, input: {body: $body}) { success comment { id } }
 }"""
 
-OPERATIONS = {
-    "SymphonyNewest": NEWEST,
-    "SymphonyIssues": BY_STATES,
-    "SymphonyIssuesById": BY_IDS,
-    "SymphonyBlockers": BLOCKERS,
-    "SymphonyLabels": LABELS,
-    "SymphonyViewer": VIEWER,
-    "SymphonyLook": LOOK,
-    "SymphonyStates": STATES,
-    "SymphonyMove": MOVE,
-    "SymphonyComments": COMMENTS,
-    "SymphonyComment": COMMENT,
-    "SymphonyCreateComment": CREATE_COMMENT,
-    "SymphonyEditComment": EDIT_COMMENT,
-}
-"""By name."""
 
+# --- from JSON to issues ---------------------------------------------------------------------------------
 
-# From Linear's JSON to issues. Pure.
-
-
-_WAITING = frozenset({"triage", "backlog", "unstarted"})
-_OVER = frozenset({"completed", "canceled", "duplicate"})
+_WAITING_TYPES = frozenset({"triage", "backlog", "unstarted"})
+_OVER_TYPES = frozenset({"completed", "canceled", "duplicate"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """An issue that stands in the way; `over` says that its state is terminal."""
+    """An issue that blocks another one; `over` says that its state is terminal."""
 
     blocker: Blocker
     over: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judge:
-    """What decides whether an issue may be dispatched (TR6): whose it must be, and which states are over."""
-
-    assignee: str | None
-    terminal: frozenset[str]
-
-    def objection(self, record: Mapping[str, Any], relations: Sequence[Relation]) -> str | None:
-        """Why the issue is held back, or null. Work that has begun is not stopped by a blocker."""
-        if self.assignee is not None and _assignee(record) != self.assignee:
-            return "it is assigned to somebody else, or to nobody"
-        state = mapping(record.get("state"))
-        waiting = normalise_state(str(state.get("name"))) == "todo" or state.get("type") in _WAITING
-        waits_for = [relation.blocker for relation in relations if not relation.over] if waiting else []
-        if not waits_for:
-            return None
-        names = ", ".join(blocker.identifier or blocker.id or "an unknown issue" for blocker in waits_for)
-        return f"it is blocked by {names}"
-
-
-def issue_of(record: Any, *, judge: Judge, labels: Sequence[str], relations: Sequence[Relation]) -> Issue:
-    """One issue. Raises `MalformedRecordError`."""
-    issue_id, identifier = required(record, "id"), required(record, "identifier")
-    title = required(record, "title")
-    state = record.get("state")
-    if not isinstance(state, Mapping) or not text(state.get("name")):
-        raise MalformedRecordError("has no state")
-    objection = judge.objection(record, relations)
-    return Issue(
-        id=issue_id,
-        identifier=identifier,
-        title=title,
-        state=required(state, "name"),
-        dispatchable=objection is None,
-        not_dispatchable_reason=objection,
-        description=text(record.get("description")),
-        priority=_priority(record.get("priority")),
-        branch_name=text(record.get("branchName")),
-        url=text(record.get("url")),
-        assignee_id=_assignee(record),
-        labels=normalise_labels(labels),
-        blocked_by=tuple(relation.blocker for relation in relations),
-        created_at=instant(record.get("createdAt")),
-        updated_at=instant(record.get("updatedAt")),
-    )
-
-
-def _assignee(record: Mapping[str, Any]) -> str | None:
-    return text(mapping(record.get("assignee")).get("id"))
-
-
-def _priority(value: Any) -> int | None:
-    """Linear's 0 is "none"."""
-    return whole(value) or None
-
-
 def label_names(record: Any) -> list[str]:
     """The names of a record's labels."""
-    labels = (
-        mapping(node).get("name") for node in items(mapping(mapping(record).get("labels")).get("nodes"))
-    )
-    return [label for label in labels if isinstance(label, str)]
+    return texts(dig(node, "name") for node in items(dig(record, "labels", "nodes")))
 
 
-def relations_of(record: Any, terminal: Iterable[str]) -> tuple[Relation, ...]:
-    """What blocks the issue; a blocker whose state is not told counts as open."""
-    over = frozenset(terminal)
+def relations_of(record: Any, settings: LinearSettings) -> tuple[Relation, ...]:
+    """What blocks an issue. A blocker without a state counts as open."""
     found = []
-    for node in items(mapping(mapping(record).get("inverseRelations")).get("nodes")):
-        issue = mapping(mapping(node).get("issue"))
-        if mapping(node).get("type") != "blocks" or not issue:
-            continue
-        state = mapping(issue.get("state"))
-        name = text(state.get("name"))
-        blocker = Blocker(id=text(issue.get("id")), identifier=text(issue.get("identifier")), state=name)
-        done = state.get("type") in _OVER or (name is not None and normalise_state(name) in over)
-        found.append(Relation(blocker=blocker, over=done))
+    for node in items(dig(record, "inverseRelations", "nodes")):
+        issue = dig(node, "issue")
+        if dig(node, "type") == "blocks" and issue:
+            state = text(dig(issue, "state", "name"))
+            blocker = Blocker(
+                id=text(dig(issue, "id")), identifier=text(dig(issue, "identifier")), state=state
+            )
+            over = dig(issue, "state", "type") in _OVER_TYPES or settings.is_terminal(state)
+            found.append(Relation(blocker=blocker, over=over))
     return tuple(found)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssueReader:
+    """Makes issues of records.
+
+    Attributes:
+        assignee: the only user whose issues are dispatched; empty for any.
+        relations: what blocks issues, by id.
+        labels: all labels of issues that have more than a page of issues shows, by id.
+    """
+
+    assignee: str
+    relations: Mapping[str, tuple[Relation, ...]]
+    labels: Mapping[str, Sequence[str]]
+
+    def __call__(self, record: Any) -> Issue:
+        """One issue. Raises `MalformedRecordError`."""
+        issue_id, identifier = required(record, "id"), required(record, "identifier")
+        title, state = required(record, "title"), record.get("state")
+        if not text(dig(state, "name")):
+            raise MalformedRecordError("has no state")
+        relations = self.relations.get(issue_id, ())
+        objection = self._objection(record, relations)
+        return Issue(
+            id=issue_id,
+            identifier=identifier,
+            title=title,
+            state=required(state, "name"),
+            dispatchable=objection is None,
+            not_dispatchable_reason=objection,
+            description=text(record.get("description")),
+            priority=whole(record.get("priority")) or None,  # 0 is "no priority"
+            branch_name=text(record.get("branchName")),
+            url=text(record.get("url")),
+            assignee_id=text(dig(record, "assignee", "id")),
+            labels=normalise_labels(self.labels.get(issue_id) or label_names(record)),
+            blocked_by=tuple(relation.blocker for relation in relations),
+            created_at=instant(record.get("createdAt")),
+            updated_at=instant(record.get("updatedAt")),
+        )
+
+    def _objection(self, record: Any, relations: Sequence[Relation]) -> str | None:
+        """Why an issue is held back. A blocker does not stop work that has begun."""
+        if self.assignee and text(dig(record, "assignee", "id")) != self.assignee:
+            return "it is assigned to somebody else, or to nobody"
+        state = record["state"]
+        if normalise_state(str(state.get("name"))) != "todo" and state.get("type") not in _WAITING_TYPES:
+            return None
+        return blocked_reason(relation.blocker for relation in relations if not relation.over)
+
+
 def author_of(comment: Any) -> str:
-    """The name of who wrote a comment; empty where Linear tells none."""
-    who = (("user", "displayName"), ("externalUser", "displayName"), ("botActor", "name"))
-    record = mapping(comment)
-    names = (text(mapping(record.get(key)).get(name)) for key, name in who)
-    return next((name for name in names if name), "")
+    """The name of the author of a comment; empty if Linear tells none."""
+    names = (
+        dig(comment, "user", "displayName"),
+        dig(comment, "externalUser", "displayName"),
+        dig(comment, "botActor", "name"),
+    )
+    return next(iter(texts(names)), "")
 
 
 def may_answer(comment: Any) -> bool | None:
-    """Whether the words of who wrote a comment answer a question: of a person who is in the workspace.
+    """Whether the author may answer questions: people of the workspace, not bots, apps or agents.
 
-    What a bot, an app or an agent wrote does not. People outside, whose words an integration brought, are
-    told by `None`.
+    `None` for people outside of the workspace, whose comments an integration brings.
     """
-    record = mapping(comment)
-    if record.get("botActor") is not None:
+    if dig(comment, "botActor") is not None:
         return False
-    if record.get("externalUser") is not None:
+    if dig(comment, "externalUser") is not None:
         return None
-    return mapping(record.get("user")).get("app") is False
+    return dig(comment, "user", "app") is False
 
 
 def comment_id_of(issue_id: str, key: str) -> str:
-    """The id that we give to a comment, a UUID v4 by its form, so that a repeated create makes no second."""
+    """The id that we choose for a comment, in the form of a UUID v4: a repeated create is recognised."""
     digest = hashlib.sha256(f"symphony-comment\n{issue_id}\n{key}".encode()).digest()[:16]
     return str(UUID(bytes=digest, version=4))
 
 
-# What is asked of Linear, and in which order (TR1, TR2, TR8).
+# --- flows -----------------------------------------------------------------------------------------------
 #
-# A poll begins with the time of the newest change in the project, which costs next to nothing; where that
-# is what it was, the list of the last poll is good. A change it cannot see (an issue that left the project,
-# a blocker in another one) is seen by the whole list that every twelfth poll makes.
-
+# A poll asks for the newest change in the project, which costs next to nothing; if it is the one of the last
+# poll, so is the list. A change that this cannot see (an issue that left the project, a blocker in another
+# one) is found by the full list that every twelfth poll makes.
 
 PAGE = 50
 BLOCKED_PAGE = 10
+LABELS_PAGE = 250
 FULL_EVERY = 12
-_MANY = 250
-_TOOL = "linear_graphql"
-_COMMENTING = re.compile(r"\bcomment(?:Create|Update)\b")
+_WRITES_COMMENT = re.compile(r"\bcomment(?:Create|Update)\b")
 
 
-@dataclass(slots=True, kw_only=True)
-class _Seen:
-    """The last whole list, and the newest change at its time."""
+class LinearFlows(Flows[LinearSettings]):
+    """The flows of one project."""
 
-    states: frozenset[str]
-    newest: Any
-    listing: Listing
-    uses: int = 0
+    service = SERVICE
+    tool_name = "linear_graphql"
 
-
-class LinearFlows:
-    """Implements `remote.Flows` for one project. Knows between flows: who we are, and the last list."""
-
-    kind = "linear"
-    dialect: ServiceProfile = SERVICE
-
-    def __init__(self, config: LinearConfig) -> None:
-        self._config = config
-        self._terminal = frozenset(normalise_state(state) for state in config.terminal)
-        self._me: str | None = None
-        self._project_seen = False
-        self._seen: _Seen | None = None
+    def __init__(self, settings: LinearSettings) -> None:
+        super().__init__(settings)
+        self._viewer_id: str | None = None
+        self._project_exists = False
+        self._newest: Any = None
+        self._listings = ListingCache(FULL_EVERY)
 
     # --- reads -------------------------------------------------------------------------------------------
 
+    @override
     def by_states(self, states: Sequence[str]) -> Flow[Listing]:
-        """As `Flows.by_states`."""
-        newest = yield from self._newest()
-        wanted = frozenset(normalise_state(state) for state in states)
-        seen = self._seen
-        if seen and seen.states == wanted and seen.newest == newest and seen.uses < FULL_EVERY:
-            seen.uses += 1
-            return seen.listing
-        variables = {"slugs": self._slugs, "states": list(states)}
-        records = yield from self._pages("SymphonyIssues", variables, field="issues", first=PAGE)
-        if not records and not self._project_seen:
+        data = yield from self._ask(NEWEST, {"slugs": self.settings.slugs})
+        newest = dig(data, "issues", "nodes")
+        cached = self._listings.reuse(states, unchanged=newest == self._newest)
+        if cached is not None:
+            return cached
+        variables = {"slugs": self.settings.slugs, "states": list(states)}
+        records = yield from self._nodes(BY_STATES, variables, "issues", page=PAGE)
+        if not records and not self._project_exists:
             yield from self.account_info()
-        self._project_seen = True
+        self._project_exists = True
         read = yield from self._reader(records)
-        found = listing(self.dialect.service, records, read)
-        self._seen = _Seen(states=wanted, newest=newest, listing=found, uses=1)
+        found = self.listing(records, read, states)
+        self._newest = newest
+        self._listings.keep(states, found)
         return found
 
+    @override
     def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
-        """As `Flows.by_ids`."""
         records: list[Any] = []
-        for batch in _batches(ids):
-            variables = {"slugs": self._slugs, "ids": batch, "first": PAGE}
-            request = _ask("SymphonyIssuesById", variables)
-            data = yield from graphql(self.dialect, request)
-            nodes, _, more = page_of(self.dialect, request, data.get("issues"))
-            if more:
-                raise malformed(self.dialect, f"has more issues than the {len(batch)} that were asked for")
+        for batch in batches(ids, PAGE):
+            variables = {"slugs": self.settings.slugs, "ids": batch}
+            nodes = yield from self._nodes(BY_IDS, variables, "issues", page=PAGE)
             records += nodes
         read = yield from self._reader(records)
-        return snapshots(self.dialect.service, records, read, wanted=ids)
+        return self.snapshots(records, read, ids)
 
-    @property
-    def _slugs(self) -> list[str]:
-        """What the project may be called: its slug, or the id at its end, which outlives a new name."""
-        slug = self._config.project_slug
-        end = slug.rpartition("-")[2]
-        return [slug, end] if end and end != slug else [slug]
-
-    def _newest(self) -> Flow[Any]:
-        data = yield from graphql(self.dialect, _ask("SymphonyNewest", {"slugs": self._slugs}))
-        return mapping(data.get("issues")).get("nodes")
-
-    def _pages(
-        self, name: str, variables: Mapping[str, Any], *, field: str, first: int, inside: str | None = None
-    ) -> Flow[list[Any]]:
-        """All nodes of a connection, page by page; `inside` is the field that holds it, null for the root."""
-        request = _ask(name, {**variables, "first": first})
-        trail = Pager(self.dialect, request, self._config.access.base)
-        records: list[Any] = []
-        while True:
-            data = yield from graphql(self.dialect, request)
-            holder = data if inside is None else data.get(inside)
-            if inside is not None and not isinstance(holder, Mapping):
-                raise not_found(self.dialect.service, f"{inside} {variables.get('id')!s}")
-            nodes, cursor, more = page_of(self.dialect, request, mapping(holder).get(field))
-            records += nodes
-            trail.count(len(nodes))
-            if not more:
-                return records
-            request = _ask(name, {**variables, "first": first, "after": trail.cursor(cursor)})
-
-    def _reader(self, records: Sequence[Any]) -> Flow["_Reader"]:
-        """What turns these records into issues: their blockers, labels beyond the first, who we are."""
-        ids = [issue_id for record in records if (issue_id := text(mapping(record).get("id")))]
-        assignee = self._config.assignee
+    def _reader(self, records: Sequence[Any]) -> Flow[IssueReader]:
+        """Ask for what the records do not hold: blockers, more labels, and the owner of the key."""
+        ids = texts(dig(record, "id") for record in records)
+        assignee = self.settings.assignee
         if assignee == "me":
-            assignee = (yield from self._viewer()) if ids else None
-        blocked: dict[str, tuple[Relation, ...]] = {}
-        for batch in _batches(ids):
-            nodes = yield from self._pages(
-                "SymphonyBlockers", {"ids": batch}, field="issues", first=BLOCKED_PAGE
-            )
-            for node in nodes:
-                blocked[str(mapping(node).get("id"))] = relations_of(node, self._terminal)
-        labels: dict[str, list[str]] = {}
+            assignee = (yield from self._viewer()) if ids else ""
+        relations: dict[str, tuple[Relation, ...]] = {}
+        for batch in batches(ids, PAGE):
+            nodes = yield from self._nodes(BLOCKERS, {"ids": batch}, "issues", page=BLOCKED_PAGE)
+            relations |= {str(dig(node, "id")): relations_of(node, self.settings) for node in nodes}
+        labels: dict[str, Sequence[str]] = {}
         for record in records:
-            info = mapping(mapping(mapping(record).get("labels")).get("pageInfo"))
-            if info.get("hasNextPage") is True and text(mapping(record).get("id")):
-                labels[record["id"]] = yield from self._labels(record["id"])
-        return _Reader(
-            judge=Judge(assignee=assignee, terminal=self._terminal), blocked=blocked, labels=labels
-        )
+            issue_id = text(dig(record, "id"))
+            if issue_id and dig(record, "labels", "pageInfo", "hasNextPage") is True:
+                data = yield from self._ask(LABELS, {"id": issue_id, "first": LABELS_PAGE})
+                labels[issue_id] = label_names(data.get("issue"))
+        return IssueReader(assignee=assignee, relations=relations, labels=labels)
 
-    def _labels(self, issue_id: str) -> Flow[list[str]]:
-        request = _ask("SymphonyLabels", {"id": issue_id, "first": _MANY})
-        data = yield from graphql(self.dialect, request)
-        return label_names(data.get("issue"))
+    @override
+    def account_info(self) -> Flow[AccountInfo]:
+        data = yield from self._ask(ACCOUNT, {"slugs": self.settings.slugs})
+        project = next(iter(items(dig(data, "projects", "nodes"))), None)
+        if project is None:
+            raise self.service.not_found(
+                f"project {self.settings.project_slug!r} that this credential may see",
+                hint="tracker.provider.project_slug is the last part of the project's address",
+            )
+        teams = items(dig(project, "teams", "nodes"))
+        states = texts(dig(state, "name") for team in teams for state in items(dig(team, "states", "nodes")))
+        return AccountInfo(
+            login=text(dig(data, "viewer", "name")),
+            scope=text(dig(project, "name")) or self.settings.project_slug,
+            states=tuple(dict.fromkeys(states)),
+        )
 
     def _viewer(self) -> Flow[str]:
-        if self._me is None:
-            data = yield from graphql(self.dialect, _ask("SymphonyViewer", {}))
-            me = text(mapping(data.get("viewer")).get("id"))
-            if me is None:
-                raise malformed(self.dialect, "does not tell whose credential this is")
-            self._me = me
-        return self._me
+        if self._viewer_id is None:
+            data = yield from self._ask(VIEWER, {})
+            self._viewer_id = text(dig(data, "viewer", "id"))
+        if self._viewer_id is None:
+            raise self.service.malformed("does not tell whose credential this is")
+        return self._viewer_id
 
-    def account_info(self) -> Flow[AccountInfo]:
-        """As `Flows.account_info`. Raises `TrackerError` where there is no such project."""
-        data = yield from graphql(self.dialect, _ask("SymphonyLook", {"slugs": self._slugs}))
-        projects = items(mapping(data.get("projects")).get("nodes"))
-        if not projects:
-            hint = "tracker.provider.project_slug is the last part of the project's address"
-            raise not_found(
-                self.dialect.service,
-                f"project {self._config.project_slug!r} that this credential may see",
-                hint=hint,
-            )
-        states = [
-            mapping(state).get("name")
-            for team in items(mapping(mapping(projects[0]).get("teams")).get("nodes"))
-            for state in items(mapping(mapping(team).get("states")).get("nodes"))
-        ]
-        return AccountInfo(
-            login=text(mapping(data.get("viewer")).get("name")),
-            scope=text(mapping(projects[0]).get("name")) or self._config.project_slug,
-            states=tuple(dict.fromkeys(state for state in states if isinstance(state, str))),
-        )
+    def _ask(self, document: str, variables: Mapping[str, Any]) -> Flow[Mapping[str, Any]]:
+        return graphql(self.service, operation(document, variables))
+
+    def _nodes(
+        self, query: str, variables: Mapping[str, Any], field: str, *, page: int, of_issue: bool = False
+    ) -> Flow[list[Any]]:
+        """All nodes of the connection `field`, of the root or of an issue."""
+
+        def ask(after: str | None) -> Request:
+            paging = {"first": page} if after is None else {"first": page, "after": after}
+            return operation(query, {**variables, **paging})
+
+        def find(data: Mapping[str, Any]) -> Any:
+            if of_issue and not isinstance(data.get("issue"), Mapping):
+                raise self.service.not_found(f"issue {variables['id']}")
+            return dig(data, "issue", field) if of_issue else data.get(field)
+
+        return all_nodes(self.service, self.settings.endpoint, ask, find)
 
     # --- comments ----------------------------------------------------------------------------------------
 
+    @override
     def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
-        """As `Flows.comments`."""
         me = yield from self._viewer()
-        nodes = yield from self._pages(
-            "SymphonyComments", {"id": issue_id}, field="comments", first=PAGE, inside="issue"
-        )
-        nodes = [node for node in nodes if text(mapping(node).get("id"))]
+        nodes = yield from self._nodes(COMMENTS, {"id": issue_id}, "comments", page=PAGE, of_issue=True)
+        nodes = [node for node in nodes if text(dig(node, "id"))]
         nodes.sort(key=lambda node: str(node.get("createdAt")))
         return tuple(
             Comment(
                 id=node["id"],
                 body=text(node.get("body")) or "",
-                mine=mapping(node.get("user")).get("id") == me,
+                mine=dig(node, "user", "id") == me,
                 author=author_of(node),
                 may_answer=may_answer(node),
             )
             for node in nodes
         )
 
-    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
-        """As `Flows.who_may_answer`: nobody of those in doubt, who are people outside of the workspace."""
-        del issue_id, author_keys
-        yield from ()
-        return frozenset()
-
+    @override
     def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
-        """As `Flows.create_comment`; the id is ours, so a repeated create finds the first."""
+        """Create a comment with our own id. A repeated create is refused, and edits the first comment."""
         comment_id = comment_id_of(issue_id, key)
         made = {"issueId": issue_id, "body": body, "doNotSubscribeToIssue": True}
         try:
             return (yield from self._create({**made, "id": comment_id}))
         except TrackerError as error:
-            if not _may_stand_already(error):
+            failure = error.failure
+            if failure.category is not Category.TRACKER_STATUS or failure.status in {UNAUTHORISED, FORBIDDEN}:
                 raise
-            there = yield from self._is_there(comment_id, issue_id)
-            if there is None:
+            exists = yield from self._exists(comment_id, issue_id)
+            if exists is None:
                 raise
-        if there:
+        if exists:
             yield from self.edit_comment(issue_id, comment_id, body)
             return comment_id
-        return (yield from self._create(made))  # our id belongs to one that was deleted
+        return (yield from self._create(made))  # a comment with our id was deleted
 
-    def _create(self, given: Mapping[str, Any]) -> Flow[str]:
-        request = _ask("SymphonyCreateComment", {"input": dict(given)}, writes=True)
-        data = yield from graphql(self.dialect, request)
-        return _written(self.dialect, request, data.get("commentCreate"))
+    def _create(self, comment: Mapping[str, Any]) -> Flow[str]:
+        data = yield from self._ask(CREATE_COMMENT, {"input": comment})
+        return self._written(data.get("commentCreate"))
 
-    def _is_there(self, comment_id: str, issue_id: str) -> Flow[bool | None]:
-        """Whether our comment stands; null where the issue itself cannot be seen."""
+    def _exists(self, comment_id: str, issue_id: str) -> Flow[bool | None]:
+        """Whether the comment exists; `None` if the issue itself cannot be seen."""
         try:
-            data = yield from graphql(self.dialect, _ask("SymphonyComment", {"id": comment_id}))
+            data = yield from self._ask(COMMENT, {"id": comment_id})
         except TrackerError as error:
             if error.failure.category is not Category.TRACKER_STATUS:
                 raise
-            request = _ask("SymphonyStates", {"id": issue_id})
             try:
-                found = yield from graphql(self.dialect, request)
+                data = yield from self._ask(STATES, {"id": issue_id})
             except TrackerError:
                 return None
-            return False if isinstance(found.get("issue"), Mapping) else None
-        return mapping(data.get("comment")).get("id") == comment_id
+            return False if isinstance(data.get("issue"), Mapping) else None
+        return bool(dig(data, "comment", "id") == comment_id)
 
+    @override
     def edit_comment(self, issue_id: str, comment_id: str, body: str) -> Flow[None]:
-        """As `Flows.edit_comment`."""
-        del issue_id
-        request = _ask("SymphonyEditComment", {"id": comment_id, "body": body}, writes=True)
-        data = yield from graphql(self.dialect, request)
-        _written(self.dialect, request, data.get("commentUpdate"))
+        data = yield from self._ask(EDIT_COMMENT, {"id": comment_id, "body": body})
+        self._written(data.get("commentUpdate"))
 
-    # --- moves and tools ---------------------------------------------------------------------------------
+    def _written(self, payload: Any) -> str:
+        comment_id = text(dig(payload, "comment", "id"))
+        if dig(payload, "success") is not True or comment_id is None:
+            raise self.service.malformed("did not write a comment")
+        return comment_id
 
+    # --- moves and the raw tool --------------------------------------------------------------------------
+
+    @override
     def move(self, issue_id: str, state: str) -> Flow[str]:
-        """As `Flows.move`."""
-        service = self.dialect.service
-        data = yield from graphql(self.dialect, _ask("SymphonyStates", {"id": issue_id}))
-        issue = mapping(data.get("issue"))
+        data = yield from self._ask(STATES, {"id": issue_id})
+        issue = data.get("issue")
         if not issue:
-            raise not_found(service, f"issue {issue_id}")
+            raise self.service.not_found(f"issue {issue_id}")
+        nodes = items(dig(issue, "team", "states", "nodes"))
         known = {
             normalise_state(node["name"]): node
-            for node in items(mapping(mapping(issue.get("team")).get("states")).get("nodes"))
-            if text(mapping(node).get("name")) and text(node.get("id"))
+            for node in nodes
+            if text(dig(node, "name")) and text(dig(node, "id"))
         }
         target = known.get(normalise_state(state))
         if target is None:
-            raise no_such_state(service, state, [node["name"] for node in known.values()])
-        if normalise_state(str(mapping(issue.get("state")).get("name"))) == normalise_state(state):
+            raise self.service.no_such_state(state, [node["name"] for node in known.values()])
+        if normalise_state(str(dig(issue, "state", "name"))) == normalise_state(state):
             return str(target["name"])
-        request = _ask("SymphonyMove", {"id": issue_id, "state": target["id"]}, writes=True)
-        data = yield from graphql(self.dialect, request)
-        moved = mapping(mapping(mapping(data.get("issueUpdate")).get("issue")).get("state"))
-        return text(moved.get("name")) or "an unknown state"
+        data = yield from self._ask(MOVE, {"id": issue_id, "state": target["id"]})
+        return text(dig(data, "issueUpdate", "issue", "state", "name")) or "an unknown state"
 
+    @override
     def tools(self) -> tuple[ToolSpec, ...]:
-        """`linear_graphql`, unless `scope` is `off`."""
-        return () if self._config.scope is Scope.OFF else (graphql_spec(_TOOL, self.dialect.service),)
+        off = self.settings.scope is Scope.OFF
+        return () if off else (graphql_spec(self.tool_name, self.service.name),)
 
-    def call(self, name: str, arguments: Mapping[str, Any], *, issue: Issue) -> Flow[ToolResult]:
-        """One raw query or mutation; errors of Linear are answers to the model."""
-        del name, issue
-        given = query_of(arguments)
-        if isinstance(given, str):
-            return ToolResult.error(given)
-        found = marked_query(*given, _COMMENTING)
-        if isinstance(found, str):
-            return ToolResult.error(found)
-        query, variables = found
+    @override
+    def call_tool(self, arguments: Mapping[str, Any], issue: Issue) -> Flow[ToolResult]:
+        call = graphql_call(arguments, _WRITES_COMMENT)
+        if isinstance(call, str):
+            return ToolResult.error(call)
+        query, variables = call
         answer = yield Request(
-            endpoint=_TOOL,
+            endpoint=self.tool_name,
             method="POST",
             body={"query": query, "variables": dict(variables)},
             accept=frozenset({400}),
         )
-        failed = bool(items(mapping(answer.body).get("errors"))) or not isinstance(answer.body, Mapping)
-        told = shown(answer, success=not failed, read_only="mutation" not in query)
-        return replace(told, commented=told.success and writes_comment(query))
+        success = isinstance(answer.body, Mapping) and not items(answer.body.get("errors"))
+        result = show(answer, success=success, read_only="mutation" not in query)
+        return replace(result, commented=success and writes_comment(query))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reader:
-    """Makes an issue of a record, with what was asked for besides."""
-
-    judge: Judge
-    blocked: Mapping[str, tuple[Relation, ...]]
-    labels: Mapping[str, Sequence[str]]
-
-    def __call__(self, record: Any) -> Issue:
-        issue_id = required(record, "id")
-        labels = self.labels.get(issue_id)
-        return issue_of(
-            record,
-            judge=self.judge,
-            labels=label_names(record) if labels is None else labels,
-            relations=self.blocked.get(issue_id, ()),
-        )
-
-
-def _ask(name: str, variables: Mapping[str, Any], *, writes: bool = False) -> Request:
-    return question(name, OPERATIONS[name], variables, writes=writes)
-
-
-def _batches(ids: Sequence[str]) -> Iterable[list[str]]:
-    return (list(ids[start : start + PAGE]) for start in range(0, len(ids), PAGE))
-
-
-def _may_stand_already(error: TrackerError) -> bool:
-    """Linear may have refused because the id is taken; a limit or a bad credential says nothing of that."""
-    return error.failure.category is Category.TRACKER_STATUS and error.failure.status not in {
-        UNAUTHORISED,
-        FORBIDDEN,
-    }
-
-
-def _written(dialect: ServiceProfile, request: Request, payload: Any) -> str:
-    comment_id = text(mapping(mapping(payload).get("comment")).get("id"))
-    if mapping(payload).get("success") is not True or comment_id is None:
-        raise malformed(dialect, f"did not carry out {request.endpoint}")
-    return comment_id
-
-
-KIND = RemoteKind(
-    provider_keys=PROVIDER_KEYS,
-    secret_names=SECRET_NAMES,
-    tools=(*tools.NAMES, "linear_graphql"),
-    configure=read_config,
-    flows=LinearFlows,
-    webhooks=LINEAR,
-)
+KIND = RemoteKind(LinearSettings, LinearFlows, webhooks=LINEAR)

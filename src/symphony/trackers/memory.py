@@ -1,10 +1,9 @@
-"""A board that lives in this process (kind `memory`), for tests, demos and programs of others."""
+"""A board in memory (kind `memory`), for tests, demos and other programs."""
 
 import json
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, replace
-from datetime import datetime
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -26,96 +25,123 @@ from symphony.domain import (
     normalise_state,
 )
 from symphony.trackers.base import AccountInfo, Comment, ConfigProblem, TrackerConfigError, TrackerError
-from symphony.trackers.fields import MalformedRecordError, tidy
+from symphony.trackers.fields import (
+    MalformedRecordError,
+    dig,
+    instant,
+    items,
+    required,
+    text,
+    texts,
+    tidy,
+    whole,
+)
 from symphony.trackers.registry import States, TrackerContext, TrackerKind
-
-# From a record, which is a map like one of a provider's answers, to an issue (DM1-DM9, TR4). Pure.
-#
-# Mapping (TR10): every field of an issue has a key of its name. `id`, `title` and `state` are required;
-# `identifier` is the id unless it is given. `dispatchable` has no default of true (DM2): a record that does
-# not say so is held back. Optional values that cannot be used are null or empty.
-
+from symphony.trackers.tools import MAX_STATE_CHARS, argument_problem, object_schema, text_schema
 
 Record = Mapping[str, Any]
-_HELD_BACK = "the record does not say that it is dispatchable"
-_MAX_PRIORITY = 1_000_000
-_SHOWN = 80
+"""An issue as a map, with a key for each field of `Issue`."""
+
+DEFAULT_ACTIVE = ("Todo", "In Progress")
+DEFAULT_TERMINAL = ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
+"""Linear's states, as in the test double of the specification."""
+
+_MOVE = "memory_move"
+_MAX_NAME = 80
+_LOG = structlog.get_logger(__name__)
 
 
-def issue_of(record: Record) -> Issue:
-    """The issue of a record.
+# --- from records to issues ------------------------------------------------------------------------------
+
+
+def issue_of(record: Issue | Record) -> Issue:
+    """The issue of a record. `id`, `title` and `state` are required; `identifier` is the id by default.
+
+    A record that does not say `dispatchable: true` is held back. Optional values that cannot be used are
+    `None` or empty.
 
     Raises:
-        TrackerError: `tracker_response`: the record is malformed; its id is the culprit, where it has one.
+        TrackerError: `tracker_response`: the record is malformed.
     """
     try:
-        return _read(record)
+        return tidy(record if isinstance(record, Issue) else _read(record))
     except MalformedRecordError as error:
-        issue_id = record.get("id")
+        issue_id = record.id if isinstance(record, Issue) else record.get("id")
         failure = Failure(
             category=Category.TRACKER_RESPONSE,
             blame=Blame.TRACKER,
-            message=f"the record {str(issue_id)[:_SHOWN]!r} {error}",
-            hint="put a sound record in its place",
+            message=f"the record {str(issue_id)[:_MAX_NAME]!r} {error}",
+            hint="replace it by a sound record",
         )
-        culprits = frozenset({issue_id} if isinstance(issue_id, str) else ())
-        raise TrackerError(failure, culprits=culprits) from error
+        raise TrackerError(failure, culprits=frozenset({str(issue_id)})) from error
 
 
 def _read(record: Record) -> Issue:
-    issue_id = _required(record, "id")
+    issue_id = required(record, "id")
     dispatchable = record.get("dispatchable") is True
-    reason = _text(record.get("not_dispatchable_reason")) or _HELD_BACK
-    issue = Issue(
+    reason = text(record.get("not_dispatchable_reason")) or "the record does not say that it is dispatchable"
+    return Issue(
         id=issue_id,
-        identifier=_required(record, "identifier") if "identifier" in record else issue_id,
-        title=_required(record, "title"),
-        state=_required(record, "state"),
+        identifier=required(record, "identifier") if "identifier" in record else issue_id,
+        title=required(record, "title"),
+        state=required(record, "state"),
         dispatchable=dispatchable,
         not_dispatchable_reason=None if dispatchable else reason,
         native_ref=_json_map(record.get("native_ref")),
-        description=_text(record.get("description")),
-        priority=_whole(record.get("priority")),
-        branch_name=_text(record.get("branch_name")),
-        url=_text(record.get("url")),
-        assignee_id=_text(record.get("assignee_id")),
-        labels=normalise_labels(label for label in _items(record.get("labels")) if isinstance(label, str)),
-        blocked_by=tuple(_blockers(record.get("blocked_by"))),
-        created_at=_instant(record.get("created_at")),
-        updated_at=_instant(record.get("updated_at")),
+        description=text(record.get("description")),
+        priority=whole(record.get("priority")),
+        branch_name=text(record.get("branch_name")),
+        url=text(record.get("url")),
+        assignee_id=text(record.get("assignee_id")),
+        labels=normalise_labels(texts(items(record.get("labels")))),
+        blocked_by=tuple(filter(None, map(_blocker, items(record.get("blocked_by"))))),
+        created_at=instant(record.get("created_at")),
+        updated_at=instant(record.get("updated_at")),
     )
-    return tidy(issue)
 
 
-def issues_of(provider: Mapping[str, Any]) -> tuple[Record, ...]:
-    """The records of `tracker.provider.issues`, all of them sound; none where there is no such key.
+def _blocker(entry: object) -> Blocker | None:
+    """A blocker, by its name or as a map."""
+    if isinstance(entry, str) and entry.strip():
+        return Blocker(id=entry.strip(), identifier=entry.strip())
+    fields = {key: text(dig(entry, key)) for key in ("id", "identifier", "state")}
+    return Blocker(**fields) if any(fields.values()) else None
+
+
+def _json_map(value: object) -> Mapping[str, Any] | None:
+    """A copy of a map, or `None` for what cannot be passed on as JSON."""
+    try:
+        return json.loads(json.dumps(value, allow_nan=False)) if isinstance(value, Mapping) else None
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def read_issues(provider: Mapping[str, Any]) -> tuple[Issue, ...]:
+    """The issues of `tracker.provider.issues`.
 
     Raises:
-        TrackerConfigError: `invalid_tracker_config`, one problem for each record that does not fit.
+        TrackerConfigError: one problem for each record that does not fit.
     """
-    given = provider.get("issues", [])
-    if not isinstance(given, list):
+    records = provider.get("issues", [])
+    if not isinstance(records, list):
         raise TrackerConfigError([_problem((), "must be a list of maps")])
     problems: list[ConfigProblem] = []
-    seen: dict[str, Record] = {}
-    for index, record in enumerate(given):
-        if wrong := _wrong(record, seen):
-            problems.append(_problem((index,), wrong))
-        else:
-            seen[record["id"]] = record
+    found: dict[str, Issue] = {}
+    for index, record in enumerate(records):
+        if not isinstance(record, Mapping):
+            problems.append(_problem((index,), "must be a map"))
+            continue
+        try:
+            issue = tidy(_read(record))
+        except MalformedRecordError as error:
+            problems.append(_problem((index,), str(error)))
+            continue
+        if issue.id in found:
+            problems.append(_problem((index,), f"has the id {issue.id[:_MAX_NAME]!r} of another one"))
+        found[issue.id] = issue
     if problems:
         raise TrackerConfigError(problems)
-    return tuple(seen.values())
-
-
-def _wrong(record: object, seen: Mapping[str, Record]) -> str | None:
-    if not isinstance(record, Mapping):
-        return "must be a map"
-    try:
-        issue = _read(record)
-    except MalformedRecordError as error:
-        return str(error)
-    return f"has the id {issue.id[:_SHOWN]!r} of another one" if issue.id in seen else None
+    return tuple(found.values())
 
 
 def _problem(at: tuple[int, ...], problem: str) -> ConfigProblem:
@@ -132,84 +158,18 @@ def _problem(at: tuple[int, ...], problem: str) -> ConfigProblem:
     )
 
 
-def _required(record: Record, key: str) -> str:
-    value = record.get(key)
-    if isinstance(value, str) and value.strip():
-        return value.strip()
-    problem = f"has no {key}" if value is None else f"needs {key} to be a text that is not empty"
-    raise MalformedRecordError(problem)
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value.strip() else None
-
-
-def _whole(value: object) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return int(value) if abs(value) <= _MAX_PRIORITY and value == int(value) else None
-
-
-def _items(value: object) -> Iterable[object]:
-    return value if isinstance(value, list | tuple) else ()
-
-
-def _blockers(value: object) -> Iterable[Blocker]:
-    for entry in _items(value):
-        match entry:
-            case str() if entry.strip():
-                yield Blocker(id=entry.strip(), identifier=entry.strip())
-            case Mapping():
-                fields = {name: _text(entry.get(name)) for name in ("id", "identifier", "state")}
-                if any(fields.values()):
-                    yield Blocker(**fields)
-            case _:
-                continue
-
-
-def _json_map(value: object) -> Mapping[str, Any] | None:
-    """A copy that nobody else holds, or null: what is not JSON cannot be passed on (DM5)."""
-    if not isinstance(value, Mapping):
-        return None
-    try:
-        copy = json.loads(json.dumps(dict(value), allow_nan=False))
-    except (TypeError, ValueError, RecursionError):
-        return None
-    return copy if isinstance(copy, dict) else None
-
-
-def _instant(value: object) -> datetime | None:
-    """RFC 3339 with an offset, or null (DM8)."""
-    if isinstance(value, str) and "T" in value:
-        try:
-            value = datetime.fromisoformat(value)
-        except ValueError:
-            return None
-    return value if isinstance(value, datetime) and value.tzinfo is not None else None
-
-
-# The tracker of records in memory: the whole contract of `trackers.base`, without a file or a network.
-
-
-PROVIDER_KEYS = ("issues",)
-DEFAULT_ACTIVE = ("Todo", "In Progress")
-DEFAULT_TERMINAL = ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
-"""Linear's states, as the specification's test double has them (CF12)."""
-
-_MAX_STATE_CHARS = 200
-_MOVE = "memory_move"
-_LOG = structlog.get_logger(__name__)
+# --- the tracker -----------------------------------------------------------------------------------------
 
 
 class MemoryTracker:
-    """Issues and comments of this process, in the order in which they came.
+    """Issues and comments of this process, in the order in which they were added.
 
-    Implements `Tracker` and every capability. What calls it from code changes the board with `put`,
-    `move`, `remove` and `comment`, and who listens to `changes` is told.
+    Implements `Tracker` and every capability. Code changes the board with `put`, `move`, `remove` and
+    `comment`; each change is a hint of `changes`.
     """
 
     def __init__(self, issues: Iterable[Issue | Record] = ()) -> None:
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, Issue | Record] = {}
         self._comments: dict[str, dict[str, Comment]] = {}
         self._created: dict[tuple[str, str], str] = {}
         self._skipped: tuple[Failure, ...] = ()
@@ -221,98 +181,104 @@ class MemoryTracker:
     # --- from code ---------------------------------------------------------------------------------------
 
     def put(self, issue: Issue | Record) -> None:
-        """Add an issue or replace the one with its id. A record may be malformed, as a provider's may."""
-        record = asdict(issue) if isinstance(issue, Issue) else deepcopy(dict(issue))
-        self._records[str(record.get("id"))] = record
-        self._tell()
+        """Add an issue or replace the one with its id. A record may be malformed."""
+        if isinstance(issue, Issue):
+            self._records[issue.id] = issue
+        else:
+            self._records[str(issue.get("id"))] = deepcopy(dict(issue))
+        self._changed.set()
 
     def move(self, issue_id: str, state: str) -> str:
-        """Give an issue another state and return the old one. Raises `TrackerError` without such an issue."""
-        record = self._present(issue_id)
-        self._records[issue_id] = {**record, "state": state}
-        self._tell()
-        return str(record.get("state"))
+        """Move an issue and return its old state. Raises `TrackerError` if there is no such issue."""
+        record = self._require(issue_id)
+        if isinstance(record, Issue):
+            before, self._records[issue_id] = record.state, replace(record, state=state)
+        else:
+            before, self._records[issue_id] = str(record.get("state")), {**record, "state": state}
+        self._changed.set()
+        return before
 
     def remove(self, issue_id: str) -> None:
-        """Take an issue and its comments away; nothing happens where there is none."""
+        """Remove an issue and its comments, if it exists."""
         self._records.pop(issue_id, None)
         self._comments.pop(issue_id, None)
         self._created = {made: name for made, name in self._created.items() if made[0] != issue_id}
-        self._tell()
+        self._changed.set()
 
     def comment(
         self, issue_id: str, body: str, *, author: str = "somebody", may_answer: bool | None = True
     ) -> str:
-        """Add somebody else's comment and return its id. Raises `TrackerError` where there is no issue.
+        """Add a comment that is not the daemon's, and return its id. Raises `TrackerError`.
 
-        With `may_answer` `None` the author is a stranger, whose words are shown and not obeyed.
+        With `may_answer` `None` the author is a stranger, who may not answer questions.
         """
-        self._present(issue_id)
-        name = self._write(issue_id, body, comment_id=None, mine=False)
-        self._comments[issue_id][name] = replace(
-            self._comments[issue_id][name], author=author, author_key=author, may_answer=may_answer
+        self._require(issue_id)
+        comment_id = f"c{next(self._numbers)}"
+        self._comments.setdefault(issue_id, {})[comment_id] = Comment(
+            id=comment_id, body=body, mine=False, author=author, author_key=author, may_answer=may_answer
         )
-        self._tell()
-        return name
+        self._changed.set()
+        return comment_id
 
     # --- Tracker -----------------------------------------------------------------------------------------
 
     async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[Issue]:
-        """Issues in these states, in the order in which they came; malformed ones are skipped and logged."""
+        """The issues in these states, in the order in which they were added."""
         wanted = {normalise_state(state) for state in states if state.strip()}
         await anyio.lowlevel.checkpoint()
         if not wanted:
             return ()
-        found = [_issue_or_failure(record) for record in self._records.values()]
-        self._skipped = tuple(each for each in found if isinstance(each, Failure))
-        issues = (each for each in found if isinstance(each, Issue))
+        issues: list[Issue] = []
+        skipped: list[Failure] = []
+        for issue_id, record in self._records.items():
+            try:
+                issues.append(issue_of(record))
+            except TrackerError as error:
+                problem = error.failure.message
+                _LOG.warning("memory_record_skipped", record=issue_id[:_MAX_NAME], problem=problem)
+                skipped.append(error.failure)
+        self._skipped = tuple(skipped)
         return tuple(issue for issue in issues if normalise_state(issue.state) in wanted)
 
     async def fetch_issues_by_ids(self, ids: Collection[str]) -> Sequence[Issue]:
-        """Current snapshots; an id that is not there is omitted, a malformed record fails the call."""
+        """Current snapshots; unknown ids are omitted, a malformed record fails the call."""
         await anyio.lowlevel.checkpoint()
-        return tuple(issue_of(self._records[issue_id]) for issue_id in self._records if issue_id in set(ids))
+        wanted = set(ids)
+        return tuple(issue_of(record) for issue_id, record in self._records.items() if issue_id in wanted)
 
     def skipped(self) -> Sequence[Failure]:
-        """The malformed records of the last list, in the order in which they came."""
+        """The malformed records of the last listing."""
         return self._skipped
 
     def secret_environment_names(self) -> frozenset[str]:
-        """None: there is nothing to log in to."""
+        """None: there are no credentials."""
         return frozenset()
 
     def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
-        """`memory_move`, without which a session could never finish."""
-        state = {"type": "string", "minLength": 1, "maxLength": _MAX_STATE_CHARS}
+        """`memory_move`, without which a session could never finish an issue."""
         return (
             ToolSpec(
                 name=_MOVE,
                 description="Move the issue you are working on to another state.",
-                input_schema={
-                    "type": "object",
-                    "properties": {"state": state},
-                    "required": ["state"],
-                    "additionalProperties": False,
-                },
+                input_schema=object_schema({"state": text_schema(MAX_STATE_CHARS)}),
             ),
         )
 
     async def execute_agent_tool(
         self, name: str, arguments: Mapping[str, Any], *, issue: Issue
     ) -> ToolResult:
-        """Run the tool on the session's own issue; never raises."""
+        """Run the tool on the session's own issue. Never raises."""
         await anyio.lowlevel.checkpoint()
         if name != _MOVE:
-            return ToolResult.error(f"there is no tool {name[:80]!r}", supportedTools=[_MOVE])
-        given: object = arguments
-        state = given["state"] if isinstance(given, Mapping) and set(given) == {"state"} else None
-        if not isinstance(state, str) or not state.strip() or len(state) > _MAX_STATE_CHARS:
-            return ToolResult.error(f"the argument is `state`, a text of 1 to {_MAX_STATE_CHARS} characters")
+            return ToolResult.error(f"there is no tool {name[:_MAX_NAME]!r}", supportedTools=[_MOVE])
+        if problem := argument_problem(arguments, state=MAX_STATE_CHARS):
+            return ToolResult.error(problem)
+        state = arguments["state"].strip()
         try:
-            before = self.move(issue.id, state.strip())
+            before = self.move(issue.id, state)
         except TrackerError as error:
             return ToolResult.error(error.failure.message)
-        return ToolResult.of({"issue": issue.identifier, "before": before, "state": state.strip()})
+        return ToolResult.of({"issue": issue.identifier, "before": before, "state": state})
 
     async def changes(self) -> AsyncIterator[None]:
         """A hint after each change; ends only by cancellation."""
@@ -321,74 +287,57 @@ class MemoryTracker:
             self._changed = anyio.Event()
             yield
 
-    # --- CommentCapability -------------------------------------------------------------------------------
+    # --- capabilities ------------------------------------------------------------------------------------
 
     async def list_comments(self, issue_id: str) -> Sequence[Comment]:
-        """All comments, oldest first. Raises `TrackerError` where there is no such issue."""
+        """All comments, oldest first. Raises `TrackerError` if there is no such issue."""
         await anyio.lowlevel.checkpoint()
-        self._present(issue_id)
+        self._require(issue_id)
         return tuple(self._comments.get(issue_id, {}).values())
 
     async def who_may_answer(self, issue_id: str, author_keys: Collection[str]) -> frozenset[str]:
-        """Nobody: who may answer is said with each comment."""
+        """None of the authors: each comment says whether its author may."""
         del issue_id, author_keys
         await anyio.lowlevel.checkpoint()
         return frozenset()
 
     async def put_comment(self, issue_id: str, body: str, *, key: str, comment_id: str | None) -> str:
-        """Write a comment of the daemon's own; a repeated create with one key gives one comment.
+        """Write a comment of the daemon; a repeated create with one key gives one comment.
 
         Raises:
-            TrackerError: there is no such issue, or the comment is not one of ours.
+            TrackerError: there is no such issue, or the comment is not the daemon's.
         """
         await anyio.lowlevel.checkpoint()
-        self._present(issue_id)
-        target = comment_id or self._created.get((issue_id, key))
-        old = None if target is None else self._comments.get(issue_id, {}).get(target)
-        if comment_id is not None and (old is None or not old.mine):
-            raise _missing(f"there is no comment {comment_id[:80]!r} of ours on {issue_id[:80]!r}")
-        name = self._write(issue_id, body, comment_id=None if old is None else old.id, mine=True)
-        self._created[issue_id, key] = name
-        return name
-
-    # --- MovingCapability, AccountCapability ------------------------------------------------------------
+        self._require(issue_id)
+        comments = self._comments.setdefault(issue_id, {})
+        if comment_id is None:
+            comment_id = self._created.get((issue_id, key), "")
+            if comment_id not in comments:
+                comment_id = f"c{next(self._numbers)}"
+        elif comment_id not in comments or not comments[comment_id].mine:
+            raise _missing(
+                f"there is no comment {comment_id[:_MAX_NAME]!r} of ours on {issue_id[:_MAX_NAME]!r}"
+            )
+        comments[comment_id] = Comment(id=comment_id, body=body, mine=True)
+        self._created[issue_id, key] = comment_id
+        return comment_id
 
     async def move_issue(self, issue_id: str, state: str) -> str:
-        """As `move`, for the daemon; returns the state that the record has then. Raises `TrackerError`."""
+        """Move an issue and return its state then. Raises `TrackerError`."""
         await anyio.lowlevel.checkpoint()
         self.move(issue_id, state)
-        return str(self._records[issue_id]["state"])
+        return state
 
     async def account_info(self) -> AccountInfo:
-        """No states are named: any name is one."""
+        """Any state is legal."""
         await anyio.lowlevel.checkpoint()
         return AccountInfo(login=None, scope="this process", states=())
 
-    # --- within ------------------------------------------------------------------------------------------
-
-    def _present(self, issue_id: str) -> Record:
+    def _require(self, issue_id: str) -> Issue | Record:
         try:
             return self._records[issue_id]
         except KeyError as error:
-            raise _missing(f"there is no issue {issue_id[:80]!r}") from error
-
-    def _write(self, issue_id: str, body: str, *, comment_id: str | None, mine: bool) -> str:
-        name = comment_id or f"c{next(self._numbers)}"
-        self._comments.setdefault(issue_id, {})[name] = Comment(id=name, body=body, mine=mine)
-        return name
-
-    def _tell(self) -> None:
-        self._changed.set()
-
-
-def _issue_or_failure(record: Record) -> Issue | Failure:
-    try:
-        return issue_of(record)
-    except TrackerError as error:
-        _LOG.warning(
-            "memory_record_skipped", record=str(record.get("id"))[:80], problem=error.failure.message
-        )
-        return error.failure
+            raise _missing(f"there is no issue {issue_id[:_MAX_NAME]!r}") from error
 
 
 def _missing(message: str) -> TrackerError:
@@ -398,25 +347,25 @@ def _missing(message: str) -> TrackerError:
             blame=Blame.TRACKER,
             message=message,
             retryable=False,
-            hint="the board of kind memory begins anew with every start and reload",
+            hint="a board of kind memory begins anew with every start and reload",
         )
     )
 
 
-# What the registry is told of the kind `memory`.
+# --- the kind --------------------------------------------------------------------------------------------
 
 
 class _MemoryKind(TrackerKind):
-    provider_keys = PROVIDER_KEYS
-    tools = ("memory_move",)
+    provider_keys = ("issues",)
+    tools = (_MOVE,)
 
     @override
     def create(self, settings: TrackerSettings, context: TrackerContext) -> MemoryTracker:
-        return MemoryTracker(issues_of(settings.provider))
+        return MemoryTracker(read_issues(settings.provider))
 
     @override
     def states(self, settings: TrackerSettings, context: TrackerContext) -> States:
-        issues_of(settings.provider)
+        read_issues(settings.provider)
         active, terminal = settings.active_states, settings.terminal_states
         return States(
             active=DEFAULT_ACTIVE if active is None else active,

@@ -1,176 +1,310 @@
-"""Reads `tracker.provider` for an adapter: `$VAR`, secrets, addresses; tells all mistakes (CF3-CF5, TR7)."""
+"""Settings of trackers over HTTP: `tracker.provider` and the states of `tracker`, as one model per kind.
+
+    class ExampleSettings(ProviderSettings):
+        kind = "example"
+
+        api_key: Annotated[Credential, Variable("EXAMPLE_API_KEY")]
+        project: Annotated[str, matches(r"[A-Z]+", "be the key of a project")]
+        endpoint: Address = "https://api.example.org"
+
+Texts and credentials can be `$NAME`. One that is missing, blank, or refers to an unset variable is taken from
+its `Variable`, if it has one. `read` reports all mistakes at once.
+"""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
-from urllib.parse import urlsplit
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Self
 
-from symphony.config import Secret, nearest_variable, reference_name, resolve_secret
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from symphony.config import (
+    Secret,
+    TrackerSettings,
+    describe_error,
+    nearest_variable,
+    reference_name,
+    resolve_secret,
+)
 from symphony.domain import Blame, Category, Failure, normalise_state
 from symphony.trackers.base import ConfigProblem, TrackerConfigError
-from symphony.trackers.http.client import is_loopback
+from symphony.trackers.http import is_loopback
 from symphony.trackers.http.exchange import origin_of
-
-INSECURE_HTTP = "insecure_http"
-"""The key by which plain http is allowed beyond this machine."""
-
-SCOPE = "scope"
-"""The key that says what the agent's raw tool may reach."""
+from symphony.trackers.raw_tools import Scope
 
 _CONTROL = re.compile(r"[\x00-\x20\x7f]")
+_TRACKER_KEYS = frozenset({"active_states", "terminal_states", "on_block"})
+"""Fields that stand in `tracker`, not in `tracker.provider`."""
 
 
-class ProviderReader:
-    """The keys of one provider. Each reading notes what is wrong with its key; `done` tells it all.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How a service is reached: base address, credential, and the headers that carry it."""
 
-    Every method returns something of its type even so, so that one mistake does not hide another.
+    base: str
+    credential: str = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+
+
+# --- kinds of values -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """The environment variable that stands in for a missing setting."""
+
+    name: str
+
+
+class SettingError(ValueError):
+    """A value that does not fit. The text follows the name of the setting."""
+
+    def __init__(
+        self, problem: str, *, hint: str | None = None, category: Category = Category.INVALID_TRACKER_CONFIG
+    ) -> None:
+        super().__init__(problem)
+        self.hint, self.category = hint, category
+
+
+def matches(pattern: str, rule: str) -> AfterValidator:
+    """A text that matches a pattern; `rule` says so in words ("be owner/name")."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise SettingError(f"must {rule}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _credential(value: object) -> Secret:
+    if not isinstance(value, Secret):
+        raise SettingError("must be text", hint="put the value in quotes")
+    if _CONTROL.search(value.reveal()) or not value.reveal().isascii():
+        raise SettingError(
+            "holds characters that no credential has", category=Category.MISSING_TRACKER_SECRET
+        )
+    return value
+
+
+def _address(value: str, info: ValidationInfo) -> str:
+    """https, or plain http to this machine or with `insecure_http`; returned without a trailing slash."""
+    value = value.rstrip("/")
+    try:
+        scheme, _, _ = origin_of(value)
+    except ValueError as error:
+        raise SettingError(f"cannot be used: {error}") from error
+    if "?" in value or "#" in value or _CONTROL.search(value):
+        raise SettingError("must be an address without query, fragment or blanks")
+    if scheme == "http" and not is_loopback(value) and not info.data.get("insecure_http"):
+        hint = "use https, or accept that the credential can be read on the way: insecure_http: true"
+        raise SettingError("is plain http to another machine", hint=hint)
+    return value
+
+
+def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Trimmed names without blank or repeated ones, in their first spelling."""
+    found: dict[str, str] = {}
+    for name in names:
+        if name.strip():
+            found.setdefault(normalise_state(name), name.strip())
+    return tuple(found.values())
+
+
+Credential = Annotated[Secret, BeforeValidator(_credential)]
+Address = Annotated[str, AfterValidator(_address)]
+States = Annotated[tuple[str, ...], AfterValidator(_unique)]
+
+
+# --- the model -------------------------------------------------------------------------------------------
+
+
+class ProviderSettings(BaseModel):
+    """What all kinds have. A subclass adds the keys of its service.
+
+    Attributes:
+        kind: the kind of the tracker, whose page is `docs/trackers/<kind>.md`.
+        scopes: what `scope` may be.
+        closed_states: states of the service itself in which an issue is always over.
+        more_secret_names: variables with credentials, besides those of the settings.
     """
 
-    def __init__(self, kind: str, provider: Mapping[str, Any], environment: Mapping[str, str]) -> None:
-        self._kind = kind
-        self._provider = provider
-        self._environment = environment
-        self._problems: list[ConfigProblem] = []
-        self._insecure_http = self.flag(INSECURE_HTTP, default=False)
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        hide_input_in_errors=True,
+        validate_default=True,
+        arbitrary_types_allowed=True,
+    )
 
-    def done(self) -> None:
-        """Raise `TrackerConfigError` if anything was wrong."""
-        if self._problems:
-            raise TrackerConfigError(self._problems)
+    kind: ClassVar[str]
+    scopes: ClassVar[tuple[Scope, ...]] = tuple(Scope)
+    closed_states: ClassVar[tuple[str, ...]] = ()
+    more_secret_names: ClassVar[frozenset[str]] = frozenset()
 
-    def wrong(self, key: str, problem: str, *, hint: str | None = None, secret: bool = False) -> None:
-        """Note that the key of the provider has a problem, a phrase that follows its name."""
-        self.wrong_at(("tracker", "provider", key), problem, hint=hint, secret=secret)
+    insecure_http: bool = False
+    scope: Scope = Scope.TOKEN
+    active_states: States
+    terminal_states: States
+    on_block: str | None = None
 
-    def wrong_at(
-        self, location: tuple[str, ...], problem: str, *, hint: str | None = None, secret: bool = False
-    ) -> None:
-        """As `wrong`, for any key."""
-        failure = Failure(
-            category=Category.MISSING_TRACKER_SECRET if secret else Category.INVALID_TRACKER_CONFIG,
-            blame=Blame.CONFIG,
-            message=f"{'.'.join(location)} {problem}",
-            retryable=False,
-            hint=hint or f"docs/trackers/{self._kind}.md describes the settings",
-        )
-        self._problems.append(ConfigProblem(location=location, failure=failure))
+    @property
+    @abstractmethod
+    def access(self) -> Access:
+        """How the service is reached."""
 
-    def given(self, key: str) -> bool:
-        """Whether the key stands in the file."""
-        return key in self._provider
+    def is_terminal(self, state: str | None) -> bool:
+        """Whether an issue in this state is over; false for an unknown state."""
+        return state is not None and normalise_state(state) in self.over
 
-    def text(self, key: str, *, variable: str | None = None, default: str | None = None) -> str | None:
-        """A text, `$NAME` resolved; where it is left out or unset, `variable`, then the default."""
-        value = self._provider.get(key)
-        if isinstance(value, Secret):
-            value = value.reveal()
-        if isinstance(value, int) and not isinstance(value, bool):
-            value = str(value)
-        if value is not None and not isinstance(value, str):
-            self.wrong(key, "must be a text")
-            return default
-        name = reference_name(value)
-        if name is not None:
-            value = self._environment.get(name)
-        if value is None and variable is not None:
-            value = self._environment.get(variable)
-        return value.strip() if value and value.strip() else default
+    @cached_property
+    def over(self) -> frozenset[str]:
+        """The normalised states in which an issue is over."""
+        return frozenset(map(normalise_state, (*self.terminal_states, *self.closed_states)))
 
-    def needed(
-        self, key: str, *, variable: str | None = None, rule: re.Pattern[str] | None = None, must: str = ""
-    ) -> str:
-        """As `text`, for what there must be; `must` says the rule in words ("be owner/name")."""
-        told = len(self._problems)
-        value = self.text(key, variable=variable)
-        if value is None and len(self._problems) > told:
-            return ""
-        if value is None:
-            hint = f"set it, or the variable {variable}" if variable else None
-            self.wrong(key, "is required", hint=hint)
-            return ""
-        if rule is not None and not rule.fullmatch(value):
-            self.wrong(key, f"must {must}")
-        return value
+    @classmethod
+    def provider_keys(cls) -> tuple[str, ...]:
+        """The keys of `tracker.provider`."""
+        return tuple(key for key in cls.model_fields if key not in _TRACKER_KEYS)
 
-    def secret(self, key: str, *, variable: str) -> str:
-        """The credential: of the file, by `$NAME`, or of the documented variable (CF4)."""
-        value = self._provider.get(key)
-        if value is not None and not isinstance(value, str | Secret):
-            self.wrong(key, "must be a text")
-            return ""
-        found = resolve_secret(value, environment=self._environment, fallback=variable)
-        if found is None:
-            name = reference_name(value) or variable
-            near = nearest_variable(name, self._environment)
-            meant = "" if near is None else f"did you mean ${near}, which is set? Else "
-            hint = f"{meant}set {name} where the daemon starts, and write ${name} here"
-            self.wrong(key, "has no credential", hint=hint, secret=True)
-            return ""
-        secret = found.reveal()
-        if _CONTROL.search(secret) or not secret.isascii():
-            self.wrong(key, "holds characters that no credential has", secret=True)
-        return secret
+    @classmethod
+    def secret_names(cls) -> frozenset[str]:
+        """The variables that may hold a credential."""
+        fields = cls.model_fields.values()
+        own = {_variable(field) for field in fields if field.annotation is Secret}
+        return cls.more_secret_names | {name for name in own if name is not None}
 
-    def address(self, key: str, default: str, *, variable: str | None = None) -> str:
-        """A base address without its last slash: https; plain http to this machine, or by `insecure_http`."""
-        value = (self.text(key, variable=variable, default=default) or default).rstrip("/")
-        parts = urlsplit(value)
+    @classmethod
+    def read(cls, tracker: TrackerSettings, environment: Mapping[str, str]) -> Self:
+        """Read the section `tracker`. Raises `TrackerConfigError` with everything that does not fit."""
+        given: dict[str, Any] = {}
+        for key, setting in cls.model_fields.items():
+            value = getattr(tracker, key) if key in _TRACKER_KEYS else tracker.provider.get(key)
+            value = _resolved(value, setting, environment)
+            if value is not None:
+                given[key] = value
+        problems: list[ConfigProblem] = []
+        sound: dict[str, Any] = {}
+        settings = None
         try:
-            scheme, _, _ = origin_of(value)
-        except ValueError as error:
-            self.wrong(key, f"cannot be used: {error}")
-            return default
-        if parts.query or parts.fragment or _CONTROL.search(value):
-            self.wrong(key, "must be an address without query, fragment or blanks")
-            return default
-        if scheme == "http" and not is_loopback(value) and not self._insecure_http:
-            hint = f"use https, or accept that the credential can be read on the way: {INSECURE_HTTP}: true"
-            self.wrong(key, "is plain http to another machine", hint=hint)
+            settings = cls.model_validate(given, context=sound)
+        except ValidationError as error:
+            for details in error.errors(include_url=False):
+                key = str(details["loc"][0])
+                if not cls.model_fields[key].is_required():
+                    sound.setdefault(key, cls.model_fields[key].default)
+                mistake = cls._explain(details, tracker.provider.get(key), environment)
+                problems.append(cls.problem(key, mistake))
+        problems += cls.check(sound)
+        if settings is None or problems:
+            raise TrackerConfigError(problems)
+        return settings
+
+    @classmethod
+    def check(cls, sound: Mapping[str, Any]) -> Iterator[ConfigProblem]:
+        """Mistakes that only show in several settings together.
+
+        Args:
+            sound: the settings without a mistake, and defaults for the others where there are any.
+        """
+        del sound
+        yield from ()
+
+    @classmethod
+    def problem(cls, key: str, error: SettingError) -> ConfigProblem:
+        """The mistake in a setting."""
+        location = ("tracker", key) if key in _TRACKER_KEYS else ("tracker", "provider", key)
+        return ConfigProblem(
+            location=location,
+            failure=Failure(
+                category=error.category,
+                blame=Blame.CONFIG,
+                message=f"{'.'.join(location)} {error}",
+                retryable=False,
+                hint=error.hint or f"docs/trackers/{cls.kind}.md describes the settings",
+            ),
+        )
+
+    @classmethod
+    def _explain(cls, details: ErrorDetails, value: object, environment: Mapping[str, str]) -> SettingError:
+        """The mistake that pydantic found; `value` is what stands in the file."""
+        key, *inner = map(str, details["loc"])
+        setting, is_missing = cls.model_fields[key], details["type"] == "missing"
+        variable = _variable(setting)
+        raised = details.get("ctx", {}).get("error")
+        if isinstance(raised, SettingError) and not inner:
+            return raised
+        if is_missing and key in _TRACKER_KEYS:
+            return SettingError("must be set", hint=f"{cls.kind} has no states of its own")
+        if is_missing and setting.annotation is Secret:
+            name = reference_name(value) or variable or "a variable"
+            near = nearest_variable(name, environment)
+            meant = "" if near is None else f"did you mean ${near}, which is set? Else "
+            return SettingError(
+                "has no credential",
+                hint=f"{meant}set {name} where the daemon starts, and write ${name} here",
+                category=Category.MISSING_TRACKER_SECRET,
+            )
+        problem, hint = describe_error(details)
+        if is_missing and variable is not None:
+            hint = f"set it, or the variable {variable}"
+        if details["type"] == "extra_forbidden":
+            problem = "is unknown"
+        if inner:
+            problem = f"has a wrong `{'.'.join(inner)}`: it {problem}"
+        return SettingError(problem, hint=hint)
+
+    @field_validator("scope", mode="before")
+    @classmethod
+    def _known_scope(cls, value: object) -> Scope:
+        for scope in cls.scopes:
+            if scope == value:
+                return scope
+        raise SettingError(f"must be one of {', '.join(cls.scopes)}")
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _is_sound(cls, value: Any, info: ValidationInfo) -> Any:
+        """Collect valid settings for `check`, also when others are not valid."""
+        if isinstance(info.context, dict):
+            info.context[info.field_name] = value
         return value
 
-    def flag(self, key: str, *, default: bool) -> bool:
-        """True or false."""
-        value = self._provider.get(key, default)
-        if isinstance(value, bool):
-            return value
-        self.wrong(key, "must be true or false")
-        return default
 
-    def whole(self, key: str, *, default: int | None = None) -> int | None:
-        """A number greater than 0."""
-        value = self._provider.get(key, default)
-        if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
-            return value
-        self.wrong(key, "must be a number greater than 0")
-        return default
+def _variable(setting: FieldInfo) -> str | None:
+    return next((marker.name for marker in setting.metadata if isinstance(marker, Variable)), None)
 
-    def choice(self, key: str, options: Sequence[str], *, default: str) -> str:
-        """One of the options."""
-        value = self.text(key, default=default)
-        if value in options:
-            return value or default
-        self.wrong(key, f"must be one of {', '.join(options)}")
-        return default
 
-    def part(self, key: str) -> Mapping[str, Any]:
-        """A map below the provider, empty where it is left out."""
-        value = self._provider.get(key, {})
-        if isinstance(value, Mapping):
-            return value
-        self.wrong(key, "must be a map")
-        return {}
-
-    def states(
-        self, key: str, wanted: Sequence[str] | None, *, default: Sequence[str] | None
-    ) -> tuple[str, ...]:
-        """`active_states` or `terminal_states`, no blanks, no repeats; required where there is no default."""
-        if wanted is None and default is None:
-            self.wrong_at(("tracker", key), "must be set", hint=f"{self._kind} has no states of its own")
-            return ()
-        if wanted is None:
-            return tuple(default or ())
-        names: dict[str, str] = {}
-        for name in wanted:
-            if name.strip():
-                names.setdefault(normalise_state(name), name.strip())
-        return tuple(names.values())
+def _resolved(value: Any, setting: FieldInfo, environment: Mapping[str, str]) -> Any:
+    """The value of a setting, `None` if it is missing. Texts and credentials may come from a variable."""
+    variable = _variable(setting)
+    if setting.annotation is Secret:
+        if value is None or isinstance(value, str | Secret):
+            return resolve_secret(value, environment=environment, fallback=variable)
+        return value
+    if not (isinstance(setting.annotation, type) and issubclass(setting.annotation, str)):
+        return value
+    if isinstance(value, Secret):
+        value = value.reveal()
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if value is not None and not isinstance(value, str):
+        return value
+    name = reference_name(value)
+    if name is not None:
+        value = environment.get(name)
+    if value is None and variable is not None:
+        value = environment.get(variable)
+    return value.strip() or None if value else None

@@ -1,13 +1,13 @@
-"""Which kinds of trackers are installed, and how one is made from `tracker` settings (TR7, TR10).
+"""The kinds of trackers that are installed, and how a tracker is made from the section `tracker`.
 
 A kind is what an entry point of the group `symphony.trackers` leads to (docs/adapters.md).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from symphony.adapters import AdapterRegistry
 from symphony.config import TrackerSettings, did_you_mean_one_of
@@ -15,14 +15,16 @@ from symphony.domain import Blame, Category, Failure, SymphonyError
 from symphony.trackers.base import Tracker, TrackerError
 from symphony.trackers.webhooks import WebhookScheme
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerContext:
-    """Where a workflow stands.
+    """What a kind needs besides its settings.
 
     Attributes:
         base_dir: the directory of WORKFLOW.md.
-        environment: variables that `$NAME` may refer to, or that hold a credential.
+        environment: variables that `$NAME` refers to, or that hold a credential.
     """
 
     base_dir: Path
@@ -38,13 +40,13 @@ class States:
 
 
 class TrackerKind(ABC):
-    """One kind of tracker; an entry point leads to an object of a subclass.
+    """A kind of tracker; an entry point leads to an object of a subclass.
 
     Attributes:
-        provider_keys: the keys of `tracker.provider` that are read; any other is told to be a typo (CF13).
-        secret_names: variables that may hold the credential where the file names none.
-        tools: the tools that it can offer to a session; settings may take some away.
-        webhooks: how the service sends and signs; `None` for one that is only polled.
+        provider_keys: the keys of `tracker.provider` that it reads; `symphony check` warns about others.
+        secret_names: variables that may hold the credential if the file names none.
+        tools: the tools that it can offer to a session; settings may remove some.
+        webhooks: how the service signs webhooks; `None` without webhooks.
     """
 
     provider_keys: tuple[str, ...] = ()
@@ -54,7 +56,7 @@ class TrackerKind(ABC):
 
     @abstractmethod
     def create(self, settings: TrackerSettings, context: TrackerContext) -> Tracker:
-        """Make the tracker; asks nothing of the service.
+        """Make the tracker, without a request to the service.
 
         Raises:
             TrackerConfigError: with every setting that does not fit.
@@ -62,17 +64,17 @@ class TrackerKind(ABC):
 
     @abstractmethod
     def states(self, settings: TrackerSettings, context: TrackerContext) -> States:
-        """The states of the settings, or the kind's own where none are set; judges all settings.
+        """The states of the settings, or the defaults of the kind. Validates all settings.
 
         Raises:
             TrackerConfigError: with every setting that does not fit.
         """
 
 
-def _kind_of_tracker(found: object) -> TrackerKind:
-    if not isinstance(found, TrackerKind):
-        raise TypeError(f"{type(found).__name__} is no symphony.trackers.registry.TrackerKind")
-    return found
+def _kind_of_tracker(loaded: object) -> TrackerKind:
+    if not isinstance(loaded, TrackerKind):
+        raise TypeError(f"{type(loaded).__name__} is no symphony.trackers.registry.TrackerKind")
+    return loaded
 
 
 TRACKERS: Final = AdapterRegistry("symphony.trackers", label="tracker", check=_kind_of_tracker)
@@ -100,47 +102,57 @@ def tracker_kind(kind: str) -> TrackerKind:
 
 
 def create_tracker(settings: TrackerSettings, *, base_dir: Path, environment: Mapping[str, str]) -> Tracker:
-    """Make the adapter that `settings.kind` names.
+    """Make the tracker that `settings.kind` names.
 
     Args:
         settings: the section `tracker`.
         base_dir: the directory of WORKFLOW.md.
-        environment: variables that `$NAME` may refer to, or that hold a credential.
+        environment: variables that `$NAME` refers to, or that hold a credential.
 
     Raises:
         TrackerError: `unsupported_tracker_kind`.
         TrackerConfigError: `invalid_tracker_config`, with every key that does not fit.
         AdapterError: `broken_adapter`.
     """
-    kind, context = tracker_kind(settings.kind), TrackerContext(base_dir=base_dir, environment=environment)
-    try:
-        made = kind.create(settings, context)
-        if not isinstance(made, Tracker):
-            raise TypeError(f"{type(made).__name__} is no symphony.trackers.base.Tracker")  # noqa: TRY301 - told below, as any fault of an adapter is
-    except SymphonyError:
-        raise
-    except Exception as error:
-        raise TRACKERS.broken(settings.kind, "makes no tracker", error) from error
-    return made
+
+    def create(kind: TrackerKind, context: TrackerContext) -> Tracker:
+        tracker = kind.create(settings, context)
+        if not isinstance(tracker, Tracker):
+            raise TypeError(f"{type(tracker).__name__} is no symphony.trackers.base.Tracker")
+        return tracker
+
+    return _ask_kind(create, settings, base_dir, environment, broken="makes no tracker")
 
 
 def with_default_states(
     settings: TrackerSettings, *, base_dir: Path, environment: Mapping[str, str]
 ) -> TrackerSettings:
-    """The settings with the kind's own active and terminal states where none are configured (CF).
-
-    All settings of the tracker are judged on the way.
+    """The settings, with the kind's active and terminal states where they name none.
 
     Raises:
         TrackerError: as `create_tracker`.
     """
-    kind, context = tracker_kind(settings.kind), TrackerContext(base_dir=base_dir, environment=environment)
+
+    def states(kind: TrackerKind, context: TrackerContext) -> TrackerSettings:
+        found = kind.states(settings, context)
+        return settings.model_copy(update={"active_states": found.active, "terminal_states": found.terminal})
+
+    return _ask_kind(states, settings, base_dir, environment, broken="does not judge its settings")
+
+
+def _ask_kind(
+    ask: Callable[[TrackerKind, TrackerContext], T],
+    settings: TrackerSettings,
+    base_dir: Path,
+    environment: Mapping[str, str],
+    *,
+    broken: str,
+) -> T:
+    """Call a kind; an unexpected exception of another package's code becomes `broken_adapter`."""
+    kind = tracker_kind(settings.kind)
     try:
-        states = kind.states(settings, context)
-        return settings.model_copy(
-            update={"active_states": states.active, "terminal_states": states.terminal}
-        )
+        return ask(kind, TrackerContext(base_dir=base_dir, environment=environment))
     except SymphonyError:
         raise
     except Exception as error:
-        raise TRACKERS.broken(settings.kind, "does not judge its settings", error) from error
+        raise TRACKERS.broken(settings.kind, broken, error) from error

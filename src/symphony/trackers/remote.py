@@ -1,13 +1,24 @@
-"""A tracker that is asked over HTTP: the contract once, for every adapter that says what to ask (TR1-TR9).
+"""Trackers over HTTP: what an adapter implements (`Flows`), and the tracker that runs it (`RemoteTracker`).
 
-An adapter is pure: its `Flows` say which requests to make and how to read the answers. `RemoteTracker` runs
-them, with the urgency that each has, and knows what was last seen.
+An adapter is pure: its flows say which requests to make and how to read the answers. `RemoteTracker` runs
+them, each with its urgency, and remembers the last listing for when the rate limits forbid another one.
 """
 
+import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
 
 import anyio
 import structlog
@@ -17,162 +28,209 @@ from symphony.config import TrackerSettings
 from symphony.domain import Failure, Issue, ToolResult, ToolSpec, normalise_state
 from symphony.trackers import tools
 from symphony.trackers.base import AccountInfo, Comment, TrackerError, not_moved
-from symphony.trackers.comments import agent_comment, agent_comment_key, defused
-from symphony.trackers.fields import Listing
+from symphony.trackers.comments import agent_comment, agent_comment_key, without_markup
+from symphony.trackers.fields import Listing, ReadIssue, listing, snapshots
 from symphony.trackers.http import (
     SHARED,
+    Answer,
     Flow,
     Http,
+    Page,
+    Pager,
     Purpose,
     RateLimiters,
+    Request,
     ServiceProfile,
     Traffic,
     Transport,
+    all_pages,
     wall_ms,
+    without_requests,
 )
+from symphony.trackers.provider import ProviderSettings
+from symphony.trackers.raw_tools import Reach, RestCall, Scope, rest_call, rest_flow, rest_spec, scope_problem
 from symphony.trackers.registry import States, TrackerContext, TrackerKind
 from symphony.trackers.webhooks import WebhookScheme
 
 _LOG = structlog.get_logger(__name__)
-_C = TypeVar("_C", bound="RemoteConfig")
+S = TypeVar("S", bound=ProviderSettings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """How a service is reached: base address, credential, and the headers that carry it."""
-
-    base: str
-    credential: str = field(repr=False)
-    headers: Mapping[str, str] = field(repr=False)
+# --- what an adapter implements --------------------------------------------------------------------------
 
 
-class RemoteConfig(Protocol):
-    """What an adapter makes of `tracker`."""
-
-    @property
-    def active(self) -> tuple[str, ...]:
-        """States in which an issue is worked on."""
-        ...
-
-    @property
-    def terminal(self) -> tuple[str, ...]:
-        """States in which an issue is over."""
-        ...
-
-    @property
-    def access(self) -> Access:
-        """How the service is reached."""
-        ...
-
-
-class Flows(Protocol):
-    """What to ask of one service. Pure: no clock, no network; each method begins a new flow."""
-
-    @property
-    def kind(self) -> str:
-        """The kind of the tracker (`github`)."""
-        ...
-
-    @property
-    def dialect(self) -> ServiceProfile:
-        """What is particular to the service."""
-        ...
-
-    def by_states(self, states: Sequence[str]) -> Flow[Listing]:
-        """Every issue in scope in one of the states; never called without a state."""
-        ...
-
-    def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
-        """Current snapshots of these ids, each given once; never called without an id."""
-        ...
-
-    def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
-        """All comments, from all pages, oldest first."""
-        ...
-
-    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
-        """Which of these authors may answer a question; never called without one."""
-        ...
-
-    def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
-        """Write a comment; where the service takes an id of our own, make it from `key`. Returns its id."""
-        ...
-
-    def edit_comment(self, issue_id: str, comment_id: str, body: str) -> Flow[None]:
-        """Replace the text of a comment of ours."""
-        ...
-
-    def move(self, issue_id: str, state: str) -> Flow[str]:
-        """Give an issue another state, and return the state that was read back."""
-        ...
-
-    def account_info(self) -> Flow[AccountInfo]:
-        """Who we are there, what is in scope, and which states there are; for `symphony tracker check`."""
-        ...
-
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools for agents that only this adapter has; those of `issue_tools` come on top."""
-        ...
-
-    def call(self, name: str, arguments: Mapping[str, Any], *, issue: Issue) -> Flow[ToolResult]:
-        """Run one of `tools`."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteKind(TrackerKind, Generic[_C]):
-    """One kind of tracker that is asked over HTTP.
+class Flows(ABC, Generic[S]):
+    """The requests of one adapter. Pure: no clock and no network; each method begins a new flow.
 
     Attributes:
-        configure: reads the settings. Raises `TrackerConfigError`.
-        flows: makes the pure part.
+        service: the profile of the service.
+        id_pattern: what the ids of issues and comments look like; anything else is never sent.
+        tool_name: the tool for raw API requests.
+        tool_methods: the HTTP methods that the tool takes.
+        tool_prefix: what its paths begin with.
+        tool_suffix: what its paths end in.
     """
 
-    provider_keys: tuple[str, ...]
-    secret_names: frozenset[str]
-    tools: tuple[str, ...]
-    configure: Callable[[TrackerSettings, Mapping[str, str]], _C]
-    flows: Callable[[_C], Flows]
-    webhooks: WebhookScheme | None = None
+    service: ServiceProfile
+    id_pattern: ClassVar[re.Pattern[str]] = re.compile(r".+")
+    tool_name: ClassVar[str]
+    tool_methods: ClassVar[tuple[str, ...]] = ("GET", "POST", "PUT", "DELETE")
+    tool_prefix: ClassVar[str] = "/"
+    tool_suffix: ClassVar[str] = ""
 
-    @override
-    def create(self, settings: TrackerSettings, context: TrackerContext) -> "RemoteTracker":
-        return self.connect(settings, context.environment)
+    def __init__(self, settings: S) -> None:
+        self.settings = settings
 
-    @override
-    def states(self, settings: TrackerSettings, context: TrackerContext) -> States:
-        config = self.configure(settings, context.environment)
-        return States(active=config.active, terminal=config.terminal)
+    # --- reads
 
-    def connect(
-        self,
-        settings: TrackerSettings,
-        environment: Mapping[str, str],
-        *,
-        transport: Transport | None = None,
-        governors: RateLimiters = SHARED,
-        now_ms: Callable[[], int] = wall_ms,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
-    ) -> "RemoteTracker":
-        """Make the tracker, on a transport and with a clock of one's own. Raises `TrackerConfigError`."""
-        config = self.configure(settings, environment)
-        flows = self.flows(config)
-        http = Http(
-            base=config.access.base,
-            dialect=flows.dialect,
-            credential=config.access.credential,
-            headers=config.access.headers,
-            transport=transport,
-            governors=governors,
-            now_ms=now_ms,
-            sleep=sleep,
-        )
-        return RemoteTracker(flows, http, secret_names=self.secret_names)
+    @abstractmethod
+    def by_states(self, states: Sequence[str]) -> Flow[Listing]:
+        """All issues in scope in one of the states, of which there is at least one."""
+
+    @abstractmethod
+    def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
+        """Current snapshots of these ids, each given once; there is at least one."""
+
+    @abstractmethod
+    def account_info(self) -> Flow[AccountInfo]:
+        """Account, scope and states, for `symphony tracker check`."""
+
+    # --- comments
+
+    @abstractmethod
+    def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
+        """All comments of an issue, oldest first."""
+
+    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
+        """Those of the authors who may answer a question. By default the comments themselves say so."""
+        del issue_id, author_keys
+        return without_requests(frozenset[str]())
+
+    @abstractmethod
+    def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
+        """Write a comment and return its id. A service that takes ids gets one made from `key`."""
+
+    @abstractmethod
+    def edit_comment(self, issue_id: str, comment_id: str, body: str) -> Flow[None]:
+        """Replace the text of a comment of the daemon's account."""
+
+    # --- moves and the raw tool
+
+    @abstractmethod
+    def move(self, issue_id: str, state: str) -> Flow[str]:
+        """Move an issue, and return the state that was read back."""
+
+    def tool_note(self) -> str:
+        """What the model has to know about the raw tool."""
+        return ""
+
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tool for raw API requests, unless `scope` is `off`."""
+        if self.settings.scope is Scope.OFF:
+            return ()
+        return (rest_spec(self.tool_name, self.service.name, self.tool_methods, note=self.tool_note()),)
+
+    def call_tool(self, arguments: Mapping[str, Any], issue: Issue) -> Flow[ToolResult]:
+        """Make a raw API request for the session of an issue; a refusal is an answer to the model."""
+        call = rest_call(arguments, self.tool_methods, prefix=self.tool_prefix, suffix=self.tool_suffix)
+        if isinstance(call, str):
+            return ToolResult.error(call)
+        if self.settings.scope is not Scope.TOKEN:
+            reach = yield from self.reach(call, issue)
+            problem = scope_problem(call, reach, self.settings.scope)
+            if problem is not None:
+                return ToolResult.error(problem, category="out_of_scope", setting="tracker.provider.scope")
+        marked = self.mark_comment(call)
+        if isinstance(marked, str):
+            return ToolResult.error(marked)
+        return (yield from rest_flow(marked, self.tool_name, mask=self.mask_answer))
+
+    def reach(self, call: RestCall, issue: Issue) -> Flow[Reach]:
+        """What a narrowed scope allows to the session of an issue; may ask the service about `call`."""
+        del call, issue
+        return without_requests(Reach(reads=()))
+
+    def mark_comment(self, call: RestCall) -> RestCall | str:
+        """The request with its comment marked as an agent's, or why that is not possible."""
+        return call
+
+    def mask_answer(self, body: Any) -> Any:
+        """The body of an answer as the model may see it."""
+        return body
+
+    # --- for adapters
+
+    def check_id(self, value: str) -> str:
+        """An id that can be part of a path. Raises `TrackerError` for any other text."""
+        if not self.id_pattern.fullmatch(value):
+            raise self.service.not_found(f"issue or comment {value!r}")
+        return value
+
+    def valid_ids(self, ids: Iterable[str]) -> list[str]:
+        """Those ids that can exist."""
+        return [issue_id for issue_id in ids if self.id_pattern.fullmatch(issue_id)]
+
+    def issue(self, issue_id: str) -> Flow[Issue]:
+        """One issue. Raises `TrackerError` if it does not exist."""
+        found = yield from self.by_ids([self.check_id(issue_id)])
+        if not found:
+            raise self.service.not_found(f"issue {issue_id}")
+        return found[0]
+
+    def listing(self, records: Iterable[Any], read: ReadIssue, states: Iterable[str]) -> Listing:
+        """`fields.listing` of this service."""
+        return listing(self.service.name, records, read, states=states)
+
+    def snapshots(self, records: Iterable[Any], read: ReadIssue, ids: Iterable[str]) -> tuple[Issue, ...]:
+        """`fields.snapshots` of this service."""
+        return snapshots(self.service.name, records, read, wanted=ids)
+
+    def pages(self, first: Request, read: Callable[[Answer, Pager], Page]) -> Flow[list[Any]]:
+        """`http.all_pages` of this service."""
+        return all_pages(self.service, self.settings.access.base, first, read)
+
+
+class ListingCache:
+    """Keeps the last complete listing while the service reports no change, for `limit` polls at most."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._last: tuple[frozenset[str], Listing] | None = None
+        self._uses = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no listing."""
+        return self._last is None
+
+    def reuse(self, states: Iterable[str], *, unchanged: bool) -> Listing | None:
+        """The last listing of these states, if nothing changed; otherwise it is dropped."""
+        if unchanged and self._last and self._last[0] == _normalised(states) and self._uses < self._limit:
+            self._uses += 1
+            return self._last[1]
+        self._last = None
+        return None
+
+    def keep(self, states: Iterable[str], listing: Listing) -> None:
+        """Keep a complete listing of these states."""
+        self._last, self._uses = (_normalised(states), listing), 1
+
+
+def _normalised(states: Iterable[str]) -> frozenset[str]:
+    return frozenset(map(normalise_state, states))
+
+
+def batches(ids: Sequence[str], size: int) -> Iterator[list[str]]:
+    """The ids in lists of at most `size`."""
+    return (list(ids[start : start + size]) for start in range(0, len(ids), size))
+
+
+# --- the tracker -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """The last list, for when the limits forbid to ask again so soon."""
+class _LastPoll:
+    """The last listing, and what it spent of the limits by name."""
 
     states: frozenset[str]
     issues: tuple[Issue, ...]
@@ -183,195 +241,235 @@ class _Seen:
 class RemoteTracker:
     """Implements `Tracker` and the capabilities of `trackers.base` on the flows of one adapter."""
 
-    def __init__(self, flows: Flows, http: Http, *, secret_names: frozenset[str]) -> None:
+    def __init__(self, flows: Flows[Any], http: Http) -> None:
         self.flows, self.http = flows, http
-        self._secret_names = secret_names
+        self._last_poll: _LastPoll | None = None
         self._skipped: tuple[Failure, ...] = ()
-        self._told: frozenset[str] = frozenset()
-        self._seen: _Seen | None = None
         self._created: dict[tuple[str, str], str] = {}
         self._unanswered: dict[str, tuple[str, str]] = {}
 
     # --- Tracker -----------------------------------------------------------------------------------------
 
     async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[Issue]:
-        """Every issue in scope in these states; the last list again where the limits ask for longer gaps."""
+        """All issues in scope in these states; the last listing again while the limits forbid another."""
         wanted = {normalise_state(state): state.strip() for state in states if state.strip()}
         if not wanted:
             return ()
-        known = self._still_good(frozenset(wanted))
-        if known is not None:
-            return known
-        before = {left.name: left.remaining for left in self.http.governor.left()}
-        listing = await self.http.run(self.flows.by_states(tuple(wanted.values())), purpose=Purpose.POLL)
-        after = {left.name: left.remaining for left in self.http.governor.left()}
-        self._tell(listing.skipped)
-        self._seen = _Seen(
-            states=frozenset(wanted),
-            issues=listing.issues,
-            at_ms=self.http.governor.now_ms(),
-            spent={
-                name: before[name] - left for name, left in after.items() if left < before.get(name, left)
-            },
+        limiter, last = self.http.rate_limiter, self._last_poll
+        if last is not None and last.states == frozenset(wanted):
+            age_ms = limiter.now_ms() - last.at_ms
+            if 0 <= age_ms < limiter.poll_gap_ms(last.spent):
+                return last.issues
+        before = {quota.name: quota.remaining for quota in limiter.quota()}
+        found = await self.http.run(self.flows.by_states(tuple(wanted.values())), purpose=Purpose.POLL)
+        spent = {
+            quota.name: before[quota.name] - quota.remaining
+            for quota in limiter.quota()
+            if quota.remaining < before.get(quota.name, 0)
+        }
+        self._last_poll = _LastPoll(
+            states=frozenset(wanted), issues=found.issues, at_ms=limiter.now_ms(), spent=spent
         )
-        return listing.issues
-
-    def _still_good(self, states: frozenset[str]) -> tuple[Issue, ...] | None:
-        governor, seen = self.http.governor, self._seen
-        if seen is None or seen.states != states:
-            return None
-        age_ms = governor.now_ms() - seen.at_ms
-        return seen.issues if 0 <= age_ms < governor.poll_gap_ms(seen.spent) else None
+        logged = {failure.message for failure in self._skipped}
+        for failure in found.skipped:
+            if failure.message not in logged:
+                _LOG.warning(
+                    "tracker_record_skipped", tracker=self.flows.settings.kind, problem=failure.message
+                )
+        self._skipped = found.skipped
+        return found.issues
 
     async def fetch_issues_by_ids(self, ids: Collection[str]) -> Sequence[Issue]:
-        """Current snapshots of these ids, each at most once."""
+        """Current snapshots of these ids, each once."""
         wanted = tuple(dict.fromkeys(ids))
         if not wanted:
             return ()
         return await self.http.run(self.flows.by_ids(wanted), purpose=Purpose.REFRESH)
 
     def skipped(self) -> Sequence[Failure]:
-        """The malformed records of the last list."""
+        """The malformed records of the last listing."""
         return self._skipped
 
     def secret_environment_names(self) -> frozenset[str]:
         """The variables that may hold the credential."""
-        return self._secret_names
+        settings: ProviderSettings = self.flows.settings
+        return settings.secret_names()
 
     def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
-        """`issue_move` and `issue_comment`, then the tools of the adapter."""
+        """`issue_move`, `issue_comment`, and the raw tool of the adapter."""
         return (*tools.SPECS, *self.flows.tools())
 
     async def execute_agent_tool(
         self, name: str, arguments: Mapping[str, Any], *, issue: Issue
     ) -> ToolResult:
-        """Run one tool with the daemon's credential; never raises."""
+        """Run a tool with the daemon's credential. Never raises."""
         known = [spec.name for spec in self.agent_tool_specs()]
         if name not in known:
             return ToolResult.error(f"there is no tool {name[:80]!r}", supportedTools=known)
         try:
             match name:
                 case tools.MOVE:
-                    return await self._agent_moves(arguments, issue)
+                    return await self._run_move_tool(arguments, issue)
                 case tools.COMMENT:
-                    return await self._agent_comments(arguments, issue)
+                    return await self._run_comment_tool(arguments, issue)
                 case _:
-                    flow = self.flows.call(name, arguments, issue=issue)
-                    return await self.http.run(flow, purpose=Purpose.TOOL)
+                    return await self.http.run(self.flows.call_tool(arguments, issue), purpose=Purpose.TOOL)
         except TrackerError as error:
-            return _told(error)
-        except Exception as error:  # noqa: BLE001 - a call that is not answered would stall the session (AG18)
+            failure = error.failure
+            details = {
+                "category": failure.category.value,
+                "hint": failure.hint,
+                "status": failure.status,
+                "retry_after_ms": failure.retry_after_ms,
+            }
+            return ToolResult.error(
+                failure.message, **{key: value for key, value in details.items() if value}
+            )
+        except Exception as error:  # noqa: BLE001 - an unanswered call would stall the session
             return ToolResult.error(f"the tool failed: {type(error).__name__}")
 
-    async def _agent_moves(self, arguments: Mapping[str, Any], issue: Issue) -> ToolResult:
-        problem = tools.argument_problem(arguments, state=tools.MAX_STATE_CHARS)
-        if problem is not None:
+    async def _run_move_tool(self, arguments: Mapping[str, Any], issue: Issue) -> ToolResult:
+        if problem := tools.argument_problem(arguments, state=tools.MAX_STATE_CHARS):
             return ToolResult.error(problem)
-        state = await self._moved(issue.id, arguments["state"].strip(), purpose=Purpose.TOOL)
+        state = await self._move(issue.id, arguments["state"].strip(), purpose=Purpose.TOOL)
         return ToolResult.of({"issue": issue.identifier, "state": state})
 
-    async def _agent_comments(self, arguments: Mapping[str, Any], issue: Issue) -> ToolResult:
-        """Write a new comment, unless it is the one whose writing was not answered and it stands there."""
-        problem = tools.argument_problem(arguments, body=tools.MAX_COMMENT_CHARS)
-        if problem is not None:
+    async def _run_comment_tool(self, arguments: Mapping[str, Any], issue: Issue) -> ToolResult:
+        """Write a comment. If it is the one whose last write got no answer, look whether it exists first."""
+        if problem := tools.argument_problem(arguments, body=tools.MAX_COMMENT_CHARS):
             return ToolResult.error(problem)
         body = arguments["body"]
         unanswered, key = self._unanswered.pop(issue.id, ("", ""))
+        comment_id = None
         try:
-            if unanswered != body:
-                key = secrets.token_hex(16)
-            else:
+            if unanswered == body:
                 comments = await self.http.run(self.flows.comments(issue.id), purpose=Purpose.TOOL)
-                for comment in comments:
-                    if agent_comment_key(comment) == key:
-                        return ToolResult.of(
-                            {"issue": issue.identifier, "comment": comment.id}, commented=True
-                        )
-            made = self.flows.create_comment(issue.id, agent_comment(body, key=key), key=key)
-            comment_id = await self.http.run(made, purpose=Purpose.TOOL)
+                comment_id = next((each.id for each in comments if agent_comment_key(each) == key), None)
+            else:
+                key = secrets.token_hex(16)
+            if comment_id is None:
+                create = self.flows.create_comment(issue.id, agent_comment(body, key=key), key=key)
+                comment_id = await self.http.run(create, purpose=Purpose.TOOL)
         except TrackerError:
             self._unanswered[issue.id] = (body, key)
             raise
         return ToolResult.of({"issue": issue.identifier, "comment": comment_id}, commented=True)
 
     async def changes(self) -> AsyncIterator[None]:
-        """No hints: a service that is polled tells nothing by itself."""
+        """Yields nothing: the service is polled."""
         await anyio.sleep_forever()
-        yield  # pragma: no cover - what makes this an iterator
+        yield  # pragma: no cover - makes this an iterator
 
-    # --- CommentCapability -------------------------------------------------------------------------------
+    # --- CommentCapability, AnswerCapability -------------------------------------------------------------
 
     async def list_comments(self, issue_id: str) -> Sequence[Comment]:
         """All comments of an issue, oldest first. Raises `TrackerError`."""
-        return await self.http.run(self.flows.comments(issue_id), purpose=Purpose.NOTE)
+        return await self.http.run(self.flows.comments(issue_id), purpose=Purpose.COMMENT)
 
     async def who_may_answer(self, issue_id: str, author_keys: Collection[str]) -> frozenset[str]:
-        """Which of these authors may answer a question. Raises `TrackerError`."""
+        """Those of the authors who may answer a question. Raises `TrackerError`."""
         wanted = tuple(dict.fromkeys(author_keys))
         if not wanted:
             return frozenset()
-        return await self.http.run(self.flows.who_may_answer(issue_id, wanted), purpose=Purpose.NOTE)
+        return await self.http.run(self.flows.who_may_answer(issue_id, wanted), purpose=Purpose.COMMENT)
 
     async def put_comment(self, issue_id: str, body: str, *, key: str, comment_id: str | None) -> str:
-        """Create or replace a comment; a repeated create with one key edits the first.
+        """Create or replace a comment; a repeated create with one key edits the first comment.
 
         Raises:
-            TrackerError: it is not known to have been written; list again before the next attempt.
+            TrackerError: the comment may not have been written; list the comments before the next attempt.
         """
         target = comment_id or self._created.get((issue_id, key))
-        if not self.flows.dialect.fences:
-            body = defused(body)
+        if not self.flows.service.has_code_fences:
+            body = without_markup(body)
         if target is None:
-            made = self.flows.create_comment(issue_id, body, key=key)
-            target = await self.http.run(made, purpose=Purpose.NOTE)
+            create = self.flows.create_comment(issue_id, body, key=key)
+            target = await self.http.run(create, purpose=Purpose.COMMENT)
             self._created[issue_id, key] = target
             return target
         try:
-            await self.http.run(self.flows.edit_comment(issue_id, target, body), purpose=Purpose.NOTE)
+            edit = self.flows.edit_comment(issue_id, target, body)
+            await self.http.run(edit, purpose=Purpose.COMMENT)
         except TrackerError:
-            self._created.pop((issue_id, key), None)  # it may be gone: the next attempt looks anew
+            self._created.pop((issue_id, key), None)  # it may be deleted: the next attempt creates one
             raise
         return target
 
-    # --- MovingCapability, AccountCapability, TrafficCapability -----------------------------------------
+    # --- MovingCapability, AccountCapability -------------------------------------------------------------
 
     async def move_issue(self, issue_id: str, state: str) -> str:
-        """Give an issue another state; returns what the service says it has then.
+        """Move an issue, and return the state that the service reports then.
 
         Raises:
-            TrackerError: it failed, or the service took the move and did not make it.
+            TrackerError: it failed, or the service accepted the move and did not make it.
         """
-        return await self._moved(issue_id, state, purpose=Purpose.REFRESH)
+        return await self._move(issue_id, state, purpose=Purpose.REFRESH)
 
-    async def _moved(self, issue_id: str, state: str, *, purpose: Purpose) -> str:
+    async def _move(self, issue_id: str, state: str, *, purpose: Purpose) -> str:
         found = await self.http.run(self.flows.move(issue_id, state), purpose=purpose)
         if normalise_state(found) != normalise_state(state):
-            raise not_moved(self.flows.dialect.service, issue_id, wanted=state, found=found)
+            raise not_moved(self.flows.service.name, issue_id, wanted=state, found=found)
         return found
 
     async def account_info(self) -> AccountInfo:
-        """Who we are there and what there is. Raises `TrackerError`."""
+        """Account, scope and states. Raises `TrackerError`."""
         return await self.http.run(self.flows.account_info(), purpose=Purpose.REFRESH)
 
     def traffic(self) -> Traffic:
         """What was spent so far and what is left."""
         return self.http.traffic()
 
-    def _tell(self, skipped: Sequence[Failure]) -> None:
-        """Log what is malformed, and again only when it has become another problem."""
-        self._skipped = tuple(skipped)
-        for failure in skipped:
-            if failure.message not in self._told:
-                _LOG.warning("tracker_record_skipped", tracker=self.flows.kind, problem=failure.message)
-        self._told = frozenset(failure.message for failure in skipped)
+
+# --- the kind --------------------------------------------------------------------------------------------
 
 
-def _told(error: TrackerError) -> ToolResult:
-    failure = error.failure
-    details = {
-        "category": failure.category.value,
-        "hint": failure.hint,
-        "status": failure.status,
-        "retry_after_ms": failure.retry_after_ms,
-    }
-    return ToolResult.error(failure.message, **{key: value for key, value in details.items() if value})
+class RemoteKind(TrackerKind, Generic[S]):
+    """A kind of tracker over HTTP, made of its settings and its flows.
+
+    Attributes:
+        settings_type: the model of `tracker.provider`.
+        flows_type: the pure part of the adapter.
+    """
+
+    def __init__(
+        self, settings: type[S], flows: type[Flows[S]], *, webhooks: WebhookScheme | None = None
+    ) -> None:
+        self.settings_type, self.flows_type = settings, flows
+        self.provider_keys = settings.provider_keys()
+        self.secret_names = settings.secret_names()
+        self.tools = (*tools.NAMES, flows.tool_name)
+        self.webhooks = webhooks
+
+    @override
+    def create(self, settings: TrackerSettings, context: TrackerContext) -> RemoteTracker:
+        return self.connect(settings, context.environment)
+
+    @override
+    def states(self, settings: TrackerSettings, context: TrackerContext) -> States:
+        read = self.settings_type.read(settings, context.environment)
+        return States(active=read.active_states, terminal=read.terminal_states)
+
+    def connect(
+        self,
+        settings: TrackerSettings,
+        environment: Mapping[str, str],
+        *,
+        transport: Transport | None = None,
+        rate_limiters: RateLimiters = SHARED,
+        now_ms: Callable[[], int] = wall_ms,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> RemoteTracker:
+        """Make the tracker, on any transport and clock. Raises `TrackerConfigError`."""
+        flows = self.flows_type(self.settings_type.read(settings, environment))
+        access = flows.settings.access
+        http = Http(
+            base=access.base,
+            service=flows.service,
+            credential=access.credential,
+            headers=access.headers,
+            transport=transport,
+            rate_limiters=rate_limiters,
+            now_ms=now_ms,
+            sleep=sleep,
+        )
+        return RemoteTracker(flows, http)

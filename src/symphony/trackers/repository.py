@@ -1,226 +1,320 @@
-"""What Forgejo, Gitea and GitHub have alike: the comments of a repository's issues, and what a number is."""
+"""Trackers whose issues are only open or closed: states in labels, and what GitHub and Forgejo share.
+
+A label stands for a state: `status:in-progress` for `In Progress`, unless the settings name another label. An
+issue with two of them contradicts itself and is held back. A closed issue is over, whatever its labels say.
+"""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from symphony.domain import normalise_state
-from symphony.trackers.base import Comment, not_found
-from symphony.trackers.fields import mapping, text, whole
-from symphony.trackers.http import Answer, Flow, Request, ServiceProfile, malformed
-from symphony.trackers.provider import ProviderReader
-from symphony.trackers.tools import ANY, NUMBERED, Reach, RestCall, Write, marked
+from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
+from typing_extensions import override
 
-# Workflow states that are kept in labels, on trackers whose issues are only open or closed.
-#
-# A label stands for a state: `status:in-progress` for `In Progress`, unless the settings name another one.
-# An issue with two of them contradicts itself, and is held back instead of guessed at. A closed issue is
-# over, whatever its labels say.
+from symphony.domain import Issue, normalise_state
+from symphony.trackers.base import Comment, ConfigProblem
+from symphony.trackers.fields import dig, text, whole
+from symphony.trackers.http import Answer, Flow, Query, Request, without_requests
+from symphony.trackers.provider import ProviderSettings, SettingError, matches
+from symphony.trackers.raw_tools import ANY, NUMBERED, Reach, RestCall, Write, mark_body
+from symphony.trackers.remote import Flows
 
+CLOSED = "closed"
 
-OPEN, CLOSED = "open", "closed"
-DEFAULT_PREFIX = "status:"
-_MAX_PREFIX = 40
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelState:
-    """The state that labels give an issue; `objection` says why they do not give it a clear one."""
-
-    state: str
-    objection: str | None = None
+Label = Annotated[str, AfterValidator(str.strip), matches(r"[^,]+", "be the name of a label, without commas")]
+"""Services separate labels by commas."""
+Prefix = Annotated[str, matches(r"(?=.*\S).{1,40}", "be a short text, like status:")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusLabels:
-    """Which label stands for which state.
+class StateSource(BaseModel):
+    """`tracker.provider.states`: where the state of an issue is kept.
 
-    `by_state` is in the order of the settings; `opened` is what the service calls an open issue.
+    Attributes:
+        sources: what `source` may be.
+        source: `issue` for open and closed, or `labels`.
+        prefix: what the label of a state begins with.
+        labels: labels of states that do not follow the prefix.
     """
 
-    prefix: str = DEFAULT_PREFIX
-    by_state: Mapping[str, str] = field(default_factory=dict)
-    opened: str = OPEN
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", hide_input_in_errors=True, validate_default=True
+    )
+
+    sources: ClassVar[tuple[str, ...]] = ("issue", "labels")
+
+    source: str = "issue"
+    prefix: Prefix = "status:"
+    labels: dict[str, Label] = {}
+
+    @field_validator("source")
+    @classmethod
+    def _known_source(cls, value: str) -> str:
+        if value not in cls.sources:
+            raise SettingError(f"must be one of {', '.join(cls.sources)}")
+        return value
+
+    def label_of(self, state: str) -> str:
+        """The label of a state."""
+        name = normalise_state(state)
+        given = {normalise_state(key): label for key, label in self.labels.items()}
+        return given.get(name, f"{self.prefix}{name.replace(' ', '-')}")
+
+
+class LabelledSettings(ProviderSettings):
+    """Settings of a tracker whose issues are only open or closed.
+
+    Attributes:
+        open_state: what the service calls an open issue.
+        states: where the state of an issue is kept.
+    """
+
+    closed_states = (CLOSED,)
+    open_state: ClassVar[str] = "open"
+
+    states: StateSource = StateSource()
 
     @classmethod
-    def of(
-        cls,
-        reader: ProviderReader,
-        part: Mapping[str, Any],
-        states: Sequence[str],
-        *,
-        default_prefix: str = DEFAULT_PREFIX,
-        opened: str = OPEN,
-    ) -> "StatusLabels":
-        """Read `prefix` and `labels` below `tracker.provider.states`; the reader is told mistakes.
-
-        `states` are those that other settings name. What `labels` names besides is a state too: people and
-        agents can move an issue there, and nothing more is known of it.
-        """
-        prefix = part.get("prefix", default_prefix)
-        if not isinstance(prefix, str) or not prefix.strip() or len(prefix) > _MAX_PREFIX:
-            reader.wrong("states", f"needs `prefix` to be a short text, like {default_prefix}")
-            prefix = default_prefix
-        named = part.get("labels", {})
-        if not isinstance(named, Mapping) or not all(_is_name(name) for name in named.values()):
-            reader.wrong("states", "needs `labels` to be a map from states to labels")
-            named = {}
-        given = {normalise_state(str(state)): str(label).strip() for state, label in named.items()}
-        spelled: dict[str, str] = {}
-        for state in (*states, *map(str, named)):
-            spelled.setdefault(normalise_state(state), state.strip())
-        by_state = {
-            state: given.get(name, f"{prefix}{name.replace(' ', '-')}")
-            for name, state in spelled.items()
-            if name not in {"", opened, CLOSED}
+    @override
+    def check(cls, sound: Mapping[str, Any]) -> Iterator[ConfigProblem]:
+        """Labels must be unambiguous, and without labels the only states are those of the service."""
+        states: StateSource | None = sound.get("states")
+        if states is None:
+            return
+        on_block = sound.get("on_block")
+        named = {
+            "active_states": sound.get("active_states", ()),
+            "terminal_states": sound.get("terminal_states", ()),
+            "on_block": () if on_block is None else (on_block,),
         }
-        if len({label.lower() for label in by_state.values()}) < len(by_state):
-            reader.wrong("states", "has one label for two states")
-        return cls(prefix=prefix.strip().lower(), by_state=by_state, opened=opened)
+        own = {cls.open_state, CLOSED}
+        if states.source == "issue":
+            others = " or ".join(f"{{source: {source}}}" for source in states.sources[1:])
+            for key, names in named.items():
+                for name in names:
+                    if normalise_state(name) not in own:
+                        mistake = f"names {name!r}, and an issue is {cls.open_state} or {CLOSED}"
+                        hint = f"set tracker.provider.states to {others}"
+                        yield cls.problem(key, SettingError(mistake, hint=hint))
+        labels = [label.lower() for label in cls._labels_of(states, *named.values()).values()]
+        if len(set(labels)) < len(labels):
+            yield cls.problem("states", SettingError("has one label for two states"))
+        if any("," in label for label in labels):
+            yield cls.problem("states", SettingError("has a label with a comma, which separates labels"))
 
-    def label(self, state: str) -> str | None:
-        """The label of a state, or null for the service's own states and what is not configured."""
+    @classmethod
+    def _labels_of(cls, states: StateSource, *named: Iterable[str]) -> dict[str, str]:
+        """The label of each state that a setting names, in the order and spelling of the settings."""
+        spelled: dict[str, str] = {}
+        for state in (*(name for names in named for name in names), *states.labels):
+            spelled.setdefault(normalise_state(state), state.strip())
+        own = {"", cls.open_state, CLOSED}
+        return {state: states.label_of(state) for name, state in spelled.items() if name not in own}
+
+    @cached_property
+    def labels(self) -> Mapping[str, str]:
+        """The label of each state that is not the service's own."""
+        on_block = () if self.on_block is None else (self.on_block,)
+        return self._labels_of(self.states, self.active_states, self.terminal_states, on_block)
+
+    @property
+    def own_states(self) -> tuple[str, str]:
+        """The states of the service itself."""
+        return self.open_state, CLOSED
+
+    @property
+    def all_states(self) -> tuple[str, ...]:
+        """The states that an issue can be moved to."""
+        return (*self.labels, *self.own_states) if self.states.source == "labels" else self.own_states
+
+    def label_of(self, state: str) -> str | None:
+        """The label of a state; `None` for unknown states and for those of the service itself."""
         wanted = normalise_state(state)
-        return next((label for name, label in self.by_state.items() if normalise_state(name) == wanted), None)
+        return next((label for name, label in self.labels.items() if normalise_state(name) == wanted), None)
 
-    def of_status(self, labels: Iterable[str]) -> tuple[str, ...]:
+    def status_labels(self, names: Iterable[str]) -> list[str]:
         """Those of an issue's labels that stand for states, known or not."""
-        ours = {label.lower() for label in self.by_state.values()}
-        return tuple(
-            label
-            for label in dict.fromkeys(label.strip() for label in labels)
-            if label.lower() in ours or label.lower().startswith(self.prefix)
-        )
+        known = {label.lower() for label in self.labels.values()}
+        prefix = self.states.prefix.strip().lower()
+        return [
+            name
+            for name in dict.fromkeys(name.strip() for name in names)
+            if name.lower() in known or name.lower().startswith(prefix)
+        ]
 
-    def read(self, labels: Iterable[str], *, closed: bool, terminal: frozenset[str]) -> LabelState:
-        """The state of an issue with these labels; `terminal` are normalised names of what is over."""
-        found = {label.lower(): self._state(label) for label in self.of_status(labels)}
-        states = tuple(found.values())
-        if closed:
-            over = [state for state in states if normalise_state(state) in terminal]
-            return LabelState(state=over[0] if over else CLOSED)
+    def state_of(self, own: str, names: Iterable[str]) -> tuple[str, str | None]:
+        """The state of an issue with this state of the service and these labels.
+
+        Returns:
+            the state, and why it is not clear, if it is not.
+        """
+        if self.states.source == "issue":
+            return own, None
+        found = {label.lower(): label for label in self.status_labels(names)}
+        states = [self._state_of_label(label) for label in found.values()]
+        if own == CLOSED:
+            return next((state for state in states if self.is_terminal(state)), CLOSED), None
         if not states:
-            return LabelState(state=self.opened)
+            return self.open_state, None
         if len(states) == 1:
-            return LabelState(state=states[0])
-        going_on = [state for state in states if normalise_state(state) not in terminal]
-        names = " and ".join(f"`{label}`" for label in self.of_status(labels))
-        return LabelState(
-            state=(going_on or list(states))[0], objection=f"its labels contradict each other: {names}"
-        )
+            return states[0], None
+        shown = " and ".join(f"`{label}`" for label in self.status_labels(names))
+        state = next((state for state in states if not self.is_terminal(state)), states[0])
+        return state, f"its labels contradict each other: {shown}"
 
-    def _state(self, label: str) -> str:
-        for state, name in self.by_state.items():
-            if name.lower() == label.lower():
+    def _state_of_label(self, label: str) -> str:
+        for state, known in self.labels.items():
+            if known.lower() == label.lower():
                 return state
-        return label[len(self.prefix) :].strip() or label
+        return label[len(self.states.prefix.strip()) :].strip() or label
+
+    def queries(self, states: Sequence[str]) -> Iterator[Query]:
+        """The filters of lists that together hold all issues in these states; one list where possible.
+
+        A label that does not exist filters nothing on some services.
+        """
+        wanted = set(map(normalise_state, states))
+        if self.states.source == "issue":
+            own = wanted & set(self.own_states)
+            if own:
+                yield [("state", "all" if len(own) > 1 else next(iter(own)))]
+        elif self.open_state in wanted or self.states.source != "labels":
+            yield [("state", "all" if wanted & self.over else self.open_state)]
+        else:
+            if CLOSED in wanted:
+                yield [("state", CLOSED)]
+            for state in states:
+                label = self.label_of(state)
+                if label is not None:
+                    yield [
+                        ("state", "all" if self.is_terminal(state) else self.open_state),
+                        ("labels", label),
+                    ]
 
 
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip()) and "," not in value  # which separates labels
+# --- repositories of GitHub and Forgejo ------------------------------------------------------------------
 
-
-_WRITES = frozenset({"POST", "PATCH", "PUT"})
-ISSUE = "/repos/{}/issues/{}"
-"""The path of an issue, as it is counted and logged."""
-NUMBER = re.compile(r"[1-9]\d{0,17}")
-REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
-"""What is set as `repo`."""
-
+_NAME = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9_.-]{1,100}"
+REPO_RULE = matches(f"{_NAME}/{_NAME}", "be owner/name")
+ISSUES, ISSUE = "/repos/{}/issues", "/repos/{}/issues/{}"
+"""Endpoints, as they are counted and logged."""
 
 _EDITED = "title body state state_reason labels assignee assignees milestone due_date unset_due_date type"
 _NAMED = "title body labels assignee assignees milestone due_date type"
 _PULL = "title body base draft maintainer_can_modify labels assignee assignees milestone"
 
 
-def reach_of(owner: str, repo: str, issue: str | None) -> Reach:
-    """What a narrowed scope lets the raw tool at: one issue, or with `None` the repository.
+class RepositorySettings(LabelledSettings):
+    """Settings of a tracker that is a repository."""
 
-    Not among it: what names another issue (dependencies, blocks, sub-issues), another repository (transfer,
-    forks), settings, files and merges.
-    """
-    here = ("repos", owner, repo)
-    one = (*here, "issues", issue or NUMBERED)
-    writes = (
-        Write("PATCH", one, _EDITED),
-        Write("POST", (*one, "comments"), "body"),
-        Write("POST PUT", (*one, "labels"), "labels"),
-        Write("DELETE", (*one, "labels")),
-        Write("DELETE", (*one, "labels", ANY)),
-        Write("POST DELETE", (*one, "assignees"), "assignees"),
-    )
-    if issue is not None:
-        return Reach(reads=(one,), writes=writes)
-    others = (
-        Write("POST", (*here, "issues"), _NAMED),
-        Write("PATCH", (*here, "issues", "comments", NUMBERED), "body"),
-        Write("DELETE", (*here, "issues", "comments", NUMBERED)),
-        Write("POST", (*here, "labels"), "name color description"),
-        Write("POST", (*here, "pulls"), f"{_PULL} head"),
-        Write("PATCH", (*here, "pulls", NUMBERED), f"{_PULL} state"),
-    )
-    return Reach(reads=(here,), writes=(*writes, *others))
+    repo: str
+
+    @property
+    def path(self) -> str:
+        """The path of the repository below the base address."""
+        return f"/repos/{self.repo}"
+
+
+def number_of(record: Any) -> str | None:
+    """The number of an issue as text."""
+    number = whole(dig(record, "number"))
+    return str(number) if number is not None and number > 0 else None
+
+
+def is_pull_request(record: Any) -> bool:
+    """Whether a record is a pull request, which has a number of the same series."""
+    return dig(record, "pull_request") is not None
 
 
 def login_of(record: Any) -> str:
-    """The account that wrote an issue or a comment, in lower case; empty where it is gone."""
-    return (text(mapping(mapping(record).get("user")).get("login")) or "").lower()
+    """The account that wrote an issue or a comment in lower case; empty if it was deleted."""
+    return (text(dig(record, "user", "login")) or "").lower()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comments:
-    """The comments of one repository; `path` is the repository's."""
+R = TypeVar("R", bound=RepositorySettings)
 
-    dialect: ServiceProfile
-    path: str
 
-    def number(self, value: str) -> str:
-        """The number of an issue or comment. Raises `TrackerError` for what can be none."""
-        if not NUMBER.fullmatch(value):
-            raise not_found(self.dialect.service, f"issue or comment {value!r}")
-        return value
+class RepositoryFlows(Flows[R]):
+    """The flows that GitHub and Forgejo share."""
 
-    def read(
+    id_pattern = re.compile(r"[1-9]\d{0,17}")
+    tool_methods = ("GET", "POST", "PATCH", "PUT", "DELETE")
+
+    @override
+    def tool_note(self) -> str:
+        return f"The repository is {self.settings.repo}."
+
+    def issue_path(self, issue_id: str) -> str:
+        """The path of an issue. Raises `TrackerError` for what is no number."""
+        return f"{self.settings.path}/issues/{self.check_id(issue_id)}"
+
+    def comments_of(
         self, records: Iterable[Any], *, login: str, may_answer: Callable[[Any], bool | None]
     ) -> tuple[Comment, ...]:
-        """The comments of a list; those of `login` are ours, and `may_answer` is told each record."""
+        """The comments of a list; `login` is the daemon's account."""
         return tuple(
             Comment(
                 id=str(record["id"]),
                 body=text(record.get("body")) or "",
                 mine=login_of(record) == login.lower(),
-                author=text(mapping(record.get("user")).get("login")) or "",
+                author=text(dig(record, "user", "login")) or "",
                 author_key=login_of(record),
                 may_answer=may_answer(record),
             )
             for record in records
-            if whole(mapping(record).get("id")) is not None
+            if whole(dig(record, "id")) is not None
         )
 
-    @staticmethod
-    def mark(call: RestCall) -> RestCall | str:
-        """Marks what the raw tool writes as a comment of an agent."""
-        if call.method in _WRITES and "comments" in call.steps:
-            return marked(call, "body")
-        return call
-
-    def create(self, issue_id: str, body: str) -> Flow[str]:
-        """Write a comment; the server gives the id."""
-        path = f"{self.path}/issues/{self.number(issue_id)}/comments"
+    @override
+    def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
+        path = f"{self.issue_path(issue_id)}/comments"
         answer = yield Request(endpoint=f"{ISSUE}/comments", method="POST", path=path, body={"body": body})
         return self._written(answer)
 
-    def edit(self, comment_id: str, body: str) -> Flow[None]:
-        """Write a comment anew."""
-        path = f"{self.path}/issues/comments/{self.number(comment_id)}"
+    @override
+    def edit_comment(self, issue_id: str, comment_id: str, body: str) -> Flow[None]:
+        path = f"{self.settings.path}/issues/comments/{self.check_id(comment_id)}"
         answer = yield Request(
             endpoint="/repos/{}/issues/comments/{}", method="PATCH", path=path, body={"body": body}
         )
         self._written(answer)
 
     def _written(self, answer: Answer) -> str:
-        comment_id = whole(mapping(answer.body).get("id"))
+        comment_id = whole(dig(answer.body, "id"))
         if comment_id is None:
-            raise malformed(self.dialect, "answered no comment to a comment")
+            raise self.service.malformed("answered no comment to a comment")
         return str(comment_id)
+
+    @override
+    def mark_comment(self, call: RestCall) -> RestCall | str:
+        writes = call.method in {"POST", "PATCH", "PUT"} and "comments" in call.steps
+        return mark_body(call, "body") if writes else call
+
+    @override
+    def reach(self, call: RestCall, issue: Issue) -> Flow[Reach]:
+        """The issue, or the repository without settings, files and merges.
+
+        Excluded is what names another issue (dependencies, blocks, sub-issues) or another repository.
+        """
+        del call
+        here = ("repos", *self.settings.repo.split("/"))
+        one = (*here, "issues", issue.id if self.settings.scope == "issue" else NUMBERED)
+        writes = [
+            Write("PATCH", one, _EDITED),
+            Write("POST", (*one, "comments"), "body"),
+            Write("POST PUT", (*one, "labels"), "labels"),
+            Write("DELETE", (*one, "labels")),
+            Write("DELETE", (*one, "labels", ANY)),
+            Write("POST DELETE", (*one, "assignees"), "assignees"),
+        ]
+        if self.settings.scope == "issue":
+            return without_requests(Reach(reads=(one,), writes=tuple(writes)))
+        writes += [
+            Write("POST", (*here, "issues"), _NAMED),
+            Write("PATCH", (*here, "issues", "comments", NUMBERED), "body"),
+            Write("DELETE", (*here, "issues", "comments", NUMBERED)),
+            Write("POST", (*here, "labels"), "name color description"),
+            Write("POST", (*here, "pulls"), f"{_PULL} head"),
+            Write("PATCH", (*here, "pulls", NUMBERED), f"{_PULL} state"),
+        ]
+        return without_requests(Reach(reads=(here,), writes=tuple(writes)))

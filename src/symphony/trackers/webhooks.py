@@ -1,15 +1,15 @@
-"""What trackers send when something changed, and how each signs it. Pure; nothing here acts on content.
+"""Webhook deliveries of each service: how they are signed, and what they are about. Pure.
 
-A delivery is proved by its signature over the raw body, told from an earlier one by its id and its body, and
-read only as far as it takes to see whether it is news: a comment of our own, a ping and a heartbeat are not.
-What it says of an issue is never used: the poll that it wakes asks the tracker.
+A delivery is verified by its signature over the raw body, and recognised when repeated by its id and its
+body. It is read only to decide whether it is news: the daemon's own comments, pings and heartbeats are not.
+What it says about an issue is never used; the poll that it triggers asks the tracker.
 """
 
 import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,18 +17,18 @@ import msgspec
 
 from symphony.domain import DECODE_ERRORS
 from symphony.trackers.comments import is_marked
-from symphony.trackers.fields import items, mapping, text, whole
+from symphony.trackers.fields import dig, items, text, whole
 
 Headers = Mapping[str, str]
-"""Names in lower case."""
+"""With lower-case names."""
 
-SHORT_MS = 60_000
-LONG_MS = 300_000
-_STANDARD_KEY = "whsec_"
+_LINEAR_MAX_AGE_MS = 60_000
+_GITLAB_MAX_AGE_MS = 300_000
+_GITLAB_KEY_PREFIX = "whsec_"
 
 
 class WebhookRejectedError(Exception):
-    """A delivery that is not taken; `code` is stable, the text is for people and repeats nothing of it."""
+    """A delivery that is not accepted; `code` is stable, `message` repeats nothing of the delivery."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class WebhookRejectedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommentRef:
-    """A comment that a delivery is about: its id, and its text where the delivery holds it."""
+    """A comment that a delivery is about: its id, and its text if the delivery holds it."""
 
     id: str
     body: str | None = None
@@ -46,10 +46,10 @@ class CommentRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One delivery whose signature is right.
+    """A verified delivery.
 
     Attributes:
-        keys: by which the same delivery is known when it comes again; any of them is enough.
+        keys: by each of which a repetition of the delivery is recognised.
         comments: the comments that it is about.
         more: whether it is about anything besides comments.
     """
@@ -58,199 +58,205 @@ class Delivery:
     comments: tuple[CommentRef, ...] = ()
     more: bool = False
 
-    def is_news(self, ours: Callable[[str], bool]) -> bool:
-        """Whether somebody else did something; `ours` knows the ids of the daemon's own comments."""
+    def is_news(self, is_own_comment: Callable[[str], bool]) -> bool:
+        """Whether it is about anything but comments of the daemon, which `is_own_comment` knows by id."""
         return self.more or any(
-            not ours(said.id) and not is_marked(said.body or "") for said in self.comments
+            not is_own_comment(comment.id) and not is_marked(comment.body or "") for comment in self.comments
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """What arrived: `document` is the decoded JSON body, `None` if it is not JSON; `now_ms` is Unix time."""
+
+    headers: Headers
+    body: bytes
+    document: Any
+    now_ms: int
+
+
+About = tuple[tuple[CommentRef, ...], bool]
+"""The comments that a delivery is about, and whether it is about anything else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookScheme:
-    """How one service sends.
+    """How a service sends webhooks.
 
     Attributes:
-        proofs: headers of which one must be there, or the body is not even read.
-        prove: raises `WebhookRejectedError` unless the service sent the delivery; takes headers, raw body,
-            its decoded JSON, the secret, and Unix time in ms.
-        delivery: the header that names a delivery.
-        read: comments, and whether there is more, of the decoded body and the headers.
-        handshake_header: a header by which the service asks to be answered with the same header, once.
+        signature_headers: without one of them, the body is not even read.
+        verify_signature: raises `WebhookRejectedError` unless the holder of the secret sent the delivery.
+        about: what the delivery is about.
+        id_headers: headers with an id of the delivery.
+        handshake_header: a header that the service wants back once, to confirm the address.
     """
 
-    proofs: tuple[str, ...]
-    prove: Callable[[Headers, bytes, Any, str, int], None]
-    delivery: tuple[str, ...]
-    read: Callable[[Headers, Any], tuple[tuple[CommentRef, ...], bool]]
+    signature_headers: tuple[str, ...]
+    verify_signature: Callable[[Received, str], None]
+    about: Callable[[Received], About]
+    id_headers: tuple[str, ...] = ()
     handshake_header: str | None = None
 
     def require_signature(self, headers: Headers) -> None:
-        """Raise `WebhookRejectedError` for a delivery that shows no proof at all."""
-        if not any(headers.get(name) for name in self.proofs):
+        """Raise `WebhookRejectedError` for a delivery without any signature."""
+        if not any(headers.get(name) for name in self.signature_headers):
             raise WebhookRejectedError("webhook_unsigned", "the delivery carries no signature")
 
     def verify(self, headers: Headers, body: bytes, *, secret: str, now_ms: int) -> Delivery:
-        """Prove and read a delivery. Raises `WebhookRejectedError`."""
+        """Verify and read a delivery. Raises `WebhookRejectedError`."""
         try:
-            decoded = msgspec.json.decode(body)
+            document = msgspec.json.decode(body)
         except DECODE_ERRORS:
-            decoded = None
-        self.prove(headers, body, decoded, secret, now_ms)
-        if not isinstance(decoded, dict):
-            raise WebhookRejectedError("webhook_body", "the body is no JSON object; let it be sent as JSON")
-        comments, more = self.read(headers, decoded)
-        ids = (headers.get(name, "")[:200] for name in self.delivery)
-        digest = hashlib.sha256(body).hexdigest()
-        return Delivery(
-            keys=(f"body {digest}", *(f"id {name}" for name in ids if name)), comments=comments, more=more
-        )
+            document = None
+        received = Received(headers=headers, body=body, document=document, now_ms=now_ms)
+        self.verify_signature(received, secret)
+        if not isinstance(document, dict):
+            raise WebhookRejectedError(
+                "webhook_body", "the body is no JSON object; let the service send JSON"
+            )
+        comments, more = self.about(received)
+        ids = [headers[name][:200] for name in self.id_headers if headers.get(name)]
+        keys = (f"body {hashlib.sha256(body).hexdigest()}", *(f"id {name}" for name in ids))
+        return Delivery(keys=keys, comments=comments, more=more)
 
 
-# --- proofs ----------------------------------------------------------------------------------------------
+# --- signatures ------------------------------------------------------------------------------------------
 
 
-def _hexed(headers: Headers, names: Iterable[str], body: bytes, secret: str, *, prefix: str = "") -> None:
-    """Every signature that is there must be the hex HMAC-SHA256 of the raw body."""
-    wanted = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
-    given = [headers[name].strip() for name in names if headers.get(name)]
-    if not given or not all(_same(value.removeprefix(prefix).lower(), wanted) for value in given):
+def _hex_hmac(*names: str, prefix: str = "") -> Callable[[Received, str], None]:
+    """Each of these headers that is present must be the hex HMAC-SHA256 of the raw body."""
+
+    def verify(received: Received, secret: str) -> None:
+        expected = hmac.new(secret.encode(), received.body, hashlib.sha256).hexdigest()
+        given = [received.headers[name].strip() for name in names if received.headers.get(name)]
+        if not given or not all(_equal(value.removeprefix(prefix).lower(), expected) for value in given):
+            raise _forged()
+
+    return verify
+
+
+def _verify_linear(received: Received, secret: str) -> None:
+    _hex_hmac("linear-signature")(received, secret)
+    _require_recent(received, whole(dig(received.document, "webhookTimestamp")), _LINEAR_MAX_AGE_MS)
+
+
+def _verify_gitlab(received: Received, secret: str) -> None:
+    """A signing key (`whsec_...`) as in Standard Webhooks; any other secret is sent in plain text."""
+    headers = received.headers
+    if not secret.startswith(_GITLAB_KEY_PREFIX):
+        if not _equal(headers.get("x-gitlab-token", ""), secret):
+            raise _forged()
+        return
+    try:
+        key = base64.b64decode(secret.removeprefix(_GITLAB_KEY_PREFIX), validate=True)
+    except binascii.Error:
+        raise _forged() from None
+    name, sent = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    mac = hmac.new(key, f"{name}.{sent}.".encode() + received.body, hashlib.sha256).digest()
+    expected = "v1," + base64.b64encode(mac).decode()
+    if not any(_equal(given, expected) for given in headers.get("webhook-signature", "").split()):
         raise _forged()
+    sent_ms = int(sent) * 1000 if sent.isascii() and sent.isdigit() else None
+    _require_recent(received, sent_ms, _GITLAB_MAX_AGE_MS)
 
 
-def _same(given: str, wanted: str) -> bool:
-    return hmac.compare_digest(given.encode(), wanted.encode())
+def _equal(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode(), expected.encode())
 
 
 def _forged() -> WebhookRejectedError:
     return WebhookRejectedError("webhook_signature", "the signature is not that of tracker.webhook_secret")
 
 
-def _fresh(sent_ms: int | None, now_ms: int, limit_ms: int) -> None:
-    if sent_ms is None or abs(now_ms - sent_ms) > limit_ms:
-        message = f"the delivery was not sent within the last {limit_ms // 1000} s; is the clock right?"
+def _require_recent(received: Received, sent_ms: int | None, max_age_ms: int) -> None:
+    if sent_ms is None or abs(received.now_ms - sent_ms) > max_age_ms:
+        message = f"the delivery was not sent within the last {max_age_ms // 1000} s; is the clock right?"
         raise WebhookRejectedError("webhook_stale", message)
 
 
-def _prove_linear(headers: Headers, body: bytes, decoded: Any, secret: str, now_ms: int) -> None:
-    _hexed(headers, ("linear-signature",), body, secret)
-    _fresh(whole(mapping(decoded).get("webhookTimestamp")), now_ms, SHORT_MS)
+# --- what a delivery is about ----------------------------------------------------------------------------
 
 
-def _prove_github(headers: Headers, body: bytes, _: Any, secret: str, __: int) -> None:
-    _hexed(headers, ("x-hub-signature-256",), body, secret, prefix="sha256=")
+def _comment(record: Any, body_key: str = "body") -> About:
+    return (CommentRef(id=str(dig(record, "id") or ""), body=text(dig(record, body_key))),), False
 
 
-def _prove_gitlab(headers: Headers, body: bytes, _: Any, secret: str, now_ms: int) -> None:
-    """A signing key (`whsec_`) by Standard Webhooks; any other secret is sent as it is."""
-    if not secret.startswith(_STANDARD_KEY):
-        if not _same(headers.get("x-gitlab-token", ""), secret):
-            raise _forged()
-        return
-    try:
-        key = base64.b64decode(secret.removeprefix(_STANDARD_KEY), validate=True)
-    except binascii.Error:
-        raise _forged() from None
-    name, sent = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
-    mac = hmac.new(key, f"{name}.{sent}.".encode() + body, hashlib.sha256).digest()
-    wanted = "v1," + base64.b64encode(mac).decode()
-    if not any(_same(given, wanted) for given in headers.get("webhook-signature", "").split()):
-        raise _forged()
-    _fresh(int(sent) * 1000 if sent.isascii() and sent.isdigit() else None, now_ms, LONG_MS)
-
-
-def _prove_jira(headers: Headers, body: bytes, _: Any, secret: str, __: int) -> None:
-    _hexed(headers, ("x-hub-signature",), body, secret, prefix="sha256=")
-
-
-def _prove_asana(headers: Headers, body: bytes, _: Any, secret: str, __: int) -> None:
-    _hexed(headers, ("x-hook-signature",), body, secret)
-
-
-_FORGES = ("x-forgejo-signature", "x-gitea-signature")
-
-
-def _prove_forgejo(headers: Headers, body: bytes, _: Any, secret: str, __: int) -> None:
-    _hexed(headers, _FORGES, body, secret)
-
-
-# --- what it is about ------------------------------------------------------------------------------------
-
-
-def _comment(record: Any, key: str) -> CommentRef:
-    value = mapping(record)
-    return CommentRef(id=str(value.get("id", "")), body=text(value.get(key)))
-
-
-def _read_linear(_: Headers, body: Any) -> tuple[tuple[CommentRef, ...], bool]:
-    if body.get("type") == "Comment":
-        return (_comment(body.get("data"), "body"),), False
+def _about_linear(received: Received) -> About:
+    if received.document.get("type") == "Comment":
+        return _comment(received.document.get("data"))
     return (), True
 
 
-def _read_github(headers: Headers, body: Any) -> tuple[tuple[CommentRef, ...], bool]:
-    match headers.get("x-github-event"):
-        case "issue_comment":
-            return (_comment(body.get("comment"), "body"),), False
-        case event:
-            return (), event != "ping"
+def _about_github(received: Received) -> About:
+    event = received.headers.get("x-github-event")
+    if event == "issue_comment":
+        return _comment(received.document.get("comment"))
+    return (), event != "ping"
 
 
-def _read_gitlab(_: Headers, body: Any) -> tuple[tuple[CommentRef, ...], bool]:
-    if body.get("object_kind") == "note":
-        return (_comment(body.get("object_attributes"), "note"),), False
+def _about_gitlab(received: Received) -> About:
+    if received.document.get("object_kind") == "note":
+        return _comment(received.document.get("object_attributes"), "note")
     return (), True
 
 
-def _read_jira(_: Headers, body: Any) -> tuple[tuple[CommentRef, ...], bool]:
+def _about_jira(received: Received) -> About:
     """A comment comes as an event of its own, and as an update of its issue that changes nothing else."""
-    if "comment" in body and not body.get("changelog"):
-        return (_comment(body["comment"], "body"),), False
+    if "comment" in received.document and not received.document.get("changelog"):
+        return _comment(received.document["comment"])
     return (), True
 
 
-def _read_asana(_: Headers, body: Any) -> tuple[tuple[CommentRef, ...], bool]:
-    """Many events at once, or none: a heartbeat."""
-    resources = [mapping(mapping(event).get("resource")) for event in items(body.get("events"))]
-    stories = [one for one in resources if one.get("resource_type") == "story"]
-    return tuple(CommentRef(id=str(one.get("gid", ""))) for one in stories), len(stories) < len(resources)
+def _about_asana(received: Received) -> About:
+    """Several events; none in a heartbeat. They hold no texts."""
+    resources = [dig(event, "resource") for event in items(received.document.get("events"))]
+    stories = [each for each in resources if dig(each, "resource_type") == "story"]
+    comments = tuple(CommentRef(id=str(dig(story, "gid") or "")) for story in stories)
+    return comments, len(stories) < len(resources)
 
 
-def _read_forgejo(headers: Headers, body: Any) -> tuple[tuple[CommentRef, ...], bool]:
+def _about_forgejo(received: Received) -> About:
+    headers = received.headers
     if (headers.get("x-forgejo-event") or headers.get("x-gitea-event")) == "issue_comment":
-        return (_comment(body.get("comment"), "body"),), False
+        return _comment(received.document.get("comment"))
     return (), True
 
 
-# --- what each service does; a kind of tracker names its own ---------------------------------------------
+# --- schemes ---------------------------------------------------------------------------------------------
 
 LINEAR = WebhookScheme(
-    proofs=("linear-signature",), prove=_prove_linear, delivery=("linear-delivery",), read=_read_linear
+    signature_headers=("linear-signature",),
+    verify_signature=_verify_linear,
+    about=_about_linear,
+    id_headers=("linear-delivery",),
 )
 GITHUB = WebhookScheme(
-    proofs=("x-hub-signature-256",), prove=_prove_github, delivery=("x-github-delivery",), read=_read_github
+    signature_headers=("x-hub-signature-256",),
+    verify_signature=_hex_hmac("x-hub-signature-256", prefix="sha256="),
+    about=_about_github,
+    id_headers=("x-github-delivery",),
 )
 GITLAB = WebhookScheme(
-    proofs=("x-gitlab-token", "webhook-signature"),
-    prove=_prove_gitlab,
-    delivery=("webhook-id", "idempotency-key"),
-    read=_read_gitlab,
+    signature_headers=("x-gitlab-token", "webhook-signature"),
+    verify_signature=_verify_gitlab,
+    about=_about_gitlab,
+    id_headers=("webhook-id", "idempotency-key"),
 )
 JIRA = WebhookScheme(
-    proofs=("x-hub-signature",),
-    prove=_prove_jira,
-    delivery=("x-atlassian-webhook-identifier",),
-    read=_read_jira,
+    signature_headers=("x-hub-signature",),
+    verify_signature=_hex_hmac("x-hub-signature", prefix="sha256="),
+    about=_about_jira,
+    id_headers=("x-atlassian-webhook-identifier",),
 )
 ASANA = WebhookScheme(
-    proofs=("x-hook-signature",),
-    prove=_prove_asana,
-    delivery=(),
-    read=_read_asana,
+    signature_headers=("x-hook-signature",),
+    verify_signature=_hex_hmac("x-hook-signature"),
+    about=_about_asana,
     handshake_header="x-hook-secret",
 )
 FORGEJO = WebhookScheme(
-    proofs=_FORGES,
-    prove=_prove_forgejo,
-    delivery=("x-forgejo-delivery", "x-gitea-delivery"),
-    read=_read_forgejo,
+    signature_headers=("x-forgejo-signature", "x-gitea-signature"),
+    verify_signature=_hex_hmac("x-forgejo-signature", "x-gitea-signature"),
+    about=_about_forgejo,
+    id_headers=("x-forgejo-delivery", "x-gitea-delivery"),
 )

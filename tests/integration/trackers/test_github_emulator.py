@@ -50,7 +50,7 @@ def tracker_of(provider: dict[str, Any]) -> RemoteTracker:
     settings = TrackerSettings(
         kind="github", provider=provider, active_states=ACTIVE, terminal_states=TERMINAL
     )
-    return remote_kind("github").connect(settings, {"GITHUB_TOKEN": SECRET}, governors=RateLimiters())
+    return remote_kind("github").connect(settings, {"GITHUB_TOKEN": SECRET}, rate_limiters=RateLimiters())
 
 
 def ask_for_what_is_not_there(github: EmulatedGithub) -> None:

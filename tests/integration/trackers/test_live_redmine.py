@@ -41,7 +41,7 @@ def tracker_of(redmine: LiveRedmine, key: str, *, project: str | None = None) ->
         terminal_states=("Closed", "Rejected"),
     )
     transport = CheckedTransport()
-    return remote_kind("redmine").connect(settings, {}, transport=transport, governors=RateLimiters())
+    return remote_kind("redmine").connect(settings, {}, transport=transport, rate_limiters=RateLimiters())
 
 
 async def failure_of(tracker: RemoteTracker) -> tuple[Category, int | None]:

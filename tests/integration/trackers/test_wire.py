@@ -24,7 +24,9 @@ from symphony.trackers.http.exchange import Answer, Flow
 pytestmark = pytest.mark.asyncio
 
 SECRET = "secret-0123456789"
-SERVICE = ServiceProfile(service="Service", secret="tracker.provider.token", scope="tracker.provider.repo")
+SERVICE = ServiceProfile(
+    name="Service", credential_key="tracker.provider.token", scope_key="tracker.provider.repo"
+)
 Handler = Callable[[SocketStream], Coroutine[Any, Any, None]]
 
 
@@ -69,11 +71,11 @@ async def no_sleep(seconds: float) -> None:
 def http(base: str, **limits: Any) -> Http:
     return Http(
         base=base,
-        dialect=SERVICE,
+        service=SERVICE,
         credential=SECRET,
         headers={"authorization": f"Bearer {SECRET}"},
         transport=HttpxTransport(**limits),
-        governors=RateLimiters(),
+        rate_limiters=RateLimiters(),
         sleep=no_sleep,
     )
 

@@ -8,7 +8,7 @@ from contract.asana import OTHER, PROJECT, SECTIONS, AsanaDesk, gid_of, refusal
 from contract.vendor import Fault, Given
 from symphony.config import TrackerSettings
 from symphony.domain import Category, Issue
-from symphony.trackers.asana import ASKED_AT_ONCE, DEFAULT_ENDPOINT, FULL_EVERY, body_of, read_config, text_of
+from symphony.trackers.asana import DEPENDENCIES_PER_LIST, FULL_EVERY, AsanaSettings, from_story, to_story
 from symphony.trackers.base import TrackerConfigError, TrackerError
 from symphony.trackers.comments import upsert_comment
 
@@ -175,13 +175,13 @@ async def test_a_dependency_in_another_project_blocks_until_it_is_completed() ->
 
 async def test_many_dependencies_are_asked_about_bit_by_bit() -> None:
     desk = AsanaDesk()
-    count = ASKED_AT_ONCE + 10
+    count = DEPENDENCIES_PER_LIST + 10
     for number in range(1, count + 1):
         desk.put(number)
         desk.put(number + 1_000, extra={"completed": True})
         desk.block(number, by=number + 1_000)
     found = await listed(desk)
-    assert sum(issue.dispatchable for issue in found.values()) == ASKED_AT_ONCE
+    assert sum(issue.dispatchable for issue in found.values()) == DEPENDENCIES_PER_LIST
     assert all(issue.dispatchable for issue in (await listed(desk)).values())
     assert asked(desk, "/dependencies") == count
 
@@ -219,13 +219,13 @@ async def test_the_marker_stands_at_the_end_where_it_can_be_seen() -> None:
     assert last.startswith("symphony:skills v1 key=")
     (comment,) = await desk.tracker.list_comments(issue_id)
     assert comment.body.startswith("<!-- symphony:skills")
-    assert body_of(text_of(comment.body)) == comment.body
+    assert from_story(to_story(comment.body)) == comment.body
 
 
 @pytest.mark.parametrize("body", ["", "one line", "a\nb", "<!-- x -->\nb", "symphony:x\ny"])
 async def test_text_without_a_marker_is_left_as_it_is(body: str) -> None:
-    assert text_of(body) == body
-    assert body_of(body) == body
+    assert to_story(body) == body
+    assert from_story(body) == body
 
 
 async def test_answers_that_are_none_are_refused() -> None:
@@ -278,8 +278,8 @@ async def test_the_settings_of_the_reference_are_enough() -> None:
         active_states=("Ready",),
         terminal_states=("Shipped",),
     )
-    config = read_config(settings, {"ASANA_PAT": "t-123456"})
-    assert (config.access.base, config.project) == (DEFAULT_ENDPOINT, "1201234567890")
+    config = AsanaSettings.read(settings, {"ASANA_PAT": "t-123456"})
+    assert (config.access.base, config.project_gid) == ("https://app.asana.com/api/1.0", "1201234567890")
     assert "t-123456" not in repr(config)
 
 

@@ -10,7 +10,7 @@ from contract.vendor import ELSEWHERE, Fault, Given
 from symphony.config import TrackerSettings
 from symphony.domain import Category, Issue
 from symphony.trackers.base import TrackerConfigError, TrackerError
-from symphony.trackers.forgejo import ASKED_AT_ONCE, FORGEJO, FULL_EVERY, GITEA, Brand, reader_of
+from symphony.trackers.forgejo import DEPENDENCIES_PER_LIST, FULL_EVERY, ForgejoSettings, GiteaSettings
 
 pytestmark = pytest.mark.asyncio
 
@@ -216,12 +216,12 @@ async def test_a_repository_without_dependencies_has_none() -> None:
 
 async def test_a_board_of_touched_issues_is_asked_about_bit_by_bit() -> None:
     desk = ForgejoDesk()
-    count = ASKED_AT_ONCE + 20
+    count = DEPENDENCIES_PER_LIST + 20
     for number in range(1, count + 1):
         desk.put(number)
         desk.vendor.touch(number)
     assert len(await listed(desk)) == count
-    assert asked(desk, "/dependencies") == ASKED_AT_ONCE
+    assert asked(desk, "/dependencies") == DEPENDENCIES_PER_LIST
     assert len(await listed(desk)) == count
     assert asked(desk, "/dependencies") == count
     await listed(desk)
@@ -291,20 +291,22 @@ async def test_the_scope_of_the_tool_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("brand", "environment"),
+    ("model", "environment"),
     [
-        (FORGEJO, {"FORGEJO_TOKEN": "t-123456", "FORGEJO_URL": "https://codeberg.example.test/"}),
-        (GITEA, {"GITEA_TOKEN": "t-123456", "GITEA_URL": "https://codeberg.example.test/api/v1"}),
+        (ForgejoSettings, {"FORGEJO_TOKEN": "t-123456", "FORGEJO_URL": "https://codeberg.example.test/"}),
+        (GiteaSettings, {"GITEA_TOKEN": "t-123456", "GITEA_URL": "https://codeberg.example.test/api/v1"}),
     ],
 )
-async def test_each_name_has_variables_of_its_own(brand: Brand, environment: Mapping[str, str]) -> None:
+async def test_each_name_has_variables_of_its_own(
+    model: type[ForgejoSettings], environment: Mapping[str, str]
+) -> None:
     settings = TrackerSettings(
-        kind=brand.kind, provider={"repo": "o/r"}, active_states=("open",), terminal_states=("closed",)
+        kind=model.kind, provider={"repo": "o/r"}, active_states=("open",), terminal_states=("closed",)
     )
-    config = reader_of(brand)(settings, environment)
+    config = model.read(settings, environment)
     assert config.access.base == "https://codeberg.example.test/api/v1"
     assert "t-123456" not in repr(config)
-    assert set(environment) >= {brand.token_variable}
+    assert set(environment) >= model.secret_names()
 
 
 @pytest.mark.conformance("C-2")

@@ -10,7 +10,7 @@ from contract.vendor import Fault, Given
 from symphony.config import TrackerSettings
 from symphony.domain import Issue
 from symphony.trackers.base import TrackerConfigError, TrackerError
-from symphony.trackers.github import read_config
+from symphony.trackers.github import GithubSettings
 
 pytestmark = pytest.mark.asyncio
 
@@ -89,18 +89,18 @@ async def test_a_state_that_only_has_a_label_is_one_to_move_to() -> None:
 async def test_the_daemon_can_move_to_where_blocked_issues_rest() -> None:
     desk = GithubDesk()
     resting = desk.settings().model_copy(update={"on_block": "Blocked"})
-    assert read_config(resting, desk.environment()).labels.label("blocked") == "status:blocked"
+    assert GithubSettings.read(resting, desk.environment()).label_of("blocked") == "status:blocked"
     again = resting.model_copy(update={"on_block": "todo"})
-    assert list(read_config(again, desk.environment()).labels.by_state) == ["Todo", "In Progress", "Done"]
+    assert list(GithubSettings.read(again, desk.environment()).labels) == ["Todo", "In Progress", "Done"]
 
 
 async def test_an_issue_that_is_only_open_or_closed_can_rest_nowhere_else() -> None:
     desk = OwnStates()
     with pytest.raises(TrackerConfigError) as caught:
-        read_config(desk.settings().model_copy(update={"on_block": "Blocked"}), desk.environment())
+        GithubSettings.read(desk.settings().model_copy(update={"on_block": "Blocked"}), desk.environment())
     (problem,) = caught.value.problems
     assert problem.location == ("tracker", "on_block")
-    read_config(desk.settings().model_copy(update={"on_block": "open"}), desk.environment())
+    GithubSettings.read(desk.settings().model_copy(update={"on_block": "open"}), desk.environment())
     with pytest.raises(TrackerError) as refused:
         await desk.tracker.move_issue(desk.put(1), "Blocked")
     assert "open, closed" in str(refused.value.failure.hint)
@@ -250,7 +250,7 @@ async def test_the_base_of_an_enterprise_server_is_kept(api_url: str, graphql: s
         active_states=("open",),
         terminal_states=("closed",),
     )
-    config = read_config(settings, {"GITHUB_TOKEN": "t-123456"})
+    config = GithubSettings.read(settings, {"GITHUB_TOKEN": "t-123456"})
     assert config.graphql == graphql
     assert config.access.base == api_url.rstrip("/")
     assert "t-123456" not in repr(config)

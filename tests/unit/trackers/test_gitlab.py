@@ -9,7 +9,7 @@ from contract.vendor import Given
 from symphony.config import TrackerSettings
 from symphony.domain import Category, Issue
 from symphony.trackers.base import TrackerConfigError, TrackerError
-from symphony.trackers.gitlab import disarmed, read_config
+from symphony.trackers.gitlab import GitlabSettings, without_quick_actions
 
 
 async def listed(desk: GitlabDesk, *states: str) -> dict[str, Issue]:
@@ -177,7 +177,7 @@ async def test_a_comment_is_never_obeyed() -> None:
     ],
 )
 def test_lines_that_begin_with_a_slash_are_disarmed(body: str, expected: str) -> None:
-    assert disarmed(body) == expected
+    assert without_quick_actions(body) == expected
 
 
 @pytest.mark.asyncio
@@ -256,7 +256,7 @@ def test_the_base_of_a_server_of_ones_own_is_kept(api_url: str, graphql: str) ->
         terminal_states=("closed",),
     )
     environment = {"GITLAB_PAT": "t-123456", "GITLAB_PROJECT_PATH": "a/b"}
-    config = read_config(settings, environment)
+    config = GitlabSettings.read(settings, environment)
     assert (config.graphql, config.path) == (graphql, "/projects/a%2Fb")
     assert config.access.base == api_url.rstrip("/")
     assert "t-123456" not in repr(config)

@@ -11,7 +11,7 @@ from symphony.config import TrackerSettings
 from symphony.domain import Category, Issue
 from symphony.trackers.adf import document_of, markdown_of
 from symphony.trackers.base import TrackerConfigError, TrackerError
-from symphony.trackers.jira import read_config
+from symphony.trackers.jira import JiraSettings
 
 
 async def listed(desk: JiraDesk, *states: str) -> dict[str, Issue]:
@@ -295,7 +295,7 @@ def test_the_credential_is_a_pair_and_never_shown() -> None:
         terminal_states=("Done",),
     )
     environment = {"JIRA_API_TOKEN": TOKEN, "MAIL": EMAIL, "JIRA_BASE_URL": "https://team.example.test/"}
-    config = read_config(settings, environment)
+    config = JiraSettings.read(settings, environment)
     scheme, _, pair = config.access.headers["authorization"].partition(" ")
     assert (scheme, b64decode(pair)) == ("Basic", f"{EMAIL}:{TOKEN}".encode())
     assert config.access.base == "https://team.example.test"
@@ -308,7 +308,8 @@ async def test_behind_the_gateway_of_atlassian_issues_have_no_page() -> None:
     desk = JiraDesk()
     base = "https://api.atlassian.example.test/ex/jira/11223344-a1b2"
     config = desk.configure(desk.settings(base_url=base))
-    assert getattr(config, "pages", "") is None
+    assert isinstance(config, JiraSettings)
+    assert config.page_of("PAY-1") is None
 
 
 @pytest.mark.conformance("C-2")

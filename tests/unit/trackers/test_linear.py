@@ -9,7 +9,7 @@ from contract.vendor import Fault, Given
 from symphony.config import TrackerSettings
 from symphony.domain import Category, Issue
 from symphony.trackers.base import TrackerError
-from symphony.trackers.linear import FULL_EVERY, read_config
+from symphony.trackers.linear import FULL_EVERY, LinearSettings
 
 pytestmark = pytest.mark.asyncio
 
@@ -84,7 +84,7 @@ async def test_a_project_that_is_not_there_is_a_failure_and_no_empty_list() -> N
     desk = LinearDesk()
     desk.vendor.fail_next(Given(body={"data": {"issues": {"nodes": []}}}), when="SymphonyNewest")
     empty = {"viewer": {"id": ME, "name": "x"}, "projects": {"nodes": []}}
-    desk.vendor.fail_next(Given(body={"data": empty}), when="SymphonyLook")
+    desk.vendor.fail_next(Given(body={"data": empty}), when="SymphonyAccount")
     with pytest.raises(TrackerError) as caught:
         await listed(desk)
     assert "project_slug" in str(caught.value.failure.hint)
@@ -114,7 +114,7 @@ async def test_an_answer_of_another_shape_is_no_answer(body: Any) -> None:
 async def test_a_refresh_that_brings_more_than_was_asked_for_is_refused() -> None:
     desk = LinearDesk()
     page = {"nodes": [], "pageInfo": {"hasNextPage": True, "endCursor": "x"}}
-    desk.vendor.fail_next(Given(body={"data": {"issues": page}}))
+    desk.vendor.fail_next(Given(body={"data": {"issues": page}}), times=2)
     with pytest.raises(TrackerError):
         await desk.tracker.fetch_issues_by_ids(["issue-1"])
 
@@ -174,12 +174,12 @@ async def test_limits_of_complexity_are_shown_and_spread_the_polls() -> None:
 
 async def test_the_flat_keys_of_older_files_and_oauth_tokens_work() -> None:
     settings = TrackerSettings(kind="linear", provider={"project_slug": SLUG})
-    config = read_config(settings, {"LINEAR_API_KEY": "lin_oauth_0123456789"})
+    config = LinearSettings.read(settings, {"LINEAR_API_KEY": "lin_oauth_0123456789"})
     assert config.access.headers == {"authorization": "Bearer lin_oauth_0123456789"}
-    assert config.active == ("Todo", "In Progress")
-    assert config.terminal == ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
+    assert config.active_states == ("Todo", "In Progress")
+    assert config.terminal_states == ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
     assert config.access.base == "https://api.linear.app/graphql"
-    assert SECRET not in repr(read_config(settings, {"LINEAR_API_KEY": SECRET}))
+    assert SECRET not in repr(LinearSettings.read(settings, {"LINEAR_API_KEY": SECRET}))
 
 
 async def test_errors_of_linear_are_an_answer_of_the_tool() -> None:

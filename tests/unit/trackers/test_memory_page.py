@@ -6,8 +6,8 @@ import pytest
 
 from symphony.config import TrackerSettings
 from symphony.frontmatter import Profile, load
-from symphony.trackers.memory import DEFAULT_ACTIVE, DEFAULT_TERMINAL, PROVIDER_KEYS, MemoryTracker
-from symphony.trackers.registry import create_tracker
+from symphony.trackers.memory import DEFAULT_ACTIVE, DEFAULT_TERMINAL, MemoryTracker
+from symphony.trackers.registry import create_tracker, tracker_kind
 
 PAGE = (Path(__file__).parents[3] / "docs/trackers/memory.md").read_text(encoding="utf-8")
 
@@ -27,7 +27,7 @@ def test_the_code_shown_works() -> None:
 
 
 def test_keys_states_and_tools_are_named() -> None:
-    for name in (*PROVIDER_KEYS, *DEFAULT_ACTIVE, *DEFAULT_TERMINAL):
+    for name in (*tracker_kind("memory").provider_keys, *DEFAULT_ACTIVE, *DEFAULT_TERMINAL):
         assert f"`{name}`" in PAGE
     for spec in MemoryTracker().agent_tool_specs():
         assert f"`{spec.name}`" in PAGE

@@ -1,26 +1,56 @@
-import re
-from typing import Any
+"""Settings of trackers over HTTP: where values come from, and how mistakes are reported."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import pytest
+from typing_extensions import override
 
-from symphony.config import Secret
+from symphony.config import Secret, TrackerSettings
 from symphony.domain import Category
 from symphony.trackers.base import TrackerConfigError
-from symphony.trackers.provider import ProviderReader
+from symphony.trackers.provider import Access, Address, Credential, ProviderSettings, Variable, matches
 
 ENVIRONMENT = {"TOKEN": "secret-1", "OTHER": "secret-2", "EMPTY": "", "WHO": "ann"}
+DEFAULT = "https://default.example.test"
 
 
-def reader(**provider: Any) -> ProviderReader:
-    return ProviderReader("service", provider, ENVIRONMENT)
+class Example(ProviderSettings):
+    kind = "example"
+    closed_states = ("closed",)
+
+    token: Annotated[Credential, Variable("TOKEN")]
+    needed: Annotated[str, Variable("WHO"), matches("[a-z]+", "be letters")]
+    text: str = "z"
+    address: Address = DEFAULT
+    flag: bool = False
+
+    @property
+    @override
+    def access(self) -> Access:
+        return Access(base=self.address, credential=self.token.reveal(), headers={})
 
 
-def problems(made: ProviderReader) -> list[str]:
-    try:
-        made.done()
-    except TrackerConfigError as error:
-        return [problem.failure.message for problem in error.problems]
-    return []
+def read(
+    states: Mapping[str, Any] | None = None, environment: Mapping[str, str] = ENVIRONMENT, **provider: Any
+) -> Example:
+    chosen = {"active_states": ("Todo",), "terminal_states": ("Done",)} if states is None else states
+    return Example.read(TrackerSettings(kind="example", provider=provider, **chosen), environment)
+
+
+def problems(**given: Any) -> list[tuple[str, Category]]:
+    """The settings with mistakes, and their categories."""
+    with pytest.raises(TrackerConfigError) as caught:
+        read(**given)
+    failures = [problem.failure for problem in caught.value.problems]
+    assert all(failure.hint for failure in failures)
+    return [(failure.message.split()[0].rpartition(".")[2], failure.category) for failure in failures]
+
+
+INVALID, NO_SECRET = Category.INVALID_TRACKER_CONFIG, Category.MISSING_TRACKER_SECRET
+
+
+# --- credentials ---
 
 
 @pytest.mark.conformance("C-3")
@@ -35,64 +65,80 @@ def problems(made: ProviderReader) -> list[str]:
     ],
 )
 def test_a_credential_is_found(value: Any, expected: str) -> None:
-    made = reader(**({} if value is None else {"token": value}))
-    assert made.secret("token", variable="TOKEN") == expected
-    made.done()
+    found = read(**({} if value is None else {"token": value}))
+    assert found.token.reveal() == expected
+    assert expected not in repr(found)
 
 
-@pytest.mark.parametrize("value", ["$EMPTY", " ", 7, "with blank", "line\nbreak", "schlüssel"])
-def test_a_credential_that_is_none_is_told_without_its_value(value: Any) -> None:
-    made = reader(token=value)
-    made.secret("token", variable="TOKEN")
-    (message,) = problems(made)
-    assert message.startswith("tracker.provider.token ")
-    assert str(value).strip() == "" or str(value) not in message or value == 7
-
-
-def test_a_missing_credential_says_which_variable_to_set() -> None:
-    made = ProviderReader("service", {}, {})
-    made.secret("token", variable="TOKEN")
+@pytest.mark.parametrize(
+    ("value", "category"),
+    [
+        ("$EMPTY", NO_SECRET),
+        (" ", NO_SECRET),
+        ([7], INVALID),
+        ("with blank", NO_SECRET),
+        ("line\nbreak", NO_SECRET),
+        ("schlüssel", NO_SECRET),
+    ],
+)
+def test_a_credential_that_is_none_is_reported_without_its_value(value: Any, category: Category) -> None:
+    assert problems(token=value) == [("token", category)]
     with pytest.raises(TrackerConfigError) as caught:
-        made.done()
+        read(token=value)
+    assert not isinstance(value, str) or not value.strip() or value not in caught.value.failure.message
+
+
+def test_a_missing_credential_names_the_variable_to_set() -> None:
+    with pytest.raises(TrackerConfigError) as caught:
+        read(environment={"WHO": "ann"})
     failure = caught.value.failure
-    assert failure.category is Category.MISSING_TRACKER_SECRET
+    assert failure.category is NO_SECRET
     assert failure.hint == "set TOKEN where the daemon starts, and write $TOKEN here"
 
 
-def test_a_reference_that_is_mistyped_names_the_variable_that_was_meant() -> None:
-    made = ProviderReader("service", {"token": "$SERVICE_TOKNE"}, {"SERVICE_TOKEN": "secret-1"})
-    made.secret("token", variable="ANOTHER")
+def test_a_mistyped_reference_suggests_the_variable_that_is_set() -> None:
     with pytest.raises(TrackerConfigError) as caught:
-        made.done()
+        read(token="$SERVICE_TOKNE", environment={"SERVICE_TOKEN": "secret-1", "WHO": "ann"})
     assert "$SERVICE_TOKEN" in str(caught.value.failure.hint)
     assert "secret-1" not in str(caught.value.failure)
 
 
+def test_variables_with_credentials_are_known_from_the_model() -> None:
+    assert Example.secret_names() == {"TOKEN"}
+    assert set(Example.provider_keys()) == {
+        *("token", "needed", "text", "address", "flag"),
+        *("insecure_http", "scope"),
+    }
+
+
+# --- texts ---
+
+
 @pytest.mark.conformance("C-3")
-def test_texts_resolve_variables_and_fall_back() -> None:
-    made = reader(a="$WHO", b="$UNSET", c=" x ", d=5, e=Secret("y"), f=[1])
-    assert made.text("a") == "ann"
-    assert made.text("b", variable="WHO") == "ann"
-    assert made.text("b", default="z") == "z"
-    assert (made.text("c"), made.text("d"), made.text("e"), made.text("g")) == ("x", "5", "y", None)
-    assert made.text("f", default="z") == "z"
-    assert problems(made) == ["tracker.provider.f must be a text"]
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("$WHO", "ann"), ("$UNSET", "z"), (" x ", "x"), (5, "5"), (Secret("y"), "y"), (" ", "z"), (None, "z")],
+)
+def test_texts_resolve_variables_and_fall_back(value: Any, expected: str) -> None:
+    assert read(**({} if value is None else {"text": value})).text == expected
 
 
-def test_what_is_needed_is_told_with_its_variable_and_rule() -> None:
-    made = reader(b="a b")
-    assert made.needed("a", variable="NOWHERE") == ""
-    made.needed("b", rule=re.compile("[a-z]+"), must="be letters")
-    assert problems(made) == ["tracker.provider.a is required", "tracker.provider.b must be letters"]
+def test_a_required_text_falls_back_to_its_variable() -> None:
+    assert read().needed == "ann"
+    assert read(needed="$UNSET").needed == "ann"
+    with pytest.raises(TrackerConfigError) as caught:
+        read(environment={"TOKEN": "secret-1"})
+    assert caught.value.failure.message == "tracker.provider.needed is required"
+    assert caught.value.failure.hint == "set it, or the variable WHO"
 
 
-def test_a_value_of_another_type_is_told_once() -> None:
-    made = reader(a={}, insecure_http="yes")
-    assert made.needed("a") == ""
-    assert problems(made) == [
-        "tracker.provider.insecure_http must be true or false",
-        "tracker.provider.a must be a text",
-    ]
+def test_all_mistakes_are_reported_at_once() -> None:
+    wrong = {"needed": "a b", "text": [1], "address": "x", "flag": "yes", "scope": "world"}
+    assert dict(problems(**wrong)) == dict.fromkeys(wrong, INVALID)
+    assert problems(insecure_http="yes") == [("insecure_http", INVALID)]
+
+
+# --- addresses ---
 
 
 @pytest.mark.parametrize(
@@ -104,9 +150,12 @@ def test_a_value_of_another_type_is_told_once() -> None:
     ],
 )
 def test_an_address_keeps_its_path(value: str, expected: str) -> None:
-    made = reader(api_url=value)
-    assert made.address("api_url", "https://default.example.test") == expected
-    made.done()
+    assert read(address=value).address == expected
+
+
+def test_plain_http_can_be_allowed() -> None:
+    assert problems(address="http://a.example.test") == [("address", INVALID)]
+    assert read(address="http://a.example.test", insecure_http=True).address == "http://a.example.test"
 
 
 @pytest.mark.parametrize(
@@ -124,30 +173,24 @@ def test_an_address_keeps_its_path(value: str, expected: str) -> None:
     ],
 )
 def test_an_address_that_would_leak_or_mislead_is_refused(value: Any) -> None:
-    made = reader(api_url=value)
-    made.address("api_url", "https://default.example.test")
-    assert len(problems(made)) == 1
+    assert problems(address=value) == [("address", INVALID)]
 
 
-def test_choices_flags_numbers_and_parts() -> None:
-    made = reader(a="x", b=True, c=3, d={"k": 1})
-    assert (made.choice("a", ("x", "y"), default="y"), made.flag("b", default=False)) == ("x", True)
-    assert (made.whole("c"), made.whole("none", default=2), made.part("d")) == (3, 2, {"k": 1})
-    assert made.given("a")
-    assert not made.given("z")
-    made.done()
-    wrong = reader(a="z", b="yes", c=0, d=[1])
-    wrong.choice("a", ("x", "y"), default="y")
-    wrong.flag("b", default=False)
-    wrong.whole("c")
-    wrong.part("d")
-    assert len(problems(wrong)) == 4
+# --- states ---
 
 
 def test_states_are_trimmed_and_unique() -> None:
-    made = reader()
-    assert made.states("active_states", [" Todo ", "todo", " ", "Done"], default=("X",)) == ("Todo", "Done")
-    assert made.states("active_states", None, default=("X",)) == ("X",)
-    assert made.states("active_states", [], default=("X",)) == ()
-    assert made.states("terminal_states", None, default=None) == ()
-    assert problems(made) == ["tracker.terminal_states must be set"]
+    found = read({"active_states": (" Todo ", "todo", "Doing"), "terminal_states": ()})
+    assert (found.active_states, found.terminal_states) == (("Todo", "Doing"), ())
+    assert found.is_terminal("Closed")
+    assert not found.is_terminal("Done")
+    assert not found.is_terminal(None)
+
+
+def test_states_without_a_default_must_be_set() -> None:
+    with pytest.raises(TrackerConfigError) as caught:
+        read({})
+    assert [problem.location for problem in caught.value.problems] == [
+        ("tracker", "active_states"),
+        ("tracker", "terminal_states"),
+    ]

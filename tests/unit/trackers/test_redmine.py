@@ -7,7 +7,7 @@ from contract.redmine import OTHER_KEY, SECRET, RedmineDesk
 from contract.vendor import Given
 from symphony.domain import Category, Issue, ToolResult
 from symphony.trackers.base import TrackerConfigError, TrackerError
-from symphony.trackers.redmine import Around, comments_of, issue_of, ranks_of
+from symphony.trackers.redmine import Related, comments_of, issue_of, ranks_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -97,7 +97,7 @@ async def test_a_history_of_another_shape_holds_no_comments() -> None:
 async def test_a_record_without_a_status_is_malformed(desk: RedmineDesk) -> None:
     config: Any = desk.configure()
     with pytest.raises(Exception, match="has no status"):
-        issue_of({"id": 1, "subject": "x"}, config=config, terminal=frozenset(), around=Around())
+        issue_of({"id": 1, "subject": "x"}, config, Related())
 
 
 # --- reads ---

@@ -164,7 +164,7 @@ def test_nothing_is_taken_without_its_proof(vendor: Vendor) -> None:
         vendor.take(body, {"x-other": "1"})
     assert caught.value.code == "webhook_unsigned"
     headers = vendor.sign(body)
-    proof, *others = (name for name in scheme_of(vendor.kind).proofs if name in headers)
+    proof, *others = (name for name in scheme_of(vendor.kind).signature_headers if name in headers)
     headers = {name: value for name, value in headers.items() if name not in others}
     for wrong in ("", "0" * 64, "sha256=", "v1,", "é", headers[proof][:-1] + "é"):
         with pytest.raises(WebhookRejectedError) as caught:

@@ -1,50 +1,44 @@
-"""One HTTP helper for every tracker that is asked over a network (TR8)."""
+"""HTTP for trackers: what adapters use, and the client that runs their flows."""
 
-from symphony.trackers.http.client import (
+from symphony.trackers.http.client import Http, Traffic, wall_ms
+from symphony.trackers.http.exchange import Answer, Flow, Purpose, Query, Request, run_flow, without_requests
+from symphony.trackers.http.paging import Page, Pager, all_pages, next_link
+from symphony.trackers.http.rate_limit import SHARED, QuotaRemaining, RateLimiter, RateLimiters
+from symphony.trackers.http.service import (
+    FORBIDDEN,
+    STANDARD,
+    THROTTLED,
+    UNAUTHORISED,
+    Bucket,
+    ServiceProfile,
+    plain_message,
+    plain_status,
+)
+from symphony.trackers.http.transport import (
     ExchangeError,
-    Http,
     HttpxTransport,
     Reply,
     Send,
-    Traffic,
     Transport,
     is_loopback,
-    wall_ms,
 )
-from symphony.trackers.http.exchange import (
-    STANDARD,
-    THROTTLED,
-    Answer,
-    Bucket,
-    Flow,
-    Pager,
-    Purpose,
-    Request,
-    ServiceProfile,
-    limited,
-    malformed,
-    next_link,
-    origin_of,
-    plain_message,
-    plain_status,
-    refused,
-    run_flow,
-    run_flow_with,
-)
-from symphony.trackers.http.rate_limit import SHARED, QuotaRemaining, RateLimiter, RateLimiters
 
 __all__ = [
+    "FORBIDDEN",
     "SHARED",
     "STANDARD",
     "THROTTLED",
+    "UNAUTHORISED",
     "Answer",
     "Bucket",
     "ExchangeError",
     "Flow",
     "Http",
     "HttpxTransport",
+    "Page",
     "Pager",
     "Purpose",
+    "Query",
     "QuotaRemaining",
     "RateLimiter",
     "RateLimiters",
@@ -54,15 +48,12 @@ __all__ = [
     "ServiceProfile",
     "Traffic",
     "Transport",
+    "all_pages",
     "is_loopback",
-    "limited",
-    "malformed",
     "next_link",
-    "origin_of",
     "plain_message",
     "plain_status",
-    "refused",
     "run_flow",
-    "run_flow_with",
     "wall_ms",
+    "without_requests",
 ]

@@ -1,65 +1,90 @@
-"""Questions and answers in GraphQL, which says no with a 200 (TR7)."""
+"""GraphQL requests. A service reports errors in the answer, with a status of 200."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from symphony.trackers.fields import items, mapping, text
-from symphony.trackers.http import Answer, Flow, Request, ServiceProfile, malformed, plain_message, refused
+from symphony.trackers.fields import dig, items, mapping, text
+from symphony.trackers.http.exchange import Answer, Flow, Request
+from symphony.trackers.http.paging import Pager
+from symphony.trackers.http.service import ServiceProfile, plain_message
 
 
-def question(
-    name: str, query: str, variables: Mapping[str, Any], *, path: str = "", writes: bool = False
-) -> Request:
-    """The request of an operation, by whose name it is counted; a query may be asked again."""
+def operation(document: str, variables: Mapping[str, Any], *, path: str = "") -> Request:
+    """The request of a named query or mutation. A query can be repeated, a mutation cannot."""
+    kind, name = re.split(r"\W+", document.lstrip(), maxsplit=2)[:2]
     return Request(
         endpoint=name,
         method="POST",
         path=path,
-        body={"query": query, "operationName": name, "variables": dict(variables)},
-        reads=not writes,
+        body={"query": document, "operationName": name, "variables": dict(variables)},
+        reads=kind == "query",
     )
 
 
-def graphql(dialect: ServiceProfile, request: Request) -> Flow[Mapping[str, Any]]:
-    """The `data` of an answer without errors; with any error all of it fails, since parts would be missing.
+def graphql(service: ServiceProfile, request: Request) -> Flow[Mapping[str, Any]]:
+    """The `data` of an answer. Any error fails all of it, since parts would be missing.
 
     Raises:
-        TrackerError: `tracker_status` with what the service said, or `tracker_response`.
+        TrackerError: `tracker_status` with the errors, or `tracker_response`.
     """
     answer = yield request
-    if items(mapping(answer.body).get("errors")):
-        raise refused(dialect, request, answer, answer.status)
-    data = mapping(answer.body).get("data")
+    if items(dig(answer.body, "errors")):
+        raise service.refused(request, answer, answer.status)
+    data = dig(answer.body, "data")
     if not isinstance(data, Mapping):
-        raise malformed(dialect, f"answered {request.endpoint} without data")
+        raise service.malformed(f"answered {request.endpoint} without data")
     return data
 
 
-def page_of(dialect: ServiceProfile, request: Request, connection: Any) -> tuple[list[Any], Any, bool]:
-    """The nodes of a connection, the cursor of its end, and whether there is more.
+def all_nodes(
+    service: ServiceProfile,
+    base: str,
+    ask: Callable[[str | None], Request],
+    find: Callable[[Mapping[str, Any]], Any],
+) -> Flow[list[Any]]:
+    """All nodes of a connection, page by page.
+
+    Args:
+        service: whose errors are raised.
+        base: the base address.
+        ask: makes the request for the page after a cursor; `None` for the first page.
+        find: finds the connection in the data of an answer.
 
     Raises:
-        TrackerError: it is no connection, so nobody knows what is missing.
+        TrackerError: a page is not a connection, or its pages cannot be followed.
     """
-    nodes, info = mapping(connection).get("nodes"), mapping(connection).get("pageInfo")
-    if not isinstance(nodes, list) or not isinstance(info, Mapping):
-        raise malformed(dialect, f"answered {request.endpoint} without nodes or pageInfo")
-    return nodes, info.get("endCursor"), info.get("hasNextPage") is True
+    request = ask(None)
+    pager = Pager(service, request, base)
+    nodes: list[Any] = []
+    while True:
+        connection = find((yield from graphql(service, request)))
+        page, info = dig(connection, "nodes"), dig(connection, "pageInfo")
+        if not isinstance(page, list) or not isinstance(info, Mapping):
+            raise service.malformed(f"answered {request.endpoint} without nodes or pageInfo")
+        nodes += page
+        pager.count(len(page))
+        if info.get("hasNextPage") is not True:
+            return nodes
+        request = ask(pager.cursor(info.get("endCursor")))
 
 
 def error_codes(answer: Answer) -> frozenset[str]:
-    """The codes of a GraphQL answer's errors, lower-case: `extensions.code`, `extensions.type` and `type`."""
-    found = []
-    for error in items(mapping(answer.body).get("errors")):
-        extensions = mapping(mapping(error).get("extensions"))
-        found += [extensions.get("code"), extensions.get("type"), mapping(error).get("type")]
-    return frozenset(code.strip().lower() for code in found if isinstance(code, str))
+    """The codes of the errors in lower case: `extensions.code`, `extensions.type` and `type`."""
+    codes = []
+    for error in items(dig(answer.body, "errors")):
+        codes += [
+            dig(error, "extensions", "code"),
+            dig(error, "extensions", "type"),
+            mapping(error).get("type"),
+        ]
+    return frozenset(code.strip().lower() for code in codes if isinstance(code, str))
 
 
 def error_message(body: Any) -> str:
-    """What the errors say, best the sentence that is meant for people."""
-    said = []
-    for error in items(mapping(body).get("errors")):
-        presentable = mapping(mapping(error).get("extensions")).get("userPresentableMessage")
-        said.append(text(presentable) or text(mapping(error).get("message")))
-    return "; ".join(dict.fromkeys(part for part in said if part)) or plain_message(body)
+    """The messages of the errors, preferably those meant for people."""
+    messages = [
+        text(dig(error, "extensions", "userPresentableMessage")) or text(dig(error, "message"))
+        for error in items(dig(body, "errors"))
+    ]
+    return "; ".join(dict.fromkeys(message for message in messages if message)) or plain_message(body)

@@ -1,12 +1,13 @@
-"""Spends what a credential is allowed to ask, and stops asking when that is used up.
+"""Keeps requests within the rate limits of a credential.
 
-One governor per host and credential, shared by polls, refreshes, tools and comments, and by every tracker of
-the process that has the same credential. It learns limits from answers and believes in none beforehand. It
-never waits: it refuses, with the time after which to ask again.
+There is one limiter per host and credential, shared by polls, refreshes, tools and comments of all trackers
+in the process. It learns the limits from answers. It never waits: it refuses a request, with the time after
+which to try again.
 
-- What is left of a limit is given out by urgency (`Purpose`): notes stop first, a refresh of what runs last.
-- A throttled answer stops everything until its time, or for a minute, doubled each time, where it names none.
-- A credential that is not taken is not tried again at once: the answer would be the same.
+- The less is left of a limit, the more urgent a request must be (`Purpose`): comments stop first.
+- A throttled answer stops all requests for the time that it names; without a time for a minute, doubled each
+  time.
+- A rejected credential is not tried again at once: 30 seconds, doubled each time up to ten minutes.
 """
 
 import hashlib
@@ -19,76 +20,69 @@ from email.utils import parsedate_to_datetime
 from weakref import WeakValueDictionary
 
 from symphony.trackers.base import TrackerError
-from symphony.trackers.http.exchange import Answer, Purpose, ServiceProfile, limited, origin_of
+from symphony.trackers.http.exchange import Answer, Purpose, origin_of
+from symphony.trackers.http.service import ServiceProfile
 
-# When a server wants to be asked again, in each of the forms in which servers say it (TR7).
-#
-# Seconds, an HTTP date, Unix time in seconds or milliseconds, ISO 8601. Moments are counted from the
-# server's own `Date`, so that a clock that is off, here or there, does not matter.
+SHORTEST_WAIT_MS = 1_000
+LONGEST_WAIT_MS = 3_600_000
+FIRST_PAUSE_MS = 60_000
+FIRST_TRIP_MS = 30_000
+LONGEST_TRIP_MS = 600_000
+LONGEST_GAP_MS = 900_000
+_RESERVE: Mapping[Purpose, float] = {
+    Purpose.REFRESH: 0.0,
+    Purpose.POLL: 0.02,
+    Purpose.TOOL: 0.05,
+    Purpose.COMMENT: 0.1,
+}
+"""The share of a limit that must be left for a request of that purpose."""
+_POLL_SHARE = 0.5
 
-
-SHORTEST_MS = 1_000
-LONGEST_MS = 3_600_000
 _NUMBER = re.compile(r"\d{1,16}(\.\d{1,9})?")
-_LONGEST_DELAY_S = 10_000_000  # 115 days: what is larger is a moment and no delay
-_MILLISECONDS = 100_000_000_000  # a moment in seconds is smaller until the year 5138
+_LONGEST_DELAY_S = 10_000_000  # 115 days: a larger number is a moment
+_FIRST_MOMENT_MS = 100_000_000_000  # a moment in seconds is smaller until the year 5138
 
 
-def server_now_s(headers: Mapping[str, str], now_s: float) -> float:
-    """The server's clock by its `Date` header, else ours; Unix seconds."""
-    moment = _moment_s(headers.get("date", ""))
-    return now_s if moment is None else moment
+def server_time_s(headers: Mapping[str, str], now_s: float) -> float:
+    """Unix time by the server's `Date` header, else `now_s`: only the server's own clock fits its moments."""
+    moment_s = _moment_s(headers.get("date", ""))
+    return now_s if moment_s is None else moment_s
 
 
 def wait_ms(value: str | None, *, now_s: float) -> int | None:
-    """How long `value` asks to wait, within a second and an hour; null where it says nothing or is past."""
-    text = (value or "").strip()
-    if not text:
-        return None
-    if _NUMBER.fullmatch(text):
-        number = float(text)
-        delay_s = number if number <= _LONGEST_DELAY_S else _seconds(number) - now_s
+    """How long a header asks to wait, between a second and an hour; `None` without a time in the future.
+
+    Understands seconds, Unix time in seconds or milliseconds, HTTP dates and ISO 8601.
+    """
+    value = (value or "").strip()
+    if _NUMBER.fullmatch(value):
+        number = float(value)
+        if number <= _LONGEST_DELAY_S:
+            delay_s = number
+        else:
+            delay_s = (number / 1000 if number >= _FIRST_MOMENT_MS else number) - now_s
+    elif (moment_s := _moment_s(value)) is not None:
+        delay_s = moment_s - now_s
     else:
-        moment = _moment_s(text)
-        if moment is None:
-            return None
-        delay_s = moment - now_s
+        return None
     if delay_s <= 0:
         return None
-    return min(max(math.ceil(delay_s * 1000), SHORTEST_MS), LONGEST_MS)
+    return min(max(math.ceil(delay_s * 1000), SHORTEST_WAIT_MS), LONGEST_WAIT_MS)
 
 
-def _seconds(moment: float) -> float:
-    return moment / 1000 if moment >= _MILLISECONDS else moment
-
-
-def _moment_s(text: str) -> float | None:
+def _moment_s(value: str) -> float | None:
     for parse in (parsedate_to_datetime, datetime.fromisoformat):
         try:
-            moment = parse(text)
+            moment = parse(value)
         except (ValueError, TypeError, OverflowError):
             continue
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return None
 
 
-FIRST_WAIT_MS = 60_000
-FIRST_LATCH_MS = 30_000
-LONGEST_LATCH_MS = 600_000
-LONGEST_GAP_MS = 900_000
-_RESERVE: Mapping[Purpose, float] = {
-    Purpose.REFRESH: 0.0,
-    Purpose.POLL: 0.02,
-    Purpose.TOOL: 0.05,
-    Purpose.NOTE: 0.1,
-}
-"""The share of a limit that must be left for a request of a purpose to be made."""
-_SPENT_ON_POLLS = 0.5
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaRemaining:
-    """What is left of one limit: requests or points, until `reset_ms` of the clock of our own."""
+    """What is left of one limit, in requests or points, until `reset_ms` (Unix time)."""
 
     name: str
     limit: int
@@ -97,116 +91,117 @@ class QuotaRemaining:
 
 
 class RateLimiter:
-    """Allows and refuses requests. `now_ms` is Unix time."""
+    """Allows or refuses requests. `now_ms` returns Unix time."""
 
     def __init__(self, *, now_ms: Callable[[], int]) -> None:
         self.now_ms = now_ms
-        self._left: dict[str, QuotaRemaining] = {}
-        self._quiet_until_ms = 0
+        self._quota: dict[str, QuotaRemaining] = {}
+        self._paused_until_ms = 0
         self._reason = ""
-        self._strikes = 0
-        self._latched: tuple[int, TrackerError] | None = None
-        self._latches = 0
+        self._throttled_in_a_row = 0
+        self._tripped: tuple[int, TrackerError] | None = None
+        self._trips = 0
 
-    def left(self) -> tuple[QuotaRemaining, ...]:
-        """What the answers told of the limits, those that have begun anew since left out."""
+    def quota(self) -> tuple[QuotaRemaining, ...]:
+        """What is left of the limits, without those that have been reset since."""
         now_ms = self.now_ms()
-        return tuple(left for left in self._left.values() if left.reset_ms > now_ms)
+        return tuple(quota for quota in self._quota.values() if quota.reset_ms > now_ms)
 
-    def quiet_ms(self) -> int:
-        """How long nothing may be asked; 0 where it may."""
-        return max(0, self._quiet_until_ms - self.now_ms())
+    def paused_ms(self) -> int:
+        """How long all requests are paused; 0 where they are not."""
+        return max(0, self._paused_until_ms - self.now_ms())
 
-    def check(self, dialect: ServiceProfile, purpose: Purpose) -> None:
-        """Raise `TrackerError` where a request for this purpose must not be made now."""
-        if self._latched is not None and self.now_ms() < self._latched[0]:
-            raise TrackerError(self._latched[1].failure)
-        if quiet_ms := self.quiet_ms():
-            raise limited(dialect, wait_ms=max(1_000, quiet_ms), reason=self._reason)
-        for left in self.left():
-            if left.remaining <= left.limit * _RESERVE[purpose]:
-                reason = f"{left.remaining} of {left.limit} {left.name} are left"
-                rest_ms = max(1_000, left.reset_ms - self.now_ms())
-                raise limited(dialect, wait_ms=rest_ms, reason=reason, for_all=left.remaining <= 0)
+    def check(self, service: ServiceProfile, purpose: Purpose) -> None:
+        """Raise `TrackerError` if a request for this purpose must not be made now."""
+        if self._tripped is not None and self.now_ms() < self._tripped[0]:
+            raise TrackerError(self._tripped[1].failure)
+        if paused_ms := self.paused_ms():
+            raise service.rate_limited(wait_ms=max(1_000, paused_ms), reason=self._reason)
+        for quota in self.quota():
+            if quota.remaining <= quota.limit * _RESERVE[purpose]:
+                raise service.rate_limited(
+                    wait_ms=max(1_000, quota.reset_ms - self.now_ms()),
+                    reason=f"{quota.remaining} of {quota.limit} {quota.name} are left",
+                    for_all=quota.remaining <= 0,
+                )
 
-    def learn(self, dialect: ServiceProfile, answer: Answer) -> None:
-        """Take note of what an answer tells of the limits."""
+    def learn(self, service: ServiceProfile, answer: Answer) -> None:
+        """Note what an answer reports about the limits."""
         now_ms = self.now_ms()
-        now_s = server_now_s(answer.headers, now_ms / 1000)
-        for bucket in dialect.buckets:
+        now_s = server_time_s(answer.headers, now_ms / 1000)
+        for bucket in service.buckets:
             limit = _whole(answer.headers.get(bucket.limit))
             remaining = _whole(answer.headers.get(bucket.remaining))
             reset_ms = wait_ms(answer.headers.get(bucket.reset), now_s=now_s)
             if limit and remaining is not None and reset_ms is not None:
-                name = " ".join(filter(None, (answer.headers.get(dialect.resource or ""), bucket.name)))
-                self._left[name] = QuotaRemaining(
+                resource = answer.headers.get(service.resource_header or "")
+                name = f"{resource} {bucket.name}" if resource else bucket.name
+                self._quota[name] = QuotaRemaining(
                     name=name, limit=limit, remaining=remaining, reset_ms=now_ms + reset_ms
                 )
 
-    def throttled(self, dialect: ServiceProfile, answer: Answer) -> TrackerError:
-        """The tracker asks for a pause: nothing is asked before its end. Returns the failure to raise."""
-        named_ms = self._named_ms(dialect, answer)
-        self._strikes += 1
-        pause_ms = named_ms or min(FIRST_WAIT_MS * 2 ** min(self._strikes - 1, 10), LONGEST_MS)
-        self._quiet_until_ms = max(self._quiet_until_ms, self.now_ms() + pause_ms)
-        self._reason = dialect.message(answer.body) or "it asks for a pause"
-        return limited(dialect, wait_ms=pause_ms, reason=self._reason)
+    def throttle(self, service: ServiceProfile, answer: Answer) -> TrackerError:
+        """Pause all requests because the service asks for it. Returns the failure to raise."""
+        now_s = server_time_s(answer.headers, self.now_ms() / 1000)
+        pause_ms = wait_ms(answer.headers.get("retry-after"), now_s=now_s)
+        if pause_ms is None:  # the latest reset of a limit that is used up
+            used_up = [b for b in service.buckets if answer.headers.get(b.remaining) in (None, "0")]
+            resets = [wait_ms(answer.headers.get(bucket.reset), now_s=now_s) for bucket in used_up]
+            pause_ms = max((reset for reset in resets if reset is not None), default=None)
+        if pause_ms is None:
+            pause_ms = min(FIRST_PAUSE_MS * 2 ** min(self._throttled_in_a_row, 10), LONGEST_WAIT_MS)
+        self._throttled_in_a_row += 1
+        self._paused_until_ms = max(self._paused_until_ms, self.now_ms() + pause_ms)
+        self._reason = service.message(answer.body) or "it asks for a pause"
+        return service.rate_limited(wait_ms=pause_ms, reason=self._reason)
 
-    def _named_ms(self, dialect: ServiceProfile, answer: Answer) -> int | None:
-        """`Retry-After`, else the latest reset of a limit that is used up."""
-        now_s = server_now_s(answer.headers, self.now_ms() / 1000)
-        asked_ms = wait_ms(answer.headers.get("retry-after"), now_s=now_s)
-        if asked_ms is not None:
-            return asked_ms
-        spent = [bucket for bucket in dialect.buckets if answer.headers.get(bucket.remaining) in (None, "0")]
-        waits = [wait_ms(answer.headers.get(bucket.reset), now_s=now_s) for bucket in spent]
-        return max((wait for wait in waits if wait is not None), default=None)
+    def trip(self, error: TrackerError) -> None:
+        """Refuse all requests with this error for a while, because only a person can mend it."""
+        wait_ms = min(FIRST_TRIP_MS * 2 ** min(self._trips, 10), LONGEST_TRIP_MS)
+        self._trips += 1
+        self._tripped = (self.now_ms() + wait_ms, error)
 
-    def settled(self) -> None:
-        """An answer was as it should be: earlier refusals are forgiven."""
-        self._strikes = self._latches = 0
-        self._latched = None
-
-    def latch(self, error: TrackerError) -> None:
-        """Give this answer to everybody for a while, because only a person can change it."""
-        self._latches += 1
-        wait = min(FIRST_LATCH_MS * 2 ** min(self._latches - 1, 10), LONGEST_LATCH_MS)
-        self._latched = (self.now_ms() + wait, error)
+    def reset(self) -> None:
+        """Forget earlier refusals, after an answer that was successful."""
+        self._throttled_in_a_row = self._trips = 0
+        self._tripped = None
 
     def poll_gap_ms(self, spent: Mapping[str, int]) -> int:
-        """The least time between two polls that each spend this much of the named limits.
+        """The minimum time between two polls that each spend this much of the named limits.
 
-        Polls get half of what is left beyond the reserve, spread evenly up to the reset.
+        Polls get half of what is left beyond the reserve, spread evenly until the reset.
         """
         gap_ms = 0
-        for left in self.left():
-            usable = (left.remaining - left.limit * _RESERVE[Purpose.NOTE]) * _SPENT_ON_POLLS
-            rest_ms = left.reset_ms - self.now_ms()
-            cost = spent.get(left.name, 0)
+        for quota in self.quota():
+            usable = (quota.remaining - quota.limit * _RESERVE[Purpose.COMMENT]) * _POLL_SHARE
+            until_reset_ms = quota.reset_ms - self.now_ms()
+            cost = spent.get(quota.name, 0)
             if cost > 0:
-                gap_ms = max(gap_ms, rest_ms if usable <= cost else int(rest_ms * cost / usable))
+                gap_ms = max(
+                    gap_ms, until_reset_ms if usable <= cost else int(until_reset_ms * cost / usable)
+                )
         return min(gap_ms, LONGEST_GAP_MS)
 
 
 class RateLimiters:
-    """The governors of a process, each for as long as anybody uses it."""
+    """The limiters of a process, each kept while it is in use."""
 
     def __init__(self) -> None:
         self._known: WeakValueDictionary[str, RateLimiter] = WeakValueDictionary()
 
-    def of(self, base: str, credential: str, *, now_ms: Callable[[], int]) -> RateLimiter:
-        """The governor of a host and a credential."""
+    def get(self, base: str, credential: str, *, now_ms: Callable[[], int]) -> RateLimiter:
+        """The limiter of a host and a credential."""
         scheme, host, port = origin_of(base)
         digest = hashlib.sha256(credential.encode("utf-8", "surrogatepass")).hexdigest()
         key = f"{scheme}://{host}:{port} {digest}"
-        governor = self._known.get(key)
-        if governor is None:
-            governor = self._known[key] = RateLimiter(now_ms=now_ms)
-        return governor
+        limiter = self._known.get(key)
+        if limiter is None:
+            limiter = self._known[key] = RateLimiter(now_ms=now_ms)
+        return limiter
 
 
 SHARED = RateLimiters()
-"""Those of this process: several projects with one credential spend from one limit."""
+"""The limiters of this process."""
 
 
 def _whole(value: str | None) -> int | None:

@@ -38,7 +38,7 @@ from symphony.trackers.markdown.document import (
     timestamp,
 )
 from symphony.trackers.registry import States, TrackerContext, TrackerKind
-from symphony.trackers.tools import MAX_STATE_CHARS, argument_problem, closed_schema
+from symphony.trackers.tools import MAX_STATE_CHARS, argument_problem, object_schema, text_schema
 
 # A hint whenever an issue file changed: a low-latency wake-up, never a source of truth.
 #
@@ -162,17 +162,17 @@ def specs(states: tuple[str, ...]) -> tuple[ToolSpec, ...]:
         ToolSpec(
             name="board_show",
             description="Show the issue you are working on as it is on the board, with its newest comments.",
-            input_schema=closed_schema(),
+            input_schema=object_schema({}),
         ),
         ToolSpec(
             name="board_comment",
             description="Add a comment in Markdown to the issue you are working on.",
-            input_schema=closed_schema(body={"type": "string", "minLength": 1, "maxLength": MAX_BODY_CHARS}),
+            input_schema=object_schema({"body": text_schema(MAX_BODY_CHARS)}),
         ),
         ToolSpec(
             name="board_move",
             description="Move the issue you are working on to another state.",
-            input_schema=closed_schema(state={"type": "string", "enum": list(states)}),
+            input_schema=object_schema({"state": {"type": "string", "enum": list(states)}}),
         ),
     )
 

@@ -190,14 +190,14 @@ async def test_the_tools_are_as_urgent_as_those_of_agents(desk: Desk) -> None:
     """Below 10 % of a limit comments of the daemon wait, and what an agent does goes on."""
     session = await begin(desk)
     seen: list[Purpose] = []
-    check = session.tracker.http.governor.check
+    check = session.tracker.http.rate_limiter.check
 
     def noted(dialect: Any, purpose: Purpose) -> None:
         seen.append(purpose)
         check(dialect, purpose)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session.tracker.http.governor, "check", noted)
+        patch.setattr(session.tracker.http.rate_limiter, "check", noted)
         await session.move(desk.doing)
         await session.comment("Hello.")
     assert set(seen) == {Purpose.TOOL}

@@ -19,5 +19,5 @@ def test_the_queries_about_projects_fit_githubs_schema() -> None:
     if schema_file(GITHUB_GRAPHQL) is None:
         pytest.skip(NO_GITHUB_GRAPHQL)
     schema = graphql_schema(GITHUB_GRAPHQL)
-    for query in (github.ITEMS, github.LOOK, github.OF_ISSUE, github.MOVE):
+    for query in (github.ITEMS, github.OPTIONS, github.ITEM, github.SET_OPTION):
         check_graphql(schema, query, {}, None)

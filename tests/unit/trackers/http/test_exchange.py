@@ -1,25 +1,26 @@
 from hashlib import sha256
 
+import anyio.lowlevel
 import pytest
 
 from symphony.domain import Category
 from symphony.trackers.base import TrackerError
 from symphony.trackers.http import (
     Answer,
+    Flow,
     Pager,
     Request,
     ServiceProfile,
-    exchange,
     next_link,
+    paging,
     plain_message,
     plain_status,
-    run_flow_with,
+    run_flow,
 )
 from symphony.trackers.http.client import ResponseCache
-from symphony.trackers.http.exchange import Flow, origin_of
-from symphony.trackers.http.exchange import paging as lost
+from symphony.trackers.http.exchange import origin_of
 
-SERVICE = ServiceProfile(service="Service", secret="s", scope="p")
+SERVICE = ServiceProfile(name="Service", credential_key="s", scope_key="p")
 BASE = "https://api.example.test/v3"
 
 
@@ -40,7 +41,7 @@ def test_the_next_page_is_found_in_the_link_header(link: str, expected: str | No
     assert next_link({"link": link}) == expected
 
 
-def trail() -> Pager:
+def pager() -> Pager:
     return Pager(SERVICE, Request(endpoint="/x", path="/x"), BASE)
 
 
@@ -61,25 +62,25 @@ def linking(address: str) -> Answer:
     ],
 )
 def test_a_next_page_that_is_elsewhere_or_was_seen_is_refused(address: str) -> None:
-    way = trail()
+    way = pager()
     with pytest.raises(TrackerError) as caught:
         way.link(linking(address))
     assert caught.value.failure.category is Category.TRACKER_PAGINATION
 
 
 def test_ways_without_end_are_refused() -> None:
-    way = trail()
-    for number in range(exchange.MAX_PAGES - 1):
+    way = pager()
+    for number in range(paging.MAX_PAGES - 1):
         way.cursor(f"c{number}")
     with pytest.raises(TrackerError):
         way.cursor("one more")
     with pytest.raises(TrackerError):
-        trail().count(exchange.MAX_ITEMS + 1)
+        pager().count(paging.MAX_RECORDS + 1)
     odd: object
     for odd in (None, "", True, {}, 1.5):
         with pytest.raises(TrackerError):
-            trail().cursor(odd)
-    assert trail().cursor(7) == "7"
+            pager().cursor(odd)
+    assert pager().cursor(7) == "7"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,8 @@ def test_known_answers_are_bounded() -> None:
     assert known.confirmed("gone", {}) is None
 
 
-def test_flows_run_without_a_network_and_may_take_a_failure_for_an_answer() -> None:
+@pytest.mark.asyncio
+async def test_flows_run_without_a_network_and_may_take_a_failure_for_an_answer() -> None:
     def flow() -> Flow[str]:
         answer = yield Request(endpoint="/a", path="/a", query=[("q", "1 2")])
         try:
@@ -160,11 +162,12 @@ def test_flows_run_without_a_network_and_may_take_a_failure_for_an_answer() -> N
 
     asked: list[str] = []
 
-    def reply(request: Request) -> Answer:
+    async def reply(request: Request) -> Answer:
+        await anyio.lowlevel.checkpoint()
         asked.append(request.address(BASE))
         if request.endpoint == "/b":
-            raise lost(SERVICE, request, "odd")
+            raise SERVICE.bad_pagination(request, "odd")
         return Answer(status=200, address=BASE, body=7)
 
-    assert run_flow_with(flow(), reply) == "Service, pages of /b: odd"
+    assert await run_flow(flow(), reply) == "Service, pages of /b: odd"
     assert asked == [f"{BASE}/a?q=1+2", f"{BASE}/b/7?x=1&y=2"]

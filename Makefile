@@ -83,6 +83,10 @@ man: $(VENV)/.dev ## Write docs/man/symphony.1 from what the commands say of the
 settings: $(VENV)/.dev ## Write the table of docs/workflow-file.md from the models of the settings
 	@PYTHONPATH=tests $(BIN)/python -m settings_page
 
+.PHONY: snapshots
+snapshots: $(VENV)/.dev ## Record the screens in tests/snapshots again; look at the difference
+	SYMPHONY_SNAPSHOTS=1 $(BIN)/pytest -q tests/unit/cli
+
 RUNS ?= 10000
 JOBS ?= 2
 simulate: $(VENV)/.dev ## Run RUNS random schedules in JOBS processes, or replay the one of SEED

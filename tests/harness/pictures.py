@@ -9,9 +9,9 @@ from rich.console import RenderableType
 
 from harness.chronicle import Chronicle
 from symphony.cli.documents import KnownIssue, Status
-from symphony.cli.render.status import console_for, print_blocks
+from symphony.cli.formatting import console_for, print_blocks
 
-__all__ = ["DAEMON", "NOW", "busy", "drawn", "known", "merged", "of_files", "status_of"]
+__all__ = ["BUDGETS", "DAEMON", "NOW", "busy", "drawn", "known", "merged", "of_files", "status_of"]
 
 
 NOW = "2026-03-01T12:00:00Z"
@@ -22,13 +22,23 @@ DAEMON = {
     "port": None,
     "socket": "/s/control.sock",
 }
+BUDGETS = {
+    "day": "2026-03-01",
+    "day_tokens": 5_200_000,
+    "max_tokens_per_day": 5_000_000,
+    "max_tokens_per_issue": 200_000,
+    "max_turns_per_issue": 30,
+    "max_turns_without_progress": 2,
+    "max_attempts_without_progress": 3,
+}
+"""All of the day's budget is used, and the limits of an issue are set."""
 AGENT = {"name": "codex", "kind": "codex", "model": None, "reason": "the default", "instead_of": None}
 
 
 def drawn(picture: RenderableType, *, width: int, terminal: bool = False) -> str:
     """What is printed at this width."""
     out = io.StringIO()
-    colours = {"force_terminal": True, "color_system": "standard"} if terminal else {}
+    colours: dict[str, Any] = {"force_terminal": True, "color_system": "standard"} if terminal else {}
     print_blocks(console_for(file=out, width=width, **colours), picture)
     return out.getvalue()
 

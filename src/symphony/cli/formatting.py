@@ -1,32 +1,52 @@
-"""Numbers, times and foreign text as people read them; pure."""
+"""Numbers, times and untrusted text as people read them, and the console on which they are printed."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from symphony.api.models import Retry, Run
 from symphony.domain import one_line, plain_text
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
-_FEW_MINUTES = 10 * _MINUTE
 _THOUSAND, _MILLION = 1_000, 1_000_000
+_SHOW_SECONDS_BELOW: Final = 10 * _MINUTE
+_PIPE_WIDTH: Final = 160
+
+
+def console_for(*, pipe_width: int = _PIPE_WIDTH, **options: Any) -> Console:
+    """A console on stdout that adds nothing of its own; without a terminal it has `pipe_width` columns."""
+    console = Console(highlight=False, emoji=False, markup=False, **options)
+    if not console.is_terminal and "width" not in options:
+        console.width = pipe_width
+    return console
+
+
+def print_blocks(console: Console, *blocks: RenderableType) -> None:
+    """Print blocks below each other, without blanks at the ends of lines."""
+    with console.capture() as captured:
+        console.print(*blocks, sep="\n")
+    console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    console.file.flush()
 
 
 def cell(text: object, style: str = "") -> Text:
-    """Text of others on one line: neither markup of ours nor anything that steers the terminal."""
-    return Text(_encodable(one_line("" if text is None else str(text))), style=style)
+    """Untrusted text as one line, with markup and control characters made harmless."""
+    return Text(one_line(_encodable(text)), style=style)
 
 
 def lines(text: object, style: str = "") -> Text:
-    """Text of others with its lines."""
-    return Text(_encodable(plain_text("" if text is None else str(text))), style=style)
+    """As `cell`, with the line breaks of the text."""
+    return Text(plain_text(_encodable(text)), style=style)
 
 
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
+def arrow(hint: object, *, indent: int = 2) -> Text:
+    """A line that says what to do."""
+    return Text.assemble(" " * indent, ("→ ", "bold"), cell(hint))
 
 
-def count(number: int) -> str:
+def tokens(number: int) -> str:
     """A number of tokens: `950`, `12.3k`, `4.5M`."""
     if number < _THOUSAND:
         return str(number)
@@ -35,9 +55,9 @@ def count(number: int) -> str:
     return f"{number / _MILLION:.1f}M"
 
 
-def attempt(going: Run | Retry) -> str:
-    """Which attempt runs or comes next: `3 of 5`."""
-    return f"{going.attempt_number} of {going.attempt_limit}"
+def attempt_of(run: Run | Retry) -> str:
+    """The attempt that runs or comes next: `3 of 5`."""
+    return f"{run.attempt_number} of {run.attempt_limit}"
 
 
 def plural(number: int, noun: str) -> str:
@@ -45,7 +65,7 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def lasting(seconds: float | None) -> str:
+def duration(seconds: float | None) -> str:
     """A duration in its two largest units: `5 s`, `3 min 20 s`, `14 min`, `2 h 5 min`, `3 d 4 h`."""
     if seconds is None:
         return "?"
@@ -54,7 +74,7 @@ def lasting(seconds: float | None) -> str:
         return f"{whole} s"
     if whole < _HOUR:
         minutes, rest = divmod(whole, _MINUTE)
-        return f"{minutes} min {rest} s" if rest and whole < _FEW_MINUTES else f"{minutes} min"
+        return f"{minutes} min {rest} s" if rest and whole < _SHOW_SECONDS_BELOW else f"{minutes} min"
     if whole < _DAY:
         hours, rest = divmod(whole, _HOUR)
         return f"{hours} h {rest // _MINUTE} min" if rest >= _MINUTE else f"{hours} h"
@@ -63,14 +83,14 @@ def lasting(seconds: float | None) -> str:
 
 
 def ago(seconds: float | None) -> str:
-    """How long something is past: `3 s ago`; `now` within the second."""
+    """The time since an event: `3 s ago`; `now` within the first second; `never` for None."""
     if seconds is None:
         return "never"
-    return "now" if seconds < 1 else f"{lasting(seconds)} ago"
+    return "now" if seconds < 1 else f"{duration(seconds)} ago"
 
 
-def moment(text: str | None) -> datetime | None:
-    """A time of a document; `None` where there is none."""
+def parse_time(text: str | None) -> datetime | None:
+    """A time in a document; None if it is missing or malformed."""
     try:
         parsed = datetime.fromisoformat(text or "")
     except ValueError:
@@ -79,6 +99,10 @@ def moment(text: str | None) -> datetime | None:
 
 
 def seconds_between(earlier: str | None, later: str | None) -> float | None:
-    """From one time of a document to another; `None` where one is missing."""
-    begin, end = moment(earlier), moment(later)
+    """Seconds between two times in documents; None if one is missing."""
+    begin, end = parse_time(earlier), parse_time(later)
     return None if begin is None or end is None else (end - begin) / timedelta(seconds=1)
+
+
+def _encodable(text: object) -> str:
+    return "" if text is None else str(text).encode("utf-8", "replace").decode("utf-8")

@@ -75,7 +75,14 @@ def test_the_help_of_the_program_imports_no_command() -> None:
 
 ASKING = (
     *("commands.explain", "commands.health", "commands.logs", "commands.status", "commands.steer"),
-    *("queries", "client", "discovery", "render.reasons", "render.status"),  # what those import when they run
+    *(
+        "queries",
+        "client",
+        "discovery",
+        "render.explain",
+        "render.status",
+        "render.daemons",
+    ),  # what those import when they run
 )
 
 

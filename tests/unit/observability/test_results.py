@@ -10,7 +10,7 @@ from harness.chronicle import START, Chronicle, conforms, sent
 from harness.pictures import DAEMON, drawn, known, status_of
 from harness.scheduling import make_issue
 from symphony.api.documents import issue_document, review_commands
-from symphony.cli.render.reasons import explained
+from symphony.cli.render.explain import explain_issue
 from symphony.cli.render.status import status_view
 from symphony.config import WorkspaceSettings
 from symphony.domain import Blame, Category, Failure
@@ -62,7 +62,7 @@ def test_the_document_of_an_issue_after_its_work(state: str, status: str) -> Non
     conforms(document, "Issue")
     assert (document["status"], document["state"]) == (status, state)
     assert document["workspace"]["branch"] == document["result"]["branch"] == "symphony/SYM-1"
-    explanation = explained(known(document))
+    explanation = explain_issue(known(document))
     assert explanation.code == status
     assert "symphony/SYM-1" in explanation.answer
     assert "symphony diff SYM-1" in (explanation.advice or "")
@@ -76,7 +76,7 @@ def test_an_issue_that_only_the_journal_knows_has_ended_and_its_history_is_told(
     conforms(document, "Issue")
     assert (document.status, document.title, document.state, document.result) == ("ended", "", "", None)
     assert [(run.run_id, run.outcome, run.turns) for run in document.runs] == [("r-1", "succeeded", 1)]
-    assert explained(known(sent(document))).code == "ended"
+    assert explain_issue(known(sent(document))).code == "ended"
     assert issue_document(story.state, story.history, "SYM-9", **moment) is None  # type: ignore[arg-type]
 
 
@@ -92,7 +92,7 @@ def test_a_failed_push_is_a_condition_with_the_time_of_the_next_try() -> None:
     shown = drawn(status_view(status, workflow="W", width=160), width=160)
     assert "SYM-1 is not pushed: no route. It is tried again in 28 s." in shown
     assert "mend it" in shown
-    assert "no route" in explained(known(story.issue("SYM-1"))).answer
+    assert "no route" in explain_issue(known(story.issue("SYM-1"))).answer
     story.advance(28_000)
     assert story.document()["failed_pushes"][0]["next_try_at"] is None, "it is under way"
 

@@ -23,6 +23,7 @@ from symphony.cli.documents import (
     BoardProblem,
 )
 from symphony.cli.failures import CommandError, warn
+from symphony.cli.formatting import print_blocks
 from symphony.cli.journal import journal_path
 from symphony.cli.main import LazyGroup
 from symphony.cli.options import (
@@ -36,7 +37,6 @@ from symphony.cli.options import (
     read_text_argument,
     text_file_option,
 )
-from symphony.cli.render.status import print_blocks
 from symphony.config import STATE_DIR_VARIABLE, ResolveError, default_workspace_root, resolve_root
 from symphony.daemon.state_dir import locate
 from symphony.domain import (

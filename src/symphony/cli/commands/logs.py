@@ -13,7 +13,7 @@ import click
 
 from symphony.cli.documents import LoggedBegin, LoggedEnd, LoggedEvent, LoggedRun
 from symphony.cli.failures import CommandError
-from symphony.cli.formatting import count, lasting, plural
+from symphony.cli.formatting import duration, plural, tokens
 from symphony.cli.options import issue_argument, json_option, print_json, workflow_option
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import mask_credentials, one_line
@@ -181,10 +181,10 @@ def _rule(text: str) -> str:
 
 def _outcome(record: RunRecord) -> str:
     ended = record.started_wall_ms if record.ended_wall_ms is None else record.ended_wall_ms
-    took = lasting((ended - record.started_wall_ms) / 1000)
+    took = duration((ended - record.started_wall_ms) / 1000)
     facts = [plural(record.turns, "turn"), plural(record.commits, "commit")]
     if record.total_tokens:
-        facts.append(f"{count(record.total_tokens)} tokens")
+        facts.append(f"{tokens(record.total_tokens)} tokens")
     reason = "" if record.reason is None else f" ({record.reason})"
     return f"{record.outcome or 'ended'} after {took}{reason}: {', '.join(facts)}"
 

@@ -69,8 +69,7 @@ def _show(document: "Prompt") -> None:
     from rich.rule import Rule
     from rich.text import Text
 
-    from symphony.cli.formatting import cell, lines
-    from symphony.cli.render.status import console_for
+    from symphony.cli.formatting import cell, console_for, lines
 
     console = console_for()
     console.print(Rule(Text("Envelope: the system-level text", style="bold"), align="left"))

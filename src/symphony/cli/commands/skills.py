@@ -362,8 +362,7 @@ def _use(one: "SkillReport") -> "SkillUse":
 def _show(found: Sequence["SkillReport"]) -> None:
     from rich.table import Table
 
-    from symphony.cli.formatting import cell
-    from symphony.cli.render.status import console_for, print_blocks
+    from symphony.cli.formatting import cell, console_for, print_blocks
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("NAME", "LISTED", "SEEN", "SUCCEEDED", "OTHERWISE", "VERSIONS", "LAST USED"):

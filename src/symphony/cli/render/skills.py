@@ -22,8 +22,7 @@ from symphony.cli.documents import (
     SkillRoot,
     UnlistedSkill,
 )
-from symphony.cli.formatting import cell, plural
-from symphony.cli.render.status import console_for, print_blocks
+from symphony.cli.formatting import cell, console_for, plural, print_blocks
 from symphony.cli.skill_roots import SkillsContext
 from symphony.skills import (
     Block,

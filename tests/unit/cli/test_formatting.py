@@ -1,6 +1,6 @@
 import pytest
 
-from symphony.cli.formatting import ago, cell, count, lasting, lines, moment, plural, seconds_between
+from symphony.cli.formatting import ago, cell, duration, lines, parse_time, plural, seconds_between, tokens
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from symphony.cli.formatting import ago, cell, count, lasting, lines, moment, pl
     ],
 )
 def test_durations_are_told_in_their_two_largest_units(seconds: float | None, words: str) -> None:
-    assert lasting(seconds) == words
+    assert duration(seconds) == words
 
 
 def test_what_is_past_is_ago() -> None:
@@ -33,7 +33,7 @@ def test_what_is_past_is_ago() -> None:
     ("number", "words"), [(0, "0"), (999, "999"), (1_000, "1.0k"), (45_210, "45.2k"), (1_234_567, "1.2M")]
 )
 def test_tokens_are_told_short(number: int, words: str) -> None:
-    assert count(number) == words
+    assert tokens(number) == words
 
 
 def test_one_is_singular() -> None:
@@ -42,7 +42,7 @@ def test_one_is_singular() -> None:
 
 @pytest.mark.parametrize("text", [None, "", "yesterday", "2026-13-01T00:00:00Z"])
 def test_what_is_no_time_is_none(text: str | None) -> None:
-    assert moment(text) is None
+    assert parse_time(text) is None
     assert seconds_between(text, "2026-03-01T12:00:00Z") is None
     assert seconds_between("2026-03-01T12:00:00Z", text) is None
 

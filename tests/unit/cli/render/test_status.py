@@ -1,12 +1,17 @@
 """`symphony status` as people see it."""
 
+import io
 import re
 from collections.abc import Mapping
+from itertools import product
+from typing import Any
 
 import pytest
 
 from harness.pictures import busy, drawn, merged, of_files, status_of
-from symphony.cli.render.status import head_view, status_view, trouble_view
+from harness.snapshots import check_snapshot
+from symphony.cli.formatting import console_for, print_blocks
+from symphony.cli.render.status import head_view, status_screen, status_view, unavailable_view
 from symphony.domain import Blame, Category, Failure
 
 EMPTY: dict[str, object] = {"running": [], "retrying": [], "blocked": [], "waiting": []}
@@ -26,33 +31,23 @@ def lines_of(shown: str) -> list[str]:
     return [line.split()[0] for line in shown.splitlines() if line and line[0] != " "]
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [40, 80, 120])
 def test_a_busy_daemon(width: int) -> None:
     shown = picture(busy(), width)
-    ids = [word for word in lines_of(shown) if word.isupper()]
-    assert ids == [
-        *(
-            "RUNNING",
-            "SYM-7",
-            "SYM-12",
-            "RETRYING",
-            "SYM-4",
-            "BLOCKED",
-            "SYM-9",
-            "WAITING",
-            "SYM-20",
-            "SYM-21",
-        )
-    ]
-    head = shown.splitlines()[:2]
-    assert {"pid 4711", "up 2 h 14 min", "next poll in 12 s"} <= set(re.split(" {2}| · ", head[0]))
-    assert head[1].split(" · ")[:4] == ["2 of 2 slots used", "1 retrying", "1 blocked", "2 waiting"]
-    (at_work,) = [line for line in shown.splitlines() if line.startswith("SYM-12")]
-    assert {"14 min", "3 s ago", "45.2k", "Fix the login page"} <= set(re.split(" {2,}", at_work))
-    assert ("Running the test suite" in at_work) is (width == 120), (
-        "the words stand beside the title, or below"
-    )
-    assert all(line == line.rstrip() for line in shown.splitlines())
+    check_snapshot(f"status_{width}", shown)
+    sections = "RUNNING SYM-7 SYM-12 RETRYING SYM-4 BLOCKED SYM-9 WAITING SYM-20 SYM-21"
+    assert " ".join(word for word in lines_of(shown) if word.isupper()) == sections
+    head = " ".join(shown.split("\n\n")[0].split())
+    for fact in ("pid 4711", "up 2 h 14 min", "next poll in 12 s", "2 of 2 slots used", "1 retrying"):
+        assert fact in head
+    assert all(line == line.rstrip() and len(line) <= width for line in shown.splitlines())
+
+
+def test_texts_stand_beside_the_title_or_below_it() -> None:
+    for width in (80, 120):
+        (line,) = [line for line in picture(busy(), width).splitlines() if line.startswith("SYM-12")]
+        assert {"14 min", "3 s ago", "45.2k", "Fix the login page"} <= set(re.split(" {2,}", line))
+        assert ("Running the test suite" in line) is (width == 120)
 
 
 def test_attempts_are_counted_from_one() -> None:
@@ -85,7 +80,7 @@ def test_a_large_board_is_counted_by_reason() -> None:
     assert [word for word in lines_of(shown) if word.startswith("SYM")][-3:] == ["SYM-9", "SYM-20", "SYM-100"]
 
 
-def test_a_reason_without_words_of_ours_is_told_by_its_code() -> None:
+def test_an_unknown_reason_is_shown_by_its_code() -> None:
     assert "12 wait: 12 phase_of_moon\n" in picture(waiting_for(phase_of_moon=12), 80)
 
 
@@ -147,7 +142,7 @@ def test_without_a_daemon_it_says_so() -> None:
     )
 
 
-def test_what_is_odd_about_there_being_no_daemon_is_said_first() -> None:
+def test_the_notice_about_a_missing_daemon_comes_first() -> None:
     notice = "The last daemon (pid 7) did not end in order"
     shown = picture(of_files(busy()) | {"notice": notice}, 80)
     assert shown.startswith(f"No daemon is running for /app/WORKFLOW.md.\n{notice}\nThis is what")
@@ -165,18 +160,19 @@ def test_the_head_says_how_the_daemon_is(status: str, words: str) -> None:
     assert picture(busy(health={"status": status}), 80).startswith(words)
 
 
-@pytest.mark.parametrize("width", [40, 50, 71, 72, 80, 99, 100, 120, 300])
-def test_no_width_cuts_a_word(width: int) -> None:
-    shown = picture(busy(), width)
-    assert all(len(line) <= width for line in shown.splitlines())
-    for words in (
+def test_no_width_cuts_a_word() -> None:
+    texts = (
         "Fix the login page",
         "Running the test suite with the new session cookie",
         "no progress in 5 attempts",
         "say more in the description",
         "required label missing: 'agent'",
-    ):
-        assert set(words.split()) <= set(shown.split())
+    )
+    words = {word for text in texts for word in text.split()}
+    for width in (40, 50, 71, 72, 80, 99, 100, 120, 300):
+        shown = picture(busy(), width)
+        assert all(len(line) <= width for line in shown.splitlines())
+        assert words <= set(shown.split())
 
 
 def test_colours_are_for_terminals() -> None:
@@ -211,6 +207,139 @@ def test_what_others_wrote_stays_text() -> None:
         assert shown.encode()
 
 
-def test_trouble_is_a_picture_too() -> None:
+def test_a_failure_is_shown_in_place_of_a_status() -> None:
     told = Failure(category=Category.COMMAND, blame=Blame.HOST, message="gone [x]", hint="try again")
-    assert drawn(trouble_view(told), width=80) == "Nothing can be told now: gone [x]\n→ try again\n"
+    assert drawn(unavailable_view(told), width=80) == "Nothing can be told now: gone [x]\n→ try again\n"
+
+
+# --- questions ---
+
+
+def blocked(**fields: Any) -> dict[str, Any]:
+    (row,) = busy()["blocked"]
+    return busy(blocked=[merged(row, fields)])
+
+
+@pytest.mark.parametrize(
+    ("fields", "words", "way"),
+    [
+        (
+            {"question": "Which colour?", "error": "it asks: Which colour?"},
+            "it asks: Which colour?",
+            'answer it by a comment on the issue, or: symphony answer SYM-9 "…"',
+        ),
+        (
+            {"question": "Which\ncolour?"},
+            "no progress in 5 attempts; it asks: Which colour?",
+            'answer it by a comment on the issue, or: symphony answer SYM-9 "…"',
+        ),
+        (
+            {"question": "Q", "error": "Q", "failure": {"hint": 'symphony answer SYM-9 "yes"'}},
+            "Q",
+            'symphony answer SYM-9 "yes"',
+        ),
+        ({"failure": {"hint": None}}, "no progress", "have it tried again: symphony unblock SYM-9"),
+        (
+            {"failure": {"hint": None}, "issue_identifier": "a b"},
+            "no progress",
+            "have it tried again: symphony unblock 'a b'",
+        ),
+    ],
+)
+def test_a_blocked_issue_shows_the_question_and_the_command_that_helps(
+    fields: dict[str, Any], words: str, way: str
+) -> None:
+    shown = picture(blocked(**fields), 160)
+    assert words in shown
+    assert f"→ {way}\n" in shown
+
+
+# --- screens ---
+
+
+def screen(document: dict[str, Any], width: int, height: int, *, keep_free: int = 0) -> str:
+    out = io.StringIO()
+    console = console_for(file=out, width=width, height=height)
+    view = status_screen(console, status_of(document), workflow="/app/WORKFLOW.md", keep_free=keep_free)
+    print_blocks(console, view)
+    return out.getvalue()
+
+
+def queue(length: int) -> dict[str, Any]:
+    row = busy()["waiting"][0]
+    rows = [{**row, "issue_identifier": f"SYM-{number}"} for number in range(length)]
+    return busy(waiting=rows, waiting_by_reason={"no_slot": length})
+
+
+def test_nothing_is_cut_where_everything_fits() -> None:
+    shown = screen(busy(), 80, 24)
+    assert len(shown.splitlines()) == 24
+    assert "new session cookie" in shown
+    assert "…" not in shown
+    assert "more" not in shown.replace("say more", "")
+
+
+def test_each_text_gets_one_line_before_an_issue_is_left_out() -> None:
+    shown = screen(busy(), 80, 23)
+    assert "Running the test suite with the n…\n" in shown
+    assert "SYM-21" in shown
+    assert len(shown.splitlines()) == 23
+
+
+def test_a_small_screen_says_what_it_leaves_out() -> None:
+    shown = screen(busy(), 80, 22)
+    assert len(shown.splitlines()) <= 22
+    assert "SYM-12" in shown
+    assert "SYM-7" not in shown, "the first of the document are shown"
+    assert [line.split(";")[0] for line in shown.splitlines() if line.startswith("and ")] == [
+        "and 1 more running",
+        "and 1 more waiting",
+    ]
+
+
+def test_an_issue_that_needs_a_person_is_left_out_last() -> None:
+    shown = screen(busy(), 80, 8)
+    assert "SYM-9" in shown
+    assert "→ say more in the description" in shown
+    assert not {"RUNNING", "RETRYING", "WAITING"} & set(shown.split()), "the head counts them"
+
+
+def test_the_screen_is_never_too_small() -> None:
+    documents = [queue(length) for length in (1, 40, 3_000)]
+    sizes = product((30, 50, 71, 72, 80, 100, 200), (8, 12, 24, 40, 60), documents)
+    too_large = []
+    for width, height, document in sizes:
+        shown = screen(document, width, height).splitlines()
+        if len(shown) > height or max(map(len, shown)) > width:
+            too_large.append((width, height, len(document["waiting"])))
+    assert too_large == []
+
+
+def test_a_high_screen_is_used() -> None:
+    shown = screen(queue(200), 120, 60)
+    assert len(shown.splitlines()) in {59, 60}
+    assert "and 158 more waiting" in shown
+
+
+def test_what_is_wrong_stays_on_the_screen() -> None:
+    failure = {"code": "x", "message": "mapping values are not allowed", "hint": "mend it", "where": "/a:3"}
+    document = merged(queue(200), {"health": {"status": "degraded", "workflow_failure": failure}})
+    shown = screen(document, 80, 24)
+    assert "/a:3: mapping values are not allowed" in shown
+    assert len(shown.splitlines()) <= 24
+
+
+@pytest.mark.parametrize("height", [8, 24, 50])
+def test_ten_thousand_issues_are_one_screen(height: int) -> None:
+    document = queue(height) | {
+        "waiting_by_reason": {"no_slot": 9_998, "not_dispatchable": 2},
+        "waiting_left_out": 10_000 - height,
+    }
+    shown = screen(document, 80, height)
+    assert len(shown.splitlines()) <= height
+    assert "10,000 wait: 9,998 no free slot" in shown
+    assert "SYM-9" in shown, "who needs a person is shown whatever waits"
+
+
+def test_lines_can_be_kept_free() -> None:
+    assert len(screen(queue(99), 80, 24, keep_free=2).splitlines()) <= 22

@@ -1,17 +1,16 @@
 """The answer to "why is it (not) running?", and how it is shown."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.chronicle import populated
-from harness.pictures import drawn, known
-from symphony.cli.commands.explain import explain_view
+from harness.pictures import BUDGETS, NOW, busy, drawn, known, merged
+from harness.snapshots import check_snapshot
 from symphony.cli.documents import KnownIssue
-from symphony.cli.failures import CommandError
-from symphony.cli.queries import resolve_issue, unknown_issue
-from symphony.cli.render.reasons import ADVICE, explained
+from symphony.cli.render.explain import NEXT_AND_ADVICE, explain_issue, explain_view
 from symphony.scheduler import ReasonCode
 
 
@@ -20,7 +19,7 @@ def issue(identifier: str, **changes: Any) -> KnownIssue:
 
 
 def test_every_reason_that_the_scheduler_gives_has_a_next_step() -> None:
-    assert set(ADVICE) == {code.value for code in ReasonCode} | {"starting", "deferred"}
+    assert set(NEXT_AND_ADVICE) == {code.value for code in ReasonCode} | {"starting", "deferred"}
 
 
 @pytest.mark.parametrize(
@@ -33,16 +32,16 @@ def test_every_reason_that_the_scheduler_gives_has_a_next_step() -> None:
     ],
 )
 def test_each_status_has_its_answer(identifier: str, code: str, answer: str) -> None:
-    told = explained(issue(identifier))
+    told = explain_issue(issue(identifier))
     assert (told.code, told.answer, told.running) == (code, answer, code == "running")
     assert told.next
 
 
 def test_a_retry_tells_when_and_a_block_what_to_do() -> None:
-    assert explained(issue("SYM-2")).next == (
+    assert explain_issue(issue("SYM-2")).next == (
         "That attempt begins in 10 s, if there is a slot (2026-03-01T12:00:11Z)."
     )
-    told = explained(issue("SYM-3"))
+    told = explain_issue(issue("SYM-3"))
     assert told.since == "2026-03-01T12:00:01Z"
     assert told.advice == (
         'answer it by a comment on the issue, or: symphony answer SYM-3 "…"; '
@@ -52,7 +51,7 @@ def test_a_retry_tells_when_and_a_block_what_to_do() -> None:
 
 def test_a_retry_without_a_slot_still_tells_what_the_last_run_failed_of() -> None:
     retry = {"attempt_number": 3, "attempt_limit": 5, "error": "no available orchestrator slots"}
-    told = explained(issue("SYM-2", retry=retry))
+    told = explain_issue(issue("SYM-2", retry=retry))
     assert told.answer == (
         "It waits for attempt 3 of 5, after: turn_failed: it broke; then: no available orchestrator slots."
     )
@@ -60,14 +59,14 @@ def test_a_retry_without_a_slot_still_tells_what_the_last_run_failed_of() -> Non
 
 def test_a_question_is_not_introduced_twice() -> None:
     block = {"error": "the agent needs a person: the agent asks: Which colour?"}
-    told = explained(issue("SYM-3", blocked=block))
+    told = explain_issue(issue("SYM-3", blocked=block))
     assert told.answer == "It waits for a person: the agent asks: Which colour?"
 
 
 def test_what_failed_of_nothing_goes_on_whoever_wants_it() -> None:
     """After a clean end, an answer, an operator's order or a restart."""
     retry = {"attempt": 1, "due_at": "2026-03-01T12:00:00Z", "error": None}
-    told = explained(issue("SYM-2", retry=retry))
+    told = explain_issue(issue("SYM-2", retry=retry))
     assert told.answer == "It goes on, if it is still active."
     assert told.next.startswith("It is looked at once more now")
 
@@ -83,23 +82,23 @@ def test_what_failed_of_nothing_goes_on_whoever_wants_it() -> None:
     ],
 )
 def test_a_run_that_begins_or_ends_says_so(changes: dict[str, Any], answer: str) -> None:
-    assert explained(issue("SYM-1", running=changes)).answer == answer
+    assert explain_issue(issue("SYM-1", running=changes)).answer == answer
 
 
 def test_without_a_daemon_nothing_happens_before_there_is_one() -> None:
-    told = explained(issue("SYM-4", daemon=None, source="files"))
+    told = explain_issue(issue("SYM-4", daemon=None, source="files"))
     assert told.next == "Nothing before a daemon runs."
     assert told.advice == "settle what it waits for, in the tracker; start a daemon: symphony run"
     over = {"reason": {"code": "terminal", "message": "state 'Done' is terminal"}}
-    ended = explained(issue("SYM-4", daemon=None, status="inactive", waiting=over))
+    ended = explain_issue(issue("SYM-4", daemon=None, status="inactive", waiting=over))
     assert (ended.code, ended.next) == ("terminal", "Nothing, as long as it stays like this.")
 
 
 def test_what_is_only_remembered_needs_a_daemon_first() -> None:
     retry = {"attempt": 1, "due_at": "2026-03-01T12:00:00Z", "error": None}
-    told = explained(issue("SYM-2", retry=retry, daemon=None, source="files"))
+    told = explain_issue(issue("SYM-2", retry=retry, daemon=None, source="files"))
     assert (told.next, told.advice) == ("Nothing before a daemon runs.", "start a daemon: symphony run")
-    told = explained(issue("SYM-3", daemon=None, source="files"))
+    told = explain_issue(issue("SYM-3", daemon=None, source="files"))
     assert told.advice is not None
     assert told.advice.startswith(
         "start a daemon: symphony run; answer it by a comment on the issue, or: "
@@ -108,44 +107,22 @@ def test_what_is_only_remembered_needs_a_daemon_first() -> None:
 
 
 def test_a_reason_of_another_version_is_shown_as_it_is() -> None:
-    odd = explained(issue("SYM-4", waiting={"reason": {"code": "new", "message": "why not!"}}))
+    odd = explain_issue(issue("SYM-4", waiting={"reason": {"code": "new", "message": "why not!"}}))
     assert (odd.code, odd.answer, odd.advice) == ("new", "It is not running: why not!", None)
-    assert explained(issue("SYM-4", waiting=None, status="resting")).code == "resting"
-
-
-BLOCKED = """\
-SYM-3  Title 3
-
-It waits for a person: the agent needs a person.
-Next: Nothing, as long as it stays like this.
-You can: answer it by a comment on the issue, or: symphony answer SYM-3 "…"; or
-change its state, labels, title or description
-
-status      blocked
-state       Todo
-since       2026-03-01T12:00:01Z
-runs        1 since the daemon began
-agent       codex: the default (agent.kind)
-workspace   /ws/3
-last error  turn_input_required: the agent needs a person
-skills      greet
-not listed  rest (count)
-malformed   .symphony/skills/bad/SKILL.md:3 (invalid_yaml)
-
-What happened last (UTC)
-  12:00:00  run_started    attempt 1 of 3, by codex: the default (agent.kind)
-  12:00:01  item           reads
-  12:00:01  run_ended      turn_input_required: the agent needs a person
-  12:00:01  issue_blocked  turn_input_required: the agent needs a person
-"""
+    assert explain_issue(issue("SYM-4", waiting=None, status="resting")).code == "resting"
 
 
 def shown(found: KnownIssue, width: int = 80) -> str:
-    return drawn(explain_view(found, explained(found), state_dir=Path("/state")), width=width)
+    return drawn(explain_view(found, explain_issue(found), state_dir=Path("/state")), width=width)
 
 
-def test_the_picture_of_a_blocked_issue() -> None:
-    assert shown(issue("SYM-3")) == BLOCKED
+def test_a_blocked_issue_is_shown_with_its_details_and_events() -> None:
+    text = shown(issue("SYM-3"))
+    check_snapshot("explain_blocked", text)
+    pairs = [re.split(r"  +", line, maxsplit=1) for line in text.splitlines()]
+    details = {pair[0]: pair[1] for pair in pairs if len(pair) == 2 and pair[0]}
+    assert (details["status"], details["state"], details["workspace"]) == ("blocked", "Todo", "/ws/3")
+    assert details["malformed"] == ".symphony/skills/bad/SKILL.md:3 (invalid_yaml)"
 
 
 def test_skills_that_a_session_searches_are_counted() -> None:
@@ -180,36 +157,62 @@ def test_the_log_of_the_agent_can_be_opened_from_where_it_is_shown() -> None:
     assert "agent's log  /state/logs/r-1.stderr.log\n" in shown(issue("SYM-1", logs=logs))
 
 
-def test_a_name_means_the_exact_issue_or_the_only_one_that_differs_by_case() -> None:
-    told = {"SYM-1": "one", "SYM-2": "two", "sym-2": "small", "SYM-4": None}
-    ask, known = told.get, lambda: list(told)
-    assert resolve_issue("SYM-2", ask, known) == "two"
-    assert resolve_issue("sym-2", ask, known) == "small"
-    assert resolve_issue("sym-1", ask, known) == "one"
-    for name in ("Sym-2", "sym-4", "sym-9"):
-        with pytest.raises(CommandError, match=f"there is no issue '{name}'"):
-            resolve_issue(name, ask, known)
+def busy_issue(**fields: Any) -> KnownIssue:
+    """SYM-9, which is blocked, with few details."""
+    (row,) = busy()["blocked"]
+    identity = {name: row[name] for name in ("issue_id", "issue_identifier", "title")}
+    none = {"last_error": None, "skills": None, "workspace": {"path": None}, "attempts": {"runs_started": 0}}
+    usual = merged(populated().issue("SYM-3"), {**identity, **none, "generated_at": NOW, "blocked": row})
+    return known(usual, **fields)
 
 
-@pytest.mark.parametrize(
-    ("identifier", "known", "hint"),
-    [
-        ("sym-12", ["SYM-12", "SYM-1", "OPS-9"], "did you mean SYM-12? Identifiers are compared exactly"),
-        ("SYM-13", ["SYM-12", "SYM-1", "OPS-9"], "did you mean SYM-1, SYM-12?"),
-        ("nothing", ["SYM-2", "SYM-1"], "the tracker lists SYM-1, SYM-2"),
+def test_an_explanation_tells_what_is_used_of_which_budget() -> None:
+    document = busy_issue(budgets=BUDGETS, spent={"tokens": 210_000, "turns": 12})
+    text = shown(document)
+    assert "budget  210.0k of 200.0k tokens, 12 of 30 turns used\n" in text
+    assert "today   5.2M of 5.0M tokens used\n" in text
+    assert "The budget of 2026-03-01 is used up" in text
+    none = {**BUDGETS, "max_tokens_per_issue": None, "max_tokens_per_day": None}
+    text = shown(busy_issue(budgets=none, spent={"tokens": 1, "turns": 2}))
+    assert "budget  2 of 30 turns used\n" in text
+    assert "today" not in text
+    assert "budget" not in shown(busy_issue(budgets={**none, "max_turns_per_issue": None}))
+
+
+def test_an_explanation_shows_the_question_and_every_way_on() -> None:
+    block = {"error": "the agent asks", "question": "Which colour?\nRed or blue?", "failure": {"hint": None}}
+    text = shown(busy_issue(blocked=block))
+    assert "It waits for a person: the agent asks.\n" in text
+    text = " ".join(text.split())
+    assert 'symphony answer SYM-9 "…"; or change its state' in text
+    assert "asks Which colour? Red or blue?" in text
+
+
+def test_a_way_on_is_not_told_twice() -> None:
+    hint = "run `symphony unblock SYM-9`, or change the issue's state, labels, title or description"
+    assert explain_issue(busy_issue(blocked={"error": "used up", "failure": {"hint": hint}})).advice == hint
+
+
+def test_an_explanation_tells_that_a_run_went_on_with_what_was_begun() -> None:
+    run = populated().issue("SYM-1")["running"]
+    for resumed, words in (
         (
-            "nothing",
-            [f"SYM-{n}" for n in range(9)],
-            "the tracker lists SYM-0, SYM-1, SYM-2, SYM-3, SYM-4 and 4 more",
+            {"reason": "interrupted", "thread_id": "t-1"},
+            "after it was interrupted: the conversation t-1 goes on",
         ),
-        (
-            "nothing",
-            [],
-            "the tracker lists no issue in an active state; `symphony status` shows what is known",
-        ),
-    ],
-)
-def test_an_unknown_issue_is_told_with_what_may_be_meant(
-    identifier: str, known: list[str], hint: str
-) -> None:
-    assert unknown_issue(identifier, known).failure.hint == hint
+        ({"reason": "answered", "thread_id": None}, "after it was answered: anew, told what was asked"),
+    ):
+        text = shown(busy_issue(status="running", running={**run, "resumed_from": resumed}, blocked=None))
+        assert words in text
+    assert "resumed" not in shown(busy_issue(status="running", running=run, blocked=None))
+
+
+def test_a_retry_under_a_pause_does_not_say_when_it_begins() -> None:
+    retry = {**populated().issue("SYM-2")["retry"], "error": "it broke"}
+    document = busy_issue(status="retrying", retry=retry, blocked=None, paused=True)
+    told = explain_issue(document)
+    assert (told.next, told.advice) == (
+        "It starts once the daemon is resumed; what runs goes on.",
+        "run: symphony resume",
+    )
+    assert "Paused: nothing new starts" in shown(document)

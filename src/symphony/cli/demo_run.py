@@ -1,4 +1,4 @@
-"""Builds the demo's repository and board, serves them once, and shows what came of it."""
+"""The run of `symphony demo`: creates a repository and a board, serves them once, and shows the results."""
 
 import json
 import os
@@ -8,14 +8,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self
 
 import anyio
-import msgspec
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
@@ -25,315 +21,257 @@ from rich.text import Text
 from symphony.agents.registry import SECTIONS
 from symphony.api.documents import IssueRow, describe_blocked, issue_rows
 from symphony.cli.documents import DemoComment, DemoIssue, DemoResult
-from symphony.cli.failures import CommandError, program
+from symphony.cli.failures import CommandError
+from symphony.cli.formatting import plural
+from symphony.cli.main import program_name
+from symphony.cli.options import print_json
 from symphony.cli.repository import git
 from symphony.cli.serving import serve
 from symphony.cli.summary import RunSummary, delivery_lines, summary_table
 from symphony.config import load_workflow
+from symphony.daemon.service import Observer
 from symphony.domain import Issue, natural_order, one_line
-from symphony.scheduler import (
-    Command,
-    ContinueRun,
-    Event,
-    OutcomeKind,
-    RunEnded,
-    Running,
-    StartRun,
-    State,
-)
+from symphony.scheduler import Command, ContinueRun, Event, OutcomeKind, RunEnded, StartRun, State
 from symphony.testing import scripted_agent
 from symphony.trackers.base import Comment
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
 from symphony.trackers.registry import TRACKERS
 
-# Live progress for people: a table that redraws on a terminal, one line per milestone elsewhere.
-
-
+_WIDTH = 110
+_SCRIPT = re.compile(r"\n```scripted\n.*?\n```\n", re.DOTALL)
+_GIT_SETTINGS = (
+    "user.name=Symphony Demo",
+    "user.email=demo@localhost",
+    "commit.gpgSign=false",  # signing could ask for a passphrase
+    "core.hooksPath=/dev/null",
+)
 _PAUSED = "paused: nothing new starts before `symphony resume`"
 _COLOURS = {"running": "green", "retrying": "yellow", "blocked": "red", "waiting": "dim", "ended": "cyan"}
 
 
-class DemoProgress(Protocol):
-    """An observer that is entered before the daemon starts."""
+def run_demo(*, agent: str, directory: Path | None, as_json: bool) -> bool:
+    """Run the demo; return whether every issue is done.
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """One step of the scheduler."""
-        ...
-
-
-def progress_on(console: Console) -> DemoProgress:
-    """What this console can show; a dumb terminal cannot redraw and would stay empty until the end."""
-    live = console.is_terminal and not console.is_dumb_terminal
-    return TableProgress(console) if live else LineProgress(console)
-
-
-class TableProgress:
-    """Redraws one table in place; issues that ended stay in it."""
-
-    def __init__(self, console: Console) -> None:
-        self._known: dict[str, IssueRow] = {}
-        self._ended: set[str] = set()
-        self._paused = False
-        self._live = Live(console=console, refresh_per_second=8, transient=True)
-
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
-
-    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """Redraw after a step."""
-        del before, fact, commands
-        self._paused = after.paused
-        current = {row.issue_id: row for row in issue_rows(after)}
-        self._ended = self._known.keys() - current.keys()
-        self._known |= current
-        self._live.update(self.picture())
-
-    def picture(self) -> Table:
-        """The table as it stands."""
-        caption = Text(_PAUSED, style="yellow") if self._paused else None
-        table = Table(header_style="bold", pad_edge=False, expand=True, caption=caption)
-        for column, options in (
-            ("Issue", {"width": 8}),
-            ("Title", {"ratio": 2}),
-            ("Status", {"width": 9}),
-            ("Turn", {"width": 4, "justify": "right"}),
-            ("What is happening", {"ratio": 3}),
-        ):
-            table.add_column(column, no_wrap=True, **options)
-        for row in sorted(self._known.values(), key=lambda item: natural_order(item.issue_identifier)):
-            status = "ended" if row.issue_id in self._ended else row.status
-            detail = "no longer active" if status == "ended" else row.detail
-            turn = str(row.turn) if row.turn else ""
-            colour = Text(status, style=_COLOURS[status])
-            words = [Text(one_line(text)) for text in (row.issue_identifier, row.title, detail)]
-            table.add_row(words[0], words[1], colour, turn, words[2])
-        return table
-
-
-class LineProgress:
-    """Prints one line per milestone; for pipes, logs and CI."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
-    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """Say what a step did, if it was a milestone."""
-        for command in commands:
-            match command:
-                case StartRun(issue=issue):
-                    self._say(issue.identifier, f"started: {issue.title}")
-                case ContinueRun(issue=issue, turn=turn):
-                    self._say(issue.identifier, f"turn {turn}")
-        if isinstance(fact, RunEnded) and (run := _run(before, fact.run_id)):
-            words = "finished" if fact.outcome.kind is OutcomeKind.SUCCEEDED else fact.outcome.kind.value
-            why = f" ({fact.outcome.failure.line})" if fact.outcome.failure else ""
-            commits = fact.outcome.commits
-            self._say(
-                run.issue.identifier,
-                f"{words}{why}, {commits} commit{'' if commits == 1 else 's'} on its branch",
-            )
-        for issue_id in after.blocked.keys() - before.blocked.keys():
-            blocked = after.blocked[issue_id]
-            self._say(blocked.issue.identifier, f"blocked: {describe_blocked(blocked)}")
-        if after.paused is not before.paused:
-            self._say("", _PAUSED if after.paused else "resumed: issues are started again")
-
-    def _say(self, identifier: str, text: str) -> None:
-        self._console.print(
-            f"{one_line(identifier):8} {one_line(text)}", markup=False, highlight=False, soft_wrap=True
-        )
-
-
-def _run(state: State, run_id: str) -> Running | None:
-    return next((run for run in state.running.values() if run.run_id == run_id), None)
-
-
-_WIDTH = 110
-_SCRIPT = re.compile(r"\n```scripted\n.*?\n```\n", re.DOTALL)
-_OURS = (
-    "user.name=Symphony Demo",
-    "user.email=demo@localhost",
-    "commit.gpgSign=false",  # nobody is there to unlock a key
-    "core.hooksPath=/dev/null",
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where the demo happens."""
-
-    root: Path
-    kept: bool
-
-    @property
-    def repository(self) -> Path:
-        """The repository that is worked on; its board is in `.symphony/issues`."""
-        return self.root / "repo"
-
-
-def show(*, agent: str, directory: Path | None, as_json: bool) -> bool:
-    """Run the demo; true when every issue is done.
+    Args:
+        agent: `scripted` or `codex`.
+        directory: keeps everything; None for a directory that is removed at the end.
+        as_json: print one document at the end, and progress on stderr.
 
     Raises:
-        SymphonyError: the daemon could not start, for example because the agent is not installed.
+        SymphonyError: the daemon cannot start, for example because the agent is not installed.
     """
     console = Console(stderr=as_json)
     if not console.is_terminal:
         console = Console(stderr=as_json, width=_WIDTH)
-    with _place(directory) as place:
-        with _told(place.root):
-            _build(place, agent)
+    with _demo_directory(directory) as root:
+        with _setup_errors(root):
+            _create_repository(root / "repo", agent)
         if not as_json:
-            _introduce(console, place, agent)
-        with progress_on(console) as progress:
-            tally = _serve(place, progress)
-        issues, comments = anyio.run(_read_board, _board(place.repository / "WORKFLOW.md"))
-        result = _result(place, tally, issues, comments)
+            scripted = "the scripted agent: it follows a script in each issue, no model is involved"
+            name = scripted if agent == "scripted" else "Codex, with your login: this uses your quota"
+            kept = "" if directory else " (removed at the end; keep it with --dir)"
+            _print(
+                console, "[bold]Symphony demo[/]: four issues on a Markdown board become commits on branches."
+            )
+            _print(console, f"Agent: {name}.")
+            _print(console, f"Place: {escape(str(root))}{kept}\n")
+        workflow = root / "repo" / "WORKFLOW.md"
+        with show_progress(console) as progress:
+            tally = serve(
+                workflow,
+                environment=dict(os.environ),
+                once=True,
+                log_format="json",
+                log_path=root / "symphony.log",
+                state_path=root / "state",
+                observers=(progress,),
+            )
+        provider = load_workflow(
+            workflow, environment=os.environ, tracker_kinds=TRACKERS.names, agent_kinds=SECTIONS
+        ).settings.tracker.provider
+        config = BoardConfig.of(provider, base_dir=workflow.parent)
+        issues, comments = anyio.run(_read_board, config)
+        document = result_document(root, tally, issues, comments)
         if as_json:
-            print(json.dumps(msgspec.to_builtins(result), indent=2, ensure_ascii=False))  # noqa: T201 - the command's output
+            print_json(document)
         else:
-            _conclude(console, place, tally, result)
-        return result.ok
+            _print_results(console, root, tally, document, kept=directory is not None)
+        return document.ok
 
 
-# --- the place -------------------------------------------------------------------------------------------
+# --- the repository --------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _place(directory: Path | None) -> Iterator[Place]:
+def _demo_directory(directory: Path | None) -> Iterator[Path]:
     if directory is not None:
         root = directory.absolute()
-        with _told(root):
+        with _setup_errors(root):
             root.mkdir(parents=True, exist_ok=True)
-        yield Place(root=root, kept=True)
+        yield root
         return
-    # Not below the temp directory: agent sandboxes leave that one writable for every session.
-    base = Path.home() / ".cache" / "symphony"
-    with _told(base):
-        base.mkdir(parents=True, exist_ok=True)
-        root = Path(tempfile.mkdtemp(prefix="demo-", dir=base))
+    # Not in the temp directory: the sandboxes of agents let every session write there.
+    cache = Path.home() / ".cache" / "symphony"
+    with _setup_errors(cache):
+        cache.mkdir(parents=True, exist_ok=True)
+        root = Path(tempfile.mkdtemp(prefix="demo-", dir=cache))
     try:
-        yield Place(root=root, kept=False)
+        yield root
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
 
 @contextmanager
-def _told(root: Path) -> Iterator[None]:
+def _setup_errors(root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "name another place with --dir"
         message = f"the demo cannot be set up in {root}: {error.strerror or error}"
-        raise CommandError.of(message, hint=hint) from error
+        raise CommandError.of(message, hint="name another place with --dir") from error
 
 
-def _build(place: Place, agent: str) -> None:
-    repository = place.repository
+def _create_repository(repository: Path, agent: str) -> None:
     with resources.as_file(resources.files("symphony.cli") / "demo_content") as content:
         shutil.copytree(content / "repo", repository, ignore=shutil.ignore_patterns("__pycache__"))
         board = repository / ".symphony" / "issues"
         board.mkdir(parents=True)
         for source in sorted((content / "issues").glob("*.md")):
             text = source.read_text(encoding="utf-8")
-            shown = text if agent == "scripted" else _SCRIPT.sub("\n", text)
-            (board / source.name).write_text(shown, encoding="utf-8")
+            text = text if agent == "scripted" else _SCRIPT.sub("\n", text)
+            (board / source.name).write_text(text, encoding="utf-8")
     if agent == "scripted":
-        _use_scripted_agent(repository / "WORKFLOW.md")
-    _commit_everything(repository)
-
-
-def _use_scripted_agent(workflow: Path) -> None:
-    text = workflow.read_text(encoding="utf-8")
-    line = f"command: {json.dumps(scripted_agent.command())}  # the scripted agent: no model is involved"
-    workflow.write_text(text.replace("command: codex app-server", line), encoding="utf-8")
-
-
-def _commit_everything(repository: Path) -> None:
+        workflow = repository / "WORKFLOW.md"
+        command = json.dumps(scripted_agent.command())
+        line = f"command: {command}  # the scripted agent: no model is involved"
+        text = workflow.read_text(encoding="utf-8").replace("command: codex app-server", line)
+        workflow.write_text(text, encoding="utf-8")
+    settings = [word for setting in _GIT_SETTINGS for word in ("-c", setting)]
     _git(repository, "init", "--quiet", "--initial-branch=main")
-    # The board stays out of the history here, so that `git log` shows the work and nothing else.
+    # The board is not committed, so that `git log` shows only the work.
     (repository / ".git" / "info").mkdir(exist_ok=True)
     (repository / ".git" / "info" / "exclude").write_text("/.symphony/issues/\n", encoding="utf-8")
     _git(repository, "add", "--all")
-    _git(
-        repository,
-        *(word for setting in _OURS for word in ("-c", setting)),
-        "commit",
-        "--quiet",
-        "--message",
-        "Begin with a small greeter",
-    )
+    _git(repository, *settings, "commit", "--quiet", "--message", "Begin with a small greeter")
 
 
 def _git(repository: Path, *arguments: str) -> None:
     done = git(repository, *arguments)
     if done.returncode != 0:
         message = f"git {' '.join(arguments)} failed: {done.stderr.strip() or done.returncode}"
-        raise CommandError.of(message, hint="look at your git configuration, and at your version of git")
-
-
-# --- the run ---------------------------------------------------------------------------------------------
-
-
-def _serve(place: Place, progress: DemoProgress) -> RunSummary:
-    return serve(
-        place.repository / "WORKFLOW.md",
-        environment=dict(os.environ),
-        once=True,
-        log_format="json",
-        log_path=place.root / "symphony.log",
-        state_path=place.root / "state",
-        observers=(progress,),
-    )
-
-
-def _board(workflow: Path) -> BoardConfig:
-    settings = load_workflow(
-        workflow, environment=os.environ, tracker_kinds=TRACKERS.names, agent_kinds=SECTIONS
-    ).settings.tracker
-    return BoardConfig.of(settings.provider, base_dir=workflow.parent)
+        raise CommandError.of(message, hint="check your git configuration and your version of git")
 
 
 async def _read_board(config: BoardConfig) -> tuple[list[Issue], list[tuple[Issue, Comment]]]:
-    """All issues of the board as they stand now, and the comments on them."""
+    """All issues of the board in their final state, and the comments on them."""
     tracker = MarkdownTracker(config)
     issues = list(await tracker.fetch_issues_by_states(config.states))
-    comments = [(issue, comment) for issue in issues for comment in await tracker.list_comments(issue.id)]
-    return issues, comments
+    return issues, [(issue, comment) for issue in issues for comment in await tracker.list_comments(issue.id)]
 
 
-# --- the result ------------------------------------------------------------------------------------------
+# --- progress --------------------------------------------------------------------------------------------
 
 
-def _result(
-    place: Place, tally: RunSummary, issues: list[Issue], comments: list[tuple[Issue, Comment]]
+@contextmanager
+def show_progress(console: Console) -> Iterator[Observer]:
+    """An observer that shows progress: a live table on a terminal, else a line per milestone."""
+    if console.is_terminal and not console.is_dumb_terminal:  # a dumb terminal cannot redraw
+        with Live(console=console, refresh_per_second=8, transient=True) as live:
+            yield ProgressTable(live)
+    else:
+        yield ProgressLines(console)
+
+
+class ProgressTable:
+    """Redraws one table in place; issues that ended stay in it."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._rows: dict[str, IssueRow] = {}
+
+    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
+        """Redraw after a step."""
+        del before, fact, commands
+        active = {row.issue_id: row for row in issue_rows(after)}
+        self._rows |= active
+        caption = Text(_PAUSED, style="yellow") if after.paused else None
+        table = Table(header_style="bold", pad_edge=False, expand=True, caption=caption)
+        table.add_column("Issue", no_wrap=True, width=8)
+        table.add_column("Title", no_wrap=True, ratio=2)
+        table.add_column("Status", no_wrap=True, width=9)
+        table.add_column("Turn", no_wrap=True, width=4, justify="right")
+        table.add_column("What is happening", no_wrap=True, ratio=3)
+        for row in sorted(self._rows.values(), key=lambda item: natural_order(item.issue_identifier)):
+            ended = row.issue_id not in active
+            status = "ended" if ended else row.status
+            table.add_row(
+                Text(one_line(row.issue_identifier)),
+                Text(one_line(row.title)),
+                Text(status, style=_COLOURS[status]),
+                str(row.turn) if row.turn else "",
+                Text("no longer active" if ended else one_line(row.detail)),
+            )
+        self._live.update(table)
+
+
+class ProgressLines:
+    """Prints one line per milestone, for pipes, logs and CI."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
+        """Print what a step did, if it was a milestone."""
+        for command in commands:
+            match command:
+                case StartRun(issue=issue):
+                    self._print(issue.identifier, f"started: {issue.title}")
+                case ContinueRun(issue=issue, turn=turn):
+                    self._print(issue.identifier, f"turn {turn}")
+        if isinstance(fact, RunEnded):
+            run = next((run for run in before.running.values() if run.run_id == fact.run_id), None)
+            if run is not None:
+                outcome = fact.outcome
+                result = "finished" if outcome.kind is OutcomeKind.SUCCEEDED else outcome.kind.value
+                reason = f" ({outcome.failure.line})" if outcome.failure else ""
+                commits = plural(outcome.commits, "commit")
+                self._print(run.issue.identifier, f"{result}{reason}, {commits} on its branch")
+        for issue_id in after.blocked.keys() - before.blocked.keys():
+            blocked = after.blocked[issue_id]
+            self._print(blocked.issue.identifier, f"blocked: {describe_blocked(blocked)}")
+        if after.paused is not before.paused:
+            self._print("", _PAUSED if after.paused else "resumed: issues are started again")
+
+    def _print(self, identifier: str, text: str) -> None:
+        self._console.print(
+            f"{one_line(identifier):8} {one_line(text)}", markup=False, highlight=False, soft_wrap=True
+        )
+
+
+# --- results ---------------------------------------------------------------------------------------------
+
+
+def result_document(
+    root: Path, tally: RunSummary, issues: list[Issue], comments: list[tuple[Issue, Comment]]
 ) -> DemoResult:
-    listed = tuple(_issue_result(issue, tally) for issue in issues)
-    done = [entry.state == "Done" and entry.commits > 0 for entry in listed]
+    """The results; `ok` if every issue is done and has commits."""
+    listed = []
+    for issue in issues:
+        entry = tally.issues.get(issue.id)
+        listed.append(
+            DemoIssue(
+                identifier=issue.identifier,
+                state=issue.state,
+                attempts=entry.attempts if entry else 0,
+                turns=entry.turns if entry else 0,
+                branch=entry.branch if entry else None,
+                commits=entry.commits if entry else 0,
+                workspace=entry.workspace if entry else None,
+            )
+        )
     return DemoResult(
-        ok=bool(done) and all(done),
-        dir=str(place.root),
-        issues=listed,
+        ok=bool(listed) and all(entry.state == "Done" and entry.commits > 0 for entry in listed),
+        dir=str(root),
+        issues=tuple(listed),
         comments=tuple(
             DemoComment(
                 issue_identifier=issue.identifier, id=comment.id, mine=comment.mine, body=comment.body
@@ -343,82 +281,52 @@ def _result(
     )
 
 
-def _issue_result(issue: Issue, tally: RunSummary) -> DemoIssue:
-    entry = tally.issues.get(issue.id)
-    return DemoIssue(
-        identifier=issue.identifier,
-        state=issue.state,
-        attempts=entry.attempts if entry else 0,
-        turns=entry.turns if entry else 0,
-        branch=entry.branch if entry else None,
-        commits=entry.commits if entry else 0,
-        workspace=entry.workspace if entry else None,
-    )
-
-
-def _introduce(console: Console, place: Place, agent: str) -> None:
-    who = (
-        "the scripted agent: it follows a script in each issue, no model is involved"
-        if agent == "scripted"
-        else "Codex, with your login: this uses your quota"
-    )
-    kept = "" if place.kept else " (removed at the end; keep it with --dir)"
-    _say(console, "[bold]Symphony demo[/]: four issues on a Markdown board become commits on branches.")
-    _say(console, f"Agent: {who}.")
-    _say(console, f"Place: {escape(str(place.root))}{kept}\n")
-
-
-def _conclude(console: Console, place: Place, tally: RunSummary, result: DemoResult) -> None:
-    states = {entry.identifier: entry.state for entry in result.issues}
+def _print_results(
+    console: Console, root: Path, tally: RunSummary, document: DemoResult, *, kept: bool
+) -> None:
+    repository = shlex.quote(str(root / "repo"))
+    states = {entry.identifier: entry.state for entry in document.issues}
     console.print()
     console.print(summary_table(tally, states, width=console.width))
-    for line in delivery_lines(tally, lambda _, branch: _look(place, branch)):
-        _say(console, escape(line))
-    _show_comments(console, result.comments)
-    if not result.ok:
-        _show_unfinished(console, place, tally, states)
+    for line in delivery_lines(
+        tally, lambda _, branch: f"git -C {repository} diff main...{branch}" if kept else None
+    ):
+        _print(console, escape(line))
+    print_comments(console, document.comments)
+    if document.ok:
+        if kept:
+            log = f"git -C {escape(repository)} log --oneline --all"
+            _print(console, f"\nLook at the work: [bold]{log}[/]")
+        _print(console, f"\nNext, in your own repository: [bold]{escape(program_name())} init[/]")
         return
-    if place.kept:
-        _say(
-            console,
-            f"\nLook at the work: [bold]git -C {escape(str(place.repository))} log --oneline --all[/]",
-        )
-    _say(console, f"\nNext, in your own repository: [bold]{escape(program())} init[/]")
-
-
-def _look(place: Place, branch: str) -> str | None:
-    """What shows the work, where it is kept."""
-    return f"git -C {shlex.quote(str(place.repository))} diff main...{branch}" if place.kept else None
-
-
-def _show_unfinished(console: Console, place: Place, tally: RunSummary, states: dict[str, str]) -> None:
-    """What is not done and why; the log is for those who want to know more."""
     failures = {
         entry.issue.identifier: entry.blocked or entry.last_failure for entry in tally.issues.values()
     }
-    _say(console, "\n[red]Not everything finished:[/]")
+    _print(console, "\n[red]Not everything finished:[/]")
     for identifier, state in states.items():
         if state != "Done":
             failure = failures.get(identifier)
-            _say(console, escape(f"  {identifier} is in {state}{f': {failure.line}' if failure else ''}"))
-    log = place.root / "symphony.log"
-    _say(console, escape(f"Log: {log}") if place.kept else "To keep the log: symphony demo --dir DIRECTORY")
+            reason = f": {failure.line}" if failure else ""
+            _print(console, escape(f"  {identifier} is in {state}{reason}"))
+    log = f"Log: {root / 'symphony.log'}" if kept else "To keep the log: symphony demo --dir DIRECTORY"
+    _print(console, escape(log))
 
 
-def _show_comments(console: Console, comments: tuple[DemoComment, ...]) -> None:
-    """The daemon's comments on skills, each text once with the issues it stands on.
+def print_comments(console: Console, comments: tuple[DemoComment, ...]) -> None:
+    """Print the daemon's comments on skills, each text once with the issues it was posted on.
 
-    Those on finished work say what was said above.
+    Comments on finished work are left out: they repeat the summary.
     """
-    where: dict[str, list[str]] = {}
+    identifiers: dict[str, list[str]] = {}
     for comment in comments:
         if comment.mine and "<!-- symphony:delivery " not in comment.body:
             lines = [line for line in comment.body.splitlines() if line and not line.startswith("<!--")]
-            where.setdefault("\n".join(f"  {line}" for line in lines), []).append(comment.issue_identifier)
-    for body, identifiers in where.items():
-        _say(console, f"\n[bold]Comment on {', '.join(identifiers)}[/], one each, about the malformed skill:")
-        _say(console, escape(body))
+            text = "\n".join(f"  {line}" for line in lines)
+            identifiers.setdefault(text, []).append(comment.issue_identifier)
+    for text, names in identifiers.items():
+        _print(console, f"\n[bold]Comment on {', '.join(names)}[/], one each, about the malformed skill:")
+        _print(console, escape(text))
 
 
-def _say(console: Console, text: str) -> None:
+def _print(console: Console, text: str) -> None:
     console.print(text, soft_wrap=True, highlight=False)

@@ -1,24 +1,17 @@
-"""How a command fails: one line, a hint, and a stable exit code (DESIGN 12).
+"""How a command fails: an `error:` line, a `hint:` line and a stable exit code."""
 
-0 ok, 1 failure, 2 usage, 3 configuration invalid, 4 authentication, 5 daemon unreachable.
-"""
-
-import shlex
-import shutil
-import sys
 from enum import IntEnum
-from pathlib import Path
 
 import click
 
 from symphony.domain import Blame, Category, Failure, SymphonyError, one_line
 
 _MAX_CHARS = 4_000
-_UNAUTHORISED = 401  # of a tracker: the credential is not taken
+_UNAUTHORISED = 401
 
 
 class ExitCode(IntEnum):
-    """What the shell is told."""
+    """Exit codes of every command; scripts rely on them."""
 
     OK = 0
     FAILURE = 1
@@ -29,7 +22,7 @@ class ExitCode(IntEnum):
 
 
 class CommandError(SymphonyError):
-    """A command that cannot do what it was asked for."""
+    """A command cannot do what was asked. `code` replaces the exit code that the failure would give."""
 
     def __init__(self, failure: Failure, *, code: ExitCode | None = None) -> None:
         super().__init__(failure)
@@ -45,54 +38,48 @@ class CommandError(SymphonyError):
 
 
 def exit_code(failure: Failure) -> ExitCode:
-    """The exit code that a failure gives."""
+    """The exit code for a failure."""
     if failure.category in {Category.MISSING_TRACKER_SECRET, Category.AGENT_AUTH}:
         return ExitCode.AUTHENTICATION
-    if failure.status == _UNAUTHORISED:
+    if failure.status == _UNAUTHORISED:  # the tracker rejected the credential
         return ExitCode.AUTHENTICATION
     return ExitCode.CONFIGURATION if failure.blame is Blame.CONFIG else ExitCode.FAILURE
 
 
 def report(error: SymphonyError | click.ClickException) -> int:
-    """Say on stderr what went wrong and what to do next; return the exit code."""
+    """Print an error and its hint on stderr; return the exit code.
+
+    Failures of the domain are printed as `where: message [category]`: people search for the category.
+    """
     if isinstance(error, CommandError):
-        _say_failure(error.failure, named=False)
-        return error.code or exit_code(error.failure)
+        failure = error.failure
+        _print(message_of(failure), failure.hint)
+        return error.code or exit_code(failure)
     if isinstance(error, SymphonyError):
         for failure in getattr(error, "failures", (error.failure,)):
-            _say_failure(failure)
+            _print(f"{message_of(failure)} [{failure.category.value}]", failure.hint)
         return exit_code(error.failure)
-    hint = None
-    if isinstance(error, click.UsageError) and error.ctx is not None:
-        hint = f"{error.ctx.command_path} --help"
-    _say(error.format_message(), hint)
+    hint = f"{error.ctx.command_path} --help" if isinstance(error, click.UsageError) and error.ctx else None
+    _print(error.format_message(), hint)
     return error.exit_code
 
 
-def warn(message: str) -> None:
-    """Say on stderr what is odd but stops nothing."""
-    click.echo(f"warning: {one_line(message, _MAX_CHARS)}", err=True)
+def message_of(failure: Failure) -> str:
+    """`where: message`."""
+    return failure.message if failure.where is None else f"{failure.where}: {failure.message}"
 
 
-def _say_failure(failure: Failure, *, named: bool = True) -> None:
-    """`where: message [category]`: the category is what machines and searches look for."""
-    place = "" if failure.where is None else f"{failure.where}: "
-    name = f" [{failure.category.value}]" if named else ""
-    _say(f"{place}{failure.message}{name}", failure.hint)
-
-
-def _say(message: str, hint: str | None) -> None:
-    click.echo(f"error: {one_line(message, _MAX_CHARS)}", err=True)
+def _print(message: str, hint: str | None) -> None:
+    click.echo(f"error: {printable(message)}", err=True)
     if hint is not None:
-        click.echo(f"hint: {one_line(hint, _MAX_CHARS)}", err=True)
+        click.echo(f"hint: {printable(hint)}", err=True)
 
 
-# How the program itself is called.
+def warn(message: str) -> None:
+    """Print a warning on stderr."""
+    click.echo(f"warning: {printable(message)}", err=True)
 
 
-def program() -> str:
-    """How a person calls this program again: by its name, or by its path where PATH does not lead there."""
-    called = Path(sys.argv[0])
-    if shutil.which("symphony") is not None or called.name != "symphony":
-        return "symphony"
-    return shlex.quote(str(called.absolute()))
+def printable(text: str) -> str:
+    """Untrusted text as one line of bounded length, without control characters."""
+    return one_line(text, _MAX_CHARS)

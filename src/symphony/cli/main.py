@@ -1,14 +1,16 @@
-"""The command line. Each subcommand lives in its own module and is imported only when it is used."""
+"""The command line: the root command, and groups whose commands are imported when they are used."""
 
 import errno
 import io
 import os
+import shlex
+import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -17,50 +19,46 @@ from typing_extensions import override
 from symphony.cli.failures import CommandError, ExitCode, report
 from symphony.domain import SymphonyError, one_line
 
-# The groups of the command line: commands are imported when used, failures are told in two lines.
-
-
-ELSEWHERE: Final = "symphony.elsewhere"
-"""In the meta of a context, where `-C` led away from the directory of the person's shell."""
+CHANGED_DIRECTORY: Final = "symphony.changed_directory"
+"""Key in `Context.meta`, set if `-C` left the directory of the user's shell."""
 HELP_NAMES: Final = ["-h", "--help"]
 _INTERRUPTED = 130
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 Sections = Mapping[str, Mapping[str, tuple[str, str]]]
 
 
-def _go_to(ctx: click.Context, option: click.Parameter, directories: tuple[str, ...]) -> None:
-    """Make each directory the current one, as git, make and tar do: before anything else is looked at."""
+def _change_directory(ctx: click.Context, option: click.Parameter, directories: tuple[str, ...]) -> None:
     for directory in directories:
         try:
             os.chdir(directory)
-            ctx.meta[ELSEWHERE] = True
+            ctx.meta[CHANGED_DIRECTORY] = True
         except OSError as error:
             raise click.BadParameter(f"{directory!r}: {error.strerror}", param=option) from error
 
 
-_DIRECTORY: Final = click.Option(
+_DIRECTORY_OPTION: Final = click.Option(
     ["-C", "started_in"],
     metavar="DIR",
     type=click.Path(file_okay=False),
     multiple=True,
-    is_eager=True,
+    is_eager=True,  # every other option is relative to this directory
     expose_value=False,
-    callback=_go_to,
+    callback=_change_directory,
     help="Act as if started in DIR.",
 )
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are used; its help shows them in sections.
+    """A group that imports a command when it is used, and shows its commands in sections.
 
-    `sections` are the commands by name below the title of their section, each as `"module:attribute"` and the
-    line that the help of the group shows for it. Commands that are in none of them are shown behind them.
+    Args:
+        sections: section title -> command name -> (`"module:attribute"`, help line). Commands that are added
+            to the group itself are listed after these.
 
-    The group and every command in it have `-h` and `-C DIR`. A name that is no command is answered with the
-    nearest one. Run as a program it never shows a stack for a failure that has a `Failure`, is a wrong usage,
-    or is an output that takes nothing more: one line `error: ...`, one line `hint: ...`, and the exit code of
-    `symphony.cli.failures`.
+    The group and all its commands accept `-h` and `-C DIR`. An unknown command name is reported with the
+    closest known names. In standalone mode, a failure is reported as `error: ...` and `hint: ...` without a
+    traceback, and gives the exit code that `symphony.cli.failures` defines.
     """
 
     def __init__(self, *args: Any, sections: Sections | None = None, **attributes: Any) -> None:
@@ -69,7 +67,7 @@ class LazyGroup(click.Group):
             **(attributes.get("context_settings") or {}),
         }
         super().__init__(*args, **attributes)
-        self.params.append(_DIRECTORY)
+        self.params.append(_DIRECTORY_OPTION)
         self._sections = sections or {}
         self._lazy = {name: row for commands in self._sections.values() for name, row in commands.items()}
 
@@ -88,8 +86,8 @@ class LazyGroup(click.Group):
                 raise TypeError(f"{target} is not a command")
         else:
             command = super().get_command(ctx, cmd_name)
-        if command is not None and _DIRECTORY not in command.params:
-            command.params.append(_DIRECTORY)
+        if command is not None and _DIRECTORY_OPTION not in command.params:
+            command.params.append(_DIRECTORY_OPTION)
         return command
 
     @override
@@ -99,15 +97,17 @@ class LazyGroup(click.Group):
         name = args[0]
         if not ctx.resilient_parsing and not name.startswith("-") and self.get_command(ctx, name) is None:
             near = get_close_matches(name.lower(), self.list_commands(ctx), n=3, cutoff=0.6)
-            found = ", ".join(f"`{ctx.command_path} {one}`" for one in near)
-            hint = f"did you mean {found}?" if near else f"`{ctx.command_path} --help` lists the commands"
+            suggestions = ", ".join(f"`{ctx.command_path} {one}`" for one in near)
+            hint = (
+                f"did you mean {suggestions}?" if near else f"`{ctx.command_path} --help` lists the commands"
+            )
             message = f"{ctx.command_path} has no command {one_line(name)!r}"
             raise CommandError.of(message, hint=hint, code=ExitCode.USAGE)
         return super().resolve_command(ctx, args)
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        shown = {
+        sections = {
             title: {name: line for name, (_, line) in rows.items()} for title, rows in self._sections.items()
         }
         eager = {
@@ -116,9 +116,9 @@ class LazyGroup(click.Group):
             if (command := self.get_command(ctx, name)) is not None
         }
         if eager:
-            shown["Commands"] = {**shown.get("Commands", {}), **eager}
-        width = max((len(name) for rows in shown.values() for name in rows), default=0)
-        for title, rows in shown.items():
+            sections["Commands"] = {**sections.get("Commands", {}), **eager}
+        width = max((len(name) for rows in sections.values() for name in rows), default=0)
+        for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), line) for name, line in rows.items()])
 
@@ -131,14 +131,11 @@ class LazyGroup(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        run: Callable[[], Any] = partial(
-            super().main, args, prog_name, complete_var, standalone_mode=False, **extra
-        )
         if not standalone_mode:
-            return run()
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         try:
-            result = run()
-            click.echo(nl=False)  # what is still buffered goes out now, where its failure can be told
+            result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+            click.echo(nl=False)  # flushes stdout here, where an error can still be reported
         except (SymphonyError, click.ClickException) as error:
             sys.exit(report(error))
         except click.Abort:
@@ -148,46 +145,42 @@ class LazyGroup(click.Group):
             if error.filename is not None:
                 message = f"{error.filename}: {error.strerror}"
                 sys.exit(report(CommandError.of(message, hint="look at the file and its permissions")))
-            if error.errno not in {*_FULL, errno.EPIPE}:
+            if error.errno not in {*_NO_SPACE, errno.EPIPE}:
                 raise
-            _forget_output()
-            if error.errno == errno.EPIPE:  # whoever read it has seen enough
+            # The interpreter flushes stdout again at exit: what is left in the buffer goes to /dev/null.
+            with suppress(OSError, ValueError):  # ValueError: stdout has no file descriptor
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, sys.stdout.fileno())
+                os.close(null)
+            if error.errno == errno.EPIPE:  # the reader, such as `head`, has closed the pipe
                 sys.exit(ExitCode.FAILURE)
             message = f"the output cannot be written: {error.strerror}"
-            sys.exit(report(CommandError.of(message, hint="see where it goes, and that there is room")))
+            sys.exit(report(CommandError.of(message, hint="check its destination and the free space there")))
         sys.exit(result if isinstance(result, int) else 0)
-
-
-def _forget_output() -> None:
-    """Send what stays in the buffer nowhere, or the interpreter would fail over it at its end."""
-    with suppress(OSError, ValueError):  # the latter for an output that is no file
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 _EPILOG = """\b
 Examples:
-  symphony demo                     see the whole way, without an account or a model
+  symphony demo                     see the whole process, without an account or a model
   symphony init && symphony run     the same in your own repository
   symphony -C ../app status         in another directory
   symphony help tracker move        the help of a command
 
-WORKFLOW.md is looked for from the current directory up to the top of the git repository.
+WORKFLOW.md is searched for from the current directory up to the top of the git repository.
 """
 SECTIONS: Final = {
     "Start": {
-        "init": ("symphony.cli.commands.init:init", "Make a git repository ready."),
-        "run": ("symphony.cli.commands.run:run", "Work on the issues of a board as WORKFLOW.md says."),
-        "demo": ("symphony.cli.commands.demo:demo", "See the main job on a small repository."),
-        "check": ("symphony.cli.commands.check:check", "Tell everything that is wrong with a WORKFLOW.md."),
+        "init": ("symphony.cli.commands.init:init", "Set up a git repository."),
+        "run": ("symphony.cli.commands.run:run", "Work on issues as WORKFLOW.md describes."),
+        "demo": ("symphony.cli.commands.demo:demo", "Demonstrate Symphony on a small repository."),
+        "check": ("symphony.cli.commands.check:check", "Validate a WORKFLOW.md and list every problem."),
         "doctor": (
             "symphony.cli.commands.doctor:doctor",
-            "Check all that a daemon needs, and say how to mend it.",
+            "Check everything a daemon needs, and suggest repairs.",
         ),
         "service": (
             "symphony.cli.commands.service:service",
-            "Have systemd keep a daemon of a repository running.",
+            "Run the daemon of a repository as a systemd service.",
         ),
     },
     "Watch": {
@@ -223,19 +216,28 @@ SECTIONS: Final = {
             "symphony.cli.commands.tracker:tracker",
             "Look at the tracker, and write to it from scripts.",
         ),
-        "skills": ("symphony.cli.commands.skills:skills", "Work with the skills of a repository."),
+        "skills": ("symphony.cli.commands.skills:skills", "Manage the skills of a repository."),
     },
     "Upkeep": {
-        "clean": ("symphony.cli.commands.clean:clean", "Remove what ended runs and issues have left."),
-        "replay": ("symphony.cli.commands.replay:replay", "Take the decisions of a recorded daemon again."),
+        "clean": ("symphony.cli.commands.clean:clean", "Remove the leftovers of ended runs and issues."),
+        "replay": ("symphony.cli.commands.replay:replay", "Repeat the decisions of a recorded daemon."),
         "completion": (
             "symphony.cli.commands.help:completion",
-            "Print the script that completes `symphony` in a shell.",
+            "Print the shell completion script.",
         ),
         "help": ("symphony.cli.commands.help:help_", "Show the help of a command."),
     },
 }
-"""The commands as `symphony --help` shows them. The lines are data: importing every command took 0.25 s."""
+"""The commands in the order of `symphony --help`. Help lines are repeated here: importing every command for
+them would take 0.25 s."""
+
+
+def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - a click callback
+    if wanted:
+        from symphony.revision import version_text  # asks git in a source tree
+
+        click.echo(f"symphony {version_text()}")
+        ctx.exit()
 
 
 @click.group(cls=LazyGroup, sections=SECTIONS, invoke_without_command=True, epilog=_EPILOG)
@@ -245,20 +247,21 @@ SECTIONS: Final = {
     is_flag=True,
     expose_value=False,
     is_eager=True,
+    callback=_print_version,
     help="Show the version, with the commit where it is known.",
-    callback=lambda ctx, _option, asked: _say_version(ctx) if asked else None,
 )
 @click.pass_context
 def main(ctx: click.Context) -> None:
     """Turn tracker issues into supervised coding-agent sessions."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a file name need not be text, and must not end a command
+    if isinstance(sys.stdout, io.TextIOWrapper):  # so that a file name that is not text can be printed
         sys.stdout.reconfigure(errors="backslashreplace")
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
-def _say_version(ctx: click.Context) -> None:
-    from symphony.revision import version_text  # asks git in a source tree
-
-    click.echo(f"symphony {version_text()}")
-    ctx.exit()
+def program_name() -> str:
+    """The shell word that starts this program: `symphony`, or its quoted path if PATH does not lead to it."""
+    called = Path(sys.argv[0])
+    if shutil.which("symphony") is not None or called.name != "symphony":
+        return "symphony"
+    return shlex.quote(str(called.absolute()))

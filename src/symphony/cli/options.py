@@ -1,9 +1,9 @@
-"""Which workflow a command is about, and how it prints; the same options on all of them.
+"""Options and arguments that several commands share, and output that they share.
 
-Without an option it is the nearest WORKFLOW.md, looked for as git looks for `.git`: in the current directory
-and in those above it, up to the top of the git repository. Outside of a repository only the current directory
-counts. A file above the current directory has to belong to this user, to root or to the owner of the current
-directory: its hooks are commands, and anybody may write into a directory such as /tmp.
+Without `--workflow` a command uses the nearest WORKFLOW.md: in the current directory, or in a directory above
+it, up to the top of the git repository. Outside of a repository only the current directory counts. A file
+above the current directory must belong to this user, to root or to the owner of the current directory: its
+hooks are commands, and anybody can write into a directory such as /tmp.
 """
 
 import json
@@ -18,24 +18,23 @@ from click.core import ParameterSource
 
 from symphony.domain import natural_order
 
-NAME: Final = "WORKFLOW.md"
-_NAMED: Final = "symphony.config"
-WORKFLOW_HELP: Final = "The WORKFLOW.md that is meant.  [default: the nearest one upwards in the repository]"
+WORKFLOW_HELP: Final = "The WORKFLOW.md to use.  [default: the nearest one upwards in the repository]"
+WORKFLOW_NAME: Final = "WORKFLOW.md"
+_WORKFLOW_OPTION: Final = "symphony.workflow_option"
+_BOARD: Final = ".symphony/issues"  # DEFAULT_PATH of trackers.markdown, which is slow to import
+_COMPLETION_TIMEOUT_S: Final = 1.0
+_UTF8_BYTES_PER_CHAR: Final = 4
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-
-def directories_upwards(start: Path) -> Iterator[Path]:
-    """The directory, and those above it up to the top of its git repository; itself alone outside of one."""
-    above = (start, *start.parents)
-    tops = (number for number, directory in enumerate(above) if os.path.lexists(directory / ".git"))
-    yield from above[: next(tops, 0) + 1]
+# --- the workflow file -----------------------------------------------------------------------------------
 
 
 def current_directory() -> Path:
-    """Where the command was started, or `-C` led.
+    """The directory of the user's shell, or that of `-C`.
 
     Raises:
-        UsageError: it is gone.
+        UsageError: it does not exist any more.
     """
     try:
         return Path.cwd()
@@ -43,21 +42,28 @@ def current_directory() -> Path:
         raise click.UsageError(f"the current directory cannot be used: {error.strerror}") from error
 
 
+def directories_upwards(start: Path) -> Iterator[Path]:
+    """The directory and those above it, up to the top of its git repository; only itself outside of one."""
+    directories = (start, *start.parents)
+    tops = (number for number, directory in enumerate(directories) if os.path.lexists(directory / ".git"))
+    yield from directories[: next(tops, 0) + 1]
+
+
 def nearest_workflow() -> Path:
-    """The file that is meant where nobody named one; that of the current directory where there is none.
+    """The nearest WORKFLOW.md; a relative path, which need not exist, if there is none above.
 
     Raises:
-        UsageError: the current directory is gone.
+        UsageError: the current directory does not exist any more.
     """
     here = current_directory()
-    owners = {0, os.geteuid(), _owner(here)}
+    trusted = {0, os.geteuid(), _owner(here)}
     for directory in directories_upwards(here):
         if directory == here:
-            if os.path.lexists(NAME):
+            if os.path.lexists(WORKFLOW_NAME):
                 break
-        elif (owner := _owner(directory / NAME)) is not None and owner in owners:
-            return directory / NAME
-    return Path(NAME)
+        elif (owner := _owner(directory / WORKFLOW_NAME)) is not None and owner in trusted:
+            return directory / WORKFLOW_NAME
+    return Path(WORKFLOW_NAME)
 
 
 def _owner(path: Path) -> int | None:
@@ -68,7 +74,7 @@ def _owner(path: Path) -> int | None:
 
 
 def workflow_option(command: _Command) -> _Command:
-    """Add `--workflow FILE`; the nearest WORKFLOW.md else."""
+    """Add `--workflow FILE` with the nearest WORKFLOW.md as default."""
     option = click.option(
         "--workflow",
         type=click.Path(path_type=Path, dir_okay=False),
@@ -80,34 +86,36 @@ def workflow_option(command: _Command) -> _Command:
 
 
 def workflow_argument(command: _Command) -> _Command:
-    """Add the argument WORKFLOW, and `--workflow FILE` for those who know it from the other commands."""
-    argument = click.argument(
-        "workflow", required=False, type=click.Path(path_type=Path), callback=_not_twice
+    """Add the argument WORKFLOW, and the option `--workflow FILE` as another way to give it."""
+
+    def store(context: click.Context, _option: click.Parameter, value: Path | None) -> None:
+        context.meta[_WORKFLOW_OPTION] = value
+
+    def choose(context: click.Context, argument: click.Parameter, value: Path | None) -> Path:
+        option: Path | None = context.meta.get(_WORKFLOW_OPTION)
+        if option is None:
+            return nearest_workflow() if value is None else value
+        if context.get_parameter_source(str(argument.name)) is not ParameterSource.DEFAULT:
+            raise click.UsageError("WORKFLOW and --workflow name the same thing; give one of them")
+        return option
+
+    command = click.argument("workflow", required=False, type=click.Path(path_type=Path), callback=choose)(
+        command
     )
     option = click.option(
         "--workflow",
-        "named",
+        "_workflow",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
         expose_value=False,
         is_eager=True,
         help=WORKFLOW_HELP,
-        callback=_remember,
+        callback=store,
     )
-    return option(argument(command))
+    return option(command)
 
 
-def _remember(context: click.Context, _option: click.Parameter, value: Path | None) -> None:
-    context.meta[_NAMED] = value
-
-
-def _not_twice(context: click.Context, argument: click.Parameter, value: Path | None) -> Path:
-    named: Path | None = context.meta.get(_NAMED)
-    if named is None:
-        return nearest_workflow() if value is None else value
-    if context.get_parameter_source(str(argument.name)) is not ParameterSource.DEFAULT:
-        raise click.UsageError("WORKFLOW and --workflow name the same thing; give one of them")
-    return named
+# --- output ----------------------------------------------------------------------------------------------
 
 
 def json_option(command: _Command) -> _Command:
@@ -115,26 +123,24 @@ def json_option(command: _Command) -> _Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-def dry_run_option(command: _Command) -> _Command:
-    """Add `--dry-run`."""
-    return click.option("--dry-run", is_flag=True, help="Only show what would be done.")(command)
-
-
 def print_json(value: Any, *, indent: int | None = 2) -> None:
-    """One JSON document on stdout; text that cannot be encoded goes out escaped."""
+    """Print one JSON document; characters outside of ASCII are escaped."""
     import msgspec
 
     click.echo(json.dumps(msgspec.to_builtins(value), indent=indent))
 
 
-# The argument ISSUE, and what a shell offers for it: what is cheap to know, and never an error.
-#
-# A daemon is asked for a moment. Without one the names of the files of a Markdown board are offered, and no
-# tracker is asked: a key that is pressed twice must not send a request.
+def use_colour() -> bool:
+    """Whether stdout is a terminal whose user wants colours."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-_ANSWER_S: Final = 1.0
-_BOARD: Final = ".symphony/issues"  # as trackers.markdown has it, which is slow to import
+def dry_run_option(command: _Command) -> _Command:
+    """Add `--dry-run`."""
+    return click.option("--dry-run", is_flag=True, help="Only show what would be done.")(command)
+
+
+# --- an issue --------------------------------------------------------------------------------------------
 
 
 def issue_argument(command: _Command) -> _Command:
@@ -142,15 +148,19 @@ def issue_argument(command: _Command) -> _Command:
     return click.argument("issue", shell_complete=complete_issue)(command)
 
 
-def complete_issue(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """The identifiers that begin like this, whatever their case."""
+def complete_issue(ctx: click.Context, _argument: click.Parameter, incomplete: str) -> list[str]:
+    """Identifiers that begin with `incomplete`, in any case, for shell completion.
+
+    Asks a running daemon. Without one, lists the files of a Markdown board. Never sends a request to a
+    tracker and never fails.
+    """
     workflow = ctx.params.get("workflow") or nearest_workflow()
-    begun = incomplete.casefold()
-    names = {name for name in _known(Path(workflow)) if name.casefold().startswith(begun)}
+    prefix = incomplete.casefold()
+    names = {name for name in _known_issues(Path(workflow)) if name.casefold().startswith(prefix)}
     return sorted(names, key=natural_order)
 
 
-def _known(workflow: Path) -> Iterable[str]:
+def _known_issues(workflow: Path) -> Iterable[str]:
     from symphony.cli.client import Client
     from symphony.cli.endpoint import check_listener, find_daemon
     from symphony.domain import SymphonyError
@@ -158,21 +168,15 @@ def _known(workflow: Path) -> Iterable[str]:
     try:
         endpoint = find_daemon(workflow, os.environ)
         if endpoint is None:
-            return _on_the_board(workflow.absolute().parent / _BOARD)
+            board = workflow.absolute().parent / _BOARD
+            return [file.stem for file in board.glob("*.md") if not file.name.startswith(".")]
         check_listener(endpoint)
-        return Client(endpoint, answer_s=_ANSWER_S).identifiers()
+        return Client(endpoint, answer_s=_COMPLETION_TIMEOUT_S).identifiers()
     except (SymphonyError, OSError):
         return ()
 
 
-def _on_the_board(board: Path) -> Iterable[str]:
-    return [file.stem for file in board.glob("*.md") if not file.name.startswith(".")]
-
-
-# A text that a person gives: as an argument, from a file or on standard input; the same way everywhere.
-
-
-_BYTES_PER_CHAR: Final = 4
+# --- a text ----------------------------------------------------------------------------------------------
 
 
 def text_file_option(command: _Command) -> _Command:
@@ -187,44 +191,41 @@ def text_file_option(command: _Command) -> _Command:
 
 
 def read_text_argument(text: str | None, file: str | None, *, what: str, most: int) -> str:
-    """The text that was given as an argument, where `-` is standard input, or by `--file`.
+    """The text from the argument, where `-` is standard input, or from `--file`.
 
-    `what` is what a person calls it, such as `answer`; it has at most `most` characters.
+    Args:
+        text: the argument.
+        file: the option.
+        what: what the text is, for messages, such as `answer`.
+        most: its greatest length in characters.
 
     Raises:
-        UsageError: not exactly one of the two was given, or it is empty, too long, not UTF-8 or unreadable.
+        UsageError: the text is given twice or not at all, or is empty, too long, not UTF-8 or unreadable.
     """
     if (text is None) == (file is None):
         raise click.UsageError(f"give the {what} as an argument or by --file, one of them")
-    raw = _read(file or "-", most) if file is not None or text == "-" else _encoded(text or "")
-    try:
-        words = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        # What was cut off at the limit may end in the middle of a character.
-        if len(raw) > _BYTES_PER_CHAR * most:
-            raise _too_long(what, most) from error
-        raise click.UsageError(f"the {what} is not UTF-8 text") from error
-    if not words.strip():
-        raise click.UsageError(f"the {what} is empty")
-    if len(words) > most:
-        raise _too_long(what, most)
-    return words
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _read(file: str, most: int) -> bytes:
-    if file == "-" and sys.stdin is None:
+    max_bytes = _UTF8_BYTES_PER_CHAR * most
+    source = "-" if file is None and text == "-" else file
+    if source is None:
+        data = (text or "").encode("utf-8", "surrogateescape")
+    elif source == "-" and sys.stdin is None:
         raise click.UsageError("standard input is closed")
+    else:
+        try:
+            with click.open_file(source, "rb") as stream:
+                data = stream.read(max_bytes + 1)
+        except OSError as error:
+            name = "standard input" if source == "-" else source
+            raise click.UsageError(f"{name}: {error.strerror}") from error
+    too_long = click.UsageError(f"a text has at most {most} characters, and the {what} has more")
+    if len(data) > max_bytes:
+        raise too_long
     try:
-        with click.open_file(file, "rb") as source:
-            read: bytes = source.read(_BYTES_PER_CHAR * most + 1)
-            return read
-    except OSError as error:
-        raise click.UsageError(f"{'standard input' if file == '-' else file}: {error.strerror}") from error
-
-
-def _too_long(what: str, most: int) -> click.UsageError:
-    return click.UsageError(f"a text has at most {most} characters, and the {what} has more")
+        content = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the {what} is not UTF-8 text") from error
+    if not content.strip():
+        raise click.UsageError(f"the {what} is empty")
+    if len(content) > most:
+        raise too_long
+    return content

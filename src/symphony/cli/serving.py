@@ -3,10 +3,8 @@
 import os
 import resource
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TextIO
 
 import anyio
 import structlog
@@ -16,8 +14,6 @@ from symphony.cli.repository import unseen_skills
 from symphony.cli.summary import RunSummary
 from symphony.config import (
     EXPOSED_HINT,
-    Secrets,
-    Settings,
     Workflow,
     WorkflowFile,
     WorkflowStore,
@@ -34,37 +30,9 @@ from symphony.observability.logs import LogFile, configure
 from symphony.processes import subreaper
 from symphony.processes.local import LocalHost
 from symphony.replay import DecisionRecorder
-from symphony.scheduler import Command, Event, SettingsChanged, State, StepFunction, step
-
-
-@contextmanager
-def recording_to(path: Path, redaction: Callable[[], Redaction]) -> Iterator[DecisionRecorder]:
-    """A recorder into a new file that only its owner can read.
-
-    Raises:
-        CommandError: the file is there already, or cannot be made.
-    """
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    except FileExistsError as error:
-        raise CommandError.of(
-            f"{path} is there already, and a recording replaces no file",
-            hint="give --record another name, or remove the file",
-            code=ExitCode.USAGE,
-        ) from error
-    except OSError as error:
-        raise CommandError.of(
-            f"{path} cannot be written: {error.strerror}", hint="give --record another place"
-        ) from error
-    recorder = DecisionRecorder(path, descriptor, redaction=redaction)
-    try:
-        yield recorder
-    finally:
-        recorder.close()
-
+from symphony.scheduler import Command, Event, SettingsChanged, State, step
 
 _log = structlog.get_logger(__name__)
-_COMMIT_HINT = "sessions see what is committed on that branch: git add the skills and commit them there"
 
 
 def serve(
@@ -84,13 +52,27 @@ def serve(
     record: Path | None = None,
     last: bool = False,
 ) -> RunSummary:
-    """Serve a workflow until it ends; with `once`, tell what happened to each issue.
+    """Serve a workflow until it ends.
 
-    Lines go to stderr, or to `log_path` in its place: to a terminal one for each event that people care
-    about, or with `verbose` every line of the log; with `logs_root` also to a file that rotates (LG4),
-    with `record` what is decided to that new file (see `recorder`).
-    With `last` the process has nothing to do behind it, and signals cannot interrupt its way out.
-    `acknowledged` is a person's consent to sessions without a sandbox (CL5). Without `once` no tally is kept.
+    Args:
+        workflow_path: the workflow file.
+        environment: variables of the daemon.
+        once: end as soon as nothing is running, retrying or eligible.
+        log_format: `auto`, `console` or `json`.
+        log_level: the lowest level that is logged.
+        verbose: log every event to a terminal, not only those for people.
+        log_path: replaces stderr as the destination of the log.
+        logs_root: the log is also written to a rotated file below this directory.
+        state_path: replaces the default state directory.
+        acknowledged: the user accepts sessions without a sandbox.
+        observers: called after each step of the scheduler.
+        port: replaces `server.port`.
+        record: a new file for a recording of all decisions.
+        last: the process does nothing after this call; it may change settings of the whole process, and
+            signals do not interrupt the shutdown.
+
+    Returns:
+        What happened to each issue; empty without `once`.
 
     Raises:
         SymphonyError: start-up failed.
@@ -98,27 +80,44 @@ def serve(
     notifier, secrets = Notifier.of(environment), read_secrets(without_service_manager(environment))
     environment = secrets.environment
     store, tally = open_store(workflow_path, environment, acknowledged=acknowledged), RunSummary()
-    deciding = _deciding(record, store, environment)
-    with _sink(log_path) as stream, _file(logs_root) as file, deciding as decide:
-        log = _Log(
-            store=store,
-            environment=environment,
-            stream=stream,
-            file=file,
-            form=log_format,
-            level=log_level,
-            verbose=verbose,
-        )
-        log.open()
-        _tell_what_is_odd(store.current().settings, secrets)
-        place = _remembered(state_path or locate(workflow_path, environment), environment)
+    with ExitStack() as stack:
+        stream = None if log_path is None else stack.enter_context(log_path.open("a", encoding="utf-8"))
+        file = None if logs_root is None else stack.enter_context(closing(LogFile(logs_root)))
+        decide = step
+        if record is not None:
+            recorder = recording_to(record, lambda: redaction_for(store.current(), environment))
+            decide = stack.enter_context(recorder).step
+
+        def configure_log() -> None:
+            configure(
+                stream=stream,
+                file=file,
+                as_json=None if log_format == "auto" else log_format == "json",
+                for_people=not verbose,
+                level=log_level,
+                redaction=redaction_for(store.current(), environment),
+            )
+
+        def mask_new_secrets(before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
+            del before, after, commands
+            if isinstance(fact, SettingsChanged):
+                configure_log()
+
+        configure_log()
+        for path in secrets.exposed:
+            _log.warning("secret_file_exposed", path=str(path), hint=EXPOSED_HINT)
+        if unseen := unseen_skills(store.current().settings):
+            hint = "sessions see what is committed on that branch: git add the skills and commit them there"
+            _log.warning("skills_not_committed", names=unseen.names, branch=unseen.branch, hint=hint)
+        state_dir = state_path or locate(workflow_path, environment)
+        register_state_dir(state_dir, environment)  # for `symphony status --all`
         service = Service(
             store=store,
-            state_dir=StateDirectory(place),
-            host=LocalHost(instance=instance_of(place), adopt_orphans=last and _alone()),
+            state_dir=StateDirectory(state_dir),
+            host=LocalHost(instance=instance_of(state_dir), adopt_orphans=last and _prepare_process()),
             environment=environment,
             once=once,
-            observers=(log, tally, *observers) if once else (log, *observers),
+            observers=(mask_new_secrets, *([tally] if once else []), *observers),
             port=port,
             step=decide,
             notifier=notifier,
@@ -127,10 +126,11 @@ def serve(
     return tally
 
 
-def _alone() -> bool:
-    """Make this process a daemon's: it adopts orphans, and what it holds is closed to others of its user.
+def _prepare_process() -> bool:
+    """Prepare this process for being a daemon; return whether it adopts orphaned descendants.
 
-    Whether it does adopt. The limit on core files is the soft one: who needs them below us may raise it.
+    Other processes of the same user cannot read its memory and environment any more. Core files are off; the
+    limit is the soft one, which a descendant may raise.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     try:
@@ -142,81 +142,45 @@ def _alone() -> bool:
     return True
 
 
-def _tell_what_is_odd(settings: Settings, secrets: Secrets) -> None:
-    for path in secrets.exposed:
-        _log.warning("secret_file_exposed", path=str(path), hint=EXPOSED_HINT)
-    if advice := unseen_skills(settings):
-        _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
-
-
-def _sink(path: Path | None) -> AbstractContextManager[TextIO | None]:
-    return nullcontext() if path is None else path.open("a", encoding="utf-8")
-
-
-def _file(root: Path | None) -> AbstractContextManager[LogFile | None]:
-    return nullcontext() if root is None else closing(LogFile(root))
-
-
-def _remembered(place: Path, environment: Mapping[str, str]) -> Path:
-    """The state directory, of which `symphony status --all` will know."""
-    register_state_dir(place, environment)
-    return place
-
-
-@contextmanager
-def _deciding(
-    path: Path | None, store: WorkflowStore, environment: Mapping[str, str]
-) -> Iterator[StepFunction]:
-    """The scheduler's step, with a recorder around it where there is a file for one."""
-    if path is None:
-        yield step
-        return
-
-    with recording_to(path, lambda: redaction_for(store.current(), environment)) as recorder:
-        yield recorder.step
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Log:
-    """The log of a daemon, which also masks what a changed workflow begins to refer to (LG5)."""
-
-    store: WorkflowStore
-    environment: Mapping[str, str]
-    stream: TextIO | None
-    file: LogFile | None
-    form: str
-    level: str
-    verbose: bool
-
-    def open(self) -> None:
-        configure(
-            stream=self.stream,
-            file=self.file,
-            as_json=None if self.form == "auto" else self.form == "json",
-            for_people=not self.verbose,
-            level=self.level,
-            redaction=redaction_for(self.store.current(), self.environment),
-        )
-
-    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
-        del before, after, commands
-        if isinstance(fact, SettingsChanged):
-            self.open()
-
-
 def open_store(path: Path, environment: Mapping[str, str], *, acknowledged: bool = False) -> WorkflowStore:
-    """The workflow file, judged as a whole at the start and at every reload.
+    """The workflow file, validated now and at every reload.
 
     Args:
         path: the workflow file.
         environment: variables that `$NAME` may refer to.
-        acknowledged: a person accepted that sessions may run without a sandbox (CL5).
+        acknowledged: the user accepts sessions without a sandbox.
 
     Raises:
-        WorkflowError: the file is not usable, with everything that is wrong.
+        WorkflowError: the file is not usable; the error holds every problem.
     """
 
     def parse(file: WorkflowFile) -> Workflow:
         return admit(file, environment=environment, acknowledged=acknowledged)
 
     return WorkflowStore(path, parse)
+
+
+@contextmanager
+def recording_to(path: Path, redaction: Callable[[], Redaction]) -> Iterator[DecisionRecorder]:
+    """A recorder that writes to a new file, which only its owner can read.
+
+    Raises:
+        CommandError: the file exists, or cannot be created.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except FileExistsError as error:
+        raise CommandError.of(
+            f"{path} exists, and a recording does not replace a file",
+            hint="give --record another name, or remove the file",
+            code=ExitCode.USAGE,
+        ) from error
+    except OSError as error:
+        raise CommandError.of(
+            f"{path} cannot be written: {error.strerror}", hint="give --record another place"
+        ) from error
+    recorder = DecisionRecorder(path, descriptor, redaction=redaction)
+    try:
+        yield recorder
+    finally:
+        recorder.close()

@@ -175,7 +175,7 @@ def test_what_is_near_nothing_is_told_where_to_look(given: str) -> None:
 SHARED = {
     "-C": "Act as if started in DIR.",
     "--json": "Print JSON.",
-    "--workflow": "The WORKFLOW.md that is meant.  [default: the nearest one upwards in the repository]",
+    "--workflow": "The WORKFLOW.md to use.  [default: the nearest one upwards in the repository]",
     "--dry-run": "Only show what would be done.",
     "--file": "Read the text from a file; - is standard input.",
     "--force": "Replace what is there and differs.",

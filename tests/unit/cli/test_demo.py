@@ -10,11 +10,12 @@ from rich.console import Console
 
 from harness.scheduling import make_issue
 from symphony.cli import demo_run
-from symphony.cli.demo_run import DemoProgress, LineProgress, TableProgress
+from symphony.cli.demo_run import ProgressLines, ProgressTable
 from symphony.cli.documents import DemoComment
 from symphony.cli.main import main
 from symphony.cli.serving import open_store
 from symphony.cli.summary import IssueSummary, RunSummary
+from symphony.daemon.service import Observer
 
 SCRIPT_FENCE = "```scripted"
 
@@ -137,7 +138,7 @@ def test_without_a_directory_nothing_is_left_behind(
 
 def test_an_issue_that_never_started_counts_as_nothing_done() -> None:
     issue = make_issue("1", state="Done")
-    result = demo_run._result(demo_run.Place(root=Path("/d"), kept=True), RunSummary(), [issue], [])
+    result = demo_run.result_document(Path("/d"), RunSummary(), [issue], [])
     assert (result.ok, result.issues[0].attempts, result.issues[0].branch) == (False, 0, None)
 
 
@@ -158,20 +159,20 @@ def test_the_comment_of_the_daemon_is_shown_once_with_all_its_issues(
         DemoComment(issue_identifier="DEMO-2", id="2", mine=True, body="<!-- n -->\nBroken: [a]\n"),
         DemoComment(issue_identifier="DEMO-3", id="3", mine=False, body="A person's word"),
     )
-    demo_run._show_comments(Console(file=out, width=200), comments)
+    demo_run.print_comments(Console(file=out, width=200), comments)
     assert out.getvalue().count("Broken: [a]") == 1
     assert "Comment on DEMO-1, DEMO-2" in out.getvalue()
     assert "A person" not in out.getvalue()
     assert show("--dir", str(tmp_path / "d")).exit_code == 0
 
 
-@pytest.mark.parametrize(("terminal", "kind"), [(True, TableProgress), (False, LineProgress)])
+@pytest.mark.parametrize(("terminal", "kind"), [(True, ProgressTable), (False, ProgressLines)])
 def test_a_terminal_gets_a_table_and_a_pipe_gets_lines(
     tmp_path: Path,
     daemon: Daemon,
     monkeypatch: pytest.MonkeyPatch,
     terminal: object,
-    kind: type[DemoProgress],
+    kind: type[Observer],
 ) -> None:
     monkeypatch.setattr(
         demo_run, "Console", lambda **_: Console(file=io.StringIO(), force_terminal=bool(terminal))

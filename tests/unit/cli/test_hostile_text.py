@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from harness.scheduling import make_settings
-from symphony.cli.demo_run import LineProgress, TableProgress
+from symphony.cli.demo_run import ProgressLines, show_progress
 from symphony.cli.failures import CommandError, report, warn
 from symphony.cli.summary import IssueSummary, RunSummary, summary_table
 from symphony.domain import Failure, Issue
@@ -32,7 +32,7 @@ def written(console: Console) -> str:
 def test_the_live_table_shows_a_title_as_it_is() -> None:
     out = console()
 
-    with TableProgress(out) as progress:
+    with show_progress(out) as progress:
         progress(STATE, FACT, STATE, ())
 
     assert SHOWN in written(out)
@@ -42,8 +42,7 @@ def test_the_live_table_shows_a_title_as_it_is() -> None:
 def test_a_line_of_progress_shows_a_title_as_it_is() -> None:
     out = console()
 
-    with LineProgress(out) as progress:
-        progress(STATE, FACT, STATE, (StartRun(run_id="r", issue=ISSUE, attempt=None),))
+    ProgressLines(out)(STATE, FACT, STATE, (StartRun(run_id="r", issue=ISSUE, attempt=None),))
 
     assert written(out) == f"A        started: {SHOWN}\n"
 

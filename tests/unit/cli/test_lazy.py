@@ -118,7 +118,7 @@ def test_an_output_that_takes_nothing_more_is_told_in_one_line(
     assert done.returncode == 1
     assert done.stderr == (
         "error: the output cannot be written: No space left on device\n"
-        "hint: see where it goes, and that there is room\n"
+        "hint: check its destination and the free space there\n"
     )
 
 

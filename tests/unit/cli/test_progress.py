@@ -3,10 +3,12 @@ import re
 
 import pytest
 from rich.console import Console
+from rich.live import Live
+from rich.table import Table
 
 from harness.observing import ObservedStory
 from harness.scheduling import make_failure, make_issue
-from symphony.cli.demo_run import DemoProgress, LineProgress, TableProgress
+from symphony.cli.demo_run import ProgressTable, show_progress
 from symphony.cli.summary import RunSummary, summary_table
 from symphony.domain import Category
 from symphony.scheduler import OperatorAction, OperatorAsked, Outcome, OutcomeKind, RunEnded
@@ -21,7 +23,7 @@ def recording(*, terminal: bool = False) -> Console:
 def told(*titles: str) -> list[str]:
     """The lines that a small story gives: one failed attempt, then one of two turns."""
     console = recording()
-    with LineProgress(console) as progress:
+    with show_progress(console) as progress:
         story = ObservedStory(progress, *(make_issue(str(n), title=one) for n, one in enumerate(titles, 1)))
         story.begin()
         story.fails(failure=make_failure("it broke"))
@@ -48,7 +50,7 @@ def test_each_milestone_is_one_line() -> None:
 def test_a_block_a_question_and_a_pause_are_one_line_each() -> None:
     console = recording()
     needs = make_failure("it asks", category=Category.TURN_INPUT_REQUIRED, hint="answer it")
-    with LineProgress(console) as progress:
+    with show_progress(console) as progress:
         story = ObservedStory(progress, make_issue("1"), make_issue("2")).begin()
         for issue_id, question in (("1", "Which\n[red]colour?"), ("2", None)):
             outcome = Outcome(kind=OutcomeKind.INPUT_REQUIRED, failure=needs, question=question)
@@ -66,11 +68,16 @@ def test_a_block_a_question_and_a_pause_are_one_line_each() -> None:
 
 def test_the_table_says_that_the_daemon_is_paused() -> None:
     console = recording(terminal=True)
-    with TableProgress(console) as progress:
-        story = ObservedStory(progress, make_issue("1")).begin()
-        assert progress.picture().caption is None
-        story.tell(OperatorAsked(action=OperatorAction.PAUSE))
-        assert str(progress.picture().caption).startswith("paused: nothing new starts")
+    live = Live(console=console, auto_refresh=False)
+    story = ObservedStory(ProgressTable(live), make_issue("1")).begin()
+    assert shown(live).caption is None
+    story.tell(OperatorAsked(action=OperatorAction.PAUSE))
+    assert str(shown(live).caption).startswith("paused: nothing new starts")
+
+
+def shown(live: Live) -> Table:
+    assert isinstance(live.renderable, Table)
+    return live.renderable
 
 
 def test_a_long_or_odd_title_stays_one_line_and_is_no_markup() -> None:
@@ -84,22 +91,21 @@ def test_a_long_or_odd_title_stays_one_line_and_is_no_markup() -> None:
 def table() -> tuple[Console, str]:
     """The last picture of a table that saw a waiting, a failing and an ended issue."""
     console = recording(terminal=True)
-    progress = TableProgress(console)
-    with progress:
-        story = ObservedStory(
-            progress,
-            make_issue("1", title="First", priority=1),
-            make_issue("2", title=HOSTILE, priority=2),
-            make_issue("3", title="Third", priority=3),
-            max_concurrent_agents=2,
-        )
-        story.begin()
-        story.streams("1", last_message="says\nhello")
-        story.put("2", state="Done")
-        story.advance(30_000)
-        story.ends("2")
-        story.advance(5_000)
-        console.print(progress.picture())
+    live = Live(console=console, auto_refresh=False)
+    story = ObservedStory(
+        ProgressTable(live),
+        make_issue("1", title="First", priority=1),
+        make_issue("2", title=HOSTILE, priority=2),
+        make_issue("3", title="Third", priority=3),
+        max_concurrent_agents=2,
+    )
+    story.begin()
+    story.streams("1", last_message="says\nhello")
+    story.put("2", state="Done")
+    story.advance(30_000)
+    story.ends("2")
+    story.advance(5_000)
+    console.print(shown(live))
     return console, console.export_text()
 
 
@@ -111,13 +117,6 @@ def test_the_table_shows_who_runs_and_who_has_ended(table: tuple[Console, str]) 
     assert "no longer active" in lines["SYM-2"]
     assert "[/] [red]x" in lines["SYM-2"], "what a board says is no markup"
     assert "running" in lines["SYM-3"], "in the slot that became free"
-
-
-def test_both_kinds_are_observers_that_are_entered() -> None:
-    kinds: list[DemoProgress] = [TableProgress(recording()), LineProgress(recording())]
-    for progress in kinds:
-        with progress as entered:
-            assert entered is progress
 
 
 # --- the summary at the end ---

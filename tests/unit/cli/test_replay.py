@@ -145,7 +145,7 @@ def test_a_last_line_that_is_half_written_is_left_out_with_a_warning(tmp_path: P
     path.write_bytes(path.read_bytes()[:-10])
     done = replay(path)
     assert done.exit_code == 0
-    assert "is half written, and is left out" in done.stderr
+    assert "is incomplete and is left out" in done.stderr
     assert done.stdout.splitlines()[-1] == "3 inputs, the same decisions as recorded"
 
 

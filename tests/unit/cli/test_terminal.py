@@ -9,10 +9,9 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from harness.scheduling import Story, make_issue
-from symphony.cli.commands.run import DrainMessage
-from symphony.cli.demo_run import LineProgress, TableProgress, progress_on
-from symphony.cli.failures import program
-from symphony.cli.main import main
+from symphony.cli.commands.run import print_drain_message
+from symphony.cli.demo_run import ProgressLines, ProgressTable, show_progress
+from symphony.cli.main import main, program_name
 from symphony.cli.summary import IssueSummary, RunSummary, summary_table
 from symphony.scheduler import DrainAsked, OperatorAction, OperatorAsked
 
@@ -34,17 +33,21 @@ def test_titles_give_way_on_a_narrow_terminal(width: int, titles: bool) -> None:
 
 
 def test_a_dumb_terminal_gets_lines_because_it_cannot_redraw() -> None:
-    assert isinstance(progress_on(_console()), TableProgress)
-    assert isinstance(progress_on(_console(term="dumb")), LineProgress)
-    assert isinstance(progress_on(Console(file=io.StringIO())), LineProgress)
+    for console, kind in (
+        (_console(), ProgressTable),
+        (_console(term="dumb"), ProgressLines),
+        (Console(file=io.StringIO()), ProgressLines),
+    ):
+        with show_progress(console) as progress:
+            assert isinstance(progress, kind)
 
 
 def test_ctrl_c_says_what_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
     story = Story(make_issue("1", identifier="SYM-1"), drain_timeout_ms=5_000).begin()
     before = story.state
     story.tell(DrainAsked())
-    DrainMessage()(before, DrainAsked(), story.state, ())
-    DrainMessage()(story.state, DrainAsked(), story.state, ())
+    print_drain_message(before, DrainAsked(), story.state, ())
+    print_drain_message(story.state, DrainAsked(), story.state, ())
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "The turns of SYM-1 may end first (at most 5 s); Ctrl-C stops them now."
 
@@ -53,7 +56,7 @@ def test_an_operators_drain_names_no_limit(capsys: pytest.CaptureFixture[str]) -
     story = Story(make_issue("1", identifier="SYM-1")).begin().streams()
     before, drain = story.state, OperatorAsked(action=OperatorAction.DRAIN)
     story.tell(drain)
-    DrainMessage()(before, drain, story.state, ())
+    print_drain_message(before, drain, story.state, ())
     assert capsys.readouterr().err == "The turns of SYM-1 may end first; Ctrl-C stops them now.\n"
 
 
@@ -61,7 +64,7 @@ def test_ctrl_c_says_nothing_when_nothing_is_waited_for(capsys: pytest.CaptureFi
     story = Story().begin()
     before = story.state
     story.tell(DrainAsked())
-    DrainMessage()(before, DrainAsked(), story.state, ())
+    print_drain_message(before, DrainAsked(), story.state, ())
     assert capsys.readouterr().err == ""
 
 
@@ -70,9 +73,9 @@ def test_the_program_is_called_by_its_path_where_no_name_leads_to_it(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "a b" / "symphony"), "demo"])
-    assert program() == f"'{tmp_path}/a b/symphony'"
+    assert program_name() == f"'{tmp_path}/a b/symphony'"
     monkeypatch.setattr(sys, "argv", ["__main__.py"])
-    assert program() == "symphony"
+    assert program_name() == "symphony"
 
 
 def test_the_first_help_has_examples_and_whole_sentences() -> None:

@@ -1,37 +1,20 @@
-"""`symphony help`: the help of a command, for those who look for it there."""
+"""`symphony help` and `symphony completion`."""
 
 import click
 
-# `symphony completion`: the script by which a shell completes our commands, options and issues.
-
-
+_HELP_EPILOG = """\b
+Examples:
+  symphony help                     the same as `symphony --help`
+  symphony help status              the same as `symphony status --help`
+  symphony help skills import
+"""
 _COMPLETION_EPILOG = """\b
 Examples:
   source <(symphony completion bash)                                  in ~/.bashrc, or at once
   source <(symphony completion zsh)                                   in ~/.zshrc
   symphony completion fish > ~/.config/fish/completions/symphony.fish
 
-Issues are completed with those that the daemon knows, or that lie on a Markdown board; no tracker is asked.
-"""
-_SHELLS = ("bash", "zsh", "fish")
-
-
-@click.command(epilog=_COMPLETION_EPILOG)
-@click.argument("shell", type=click.Choice(_SHELLS))
-@click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes `symphony` in a shell."""
-    from click.shell_completion import BashComplete, FishComplete, ZshComplete
-
-    made = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}[shell]
-    click.echo(made(ctx.find_root().command, {}, "symphony", "_SYMPHONY_COMPLETE").source())
-
-
-_HELP_EPILOG = """\b
-Examples:
-  symphony help                     as `symphony --help`
-  symphony help status              as `symphony status --help`
-  symphony help skills import
+Completes the issues that the daemon knows or that are on a Markdown board; sends no request to a tracker.
 """
 
 
@@ -55,8 +38,19 @@ def help_(ctx: click.Context, names: tuple[str, ...]) -> None:
     for name in names:
         group = shown.command
         if not isinstance(group, click.Group):
-            raise click.UsageError(f"{shown.command_path} is one command, without others below it", ctx)
+            raise click.UsageError(f"{shown.command_path} has no subcommands", ctx)
         _, command, _ = group.resolve_command(shown, [name])
-        assert command is not None  # noqa: S101 - else it raised
+        assert command is not None  # noqa: S101 - resolve_command raises for an unknown name
         shown = click.Context(command, info_name=name, parent=shown)
     click.echo(shown.get_help())
+
+
+@click.command(epilog=_COMPLETION_EPILOG)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the shell completion script."""
+    from click.shell_completion import BashComplete, FishComplete, ZshComplete
+
+    shells = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+    click.echo(shells[shell](ctx.find_root().command, {}, "symphony", "_SYMPHONY_COMPLETE").source())

@@ -14,7 +14,7 @@ import click
 
 from symphony.cli.commands.issue import numbers_of
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.cli.main import ELSEWHERE
+from symphony.cli.main import CHANGED_DIRECTORY
 from symphony.cli.options import current_directory
 from symphony.cli.repository import git
 from symphony.cli.scaffolding import (
@@ -378,9 +378,9 @@ def _write(target: Path, text: str, *, shown: str) -> None:
 
 def _next_steps(root: Path, agent: Agent | None, choice: _Choice | None) -> str:
     """What to do now; `choice` is what the file was made of, `None` where it was there already."""
-    from symphony.cli.failures import program  # imported here: nothing else in this file needs it
+    from symphony.cli.main import program_name
 
-    at_the_top = Path.cwd() == root.resolve() and ELSEWHERE not in click.get_current_context().meta
+    at_the_top = Path.cwd() == root.resolve() and CHANGED_DIRECTORY not in click.get_current_context().meta
     lines = [] if at_the_top else [f"cd {shlex.quote(str(root))}"]
     # Skills reach a session by way of the clone. The board does not: it stays in one place.
     committed = [name for name in _COMMITTED if (root / name).exists()]
@@ -390,7 +390,7 @@ def _next_steps(root: Path, agent: Agent | None, choice: _Choice | None) -> str:
         lines.append(agent.missing)
     if agent is not None and agent.isolated and shutil.which("bwrap") is None:
         lines.append("sudo apt install bubblewrap    # holds what the agent does inside its workspace")
-    symphony = program()
+    symphony = program_name()
     lines.append(f"{symphony} check             # what is still wrong, if anything")
     ending = []
     if choice is not None and choice.tracker != "markdown":

@@ -27,8 +27,8 @@ from symphony.cli.formatting import print_blocks
 from symphony.cli.journal import journal_path
 from symphony.cli.main import LazyGroup
 from symphony.cli.options import (
-    NAME,
     WORKFLOW_HELP,
+    WORKFLOW_NAME,
     complete_issue,
     current_directory,
     directories_upwards,
@@ -94,7 +94,7 @@ def open_board(workflow: Path | None) -> Board:
 
 def _nearest(cwd: Path) -> BoardConfig:
     for folder in directories_upwards(cwd):
-        config = _tolerant(folder / NAME)
+        config = _tolerant(folder / WORKFLOW_NAME)
         if config is not None:
             return config
         if (folder / DEFAULT_PATH).is_dir():

@@ -1,33 +1,33 @@
-"""`symphony replay`: what a daemon was told, told to the scheduler again."""
+"""`symphony replay`: feeds a recording of a daemon to the scheduler again and compares the decisions."""
 
-from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from symphony.cli.failures import CommandError, ExitCode, warn
+from symphony.cli.failures import CommandError, ExitCode, printable, warn
 from symphony.cli.options import json_option, print_json
 from symphony.domain import Redaction, one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from symphony.replay import Recording, ReplayedStep
 
 
 _EPILOG = """\b
 Examples:
-  symphony run --record night.jsonl        write down what the daemon decides on
-  symphony replay night.jsonl              every input, and what the scheduler says to it
+  symphony run --record night.jsonl        record all decisions of a daemon
+  symphony replay night.jsonl              every input, and the commands of the scheduler
   symphony replay night.jsonl --until 500  only the first 500
   symphony replay night.jsonl --json | jq '.differences'
 
-Nothing is started, asked or changed: the scheduler is pure. Recordings of the simulator are read as well.
+Starts, asks and changes nothing: the scheduler is a pure function. Reads recordings of the simulator as well.
 
-Exit codes: 0 the same decisions (or none were recorded), 1 others, or no recording.
+Exit codes: 0 the same decisions (or none are recorded), 1 other decisions, or not a recording.
 """
 _MAX_BYTES: Final = 1024 * 1024 * 1024
-_MAX_CHARS: Final = 4_000
 
 
 @click.command(epilog=_EPILOG)
@@ -35,14 +35,15 @@ _MAX_CHARS: Final = 4_000
 @click.option("--until", type=click.IntRange(min=0), metavar="N", help="Take only the first N inputs.")
 @json_option
 def replay(*, file: Path, until: int | None, as_json: bool) -> int:
-    """Take the decisions of a recorded daemon again."""
-    from symphony.replay import replay as replayed
+    """Repeat the decisions of a recorded daemon."""
+    from symphony.replay import replay as replay_steps
 
     recording = _read(file)
     if recording.cut:
-        warn(f"the last line of {file} is half written, and is left out")
-    steps = islice(replayed(recording), until)
-    return _as_json(file, recording, steps) if as_json else _as_text(recording, steps)
+        warn(f"the last line of {file} is incomplete and is left out")
+    steps = islice(replay_steps(recording), until)
+    differences = _print_json(file, recording, steps) if as_json else _print_text(recording, steps)
+    return ExitCode.FAILURE if differences else ExitCode.OK
 
 
 def _read(file: Path) -> "Recording":
@@ -62,72 +63,68 @@ def _read(file: Path) -> "Recording":
         raise CommandError.of(f"{file}: {error}", hint=hint) from error
 
 
-def _as_text(recording: "Recording", steps: Iterable["ReplayedStep"]) -> int:
+def _print_text(recording: "Recording", steps: "Iterable[ReplayedStep]") -> int:
+    """Print each step when it is taken; return the number of differences."""
     from symphony.replay import describe_step
 
-    count = wrong = unknown = 0
-    for taken in steps:
+    count = differences = compared = 0
+    for step in steps:
         count += 1
-        told = one_line(describe_step(taken.recorded.at_ms, taken.recorded.event, taken.commands), _MAX_CHARS)
-        click.echo(f"{taken.number:6}  {told}")
-        if taken.crashed is not None:
-            click.echo(f"        crashed: {one_line(taken.crashed)}")
-        unknown += taken.same is None
-        if taken.same is False:
-            wrong += 1
-            for word in _names(taken.recorded.commands or []):
-                click.echo(f"        recorded: {word}")
-    click.echo(_verdict(count, len(recording.steps), wrong, unknown))
-    return ExitCode.FAILURE if wrong else ExitCode.OK
+        text = describe_step(step.recorded.at_ms, step.recorded.event, step.commands)
+        click.echo(f"{step.number:6}  {printable(text)}")
+        if step.crashed is not None:
+            click.echo(f"        crashed: {one_line(step.crashed)}")
+        compared += step.same is not None
+        if step.same is False:
+            differences += 1
+            for command in step.recorded.commands or [{"command": "nothing"}]:
+                click.echo(f"        recorded: {_command_line(command)}")
+    total = len(recording.steps)
+    inputs = f"{count} of {total} inputs" if count < total else f"{count} inputs"
+    if differences:
+        click.echo(f"{inputs}, {differences} with other decisions than recorded")
+    elif compared:
+        click.echo(f"{inputs}, the same decisions as recorded")
+    else:
+        click.echo(f"{inputs}; the recording holds no decisions to compare with")
+    return differences
 
 
-def _names(commands: list[Any]) -> Iterator[str]:
-    """A recorded command as a line; nothing, where nothing was said."""
-    if not commands:
-        yield "nothing"
-    for command in commands:
-        fields = dict(command) if isinstance(command, dict) else {"command": command}
-        name = fields.pop("command", "?")
-        issue = fields.pop("issue", None)
-        if isinstance(issue, dict):
-            fields = {"issue": issue.get("identifier"), **fields}
-        yield one_line(" ".join([str(name), *(f"{key}={value}" for key, value in fields.items())]), 300)
+def _command_line(command: Any) -> str:
+    """A recorded command, which is untrusted JSON, on one line."""
+    fields = dict(command) if isinstance(command, dict) else {"command": command}
+    name = fields.pop("command", "?")
+    issue = fields.pop("issue", None)
+    if isinstance(issue, dict):
+        fields = {"issue": issue.get("identifier"), **fields}
+    return one_line(" ".join([str(name), *(f"{key}={value}" for key, value in fields.items())]), 300)
 
 
-def _verdict(count: int, total: int, wrong: int, unknown: int) -> str:
-    taken = f"{count} of {total} inputs" if count < total else f"{count} inputs"
-    if wrong:
-        return f"{taken}, {wrong} with other decisions than recorded"
-    if unknown == count:
-        return f"{taken}; the recording holds no decisions to compare with"
-    return f"{taken}, the same decisions as recorded"
-
-
-def _as_json(file: Path, recording: "Recording", steps: Iterable["ReplayedStep"]) -> int:
+def _print_json(file: Path, recording: "Recording", steps: "Iterable[ReplayedStep]") -> int:
     from symphony.cli.documents import Replayed, ReplayedInput
     from symphony.replay import commands_as_json
 
-    shown = tuple(
+    inputs = tuple(
         ReplayedInput(
-            number=taken.number,
-            at_ms=taken.recorded.at_ms,
-            input=type(taken.recorded.event).__name__,
-            commands=tuple(commands_as_json(taken.commands, Redaction())),
-            recorded=tuple(taken.recorded.commands or ()) if taken.same is False else None,
-            same=taken.same,
-            crashed=taken.crashed,
+            number=step.number,
+            at_ms=step.recorded.at_ms,
+            input=type(step.recorded.event).__name__,
+            commands=tuple(commands_as_json(step.commands, Redaction())),
+            recorded=tuple(step.recorded.commands or ()) if step.same is False else None,
+            same=step.same,
+            crashed=step.crashed,
         )
-        for taken in steps
+        for step in steps
     )
-    wrong = tuple(row.number for row in shown if row.same is False)
+    differences = tuple(row.number for row in inputs if row.same is False)
     print_json(
         Replayed(
             recording=str(file),
             epoch=recording.epoch,
             inputs=len(recording.steps),
             cut=recording.cut,
-            differences=wrong,
-            steps=shown,
+            differences=differences,
+            steps=inputs,
         )
     )
-    return ExitCode.FAILURE if wrong else ExitCode.OK
+    return len(differences)

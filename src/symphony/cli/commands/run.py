@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,38 +18,25 @@ if TYPE_CHECKING:
     from symphony.cli.summary import RunSummary
 
 
-# What a person at the terminal is told when the daemon begins to end.
-
-
-class DrainMessage:
-    """An observer that says, once, what is waited for and how not to wait for it."""
-
-    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """Speak when a step begins the drain while turns are running."""
-        del commands
-        if before.drain is Drain.NO and after.drain is Drain.DRAINING and after.running:
-            names = ", ".join(
-                sorted((run.issue.identifier for run in after.running.values()), key=natural_order)
-            )
-            limit = f" (at most {after.settings.drain_timeout_ms // 1000} s)"
-            bound = "" if isinstance(fact, OperatorAsked) else limit
-            text = f"The turns of {names} may end first{bound}; Ctrl-C stops them now."
-            click.echo(text, err=True)
-
-
 _EPILOG = """\b
 Examples:
   symphony run                      serve the nearest WORKFLOW.md until Ctrl-C
-  symphony run --port 8787          the HTTP API as well, see docs/api.md
+  symphony run --port 8787          also serve the HTTP API, see docs/api.md
   symphony run --once               work until nothing is running, retrying or eligible
-  symphony run --verbose            every line of the log on the terminal
+  symphony run --verbose            show every log line on the terminal
   symphony run ../app/WORKFLOW.md --log-format json 2>>symphony.log
 
-SIGTERM lets running turns end, Ctrl-C (or a second SIGTERM) stops them at once, SIGHUP reloads.
+SIGTERM lets running turns end. Ctrl-C, or a second SIGTERM, stops them at once. SIGHUP reloads.
 
 Exit codes: 0 done, 1 failure (with --once: an issue is blocked or given up), 2 usage, 3 configuration,
 4 authentication.
 """
+
+
+def _absolute(_context: click.Context, _option: click.Parameter, text: str | None) -> Path | None:
+    if text is not None and not text.strip():  # Path would make it the current directory
+        raise click.BadParameter("must not be blank")
+    return None if text is None else Path(text).absolute()
 
 
 @click.command(epilog=_EPILOG)
@@ -59,39 +46,34 @@ Exit codes: 0 done, 1 failure (with --once: an issue is blocked or given up), 2 
     "--port",
     type=click.IntRange(0, 65_535),
     metavar="N",
-    help="Serve the HTTP API on this port, 0 for a free one; wins over server.port.",
+    help="Serve the HTTP API on this port, 0 for any free one; overrides server.port.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(["auto", "console", "json"]),
     default="auto",
     show_default=True,
-    help="auto: lines for people on a terminal, JSON otherwise. console: every log line in columns.",
+    help="auto: important events on a terminal, JSON elsewhere. console: every log line in columns.",
 )
-@click.option(
-    "-v",
-    "--verbose",
-    is_flag=True,
-    help="On a terminal show every line of the log, not only what people need.",
-)
+@click.option("-v", "--verbose", is_flag=True, help="Show every log line on a terminal.")
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="The least important line to show.",
+    help="The lowest level to log.",
 )
 @click.option(
     "--logs-root",
     metavar="DIR",
-    callback=lambda _context, _option, value: _absolute(value),
-    help="Write lines to DIR/log/symphony.log as well, one JSON object each; rotated at 10 MiB, five kept.",
+    callback=_absolute,
+    help="Also log to DIR/log/symphony.log as JSON lines; rotated at 10 MiB, five old files are kept.",
 )
 @click.option(
     "--record",
     metavar="FILE",
-    callback=lambda _context, _option, value: _absolute(value),
-    help="Write what is decided on to this new file, for `symphony replay`; at most 256 MiB.",
+    callback=_absolute,
+    help="Record all decisions in this new file, for `symphony replay`; at most 256 MiB.",
 )
 @click.option(
     "--i-understand-that-this-will-be-running-without-the-usual-guardrails",
@@ -110,12 +92,12 @@ def run(
     logs_root: Path | None,
     record: Path | None,
     acknowledged: bool,
-) -> None:
-    """Work on the issues of a board as WORKFLOW.md says."""
+) -> int:
+    """Work on issues as WORKFLOW.md describes."""
     from symphony.cli.serving import serve
 
     if "WATCHDOG_USEC" in os.environ:
-        faulthandler.enable()  # a daemon that a watchdog aborts says where it hung
+        faulthandler.enable()  # prints the stack if a watchdog aborts the daemon
     tally = serve(
         workflow,
         environment=dict(os.environ),
@@ -128,21 +110,28 @@ def run(
         acknowledged=acknowledged,
         port=port,
         last=True,
-        observers=(DrainMessage(),) if sys.stderr.isatty() else (),
+        observers=(print_drain_message,) if sys.stderr.isatty() else (),
     )
-    if once:
-        _conclude(tally, workflow)
+    return _print_summary(tally, workflow) if once else ExitCode.OK
 
 
-def _absolute(text: str | None) -> Path | None:
-    """An absolute path; a blank text is the current directory to `Path`, and surely not meant (CL4)."""
-    if text is not None and not text.strip():
-        raise click.BadParameter("must not be blank")
-    return None if text is None else Path(text).absolute()
+def print_drain_message(
+    before: State,
+    fact: Event,  # the parameter name of daemon.service.Observer
+    after: State,
+    commands: tuple[Command, ...],
+) -> None:
+    """An observer that prints a message when a graceful shutdown starts while turns are running."""
+    del commands
+    if before.drain is Drain.NO and after.drain is Drain.DRAINING and after.running:
+        names = ", ".join(sorted((run.issue.identifier for run in after.running.values()), key=natural_order))
+        seconds = after.settings.drain_timeout_ms // 1000
+        limit = "" if isinstance(fact, OperatorAsked) else f" (at most {seconds} s)"
+        click.echo(f"The turns of {names} may end first{limit}; Ctrl-C stops them now.", err=True)
 
 
-def _conclude(tally: "RunSummary", workflow: Path) -> NoReturn:
-    """The summary of `--once`: where the work is, who is asked for; the exit code says whether anybody is."""
+def _print_summary(tally: "RunSummary", workflow: Path) -> int:
+    """Print the results of `--once`; the exit code says whether an issue needs attention."""
     from symphony.cli.summary import delivery_lines
 
     if tally.issues and sys.stderr.isatty():
@@ -152,16 +141,17 @@ def _conclude(tally: "RunSummary", workflow: Path) -> NoReturn:
 
         console = Console(stderr=True)
         console.print(summary_table(tally, width=console.width))
-    found = workflow.absolute()
-    here = found.name == "WORKFLOW.md" and Path.cwd().is_relative_to(found.parent)
-    option = "" if here else f" --workflow {shlex.quote(str(workflow))}"
+    path = workflow.absolute()
+    is_default = path.name == "WORKFLOW.md" and Path.cwd().is_relative_to(path.parent)
+    option = "" if is_default else f" --workflow {shlex.quote(str(workflow))}"
     for line in delivery_lines(tally, lambda name, _: f"symphony diff {shlex.quote(name)}{option}"):
         click.echo(line, err=True)
-    blocked = [entry for entry in tally.issues.values() if entry.blocked]
-    for entry in blocked:
-        assert entry.blocked is not None  # noqa: S101 - filtered above
-        click.echo(f"{entry.issue.identifier} is blocked: {entry.blocked.message}", err=True)
-    given_up = [entry for entry in tally.issues.values() if entry.given_up]
-    for entry in given_up:
-        click.echo(f"{entry.issue.identifier} was given up: {entry.given_up}", err=True)
-    sys.exit(ExitCode.FAILURE if blocked or given_up else ExitCode.OK)
+    code = ExitCode.OK
+    for entry in tally.issues.values():
+        if entry.blocked:
+            click.echo(f"{entry.issue.identifier} is blocked: {entry.blocked.message}", err=True)
+            code = ExitCode.FAILURE
+        if entry.given_up:
+            click.echo(f"{entry.issue.identifier} was given up: {entry.given_up}", err=True)
+            code = ExitCode.FAILURE
+    return code

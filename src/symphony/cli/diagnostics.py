@@ -25,7 +25,7 @@ from anyio import to_thread
 
 from symphony.agents.environment import child_environment
 from symphony.api.models import State
-from symphony.cli.checking import examine
+from symphony.cli.checking import check_workflow
 from symphony.cli.client import connect
 from symphony.cli.documents import Doctor, DoctorCheck, TrackerProblem
 from symphony.cli.endpoint import UnreachableError, absence_notice, find_daemon
@@ -603,7 +603,7 @@ def _disks(place: _Place) -> dict[str, Path]:
 
 async def _check_workflow(place: _Place) -> list[Finding]:
     """The verdict of `symphony check`, without what other checks tell more about."""
-    report = await in_thread(examine, place.workflow, place.environment)
+    report = await in_thread(check_workflow, place.workflow, place.environment)
     problems = [problem for problem in report.problems if problem.code not in _TOLD_ELSEWHERE]
     errors = [problem for problem in problems if problem.severity == "error"]
     if place.bound is None:

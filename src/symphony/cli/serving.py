@@ -10,7 +10,7 @@ import anyio
 import structlog
 
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.cli.repository import unseen_skills
+from symphony.cli.repository import uncommitted_skills_for
 from symphony.cli.summary import RunSummary
 from symphony.config import (
     EXPOSED_HINT,
@@ -106,7 +106,7 @@ def serve(
         configure_log()
         for path in secrets.exposed:
             _log.warning("secret_file_exposed", path=str(path), hint=EXPOSED_HINT)
-        if unseen := unseen_skills(store.current().settings):
+        if unseen := uncommitted_skills_for(store.current().settings):
             hint = "sessions see what is committed on that branch: git add the skills and commit them there"
             _log.warning("skills_not_committed", names=unseen.names, branch=unseen.branch, hint=hint)
         state_dir = state_path or locate(workflow_path, environment)

@@ -11,7 +11,7 @@ import yaml
 
 from harness.project import Project
 from symphony.agents.acp.profiles import PROFILES
-from symphony.cli.checking import examine
+from symphony.cli.checking import check_workflow
 from symphony.config import AGENT_SECTIONS, NamedAgent, load_workflow
 from symphony.trackers.registry import TRACKERS
 
@@ -78,7 +78,7 @@ def _agents(path: Path) -> tuple[NamedAgent, ...]:
 
 @pytest.mark.parametrize("shown", _shown())
 def test_check_accepts_what_a_page_shows(project: Project, shown: str) -> None:
-    report = examine(_written(project, shown), _environment(project))
+    report = check_workflow(_written(project, shown), _environment(project))
     assert report.valid, report.problems
     assert {problem.code for problem in report.problems} <= _NOTED, report.problems
 

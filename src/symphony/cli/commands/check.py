@@ -1,6 +1,7 @@
 """`symphony check`: every problem of a workflow file, as a linter shows it."""
 
 import os
+from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -56,11 +57,11 @@ def _print_report(report: "CheckedWorkflow") -> None:
         click.echo(f"{place}: {severity}: {printable(problem.message)} [{problem.code}]", color=colour)
         if problem.hint is not None:
             click.echo(click.style(f"  hint: {printable(problem.hint)}", dim=True), color=colour)
-    severities = [problem.severity for problem in report.problems]
+    severities = Counter(problem.severity for problem in report.problems)
     counts = [
-        f"{count} {severity}{'' if count == 1 else 's'}"
-        for severity in _COLOURS
-        if (count := severities.count(severity))
+        f"{severities[name]} {name}{'' if severities[name] == 1 else 's'}"
+        for name in ("error", "warning")
+        if severities[name]
     ]
     verdict = "usable" if report.valid else "not usable"
     details = f" ({', '.join(counts)})" if counts else ""

@@ -1,6 +1,7 @@
-"""What `symphony doctor` finds out, and how its checks are run: all at once, each within a bound.
+"""The checks of `symphony doctor`: everything that a daemon needs on this machine and from the workflow.
 
-A check is asked for findings and changes nothing. One that raises or takes too long is an error of its own.
+A check returns findings and changes nothing. All checks run at once. One that raises or takes too long is an
+error, and does not affect the others.
 """
 
 import os
@@ -12,12 +13,12 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import anyio
 import yaml
@@ -25,15 +26,16 @@ from anyio import to_thread
 
 from symphony.agents.environment import child_environment
 from symphony.api.models import State
+from symphony.cli import tracker_access
 from symphony.cli.checking import check_workflow
 from symphony.cli.client import connect
-from symphony.cli.documents import Doctor, DoctorCheck, TrackerProblem
+from symphony.cli.documents import Doctor, DoctorCheck
 from symphony.cli.endpoint import UnreachableError, absence_notice, find_daemon
-from symphony.cli.failures import CommandError, ExitCode, exit_code
+from symphony.cli.failures import CommandError, ExitCode, exit_code, message_of
+from symphony.cli.formatting import plural
 from symphony.cli.journal import journal_path
 from symphony.cli.serving import open_store
-from symphony.cli.stale_workspaces import kept_workspaces
-from symphony.cli.tracker_access import check_tracker
+from symphony.cli.stale_workspaces import find_workspaces
 from symphony.config import EXPOSED_HINT, SecretFileError, WarningCode, read_secrets
 from symphony.daemon.context import RuntimeContext, build_context, preflight_agent
 from symphony.daemon.state_dir import instance_of, locate
@@ -44,476 +46,20 @@ from symphony.processes.cgroups import own_cgroup
 from symphony.processes.local import LocalHost
 from symphony.revision import version_text
 
-# The nearest directory to a place that need not exist yet: it says what holds for the place itself.
-
-
-def nearest(path: Path) -> Path:
-    """The path, or the first of its parents that is a directory."""
-    for place in (path, *path.parents):
-        try:
-            if place.is_dir():
-                return place
-        except OSError:
-            continue
-    return Path("/")
-
-
-LIMIT_S: Final = 20.0
-_T = TypeVar("_T")
-
-
-class Status(StrEnum):
-    """How bad a finding is: a daemon cannot work with an error, and works with a warning."""
-
-    OK = "ok"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One line about one thing; `hint` says how to mend it, and is null where nothing has to be."""
-
-    check: str
-    status: Status
-    message: str
-    hint: str | None = None
-    code: ExitCode = ExitCode.OK
-
-
-def fine(check: str, message: str) -> Finding:
-    """Nothing to do."""
-    return Finding(check=check, status=Status.OK, message=message)
-
-
-def odd(check: str, message: str, *, hint: str) -> Finding:
-    """It works, and somebody should look."""
-    return Finding(check=check, status=Status.WARNING, message=message, hint=hint)
-
-
-def failed(check: str, failure: Failure, *, hint: str, code: ExitCode | None = None) -> Finding:
-    """A daemon would not work; `hint` is for failures that have none."""
-    return Finding(
-        check=check,
-        status=Status.ERROR,
-        message=failure.message if failure.where is None else f"{failure.where}: {failure.message}",
-        hint=failure.hint or hint,
-        code=code or exit_code(failure),
-    )
-
-
-Check = Callable[[], Awaitable[Sequence[Finding]]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkup:
-    """Everything that was found, in the order of the checks."""
-
-    workflow: str
-    findings: tuple[Finding, ...]
-
-    @property
-    def code(self) -> ExitCode:
-        """The exit code: the highest of those that the errors give."""
-        return max((finding.code for finding in self.findings), default=ExitCode.OK)
-
-    def document(self) -> Doctor:
-        """What is printed with `--json`."""
-        return Doctor(
-            workflow=self.workflow,
-            ok=self.code is ExitCode.OK,
-            exit_code=int(self.code),
-            checks=tuple(
-                DoctorCheck(name=one.check, status=one.status.value, message=one.message, hint=one.hint)
-                for one in self.findings
-            ),
-        )
-
-
-async def in_thread(ask: Callable[..., _T], *arguments: Any) -> _T:
-    """The answer of a blocking question; one that hangs, as disks do, is left alone when its time is over."""
-    return await to_thread.run_sync(ask, *arguments, abandon_on_cancel=True)
-
-
-async def examine_all(
-    checks: Mapping[str, Check],
-    *,
-    redaction: Redaction,
-    tell: Callable[[Sequence[str]], None],
-    limit_s: float = LIMIT_S,
-) -> tuple[Finding, ...]:
-    """Run the checks together; `tell` hears the names of those that are not done yet.
-
-    What a check found is masked by `redaction`: messages may quote settings, addresses and what agents say.
-    """
-    found: dict[str, Sequence[Finding]] = {}
-
-    async def ask(name: str, check: Check) -> None:
-        found[name] = await _asked(name, check, limit_s)
-        tell([other for other in checks if other not in found])
-
-    tell(list(checks))
-    async with anyio.create_task_group() as group:
-        for name, check in checks.items():
-            group.start_soon(partial(ask, name, check))
-    return tuple(_shown(finding, redaction) for name in checks for finding in found[name])
-
-
-async def _asked(name: str, check: Check, limit_s: float) -> Sequence[Finding]:
-    try:
-        with anyio.fail_after(limit_s):
-            return await check()
-    except TimeoutError:
-        failure = CommandError.of(
-            f"no answer within {limit_s:g} s", hint="something hangs: a disk, the network or a program"
-        ).failure
-    except SymphonyError as error:
-        code = error.code if isinstance(error, CommandError) else None
-        return [failed(name, error.failure, hint="the message says what is in the way", code=code)]
-    except Exception as error:  # noqa: BLE001 - one check that cannot be made is a finding, and no end of all
-        failure = CommandError.of(
-            f"the check itself failed: {type(error).__name__}: {error}", hint="the other checks hold"
-        ).failure
-    return [failed(name, failure, hint="")]
-
-
-def _shown(finding: Finding, redaction: Redaction) -> Finding:
-    return Finding(
-        check=finding.check,
-        status=finding.status,
-        message=redaction.text(finding.message),
-        hint=None if finding.hint is None else redaction.text(finding.hint),
-        code=finding.code,
-    )
-
-
-# Checks of `symphony doctor` on this machine: secrets, git, disks, the clock, what children need.
-
-
-_COMMAND_MS: Final = 10_000
+TIMEOUT_S: Final = 20.0
+_COMMAND_TIMEOUT_MS: Final = 10_000
 _GIB: Final = 1024**3
 _MIB: Final = 1024**2
-_LITTLE_BYTES: Final = _GIB
-_NONE_BYTES: Final = 64 * _MIB
-_LITTLE_SHARE: Final = 0.05
-_FEW_INODES: Final = 10_000
+_MIN_FREE_BYTES: Final = 64 * _MIB
+_LOW_FREE_BYTES: Final = _GIB
+_LOW_FREE_SHARE: Final = 0.05
+_FILES_PER_SESSION: Final = 16
+_FILES_OF_DAEMON: Final = 64
+_CLOCK_TOLERANCE_MS: Final = 300_000
 _FIRST_YEAR, _LAST_YEAR = 2024, 2100
-_FILES_EACH, _FILES_BASE = 16, 64
-_NAMESPACES_HINT: Final = (
-    "sysctl kernel.unprivileged_userns_clone=1 and kernel.apparmor_restrict_unprivileged_userns=0 permit them"
-)
-
-
-async def _run(host: Host, environment: Mapping[str, str], *argv: str, cwd: Path | None = None) -> Completed:
-    env = child_environment(environment, run_id="doctor")
-    return await host.run(argv, cwd=cwd, env=env, timeout_ms=_COMMAND_MS)
-
-
-def _text(done: Completed) -> str:
-    return done.stdout.decode("utf-8", "replace").strip()
-
-
-async def check_version() -> list[Finding]:
-    """Which program this is, and on what it runs: what whoever helps asks first."""
-    return [fine("version", await in_thread(_program))]
-
-
-def _program() -> str:
-    system = f"{platform.system()} {platform.release()}"
-    return f"symphony {version_text()}, Python {platform.python_version()}, {system}"
-
-
-async def check_yaml() -> list[Finding]:
-    """Whether front matter is parsed by libyaml; without it the same is read some ten times slower."""
-    if yaml.__with_libyaml__:
-        return [fine("yaml", f"PyYAML {yaml.__version__} with libyaml")]
-    hint = "install a PyYAML that has it: pip install --force-reinstall --only-binary :all: PyYAML"
-    return [odd("yaml", f"PyYAML {yaml.__version__} without libyaml: skills load slowly", hint=hint)]
-
-
-async def check_git(host: Host, environment: Mapping[str, str]) -> list[Finding]:
-    """The program, and its version for whoever reads the report."""
-    hint = "install git: every workspace is a clone"
-    try:
-        done = await _run(host, environment, "git", "--version")
-    except OSError as error:
-        failure = CommandError.of(f"git cannot be started: {error.strerror or error}", hint=hint).failure
-        return [failed("git", failure, hint=hint)]
-    if done.exit_code != 0:
-        failure = CommandError.of(f"git --version ends with exit code {done.exit_code}", hint=hint).failure
-        return [failed("git", failure, hint=hint)]
-    return [fine("git", _text(done))]
-
-
-async def check_secrets(environment: Mapping[str, str]) -> list[Finding]:
-    """Which secrets come from files, by name, and what is wrong or odd about those files."""
-    try:
-        secrets = await in_thread(read_secrets, environment)
-    except SecretFileError as error:
-        return [failed("secrets", failure, hint="mend the file") for failure in error.failures]
-    names = ", ".join(sorted(secrets.sources))
-    found = [fine("secrets", f"from files: {names}" if names else "none comes from a file")]
-    text = "other users can read or change {}"
-    return found + [odd("secrets", text.format(path), hint=EXPOSED_HINT) for path in secrets.exposed]
-
-
-async def check_identity(
-    host: Host, environment: Mapping[str, str], bound: RuntimeContext | None
-) -> list[Finding]:
-    """Under which name sessions commit: the operator's own, else one of ours."""
-    repo = None if bound is None else bound.settings.workspace.repo
-    local = repo is not None and await anyio.Path(repo).is_dir()
-    cwd = Path(repo) if repo is not None and local else None
-    told = []
-    for key in ("user.name", "user.email"):
-        try:
-            done = await _run(host, environment, "git", "config", "--get", key, cwd=cwd)
-        except OSError:
-            return [odd("git_identity", "not looked at, because git cannot be started", hint="install git")]
-        told.append(_text(done))
-    name, email = told
-    if name and email:
-        return [fine("git_identity", f"sessions commit as {name} <{email}>")]
-    return [
-        odd(
-            "git_identity",
-            "git has no user.name and user.email, so sessions commit under a name of ours",
-            hint='git config --global user.name "…" && git config --global user.email "…"',
-        )
-    ]
-
-
-async def check_disk(
-    disks: Mapping[str, Path], *, usage: Callable[[Path], tuple[int, int, int]] = shutil.disk_usage
-) -> list[Finding]:
-    """Room for workspaces, for the journal and for what agents say."""
-    return await in_thread(lambda: [_disk(name, path, usage) for name, path in disks.items()])
-
-
-def _disk(name: str, path: Path, usage: Callable[[Path], tuple[int, int, int]]) -> Finding:
-    place = nearest(path)
-    total, _, free = usage(place)
-    inodes = os.statvfs(place)
-    text = f"{_size(free)} of {_size(total)} are free for the {name} {path}"
-    hint = "free some room there; `symphony clean --dry-run` shows what old runs have left"
-    if free < _NONE_BYTES:
-        return failed("disk", CommandError.of(text, hint=hint).failure, hint=hint)
-    if free < _LITTLE_BYTES or free < total * _LITTLE_SHARE:
-        return odd("disk", f"only {text}", hint=hint)
-    if inodes.f_files > 0 and inodes.f_favail < _FEW_INODES:
-        return odd("disk", f"only {inodes.f_favail} more files fit where the {name} {path} is", hint=hint)
-    return fine("disk", text)
-
-
-def _size(count: int) -> str:
-    return f"{count / _GIB:.1f} GiB" if count >= _GIB else f"{count / _MIB:.0f} MiB"
-
-
-async def check_clock(host: Host, environment: Mapping[str, str]) -> list[Finding]:
-    """Whether times in logs, comments and the journal can be believed; no timer depends on it."""
-    found = _year(datetime.now(UTC))
-    if await _unsynchronised(host, environment):
-        hint = "switch time synchronisation on (timedatectl set-ntp true, or chrony)"
-        found.append(odd("clock", "nothing synchronises the clock of this machine", hint=hint))
-    return found or [fine("clock", f"it is {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC")]
-
-
-def _year(now: datetime) -> list[Finding]:
-    if _FIRST_YEAR <= now.year <= _LAST_YEAR:
-        return []
-    hint = "set the clock: certificates, tokens and the daily budget depend on it"
-    return [
-        failed("clock", CommandError.of(f"it cannot be the year {now.year}", hint=hint).failure, hint=hint)
-    ]
-
-
-async def _unsynchronised(host: Host, environment: Mapping[str, str]) -> bool:
-    """Whether `timedatectl` says so; a machine without it says nothing."""
-    try:
-        done = await _run(host, environment, "timedatectl", "show", "--property=NTPSynchronized", "--value")
-    except OSError:
-        return False
-    return done.exit_code == 0 and _text(done) == "no"
-
-
-async def check_user_namespaces(host: Host, environment: Mapping[str, str]) -> list[Finding]:
-    """Whether an agent's sandbox can be made of them."""
-    argv: Sequence[str] = ("unshare", "--user", "--map-root-user", "true")
-    try:
-        done = await _run(host, environment, *argv)
-    except OSError:
-        return [fine("user_namespaces", "not tried: there is no unshare(1); the agent's own check decides")]
-    if done.exit_code == 0:
-        return [fine("user_namespaces", "this user can make them, as sandboxes of agents do")]
-    said = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.exit_code}"
-    return [odd("user_namespaces", f"this user cannot make them: {said}", hint=_NAMESPACES_HINT)]
-
-
-async def check_open_files(
-    bound: RuntimeContext | None, *, limit: Callable[[int], tuple[int, int]] = resource.getrlimit
-) -> list[Finding]:
-    """Pipes, sockets and logs of all sessions at once."""
-    agents = 1 if bound is None else bound.settings.agent.max_concurrent_agents
-    needed = _FILES_BASE + _FILES_EACH * agents
-    soft, _ = limit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        told = "without limit" if soft == resource.RLIM_INFINITY else f"up to {soft}"
-        return [fine("open_files", f"{told}, enough for {agents} session{'' if agents == 1 else 's'}")]
-    text = f"at most {soft} files may be open, and {agents} sessions may need {needed}"
-    return [odd("open_files", text, hint=f"ulimit -n {needed}, or LimitNOFILE={needed} in the service unit")]
-
-
-async def check_children(*, group: Callable[[], Path | None] = own_cgroup) -> list[Finding]:
-    """Whether a run can lose a process; agents and hooks end with the daemon in any case.
-
-    Without groups nothing is amiss: marks have to do. They are those of where this is asked, and a service
-    may have others.
-    """
-    own = await in_thread(group)
-    groups = (
-        "each run gets a control group too"
-        if own is not None
-        else "no run has a control group, as this one cannot be divided (Delegate=yes of systemd)"
-    )
-    return [fine("children", f"they end with the daemon; {groups}")]
-
-
-# Checks of `symphony doctor` on what daemons have left: the state directory and all that is in it.
-
-
-_OTHERS: Final = 0o077
-_AHEAD_MS: Final = 300_000
-_SHOWN_LEFTOVERS: Final = 5
-
-
-async def check_state_directory(path: Path) -> list[Finding]:
-    """Whose it is, who can read it, and whether it can be written."""
-    return await in_thread(_state_directory, path)
-
-
-def _state_directory(path: Path) -> list[Finding]:
-    name = "state_directory"
-    try:
-        unusable = _why_unusable(path, path.stat())
-    except FileNotFoundError:
-        parent = nearest(path)
-        if os.access(parent, os.W_OK | os.X_OK):
-            return [fine(name, f"{path} is made by the first `symphony run`")]
-        unusable = f"{path} cannot be made: {parent} cannot be written by this user"
-    except OSError as error:
-        unusable = f"{path} cannot be used: {error.strerror}"
-    if unusable is not None:
-        hint = "run this as the user of the daemon, or set SYMPHONY_STATE_DIR to a directory of this user"
-        return [failed(name, CommandError.of(unusable, hint=hint).failure, hint=hint)]
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & _OTHERS:
-        text = f"{path} can be read by others (mode {mode:04o})"
-        return [odd(name, text, hint=f"chmod 700 {path}")]
-    return [fine(name, f"{path} is private to this user")]
-
-
-def _why_unusable(path: Path, facts: os.stat_result) -> str | None:
-    if not stat.S_ISDIR(facts.st_mode):
-        return f"{path} is no directory"
-    if facts.st_uid != os.geteuid():
-        return f"{path} belongs to another user (uid {facts.st_uid})"
-    return None if os.access(path, os.W_OK | os.X_OK) else f"{path} cannot be written"
-
-
-async def check_lock(workflow: Path, environment: Mapping[str, str]) -> list[Finding]:
-    """Who serves the workflow, and whether it answers; a lock of a dead daemon is free."""
-    return await in_thread(partial(_lock, workflow, environment))
-
-
-def _lock(workflow: Path, environment: Mapping[str, str]) -> list[Finding]:
-    client = connect(workflow, environment)
-    if client is None:
-        notice = absence_notice(workflow, environment)
-        if notice is None:
-            return [fine("lock", "no daemon holds it")]
-        return [odd("lock", notice, hint="`symphony status` tells more")]
-    return _told_by(client.state(Selection(limit=0)), client.endpoint.pid)
-
-
-def _told_by(state: State, pid: int) -> list[Finding]:
-    """What a daemon says of itself."""
-    status, journal = state.health.status, state.journal
-    found = [fine("lock", f"a daemon (pid {pid}) holds it, and answers")]
-    if status != "ok":
-        text = f"a daemon (pid {pid}) holds it, and says of itself: {status}"
-        found = [odd("lock", text, hint="`symphony status` says why")]
-    if journal is not None and journal.state == "memory":
-        text = f"the daemon (pid {pid}) keeps its journal in memory alone: {journal.reason}"
-        found.append(odd("lock", text, hint=journal.hint or "`symphony status` says why"))
-    return found
-
-
-async def check_journal(path: Path) -> list[Finding]:
-    """Whether what is remembered can be read; a daemon works without it, and forgets at its end."""
-    return await in_thread(_journal, path)
-
-
-def _journal(path: Path) -> list[Finding]:
-    name = "journal"
-    found = checkup(path)
-    if not found.present:
-        told = [fine(name, f"{path} is begun by the first `symphony run`")]
-    elif found.failure is not None:
-        hint = "move it away; a new one costs the history and nothing else"
-        told = [odd(name, found.failure.message, hint=found.failure.hint or hint)]
-    else:
-        size = f"{found.bytes / 1024**2:.1f} MiB"
-        held = f"runs: {found.runs}, claims: {found.claims}"
-        told = [fine(name, f"{path} is sound ({held}, {size})")]
-    if found.newest_wall_ms is not None and found.newest_wall_ms > time.time() * 1000 + _AHEAD_MS:
-        hint = "the clock was set back, or was wrong before; times of then are told as they were written"
-        told.append(odd(name, "its newest record lies in the future", hint=hint))
-    if found.aside:
-        text = f"{len(found.aside)} damaged before and set aside, such as {found.aside[-1]}"
-        told.append(
-            odd(name, text, hint="delete what nobody wants to look at; `symphony clean` does in time")
-        )
-    return told
-
-
-async def check_processes(workflow: Path, environment: Mapping[str, str], state_dir: Path) -> list[Finding]:
-    """What a daemon that is dead has left running."""
-    return await in_thread(partial(_processes, workflow, environment, state_dir))
-
-
-def _processes(workflow: Path, environment: Mapping[str, str], state_dir: Path) -> list[Finding]:
-    try:
-        if find_daemon(workflow, environment) is not None:
-            return [fine("processes", "those of the runs belong to the daemon")]
-    except UnreachableError:
-        return [fine("processes", "there is a daemon, though it cannot be asked: they may be its own")]
-    left = LocalHost(instance=instance_of(state_dir)).find_survivors()
-    if not left:
-        return [fine("processes", "no dead daemon has left any")]
-    pids = sorted(one.pid for one in left)
-    shown = ", ".join(map(str, pids[:_SHOWN_LEFTOVERS])) + (" …" if len(pids) > _SHOWN_LEFTOVERS else "")
-    text = f"a dead daemon has left {len(pids)} running: {shown}"
-    return [odd("processes", text, hint="the next `symphony run` ends them before it starts anything")]
-
-
-async def check_workspaces(bound: RuntimeContext | None) -> list[Finding]:
-    """Workspaces of issues that are over."""
-    if bound is None:
-        hint = "mend WORKFLOW.md first, then run this again"
-        return [odd("workspaces", "not looked at, because WORKFLOW.md cannot be used", hint=hint)]
-    found = await kept_workspaces(bound)
-    ended = [one for one in found if one.ended]
-    if not ended:
-        return [fine("workspaces", f"{len(found)} there, none of an issue that is over")]
-    names = ", ".join(one.record.identifier for one in ended[:_SHOWN_LEFTOVERS])
-    text = f"{len(ended)} of {len(found)} are of issues that are over: {names}"
-    return [odd("workspaces", text, hint="`symphony clean --dry-run` says which can go, and why others stay")]
-
-
-# The list of checks of `symphony doctor`, and those on the workflow and what its settings lead to.
-
-
-_TOLD_ELSEWHERE = frozenset(
+_MAX_NAMES: Final = 5
+_MAX_PROBLEMS: Final = 3
+_OTHER_CHECKS: Final = frozenset(
     {
         Category.AGENT_NOT_FOUND.value,
         Category.CODEX_NOT_FOUND.value,
@@ -523,204 +69,502 @@ _TOLD_ELSEWHERE = frozenset(
         WarningCode.NO_REMOTE.value,
     }
 )
-_SHOWN = 3
+"""Problems of a workflow file that a check other than `workflow` reports, in more detail."""
+
+
+class Status(StrEnum):
+    """Severity of a finding: a daemon works with a warning, and does not work with an error."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """What the checks are about; `bound` is null where the workflow cannot be used."""
+class Finding:
+    """One result of a check; `hint` says how to repair it, and is None if there is nothing to repair."""
 
-    workflow: Path
-    environment: Mapping[str, str]
-    host: LocalHost
-    state_dir: Path
-    bound: RuntimeContext | None
+    status: Status
+    message: str
+    hint: str | None = None
+    code: ExitCode = ExitCode.OK
 
 
-def check_up(
-    workflow: Path, environment: Mapping[str, str], tell: Callable[[Sequence[str]], None]
-) -> Checkup:
-    """Look at everything; never raises for what is wrong."""
-    workflow = workflow.absolute()
-    host = LocalHost()
-    with suppress(SecretFileError):  # told by a check
+def ok(message: str) -> Finding:
+    """Nothing to do."""
+    return Finding(status=Status.OK, message=message)
+
+
+def warning(message: str, hint: str) -> Finding:
+    """A daemon works, but the user should look at this."""
+    return Finding(status=Status.WARNING, message=message, hint=hint)
+
+
+def error(message: str, hint: str, code: ExitCode = ExitCode.FAILURE) -> Finding:
+    """A daemon does not work."""
+    return Finding(status=Status.ERROR, message=message, hint=hint, code=code)
+
+
+def failed(failure: Failure, hint: str, code: ExitCode | None = None) -> Finding:
+    """An error from a failure; `hint` is for a failure that has none."""
+    return error(message_of(failure), failure.hint or hint, code or exit_code(failure))
+
+
+Check = Callable[[], Awaitable[Sequence[Finding]]]
+
+
+def diagnose(
+    workflow: Path, environment: Mapping[str, str], on_progress: Callable[[Sequence[str]], None]
+) -> Doctor:
+    """Run all checks; `on_progress` receives the names of the checks that are not done yet."""
+    workflow, host = workflow.absolute(), LocalHost()
+    with suppress(SecretFileError):  # reported by check_secrets
         environment = read_secrets(environment).environment
-    place = _Place(
-        workflow=workflow,
-        environment=environment,
-        host=host,
-        state_dir=locate(workflow, environment),
-        bound=_bound(workflow, environment, host),
-    )
-    redaction = Redaction() if place.bound is None else place.bound.redaction
-    findings = anyio.run(partial(examine_all, _checks(place), redaction=redaction, tell=tell))
-    return Checkup(workflow=str(workflow), findings=findings)
-
-
-def _bound(workflow: Path, environment: Mapping[str, str], host: LocalHost) -> RuntimeContext | None:
-    """The adapters of the workflow; what is wrong with it is found again, and told, by a check."""
+    state_dir = locate(workflow, environment)
+    context: RuntimeContext | None = None
+    invalid: SymphonyError | None = None
     try:
         store = open_store(workflow, environment, acknowledged=True)
-        return build_context(store.current(), host=host, environment=environment)
-    except SymphonyError:
-        return None
+        context = build_context(store.current(), host=host, environment=environment)
+    except SymphonyError as raised:
+        invalid = raised
+    settings = None if context is None else context.settings
+    disks = {"state directory": state_dir}
+    if settings is not None:
+        disks["workspace.root"] = settings.workspace.root
 
+    def in_thread(check: Callable[..., Sequence[Finding]], *arguments: Any) -> Check:
+        # A thread that hangs, as disks do, is abandoned when the check times out.
+        return partial(to_thread.run_sync, check, *arguments, abandon_on_cancel=True)
 
-def _checks(place: _Place) -> dict[str, Check]:
-    """Every check by its name, in the order in which they are shown."""
-    state_dir, environment, bound = place.state_dir, place.environment, place.bound
+    async def not_checked() -> list[Finding]:
+        text = "not looked at, because WORKFLOW.md cannot be used"
+        return [warning(text, "fix WORKFLOW.md first, then run this again")]
+
+    def with_context(check: Callable[[RuntimeContext], Awaitable[Sequence[Finding]]]) -> Check:
+        return not_checked if context is None else partial(check, context)
+
     checks: dict[str, Check] = {
-        "version": check_version,
-        "yaml": check_yaml,
-        "workflow": partial(_check_workflow, place),
-        "secrets": partial(check_secrets, environment),
-        "git": partial(check_git, place.host, environment),
-        "git_identity": partial(check_identity, place.host, environment, bound),
-        "repository": partial(_check_repository, bound),
-        "push": partial(_check_push, bound),
-        "agent": partial(_check_agent, bound),
-        "tracker": partial(_check_tracker, bound),
-        "state_directory": partial(check_state_directory, state_dir),
-        "lock": partial(check_lock, place.workflow, environment),
-        "journal": partial(check_journal, journal_path(place.workflow, environment)),
-        "disk": partial(check_disk, _disks(place)),
-        "clock": partial(check_clock, place.host, environment),
-        "user_namespaces": partial(check_user_namespaces, place.host, environment),
-        "open_files": partial(check_open_files, bound),
-        "children": check_children,
-        "processes": partial(check_processes, place.workflow, environment, state_dir),
-        "workspaces": partial(check_workspaces, bound),
+        "version": in_thread(check_version),
+        "yaml": in_thread(check_yaml),
+        "workflow": in_thread(check_workflow_file, workflow, environment, invalid),
+        "secrets": in_thread(check_secrets, environment),
+        "git": partial(check_git, host, environment),
+        "git_identity": partial(
+            check_git_identity, host, environment, settings.workspace.repo if settings else None
+        ),
+        "repository": with_context(check_repository),
+        "push": with_context(check_push),
+        "agent": with_context(check_agents),
+        "tracker": with_context(check_tracker),
+        "state_directory": in_thread(check_state_directory, state_dir),
+        "lock": in_thread(check_lock, workflow, environment),
+        "journal": in_thread(check_journal, journal_path(workflow, environment)),
+        "disk": in_thread(check_disks, disks),
+        "clock": partial(check_clock, host, environment),
+        "user_namespaces": partial(check_user_namespaces, host, environment),
+        "open_files": in_thread(check_open_files, settings.agent.max_concurrent_agents if settings else 1),
+        "children": in_thread(check_children),
+        "processes": in_thread(check_processes, workflow, environment, state_dir),
+        "workspaces": with_context(check_workspaces),
     }
-    return checks
+    findings = anyio.run(partial(run_checks, checks, on_progress))
+    return to_document(workflow, findings, Redaction() if context is None else context.redaction)
 
 
-def _disks(place: _Place) -> dict[str, Path]:
-    disks = {"state directory": place.state_dir}
-    if place.bound is not None:
-        disks["workspace.root"] = place.bound.settings.workspace.root
-    return disks
+async def run_checks(
+    checks: Mapping[str, Check],
+    on_progress: Callable[[Sequence[str]], None],
+    *,
+    timeout_s: float = TIMEOUT_S,
+) -> Mapping[str, Sequence[Finding]]:
+    """Run the checks at once; return their findings by the name of the check."""
+    done: dict[str, Sequence[Finding]] = {}
+
+    async def run(name: str, check: Check) -> None:
+        try:
+            with anyio.fail_after(timeout_s):
+                done[name] = await check()
+        except TimeoutError:
+            hint = "something hangs: a disk, the network or a program"
+            done[name] = [error(f"no answer within {timeout_s:g} s", hint)]
+        except SymphonyError as raised:
+            code = raised.code if isinstance(raised, CommandError) else None
+            done[name] = [failed(raised.failure, "the message names the cause", code)]
+        except Exception as raised:  # noqa: BLE001 - a bug in one check must not hide the other findings
+            message = f"the check itself failed: {type(raised).__name__}: {raised}"
+            done[name] = [error(message, "the other checks hold")]
+        on_progress([other for other in checks if other not in done])
+
+    on_progress(list(checks))
+    async with anyio.create_task_group() as group:
+        for name, check in checks.items():
+            group.start_soon(run, name, check)
+    return {name: done[name] for name in checks}
 
 
-async def _check_workflow(place: _Place) -> list[Finding]:
-    """The verdict of `symphony check`, without what other checks tell more about."""
-    report = await in_thread(check_workflow, place.workflow, place.environment)
-    problems = [problem for problem in report.problems if problem.code not in _TOLD_ELSEWHERE]
+def to_document(workflow: Path, findings: Mapping[str, Sequence[Finding]], redaction: Redaction) -> Doctor:
+    """The result. Messages are masked: they may quote settings, addresses and output of agents."""
+    code = max((one.code for several in findings.values() for one in several), default=ExitCode.OK)
+    return Doctor(
+        workflow=str(workflow),
+        ok=code is ExitCode.OK,
+        exit_code=int(code),
+        checks=tuple(
+            DoctorCheck(
+                name=name,
+                status=one.status.value,
+                message=redaction.text(one.message),
+                hint=None if one.hint is None else redaction.text(one.hint),
+            )
+            for name, several in findings.items()
+            for one in several
+        ),
+    )
+
+
+# --- this machine ----------------------------------------------------------------------------------------
+
+
+def check_version() -> list[Finding]:
+    """Never fails: for the reader of a report."""
+    system = f"{platform.system()} {platform.release()}"
+    return [ok(f"symphony {version_text()}, Python {platform.python_version()}, {system}")]
+
+
+def check_yaml() -> list[Finding]:
+    """Whether PyYAML has libyaml; without it, parsing is about ten times slower."""
+    if yaml.__with_libyaml__:
+        return [ok(f"PyYAML {yaml.__version__} with libyaml")]
+    hint = "install a PyYAML that has it: pip install --force-reinstall --only-binary :all: PyYAML"
+    return [warning(f"PyYAML {yaml.__version__} without libyaml: skills load slowly", hint)]
+
+
+def check_secrets(environment: Mapping[str, str]) -> list[Finding]:
+    """Which secrets come from files, and whether those files are usable and private."""
+    try:
+        secrets = read_secrets(environment)
+    except SecretFileError as raised:
+        return [failed(failure, "repair the file") for failure in raised.failures]
+    names = ", ".join(sorted(secrets.sources))
+    findings = [ok(f"from files: {names}" if names else "none comes from a file")]
+    exposed = [f"other users can read or change {path}" for path in secrets.exposed]
+    return findings + [warning(message, EXPOSED_HINT) for message in exposed]
+
+
+async def _run(host: Host, environment: Mapping[str, str], *argv: str, cwd: Path | None = None) -> Completed:
+    env = child_environment(environment, run_id="doctor")
+    return await host.run(argv, cwd=cwd, env=env, timeout_ms=_COMMAND_TIMEOUT_MS)
+
+
+def _text(output: bytes) -> str:
+    return output.decode("utf-8", "replace").strip()
+
+
+async def check_git(host: Host, environment: Mapping[str, str]) -> list[Finding]:
+    """Whether git can be started."""
+    hint = "install git: every workspace is a clone"
+    try:
+        done = await _run(host, environment, "git", "--version")
+    except OSError as raised:
+        return [error(f"git cannot be started: {raised.strerror or raised}", hint)]
+    if done.exit_code != 0:
+        return [error(f"git --version ends with exit code {done.exit_code}", hint)]
+    return [ok(_text(done.stdout))]
+
+
+async def check_git_identity(
+    host: Host, environment: Mapping[str, str], repository: str | None
+) -> list[Finding]:
+    """The name under which sessions commit: that of the user, or else one of the daemon."""
+    is_local = repository is not None and await anyio.Path(repository).is_dir()
+    cwd = Path(repository) if repository is not None and is_local else None
+    values = []
+    for key in ("user.name", "user.email"):
+        try:
+            done = await _run(host, environment, "git", "config", "--get", key, cwd=cwd)
+        except OSError:
+            return [warning("not looked at, because git cannot be started", "install git")]
+        values.append(_text(done.stdout))
+    name, email = values
+    if name and email:
+        return [ok(f"sessions commit as {name} <{email}>")]
+    hint = 'git config --global user.name "…" && git config --global user.email "…"'
+    return [warning("git has no user.name and user.email, so sessions commit as Symphony", hint)]
+
+
+def check_disks(
+    disks: Mapping[str, Path], usage: Callable[[Path], tuple[int, int, int]] = shutil.disk_usage
+) -> list[Finding]:
+    """Free space for workspaces, the journal and logs; `usage` returns total, used and free bytes."""
+    findings = []
+    for name, path in disks.items():
+        total, _, free = usage(nearest_directory(path))
+        text = f"{_size(free)} of {_size(total)} are free for the {name} {path}"
+        hint = "free some space there; `symphony clean --dry-run` shows what old runs have left"
+        if free < _MIN_FREE_BYTES:
+            findings.append(error(text, hint))
+        elif free < _LOW_FREE_BYTES or free < total * _LOW_FREE_SHARE:
+            findings.append(warning(f"only {text}", hint))
+        else:
+            findings.append(ok(text))
+    return findings
+
+
+def _size(count: int) -> str:
+    return f"{count / _GIB:.1f} GiB" if count >= _GIB else f"{count / _MIB:.0f} MiB"
+
+
+def nearest_directory(path: Path) -> Path:
+    """The path, or the first of its parents that is a directory."""
+    for place in (path, *path.parents):
+        with suppress(OSError):
+            if place.is_dir():
+                return place
+    return Path("/")
+
+
+async def check_clock(
+    host: Host, environment: Mapping[str, str], now: datetime | None = None
+) -> list[Finding]:
+    """Whether the time is plausible, and synchronised if there is a `timedatectl` that knows."""
+    now = now or datetime.now(UTC)
+    if not _FIRST_YEAR <= now.year <= _LAST_YEAR:
+        hint = "set the clock: certificates, tokens and the daily budget depend on it"
+        return [error(f"it cannot be the year {now.year}", hint)]
+    try:
+        done = await _run(host, environment, "timedatectl", "show", "--property=NTPSynchronized", "--value")
+    except OSError:
+        pass
+    else:
+        if done.exit_code == 0 and _text(done.stdout) == "no":
+            hint = "switch time synchronisation on (timedatectl set-ntp true, or chrony)"
+            return [warning("nothing synchronises the clock of this machine", hint)]
+    return [ok(f"it is {now:%Y-%m-%d %H:%M:%S} UTC")]
+
+
+async def check_user_namespaces(host: Host, environment: Mapping[str, str]) -> list[Finding]:
+    """Whether this user can create user namespaces, which the sandboxes of agents are made of."""
+    try:
+        done = await _run(host, environment, "unshare", "--user", "--map-root-user", "true")
+    except OSError:
+        return [ok("not tried: there is no unshare(1); the check of the agent decides")]
+    if done.exit_code == 0:
+        return [ok("this user can make them, as sandboxes of agents do")]
+    hint = "set sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0"
+    reason = _text(done.stderr) or f"exit code {done.exit_code}"
+    return [warning(f"this user cannot make them: {reason}", hint)]
+
+
+def check_open_files(sessions: int, limit: int | None = None) -> list[Finding]:
+    """Whether the limit of open files is enough for all sessions at once."""
+    needed = _FILES_OF_DAEMON + _FILES_PER_SESSION * sessions
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if limit is None else limit
+    if soft == resource.RLIM_INFINITY:
+        return [ok("without limit")]
+    if soft >= needed:
+        return [ok(f"up to {soft}, enough for {plural(sessions, 'session')}")]
+    text = f"at most {soft} files may be open, and {plural(sessions, 'session')} may need {needed}"
+    return [warning(text, f"ulimit -n {needed}, or LimitNOFILE={needed} in the service unit")]
+
+
+def check_children(cgroup: Callable[[], Path | None] = own_cgroup) -> list[Finding]:
+    """Whether each run gets a control group; without one, processes are recognised by their environment.
+
+    The answer holds for the place where this command runs: a service may have other control groups.
+    """
+    groups = (
+        "no run has a control group, as this one cannot be divided (Delegate=yes of systemd)"
+        if cgroup() is None
+        else "each run gets a control group too"
+    )
+    return [ok(f"they end with the daemon; {groups}")]
+
+
+# --- the state of daemons --------------------------------------------------------------------------------
+
+
+def check_state_directory(path: Path) -> list[Finding]:
+    """Whether the state directory is usable and private, or can be created."""
+    problem = None
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        parent = nearest_directory(path)
+        if os.access(parent, os.W_OK | os.X_OK):
+            return [ok(f"{path} is made by the first `symphony run`")]
+        problem = f"{path} cannot be made: {parent} cannot be written by this user"
+    except OSError as raised:
+        problem = f"{path} cannot be used: {raised.strerror}"
+    else:
+        mode = stat.S_IMODE(status.st_mode)
+        if not stat.S_ISDIR(status.st_mode):
+            problem = f"{path} is not a directory"
+        elif status.st_uid != os.geteuid():
+            problem = f"{path} belongs to another user (uid {status.st_uid})"
+        elif not os.access(path, os.W_OK | os.X_OK):
+            problem = f"{path} cannot be written"
+        elif mode & 0o077:
+            return [warning(f"{path} can be read by others (mode {mode:04o})", f"chmod 700 {path}")]
+    if problem is not None:
+        hint = "run this as the user of the daemon, or set SYMPHONY_STATE_DIR to a directory of this user"
+        return [error(problem, hint)]
+    return [ok(f"{path} is private to this user")]
+
+
+def check_lock(workflow: Path, environment: Mapping[str, str]) -> list[Finding]:
+    """Whether a daemon serves the workflow, and whether it answers."""
+    client = connect(workflow, environment)
+    if client is None:
+        notice = absence_notice(workflow, environment)
+        if notice is None:
+            return [ok("no daemon holds it")]
+        return [warning(notice, "`symphony status` shows more")]
+    return daemon_findings(client.state(Selection(limit=0)), client.endpoint.pid)
+
+
+def daemon_findings(state: State, pid: int) -> list[Finding]:
+    """What a daemon reports about itself."""
+    if state.health.status == "ok":
+        findings = [ok(f"a daemon (pid {pid}) holds it, and answers")]
+    else:
+        text = f"a daemon (pid {pid}) holds it, and reports: {state.health.status}"
+        findings = [warning(text, "`symphony status` shows why")]
+    journal = state.journal
+    if journal is not None and journal.state == "memory":
+        text = f"the daemon (pid {pid}) keeps its journal only in memory: {journal.reason}"
+        findings.append(warning(text, journal.hint or "`symphony status` shows why"))
+    return findings
+
+
+def check_journal(path: Path) -> list[Finding]:
+    """Whether the journal is readable; a daemon without one works, and forgets everything at its end."""
+    journal = checkup(path)
+    if not journal.present:
+        findings = [ok(f"{path} is made by the first `symphony run`")]
+    elif journal.failure is not None:
+        hint = "move it away; a new one loses the history and nothing else"
+        findings = [warning(journal.failure.message, journal.failure.hint or hint)]
+    else:
+        size = f"{journal.bytes / _MIB:.1f} MiB"
+        findings = [ok(f"{path} is sound (runs: {journal.runs}, claims: {journal.claims}, {size})")]
+    newest = journal.newest_wall_ms
+    if newest is not None and newest > time.time() * 1000 + _CLOCK_TOLERANCE_MS:
+        hint = "the clock was set back, or was wrong before; old times are shown as they were recorded"
+        findings.append(warning("its newest record lies in the future", hint))
+    if journal.aside:
+        text = f"{len(journal.aside)} damaged before and set aside, such as {journal.aside[-1]}"
+        findings.append(warning(text, "delete what you do not need; `symphony clean` does in time"))
+    return findings
+
+
+def check_processes(workflow: Path, environment: Mapping[str, str], state_dir: Path) -> list[Finding]:
+    """Whether processes of a dead daemon are left."""
+    try:
+        if find_daemon(workflow, environment) is not None:
+            return [ok("those of the runs belong to the daemon")]
+    except UnreachableError:
+        return [ok("there is a daemon that cannot be asked: they may be its own")]
+    pids = sorted(one.pid for one in LocalHost(instance=instance_of(state_dir)).find_survivors())
+    if not pids:
+        return [ok("no dead daemon has left any")]
+    shown = ", ".join(map(str, pids[:_MAX_NAMES])) + (" …" if len(pids) > _MAX_NAMES else "")
+    text = f"a dead daemon has left {len(pids)} running: {shown}"
+    return [warning(text, "the next `symphony run` ends them before it starts anything")]
+
+
+# --- the workflow and what it refers to ------------------------------------------------------------------
+
+
+def check_workflow_file(
+    workflow: Path, environment: Mapping[str, str], invalid: SymphonyError | None
+) -> list[Finding]:
+    """Whether the file is usable; `invalid` is the reason why a daemon cannot be built from it."""
+    hint = "`symphony check` lists every problem"
+    if invalid is not None:
+        more = len(getattr(invalid, "failures", (invalid.failure,))) - 1
+        finding = failed(invalid.failure, hint)
+        return [replace(finding, message=finding.message + (f" (and {more} more)" if more else ""))]
+    report = check_workflow(workflow, environment)
+    problems = [problem for problem in report.problems if problem.code not in _OTHER_CHECKS]
     errors = [problem for problem in problems if problem.severity == "error"]
-    if place.bound is None:
-        found = await in_thread(_why_unbound, place)
-        return [found] if found is not None else [fine("workflow", f"{place.workflow} became usable")]
     if errors:
         first, more = errors[0], len(errors) - 1
-        others = f" (and {more} more)" if more else ""
-        where = first.path if first.line is None else f"{first.path}:{first.line}"
-        text = f"{where}: {first.message}{others}"
-        return [odd("workflow", text, hint=first.hint or "`symphony check` tells all of it")]
+        location = first.path if first.line is None else f"{first.path}:{first.line}"
+        text = f"{location}: {first.message}" + (f" (and {more} more)" if more else "")
+        return [warning(text, first.hint or hint)]
     if problems:
-        count = len(problems)
-        text = f"{report.path} is usable, with {count} warning{'' if count == 1 else 's'}"
-        return [odd("workflow", text, hint="`symphony check` tells what they are")]
-    return [fine("workflow", f"{report.path} is usable")]
+        return [warning(f"{report.path} is usable, with {plural(len(problems), 'warning')}", hint)]
+    return [ok(f"{report.path} is usable")]
 
 
-def _why_unbound(place: _Place) -> Finding | None:
-    try:
-        store = open_store(place.workflow, place.environment, acknowledged=True)
-        build_context(store.current(), host=place.host, environment=place.environment)
-    except SymphonyError as error:
-        more = len(getattr(error, "failures", (error.failure,))) - 1
-        found = failed("workflow", error.failure, hint="`symphony check` tells all of it")
-        if not more:
-            return found
-        return Finding(
-            check=found.check,
-            status=found.status,
-            message=f"{found.message} (and {more} more)",
-            hint=found.hint,
-            code=found.code,
-        )
-    return None
+async def check_repository(context: RuntimeContext) -> list[Finding]:
+    """Whether workspaces can be cloned, checked as at a start."""
+    workspace = context.settings.workspace
+    if workspace.repo is None:
+        return [ok("workspace.repo is not set: hooks fill the workspaces")]
+    await context.workspaces.check_repository()
+    branch = f", from {workspace.base_branch}" if workspace.base_branch else ""
+    return [ok(f"{workspace.repo} can be cloned{branch}")]
 
 
-def _unknown(check: str) -> list[Finding]:
-    text = "not looked at, because WORKFLOW.md cannot be used"
-    return [odd(check, text, hint="mend WORKFLOW.md first, then run this again")]
-
-
-async def _check_repository(bound: RuntimeContext | None) -> list[Finding]:
-    """What workspaces are made of, asked as a start would."""
-    if bound is None:
-        return _unknown("repository")
-    repo = bound.settings.workspace.repo
-    if repo is None:
-        return [fine("repository", "workspace.repo is not set: hooks fill the workspaces")]
-    await bound.workspaces.check_repository()
-    branch = bound.settings.workspace.base_branch
-    return [fine("repository", f"{repo} can be cloned" + (f", from {branch}" if branch else ""))]
-
-
-async def _check_push(bound: RuntimeContext | None) -> list[Finding]:
-    """Whether `origin` would take a branch, asked by a dry run with the credentials there are."""
-    if bound is None:
-        return _unknown("push")
-    workspace = bound.settings.workspace
+async def check_push(context: RuntimeContext) -> list[Finding]:
+    """Whether `origin` accepts a branch, by a dry run with the user's credentials."""
+    workspace = context.settings.workspace
     if workspace.push != "origin" or workspace.repo is None:
-        return [fine("push", "not asked for: workspace.push or workspace.repo is not set")]
-    failure = await bound.workspaces.check_push()
+        return [ok("not asked for: workspace.push or workspace.repo is not set")]
+    failure = await context.workspaces.check_push()
     if failure is None:
-        return [fine("push", "origin takes branches, as far as a dry run tells")]
-    return [odd("push", failure.message, hint=failure.hint or "see what `git push` says")]
+        return [ok("origin accepts branches in a dry run")]
+    return [warning(failure.message, failure.hint or "see what `git push` says")]
 
 
-async def _check_agent(bound: RuntimeContext | None) -> list[Finding]:
-    """The check before the first dispatch of every agent: program, version, login, one sandboxed command."""
-    if bound is None:
-        return _unknown("agent")
-    root = bound.settings.workspace.root
-    place = await in_thread(partial(_scratch, root))
+async def check_agents(context: RuntimeContext) -> list[Finding]:
+    """The preflight of every agent: program, version, login, one command in its sandbox."""
+    findings = []
+    place = await to_thread.run_sync(_temporary_directory, context.settings.workspace.root)
     try:
-        return [finding for name in bound.agents for finding in await _ask(bound, name, place)]
+        for name in context.agents:
+            result = await preflight_agent(context, name, place, mark="doctor")
+            label = "" if len(context.agents) == 1 else f"{name}: "
+            version = f"{result.agent} {result.version}"
+            findings.append(ok(f"{label}{version} passes the check before the first dispatch"))
+            hint = "the agent works; see what it says"
+            findings += [warning(f"{label}{notice}", hint) for notice in result.notices]
     finally:
         with anyio.CancelScope(shield=True):
-            await in_thread(partial(shutil.rmtree, place, ignore_errors=True))
+            await to_thread.run_sync(partial(shutil.rmtree, place, ignore_errors=True))
+    return findings
 
 
-async def _ask(bound: RuntimeContext, name: str, place: Path) -> list[Finding]:
-    found = await preflight_agent(bound, name, place, mark="doctor")
-    which = "" if len(bound.agents) == 1 else f"{name}: "
-    told = fine("agent", f"{which}{found.agent} {found.version} passes the check before the first dispatch")
-    hint = "the agent works; see what it says"
-    return [told, *(odd("agent", f"{which}{notice}", hint=hint) for notice in found.notices)]
-
-
-def _scratch(root: Path) -> Path:
-    """A directory as near to the workspaces as can be made: what a sandbox permits depends on the place."""
+def _temporary_directory(root: Path) -> Path:
+    """A directory near the workspaces: what a sandbox permits depends on the location."""
     try:
-        return Path(tempfile.mkdtemp(prefix=".symphony-doctor-", dir=nearest(root)))
+        return Path(tempfile.mkdtemp(prefix=".symphony-doctor-", dir=nearest_directory(root)))
     except OSError:
         return Path(tempfile.mkdtemp(prefix="symphony-doctor-"))
 
 
-async def _check_tracker(bound: RuntimeContext | None) -> list[Finding]:
-    """What `symphony tracker check` finds, with one poll as the daemon would ask it."""
-    if bound is None:
-        return _unknown("tracker")
-    look = await check_tracker(bound)
-    states = ", ".join(bound.active_states) or "no state at all"
-    plural = "" if look.issues == 1 else "s"
-    found = [fine("tracker", f"{look.kind} answers: {look.issues} issue{plural} in {states}")]
-    found += [_finding(problem) for problem in look.problems[:_SHOWN]]
-    if len(look.problems) > _SHOWN:
-        text = f"{len(look.problems) - _SHOWN} more records or states are wrong"
-        found.append(odd("tracker", text, hint="`symphony tracker check` shows them"))
-    return found
+async def check_tracker(context: RuntimeContext) -> list[Finding]:
+    """The result of `symphony tracker check`, with one poll as the daemon would send it."""
+    found = await tracker_access.check_tracker(context)
+    states = ", ".join(context.active_states) or "no state at all"
+    findings = [ok(f"{found.kind} answers: {plural(found.issues, 'issue')} in {states}")]
+    for problem in found.problems[:_MAX_PROBLEMS]:
+        make = error if problem.severity == "error" else warning
+        findings.append(make(problem.message, problem.hint))
+    more = len(found.problems) - _MAX_PROBLEMS
+    if more > 0:
+        text = f"{more} more records or states are wrong"
+        findings.append(warning(text, "`symphony tracker check` shows them"))
+    return findings
 
 
-def _finding(problem: TrackerProblem) -> Finding:
-    error = problem.severity == "error"
-    return Finding(
-        check="tracker",
-        status=Status.ERROR if error else Status.WARNING,
-        message=problem.message,
-        hint=problem.hint,
-        code=ExitCode.FAILURE if error else ExitCode.OK,
-    )
+async def check_workspaces(context: RuntimeContext) -> list[Finding]:
+    """Whether there are workspaces of issues that are in a terminal state."""
+    found = await find_workspaces(context)
+    names = [workspace.record.identifier for workspace in found if workspace.ended]
+    if not names:
+        return [ok(f"{len(found)} there, none of an issue that is over")]
+    text = f"{len(names)} of {len(found)} are of issues that are over: {', '.join(names[:_MAX_NAMES])}"
+    return [warning(text, "`symphony clean --dry-run` says which can go, and why others stay")]

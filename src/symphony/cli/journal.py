@@ -1,4 +1,4 @@
-"""Where the journal of a workflow is, and ages as people write them."""
+"""Where the journal of a workflow is, and ages such as `30d` on the command line."""
 
 import re
 from collections.abc import Mapping
@@ -10,21 +10,21 @@ import click
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.daemon.state_dir import locate
 
-_NAME: Final = "journal.db"  # as runtime.memory names it, which is slow to import
+_FILE_NAME: Final = "journal.db"  # JOURNAL_FILE of daemon.recovery, which is slow to import
 _AGE = re.compile(r"(\d{1,6})\s*([smhdw])")
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def journal_path(workflow: Path, environment: Mapping[str, str]) -> Path:
-    """The journal of the daemon that serves, or served, this workflow file; it need not exist."""
-    return locate(workflow, environment) / _NAME
+    """The journal of the daemon that serves, or served, a workflow file; it need not exist."""
+    return locate(workflow, environment) / _FILE_NAME
 
 
 def journal_to_read(workflow: Path, environment: Mapping[str, str]) -> Path:
-    """The same, for a command that only reads it.
+    """`journal_path` for a command that only reads.
 
     Raises:
-        CommandError: there is neither a journal nor such a workflow file.
+        CommandError: neither the journal nor the workflow file exists.
     """
     journal = journal_path(workflow, environment)
     if not workflow.exists() and not journal.exists():
@@ -37,12 +37,13 @@ def journal_to_read(workflow: Path, environment: Mapping[str, str]) -> Path:
 
 
 def parse_age(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
-    """The seconds of an age such as `30d`, for an option; `0` needs no unit, null is for none."""
+    """An option callback: an age such as `30d` in seconds. `0` needs no unit."""
     if value is None:
         return None
-    if value.strip() == "0":
+    text = value.strip().lower()
+    if text == "0":
         return 0.0
-    found = _AGE.fullmatch(value.strip().lower())
+    found = _AGE.fullmatch(text)
     if found is None:
         raise click.BadParameter("must be a number with a unit: 90m, 12h, 30d or 4w")
     return float(int(found[1]) * _UNITS_S[found[2]])

@@ -1,5 +1,7 @@
-"""The workspaces that are there, and what the tracker says of their issues."""
+"""Workspaces that exist, and whether their issues are in a terminal state."""
 
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,59 +14,55 @@ from symphony.workspaces import WorkspaceRecord, is_directory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """One workspace; `issue` is null where the tracker does not know it any more."""
+class FoundWorkspace:
+    """One workspace.
+
+    Attributes:
+        issue: None if the tracker does not know it any more.
+        ended: the issue is in a terminal state.
+    """
 
     record: WorkspaceRecord
     issue: Issue | None
     ended: bool
 
 
-async def kept_workspaces(bound: RuntimeContext) -> tuple[Kept, ...]:
-    """Every workspace under the root that is still there, by identifier; one request to the tracker.
+async def find_workspaces(context: RuntimeContext) -> tuple[FoundWorkspace, ...]:
+    """Every recorded workspace that exists, by identifier; one request to the tracker.
 
     Raises:
-        SymphonyError: the root cannot be read, or the tracker cannot tell.
+        SymphonyError: the root cannot be read, or the tracker does not answer.
     """
-    records = sorted(await bound.workspaces.records(), key=lambda one: natural_order(one.identifier))
-    there = [record for record in records if await to_thread.run_sync(is_directory, record.path)]
-    if not there:
+    records = sorted(await context.workspaces.records(), key=lambda record: natural_order(record.identifier))
+    existing = [record for record in records if await to_thread.run_sync(is_directory, record.path)]
+    if not existing:
         return ()
-    issues = {
-        issue.id: issue
-        for issue in await bound.tracker.fetch_issues_by_ids({record.issue_id for record in there})
-    }
-    over = {normalise_state(state) for state in bound.terminal_states}
-    return tuple(_kept(record, issues.get(record.issue_id), over) for record in there)
+    ids = {record.issue_id for record in existing}
+    issues = {issue.id: issue for issue in await context.tracker.fetch_issues_by_ids(ids)}
+    terminal = {normalise_state(state) for state in context.terminal_states}
+    return tuple(
+        FoundWorkspace(
+            record=record,
+            issue=(issue := issues.get(record.issue_id)),
+            ended=issue is not None and normalise_state(issue.state) in terminal,
+        )
+        for record in existing
+    )
 
 
-def _kept(record: WorkspaceRecord, issue: Issue | None, over: set[str]) -> Kept:
-    return Kept(record=record, issue=issue, ended=issue is not None and normalise_state(issue.state) in over)
+def process_in(path: Path) -> int | None:
+    """The pid of a process whose current directory is this one or one below; None if none is visible.
 
-
-def occupant(path: Path) -> int | None:
-    """A process of this machine that works in the directory or below; null where none can be seen.
-
-    A daemon that keeps another state directory is seen by nothing else.
+    This also finds runs of a daemon that has another state directory.
     """
     return ProcessTable().working_in(path)
 
 
-def size_of(path: Path) -> int:
-    """Bytes of the plain files in a tree, links not followed; what cannot be read counts as nothing."""
-    total, pending = 0, [path]
-    while pending:
-        try:
-            entries = list(pending.pop().iterdir())
-        except OSError:
-            continue
-        for entry in entries:
-            try:
-                facts = entry.lstat()
-            except OSError:
-                continue
-            if is_directory(entry):
-                pending.append(entry)
-            else:
-                total += facts.st_size
+def tree_size(path: Path) -> int:
+    """Total size in bytes of the files in a tree, without following links; unreadable ones count as 0."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                total += Path(folder, name).lstat().st_size
     return total

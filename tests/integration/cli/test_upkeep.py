@@ -105,7 +105,7 @@ def test_an_invalid_workflow_is_the_configuration_and_what_needs_it_is_not_guess
     assert found["workflow"]["message"].startswith(f"{project.repo}/WORKFLOW.md:3: ")
     for name in ("repository", "agent", "tracker", "workspaces"):
         assert found[name]["status"] == "warning"
-        assert found[name]["hint"].startswith("mend WORKFLOW.md first")
+        assert found[name]["hint"].startswith("fix WORKFLOW.md first")
 
 
 def test_a_workflow_that_is_not_there_is_told(project: Project) -> None:
@@ -168,7 +168,7 @@ def test_a_state_directory_that_others_read_is_odd_and_a_file_is_an_error(projec
     assert doctor()["state_directory"]["status"] == "ok"
     project.state_dir.rmdir()
     project.state_dir.write_text("")
-    assert doctor(code=1)["state_directory"]["message"].endswith("is no directory")
+    assert doctor(code=1)["state_directory"]["message"].endswith("is not a directory")
 
 
 def test_a_daemon_that_was_killed_is_odd_and_one_that_is_silent_is_an_error(project: Project) -> None:
@@ -284,7 +284,7 @@ def test_people_see_what_would_go(project: Project) -> None:
     assert done.stdout.splitlines()[-1].startswith("1 would be removed, ")
     done = project.symphony("clean")
     assert done.stdout.splitlines()[-1].startswith("1 removed, ")
-    assert project.symphony("clean").stdout.splitlines()[-1] == "Nothing has to go."
+    assert project.symphony("clean").stdout.splitlines()[-1] == "There is nothing to remove."
 
 
 def test_ended_runs_of_the_journal_go_by_age_and_claims_stay(project: Project) -> None:

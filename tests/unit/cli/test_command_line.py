@@ -179,7 +179,7 @@ SHARED = {
     "--dry-run": "Only show what would be done.",
     "--file": "Read the text from a file; - is standard input.",
     "--force": "Replace what is there and differs.",
-    "--yes": "Ask nothing.",
+    "--yes": "Do not ask for confirmation.",
 }
 """Options that mean the same to the letter wherever they are; docs/commands.md lists them too."""
 SHORT = {"-f": "--follow", "-F": "--file", "-s": "--state", "-V": "--version"}

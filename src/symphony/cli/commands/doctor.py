@@ -1,7 +1,8 @@
-"""`symphony doctor`: everything that a daemon needs, looked at before it is missed."""
+"""`symphony doctor`: checks everything that a daemon needs."""
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,78 +10,79 @@ from typing import TYPE_CHECKING
 
 import click
 
-from symphony.cli.options import json_option, print_json, workflow_argument
+from symphony.cli.failures import printable
+from symphony.cli.options import json_option, print_json, use_colour, workflow_argument
 from symphony.domain import one_line
 
 if TYPE_CHECKING:
-    from symphony.cli.diagnostics import Checkup
+    from symphony.cli.documents import Doctor
 
 
 _EPILOG = """\b
 Examples:
-  symphony doctor                   look at all that `symphony run` would need here
+  symphony doctor                   check everything that `symphony run` would need here
   symphony doctor ../app/WORKFLOW.md
   symphony doctor --json | jq '.checks[] | select(.status != "ok")'
 
-Works beside a running daemon and without one; nothing is changed and nothing is left behind. Each check has
-20 seconds. The agent is started once and asked for its login and one sandboxed command; no model is called.
+Works with and without a running daemon, and changes nothing. Each check has 20 seconds. The agent is started
+once and asked for its login and one sandboxed command; no model is called.
 
-Exit codes: 0 no error (warnings may be), 1 errors, 3 the configuration, 4 a login, 5 the daemon is silent;
-the highest that applies.
+Exit codes: 0 no error (there may be warnings), 1 errors, 3 the configuration, 4 a login, 5 the daemon does
+not answer; the highest that applies.
 """
-_MAX_CHARS = 4_000
-_STYLES = {"ok": "green", "warning": "yellow", "error": "red"}
-_HIDDEN_CURSOR = "\r\x1b[2K"
+_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
+_CLEAR_LINE = "\r\x1b[2K"
 
 
 @click.command(epilog=_EPILOG)
 @workflow_argument
 @json_option
 def doctor(workflow: Path, *, as_json: bool) -> int:
-    """Check all that a daemon needs, and say how to mend it."""
-    # Imported here: `--help` of any command stays fast.
-    from symphony.cli.diagnostics import check_up
+    """Check everything a daemon needs, and suggest repairs."""
+    from symphony.cli.diagnostics import diagnose
 
-    with _progress() as tell:
-        found = check_up(workflow, dict(os.environ), tell)
+    with _progress_line() as on_progress:
+        report = diagnose(workflow, dict(os.environ), on_progress)
     if as_json:
-        print_json(found.document())
+        print_json(report)
     else:
-        _show(found)
-    return found.code
+        _print_report(report)
+    return report.exit_code
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[Sequence[str]], None]]:
-    """On a terminal one line that says what is awaited, gone at the end; nothing elsewhere."""
+def _progress_line() -> Iterator[Callable[[Sequence[str]], None]]:
+    """Show the names of unfinished checks in one line of a terminal, which is cleared at the end."""
     stream = sys.stderr
     if not stream.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda _: None
         return
 
-    def tell(waiting: Sequence[str]) -> None:
-        text = one_line(f"checking: {', '.join(waiting)}" if waiting else "", 78)
-        stream.write(f"{_HIDDEN_CURSOR}{text}")
+    def show(unfinished: Sequence[str]) -> None:
+        text = one_line(f"checking: {', '.join(unfinished)}" if unfinished else "", 78)
+        stream.write(f"{_CLEAR_LINE}{text}")
         stream.flush()
 
     try:
-        yield tell
+        yield show
     finally:
-        stream.write(_HIDDEN_CURSOR)
+        stream.write(_CLEAR_LINE)
         stream.flush()
 
 
-def _show(found: "Checkup") -> None:
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    width = max(len(finding.check) for finding in found.findings)
-    for finding in found.findings:
-        mark = click.style(f"{finding.status.value:7}", fg=_STYLES[finding.status.value])
-        click.echo(f"{mark}  {finding.check:{width}}  {one_line(finding.message, _MAX_CHARS)}", color=colour)
-        if finding.hint is not None:
-            hint = click.style(f"hint: {one_line(finding.hint, _MAX_CHARS)}", dim=True)
+def _print_report(report: "Doctor") -> None:
+    colour = use_colour()
+    width = max(len(check.name) for check in report.checks)
+    for check in report.checks:
+        status = click.style(f"{check.status:7}", fg=_COLOURS[check.status])
+        click.echo(f"{status}  {check.name:{width}}  {printable(check.message)}", color=colour)
+        if check.hint is not None:
+            hint = click.style(f"hint: {printable(check.hint)}", dim=True)
             click.echo(f"{'':7}  {'':{width}}  {hint}", color=colour)
-    counts = {
-        name: sum(finding.status.value == name for finding in found.findings) for name in ("error", "warning")
-    }
-    told = [f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items() if count]
-    click.echo(", ".join(told) or "All is well.")
+    counts = Counter(check.status for check in report.checks)
+    problems = [
+        f"{counts[status]} {status}{'' if counts[status] == 1 else 's'}"
+        for status in ("error", "warning")
+        if counts[status]
+    ]
+    click.echo(", ".join(problems) or "Everything is fine.")

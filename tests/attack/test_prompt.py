@@ -17,7 +17,7 @@ import pytest
 from attack.conftest import Rounds
 from contract.desks import DESKS
 from harness.chronicle import Chronicle
-from symphony.cli.scaffolding import AGENTS, TRACKERS, Agent, agent_of, compose
+from symphony.cli.scaffolding import AGENTS, TRACKERS, AgentTemplate, agent_template, compose_workflow
 from symphony.config import PromptTemplate
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
 from symphony.trackers.base import TrackerError
@@ -37,17 +37,17 @@ def body_of(workflow: str) -> str:
     return re.sub(r"\A---\n.*?\n---\n", "", workflow, flags=re.DOTALL)
 
 
-def agents() -> Iterator[Agent]:
-    yield from (agent_of(kind, command="my-agent") for kind in AGENTS)
-    yield from (agent_of("acp", profile=name) for name in ("gemini", "opencode", "codex-acp"))
+def agents() -> Iterator[AgentTemplate]:
+    yield from (agent_template(kind, command="my-agent") for kind in AGENTS)
+    yield from (agent_template("acp", profile=name) for name in ("gemini", "opencode", "codex-acp"))
 
 
 def templates() -> Iterator[tuple[str, str]]:
     yield "the default", ""
-    for tracker, pieces in TRACKERS.items():
-        provider = {value.key: value.example for value in pieces.values}
+    for tracker, template in TRACKERS.items():
+        provider = {value.key: value.example for value in template.settings}
         for number, agent in enumerate(agents()):
-            text = compose(tracker, agent, provider, base_branch="main")
+            text = compose_workflow(tracker, agent, provider, base_branch="main")
             yield f"init, {tracker}, {agent.kind} {number}", body_of(text)
     for path in sorted(ROOT.glob("**/WORKFLOW.md")):
         if not {".venv", ".git", "node_modules", "scaffold"} & set(path.relative_to(ROOT).parts):

@@ -1,7 +1,6 @@
-"""What `symphony init` writes: the skeleton of WORKFLOW.md, and the pieces of each tracker and each agent.
+"""The content of `symphony init`: WORKFLOW.md, from a template for each tracker and each agent.
 
-`compose` puts them together. Nothing in here depends on the path of a checkout, and no piece holds a secret:
-the file refers to variables.
+A WORKFLOW.md contains neither the path of a checkout nor a secret: it refers to variables.
 """
 
 import json
@@ -25,12 +24,12 @@ class Remote:
 
     @property
     def host(self) -> str:
-        """The host of the site."""
+        """The host name of the site."""
         return urlsplit(self.site).hostname or ""
 
 
-def remote_of(url: str) -> Remote | None:
-    """Read the URL of a git remote; credentials in it are dropped. `None` for a path, or what is no URL."""
+def parse_remote(url: str) -> Remote | None:
+    """Parse the URL of a git remote, without its credentials; None if it does not name a forge."""
     try:
         parts = urlsplit(url.strip())
         host, port = parts.hostname, parts.port
@@ -42,25 +41,28 @@ def remote_of(url: str) -> Remote | None:
         if found is None or "://" in url:
             return None
         host, path = found.groups()
-    scheme = parts.scheme if parts.scheme in {"http", "https"} else "https"
-    port = port if parts.scheme in {"http", "https"} else None
+    is_web = parts.scheme in {"http", "https"}
+    scheme = parts.scheme if is_web else "https"
     path = path.strip("/").removesuffix(".git")
     if not host or "/" not in path:
         return None
-    return Remote(site=f"{scheme}://{host}" + (f":{port}" if port else ""), path=path)
+    return Remote(site=f"{scheme}://{host}" + (f":{port}" if port and is_web else ""), path=path)
+
+
+# --- trackers --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Value:
+class ProviderSetting:
     """A setting of `tracker.provider` that only the user knows.
 
     Attributes:
-        option: the option that gives it, without dashes.
-        key: its key in the file.
-        question: what is asked on a terminal.
-        example: a value that the adapter takes.
-        default: what holds where the key is left out; `None` where there must be one.
-        suffix: what the address of the API has behind that of the site.
+        option: the command line option, without dashes.
+        key: the key in the file.
+        question: the prompt on a terminal.
+        example: a value that the adapter accepts.
+        default: used if the key is missing in the file; None if it must be given.
+        suffix: appended to the address of the site to make that of the API.
     """
 
     option: str
@@ -70,8 +72,8 @@ class Value:
     default: str | None = None
     suffix: str = ""
 
-    def written(self, value: str) -> str | None:
-        """The value as the file has it; `None` where the default says the same."""
+    def file_value(self, value: str) -> str | None:
+        """The value for the file; None if it equals the default."""
         if not self.suffix:
             return value
         site = value.rstrip("/").removesuffix(self.suffix)
@@ -80,122 +82,105 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """A variable that the file refers to; `invented` is a value of its form, to judge a file without it."""
+    """A variable that the file refers to.
+
+    Attributes:
+        source: where the user gets its value.
+        placeholder: a value of the right form, to validate the file without the real one.
+    """
 
     name: str
     source: str
-    invented: str = "invented"
+    placeholder: str = "placeholder"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrackerPieces:
-    """One tracker.
+class TrackerTemplate:
+    """The parts of WORKFLOW.md, and of the messages of `init`, that depend on the tracker.
 
     Attributes:
-        title: what people call it.
-        settings: the lines below `tracker`; `@PROVIDER@` stands for those of `values`, `@ON_BLOCK@` for that
-            key.
+        title: its name for people.
+        issues: lines of `tracker` that select issues.
+        provider: lines of `tracker.provider` behind those of `settings`; empty if there is no such section.
         polling: the comment on the interval.
-        values: what has to be asked.
-        variables: what has to be set where the daemon starts.
-        review: the state in which people look at finished work; `review_is_guessed` where a team may call it
-            otherwise.
-        move, comment: the tools that every session has.
-        begin: how an issue comes to an agent; `{review}`, `{repo}` and so on are filled in.
+        settings: what the user is asked for.
+        variables: what must be set in the environment of the daemon.
+        review: the state in which people look at finished work.
+        review_may_differ: teams may have another name for it.
+        move_tool, comment_tool: the tools that every session has.
+        start: how an issue is given to an agent; `{repo}` and the other options are filled in.
     """
 
     title: str
-    settings: str
+    issues: str
+    provider: str = ""
     polling: str = "until a change there is seen, at most; webhooks make it quicker"
-    values: tuple[Value, ...] = ()
+    settings: tuple[ProviderSetting, ...] = ()
     variables: tuple[Variable, ...] = ()
     review: str = "Human Review"
-    review_is_guessed: bool = False
-    move: str = "issue_move"
-    comment: str = "issue_comment"
-    begin: str = ""
+    review_may_differ: bool = False
+    move_tool: str = "issue_move"
+    comment_tool: str = "issue_comment"
+    start: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
-    """The agent of a file.
-
-    Attributes:
-        kind: its kind.
-        settings: the section of that name.
-        program: what has to be on PATH; `None` where that is not known.
-        missing: the line that tells what to do where it is not.
-        isolated: whether `workspace.isolation` has to hold it.
-        tools: whether its sessions take tools; else the daemon moves the issue.
-    """
-
-    kind: str
-    settings: str
-    program: str | None = None
-    missing: str = ""
-    isolated: bool = False
-    tools: bool = True
-
-
-# --- trackers ---
-
-_REPO = Value(option="repo", key="repo", question="Repository (owner/name)", example="octo-team/website")
-_FORGEJO = """\
-  kind: @KIND@
-  active_states: [Todo, In Progress]
-  terminal_states: [Done, closed]
-@ON_BLOCK@
-  provider:
-@PROVIDER@
-    token: $@TOKEN@
-    states:
-      source: labels          # an issue with the label status/todo is worked on, others are left alone
-      labels: {Human Review: status/human-review}
-    scope: issue              # what the raw tool `forgejo_api` may reach: issue, project, token or off"""
-_FORGEJO_BEGIN = (
-    "Create the labels status/todo, status/in-progress, status/human-review and status/done in {repo},\n"
-    "best as exclusive ones. An issue with the label status/todo is worked on."
-)
-_FORGEJO_TOKEN = "one with read:user and write:issue: {url}/user/settings/applications"  # noqa: S105 - where it is made
-
-
-def _forgejo(kind: str, title: str, token: str, example: str) -> TrackerPieces:
-    return TrackerPieces(
-        title=title,
-        settings=_FORGEJO.replace("@KIND@", kind).replace("@TOKEN@", token),
-        values=(Value(option="url", key="url", question=f"Address of {title}", example=example), _REPO),
-        variables=(Variable(name=token, source=_FORGEJO_TOKEN),),
-        begin=_FORGEJO_BEGIN,
+def _scope(tool: str) -> str:
+    return (
+        f"    scope: issue              # what the raw tool `{tool}` may reach: issue, project, token or off"
     )
 
 
-TRACKERS: Final[Mapping[str, TrackerPieces]] = {
-    "markdown": TrackerPieces(
+_BY_LABEL = "  required_labels: [symphony] # only issues that carry all of these labels are worked on\n"
+_REPO = ProviderSetting(
+    option="repo", key="repo", question="Repository (owner/name)", example="octo-team/website"
+)
+
+
+def _forgejo(title: str, token: str, example: str) -> TrackerTemplate:
+    url = ProviderSetting(option="url", key="url", question=f"Address of {title}", example=example)
+    source = "one with read:user and write:issue: {url}/user/settings/applications"
+    return TrackerTemplate(
+        title=title,
+        issues="""\
+  active_states: [Todo, In Progress]
+  terminal_states: [Done, closed]""",
+        provider=f"""\
+    token: ${token}
+    states:
+      source: labels          # an issue with the label status/todo is worked on, others are left alone
+      labels: {{Human Review: status/human-review}}
+{_scope("forgejo_api")}""",
+        settings=(url, _REPO),
+        variables=(Variable(name=token, source=source),),
+        start=(
+            "Create the labels status/todo, status/in-progress, status/human-review and status/done in "
+            "{repo},\nbest as exclusive ones. An issue with the label status/todo is worked on."
+        ),
+    )
+
+
+TRACKERS: Final[Mapping[str, TrackerTemplate]] = {
+    "markdown": TrackerTemplate(
         title="files in this repository, without an account",
-        settings="""\
-  kind: markdown              # issues are files below .symphony/issues, one each
+        issues="""\
   # required_labels: [agent]  # only issues that carry all of these are worked on
   # active_states: [Todo, In Progress]
-  # terminal_states: [Done, Cancelled]
-@ON_BLOCK@""",
+  # terminal_states: [Done, Cancelled]""",
         polling="the board is also watched, so a saved issue is seen at once",
-        move="board_move",
-        comment="board_comment",
+        move_tool="board_move",
+        comment_tool="board_comment",
     ),
-    "linear": TrackerPieces(
+    "linear": TrackerTemplate(
         title="Linear",
-        settings="""\
-  kind: linear
-  required_labels: [symphony] # only issues that carry all of these labels are worked on
+        issues=_BY_LABEL
+        + """\
   active_states: [Todo, In Progress]
-  terminal_states: [Done, Canceled, Duplicate]
-@ON_BLOCK@
-  provider:
-@PROVIDER@
+  terminal_states: [Done, Canceled, Duplicate]""",
+        provider="""\
     api_key: $LINEAR_API_KEY
     scope: off                # `token` gives agents `linear_graphql`, with all that the key may do""",
-        values=(
-            Value(
+        settings=(
+            ProviderSetting(
                 option="project",
                 key="project_slug",
                 question="Project (the last part of its address)",
@@ -204,25 +189,22 @@ TRACKERS: Final[Mapping[str, TrackerPieces]] = {
         ),
         variables=(Variable(name="LINEAR_API_KEY", source="Linear, Settings, Security & access, API keys"),),
         review="In Review",
-        review_is_guessed=True,
-        begin="Give an issue of the project in Todo the label symphony: it is worked on.",
+        review_may_differ=True,
+        start="Give an issue of the project in Todo the label symphony: it is worked on.",
     ),
-    "github": TrackerPieces(
+    "github": TrackerTemplate(
         title="GitHub",
-        settings="""\
-  kind: github
+        issues="""\
   active_states: [Todo, In Progress]
-  terminal_states: [Done]     # a closed issue is over as well
-@ON_BLOCK@
-  provider:
-@PROVIDER@
+  terminal_states: [Done]     # a closed issue is over as well""",
+        provider=f"""\
     token: $GITHUB_TOKEN
     states:
       source: labels          # an issue with the label status:todo is worked on, others are left alone
-      labels: {Human Review: "status:human-review"}
-    scope: issue              # what the raw tool `github_api` may reach: issue, project, token or off""",
-        values=(
-            Value(
+      labels: {{Human Review: "status:human-review"}}
+{_scope("github_api")}""",
+        settings=(
+            ProviderSetting(
                 option="url",
                 key="api_url",
                 question="Address of GitHub",
@@ -238,24 +220,21 @@ TRACKERS: Final[Mapping[str, TrackerPieces]] = {
                 source="one that may read and write issues of {repo}: {url}/settings/tokens",
             ),
         ),
-        begin="Give an issue of {repo} the label status:todo: it is worked on.",
+        start="Give an issue of {repo} the label status:todo: it is worked on.",
     ),
-    "gitlab": TrackerPieces(
+    "gitlab": TrackerTemplate(
         title="GitLab",
-        settings="""\
-  kind: gitlab
+        issues="""\
   active_states: [Todo, In Progress]
-  terminal_states: [Done]     # a closed issue is over as well
-@ON_BLOCK@
-  provider:
-@PROVIDER@
+  terminal_states: [Done]     # a closed issue is over as well""",
+        provider=f"""\
     api_key: $GITLAB_PAT
     states:
       source: labels          # an issue with the label workflow::todo is worked on, others are left alone
-      labels: {Human Review: "workflow::human-review"}
-    scope: issue              # what the raw tool `gitlab_api` may reach: issue, project, token or off""",
-        values=(
-            Value(
+      labels: {{Human Review: "workflow::human-review"}}
+{_scope("gitlab_api")}""",
+        settings=(
+            ProviderSetting(
                 option="url",
                 key="api_url",
                 question="Address of GitLab",
@@ -263,7 +242,7 @@ TRACKERS: Final[Mapping[str, TrackerPieces]] = {
                 default="https://gitlab.com",
                 suffix="/api/v4",
             ),
-            Value(
+            ProviderSetting(
                 option="repo",
                 key="project_path",
                 question="Project (group/name)",
@@ -276,35 +255,34 @@ TRACKERS: Final[Mapping[str, TrackerPieces]] = {
                 source="one with the scope api: {url}/-/user_settings/personal_access_tokens",
             ),
         ),
-        begin="Give an issue of {repo} the label workflow::todo: it is worked on.",
+        start="Give an issue of {repo} the label workflow::todo: it is worked on.",
     ),
-    "jira": TrackerPieces(
+    "jira": TrackerTemplate(
         title="Jira Cloud",
-        settings="""\
-  kind: jira
-  required_labels: [symphony] # only issues that carry all of these labels are worked on
+        issues=_BY_LABEL
+        + """\
   active_states: [To Do, In Progress]
-  terminal_states: [Done]
-@ON_BLOCK@
-  provider:
-@PROVIDER@
+  terminal_states: [Done]""",
+        provider=f"""\
     email: $JIRA_EMAIL
     api_token: $JIRA_API_TOKEN
-    scope: issue              # what the raw tool `jira_rest` may reach: issue, project, token or off""",
-        values=(
-            Value(
+{_scope("jira_rest")}""",
+        settings=(
+            ProviderSetting(
                 option="url",
                 key="base_url",
                 question="Address of the site",
                 example="https://team.atlassian.net",
             ),
-            Value(option="project", key="project_key", question="Key of the project", example="PAY"),
+            ProviderSetting(
+                option="project", key="project_key", question="Key of the project", example="PAY"
+            ),
         ),
         variables=(
             Variable(
                 name="JIRA_EMAIL",
                 source="the address of the account that the token belongs to",
-                invented="somebody@example.test",
+                placeholder="user@example.test",
             ),
             Variable(
                 name="JIRA_API_TOKEN",
@@ -312,23 +290,20 @@ TRACKERS: Final[Mapping[str, TrackerPieces]] = {
             ),
         ),
         review="In Review",
-        review_is_guessed=True,
-        begin="Give an issue of {project} in To Do the label symphony: it is worked on.",
+        review_may_differ=True,
+        start="Give an issue of {project} in To Do the label symphony: it is worked on.",
     ),
-    "asana": TrackerPieces(
+    "asana": TrackerTemplate(
         title="Asana",
-        settings="""\
-  kind: asana
+        issues="""\
   required_labels: [symphony] # only tasks that carry all of these tags are worked on
   active_states: [To do, Doing]
-  terminal_states: [Done, completed]
-@ON_BLOCK@
-  provider:
-@PROVIDER@
+  terminal_states: [Done, completed]""",
+        provider=f"""\
     api_key: $ASANA_PAT
-    scope: issue              # what the raw tool `asana_api` may reach: issue, project, token or off""",
-        values=(
-            Value(
+{_scope("asana_api")}""",
+        settings=(
+            ProviderSetting(
                 option="project",
                 key="project_gid",
                 question="Number in the project's address",
@@ -337,31 +312,28 @@ TRACKERS: Final[Mapping[str, TrackerPieces]] = {
         ),
         variables=(Variable(name="ASANA_PAT", source="https://app.asana.com/0/my-apps"),),
         review="Review",
-        review_is_guessed=True,
-        begin="Give a task in the section To do the tag symphony: it is worked on.",
+        review_may_differ=True,
+        start="Give a task in the section To do the tag symphony: it is worked on.",
     ),
-    "forgejo": _forgejo("forgejo", "Forgejo", "FORGEJO_TOKEN", "https://codeberg.org"),
-    "gitea": _forgejo("gitea", "Gitea", "GITEA_TOKEN", "https://git.example.org"),
-    "redmine": TrackerPieces(
+    "forgejo": _forgejo("Forgejo", "FORGEJO_TOKEN", "https://codeberg.org"),
+    "gitea": _forgejo("Gitea", "GITEA_TOKEN", "https://git.example.org"),
+    "redmine": TrackerTemplate(
         title="Redmine",
-        settings="""\
-  kind: redmine
+        issues="""\
   required_labels: [symphony] # only issues of this category are worked on; Redmine has no labels
   active_states: [New, In Progress]
-  terminal_states: [Closed, Rejected]
-@ON_BLOCK@
-  provider:
-@PROVIDER@
+  terminal_states: [Closed, Rejected]""",
+        provider=f"""\
     api_key: $REDMINE_API_KEY
-    scope: issue              # what the raw tool `redmine_api` may reach: issue, project, token or off""",
-        values=(
-            Value(
+{_scope("redmine_api")}""",
+        settings=(
+            ProviderSetting(
                 option="url",
                 key="base_url",
                 question="Address of Redmine",
                 example="https://redmine.example.org",
             ),
-            Value(
+            ProviderSetting(
                 option="project",
                 key="project",
                 question="Identifier in the project's address",
@@ -371,13 +343,34 @@ TRACKERS: Final[Mapping[str, TrackerPieces]] = {
         variables=(Variable(name="REDMINE_API_KEY", source="{url}/my/account"),),
         polling="until a change there is seen, at most",
         review="Resolved",
-        review_is_guessed=True,
-        begin="Give an issue of {project} in New the category symphony: it is worked on.",
+        review_may_differ=True,
+        start="Give an issue of {project} in New the category symphony: it is worked on.",
     ),
 }
 
 
-# --- agents ---
+# --- agents ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentTemplate:
+    """The parts of WORKFLOW.md, and of the messages of `init`, that depend on the agent.
+
+    Attributes:
+        settings: the section of its kind.
+        program: what must be on PATH; None if that is unknown.
+        install: the shell line, or comment, that is printed if the program is missing.
+        needs_isolation: the agent has no sandbox of its own.
+        has_tools: sessions can move and comment on issues; otherwise the daemon moves them.
+    """
+
+    kind: str
+    settings: str
+    program: str | None = None
+    install: str = ""
+    needs_isolation: bool = False
+    has_tools: bool = True
+
 
 AGENTS: Final[Mapping[str, str]] = {
     "codex": "OpenAI Codex",
@@ -385,16 +378,22 @@ AGENTS: Final[Mapping[str, str]] = {
     "acp": "Gemini CLI, OpenCode or any other that speaks the Agent Client Protocol",
     "command": "a shell command that is run once a turn, such as aider",
 }
-"""The kinds of agents and what they are."""
+"""Kinds of agents and their names for people."""
 
 
-def agent_of(kind: str, *, profile: str | None = None, command: str | None = None) -> Agent:
-    """The pieces of an agent: `profile` is that of `acp`, `command` the one of `command` or of `acp`."""
+def agent_template(kind: str, *, profile: str | None = None, command: str | None = None) -> AgentTemplate:
+    """The template of an agent.
+
+    Args:
+        kind: a key of `AGENTS`.
+        profile: the profile of an `acp` agent.
+        command: the shell command of a `command` agent, or of an `acp` agent.
+    """
     match kind:
         case "acp":
-            return _acp(profile or "generic", command)
+            return _acp_template(profile or "generic", command)
         case "claude":
-            return Agent(
+            return AgentTemplate(
                 kind=kind,
                 settings="""\
 claude:
@@ -403,51 +402,52 @@ claude:
   on_approval: decline        # it edits and commits; to let it run tests as well, write accept here, and
                               # isolation: bwrap below workspace, which then holds it""",
                 program="claude",
-                missing="npm install -g @anthropic-ai/claude-code && claude auth login    # not there yet",
+                install="npm install -g @anthropic-ai/claude-code && claude auth login    # not there yet",
             )
         case "command":
-            return Agent(
+            return AgentTemplate(
                 kind=kind,
                 settings=f"""\
 command:
   command: {scalar(command or "")}
   # env: [OPENAI_API_KEY]     # variables of the daemon that it gets besides the common ones""",
-                isolated=True,
-                tools=False,
+                needs_isolation=True,
+                has_tools=False,
             )
         case _:
-            return Agent(
+            return AgentTemplate(
                 kind=kind,
                 settings="codex:\n  command: codex app-server",
                 program="codex",
-                missing="npm install -g @openai/codex && codex login    # the agent is not installed yet",
+                install="npm install -g @openai/codex && codex login    # the agent is not installed yet",
             )
 
 
-def _acp(name: str, command: str | None) -> Agent:
-    # Imported here: only this kind has profiles to look up.
+def _acp_template(name: str, command: str | None) -> AgentTemplate:
     from symphony.agents.acp.profiles import PROFILES
 
     profile = PROFILES[name]
-    started = command or profile.command
-    approval = "accept         # it may do what it asks for; workspace.isolation holds it"
-    if sandboxed := name == "codex-acp" and command is None:
+    program = (command or profile.command or "").split(maxsplit=1)[:1]
+    has_sandbox = name == "codex-acp" and command is None
+    if has_sandbox:
         approval = "decline        # its own sandbox holds it, and what it asks for beyond that is declined"
-    own = f"\n  command: {scalar(command)}" if command else ""
-    return Agent(
+    else:
+        approval = "accept         # it may do what it asks for; workspace.isolation holds it"
+    command_line = f"\n  command: {scalar(command)}" if command else ""
+    return AgentTemplate(
         kind="acp",
         settings=f"""\
 acp:
-  profile: {name}{own}
+  profile: {name}{command_line}
   # model: NAME               # one that it offers
   on_approval: {approval}""",
-        program=started.split()[0] if started else None,
-        missing=f"# {(started or '').partition(' ')[0]} is not on PATH: {profile.install_hint}",
-        isolated=not sandboxed,
+        program=program[0] if program else None,
+        install=f"# {''.join(program)} is not on PATH: {profile.install_hint}",
+        needs_isolation=not has_sandbox,
     )
 
 
-# --- the file ---
+# --- WORKFLOW.md -----------------------------------------------------------------------------------------
 
 _ISOLATION = """\
   isolation: bwrap            # agents see their workspace and little else; needs bubblewrap
@@ -456,57 +456,62 @@ _BUDGET_IN_TOKENS = """\
     max_tokens_per_issue: 5000000  # cached ones included; then a person is asked
     # max_tokens_per_day: 50000000 # of all issues together"""
 _BUDGET_IN_TURNS = """\
-    max_turns_per_issue: 10          # a command tells no tokens; then a person is asked
-    max_attempts_without_progress: 2 # and so it is once two runs in a row have changed nothing"""
+    max_turns_per_issue: 10          # a command reports no tokens; then a person is asked
+    max_attempts_without_progress: 2 # a person is also asked after two runs in a row without a change"""
 _WITH_TOOLS = """\
 - Tell people what matters with the `{comment}` tool, briefly.
-- When the work is finished, or when you need somebody's decision, move the issue to `{review}` with the
+- When the work is finished, or when you need a decision, move the issue to `{review}` with the
   `{move}` tool. As long as it stays in an active state you will be asked to go on."""
 _OTHER_STATES = """
-  Where there is no such state the answer of the tool names those there are: take the one in which people look
+  If there is no such state, the answer of the tool names the existing ones: take the one in which people look
   at finished work."""
 _WITHOUT_TOOLS = """\
-- You have no tool that reaches the issue: what people should know stands in the messages of your commits.
+- You have no tool that reaches the issue: put what people should know into the messages of your commits.
 - When the work is finished, change nothing more. You are asked again until nothing changes any more; then
   the issue goes to `{review}`, where a person looks at it."""
 
 
-def compose(tracker: str, agent: Agent, provider: Mapping[str, str], *, base_branch: str) -> str:
-    """WORKFLOW.md for a tracker and an agent; `provider` are the values of the user, by their keys."""
-    pieces = TRACKERS[tracker]
-    if agent.tools:
-        on_block = (
-            f"  # on_block: {pieces.review}".ljust(29) + " # where an issue goes that waits for a person"
-        )
-        ending = _WITH_TOOLS + (_OTHER_STATES if pieces.review_is_guessed else "")
+def compose_workflow(
+    tracker: str, agent: AgentTemplate, provider: Mapping[str, str], *, base_branch: str
+) -> str:
+    """The text of WORKFLOW.md; `provider` are values of the user by their keys in the file."""
+    template = TRACKERS[tracker]
+    if agent.has_tools:
+        comment = "where an issue goes that waits for a person"
+        ending = _WITH_TOOLS + (_OTHER_STATES if template.review_may_differ else "")
     else:
-        on_block = f"  on_block: {pieces.review}".ljust(29) + " # the agent has no tools: the daemon moves it"
+        comment = "the agent has no tools: the daemon moves it"
         ending = _WITHOUT_TOOLS
-    lines = "\n".join(f"    {key}: {scalar(value)}" for key, value in provider.items())
+    on_block = f"{'  # ' if agent.has_tools else '  '}on_block: {template.review}"
+    lines = [template.issues, f"{on_block:<29} # {comment}"]
+    if template.provider:
+        values = [f"    {key}: {scalar(value)}" for key, value in provider.items()]
+        lines += ["  provider:", *values, template.provider]
+    kind = f"  kind: {tracker}"
+    if tracker == "markdown":
+        kind = f"{kind:<29} # issues are files below .symphony/issues, one each"
     parts = {
-        "@TRACKER@": _filled(pieces.settings, {"@ON_BLOCK@": on_block, "@PROVIDER@": lines}),
-        "@POLLING@": pieces.polling,
+        "@TRACKER@": "\n".join([kind, *lines]),
+        "@POLLING@": template.polling,
         "@BASE_BRANCH@": scalar(base_branch),
-        "@ISOLATION@": _ISOLATION if agent.isolated else "",
+        "@ISOLATION@": _ISOLATION if agent.needs_isolation else "",
         "@AGENT@": agent.kind,
-        "@MAX_TURNS@": "20" if agent.tools else "1",
-        "@BUDGET@": _BUDGET_IN_TOKENS if agent.tools else _BUDGET_IN_TURNS,
+        "@MAX_TURNS@": "20" if agent.has_tools else "1",
+        "@BUDGET@": _BUDGET_IN_TOKENS if agent.has_tools else _BUDGET_IN_TURNS,
         "@SETTINGS@": agent.settings,
-        "@ENDING@": ending.format(move=pieces.move, comment=pieces.comment, review=pieces.review),
+        "@ENDING@": ending.format(
+            move=template.move_tool, comment=template.comment_tool, review=template.review
+        ),
     }
-    return _filled(scaffold("WORKFLOW.md"), parts)
-
-
-def _filled(text: str, parts: Mapping[str, str]) -> str:
-    return re.sub(r"@[A-Z_]+@", lambda place: parts[place[0]], text)
+    return re.sub(r"@[A-Z_]+@", lambda found: parts[found[0]], scaffold("WORKFLOW.md"))
 
 
 def scaffold(name: str) -> str:
-    """A file of the scaffold."""
+    """The text of a file in the package's `scaffold` directory."""
     return (resources.files("symphony.cli") / "scaffold" / name).read_text(encoding="utf-8")
 
 
 def scalar(text: str) -> str:
-    """The text as a YAML scalar: quoted where YAML could take it for something else than this text."""
+    """The text as a YAML scalar, quoted if YAML could read it as something else."""
     plain = _PLAIN.fullmatch(text) and text.lower() not in {"true", "false", "null"}
     return text if plain else json.dumps(text, ensure_ascii=False)

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from symphony.cli.main import main
-from symphony.cli.scaffolding import AGENTS, TRACKERS, remote_of
+from symphony.cli.scaffolding import AGENTS, TRACKERS, parse_remote
 from symphony.daemon.admission import USUAL_TOOLS
 from symphony.trackers.registry import TRACKERS as KINDS
 from symphony.trackers.registry import tracker_kind
@@ -37,8 +37,8 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (programs / name).write_text("#!/bin/sh\n")
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
-    for pieces in TRACKERS.values():
-        for variable in pieces.variables:
+    for template in TRACKERS.values():
+        for variable in template.variables:
             monkeypatch.delenv(variable.name, raising=False)
     path = tmp_path / "repo"
     path.mkdir()
@@ -59,12 +59,12 @@ def init(*arguments: str) -> Result:
 
 def values(tracker: str) -> list[str]:
     """The options with values that the tracker has to be told."""
-    needed = [value for value in TRACKERS[tracker].values if value.default is None]
+    needed = [value for value in TRACKERS[tracker].settings if value.default is None]
     return [part for value in needed for part in (f"--{value.option}", value.example)]
 
 
 def checked(tracker: str, **more: str) -> dict[str, Any]:
-    variables = {variable.name: variable.invented for variable in TRACKERS[tracker].variables}
+    variables = {variable.name: variable.placeholder for variable in TRACKERS[tracker].variables}
     done = CliRunner().invoke(main, ["check", "--json"], env={**variables, **more})
     report = json.loads(done.stdout)
     assert isinstance(report, dict)
@@ -97,20 +97,20 @@ def test_check_finds_nothing_wrong_or_odd_with_what_is_written(repo: Path, track
     prompt = text.partition("\n---\n")[2]
     assert "@" not in text, "every place is filled"
     named = {name for name in USUAL_TOOLS if f"`{name}`" in prompt}
-    pieces = TRACKERS[tracker]
+    template = TRACKERS[tracker]
     if agent == "command":
         assert named == set()
-        assert found["tracker"]["on_block"] == pieces.review, "the daemon moves it instead"
+        assert found["tracker"]["on_block"] == template.review, "the daemon moves it instead"
     else:
-        assert named == {pieces.move, pieces.comment} <= set(tracker_kind(tracker).tools)
-    assert f"`{pieces.review}`" in prompt
-    assert pieces.review not in [*found["tracker"]["active_states"], *found["tracker"]["terminal_states"]]
+        assert named == {template.move_tool, template.comment_tool} <= set(tracker_kind(tracker).tools)
+    assert f"`{template.review}`" in prompt
+    assert template.review not in [*found["tracker"]["active_states"], *found["tracker"]["terminal_states"]]
 
 
 @pytest.mark.parametrize("tracker", [name for name in TRACKERS if name != "markdown"])
 def test_no_secret_is_written_and_the_last_lines_say_which_variable_to_set(repo: Path, tracker: str) -> None:
-    pieces = TRACKERS[tracker]
-    (first, *_) = pieces.variables
+    template = TRACKERS[tracker]
+    (first, *_) = template.variables
     done = CliRunner().invoke(
         main, ["init", "--tracker", tracker, *values(tracker)], env={first.name: "correct-horse"}
     )
@@ -119,7 +119,7 @@ def test_no_secret_is_written_and_the_last_lines_say_which_variable_to_set(repo:
     assert f"export {first.name}=" not in done.stdout, "it is set already"
     (repo / "WORKFLOW.md").unlink()
     again = init("--tracker", tracker, *values(tracker)).stdout
-    for variable in pieces.variables:
+    for variable in template.variables:
         assert f"${variable.name}\n" in text
         assert f"export {variable.name}=" in again
     assert "symphony tracker check" in again
@@ -237,7 +237,7 @@ def settings_of_command(repo: Path) -> str:
     ],
 )
 def test_a_remote_is_read_without_its_credentials(url: str, site: str, path: str) -> None:
-    found = remote_of(url)
+    found = parse_remote(url)
     assert found is not None
     assert (found.site, found.path) == (site, path)
 
@@ -246,7 +246,7 @@ def test_a_remote_is_read_without_its_credentials(url: str, site: str, path: str
     "url", ["", "/srv/git/app.git", "../app", "file:///srv/app.git", "https://[::1", "https://x:y/a/b", "x:y"]
 )
 def test_what_leads_to_no_forge_says_nothing(url: str) -> None:
-    assert remote_of(url) is None
+    assert parse_remote(url) is None
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from symphony.cli.failures import CommandError
 from symphony.cli.formatting import plural
 from symphony.cli.journal import journal_path
 from symphony.cli.serving import open_store
-from symphony.cli.stale_workspaces import FoundWorkspace, find_workspaces, process_in, tree_size
+from symphony.cli.stale_workspaces import FoundWorkspace, find_workspaces
 from symphony.config import read_secrets
 from symphony.daemon.context import RuntimeContext, build_context
 from symphony.daemon.retention import RetentionLimits, remove_surplus, surplus_files
@@ -32,6 +32,7 @@ from symphony.journal.model import HealthState, UnusableError
 from symphony.journal.reader import checkup, open_reader
 from symphony.journal.store import open_journal
 from symphony.processes.local import LocalHost
+from symphony.processes.table import ProcessTable
 from symphony.workspaces import reason_to_keep
 
 REMOVED: Final = frozenset({"removed", "would_remove"})
@@ -128,7 +129,7 @@ async def _clean(job: _Job) -> tuple[CleanedItem, ...]:
 
 async def _clean_workspace(job: _Job, found: FoundWorkspace) -> CleanedItem:
     record = found.record
-    size = await to_thread.run_sync(tree_size, record.path)
+    size = await to_thread.run_sync(_tree_size, record.path)
     item = partial(CleanedItem, kind="workspace", name=record.identifier, path=str(record.path), size=size)
     try:
         reason = await to_thread.run_sync(_reason_to_skip, job, found)
@@ -162,7 +163,7 @@ def _reason_to_skip(job: _Job, found: FoundWorkspace) -> str | None:
     if not found.ended:
         return f"its issue is not over ({found.issue.state})"
     path = found.record.path
-    if (pid := process_in(path)) is not None:
+    if (pid := ProcessTable().working_in(path)) is not None:
         return f"a process (pid {pid}) works in it"
     if job.older_than_s is not None:
         newest = 0.0
@@ -172,6 +173,16 @@ def _reason_to_skip(job: _Job, found: FoundWorkspace) -> str | None:
         if newest > time.time() - job.older_than_s:
             return "it was touched more recently than --older-than"
     return None
+
+
+def _tree_size(path: Path) -> int:
+    """Total size in bytes of the files in a tree, without following links; unreadable ones count as 0."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                total += Path(folder, name).lstat().st_size
+    return total
 
 
 # --- files -----------------------------------------------------------------------------------------------

@@ -1,15 +1,11 @@
 """Workspaces that exist, and whether their issues are in a terminal state."""
 
-import os
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from anyio import to_thread
 
 from symphony.daemon.context import RuntimeContext
 from symphony.domain import Issue, natural_order, normalise_state
-from symphony.processes.table import ProcessTable
 from symphony.workspaces import WorkspaceRecord, is_directory
 
 
@@ -48,21 +44,3 @@ async def find_workspaces(context: RuntimeContext) -> tuple[FoundWorkspace, ...]
         )
         for record in existing
     )
-
-
-def process_in(path: Path) -> int | None:
-    """The pid of a process whose current directory is this one or one below; None if none is visible.
-
-    This also finds runs of a daemon that has another state directory.
-    """
-    return ProcessTable().working_in(path)
-
-
-def tree_size(path: Path) -> int:
-    """Total size in bytes of the files in a tree, without following links; unreadable ones count as 0."""
-    total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            with suppress(OSError):
-                total += Path(folder, name).lstat().st_size
-    return total

@@ -143,11 +143,11 @@ Running turns are ended as by any stop. Secrets, state and workspaces stay.
     cls=LazyGroup,
     invoke_without_command=True,
     epilog=_GROUP_EXAMPLES,
-    short_help="Have systemd keep a daemon of a repository running.",
+    short_help="Run the daemon of a repository as a systemd service.",
 )
 @click.pass_context
 def service(ctx: click.Context) -> None:
-    """Have systemd keep a daemon of a repository running."""
+    """Run the daemon of a repository as a systemd service."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 

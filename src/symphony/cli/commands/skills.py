@@ -418,7 +418,7 @@ _COMMANDS = {
     sections={"Commands": _COMMANDS},
     invoke_without_command=True,
     epilog=_EPILOG,
-    short_help="Work with the skills of a repository.",
+    short_help="Manage the skills of a repository.",
 )
 @click.pass_context
 def skills(ctx: click.Context) -> None:

@@ -6,7 +6,7 @@ every failure is a `FrontMatterError` with a code and a place.
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -288,9 +288,10 @@ class _Reader:
         key: str | None = None
         key_at = seen = documents = 0
         outer, plain = self._outer, self._plain
-        parser = (yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader)(self._text)
-        next_event: Callable[[], Any] = parser.get_event
-        while (kind := type(event := next_event())) is not yaml.StreamEndEvent:
+        loader = yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader
+        event: Any  # the stubs give all kinds of events one type
+        for event in yaml.parse(self._text, Loader=loader):
+            kind = type(event)
             if kind is yaml.ScalarEvent or kind is yaml.AliasEvent:
                 at = event.start_mark.index
                 inside = _NOTHING_INSIDE

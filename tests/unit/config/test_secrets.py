@@ -171,6 +171,16 @@ def test_files_that_others_can_reach_are_told(reachable: Path) -> None:
     assert read_secrets(given).exposed == (open_one,)
 
 
+def test_a_file_that_only_its_descriptor_names_is_out_of_reach_for_others(reachable: Path) -> None:
+    """What a shell makes of `3<<<"$token"`: an open file whose name is gone."""
+    file = _file(reachable / "gone", "hunter2", mode=0o644)
+    with file.open() as opened:
+        file.unlink()
+        secrets = read_secrets({"A_TOKEN_FILE": f"/dev/fd/{opened.fileno()}"})
+    assert secrets.environment["A_TOKEN"] == "hunter2"
+    assert secrets.exposed == ()
+
+
 def test_what_a_container_runtime_mounted_is_not_told(
     reachable: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,7 @@ from symphony.processes.local import LocalHost
 from symphony.workspaces import Layout, Login, WorkspaceManager, split_login
 
 USER = "bob"
-PASSWORD = "s3cret/of:Bob@home+1%"
+PASSWORD = f"s3cret/of:Bob@home+1%{os.getpid()}"  # other test processes show theirs in `watched`
 ISSUE = Issue(id="1", identifier="MT-1", title="A title", state="Todo", dispatchable=True)
 FORMS = [
     PASSWORD,

@@ -17,7 +17,7 @@ from random import Random
 import pytest
 
 from harness.ordinary import ordinary_user
-from symphony.workspaces import Layout, delete_tree, discard, empty_directory
+from symphony.workspaces import Layout, delete_old_entries, delete_tree, discard
 
 Rounds = Callable[..., Iterator[Random]]
 
@@ -177,7 +177,7 @@ def test_any_workspace_is_discarded_while_its_agent_goes_on(rounds: Rounds, plac
         workspace.chmod(0o700)
         with _racer(bait, workspace, "."):
             discard(layout, workspace)
-        empty_directory(layout.trash, older_than_s=0)
+        delete_old_entries(layout.trash, older_than_s=0)
 
         assert list(layout.trash.iterdir()) == []
         assert (neighbour / "work").read_text() == "work"

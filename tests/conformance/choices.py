@@ -47,7 +47,7 @@ def _choice(
 
 _PLACES = {"README": "README.md", "workflow-file": "docs/workflow-file.md", "commands": "docs/commands.md"}
 _SUITES = {
-    "life": "tests/integration/workspaces/test_life.py",
+    "life": "tests/integration/workspaces/test_manager.py",
     "policy": "tests/unit/agents/test_policy.py",
     "scripted": "tests/integration/agents/test_scripted_session.py",
     "settings": "tests/unit/config/test_settings.py",

@@ -1,42 +1,24 @@
-"""One directory per issue: made, populated from git, checked, delivered, kept safe and removed."""
+"""Workspaces: one directory per issue, created, populated from git, checked, delivered and removed."""
 
-from symphony.workspaces.delivery import (
-    BranchLocation,
-    delivery_failure,
-    local_repository,
-    locate_branch,
-    mirror_path,
-)
-from symphony.workspaces.directories import (
-    BRANCH_CLAIMS,
-    StoredRecord,
-    check_path,
-    discard,
-    is_launchable,
-    open_root,
-    read_record,
-    write_record,
-)
+from symphony.workspaces.delivery import BranchLocation, delivery_failure, locate_branch, mirror_path
+from symphony.workspaces.directories import check_path, discard, is_launchable, open_root
 from symphony.workspaces.export import WorkspacePreview
-from symphony.workspaces.files import delete_tree, empty_directory, is_directory
+from symphony.workspaces.files import delete_old_entries, delete_tree, is_directory
 from symphony.workspaces.git import (
     NETWORK_TIMEOUT_MS,
     Git,
     GitError,
-    RootLease,
     all_refs,
     branch_of_head,
-    changed_files,
     common_dir,
     config_value,
-    copy_lfs_objects,
-    hash_watched_files,
     packed_refs,
     read_ref,
     without_credentials,
 )
 from symphony.workspaces.layout import Layout, check_key, key_of, resolve, resolve_contained
-from symphony.workspaces.manager import SUBMODULES_HINT, WorkspaceManager, reason_to_keep
+from symphony.workspaces.locks import RootLease
+from symphony.workspaces.manager import SUBMODULES_HINT, WorkspaceManager
 from symphony.workspaces.mirror import Mirror, RemoteRefs, parse_ls_remote
 from symphony.workspaces.model import (
     NUMSTAT,
@@ -49,10 +31,14 @@ from symphony.workspaces.model import (
     Workspace,
     WorkspaceError,
     WorkspaceRecord,
+    local_repository,
     parse_numstat,
     split_login,
     vanished_failure,
 )
+from symphony.workspaces.ownership import BRANCH_CLAIMS, StoredRecord, read_record, write_record
+from symphony.workspaces.removal import reason_to_keep
+from symphony.workspaces.shadow import changed_files, copy_lfs_objects, hash_watched_files
 
 __all__ = [
     "BRANCH_CLAIMS",
@@ -86,10 +72,10 @@ __all__ = [
     "common_dir",
     "config_value",
     "copy_lfs_objects",
+    "delete_old_entries",
     "delete_tree",
     "delivery_failure",
     "discard",
-    "empty_directory",
     "hash_watched_files",
     "is_directory",
     "is_launchable",

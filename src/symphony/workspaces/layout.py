@@ -1,14 +1,14 @@
-"""Where everything lies below `workspace.root`, and the proof that a path stays inside it (WS1, WS4, WS5).
+"""Names of everything below `workspace.root`, and the proof that a path stays inside the root.
 
     <root>/<key>/                 one workspace per issue
     <root>/.symphony/mirrors/     one bare repository per `workspace.repo`
-    <root>/.symphony/records/     whose workspace each directory is
-    <root>/.symphony/tenants.d/   the workflow files that work at this root (`tenants`)
+    <root>/.symphony/records/     one record per workspace (`StoredRecord`)
+    <root>/.symphony/tenants.d/   the workflow files that use this root (`Tenant`)
     <root>/.symphony/pinned/      files of base commits, read-only
-    <root>/.symphony/staging/     what is not finished yet
-    <root>/.symphony/trash/       what is being deleted
+    <root>/.symphony/staging/     unfinished things
+    <root>/.symphony/trash/       things that are being deleted
 
-Names are computed without the file system; only `resolve` and what builds on it look at it.
+`Layout` computes names without file system access; `resolve` and `resolve_contained` read the file system.
 """
 
 import errno
@@ -22,39 +22,39 @@ from pathlib import Path
 from symphony.domain import Category, UnsafeKeyError, workspace_key
 from symphony.workspaces.model import WorkspaceError, split_login
 
+MAX_NAME_BYTES = 255
 _METADATA = ".symphony"
-# `.git` would make the root itself look like a repository to every git command below it.
+# A directory `.git` would make the root itself look like a repository to every git command below it.
 _RESERVED = frozenset({"", ".", "..", ".git", _METADATA})
 _KEY = re.compile(r"[A-Za-z0-9._-]*")
-_MAX_NAME_BYTES = 255
 _SUFFIX_ROOM = 55
 _MAX_LINKS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The names below one root; the root is absolute."""
+    """The paths below one absolute root."""
 
     root: Path
 
     @property
     def mirrors(self) -> Path:
-        """The bare repositories."""
+        """Directory of the bare repositories."""
         return self.root / f"{_METADATA}/mirrors"
 
     @property
     def records(self) -> Path:
-        """The records, one file each."""
+        """Directory of the workspace records."""
         return self.root / f"{_METADATA}/records"
 
     @property
     def staging(self) -> Path:
-        """Half-made things, which never are where a finished one is looked for."""
+        """Directory for unfinished things, which are moved into place when they are complete."""
         return self.root / f"{_METADATA}/staging"
 
     @property
     def trash(self) -> Path:
-        """Things already taken away, waiting to be deleted."""
+        """Directory for things that are moved away before they are deleted."""
         return self.root / f"{_METADATA}/trash"
 
     @property
@@ -64,65 +64,70 @@ class Layout:
 
     @property
     def tenant_files(self) -> Path:
-        """The files of the workflow files that work at this root."""
+        """Directory with one file per workflow file that uses this root."""
         return self.root / f"{_METADATA}/tenants.d"
 
     @property
     def tenants_lock(self) -> Path:
-        """What is locked while those are read and written."""
+        """The lock for reading and writing `tenant_files`."""
         return self.root / f"{_METADATA}/tenants.lock"
 
     @property
     def pins(self) -> Path:
-        """The files of base commits, one directory per commit and choice of paths."""
+        """Directory for files of base commits: one directory per commit and selection of paths."""
         return self.root / f"{_METADATA}/pinned"
 
     def pinned(self, commit: str, paths: Iterable[str]) -> Path:
-        """Where these files of a commit are, the same for whoever asks."""
+        """Directory for these files of a commit; the order of the paths does not matter."""
         return self.pins / f"{commit}-{_digest(chr(0).join(sorted(set(paths))))[:12]}"
 
     def workspace(self, key: str) -> Path:
-        """The workspace of a key (WS1). Raises `WorkspaceError` for an unsafe key (DM12)."""
+        """The workspace of a key. Raises `WorkspaceError` for an unsafe key."""
         return self.root / check_key(key)
 
     def record(self, key: str) -> Path:
         """The record of a key. Raises `WorkspaceError` for an unsafe key."""
-        return self.root / f"{_METADATA}/records/{record_name(check_key(key))}"
+        return self.records / record_name(check_key(key))
 
     def mirror(self, repository: str) -> Path:
-        """The bare mirror of a repository, named by a hash of its address, whoever logs in there."""
+        """The bare mirror of a repository, named by a hash of the address without its login."""
         return self.mirrors / f"{_digest(split_login(repository)[0])}.git"
 
 
 def record_name(key: str) -> str:
-    """The file name of what is recorded of a key; a hash stands in for a key too long to bear a suffix."""
-    return f"{_digest(key) if len(key) > _MAX_NAME_BYTES - _SUFFIX_ROOM else key}.json"
+    """File name for a key with a suffix; a hash replaces a key that is too long to get one."""
+    return f"{_digest(key) if len(key) > MAX_NAME_BYTES - _SUFFIX_ROOM else key}.json"
 
 
 def key_of(identifier: str) -> str:
-    """The workspace key of an issue (DM10). Raises `WorkspaceError` for an unsafe one (DM12)."""
+    """The workspace key of an issue (specification section 4.2). Raises `WorkspaceError` if it is unsafe."""
     try:
         return check_key(workspace_key(identifier))
     except UnsafeKeyError as error:
-        raise _unsafe(identifier) from error
+        raise _unsafe_key(identifier) from error
 
 
 def check_key(key: str) -> str:
-    """The key itself when it is a safe directory name (DM12, WS4); else raises `WorkspaceError`."""
-    legal = _KEY.fullmatch(key) and len(key) <= _MAX_NAME_BYTES
-    if not legal or key.lower() in _RESERVED:
-        raise _unsafe(key)
+    """The key itself. Raises `WorkspaceError` if it is no safe directory name (specification section 9.5)."""
+    if not _KEY.fullmatch(key) or len(key) > MAX_NAME_BYTES or key.lower() in _RESERVED:
+        raise _unsafe_key(key)
     return key
 
 
 def resolve_contained(path: Path, root: Path) -> Path:
-    """The resolved path, proven to lie strictly below the resolved root (WS4, WS5).
+    """The resolved path, proven to lie strictly below the resolved root (specification section 9.5).
 
     Raises:
         WorkspaceError: `workspace_equals_root`, `workspace_symlink_escape`, `workspace_outside_root` or
             `workspace_path_unreadable`.
     """
-    real_path, real_root = _resolved(path), _resolved(root)
+    for one in (path, root):
+        if not one.is_absolute():
+            raise _refused(Category.WORKSPACE_OUTSIDE_ROOT, f"{one} is not an absolute path")
+    try:
+        real_path, real_root = resolve(path), resolve(root)
+    except OSError as error:
+        raise unreadable_path(path, error) from error
     if real_path == real_root:
         raise _refused(Category.WORKSPACE_EQUALS_ROOT, f"{path} is the workspace root itself")
     if real_path.is_relative_to(real_root):
@@ -132,15 +137,10 @@ def resolve_contained(path: Path, root: Path) -> Path:
     raise _refused(Category.WORKSPACE_OUTSIDE_ROOT, f"{path} is not below the workspace root {root}")
 
 
-def unreadable(path: Path, error: OSError) -> WorkspaceError:
-    """The error of a path that cannot be followed to its end."""
-    return _refused(Category.WORKSPACE_PATH_UNREADABLE, f"{path} cannot be resolved: {error.strerror}")
-
-
 def resolve(path: Path) -> Path:
-    """An absolute path with every symlink followed, segment by segment; what does not exist stays as it is.
+    """An absolute path with every symlink followed, segment by segment; missing segments stay as they are.
 
-    Unlike `Path.resolve` it hides no error: a loop or an unreadable segment raises `OSError`.
+    Unlike `Path.resolve`, a loop or an unreadable segment raises `OSError`.
     """
     done, pending, links = "", _segments(os.fspath(path)), 0
     while pending:
@@ -161,34 +161,30 @@ def resolve(path: Path) -> Path:
 
 
 def _segments(path: str) -> list[str]:
-    """The segments, last one first."""
+    """The segments of a path, last one first."""
     return [part for part in reversed(path.split("/")) if part not in {"", "."}]
 
 
 def _link_target(path: str) -> str | None:
-    """Where a symlink points; null for what is none or does not exist."""
+    """The target of a symlink; `None` if the path is something else or does not exist."""
     try:
-        return os.readlink(path)  # noqa: PTH115 - asked for every segment of every path
+        return os.readlink(path)  # noqa: PTH115 - called for every segment of every path
     except OSError as error:
         if error.errno in {errno.EINVAL, errno.ENOENT}:
             return None
         raise
 
 
-def _resolved(path: Path) -> Path:
-    if not path.is_absolute():
-        raise _refused(Category.WORKSPACE_OUTSIDE_ROOT, f"{path} is not an absolute path")
-    try:
-        return resolve(path)
-    except OSError as error:
-        raise unreadable(path, error) from error
+def unreadable_path(path: Path, error: OSError) -> WorkspaceError:
+    """The error for a path that cannot be resolved."""
+    return _refused(Category.WORKSPACE_PATH_UNREADABLE, f"{path} cannot be resolved: {error.strerror}")
 
 
 def _refused(category: Category, message: str) -> WorkspaceError:
     return WorkspaceError.of(category, message, retryable=False)
 
 
-def _unsafe(name: str) -> WorkspaceError:
+def _unsafe_key(name: str) -> WorkspaceError:
     return WorkspaceError.of(
         Category.WORKSPACE_UNSAFE_KEY,
         f"{name[:80]!r} cannot name a workspace directory",

@@ -1,71 +1,84 @@
-"""The bare mirror of a repository: fetched once per burst, borrowed from by every workspace, never cleaned.
+"""The bare mirror of a repository, and the clones that borrow its objects.
 
-Clones hold no copy of its objects, so none may ever go away: nothing is pruned, collected or repacked, and
-`preciousObjects` tells every git so. In it, `refs/remotes/origin/*` is what the repository has and
-`refs/heads/symphony/*` is what was delivered from workspaces; fetching cannot touch the latter.
+The mirror is fetched once per burst of requests. Clones have no copy of its objects, so the mirror is never
+pruned, collected or repacked, and `preciousObjects` tells every git so. In it, `refs/remotes/origin/*` is
+what the repository has, and `refs/heads/symphony/*` is what was delivered from workspaces. A fetch cannot
+change the latter.
 """
 
 import re
 import shlex
 import shutil
-import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import anyio
+import msgspec
 from anyio import to_thread
 
 from symphony.domain import Blame, Category, branch_name, disk_full_hint, is_disk_full
-from symphony.workspaces.directories import read_records, write_record
-from symphony.workspaces.files import drop, is_directory, write_atomic
+from symphony.workspaces.files import delete_quietly, is_directory, temporary_directory, write_atomic
 from symphony.workspaces.git import (
     NETWORK_TIMEOUT_MS,
     SAFE_DIRECTORY,
     Git,
     GitError,
     all_refs,
-    clear_stale_locks,
     config_value,
-    locked,
+    is_sha256,
     read_ref,
+    repository_config,
     without_credentials,
 )
 from symphony.workspaces.layout import Layout
+from symphony.workspaces.locks import clear_stale_locks, locked
 from symphony.workspaces.model import WorkspaceError, split_login
+from symphony.workspaces.ownership import read_records, write_record
 
-_TRACKING = "refs/remotes/origin/"
-_DETACHED = "refs/symphony/origin-head"
-_SHA256_DIGITS = 64
-_LOOK_TIMEOUT_MS = 30_000
-_ADDRESS = re.compile(r'(?m)^\turl = "(.*)"$')
-_FETCH = ("fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance")
+FETCH: Final = ("fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance")
+_TRACKING: Final = "refs/remotes/origin/"
+_DETACHED_HEAD: Final = "refs/symphony/origin-head"
+_LOOK_TIMEOUT_MS: Final = 30_000
+_URL_LINE = re.compile(r'(?m)^\turl = "(.*)"$')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteRefs:
-    """What a repository says it has: where its `HEAD` stands, and its branches."""
+    """Refs of a repository: the branch and commit of `HEAD`, branches by short and tags by full name."""
 
     head_branch: str | None = None
     head: str | None = None
     branches: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorRefs:
-    """What the mirror has of the repository after a refresh; branch and full tag names to object ids."""
-
-    head_branch: str | None
-    head: str | None
-    branches: Mapping[str, str]
-    tags: Mapping[str, str]
+def parse_ls_remote(output: bytes) -> RemoteRefs:
+    """Parse the output of `git ls-remote --symref` for `HEAD` and the branches."""
+    head_branch, head, branches = None, None, {}
+    for line in output.decode("utf-8", "surrogateescape").splitlines():
+        left, _, name = line.partition("\t")
+        if name == "HEAD" and left.startswith("ref: refs/heads/"):
+            head_branch = left.removeprefix("ref: refs/heads/")
+        elif name == "HEAD":
+            head = left
+        elif name.startswith("refs/heads/"):
+            branches[name.removeprefix("refs/heads/")] = left
+    return RemoteRefs(head_branch=head_branch, head=head, branches=branches)
 
 
 class Mirror:
     """One bare mirror; share it between the workspaces of a repository.
 
-    `fresh_ms`: a refresh begun this short before it is asked for serves the asker too.
+    Args:
+        git: runs git.
+        layout: where the mirror is.
+        repository: its address or path, without a login.
+        fresh_ms: a refresh that began this long ago also serves a new request.
+        lock_wait_s: how long to wait for another process that refreshes the mirror.
+        now_s: monotonic clock.
     """
 
     def __init__(
@@ -78,60 +91,53 @@ class Mirror:
         lock_wait_s: float = NETWORK_TIMEOUT_MS / 1000,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._git = git
-        self._staging = layout.staging
-        self._repository = repository
+        self.git = git
+        self.layout = layout
+        self.repository = repository
+        self.path = layout.mirror(repository)
         self._fresh_s = fresh_ms / 1000
         self._lock_wait_s = lock_wait_s
         self._now_s = now_s
         self._lock = anyio.Lock()
-        self._begun_s = float("-inf")
-        self._outcome: MirrorRefs | WorkspaceError | None = None
-        self.path = layout.mirror(repository)
+        self._started_s = float("-inf")
+        self._outcome: RemoteRefs | WorkspaceError | None = None
 
     @property
     def objects(self) -> Path:
         """The object store that clones borrow."""
         return self.path / "objects"
 
-    async def refresh(self) -> MirrorRefs:
-        """Bring the mirror up to date, at most once per burst and one at a time, other processes included.
+    async def refresh(self) -> RemoteRefs:
+        """Update the mirror, at most once per burst and one process at a time.
+
+        Returns:
+            what the mirror has now, tags included.
 
         Raises:
-            WorkspaceError: `workspace_repository`, also for those who only waited for a refresh that failed.
+            WorkspaceError: `workspace_repository`, also for all who waited for the refresh that failed.
         """
-        asked_s = self._now_s()
+        requested_s = self._now_s()
         async with self._lock:
-            if self._outcome is None or self._begun_s < asked_s - self._fresh_s:
-                self._outcome, self._begun_s = None, self._now_s()
+            if self._outcome is None or self._started_s < requested_s - self._fresh_s:
+                self._outcome, self._started_s = None, self._now_s()
                 self._outcome = await self._refresh()
         if isinstance(self._outcome, WorkspaceError):
             raise WorkspaceError(self._outcome.failure) from self._outcome
         return self._outcome
 
     async def look(self) -> RemoteRefs:
-        """What the repository offers, asked without a mirror: can it be reached, has it a commit?
+        """What the repository offers now, without using the mirror.
 
         Raises:
-            WorkspaceError: `workspace_repository`, with a hint.
+            WorkspaceError: `workspace_repository`: it is unreachable or has no commit.
         """
         try:
-            answer = await self._git.trusted(
-                "ls-remote",
-                "--symref",
-                "--",
-                self._repository,
-                "HEAD",
-                "refs/heads/*",
-                timeout_ms=_LOOK_TIMEOUT_MS,
-                login=self._git.login,
-            )
+            return await self._ls_remote("--", self.repository, timeout_ms=_LOOK_TIMEOUT_MS)
         except (GitError, OSError) as error:
             raise self.unreadable(error) from error
-        return self._not_empty(parse_ls_remote(answer))
 
     async def remembered(self) -> RemoteRefs | None:
-        """What the repository had at the last refresh, read off the mirror; null where there is none yet."""
+        """What the repository had at the last refresh, read from the mirror; `None` if there is no mirror."""
         if not await to_thread.run_sync(is_directory, self.path):
             return None
         refs = await to_thread.run_sync(all_refs, self.path, "refs/")
@@ -140,363 +146,313 @@ class Mirror:
             for name, commit in refs.items()
             if name.startswith(_TRACKING)
         }
-        return RemoteRefs(head=refs.get(_DETACHED), branches=branches)
+        return RemoteRefs(head=refs.get(_DETACHED_HEAD), branches=branches)
 
-    async def _refresh(self) -> MirrorRefs | WorkspaceError:
-        try:
-            async with locked(self.path.with_suffix(".lock"), self._lock_wait_s):
-                if not await to_thread.run_sync(is_directory, self.path):
-                    advertised = await self._create()
-                else:
-                    advertised = await self._update(self.path)
-                return await to_thread.run_sync(self._snapshot, advertised)
-        except (GitError, OSError) as error:
-            await to_thread.run_sync(clear_stale_locks, self.path)
-            return self.unreadable(error)
-        except WorkspaceError as error:
-            return error
+    def base(self, refs: RemoteRefs, base_branch: str | None) -> tuple[str | None, str]:
+        """Name (`None` for a detached `HEAD`) and commit of the base branch.
 
-    async def _create(self) -> RemoteRefs:
-        """Make the mirror aside and rename it into place, so that a half-made one is never found."""
-        half = Path(await to_thread.run_sync(lambda: tempfile.mkdtemp(dir=self._staging)))
-        try:
-            await self._init(half, "sha1")
-            advertised = await self._advertised(half)
-            if any(len(commit) == _SHA256_DIGITS for commit in advertised.branches.values()):
-                await to_thread.run_sync(drop, half)
-                await self._init(half, "sha256")
-            await self._fetch(half, advertised)
-            await to_thread.run_sync(half.rename, self.path)
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await to_thread.run_sync(drop, half)
-            raise
-        return advertised
-
-    async def _init(self, path: Path, object_format: str) -> None:
-        await self._git.trusted(
-            "init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", path
-        )
-        await to_thread.run_sync((path / "config").write_text, self._config(object_format))
-
-    def _config(self, object_format: str) -> str:
-        return (
-            "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n"
-            "[extensions]\n\tpreciousObjects = true\n"
-            + (f"\tobjectFormat = {object_format}\n" if object_format != "sha1" else "")
-            + "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
-            f'[remote "origin"]\n\turl = {config_value(self._repository)}\n'
-            f"\tfetch = +refs/heads/*:{_TRACKING}*\n"
-        )
-
-    async def _update(self, path: Path) -> RemoteRefs:
-        advertised = await self._advertised(path)
-        known = await to_thread.run_sync(all_refs, path, "refs/")
-        wanted = {f"{_TRACKING}{name}": commit for name, commit in advertised.branches.items()}
-        if advertised.head is not None:
-            wanted[_DETACHED] = advertised.head
-        if not wanted.items() <= known.items():
-            await self._make_way(path, known, wanted)
-            await self._fetch(path, advertised)
-        return advertised
-
-    async def _make_way(self, path: Path, known: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-        """Move a stale ref `a` aside when the repository now has `a/b`, or the other way round.
-
-        Its commit stays referenced under its own id.
+        Raises:
+            WorkspaceError: `workspace_repository`: there is no such branch.
         """
-        parents = {name[:end] for name in wanted for end, letter in enumerate(name) if letter == "/"}
-        for name, commit in known.items():
-            if name.startswith(_TRACKING) and name not in wanted:
-                above = {name[:end] for end, letter in enumerate(name) if letter == "/"}
-                if name in parents or above & wanted.keys():
-                    await self._git.trusted("-C", path, "update-ref", f"refs/symphony/gone/{commit}", commit)
-                    await self._git.trusted("-C", path, "update-ref", "-d", name)
-
-    async def _advertised(self, path: Path) -> RemoteRefs:
-        answer = await self._git.trusted(
-            "-C",
-            path,
-            "ls-remote",
-            "--symref",
-            "origin",
-            "HEAD",
-            "refs/heads/*",
-            timeout_ms=self._git.network_timeout_ms,
-            login=self._git.login,
-        )
-        return self._not_empty(parse_ls_remote(answer))
-
-    def _not_empty(self, advertised: RemoteRefs) -> RemoteRefs:
-        if not advertised.branches and advertised.head is None:
-            raise self._empty()
-        return advertised
-
-    async def _fetch(self, path: Path, advertised: RemoteRefs) -> None:
-        refspecs = [f"+refs/heads/*:{_TRACKING}*"]
-        if advertised.head is not None:
-            refspecs.append(f"+HEAD:{_DETACHED}")
-        await self._git.trusted(
-            "-C",
-            path,
-            *_FETCH,
-            "origin",
-            *refspecs,
-            timeout_ms=self._git.network_timeout_ms,
-            login=self._git.login,
-        )
-
-    def _snapshot(self, advertised: RemoteRefs) -> MirrorRefs:
-        refs = all_refs(self.path, "refs/")
-        return MirrorRefs(
-            head_branch=advertised.head_branch,
-            head=None if advertised.head is None else refs.get(_DETACHED),
-            branches={
-                name: refs[_TRACKING + name] for name in advertised.branches if _TRACKING + name in refs
-            },
-            tags={name: commit for name, commit in refs.items() if name.startswith("refs/tags/")},
-        )
+        name = base_branch or refs.head_branch
+        commit = refs.head if name is None else refs.branches.get(name)
+        if commit is None:
+            raise WorkspaceError.of(
+                Category.WORKSPACE_REPOSITORY,
+                f"{self._shown} has no branch {name or 'at HEAD'}",
+                hint="set workspace.base_branch to one of its branches",
+                blame=Blame.CONFIG,
+            )
+        return name, commit
 
     def unreadable(self, error: Exception) -> WorkspaceError:
         """The error for a repository that git could not read or fetch.
 
-        One of another user is no outage: git says what has to be done before it looks at it.
+        For a repository of another user, git names the command that makes it readable.
         """
         advice = error.advice if isinstance(error, GitError) else None
         if advice is not None:
-            # Delivery asks git for the repository itself, and not only for its git directory.
-            both = dict.fromkeys((advice, f"{SAFE_DIRECTORY} {shlex.quote(self._repository)}"))
+            # Delivery opens the repository itself, and not only its git directory.
+            both = dict.fromkeys((advice, f"{SAFE_DIRECTORY} {shlex.quote(self.repository)}"))
             return WorkspaceError.of(
                 Category.WORKSPACE_REPOSITORY,
-                f"workspace.repo {without_credentials(self._repository)} cannot be read: {error}",
+                f"{self._shown} cannot be read: {error}",
                 hint=f"as the user of the daemon: `{' && '.join(both)}`; or give the repository to that user",
                 blame=Blame.CONFIG,
             )
         usual = "check workspace.repo, the network and git's login by `git ls-remote` on this machine"
         return WorkspaceError.of(
             Category.WORKSPACE_REPOSITORY,
-            f"workspace.repo {without_credentials(self._repository)} cannot be fetched: {error}",
+            f"{self._shown} cannot be fetched: {error}",
             hint=disk_full_hint(self.path.parent) if is_disk_full(error) else usual,
         )
 
-    def _empty(self) -> WorkspaceError:
-        return WorkspaceError.of(
-            Category.WORKSPACE_REPOSITORY,
-            f"workspace.repo {without_credentials(self._repository)} has no commit yet",
-            hint="make a first commit in it",
-            blame=Blame.CONFIG,
+    @property
+    def _shown(self) -> str:
+        return f"workspace.repo {without_credentials(self.repository)}"
+
+    async def _ls_remote(self, *remote: str, where: Path | None = None, timeout_ms: int) -> RemoteRefs:
+        output = await self.git.trusted(
+            *(() if where is None else ("-C", where)),
+            "ls-remote",
+            "--symref",
+            *remote,
+            "HEAD",
+            "refs/heads/*",
+            timeout_ms=timeout_ms,
+            login=self.git.login,
+        )
+        refs = parse_ls_remote(output)
+        if not refs.branches and refs.head is None:
+            raise WorkspaceError.of(
+                Category.WORKSPACE_REPOSITORY,
+                f"{self._shown} has no commit yet",
+                hint="make a first commit in it",
+                blame=Blame.CONFIG,
+            )
+        return refs
+
+    async def _refresh(self) -> RemoteRefs | WorkspaceError:
+        try:
+            async with locked(self.path.with_suffix(".lock"), self._lock_wait_s):
+                if await to_thread.run_sync(is_directory, self.path):
+                    offered = await self._update()
+                else:
+                    offered = await self._create()
+                refs = await to_thread.run_sync(all_refs, self.path, "refs/")
+        except (GitError, OSError) as error:
+            await to_thread.run_sync(clear_stale_locks, self.path)
+            return self.unreadable(error)
+        except WorkspaceError as error:
+            return error
+        fetched = {name: refs.get(_TRACKING + name) for name in offered.branches}
+        return RemoteRefs(
+            head_branch=offered.head_branch,
+            head=None if offered.head is None else refs.get(_DETACHED_HEAD),
+            branches={name: commit for name, commit in fetched.items() if commit is not None},
+            tags={name: commit for name, commit in refs.items() if name.startswith("refs/tags/")},
+        )
+
+    async def _create(self) -> RemoteRefs:
+        """Create the mirror in the staging directory and rename it when it is complete."""
+        async with temporary_directory(self.layout.staging, "mirror-") as path:
+            await self._init(path, "sha1")
+            offered = await self._offered(path)
+            if any(is_sha256(commit) for commit in offered.branches.values()):
+                await to_thread.run_sync(delete_quietly, path)
+                await self._init(path, "sha256")
+            await self._fetch(path, offered)
+            await to_thread.run_sync(path.rename, self.path)
+        return offered
+
+    async def _init(self, path: Path, object_format: str) -> None:
+        await self.git.trusted(
+            "init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", path
+        )
+        config = (
+            "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n"
+            "[extensions]\n\tpreciousObjects = true\n"
+            + (f"\tobjectFormat = {object_format}\n" if object_format != "sha1" else "")
+            + "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
+            f'[remote "origin"]\n\turl = {config_value(self.repository)}\n'
+            f"\tfetch = +refs/heads/*:{_TRACKING}*\n"
+        )
+        await to_thread.run_sync((path / "config").write_text, config)
+
+    async def _update(self) -> RemoteRefs:
+        offered = await self._offered(self.path)
+        known = await to_thread.run_sync(all_refs, self.path, "refs/")
+        wanted = {f"{_TRACKING}{name}": commit for name, commit in offered.branches.items()}
+        if offered.head is not None:
+            wanted[_DETACHED_HEAD] = offered.head
+        if not wanted.items() <= known.items():
+            await self._remove_conflicts(known, wanted)
+            await self._fetch(self.path, offered)
+        return offered
+
+    async def _remove_conflicts(self, known: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+        """Remove a stale ref `a` if the repository now has `a/b`, or the other way round.
+
+        Its commit stays referenced by another ref.
+        """
+        parents = {name[:end] for name in wanted for end, letter in enumerate(name) if letter == "/"}
+        for name, commit in known.items():
+            if name.startswith(_TRACKING) and name not in wanted:
+                above = {name[:end] for end, letter in enumerate(name) if letter == "/"}
+                if name in parents or above & wanted.keys():
+                    kept = f"refs/symphony/gone/{commit}"
+                    await self.git.trusted("-C", self.path, "update-ref", kept, commit)
+                    await self.git.trusted("-C", self.path, "update-ref", "-d", name)
+
+    async def _offered(self, path: Path) -> RemoteRefs:
+        return await self._ls_remote("origin", where=path, timeout_ms=self.git.network_timeout_ms)
+
+    async def _fetch(self, path: Path, offered: RemoteRefs) -> None:
+        await self.git.trusted(
+            "-C",
+            path,
+            *FETCH,
+            "origin",
+            f"+refs/heads/*:{_TRACKING}*",
+            *([] if offered.head is None else [f"+HEAD:{_DETACHED_HEAD}"]),
+            timeout_ms=self.git.network_timeout_ms,
+            login=self.git.login,
         )
 
 
-def base_of(
-    offer: RemoteRefs | MirrorRefs, base_branch: str | None, repository: str
-) -> tuple[str | None, str]:
-    """The base branch's name (null for a detached `HEAD`) and commit.
+def remove_stored_logins(layout: Layout) -> None:
+    """Remove logins from mirror configurations and records that an earlier version wrote; blocking.
 
-    Raises:
-        WorkspaceError: `workspace_repository`: there is no such branch.
-    """
-    name = base_branch or offer.head_branch
-    commit = offer.head if name is None else offer.branches.get(name)
-    if commit is None:
-        raise WorkspaceError.of(
-            Category.WORKSPACE_REPOSITORY,
-            f"workspace.repo {without_credentials(repository)} has no branch {name or 'at HEAD'}",
-            hint="set workspace.base_branch to one of its branches",
-            blame=Blame.CONFIG,
-        )
-    return name, commit
-
-
-def parse_ls_remote(answer: bytes) -> RemoteRefs:
-    """What `git ls-remote --symref` printed for `HEAD` and the branches."""
-    head_branch, head, branches = None, None, {}
-    for line in answer.decode("utf-8", "surrogateescape").splitlines():
-        left, _, name = line.partition("\t")
-        if name == "HEAD" and left.startswith("ref: refs/heads/"):
-            head_branch = left.removeprefix("ref: refs/heads/")
-        elif name == "HEAD":
-            head = left
-        elif name.startswith("refs/heads/"):
-            branches[name.removeprefix("refs/heads/")] = left
-    return RemoteRefs(head_branch=head_branch, head=head, branches=branches)
-
-
-def without_logins(layout: Layout) -> None:
-    """Take logins out of the addresses in configurations of mirrors and in records, where they once stood.
-
-    Such a mirror gets the name it would have now; clones find it under both. Blocking; raises `OSError`.
+    Such a mirror gets its present name. Its old name becomes a link to it, because clones refer to it.
+    Raises `OSError`.
     """
     for path in layout.mirrors.glob("*.git"):
         config = path / "config"
         if path.is_symlink() or not config.is_file():
             continue
         text = config.read_text(encoding="utf-8", errors="surrogateescape")
-        found = _ADDRESS.search(text)
-        written = "" if found is None else re.sub(r"\\(.)", r"\1", found[1])
-        address, _ = split_login(written)
-        if found is None or address == written:
+        found = _URL_LINE.search(text)
+        stored = "" if found is None else re.sub(r"\\(.)", r"\1", found[1])
+        address, _ = split_login(stored)
+        if found is None or address == stored:
             continue
         cleaned = f"{text[: found.start(1)]}{config_value(address)[1:-1]}{text[found.end(1) :]}"
         write_atomic(config, cleaned.encode("utf-8", "surrogateescape"))
         if not is_directory(layout.mirror(address)):
             path.rename(layout.mirror(address))
             path.symlink_to(layout.mirror(address).name)
-    for entry in read_records(layout):
-        if entry.repo is not None and split_login(entry.repo)[0] != entry.repo:
-            write_record(layout, replace(entry, repo=split_login(entry.repo)[0]))
+    for record in read_records(layout):
+        if record.repo is not None and split_login(record.repo)[0] != record.repo:
+            write_record(layout, msgspec.structs.replace(record, repo=split_login(record.repo)[0]))
 
 
-# Populating a new workspace from the mirror (WS14): borrowed objects, one branch, in place only when whole.
+# --- Clones ---
 #
-# The clone is written by hand, file by file, because then its `.git` holds exactly what we know it to hold
-# and one git process is enough: the checkout itself.
-
+# A clone is written file by file. Its `.git` then contains exactly what is known here, and one git process
+# is enough: the checkout.
 
 _DEFAULT_IDENTITY = {"name": "Symphony Agent", "email": "symphony@localhost"}
 _IDENTITY_LINE = re.compile(r"user\.(name|email) (.+)")
-_LITTLE_BYTES = 64 * 1024 * 1024  # as `symphony doctor` judges it
+_LOW_SPACE_BYTES = 64 * 1024 * 1024  # the same limit as in `symphony doctor`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a new workspace's branch begins, and the commit at which it left the base."""
+    """Where the branch of a new workspace starts, and the commit at which it left the base branch."""
 
     branch: str
     start: str
     base_commit: str
 
 
-async def begins_at(
-    delivered: str | None, there: str | None, contains: Callable[[str, str], Awaitable[bool]]
-) -> str | None:
-    """The commit on which an issue's branch goes on; null where it has none and begins at the base.
+async def branch_start(git: Git, git_dir: Path, delivered: str | None, offered: str | None) -> str | None:
+    """The commit at which an issue's branch continues; `None` if it has none and starts at the base.
 
     Args:
-        delivered: where it was delivered to, in the mirror.
-        there: where the repository has it, which counts once it holds what was delivered.
-        contains: whether the first commit holds the second one.
+        git: runs git.
+        git_dir: has both commits.
+        delivered: the branch in the mirror.
+        offered: the branch in the repository. It is used once it contains what was delivered.
     """
-    start = delivered or there
-    if start is not None and there is not None and start != there and await contains(there, start):
-        return there
-    return start
+    if delivered is None or offered is None or delivered == offered:
+        return delivered or offered
+    return offered if await git.is_ancestor(git_dir, delivered, offered) else delivered
 
 
-def _hint(error: Exception, root: Path) -> str | None:
-    """What to do about a checkout that failed; blocking. git does not always say that the disk is full."""
-    if is_disk_full(error) or shutil.disk_usage(root).free < _LITTLE_BYTES:
-        return disk_full_hint(root)
-    return None
+async def create_clone(mirror: Mirror, key: str, target: Path, base_branch: str | None) -> Origin:
+    """Populate `target`, which must not exist or be an empty directory.
 
-
-class Checkout:
-    """Makes workspaces from one mirror."""
-
-    def __init__(self, git: Git, layout: Layout, mirror: Mirror, repository: str) -> None:
-        self._git = git
-        self._staging = layout.staging
-        self._mirror = mirror
-        self._repository = repository
-
-    async def create(self, key: str, target: Path, base_branch: str | None) -> Origin:
-        """Populate `target`, which must not exist or be an empty directory.
-
-        Raises:
-            WorkspaceError: `workspace_repository` (unreachable, empty, no such branch) or
-                `workspace_prepare_failed` (the checkout itself).
-        """
-        snapshot = await self._mirror.refresh()
-        base_name, base = base_of(snapshot, base_branch, self._repository)
-        half = Path(await to_thread.run_sync(lambda: tempfile.mkdtemp(dir=self._staging, prefix="clone-")))
-        try:
-            origin = await self._origin(snapshot, branch_name(key), base)
-            config = self._config(origin, await self._identity())
-            await to_thread.run_sync(self._write_clone, half / "tree", snapshot, base_name, origin, config)
-            await self._fill(half / "tree")
-            await to_thread.run_sync((half / "tree").rename, target)
-        except (GitError, OSError) as error:
-            raise WorkspaceError.of(
-                Category.WORKSPACE_PREPARE_FAILED,
-                f"workspace {key} cannot be populated: {error}",
-                hint=await to_thread.run_sync(_hint, error, target.parent),
-            ) from error
-        finally:
-            with anyio.CancelScope(shield=True):
-                await to_thread.run_sync(drop, half)
-        return origin
-
-    async def _origin(self, snapshot: MirrorRefs, branch: str, base: str) -> Origin:
-        """Begin at the base, or go on where this branch was delivered before."""
-        delivered = await to_thread.run_sync(read_ref, self._mirror.path, f"refs/heads/{branch}")
-        there = snapshot.branches.get(branch)
-        start = await begins_at(delivered, there, self._contains)
-        if start is None:
-            return Origin(branch=branch, start=base, base_commit=base)
-        return Origin(branch=branch, start=start, base_commit=await self._fork_point(base, start))
-
-    async def _contains(self, commit: str, ancestor: str) -> bool:
-        return await self._git.holds("-C", self._mirror.path, "merge-base", "--is-ancestor", ancestor, commit)
-
-    async def _fork_point(self, base: str, start: str) -> str:
-        """The base itself where the histories have nothing in common."""
-        try:
-            found = await self._git.isolated("-C", self._mirror.path, "merge-base", base, start)
-        except GitError:
-            return base
-        return found.decode().strip()
-
-    async def _identity(self) -> Mapping[str, str]:
-        """The operator's git identity, ours where there is none.
-
-        It is written into the clone, because an agent need not run under the operator's home.
-        """
-        try:
-            listing = await self._git.trusted(
-                "-C", self._mirror.path, "config", "--get-regexp", r"^user\.(name|email)$"
+    Raises:
+        WorkspaceError: `workspace_repository` (unreachable, empty, no such branch) or
+            `workspace_prepare_failed` (the checkout itself).
+    """
+    git = mirror.git
+    refs = await mirror.refresh()
+    base_name, base = mirror.base(refs, base_branch)
+    try:
+        async with temporary_directory(mirror.layout.staging, "clone-") as staging:
+            origin = await _origin(mirror, refs, branch_name(key), base)
+            identity = await _identity(mirror)
+            tree = staging / "tree"
+            await to_thread.run_sync(_write_git_dir, mirror, tree / ".git", refs, base_name, origin, identity)
+            await git.trusted(
+                f"--git-dir={tree / '.git'}",
+                f"--work-tree={tree}",
+                "-C",
+                tree,
+                "read-tree",
+                "-m",
+                "-u",
+                "HEAD",
             )
-        except GitError:  # git's way to say that there is none
-            return _DEFAULT_IDENTITY
-        found = _IDENTITY_LINE.findall(listing.decode("utf-8", "replace"))
-        return {**_DEFAULT_IDENTITY, **dict(found)}
+            await to_thread.run_sync(tree.rename, target)
+    except (GitError, OSError) as error:
+        # Git does not always say that the disk is full.
+        usage = await to_thread.run_sync(shutil.disk_usage, target.parent)
+        room = disk_full_hint(target.parent) if is_disk_full(error) or usage.free < _LOW_SPACE_BYTES else None
+        raise WorkspaceError.of(
+            Category.WORKSPACE_PREPARE_FAILED, f"workspace {key} cannot be populated: {error}", hint=room
+        ) from error
+    return origin
 
-    def _config(self, origin: Origin, identity: Mapping[str, str]) -> str:
-        sha256 = len(origin.start) == _SHA256_DIGITS
-        address = config_value(without_credentials(self._repository))
-        return (
-            f"[core]\n\trepositoryformatversion = {int(sha256)}\n\tfilemode = true\n\tbare = false\n"
-            "\tlogallrefupdates = true\n"
-            + ("[extensions]\n\tobjectFormat = sha256\n" if sha256 else "")
-            + f'[remote "origin"]\n\turl = {address}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n'
-            f'[branch "{origin.branch}"]\n\tremote = origin\n\tmerge = refs/heads/{origin.branch}\n'
-            "[user]\n"
-            f"\tname = {config_value(identity['name'])}\n\temail = {config_value(identity['email'])}\n"
+
+async def _origin(mirror: Mirror, refs: RemoteRefs, branch: str, base: str) -> Origin:
+    """Continue where this branch was delivered before, or start at the base."""
+    delivered = await to_thread.run_sync(read_ref, mirror.path, f"refs/heads/{branch}")
+    start = await branch_start(mirror.git, mirror.path, delivered, refs.branches.get(branch))
+    if start is None:
+        return Origin(branch=branch, start=base, base_commit=base)
+    try:
+        fork_point = await mirror.git.isolated("-C", mirror.path, "merge-base", base, start)
+    except GitError:  # the histories have nothing in common
+        return Origin(branch=branch, start=start, base_commit=base)
+    return Origin(branch=branch, start=start, base_commit=fork_point.decode().strip())
+
+
+async def _identity(mirror: Mirror) -> Mapping[str, str]:
+    """The operator's git identity, or a default one.
+
+    It is written into the clone, because an agent may run with another home than the operator.
+    """
+    try:
+        listing = await mirror.git.trusted(
+            "-C", mirror.path, "config", "--get-regexp", r"^user\.(name|email)$"
         )
+    except GitError:  # this is how git reports that there is none
+        return _DEFAULT_IDENTITY
+    return {**_DEFAULT_IDENTITY, **dict(_IDENTITY_LINE.findall(listing.decode("utf-8", "replace")))}
 
-    def _write_clone(
-        self, tree: Path, snapshot: MirrorRefs, base_name: str | None, origin: Origin, config: str
-    ) -> None:
-        """A git directory that stands on the branch, with an empty index."""
-        own = tree / ".git"
-        branch = own / "refs" / "heads" / origin.branch
-        tracking = own / "refs" / "remotes" / "origin"
-        for directory in (branch.parent, tracking, own / "objects" / "info", own / "objects" / "pack"):
-            directory.mkdir(parents=True)
-        refs = {f"refs/remotes/origin/{name}": commit for name, commit in snapshot.branches.items()}
-        lines = [f"{commit} {name}\n" for name, commit in {**refs, **snapshot.tags}.items()]
-        contents = {
-            own / "config": config,
-            own / "HEAD": f"ref: refs/heads/{origin.branch}\n",
-            own / "objects" / "info" / "alternates": f"{self._mirror.objects}\n",
-            own / "packed-refs": "".join(lines),
-            branch: f"{origin.start}\n",
-        }
-        if base_name is not None:
-            contents[tracking / "HEAD"] = f"ref: refs/remotes/origin/{base_name}\n"
-        for path, content in contents.items():
-            path.write_text(content, encoding="utf-8", errors="surrogateescape")
 
-    async def _fill(self, tree: Path) -> None:
-        await self._git.trusted(
-            f"--git-dir={tree / '.git'}", f"--work-tree={tree}", "-C", tree, "read-tree", "-m", "-u", "HEAD"
-        )
+def _write_git_dir(
+    mirror: Mirror,
+    git_dir: Path,
+    refs: RemoteRefs,
+    base_name: str | None,
+    origin: Origin,
+    identity: Mapping[str, str],
+) -> None:
+    """A git directory that is on the issue's branch, with an empty index."""
+    branch_file = git_dir / "refs" / "heads" / origin.branch
+    tracking = git_dir / "refs" / "remotes" / "origin"
+    for directory in (branch_file.parent, tracking, git_dir / "objects/info", git_dir / "objects/pack"):
+        directory.mkdir(parents=True)
+    address = config_value(without_credentials(mirror.repository))
+    config = (
+        f"{repository_config(origin.start)}[core]\n\tlogallrefupdates = true\n"
+        f'[remote "origin"]\n\turl = {address}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n'
+        f'[branch "{origin.branch}"]\n\tremote = origin\n\tmerge = refs/heads/{origin.branch}\n'
+        f"[user]\n\tname = {config_value(identity['name'])}\n\temail = {config_value(identity['email'])}\n"
+    )
+    packed = {f"{_TRACKING}{name}": commit for name, commit in refs.branches.items()}
+    packed.update(refs.tags)
+    contents = {
+        git_dir / "config": config,
+        git_dir / "HEAD": f"ref: refs/heads/{origin.branch}\n",
+        git_dir / "objects/info/alternates": f"{mirror.objects}\n",
+        git_dir / "packed-refs": "".join(f"{commit} {name}\n" for name, commit in packed.items()),
+        branch_file: f"{origin.start}\n",
+    }
+    if base_name is not None:
+        contents[tracking / "HEAD"] = f"ref: {_TRACKING}{base_name}\n"
+    for path, content in contents.items():
+        path.write_text(content, encoding="utf-8", errors="surrogateescape")

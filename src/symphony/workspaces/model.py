@@ -1,4 +1,4 @@
-"""The values that this layer hands out, and the one exception it raises."""
+"""Values that this package returns, its exception, and repository addresses with their logins."""
 
 import re
 from collections.abc import Iterator
@@ -7,25 +7,94 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from symphony.domain import (
-    Blame,
-    Category,
-    Failure,
-    SymphonyError,
-    disk_full_hint,
-    is_disk_full,
-)
-
-# What changed between two commits, file by file, as `git diff --numstat` tells it.
+from symphony.domain import Blame, Category, Failure, SymphonyError, disk_full_hint, is_disk_full
 
 
-NUMSTAT: Final = ("--no-ext-diff", "--no-textconv", "--numstat", "-z")
-"""Options of `git diff` for `parse_numstat`; nothing that a repository names is run for them."""
+class WorkspaceError(SymphonyError):
+    """A workspace could not be made, checked or prepared."""
+
+    @classmethod
+    def of(
+        cls,
+        category: Category,
+        message: str,
+        *,
+        hint: str | None = None,
+        blame: Blame = Blame.WORKSPACE,
+        retryable: bool = True,
+    ) -> "WorkspaceError":
+        """The error with its `Failure` built from the arguments."""
+        return cls(Failure(category=category, blame=blame, message=message, hint=hint, retryable=retryable))
+
+
+def prepare_error(path: Path, error: OSError) -> WorkspaceError:
+    """The error for a workspace that the operating system refuses to create."""
+    usual = f"see that this user may read and write {path} and the directory that it is in"
+    return WorkspaceError.of(
+        Category.WORKSPACE_PREPARE_FAILED,
+        f"workspace {path} cannot be made: {error}",
+        hint=disk_full_hint(path.parent) if is_disk_full(error) else usual,
+    )
+
+
+def vanished_failure(path: Path) -> Failure:
+    """The failure of a run whose workspace was deleted while the run was active."""
+    return Failure(
+        category=Category.WORKSPACE_VANISHED,
+        blame=Blame.WORKSPACE,
+        message=f"the workspace {path} was deleted while the agent worked in it",
+        hint="the next attempt makes it anew, from what was delivered before; see what cleans up there",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """The directory in which an issue is worked on.
+
+    Attributes:
+        key: name of the directory below the root.
+        path: absolute, symlinks resolved.
+        branch: the issue's branch; `None` where hooks populate the directory.
+        base_commit: commit at which the branch began; `None` if unknown.
+        created_now: whether the call that returned this value created the directory.
+    """
+
+    key: str
+    path: Path
+    branch: str | None
+    base_commit: str | None
+    created_now: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceRecord:
+    """Which issue a workspace directory belongs to."""
+
+    issue_id: str
+    identifier: str
+    key: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressMark:
+    """State of a workspace. Two equal marks mean: no new commit and no changed file in between."""
+
+    head: str | None
+    tree: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """Whether a workspace was removed; `kept_reason` says why an existing one was kept."""
+
+    removed: bool
+    kept_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """One file; `path` is its new name. A binary file has 0 lines."""
+    """Changed lines of one file; `path` is its new name. A binary file counts 0 lines."""
 
     path: str
     insertions: int
@@ -49,11 +118,15 @@ class Changes:
         return sum(file.deletions for file in self.files)
 
 
+NUMSTAT: Final = ("--no-ext-diff", "--no-textconv", "--numstat", "-z")
+"""Options of `git diff` for `parse_numstat`. No program that a repository names is run."""
+
+
 def parse_numstat(output: bytes) -> Changes:
-    """What `git diff --numstat -z` printed.
+    """Parse the output of `git diff --numstat -z`.
 
     A file is `added TAB removed TAB path NUL`; a renamed one is `added TAB removed TAB NUL old NUL new NUL`.
-    What follows a record that is cut off is not counted.
+    Parsing stops at a truncated record.
     """
     records = iter(output.decode("utf-8", "backslashreplace").split("\0"))
     files = []
@@ -64,84 +137,25 @@ def parse_numstat(output: bytes) -> Changes:
             break
         if not path:
             _, path = next(records, ""), next(records, "")
-        files.append(FileChange(path=path, insertions=_lines(added), deletions=_lines(removed)))
+        insertions, deletions = (0 if count == "-" else int(count) for count in (added, removed))
+        files.append(FileChange(path=path, insertions=insertions, deletions=deletions))
     return Changes(files=tuple(files))
-
-
-def _lines(count: str) -> int:
-    """The number that git printed, which is `-` for a binary file."""
-    return 0 if count == "-" else int(count)
-
-
-class WorkspaceError(SymphonyError):
-    """A workspace could not be made, checked or prepared."""
-
-    @classmethod
-    def of(
-        cls,
-        category: Category,
-        message: str,
-        *,
-        hint: str | None = None,
-        blame: Blame = Blame.WORKSPACE,
-        retryable: bool = True,
-    ) -> "WorkspaceError":
-        """The error with its `Failure` built from the arguments."""
-        return cls(Failure(category=category, blame=blame, message=message, hint=hint, retryable=retryable))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workspace:
-    """The directory in which an issue is worked on (DM14).
-
-    Attributes:
-        key: its name below the root.
-        path: absolute, symlinks resolved.
-        branch: the issue's branch; null where hooks populate the directory.
-        base_commit: the commit on which the branch was begun; null where it is not known.
-        created_now: whether this very call made it.
-    """
-
-    key: str
-    path: Path
-    branch: str | None
-    base_commit: str | None
-    created_now: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceRecord:
-    """Whose workspace a directory is; remembered beside it, so that old ones can be cleaned up (WS13)."""
-
-    issue_id: str
-    identifier: str
-    key: str
-    path: Path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgressMark:
-    """Equal marks mean: neither a new commit nor a changed tree in between (RT5)."""
-
-    head: str | None
-    tree: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What became of the commits in a workspace.
+    """Result of delivering the commits of a workspace.
 
     Attributes:
-        branch: where the work was delivered to; null where hooks populate the directory.
-        head: the commit that stands for the work; null where it cannot be told.
-        commits: how many commits `head` is ahead of the base; 0 where it cannot be told.
-        changes: what changed between the base and `head`; `None` where it cannot be told.
-        delivered: whether the mirror has `head`, so that nothing committed can be lost with the directory.
-        pushed: whether `origin` has it, as far as we know.
-        failure: why the work could not be delivered and is in the workspace only; null where it was, or where
-            there is none.
-        push_failure: why `origin` does not have it although it was to be pushed.
-        warnings: one line for people each.
+        branch: the branch that was delivered; `None` where hooks populate the directory.
+        head: the delivered commit; `None` if unknown.
+        commits: how many commits `head` is ahead of the base; 0 if unknown.
+        changes: the diff between the base and `head`; `None` if unknown.
+        delivered: whether the mirror has `head`, so that removing the directory loses no commit.
+        pushed: whether `origin` has `head`, as far as known.
+        failure: why the commits are in the workspace only; `None` if they were delivered or there are none.
+        push_failure: why a push that was requested failed.
+        warnings: for people, one line each.
     """
 
     branch: str | None
@@ -155,51 +169,11 @@ class Delivery:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removal:
-    """Whether a workspace was removed; `kept_reason` says why an existing one was not."""
-
-    removed: bool
-    kept_reason: str | None = None
-
-
-def cannot_be_made(path: Path, error: OSError) -> WorkspaceError:
-    """The error of a workspace that the system refuses."""
-    usual = f"see that this user may read and write {path} and the directory that it is in"
-    return WorkspaceError.of(
-        Category.WORKSPACE_PREPARE_FAILED,
-        f"workspace {path} cannot be made: {error}",
-        hint=disk_full_hint(path.parent) if is_disk_full(error) else usual,
-    )
-
-
-def invalid_cwd(path: Path, reason: str) -> WorkspaceError:
-    """The error of a launch outside of a workspace (WS4); `reason` ends the sentence."""
-    return WorkspaceError.of(
-        Category.INVALID_WORKSPACE_CWD,
-        f"no agent may be started in {path}: {reason}",
-        blame=Blame.AGENT,
-        retryable=False,
-    )
-
-
-def vanished_failure(path: Path) -> Failure:
-    """Why a run failed during which somebody took its workspace away."""
-    return Failure(
-        category=Category.WORKSPACE_VANISHED,
-        blame=Blame.WORKSPACE,
-        message=f"the workspace {path} was deleted while the agent worked in it",
-        hint="the next attempt makes it anew, from what was delivered before; see what cleans up there",
-    )
-
-
-# The address of a repository, and the login that stood in it, kept apart.
+# --- Logins in repository addresses ---
 #
-# An address with a password would stand in configurations, records and command lines, which agents and
-# other users of the machine can read. So everything works with the address alone, and git is told the login
-# by a credential helper, for one command, one scheme and one host: what is redirected elsewhere takes no
-# login along. The login is in the environment of that git and of what git starts, as long as they run.
-
+# Agents and other users can read configuration files, records and command lines, so none of them may hold a
+# password. The address is used without its login everywhere. Git gets the login from a credential helper, for
+# one command, scheme and host: a redirect to another host does not receive it.
 
 _USER: Final = "SYMPHONY_REPO_USER"
 _PASSWORD: Final = "SYMPHONY_REPO_PASSWORD"  # noqa: S105 - the name of a variable
@@ -207,8 +181,7 @@ _TOKEN_CHARS: Final = 20
 _HELPER: Final = (
     f'!f() {{ test "$1" = get && printf \'username=%s\\npassword=%s\\n\' "${_USER}" "${_PASSWORD}"; }}; f'
 )
-# Up to the last @, as a password may hold one. With ssh the user belongs to the address, and a password is of
-# no use.
+# The login ends at the last @, because a password may contain one.
 _ADDRESS = re.compile(
     r"(?i)(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<login>[^/?#]*)@(?P<host>[^@/?#]*)(?P<rest>.*)", re.DOTALL
 )
@@ -217,7 +190,7 @@ _HOST = re.compile(r"[A-Za-z0-9.:\[\]_-]+")
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who git is to one server; without a password git's own helpers are asked for it."""
+    """Credentials for one git server; without a password, git asks its own credential helpers for it."""
 
     server: str
     user: str = field(repr=False)
@@ -225,31 +198,37 @@ class Login:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What git is told on its command line, where nothing secret stands."""
+        """Command line options for git; they contain no secret."""
         key = f"credential.{self.server}"
         if self.password is None:
             return (f"--config-env={key}.username={_USER}",)
-        # The empty one lets no other helper answer first, or keep what ours says.
+        # The empty value removes all other helpers, so that none answers first or stores the password.
         return ("-c", f"{key}.helper=", "-c", f"{key}.helper={_HELPER}")
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that the options refer to."""
+        """The variables that `options` refer to."""
         return {_USER: self.user, _PASSWORD: self.password or ""}
 
     @property
     def secrets(self) -> Iterator[str]:
-        """What must be shown nowhere; a long name is a token, as in `https://TOKEN:x-oauth-basic@host`."""
+        """Texts to mask. A long user name is a token, as in `https://TOKEN:x-oauth-basic@host`."""
         if self.password:
             yield self.password
         if len(self.user) >= _TOKEN_CHARS:
             yield self.user
 
 
-def split_login(address: str) -> tuple[str, Login | None]:
-    """The address without a login, and the login; an address of ssh keeps its user.
+def local_repository(repository: str) -> Path | None:
+    """The path of a repository on this machine; `None` for an address."""
+    path = Path(repository)
+    return path if path.is_absolute() else None
 
-    A login that git's protocol for credentials cannot express (with a line break) is left out.
+
+def split_login(address: str) -> tuple[str, Login | None]:
+    """The address without its login, and the login. An ssh address keeps its user and loses its password.
+
+    A login that git's credential protocol cannot express (one with a line break) is dropped.
     """
     found = _ADDRESS.fullmatch(address)
     if found is None:
@@ -260,5 +239,5 @@ def split_login(address: str) -> tuple[str, Login | None]:
         return f"{scheme}://{user}@{host}{found['rest']}", None
     clean = f"{scheme}://{host}{found['rest']}"
     login = Login(f"{scheme.lower()}://{host}", unquote(user), unquote(password) if colon else None)
-    told = f"{login.user}{login.password or ''}"
-    return clean, login if told.isprintable() and _HOST.fullmatch(host) else None
+    expressible = f"{login.user}{login.password or ''}".isprintable() and _HOST.fullmatch(host)
+    return clean, login if expressible else None

@@ -35,7 +35,7 @@ def dies_at(wanted: FaultPoint) -> Callable[[FaultPoint], None]:
 def unkempt(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What would take a step back does nothing, as in a process that is gone."""
     with monkeypatch.context() as patch:
-        patch.setattr(under_test, "take_back", lambda *_, **__: None)
+        patch.setattr(under_test, "undo_creation", lambda *_, **__: None)
         patch.setattr(directories, "forget", lambda *_: None)
         with pytest.raises(Killed):
             yield

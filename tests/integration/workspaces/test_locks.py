@@ -117,8 +117,8 @@ async def test_who_comes_to_a_root_waits_until_the_one_who_is_alone_there_is_don
     assert first is not None
     assert second is not None
     assert (first.alone, second.alone) == (True, False)
-    first.settle()
-    second.settle()
+    first.share()
+    second.share()
     del first
     third = RootLease.at(path)
     assert third is not None

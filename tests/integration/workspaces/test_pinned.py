@@ -205,10 +205,9 @@ async def test_a_repository_that_does_not_answer_is_not_waited_for(
     _commit(git, repo, {FILE: "A"})
     manager = make_manager(repo=str(repo))
     await manager.pin(PATHS)
-    monkeypatch.setattr(export, "REFRESH_S", 0.01)
     monkeypatch.setattr("symphony.workspaces.mirror.Mirror.refresh", lambda _: anyio.sleep_forever())
     with capture_logs() as logs, anyio.fail_after(20):
-        assert _texts((await manager.pin(PATHS)).root) == {FILE: "A"}
+        assert _texts((await manager.pin(PATHS, refresh_timeout_s=0.01)).root) == {FILE: "A"}
     assert [line["reason"] for line in logs] == ["no answer in time"]
 
 

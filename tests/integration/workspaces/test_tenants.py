@@ -4,10 +4,10 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from symphony.config import HooksSettings, WorkspaceSettings
@@ -24,7 +24,7 @@ MakeIssue = Callable[[str], Issue]
 def tenant(tmp_path: Path, root: Path, environment: dict[str, str]) -> Callable[..., WorkspaceManager]:
     """The manager of a workflow file, which is made as well."""
 
-    def make(name: str, **settings: object) -> WorkspaceManager:
+    def make(name: str, *, lock_wait_s: float = 10, **settings: object) -> WorkspaceManager:
         workflow = tmp_path / name / "WORKFLOW.md"
         workflow.parent.mkdir(exist_ok=True)
         workflow.touch()
@@ -35,6 +35,7 @@ def tenant(tmp_path: Path, root: Path, environment: dict[str, str]) -> Callable[
             environment,
             frozenset(),
             workflow=workflow,
+            lock_wait_s=lock_wait_s,
         )
 
     return make
@@ -215,10 +216,9 @@ async def test_an_identifier_may_be_as_long_as_a_name_can_be(
 
 
 async def test_who_holds_the_lock_for_ever_stops_a_start_with_one_line(
-    tenant: Callable[..., WorkspaceManager], root: Path, monkeypatch: pytest.MonkeyPatch
+    tenant: Callable[..., WorkspaceManager], root: Path
 ) -> None:
-    monkeypatch.setattr("symphony.workspaces.manager._LOCK_WAIT_S", 0.1)
-    manager = tenant("a")
+    manager = tenant("a", lock_wait_s=0.1)
     await manager.check_root()
     lock = os.open(Layout(root).tenants_lock, os.O_RDWR)
     try:

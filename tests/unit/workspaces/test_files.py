@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from symphony.workspaces import changed_files, files, hash_watched_files
+from symphony.workspaces import files
 
 
 def test_a_regular_file_within_the_limit_is_read(tmp_path: Path) -> None:
@@ -32,18 +32,6 @@ def test_anything_else_reads_as_none_at_once(tmp_path: Path, kind: str) -> None:
 
     assert files.read_regular(path, 100) is None
     assert not files.copy_regular(path, tmp_path / "copy", 100)
-
-
-def test_a_file_is_read_and_written_to_its_end_however_little_goes_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read, write = os.read, os.write
-    monkeypatch.setattr(os, "read", lambda fd, count: read(fd, min(count, 3)))
-    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:3]))
-
-    files.write_atomic(tmp_path / "file", b"0123456789")
-
-    assert files.read_regular(tmp_path / "file", 10) == b"0123456789"
 
 
 def test_what_has_to_be_there_and_is_not_is_told(tmp_path: Path) -> None:
@@ -138,8 +126,8 @@ def test_emptying_spares_what_is_young_and_survives_what_cannot_go(
         real(path)
 
     monkeypatch.setattr(files, "delete_tree", stuck)
-    files.empty_directory(tmp_path, older_than_s=60)
-    files.empty_directory(tmp_path / "missing", older_than_s=0)
+    files.delete_old_entries(tmp_path, older_than_s=60)
+    files.delete_old_entries(tmp_path / "missing", older_than_s=0)
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stuck-tree", "young-file"]
 
@@ -189,46 +177,13 @@ class TestFingerprint:
         return files.fingerprint(path, max_entries=1_000)
 
 
-class TestSeal:
-    def test_an_untouched_directory_is_unchanged(self, tmp_path: Path) -> None:
-        (tmp_path / "config").write_text("[core]\n")
-
-        assert changed_files(tmp_path, hash_watched_files(tmp_path)) == ()
-
-    def test_changed_added_and_removed_files_are_named(self, tmp_path: Path) -> None:
-        (tmp_path / "config").write_text("[core]\n")
-        (tmp_path / "info").mkdir()
-        (tmp_path / "info" / "attributes").write_text("")
-        (tmp_path / "hooks").mkdir()
-        (tmp_path / "hooks" / "pre-push.sample").write_text("")
-        sealed = hash_watched_files(tmp_path)
-
-        (tmp_path / "config").write_text("[core]\n\tfsmonitor = evil\n")
-        (tmp_path / "info" / "attributes").unlink()
-        (tmp_path / "hooks" / "pre-commit").write_text("")
-        (tmp_path / "hooks" / "other.sample").write_text("")
-        os.mkfifo(tmp_path / "commondir")
-
-        assert changed_files(tmp_path, sealed) == (
-            "commondir",
-            "config",
-            "hooks/pre-commit",
-            "info/attributes",
-        )
-
-    def test_a_hooks_directory_behind_a_link_is_named(self, tmp_path: Path) -> None:
-        (tmp_path / "hooks").symlink_to(tmp_path)
-
-        assert changed_files(tmp_path, {}) == ("hooks",)
-
-
 def test_time_is_what_the_age_is_measured_by(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     os.utime(tmp_path / "file", (time.time() - 100, time.time() - 100))
 
-    files.empty_directory(tmp_path, older_than_s=200)
+    files.delete_old_entries(tmp_path, older_than_s=200)
     assert (tmp_path / "file").exists()
-    files.empty_directory(tmp_path, older_than_s=50)
+    files.delete_old_entries(tmp_path, older_than_s=50)
     assert not (tmp_path / "file").exists()
 
 
@@ -256,7 +211,7 @@ class TestTreesNestedWithoutEnd:
         assert not nested.exists()
 
     def test_one_in_the_trash_does_not_keep_the_daemon_from_starting(self, nested: Path) -> None:
-        files.empty_directory(nested.parent, older_than_s=0)
+        files.delete_old_entries(nested.parent, older_than_s=0)
 
         assert not nested.exists()
 

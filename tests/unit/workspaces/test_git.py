@@ -76,7 +76,7 @@ async def test_isolated_commands_see_no_configuration_but_the_repositorys() -> N
     git = _git(host, GIT_CONFIG_GLOBAL="/home/x/.gitconfig", GIT_CONFIG_COUNT="1")
 
     await git.isolated("status")
-    await git.holds("merge-base")
+    await git.is_ancestor(Path("git"), "a", "b")
 
     for _, env in host.calls:
         assert (env["GIT_CONFIG_GLOBAL"], env["GIT_CONFIG_NOSYSTEM"]) == ("/dev/null", "1")
@@ -112,13 +112,13 @@ async def test_failures_become_one_line(outcome: Completed | Exception, message:
         await _git(RecordingHost(outcome)).trusted("-C", Path("/somewhere"), "fetch")
 
 
-async def test_a_question_is_answered_by_the_exit_code() -> None:
+async def test_an_ancestor_is_known_by_the_exit_code() -> None:
     git = _git(RecordingHost(_done(0), _done(1), _done(128, err=b"fatal: bad object\n")))
 
-    assert await git.holds("--git-dir=x", "merge-base")
-    assert not await git.holds("--git-dir=x", "merge-base")
+    assert await git.is_ancestor(Path("git"), "a", "b")
+    assert not await git.is_ancestor(Path("git"), "a", "b")
     with pytest.raises(GitError, match="git merge-base: fatal: bad object"):
-        await git.holds("--git-dir=x", "merge-base")
+        await git.is_ancestor(Path("git"), "a", "b")
 
 
 async def test_values_are_escaped_for_configuration_files() -> None:

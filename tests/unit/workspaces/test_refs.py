@@ -77,7 +77,7 @@ def test_a_circle_of_symbolic_refs_ends(git_dir: Path) -> None:
 
 
 def test_an_endless_number_of_refs_is_told(git_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("symphony.workspaces.files.MOST_ENTRIES", 3)
+    monkeypatch.setattr("symphony.workspaces.files.MAX_ENTRIES", 3)
     for number in range(9):
         (git_dir / "refs" / "heads" / f"many-{number}").write_text(_A)
 

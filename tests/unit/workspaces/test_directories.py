@@ -1,4 +1,4 @@
-"""One look at a place tells the same as a walk along every step of the way to it."""
+"""The containment check by one lstat agrees with following every segment of the path."""
 
 import os
 from pathlib import Path
@@ -8,17 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.domain import Category
-from symphony.workspaces import (
-    Layout,
-    StoredRecord,
-    WorkspaceError,
-    check_path,
-    is_launchable,
-    open_root,
-    read_record,
-    resolve_contained,
-    write_record,
-)
+from symphony.workspaces import Layout, WorkspaceError, check_path, is_launchable, resolve_contained
 
 _NAMES = st.sampled_from(["dir", "file", "missing", "out", "beside", "up", "self", "loop", "dangling"])
 _ROOTS = st.sampled_from(["root", "root-link", "other/../root", "file", "loop"])
@@ -89,34 +79,3 @@ class TestOneLook:
     def test_an_agent_is_never_started_elsewhere(self, world: Path, name: str) -> None:
         with pytest.raises(WorkspaceError):
             is_launchable(world / "root" / name, world / "root")
-
-
-class TestRecords:
-    def test_one_is_written_though_the_directory_has_vanished(self, tmp_path: Path) -> None:
-        layout, entry = (
-            Layout(tmp_path),
-            StoredRecord(issue_id="1", identifier="SYM-1", key="SYM-1", ready=True),
-        )
-
-        write_record(layout, entry)
-
-        assert read_record(layout, "SYM-1") == entry
-        assert layout.records.stat().st_mode & 0o777 == 0o700
-
-    @pytest.mark.parametrize("kind", ["directory", "pipe", "link", "loop"])
-    def test_what_is_no_plain_file_is_no_record(self, tmp_path: Path, kind: str) -> None:
-        layout = open_root(tmp_path)
-        write_record(layout, StoredRecord(issue_id="1", identifier="SYM-1", key="SYM-1", ready=True))
-        path = layout.record("SYM-1")
-        path.rename(tmp_path / "record")
-        match kind:
-            case "directory":
-                path.mkdir()
-            case "pipe":
-                os.mkfifo(path)
-            case "link":
-                path.symlink_to(tmp_path / "record")
-            case _:
-                path.symlink_to(path)
-
-        assert read_record(layout, "SYM-1") is None

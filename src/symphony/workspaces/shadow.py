@@ -1,0 +1,327 @@
+"""Reads a workspace's repository without trusting it.
+
+An agent controls the `.git` of its workspace: configuration, hooks, attributes, alternates and redirects in
+it may start programs or point anywhere. Therefore git never runs with it. Instead, `open_shadow` makes a
+temporary git directory with the daemon's configuration, refs that were read as files, a copy of the index,
+and links to the workspace's packs and loose objects. `objects/info` is not linked, because alternates and
+commit graphs in it are written by the agent.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from anyio import to_thread
+
+from symphony.workspaces.files import (
+    copy_regular,
+    entries_below,
+    fingerprint,
+    is_directory,
+    open_regular,
+    read_regular,
+    stat_line,
+    temporary_directory,
+)
+from symphony.workspaces.git import Git, all_refs, branch_of_head, packed_refs, read_ref, repository_config
+
+MAX_FINGERPRINT_ENTRIES: Final = 20_000
+
+
+# --- Integrity of `.git` ---
+
+_ALTERNATES: Final = "objects/info/alternates"
+_WATCHED: Final = ("config", "config.worktree", "commondir", "info/attributes", _ALTERNATES)
+_MAX_WATCHED_BYTES: Final = 1024 * 1024
+_MAX_HOOKS: Final = 200
+
+
+def hash_watched_files(git_dir: Path) -> dict[str, str]:
+    """A hash per file that could make git run something or look elsewhere, by its path in `.git`.
+
+    The daemon never uses these files, changed or not; a change is only reported.
+    """
+    names = [name for name in _WATCHED if os.path.lexists(git_dir / name)]
+    try:
+        hooks = sorted(name for _, name in islice(entries_below(git_dir / "hooks", into=""), _MAX_HOOKS))
+    except OSError:
+        names.append("hooks")  # its content is unknown
+    else:
+        names += (f"hooks/{name}" for name in hooks if not name.endswith(".sample"))
+        if (git_dir / "hooks").is_symlink():
+            names.append("hooks")
+    hashes = {}
+    for name in names:
+        content = read_regular(git_dir / name, _MAX_WATCHED_BYTES)
+        hashes[name] = "not a regular file" if content is None else hashlib.sha256(content).hexdigest()
+    return hashes
+
+
+def changed_files(git_dir: Path, hashes: Mapping[str, str]) -> tuple[str, ...]:
+    """The watched files that were changed, added or removed since they were hashed, sorted."""
+    now = hash_watched_files(git_dir)
+    return tuple(sorted(name for name in {*now, *hashes} if now.get(name) != hashes.get(name)))
+
+
+# --- Refs of a workspace ---
+
+_NO_REPOSITORY: Final = ".git is no directory with a repository"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefSnapshot:
+    """The refs of a workspace, read from files.
+
+    Attributes:
+        problem: one line; why `.git` is unusable and nothing else is known, or `None`.
+        head: the checked out commit.
+        head_branch: the short name of the branch that `HEAD` is on; `None` if it is detached.
+        tips: every local branch and the stash, by full ref name.
+        remote_tips: the remote-tracking refs, which an agent may have forged.
+        changed: watched files that differ from how they were made (`changed_files`).
+    """
+
+    problem: str | None = None
+    head: str | None = None
+    head_branch: str | None = None
+    tips: Mapping[str, str] = field(default_factory=dict)
+    remote_tips: Mapping[str, str] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
+
+
+def read_ref_snapshot(workspace: Path, git_hashes: Mapping[str, str] | None = None) -> RefSnapshot:
+    """Read the refs of a workspace; blocking, never raises. Without hashes, `changed` is empty."""
+    git_dir = workspace / ".git"
+    try:
+        if not all(stat.S_ISDIR(os.lstat(path).st_mode) for path in (git_dir, git_dir / "objects")):
+            return RefSnapshot(problem=_NO_REPOSITORY)
+        packed = packed_refs(git_dir)
+        stash = read_ref(git_dir, "refs/stash", packed)
+        return RefSnapshot(
+            head=read_ref(git_dir, "HEAD", packed),
+            head_branch=branch_of_head(git_dir),
+            tips=all_refs(git_dir, "refs/heads/", packed) | ({"refs/stash": stash} if stash else {}),
+            remote_tips=all_refs(git_dir, "refs/remotes/", packed),
+            changed=() if git_hashes is None else changed_files(git_dir, git_hashes),
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return RefSnapshot(problem=_NO_REPOSITORY)
+    except OSError as error:
+        return RefSnapshot(problem=f".git cannot be read: {error.strerror}: {error.filename}")
+
+
+# --- The shadow ---
+
+_TIP = "refs/heads/tip"
+_HEX = frozenset("0123456789abcdef")
+_MAX_INDEX_BYTES = 256 * 1024 * 1024
+_MAX_TEXT_BYTES = 1024 * 1024
+_FIELDS_BEFORE_PATH = {b"1": 8, b"u": 10, b"?": 1}
+
+
+class Shadow:
+    """A temporary git directory for a workspace; made by `open_shadow`.
+
+    All methods raise `GitError` or `OSError`.
+    """
+
+    tip: Final = _TIP
+
+    def __init__(self, git: Git, git_dir: Path, workspace: Path) -> None:
+        self._git = git
+        self._workspace = workspace
+        self.git_dir = git_dir
+
+    async def _run(self, *arguments: str, stdin: bytes = b"") -> bytes:
+        return await self._git.isolated(f"--git-dir={self.git_dir}", *arguments, stdin=stdin)
+
+    async def point_at(self, commit: str) -> None:
+        """Set the branch of the shadow to another commit."""
+        await to_thread.run_sync((self.git_dir / _TIP).write_text, f"{commit}\n")
+
+    async def status(self) -> list[bytes]:
+        """Entries of `git status --porcelain=v2` for uncommitted changes and untracked files.
+
+        Submodules are compared by their checked out commit only. To find edits in them, git would run itself
+        with their configuration, which the agent controls too.
+        """
+
+        def copy_index() -> None:
+            own = self._workspace / ".git"
+            copy_regular(own / "index", self.git_dir / "index", _MAX_INDEX_BYTES)
+            copy_regular(own / "info/exclude", self.git_dir / "info/exclude", _MAX_TEXT_BYTES)
+
+        await to_thread.run_sync(copy_index)
+        options = ("--porcelain=v2", "-z", "--no-renames", "--untracked-files=all")
+        output = await self._run(
+            f"--work-tree={self._workspace}",
+            "-C",
+            str(self._workspace),
+            "status",
+            *options,
+            "--ignore-submodules=dirty",
+        )
+        return [entry for entry in output.split(b"\0") if entry]
+
+    async def tree_mark(self) -> str:
+        """A hash that changes with the uncommitted state of the tree: the status, and stats of its files."""
+        entries = await self.status()
+
+        def digest() -> str:
+            digest = hashlib.sha256(b"\0".join(entries))
+            for entry in entries[:MAX_FINGERPRINT_ENTRIES]:
+                name = entry.split(b" ", _FIELDS_BEFORE_PATH.get(entry[:1], 1))[-1]
+                path = self._workspace / name.decode("utf-8", "surrogateescape")
+                digest.update(stat_line(path, name))
+                if name.endswith(b"/") and is_directory(path):
+                    digest.update(fingerprint(path, max_entries=MAX_FINGERPRINT_ENTRIES).encode())
+            return digest.hexdigest()
+
+        return await to_thread.run_sync(digest)
+
+    async def has_submodules(self) -> bool:
+        """Whether a submodule of the index is checked out; call `status` first, which copies the index."""
+        listing = await self._run("ls-files", "--stage", "-z")
+        links = (entry.partition(b"\t")[2] for entry in listing.split(b"\0") if entry.startswith(b"160000 "))
+        paths = [self._workspace / link.decode("utf-8", "surrogateescape") for link in links]
+        return await to_thread.run_sync(lambda: any((path / ".git").exists() for path in paths))
+
+    async def small_blobs(self, ids: Iterable[bytes], limit: int) -> dict[bytes, bytes]:
+        """The content of the given objects that are blobs of at most `limit` bytes."""
+        stdin = b"".join(one + b"\n" for one in dict.fromkeys(ids))
+        listing = await self._run("cat-file", "--batch-check", stdin=stdin)
+        found = [line.split(b" ") for line in listing.splitlines()]
+        small = [line[0] for line in found if line[1] == b"blob" and int(line[2]) <= limit]
+        return {one: await self._run("cat-file", "blob", one.decode()) for one in small}
+
+    async def is_within(self, commit: str, known: Collection[str]) -> bool:
+        """Whether one of the known commits contains the commit."""
+        stdin = "\n".join([commit, *(f"^{one}" for one in known), ""]).encode()
+        return not await self._run("rev-list", "--max-count=1", "--stdin", stdin=stdin)
+
+
+@asynccontextmanager
+async def open_shadow(
+    git: Git,
+    staging: Path,
+    workspace: Path,
+    tip: str | None,
+    *,
+    git_hashes: Mapping[str, str] | None,
+    objects: Path | None = None,
+) -> AsyncIterator[Shadow]:
+    """A shadow whose `HEAD` is `tip`; it is deleted at the end of the context.
+
+    `objects` is the object store that the workspace borrows from. The workspace's own alternates file is used
+    only while it is as it was made (`git_hashes`).
+    """
+    async with temporary_directory(staging, "shadow-") as git_dir:
+        await to_thread.run_sync(_build, git_dir, workspace / ".git", tip, git_hashes, objects)
+        yield Shadow(git, git_dir, workspace)
+
+
+def _build(
+    git_dir: Path, own: Path, tip: str | None, git_hashes: Mapping[str, str] | None, lender: Path | None
+) -> None:
+    objects = git_dir / "objects"
+    for directory in (git_dir / "refs" / "heads", git_dir / "info", objects / "info"):
+        directory.mkdir(parents=True)
+    (git_dir / "config").write_text(repository_config(tip))
+    (git_dir / "HEAD").write_text(f"{tip or 'ref: refs/heads/unborn'}\n")
+    if tip is not None:
+        (git_dir / _TIP).write_text(f"{tip}\n")
+    # Packs, and loose objects in directories named by the first two digits of their ids.
+    for _, name in entries_below(own / "objects", into=""):
+        is_loose = len(name) == len("00") and set(name) <= _HEX
+        if (is_loose or name == "pack") and is_directory(own / "objects" / name):
+            (objects / name).symlink_to(own / "objects" / name)
+    stores = [] if lender is None else [str(lender)]
+    if git_hashes and _ALTERNATES in git_hashes and _ALTERNATES not in changed_files(own, git_hashes):
+        text = (read_regular(own / _ALTERNATES, _MAX_TEXT_BYTES) or b"").decode("utf-8", "surrogateescape")
+        stores += [str(own / "objects" / line) for line in text.splitlines() if line and line[0] not in '#"']
+    lines = "".join(f"{store}\n" for store in dict.fromkeys(stores))
+    (objects / "info" / "alternates").write_text(lines, encoding="utf-8", errors="surrogateescape")
+
+
+# --- Git LFS ---
+#
+# A fetch brings only the pointers of Git LFS objects out of a workspace. The objects are copied to the store
+# of the local repository or of the mirror, so that later workspaces need no download. The name of an object
+# is the SHA-256 of its content. It is verified, because the agent controls the store of its workspace.
+
+MAX_POINTER_BYTES: Final = 1_024
+"""Size limit of a pointer file."""
+
+_LFS_OBJECTS: Final = "lfs/objects"
+_POINTER: Final = re.compile(
+    rb"version https://git-lfs\.github\.com/spec/v1\n(?:ext-[^\n]*\n)*oid sha256:([0-9a-f]{64})\nsize (\d+)\n"
+)
+_LFS_OBJECT: Final = re.compile(r"([0-9a-f]{2})/([0-9a-f]{2})/\1\2[0-9a-f]{60}")
+
+
+def copy_lfs_objects(own: Path, git_dir: Path) -> str | None:
+    """Copy the LFS objects of a workspace's git directory that another one lacks; blocking.
+
+    Returns:
+        one line on objects that may be in the workspace only; `None` if all were copied.
+    """
+    failed = 0
+    try:
+        for directory, path in _lfs_objects(own / _LFS_OBJECTS):
+            target = git_dir / _LFS_OBJECTS / path
+            if not target.exists():
+                failed += not _copy_lfs_object(directory, target)
+    except OSError as error:
+        return f"Git LFS objects could not be copied to {git_dir / _LFS_OBJECTS}: {error.strerror or error}"
+    return f"{failed} Git LFS objects are not what they are called" if failed else None
+
+
+def is_content_of(pointer: bytes, path: Path) -> bool:
+    """Whether a file is the content that a pointer stands for; blocking. Raises `OSError`."""
+    found = _POINTER.fullmatch(pointer)
+    file = None if found is None else open_regular(path)
+    if found is None or file is None:
+        return False
+    with file:
+        is_same_size = os.fstat(file.fileno()).st_size == int(found[2])
+        return is_same_size and hashlib.file_digest(file, "sha256").hexdigest() == found[1].decode()
+
+
+def _lfs_objects(store: Path) -> Iterator[tuple[int, str]]:
+    """The objects of a store (`ab/cd/abcd...`), as `entries_below` yields them."""
+    for directory, path in entries_below(store) if is_directory(store.parent) else ():
+        if _LFS_OBJECT.fullmatch(path):
+            info = os.stat(path.rpartition("/")[2], dir_fd=directory, follow_symlinks=False)
+            if stat.S_ISREG(info.st_mode):
+                yield directory, path
+
+
+def _copy_lfs_object(directory: int, target: Path) -> bool:
+    """Copy the object named as the target from an open directory; false if its content has another hash."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source = open_regular(target.name, directory)
+    if source is None:
+        return False
+    with source, tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as copy:
+        draft = Path(copy.name)
+        try:
+            shutil.copyfileobj(source, copy)
+            copy.flush()
+            os.fsync(copy.fileno())
+            copy.seek(0)
+            if hashlib.file_digest(copy, "sha256").hexdigest() != target.name:
+                return False
+            draft.chmod(0o644)
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+    return True

@@ -255,6 +255,21 @@ async def test_what_an_earlier_start_left_is_cleaned_and_its_clones_go_on(
     assert git(server.root / "x.git", "log", "-1", "--format=%s", "symphony/MT-1") == "two"
 
 
+@pytest.mark.asyncio
+async def test_the_record_of_a_workspace_that_was_there_before_holds_no_login(
+    make: Make, server: GitServer, tmp_path: Path
+) -> None:
+    manager = make(with_login(server))
+    await manager.check_root()
+    (tmp_path / "root" / "MT-1").mkdir()
+    (tmp_path / "root" / "MT-1" / "file").touch()
+
+    await manager.prepare(ISSUE, None)
+
+    assert Layout(tmp_path / "root").record("MT-1").is_file()
+    assert leaks(tmp_path / "root") == []
+
+
 def test_a_daemon_and_its_commands_show_it_nowhere(server: GitServer, tmp_path: Path) -> None:
     """From the look at the repository to the push: files, command lines, and what an agent finds in `env`."""
     project = Project(root=tmp_path / "project", environment={"REPO_URL": with_login(server)}).create()

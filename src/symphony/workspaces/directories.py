@@ -37,7 +37,7 @@ from symphony.workspaces.files import (
 )
 from symphony.workspaces.layout import Layout, key_of, resolve, resolve_contained, unreadable_path
 from symphony.workspaces.locks import RootLease, clear_abandoned_locks, clear_branch_locks, clear_stale_locks
-from symphony.workspaces.model import Workspace, WorkspaceError, prepare_error
+from symphony.workspaces.model import Workspace, WorkspaceError, prepare_error, split_login
 from symphony.workspaces.ownership import OWN_ROOT_HINT, StoredRecord, Tenant, read_record, write_record
 
 _LEFTOVER_AGE_S: Final = 3_600
@@ -336,7 +336,7 @@ class WorkspaceFinder:
         No run uses the workspace now, so git's lock files in it belong to an agent that was interrupted.
         """
         clear_abandoned_locks(layout.workspace(key) / ".git")
-        repo = self.settings.repo
+        repo = None if self.settings.repo is None else split_login(self.settings.repo)[0]
         known = record or StoredRecord(
             issue_id=issue.id,
             identifier=issue.identifier,

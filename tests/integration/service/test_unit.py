@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.real import require_systemd_analyze
-from symphony.cli.service_unit import Instance, drop_in, template
+from symphony.cli.service_unit import Instance, drop_in, unit_template
 
 EXPOSURE = 31  # tenths; what is left open is told, with its reason, at the end of the unit
 ODD = 'with space, 50% "x" $HOME'
@@ -37,7 +37,7 @@ def units(tmp_path: Path) -> Path:
         beside = place / "symphony@app.service.d" / "symphony.conf"
         beside.parent.mkdir(parents=True)
         beside.write_text(drop_in(made), encoding="utf-8")
-        (place / "symphony@.service").write_text(template(of_user=of_user), encoding="utf-8")
+        (place / "symphony@.service").write_text(unit_template(of_user=of_user), encoding="utf-8")
     return tmp_path
 
 

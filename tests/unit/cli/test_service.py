@@ -15,12 +15,12 @@ from symphony.cli.failures import CommandError
 from symphony.cli.main import main
 from symphony.cli.service_unit import (
     Instance,
-    Places,
+    Locations,
     drop_in,
     instance_name,
-    look_around,
-    template,
-    workflow_of,
+    plan_instance,
+    unit_template,
+    workflow_of_drop_in,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -42,8 +42,8 @@ class Machine:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.places = Places.of_system(root)
-        self.places.booted.mkdir(parents=True)
+        self.locations = Locations.for_system(root)
+        self.locations.booted.mkdir(parents=True)
         self.said = root / "said"
         self.answer = root / "answer"
         self.answer.write_text(SHOWN)
@@ -69,7 +69,7 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine(tmp_path / "machine")
-    monkeypatch.setattr(Places, "of_system", lambda: made.places)
+    monkeypatch.setattr(Locations, "for_system", lambda: made.locations)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("PATH", str(made.programs), prepend=":")
     monkeypatch.setattr(pwd, "getpwnam", lambda name: name)
@@ -112,14 +112,14 @@ def instance(**changes: Any) -> Instance:
 
 @pytest.mark.parametrize("name", ["symphony@.service", "user/symphony@.service"])
 def test_the_unit_of_the_package_is_the_one_that_is_deployed(name: str) -> None:
-    ours = template(of_user="/" in name)
+    ours = unit_template(of_user="/" in name)
     assert ours == (ROOT / "deploy" / "systemd" / name).read_text(encoding="utf-8")
     assert ours.startswith("# Written by `symphony service install")
 
 
 def test_the_file_of_an_instance_names_program_workflow_and_what_may_be_written() -> None:
     text = drop_in(instance())
-    assert workflow_of(text) == "/srv/app/WORKFLOW.md"
+    assert workflow_of_drop_in(text) == "/srv/app/WORKFLOW.md"
     assert 'RequiresMountsFor="/srv/app"' in text, "without it a late mount is a missing workflow"
     assert "\nExecStart=\nExecStart=" in text
     program = f'"{sys.executable}" "-m" "symphony"'
@@ -157,7 +157,7 @@ def test_words_that_mean_something_to_systemd_are_only_words() -> None:
     assert r'"/srv/50%%/$$HOME \"x\" \\n/WORKFLOW.md"' in text
     assert r'ReadWritePaths="-/srv/50%%/$HOME \"x\" \\n"' in text
     assert 'Environment="PATH=/a b:/c%%d"' in text
-    assert workflow_of(text) == str(odd / "WORKFLOW.md")
+    assert workflow_of_drop_in(text) == str(odd / "WORKFLOW.md")
 
 
 def test_a_path_that_no_unit_file_can_hold_is_refused() -> None:
@@ -166,8 +166,8 @@ def test_a_path_that_no_unit_file_can_hold_is_refused() -> None:
 
 
 def test_a_file_of_others_serves_no_workflow_of_ours() -> None:
-    assert workflow_of("[Service]\n# workflow: /x\n") is None
-    assert workflow_of(template(of_user=False)) is None
+    assert workflow_of_drop_in("[Service]\n# workflow: /x\n") is None
+    assert workflow_of_drop_in(unit_template(of_user=False)) is None
 
 
 @pytest.mark.parametrize(
@@ -176,16 +176,16 @@ def test_a_file_of_others_serves_no_workflow_of_ours() -> None:
         ("app", "app"),
         ("my-app.2", "my-app.2"),
         ("my app!", "my-app"),
-        ("a/b", "a-b"),
+        ("a:b", "a-b"),
         ("ünï", "n"),
         ("...", "repository"),
         ("x" * 80, "x" * 64),
     ],
 )
 def test_an_instance_is_called_like_its_directory_in_letters_that_need_no_escape(
-    directory: str, name: str
+    tmp_path: Path, directory: str, name: str
 ) -> None:
-    assert instance_name(directory) == name
+    assert instance_name(tmp_path / directory / "WORKFLOW.md", None) == name
 
 
 # --- installing ------------------------------------------------------------------------------------------
@@ -194,9 +194,9 @@ def test_an_instance_is_called_like_its_directory_in_letters_that_need_no_escape
 def test_it_writes_the_unit_enables_it_and_says_what_is_left_to_do(machine: Machine, workflow: Path) -> None:
     done = install(workflow)
     assert done.exit_code == 0, done.output
-    assert machine.places.template.read_text() == template(of_user=False)
-    assert workflow_of(machine.places.drop_in("my-app").read_text()) == str(workflow)
-    assert machine.places.credentials("my-app").stat().st_mode & 0o777 == 0o700
+    assert machine.locations.template.read_text() == unit_template(of_user=False)
+    assert workflow_of_drop_in(machine.locations.drop_in("my-app").read_text()) == str(workflow)
+    assert machine.locations.credentials("my-app").stat().st_mode & 0o777 == 0o700
     assert machine.asked() == ["systemctl daemon-reload", "systemctl enable symphony@my-app.service"]
     assert "Then: systemctl start symphony@my-app.service" in done.stdout
 
@@ -205,8 +205,8 @@ def test_again_it_changes_nothing_and_after_a_change_what_differs(machine: Machi
     install(workflow)
     again = install(workflow)
     assert [line.split()[0] for line in again.stdout.splitlines()[:3]] == ["unchanged"] * 3
-    machine.places.template.write_text("# Written by `symphony service install`, long ago\n")
-    assert "rewritten     " + str(machine.places.template) in install(workflow, "--now").stdout
+    machine.locations.template.write_text("# Written by `symphony service install`, long ago\n")
+    assert "rewritten     " + str(machine.locations.template) in install(workflow, "--now").stdout
     assert machine.asked()[-1] == "systemctl enable --now symphony@my-app.service"
 
 
@@ -214,14 +214,14 @@ def test_a_dry_run_shows_all_of_it_and_touches_nothing(
     machine: Machine, workflow: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    machine.places.booted.rmdir()
+    machine.locations.booted.rmdir()
     done = install(workflow, "--dry-run")
     assert done.exit_code == 0, done.output
-    assert f"would write   {machine.places.template}" in done.stdout
+    assert f"would write   {machine.locations.template}" in done.stdout
     assert "    WatchdogSec=60" in done.stdout
-    assert f"would create  {machine.places.credentials('my-app')}" in done.stdout
+    assert f"would create  {machine.locations.credentials('my-app')}" in done.stdout
     assert "would run     systemctl enable symphony@my-app.service" in done.stdout
-    assert not machine.places.units.exists()
+    assert not machine.locations.units.exists()
     assert machine.asked() == []
 
 
@@ -235,7 +235,7 @@ def test_secrets_that_are_not_there_yet_are_named_and_no_reason_to_stop(
     workflow = write_workflow(tmp_path / "app", front % ", api_key: $MY_TOKEN")
     done = install(workflow, "--now")
     assert done.exit_code == 0, done.output
-    place = machine.places.credentials("app")
+    place = machine.locations.credentials("app")
     assert f"Put each secret into a file of its name in {place}: MY_TOKEN" in done.stdout
     assert "Then: systemctl restart symphony@app.service" in done.stdout
     (place / "MY_TOKEN").write_text("x")
@@ -248,8 +248,8 @@ def test_a_dry_run_does_without_a_look_at_secrets_that_cannot_be_looked_at(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As for a person who is not root, and whom the directory is closed to."""
-    unseen = replace(machine.places, settings=machine.root / ("x" * 300))
-    monkeypatch.setattr(Places, "of_system", lambda: unseen)
+    unseen = replace(machine.locations, settings=machine.root / ("x" * 300))
+    monkeypatch.setattr(Locations, "for_system", lambda: unseen)
     states = "active_states: [open], terminal_states: [closed]"
     front = f"tracker: {{kind: github, {states}, provider: {{repo: a/b, api_key: $MY_TOKEN}}}}"
     done = install(write_workflow(tmp_path / "app", front), "--dry-run")
@@ -268,13 +268,13 @@ def test_a_name_that_is_taken_by_another_repository_is_refused(workflow: Path, t
 
 
 def test_files_that_somebody_else_wrote_stay(machine: Machine, workflow: Path) -> None:
-    machine.places.units.mkdir(parents=True)
-    machine.places.template.write_text("[Service]\n")
+    machine.locations.units.mkdir(parents=True)
+    machine.locations.template.write_text("[Service]\n")
     done = install(workflow)
     assert done.exit_code == 1
     assert "symphony did not write it" in done.stderr
     symphony("service", "uninstall", workflow)
-    assert machine.places.template.read_text() == "[Service]\n"
+    assert machine.locations.template.read_text() == "[Service]\n"
 
 
 @pytest.mark.parametrize(
@@ -305,13 +305,13 @@ def test_a_user_that_is_missing_is_told_with_the_command_that_makes_it(
 ) -> None:
     monkeypatch.setattr(pwd, "getpwnam", {}.__getitem__)
     done = install(workflow)
-    assert (done.exit_code, machine.asked(), machine.places.units.exists()) == (1, [], False)
+    assert (done.exit_code, machine.asked(), machine.locations.units.exists()) == (1, [], False)
     assert "useradd --system " in done.stderr
     assert install(workflow, "--dry-run").exit_code == 0
 
 
 def test_a_place_for_secrets_that_others_may_enter_is_closed(machine: Machine, workflow: Path) -> None:
-    place = machine.places.credentials("my-app")
+    place = machine.locations.credentials("my-app")
     place.mkdir(parents=True)
     place.chmod(0o755)
     assert f"closed        {place}\n" in install(workflow).stdout
@@ -321,7 +321,7 @@ def test_a_place_for_secrets_that_others_may_enter_is_closed(machine: Machine, w
 
 def test_a_service_has_the_rights_of_the_user_that_is_named(machine: Machine, workflow: Path) -> None:
     assert install(workflow, "--as", "alice").exit_code == 0
-    assert "User=alice\n" in machine.places.drop_in("my-app").read_text()
+    assert "User=alice\n" in machine.locations.drop_in("my-app").read_text()
 
 
 def test_only_root_may_and_only_where_systemd_runs(
@@ -330,7 +330,7 @@ def test_only_root_may_and_only_where_systemd_runs(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     done = install(workflow)
     assert (done.exit_code, "only root" in done.stderr) == (1, True)
-    machine.places.booted.rmdir()
+    machine.locations.booted.rmdir()
     for command in ("install", "status", "uninstall"):
         refused = symphony("service", command, workflow)
         assert (refused.exit_code, refused.stderr.splitlines()[0]) == (1, "error: systemd does not run here")
@@ -342,8 +342,25 @@ def test_a_workflow_that_is_not_valid_is_refused_before_anything_is_written(
 ) -> None:
     done = install(write_workflow(tmp_path / "app", "tracker: {kind: nothing}"))
     assert done.exit_code == 3
-    assert not machine.places.units.exists()
+    assert not machine.locations.units.exists()
     assert install(tmp_path / "none.md").exit_code == 3
+
+
+def test_a_path_that_no_unit_file_can_hold_is_refused_before_anything_is_written(
+    machine: Machine, tmp_path: Path
+) -> None:
+    done = install(write_workflow(tmp_path / "a\nb", "tracker: {kind: markdown}\nworkspace: {root: ~/w}"))
+    assert (done.exit_code, "cannot hold" in done.stderr) == (1, True)
+    assert (machine.asked(), machine.locations.units.exists()) == ([], False)
+
+
+def test_a_command_that_cannot_be_started_is_an_error(
+    machine: Machine, workflow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(machine.programs))
+    (machine.programs / "systemctl").write_text("#!/nowhere/sh\n")
+    done = install(workflow)
+    assert (done.exit_code, "error: systemctl daemon-reload: " in done.stderr) == (1, True)
 
 
 def test_a_command_that_fails_is_told_with_its_words(machine: Machine, workflow: Path) -> None:
@@ -354,8 +371,8 @@ def test_a_command_that_fails_is_told_with_its_words(machine: Machine, workflow:
 
 
 def test_a_place_that_cannot_be_written_is_told(machine: Machine, workflow: Path) -> None:
-    machine.places.units.parent.mkdir(parents=True)
-    machine.places.units.write_text("a file")
+    machine.locations.units.parent.mkdir(parents=True)
+    machine.locations.units.write_text("a file")
     done = install(workflow)
     assert (done.exit_code, "cannot be changed: " in done.stderr) == (1, True)
 
@@ -363,15 +380,15 @@ def test_a_place_that_cannot_be_written_is_told(machine: Machine, workflow: Path
 # --- what it finds ---------------------------------------------------------------------------------------
 
 
-def found(workflow: Path, places: Places, **environment: str) -> Instance:
+def found(workflow: Path, locations: Locations, **environment: str) -> Instance:
     environment = {"PATH": "/usr/bin:relative:/bin", **environment}
-    return look_around(workflow, name="app", places=places, account=None, environment=environment)
+    return plan_instance(workflow, name="app", locations=locations, account=None, environment=environment)
 
 
 def test_a_local_repository_and_workspaces_elsewhere_may_be_written(tmp_path: Path) -> None:
     front = f"tracker: {{kind: markdown}}\nworkspace: {{root: /data/w, repo: {tmp_path}/other}}"
     file = write_workflow(tmp_path / "app", front)
-    made = found(file, Places.of_system())
+    made = found(file, Locations.for_system())
     assert made.writable == (file.parent, tmp_path / "other", Path("/data/w"))
     assert made.path == ("/usr/bin", "/bin"), "programs are found where the installing shell finds them"
 
@@ -386,7 +403,7 @@ def test_workspaces_below_the_state_directory_are_those_of_the_service(
     told = install(file, "--dry-run")
     assert told.exit_code == 0, told.stderr
     assert "SYMPHONY_STATE_DIR" not in told.stdout
-    look = found(file, machine.places, SYMPHONY_STATE_DIR=str(tmp_path / "of-a-shell"))
+    look = found(file, machine.locations, SYMPHONY_STATE_DIR=str(tmp_path / "of-a-shell"))
     assert look.writable == (file.parent, Path("/var/lib/symphony/app/workspaces"))
     assert not any("workspace.root" in note for note in look.notes)
 
@@ -396,13 +413,13 @@ def test_what_lies_in_the_temp_directory_is_told_as_the_service_has_another(
 ) -> None:
     monkeypatch.setattr(service_unit, "_TEMPORARY", (Path("/tmp"),))
     file = write_workflow(tmp_path / "app", "tracker: {kind: markdown}")
-    notes = found(file, Places.of_system()).notes
+    notes = found(file, Locations.for_system()).notes
     assert any(note.startswith("workspace.root lies in the temp directory") for note in notes)
-    person = found(file, Places.of_person({"HOME": str(tmp_path)}))
+    person = found(file, Locations.for_user({"HOME": str(tmp_path)}))
     assert not any("temp directory" in note for note in person.notes), "theirs is that of the machine"
     file = write_workflow(tmp_path / "app", "tracker: {kind: markdown}\nworkspace: {root: ~/w}")
     monkeypatch.setattr(service_unit, "_TEMPORARY", (tmp_path,))
-    (note,) = [note for note in found(file, Places.of_system()).notes if "temp directory" in note]
+    (note,) = [note for note in found(file, Locations.for_system()).notes if "temp directory" in note]
     assert note.startswith(f"{file} lies in the temp directory")
 
 
@@ -417,8 +434,8 @@ agent: {kind: fast}
 agents: {fast: {kind: codex, env: [NPM_TOKEN, FLAVOUR]}}
 hooks: {before_run: 'echo $NOT_OURS $HOME'}"""
     file = write_workflow(tmp_path / "app", front)
-    places = Places.of_person({"HOME": str(tmp_path)}) if of_user else Places.of_system()
-    made = found(file, places, WORK_PLACE=str(tmp_path / "w"))
+    locations = Locations.for_user({"HOME": str(tmp_path)}) if of_user else Locations.for_system()
+    made = found(file, locations, WORK_PLACE=str(tmp_path / "w"))
     assert made.secrets == ("NPM_TOKEN",)
     edit = "systemctl --user edit" if of_user else "systemctl edit"
     how = f"{edit} symphony@app.service, [Service], Environment=FLAVOUR=… GH_LOGIN=… WORK_PLACE=…"
@@ -478,13 +495,13 @@ def test_what_was_installed_goes_again_but_not_the_secrets(
         "systemctl daemon-reload",
         "systemctl reset-failed symphony@my-app.service",
     ]
-    assert machine.places.template.exists()
-    assert not machine.places.drop_in("my-app").parent.exists()
-    assert machine.places.credentials("my-app").exists()
-    beside = machine.places.drop_in("other").with_name("mine.conf")
+    assert machine.locations.template.exists()
+    assert not machine.locations.drop_in("my-app").parent.exists()
+    assert machine.locations.credentials("my-app").exists()
+    beside = machine.locations.drop_in("other").with_name("mine.conf")
     beside.touch()
     symphony("service", "uninstall", other)
-    assert not machine.places.template.exists()
+    assert not machine.locations.template.exists()
     assert beside.exists()
     assert "not there" in symphony("service", "uninstall", other).stdout
 

@@ -11,15 +11,16 @@ import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.journalling import NOW, claim, event, run, skills, written
-from symphony.cli.commands.logs import Follower, Line, as_text, follow, wait_for_the_first
+from harness.journalling import NOW, claim, event, run, written
+from symphony.cli.commands.logs import follow, wait_for_issue
 from symphony.cli.failures import CommandError
+from symphony.cli.issue_log import IssueLog, LoggedLine, log_text
 from symphony.cli.journal import journal_path
 from symphony.cli.main import main
 from symphony.daemon.journal_writer import JOURNAL_FILE
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import SymphonyError
-from symphony.journal.model import Record, RunRecord, SkillUse, UnusableError
+from symphony.journal.model import Record, RunRecord, UnusableError
 from symphony.journal.reader import open_reader
 
 ROOT = Path(__file__).parents[3]
@@ -171,9 +172,9 @@ def test_a_run_that_the_journal_has_forgotten_is_named_all_the_same(journal: Pat
 
 def test_following_tells_each_line_once_until_no_daemon_is_there(journal: Path) -> None:
     written(journal, of_issue(1), event(1, message="one"))
-    follower, told = Follower("SYM-1"), list[Line]()
+    log, told = IssueLog("SYM-1"), list[LoggedLine]()
     with open_reader(journal) as reader:
-        told += follower.first(reader, limit=10)
+        told += log.first_lines(reader, limit=10)
     more: list[tuple[Record, ...]] = [
         (event(2, message="two"),),
         (),
@@ -188,8 +189,8 @@ def test_following_tells_each_line_once_until_no_daemon_is_there(journal: Path) 
             return True
         return False
 
-    follow(follower, journal, told.append, lives=lives, wait=waited.append)
-    words = [as_text(line) for line in told]
+    follow(log, journal, told.append, daemon_lives=lives, sleep=waited.append)
+    words = [log_text(line) for line in told]
     assert [line.split("  said ")[-1].strip() for line in words] == [
         f"── run r-1, attempt 1, since {local(NOW + 1)} ──",
         "one",
@@ -203,18 +204,18 @@ def test_following_tells_each_line_once_until_no_daemon_is_there(journal: Path) 
 
 def test_a_journal_that_is_taken_away_ends_following_with_the_daemon(journal: Path) -> None:
     written(journal, event(1))
-    follower = Follower("SYM-1")
+    log = IssueLog("SYM-1")
     journal.unlink()
     answers = [True, False]
-    follow(follower, journal, lambda _: None, lives=lambda: answers.pop(0), wait=lambda _: None)
+    follow(log, journal, lambda _: None, daemon_lives=lambda: answers.pop(0), sleep=lambda _: None)
     assert answers == []
 
 
 def test_more_events_than_one_look_takes_are_all_told(journal: Path) -> None:
     written(journal, *(event(number, run_id=f"r-{number // 400}") for number in range(1, 2_300)))
-    follower = Follower("SYM-1")
+    log = IssueLog("SYM-1")
     with open_reader(journal) as reader:
-        lines = [as_text(line) for line in follower.first(reader, limit=None)]
+        lines = [log_text(line) for line in log.first_lines(reader, limit=None)]
     assert sum("message" in line for line in lines) == 2_299
     assert sum("── run" in line for line in lines) == 6
 
@@ -248,7 +249,7 @@ def test_following_waits_for_a_daemon_and_for_the_first_event(
             written(journal, *records)
         alive.append(True)  # a daemon has started
 
-    wait_for_the_first("SYM-9", journal, lives=lambda: bool(alive), wait=wait)
+    wait_for_issue("SYM-9", journal, daemon_lives=lambda: bool(alive), sleep=wait)
     said = capsys.readouterr()
     assert said.out == ""
     first, second, third = said.err.splitlines()
@@ -262,7 +263,7 @@ def test_a_damaged_journal_is_waited_for_only_while_a_daemon_may_mend_it(journal
     journal.write_bytes(b"no journal" * 100)
     alive = [True, False]
     with pytest.raises(UnusableError):
-        wait_for_the_first("SYM-1", journal, lives=lambda: alive.pop(0), wait=lambda _: None)
+        wait_for_issue("SYM-1", journal, daemon_lives=lambda: alive.pop(0), sleep=lambda _: None)
     assert alive == []
 
 
@@ -290,56 +291,3 @@ def test_no_stderr_is_told(journal: Path) -> None:
 def test_stderr_goes_with_neither_follow_nor_json(other: str) -> None:
     done = CliRunner().invoke(main, ["logs", "SYM-1", "--stderr", other])
     assert done.exit_code == 2
-
-
-# --- skills report ---
-
-
-def use(name: str, *, listed: bool = True, seen: bool = False, sha256: str = "1") -> SkillUse:
-    return SkillUse(name=name, path=f"/{name}", sha256=sha256, listed=listed, seen=seen)
-
-
-USES: tuple[Record, ...] = (
-    replace(run(1), ended_wall_ms=NOW + 10, outcome="succeeded"),
-    replace(run(2), ended_wall_ms=NOW + 10, outcome="failed"),
-    run(3),
-    skills(1, use("release", seen=True), use("docs"), use("dropped", listed=False)),
-    skills(2, use("release", sha256="2"), use("dropped", listed=False)),
-    skills(3, use("release", sha256="2", seen=True)),
-)
-
-
-def test_a_report_tells_of_listed_and_seen_skills_and_never_of_dropped_ones(
-    journal: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written(journal, *USES)
-    monkeypatch.setattr("time.time_ns", lambda: (NOW + 1_000) * 1_000_000)
-    found = json.loads(call("skills", "report", "--json").stdout)
-    jsonschema.validate(found, schema("skills-report"))
-    assert {one["name"]: (one["listed"], one["seen"], one["versions"]) for one in found["skills"]} == {
-        "release": (3, 2, 2),
-        "docs": (1, 0, 1),
-    }
-    (release,) = [one for one in found["skills"] if one["name"] == "release"]
-    assert release["outcomes"] == {"succeeded": 1, "failed": 1, "running": 1}
-    assert release["seen_outcomes"] == {"succeeded": 1, "running": 1}
-    lines = call("skills", "report").stdout.splitlines()
-    assert lines[0].split() == [
-        "NAME",
-        "LISTED",
-        "SEEN",
-        "SUCCEEDED",
-        "OTHERWISE",
-        "VERSIONS",
-        "LAST",
-        "USED",
-    ]
-    assert lines[1].split()[:8] == ["release", "3", "2", "1", "1", "failed,", "1", "running"]
-
-
-def test_a_report_of_a_time_without_runs_says_so(journal: Path) -> None:
-    written(journal, *USES)
-    assert call("skills", "report", "--since", "1m").stdout == "No run was told of a skill in this time.\n"
-    found = json.loads(call("skills", "report", "--json", "--since", "1m").stdout)
-    jsonschema.validate(found, schema("skills-report"))
-    assert found["skills"] == []

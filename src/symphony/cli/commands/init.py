@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from symphony.cli.commands.issue import numbers_of
+from symphony.cli.board import used_numbers
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.main import CHANGED_DIRECTORY, program_name
 from symphony.cli.options import current_directory
@@ -318,7 +318,7 @@ def _git_output(directory: Path, *arguments: str) -> str | None:
 def _write_other_files(root: Path, tracker: str) -> None:
     """The example skill; for a Markdown board also its first issue, and the file that keeps it out of git."""
     if tracker == "markdown":
-        numbers = numbers_of(root / DEFAULT_PATH, None, os.environ)
+        numbers = used_numbers(root / DEFAULT_PATH, None, os.environ)
         if not _git_output(root, "ls-files", "--", DEFAULT_PATH):
             _write(root / _GITIGNORE, scaffold("gitignore"), name=_GITIGNORE)
         # A first issue that was deleted stays so: a new one would continue on its branch.

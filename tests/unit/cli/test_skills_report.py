@@ -1,0 +1,91 @@
+"""`symphony skills report` on journals that the tests write."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.journalling import NOW, run, skills, written
+from symphony.cli.main import main
+from symphony.daemon.state_dir import StateDirectory
+from symphony.journal.model import Record, SkillUse
+
+ROOT = Path(__file__).parents[3]
+
+
+def schema(name: str) -> Any:
+    return json.loads((ROOT / "docs" / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SYMPHONY_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    StateDirectory(tmp_path / "state").create()
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def journal(state: Path) -> Path:
+    return state / "journal.db"
+
+
+def call(*arguments: str) -> Result:
+    done = CliRunner().invoke(main, arguments, standalone_mode=False)
+    if done.exception is not None:
+        raise done.exception
+    return done
+
+
+def use(name: str, *, listed: bool = True, seen: bool = False, sha256: str = "1") -> SkillUse:
+    return SkillUse(name=name, path=f"/{name}", sha256=sha256, listed=listed, seen=seen)
+
+
+USES: tuple[Record, ...] = (
+    replace(run(1), ended_wall_ms=NOW + 10, outcome="succeeded"),
+    replace(run(2), ended_wall_ms=NOW + 10, outcome="failed"),
+    run(3),
+    skills(1, use("release", seen=True), use("docs"), use("dropped", listed=False)),
+    skills(2, use("release", sha256="2"), use("dropped", listed=False)),
+    skills(3, use("release", sha256="2", seen=True)),
+)
+
+
+def test_a_report_tells_of_listed_and_seen_skills_and_never_of_dropped_ones(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(journal, *USES)
+    monkeypatch.setattr("time.time_ns", lambda: (NOW + 1_000) * 1_000_000)
+    found = json.loads(call("skills", "report", "--json").stdout)
+    jsonschema.validate(found, schema("skills-report"))
+    assert {one["name"]: (one["listed"], one["seen"], one["versions"]) for one in found["skills"]} == {
+        "release": (3, 2, 2),
+        "docs": (1, 0, 1),
+    }
+    (release,) = [one for one in found["skills"] if one["name"] == "release"]
+    assert release["outcomes"] == {"succeeded": 1, "failed": 1, "running": 1}
+    assert release["seen_outcomes"] == {"succeeded": 1, "running": 1}
+    lines = call("skills", "report").stdout.splitlines()
+    assert lines[0].split() == [
+        "NAME",
+        "LISTED",
+        "SEEN",
+        "SUCCEEDED",
+        "OTHERWISE",
+        "VERSIONS",
+        "LAST",
+        "USED",
+    ]
+    assert lines[1].split()[:8] == ["release", "3", "2", "1", "1", "failed,", "1", "running"]
+
+
+def test_a_report_of_a_time_without_runs_says_so(journal: Path) -> None:
+    written(journal, *USES)
+    assert call("skills", "report", "--since", "1m").stdout == "No run was told of a skill in this time.\n"
+    found = json.loads(call("skills", "report", "--json", "--since", "1m").stdout)
+    jsonschema.validate(found, schema("skills-report"))
+    assert found["skills"] == []

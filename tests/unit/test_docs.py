@@ -11,7 +11,7 @@ import pytest
 
 import settings_page
 from symphony.cli.main import main
-from symphony.config import KEYS, read_workflow_file
+from symphony.config import KEYS, WarningCode, read_workflow_file
 from symphony.daemon.admission import admit
 from symphony.domain import Category
 
@@ -157,6 +157,21 @@ def test_the_workflow_shown_can_be_pasted(tmp_path: Path) -> None:
     workflow = admit(read_workflow_file(file), environment={"HOME": "/h"}, acknowledged=False)
     assert workflow.warnings == ()
     assert workflow.settings.workspace.repo == str(tmp_path)
+
+
+def test_the_examples_of_settings_can_be_pasted(tmp_path: Path) -> None:
+    file = tmp_path / "WORKFLOW.md"
+    whole = {
+        "tracker": "tracker: {kind: markdown}",
+        "agent": "agent: {budget: {max_tokens_per_issue: 5000000}}",
+        "agents": "agents: {reviewer: {kind: claude}}",
+    }
+    environment = {"HOME": "/h", "GITHUB_TOKEN": "t", "SYMPHONY_STATE_DIR": str(tmp_path)}
+    for name, example in settings_page.EXAMPLES.items():
+        others = "\n".join(text for section, text in whole.items() if section != name.partition(".")[0])
+        file.write_text(f"---\n{others}\n{example}\n---\nWork.\n", encoding="utf-8")
+        workflow = admit(read_workflow_file(file), environment=environment, acknowledged=False)
+        assert {warning.code for warning in workflow.warnings} <= {WarningCode.NO_BUDGET}, name
 
 
 def test_the_error_classes_of_a_workflow_are_those_of_the_code() -> None:

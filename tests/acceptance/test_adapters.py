@@ -126,7 +126,7 @@ def _broken(place: Path, group: str, value: str) -> Path:
     (code / "__init__.py").write_text("KIND = 7\n")
     (code / "failing.py").write_text("import a_module_that_is_not_there\n")
     (code / "raising.py").write_text(
-        "from symphony.agents.base import AgentBackend\n"
+        "from symphony.agents.base import AgentBackend, Capabilities\n"
         "from symphony.trackers.registry import TrackerKind\n"
         "from symphony.config import AgentSection\n"
         "class Tracker(TrackerKind):\n"
@@ -134,8 +134,10 @@ def _broken(place: Path, group: str, value: str) -> Path:
         "    def states(self, settings, place): raise LookupError('no luck')\n"
         "class Agent(AgentBackend):\n"
         "    settings_type = AgentSection\n"
+        "    capabilities = Capabilities(system_block_at_start=False, client_tools=False,\n"
+        "        absolute_usage=False, sandbox=False, resume=False)\n"
         "    @classmethod\n"
-        "    def judge(cls, settings, *, isolated): raise LookupError('no luck')\n"
+        "    def check_settings(cls, settings, *, isolated): raise LookupError('no luck')\n"
         f"KIND = {'Tracker()' if group.endswith('trackers') else 'Agent'}\n"
     )
     facts = place / "symphony_broken-0.3.dist-info"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,29 +26,32 @@ from harness.memory_agents import (
 )
 from symphony.agents.acp.protocol import Updates
 from symphony.agents.base import AgentError
-from symphony.agents.command.session import Output
-from symphony.agents.events import (
-    MAX_DEPTH,
+from symphony.agents.command.profiles import Profile
+from symphony.agents.command.protocol import TurnOutput
+from symphony.agents.event_queue import (
     MAX_PAYLOAD_BYTES,
+    MAX_QUEUED_CHARS,
     MAX_TEXT_CHARS,
-    MAX_WAITING_CHARS,
-    MOST_TOKENS_PER_TURN,
-    AgentEvent,
+    MAX_TOKENS_PER_TURN,
     EventQueue,
+)
+from symphony.agents.events import (
+    AgentEvent,
     InputRequired,
     ItemStarted,
     Malformed,
     RateLimits,
-    RunStats,
     Text,
     TurnEnded,
     TurnStatus,
     Usage,
-    humanise,
+    describe_event,
 )
-from symphony.agents.mcp.server import cancelled, respond, tool_reply
+from symphony.agents.json_fields import MAX_DEPTH
+from symphony.agents.mcp.server import cancelled_request, respond, tool_answer
+from symphony.agents.run_stats import RunStats
 from symphony.agents.session import ToolCall
-from symphony.agents.wire import Codec, Notification, ServerRequest
+from symphony.agents.wire import Answer, Codec, Notification, ServerRequest
 from symphony.domain import Category, ToolResult
 
 Rounds = Callable[..., Iterator[Random]]
@@ -88,7 +91,7 @@ def judge(events: list[AgentEvent], failed: AgentError | None) -> None:
     progress = RunStats()
     for event in events:
         progress.add(event)
-        humanise(event)
+        describe_event(event)
         json.dumps(msgspec.to_builtins(event))
         match event:
             case RateLimits(payload=payload):
@@ -98,7 +101,7 @@ def judge(events: list[AgentEvent], failed: AgentError | None) -> None:
             case _:
                 pass
     told = progress.snapshot()
-    assert all(0 <= count <= MOST_TOKENS_PER_TURN for count in msgspec.to_builtins(told.tokens).values())
+    assert all(0 <= count <= MAX_TOKENS_PER_TURN for count in msgspec.to_builtins(told.tokens).values())
     assert failed is None or failed.failure.line
     if failed is None:
         assert any(isinstance(event, TurnEnded | InputRequired) for event in events)
@@ -239,15 +242,15 @@ def test_an_mcp_client_gets_an_answer_to_whatever_it_asks(rounds: Rounds) -> Non
                     answer = respond(heard, tools)
                     if isinstance(answer, ToolCall):
                         assert answer.name == "tool"
-                    reply = tool_reply(ToolResult.of({})) if not hasattr(answer, "error") else answer
-                    codec.answer(heard.id, cast("Any", reply).result or {})
+                    reply = answer if isinstance(answer, Answer) else tool_answer(ToolResult.of({}))
+                    codec.answer(heard.id, reply)
                 elif isinstance(heard, Notification):
-                    cancelled(heard)
+                    cancelled_request(heard)
 
 
 def test_whatever_a_command_prints_is_text_of_bounded_length(rounds: Rounds) -> None:
     for random in rounds(10):
-        output = Output()
+        output = TurnOutput(Profile())
         for _ in range(30):
             for event in output.receive(random.choice([message(random, "acp"), random.randbytes(200)])):
                 judge([event, TurnEnded(status=TurnStatus.COMPLETED)], None)
@@ -338,7 +341,7 @@ def test_words_that_nobody_takes_are_bounded_and_tokens_are_not_lost() -> None:
     for event in queue.drain():
         progress.add(event)
         chars += len(event.message) if isinstance(event, Text) else 0
-    assert chars <= MAX_WAITING_CHARS + 100_000
+    assert chars <= MAX_QUEUED_CHARS + 100_000
     assert progress.snapshot().tokens.total_tokens == 2_000
 
 
@@ -348,8 +351,8 @@ async def test_an_acp_agent_cannot_fill_the_memory_with_calls_that_it_never_ends
     updates = [{**long, "toolCallId": str(number)} for number in range(50)]
     held = Updates()
     for update in updates:
-        held.take(update)
-    events = [event for n in range(50) for event in held.take({**updates[n], "status": "completed"})]
+        held.translate(update)
+    events = [event for n in range(50) for event in held.translate({**updates[n], "status": "completed"})]
     started = [event for event in events if isinstance(event, ItemStarted)]
     assert len(started) == 50
     assert max(len(event.arguments) for event in started) <= 8_000

@@ -327,7 +327,7 @@ async def test_an_enclosed_agent_reads_no_login(
     looking = 'git log --format=%s; git status --short; ls "$0" >&2; grep -rlF "$@" "$0"; echo end'
     argv = await to_thread.run_sync(
         partial(
-            isolation.reaching(readable=[tmp_path]).enclose,  # it lies in the private temp directory
+            isolation.allowing(readable=[tmp_path]).wrap,  # it lies in the private temp directory
             ["sh", "-c", looking, str(tmp_path), *forms],
             cwd=workspace.path,
         )

@@ -197,7 +197,7 @@ async def test_the_last_line_of_an_agent_begins_with_no_part_of_a_secret(tmp_pat
         command=f"cat {tmp_path / 'text'} >&2", cwd=tmp_path, env={"PATH": "/usr/bin:/bin"}, stderr_path=log
     )
     process = await AgentProcess.start(LocalHost(), launch, grace_ms=2_000)
-    await process.ended()
+    await process.wait()
 
     line = await process.stderr_line()
 

@@ -16,15 +16,9 @@ from structlog.testing import capture_logs
 from harness.chronicle import Chronicle
 from harness.memory_agents import KINDS, saying, turn
 from harness.scheduling import make_issue, make_settings
-from symphony.agents.events import (
-    MAX_PAYLOAD_BYTES,
-    MAX_PAYLOAD_DEPTH,
-    MOST_TOKENS_PER_TURN,
-    EventQueue,
-    RunStats,
-    TurnEnded,
-    Usage,
-)
+from symphony.agents.event_queue import MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH, MAX_TOKENS_PER_TURN, EventQueue
+from symphony.agents.events import TurnEnded, Usage
+from symphony.agents.run_stats import RunStats
 from symphony.domain import MAX_COUNT, Redaction
 from symphony.journal.model import column
 from symphony.observability.redaction import MAX_DEPTH, TOO_DEEP, masked
@@ -32,7 +26,7 @@ from symphony.replay import DecisionRecorder, read_recording
 from symphony.scheduler import AgentReported, DayBegan, Recovered, RunReport, RunStage, Thread, initial_state
 
 HUGE = 10**4299
-ABSURD = (HUGE, 2**63, 2**53 + 1, MOST_TOKENS_PER_TURN + 1)
+ABSURD = (HUGE, 2**63, 2**53 + 1, MAX_TOKENS_PER_TURN + 1)
 
 
 def using(kind: str, tokens: object) -> dict[str, Any]:
@@ -77,7 +71,7 @@ async def used(kind: str, *said: object) -> tuple[RunStats, list[Any]]:
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_count_that_no_turn_can_use_is_refused_and_said_once(kind: str, tokens: int) -> None:
     progress, told = await used(kind, using(kind, tokens), using(kind, tokens + 1))
-    assert progress.snapshot().tokens.total_tokens <= MOST_TOKENS_PER_TURN
+    assert progress.snapshot().tokens.total_tokens <= MAX_TOKENS_PER_TURN
     assert [log["what"] for log in told] == ["usage"]
 
 
@@ -99,7 +93,7 @@ async def test_what_is_no_count_adds_nothing(kind: str, tokens: object) -> None:
 
 def test_one_turn_uses_no_more_however_often_it_reports() -> None:
     queue, progress = EventQueue(), RunStats()
-    half = MOST_TOKENS_PER_TURN // 2 + 1
+    half = MAX_TOKENS_PER_TURN // 2 + 1
     usage = Usage(absolute=False, input_tokens=half, output_tokens=0, total_tokens=half)
     for _ in range(3):
         for _ in range(5):
@@ -111,10 +105,10 @@ def test_one_turn_uses_no_more_however_often_it_reports() -> None:
 
 
 def test_the_totals_of_a_resumed_thread_count_from_where_it_was() -> None:
-    before = 5 * MOST_TOKENS_PER_TURN
+    before = 5 * MAX_TOKENS_PER_TURN
     usage = Usage(absolute=True, input_tokens=before + 7, output_tokens=0, total_tokens=before + 7)
     resumed, fresh = EventQueue(), EventQueue()
-    resumed.resumes(Thread(thread_id="t", input_tokens=before, total_tokens=before))
+    resumed.resume_from(Thread(thread_id="t", input_tokens=before, total_tokens=before))
     resumed.emit(usage)
     fresh.emit(usage)
     assert usage in resumed.drain()

@@ -14,7 +14,8 @@ from symphony.agents.acp.session import AcpSession
 from symphony.agents.base import AgentError, AgentSession, Briefing, SessionRequest
 from symphony.agents.claude.session import ClaudeSession
 from symphony.agents.codex.session import CodexSession
-from symphony.agents.events import AgentEvent, EventQueue
+from symphony.agents.event_queue import EventQueue
+from symphony.agents.events import AgentEvent
 from symphony.config import AcpSettings, ClaudeSettings, CodexSettings
 from symphony.domain import ToolResult, ToolSpec
 from symphony.scheduler import Thread
@@ -104,6 +105,7 @@ def codex(process: MemoryProcess, resume: Thread | None = None, **settings: Any)
         settings=CodexSettings(**settings),
         request=request(resume),
         cwd=Path("/ws"),
+        events=EventQueue(),
     )
 
 

@@ -1,4 +1,4 @@
-"""The session interface that every agent backend implements (specification 10; AG22)."""
+"""The session interface that every agent backend implements (specification section 10)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -19,28 +19,30 @@ from symphony.scheduler import Thread
 
 ToolRunner = Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]
 ListAgentSkills = Callable[[], Awaitable[frozenset[Path] | None]]
-"""Asks an agent which SKILL.md files it lists to its model by itself; `None` where it does not say."""
+"""Asks an agent which SKILL.md files it lists to its model by itself; None where it cannot tell."""
+
+_SUSPEND_S = 10.0
 
 
 class AgentError(SymphonyError):
-    """An agent could not be started, or broke its protocol; carries a `Failure` with blame `agent`."""
+    """An agent could not be started or broke its protocol; carries a `Failure`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a backend can do, so that nobody asks which backend it is.
+    """What sessions of a backend can do. Nothing else depends on which backend it is.
 
     Attributes:
-        system_block_at_start: the envelope becomes system-level text; else it stands before the first prompt.
-        system_block_on_resume: a resumed thread is told the new envelope.
-        client_tools: our tools are offered to the agent.
-        absolute_usage: tokens are counted by totals of the thread; else per turn, or not at all.
+        system_block_at_start: the envelope becomes system-level text; else it precedes the first prompt.
+        system_block_on_resume: a resumed thread gets the new envelope.
+        client_tools: the agent can call tools of the daemon.
+        absolute_usage: token counts are totals of the thread; else they are per turn, or absent.
         usage: tokens are counted.
-        rate_limits: the agent tells how much of its allowance is used.
-        sandbox: the agent confines its own commands as we ask it to.
-        approvals: the agent asks before what its policy leaves open, and is answered.
+        rate_limits: the agent reports how much of its allowance is used.
+        sandbox: the agent confines its own commands as configured.
+        approvals: the agent asks before what its policy leaves open, and gets an answer.
         interrupt: a turn can be ended without ending the process.
-        resume: a later process can go on with a thread.
+        resume: a later process can continue a thread.
     """
 
     system_block_at_start: bool
@@ -57,16 +59,16 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendContext:
-    """What every backend is made with.
+    """What all backends of a daemon share.
 
     Attributes:
-        host: where its processes run.
+        host: where their processes run.
         environ: the daemon's variables, of which children get the allowed ones.
-        secret_names: variables that no agent ever gets (AG20).
-        homes: the directory in which each agent with `home: private` has one of its own, called by its name;
-            made on demand, for this user alone, and never below the temp directory.
-        isolation: what holds the processes of agents inside their workspaces; null for nothing of ours.
-        grace_ms: bound of each step of the stop ladder.
+        secret_names: variables that no agent ever gets.
+        homes: the directory of private homes (`home: private`), one for each agent, named after it. Made on
+            demand, for this user alone, and never below the temp directory.
+        isolation: confines agents to their workspaces; None without `workspace.isolation`.
+        grace_ms: limit of each step of the stop ladder.
     """
 
     host: Host
@@ -83,7 +85,7 @@ class AgentSkillRoots:
 
     Attributes:
         workspace: relative to the session's workspace, with `/`.
-        host: absolute, the same for every session. What the agent brings along itself is none of them.
+        host: absolute, the same for every session. Skills that ship with the agent are not included.
     """
 
     workspace: tuple[str, ...] = ()
@@ -97,12 +99,12 @@ async def cannot_list_skills() -> frozenset[Path] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Briefing:
-    """What a session is told and given at its start, besides its prompt.
+    """What a session gets at its start besides its prompt.
 
     Attributes:
-        envelope: the system-level text to add, or null when there is nothing to add.
-        tools: client tools to advertise.
-        agent_lists_skills: the agent may list skills by itself, those that it brings along included.
+        envelope: the system-level text to add, or None.
+        tools: tools of the daemon to advertise.
+        agent_lists_skills: the agent may list skills by itself, including those that it ships with.
     """
 
     envelope: str | None = None
@@ -112,23 +114,22 @@ class Briefing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRequest:
-    """All that a session is bound to for its whole life (AG19).
+    """Everything that a session is bound to for its whole life.
 
     Attributes:
-        run_id: travels to the child as `SYMPHONY_RUN_ID`, by which a successor finds it (DESIGN 10).
-        cwd: the issue's workspace, checked by the caller to exist below the root.
-        briefing: gives what the session is told and given; it may be in the making while the process starts,
-            so ask for it as late as the agent's protocol allows, and once. It may ask the agent which skills
-            that lists by itself.
-        run_tool: executes a tool of the briefing on our side.
-        extra_env: variables to add to the allow-listed environment of the child.
-        secret_names: variables that the child must never see, not even through a login profile (AG20).
+        run_id: passed to the child as `SYMPHONY_RUN_ID`, by which a later daemon finds it.
+        cwd: the issue's workspace; the caller has checked that it is below the root.
+        briefing: returns the briefing. It may be prepared while the process starts, so call it as late as
+            the agent's protocol allows, and once.
+        run_tool: executes a tool of the briefing in the daemon.
         stderr_path: the file that receives the child's stderr.
-        on_spawned: called with the child's identity as soon as it exists, before anything is sent to it.
-        on_compacted: called when the agent has summed its conversation up, in order with the calls of tools:
-            earlier than the event, which waits until somebody takes it.
-        resume: the thread of an earlier session to go on with; for a backend that can. The envelope is told
-            anew then: a thread remembers the one of its beginning.
+        secret_names: variables that the child must never see, not even through a login profile.
+        extra_env: variables to add to the allow-listed environment of the child.
+        on_spawned: called with the child's identity before anything is sent to it.
+        on_compacted: called when the agent has summarised its conversation, in order with tool calls. The
+            event comes later, when the consumer takes it.
+        resume: the thread of an earlier session to continue, for a backend that can. It gets the envelope
+            again: a thread remembers only the one of its beginning.
     """
 
     run_id: str
@@ -144,39 +145,38 @@ class SessionRequest:
 
 
 class AgentSession(Protocol):
-    """One live agent process with one thread; turns run on it one after the other."""
+    """A live agent process with one thread; turns run on it one after the other."""
 
     @property
     def pid(self) -> int:
-        """The agent's process id; 0 before the first turn of an agent that starts a process for each."""
+        """The agent's process id; 0 before the first turn of an agent with one process per turn."""
         ...
 
     @property
     def resume_refused(self) -> Failure | None:
-        """Why the thread asked for is not gone on with, which made the session a new one; else null."""
+        """Why the session has a new thread instead of the requested one, or None."""
         ...
 
     @property
     def thread_id(self) -> str | None:
-        """The conversation, known as soon as the session is open; `None` for an agent that remembers none."""
+        """The thread, known once the session is open; None for an agent that has none."""
         ...
 
     def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
-        """Run one turn and yield what happens; the last event is always `TurnEnded` or `InputRequired`.
+        """Run one turn and yield its events; the last one is `TurnEnded` or `InputRequired`.
 
-        `title` is `<identifier>: <title>` of the issue.
-        Reads no faster than the consumer takes events, which is the back-pressure on the agent.
-        Safe to cancel at any await; call `stop` afterwards.
+        `title` is `<identifier>: <title>` of the issue. Reads no faster than the consumer takes events,
+        which gives the agent back-pressure. Safe to cancel at any await; call `stop` afterwards.
 
         Raises:
-            AgentError: the session is unusable (process gone, silence, no answer to a request).
+            AgentError: the session is unusable: the process has ended, is silent, or does not answer.
         """
         ...
 
     async def stop(self) -> tuple[AgentEvent, ...]:
-        """The stop ladder: interrupt, close stdin, SIGTERM, SIGKILL, and a sweep of descendants (AG21).
+        """Run the stop ladder: interrupt, close stdin, SIGTERM, SIGKILL, sweep of descendants.
 
-        Returns what the agent had still written, so that final token totals are not lost. Idempotent; never
+        Returns what the agent had still written, so that final token totals are kept. Idempotent; never
         raises; no process of the session is alive afterwards.
         """
         ...
@@ -184,7 +184,7 @@ class AgentSession(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preflight:
-    """What was found before the first dispatch."""
+    """The result of the check before the first dispatch."""
 
     agent: str
     version: str
@@ -193,7 +193,7 @@ class Preflight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingIssue:
-    """One remark on one key: a phrase that follows the key's name, and what to do about it."""
+    """An issue with one key: a phrase that follows the key's name, and what to do."""
 
     key: str
     problem: str
@@ -202,7 +202,7 @@ class SettingIssue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingIssues:
-    """What a person should know about the settings of an agent before anything runs.
+    """The result of the settings validation of an agent.
 
     Attributes:
         errors: why no session could start.
@@ -217,37 +217,39 @@ class SettingIssues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What an agent starts, and what is said when it is not there.
+    """The program that an agent needs.
 
     Attributes:
-        command: the shell command.
-        key: where it is told, such as `codex.command`.
-        missing: the category of its absence.
-        hint: how to get it.
+        command: the shell command that starts it.
+        key: the key that names it, such as `codex.command`.
+        category: the category of its absence.
+        hint: how to install it.
     """
 
     command: str
     key: str
-    missing: Category
+    category: Category
     hint: str
 
 
 class AgentBackend(ABC):
-    """Opens sessions of one agent kind with one configuration; an entry point leads to a subclass.
+    """Opens sessions of one agent kind with one configuration.
 
-    Making one writes nothing to the disk. `agents.backend.ProcessBackend` is the base of agents that are
-    programs.
+    An entry point of `symphony.agents` leads to a subclass. Making an instance writes nothing to the disk.
+    `agents.backend.ProcessBackend` is the base of agents that are programs.
 
     Attributes:
         settings_type: the model of the kind's section in WORKFLOW.md.
-        client_tools: sessions are offered tools of ours, as `capabilities` says too.
-        settings: of that type.
-        context: host, environment and limits shared by all backends.
-        name: what the workflow calls the agent.
+        capabilities: those of the kind; an instance may have others, as its settings say.
+        skill_roots: where sessions look for skills by themselves.
+        settings: of type `settings_type`.
+        context: shared with all backends.
+        name: the name of the agent in the workflow.
     """
 
     settings_type: ClassVar[type[AgentSection]]
-    client_tools: ClassVar[bool] = True
+    capabilities: Capabilities
+    skill_roots: AgentSkillRoots = AgentSkillRoots()
 
     def __init__(self, *, settings: Any, context: BackendContext, name: str) -> None:
         self.settings = settings
@@ -256,39 +258,33 @@ class AgentBackend(ABC):
 
     @classmethod
     def check_settings(cls, settings: Any, *, isolated: bool) -> SettingIssues:
-        """Judge settings that are well-formed; pure. `isolated`: `workspace.isolation` encloses sessions.
+        """Check well-formed settings; `isolated` says that `workspace.isolation` confines sessions.
 
-        Unless a subclass knows better, nothing but an isolation is between its sessions and this machine.
+        The default assumes that nothing but the isolation confines them.
         """
         del settings
-        problem = "runs without a sandbox of ours, as the user of the daemon"
-        remark = SettingIssue(key="command", problem=problem, hint="set workspace.isolation: bwrap")
-        return SettingIssues(no_sandbox=None if isolated else remark)
+        issue = SettingIssue(
+            key="command",
+            problem="runs without a sandbox of ours, as the user of the daemon",
+            hint="set workspace.isolation: bwrap",
+        )
+        return SettingIssues(no_sandbox=None if isolated else issue)
 
     @classmethod
     def program(cls, settings: Any, section: str) -> Program | None:
-        """What would be started, for the section of that name; None where only the agent could tell."""
+        """Return the program that the settings name, for messages about this section; None if unknown."""
         del settings, section
         return None
 
-    @property
-    @abstractmethod
-    def capabilities(self) -> Capabilities:
-        """What sessions of this backend can do."""
-
-    @property
-    def skill_roots(self) -> AgentSkillRoots:
-        """Where sessions look for skills on their own; empty for an agent that knows none."""
-        return AgentSkillRoots()
-
     @abstractmethod
     async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
-        """Check binary, version, login and sandbox once before the first dispatch.
+        """Check program, version, login and sandbox once before the first dispatch.
 
-        `run_id` marks the processes of the check, as it marks those of a run.
+        `run_id` marks the processes of the check.
 
         Raises:
-            AgentError: category `codex_not_found`, `agent_auth` or `agent_preflight`, with a hint.
+            AgentError: category `codex_not_found`, `agent_not_found`, `agent_auth` or `agent_preflight`,
+                with a hint.
         """
 
     @abstractmethod
@@ -296,79 +292,55 @@ class AgentBackend(ABC):
         """Start the agent and its thread; leaving the context runs `stop`.
 
         Raises:
-            AgentError: the agent did not start or did not answer in time.
+            AgentError: the agent did not start or did not answer in time; no process is left.
         """
 
 
-# The workspace of a session, judged before an agent is started in it (AG5).
-
-
 async def resolve_workspace(cwd: Path) -> Path:
-    """The workspace without links, checked to be a directory, since an agent may accept anything.
+    """Return the workspace with links resolved. Agents themselves may accept any path.
 
     Raises:
-        AgentError: `invalid_workspace_cwd`.
+        AgentError: `invalid_workspace_cwd`: it is not an existing directory with an absolute path.
     """
-    return await to_thread.run_sync(_resolved, cwd)
 
+    def resolve() -> Path | None:
+        try:
+            resolved = cwd.resolve(strict=True)
+        except OSError:
+            return None
+        return resolved if cwd.is_absolute() and resolved.is_dir() else None
 
-def _resolved(cwd: Path) -> Path:
-    try:
-        resolved = cwd.resolve(strict=True)
-        if cwd.is_absolute() and resolved.is_dir():
-            return resolved
-    except OSError as error:
-        raise AgentError(_invalid_cwd(cwd)) from error
-    raise AgentError(_invalid_cwd(cwd))
-
-
-def _invalid_cwd(cwd: Path) -> Failure:
-    return Failure(
-        category=Category.INVALID_WORKSPACE_CWD,
-        blame=Blame.WORKSPACE,
-        message=redact(f"the workspace {cwd} is not an existing directory with an absolute path"),
-    )
-
-
-# How long an agent may be silent within a turn (AG9).
-
-
-_OVERSLEPT_S = 10.0
+    resolved = await to_thread.run_sync(resolve)
+    if resolved is None:
+        failure = Failure(
+            category=Category.INVALID_WORKSPACE_CWD,
+            blame=Blame.WORKSPACE,
+            message=redact(f"the workspace {cwd} is not an existing directory with an absolute path"),
+        )
+        raise AgentError(failure)
+    return resolved
 
 
 @contextmanager
 def silence_limit(limit_ms: int) -> Iterator[None]:
-    """Bound one read of the agent's output: any output is a sign of life, so each read begins anew.
+    """Limit one read of the agent's output. Any output ends the silence, so each read gets a new limit.
 
-    A limit that is noticed far too late says that the machine slept, not that the agent was silent: the read
-    is given up, and nothing is raised.
+    A limit that is noticed far too late shows that this process was suspended, not that the agent was silent:
+    the read is abandoned and nothing is raised.
 
     Raises:
         AgentError: `turn_timeout`.
     """
     deadline = anyio.current_time() + limit_ms / 1000
-    with anyio.move_on_at(deadline) as silence:
+    with anyio.move_on_at(deadline) as scope:
         yield
-    if silence.cancelled_caught and anyio.current_time() - deadline < _OVERSLEPT_S:
+    if scope.cancelled_caught and anyio.current_time() - deadline < _SUSPEND_S:
         message = f"the agent has been silent for {limit_ms} ms"
         raise AgentError(Failure(category=Category.TURN_TIMEOUT, blame=Blame.AGENT, message=message))
 
 
-# The system-level text that we add to an agent's own (DESIGN 9): its optional parts, in their order.
-
-
-def assemble(*, skills_block: str | None) -> str | None:
-    """The envelope: the parts that exist, a blank line between two of them; null when there is none.
-
-    Null means that nothing at all is sent, so that an agent without skills sees the same bytes as one whose
-    skills are switched off.
-    """
-    parts = [part for part in (skills_block,) if part is not None and part.strip()]
-    return "\n\n".join(parts) or None
-
-
 def prepend_envelope(envelope: str | None, prompt: str) -> str:
-    """The prompt with the envelope before it: the way that every agent takes, system-level text or not."""
+    """Return the prompt behind the envelope, for agents without system-level text."""
     if envelope is None:
         return prompt
     return f"<system-context>\n{envelope}\n</system-context>\n\n{prompt}"

@@ -1,26 +1,25 @@
-"""The environment of an agent: an allow-list, because its tool shells show all of it to a model (AG20).
+"""The environment of an agent: an allow-list, because its tool shells show all of it to a model.
 
-What passes, and why:
-- who and where: `HOME`, `PATH`, `SHELL`, `USER`, `LOGNAME`, `TMPDIR`, `XDG_*`;
-- how to speak: `LANG`, `LANGUAGE`, `LC_*`, `TERM`, `TZ`;
-- how to reach the network: proxies and certificate stores;
-- what the backend names: for Codex its home, its OpenAI variables, and the `env_key` variables of the model
-  providers in the operator's own config.toml, which cannot work without them.
-
-Nobody sits at the terminal, so git is told not to ask and not to open an editor.
+These variables pass:
+- user and paths: `HOME`, `PATH`, `SHELL`, `USER`, `LOGNAME`, `TMPDIR`, `XDG_*`;
+- language and terminal: `LANG`, `LANGUAGE`, `LC_*`, `TERM`, `TZ`;
+- network: proxies and certificate stores;
+- those that the backend names, such as its API keys.
 
 Everything else stays out: tracker tokens, cloud credentials, `SSH_AUTH_SOCK`, `GIT_*`, `LD_*`, `BASH_ENV`.
-Names that a tracker declares secret stay out even when they are on the list or asked for by a workflow.
+Secrets of the tracker stay out even if they are on the list or a workflow asks for them. Sessions are
+unattended, so git is told not to ask questions and not to open an editor.
 
-A home of the daemon's own (`home: private`) inherits nothing of the operator's: no login, MCP server, skill,
-instruction or setting of the person who runs the daemon reaches such an agent (DESIGN 9). A person logs the
-agent in there once. A home stays between sessions, because agents keep their threads in it.
+An agent with a private home (`home: private`) inherits no login, MCP server, skill, instruction or setting of
+the person who runs the daemon. A person logs the agent in there once. The home stays between sessions,
+because agents keep their threads in it.
 """
 
 import os
 import re
 import stat
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -28,8 +27,8 @@ from symphony.agents.base import AgentError, BackendContext
 from symphony.domain import Blame, Category, Failure, disk_full_hint, is_disk_full
 from symphony.processes.table import RUN_ID_VARIABLE
 
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ftp_proxy")
-_NAMES = frozenset(
+_PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ftp_proxy")
+_NAMES: Final = frozenset(
     {
         *("HOME", "PATH", "SHELL", "USER", "LOGNAME", "TMPDIR"),
         *("LANG", "LANGUAGE", "TERM", "TZ"),
@@ -38,10 +37,10 @@ _NAMES = frozenset(
         *(name.upper() for name in _PROXIES),
     }
 )
-_PREFIXES = ("LC_", "XDG_")
-_UNATTENDED = {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true", "GIT_PAGER": "cat"}
+_PREFIXES: Final = ("LC_", "XDG_")
+_UNATTENDED: Final = {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true", "GIT_PAGER": "cat"}
 
-KEYS: Final = frozenset(
+AGENT_KEYS: Final = frozenset(
     {
         *("OPENAI_API_KEY", "CODEX_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_API_KEY"),
         *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
@@ -52,14 +51,14 @@ KEYS: Final = frozenset(
         *("CEREBRAS_API_KEY", "PERPLEXITY_API_KEY", "HF_TOKEN", "AWS_BEARER_TOKEN_BEDROCK"),
     }
 )
-"""The variables in which keys of agents and of models are kept: no agent gets those of another (AG20).
+"""Variables that hold keys of agents and models: an agent gets its own and never those of others.
 
-The allow-list leaves them out; this is for login profiles, which bring them back.
+The allow-list leaves them out; a login profile would bring them back.
 """
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
-_ELSEWHERE = re.compile(r"XDG_(?:CONFIG|DATA|STATE|CACHE)_HOME|XDG_RUNTIME_DIR", re.ASCII)
-_HINT = "set SYMPHONY_STATE_DIR to a directory that this user can write"
+_AGENT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
+_XDG_LOCATIONS: Final = re.compile(r"XDG_(?:CONFIG|DATA|STATE|CACHE)_HOME|XDG_RUNTIME_DIR", re.ASCII)
+_HOME_HINT: Final = "set SYMPHONY_STATE_DIR to a directory that this user can write"
 
 
 def child_environment(
@@ -70,71 +69,78 @@ def child_environment(
     extra: Mapping[str, str] | None = None,
     secret_names: Collection[str] = (),
 ) -> dict[str, str]:
-    """The variables a child gets: the allowed ones of `parent`, then `extra`, never one of `secret_names`.
+    """Return the variables of a child: the allowed ones of `parent`, then `extra`, without `secret_names`.
 
-    `agent_names` are further names that the backend needs. `SYMPHONY_RUN_ID` is always ours, so that a
-    successor finds what this run started (DESIGN 10).
+    `agent_names` are further allowed names. `SYMPHONY_RUN_ID` always holds the run id, by which a later
+    daemon finds the processes of the run.
     """
-    passed = {name: value for name, value in parent.items() if _allowed(name) or name in agent_names}
+    passed = {
+        name: value
+        for name, value in parent.items()
+        if name in _NAMES or name in agent_names or name.startswith(_PREFIXES)
+    }
     passed.update(extra or {})
     kept = {name: value for name, value in passed.items() if name not in secret_names}
     return {**_UNATTENDED, **kept, RUN_ID_VARIABLE: run_id}
 
 
-def _allowed(name: str) -> bool:
-    return name in _NAMES or name.startswith(_PREFIXES)
-
-
-def foreign_keys(own: Collection[str]) -> frozenset[str]:
-    """Those that an agent whose variables are `own` never sees."""
-    return KEYS - frozenset(own)
-
-
-# --- homes of the daemon's own ---------------------------------------------------------------------------
-
-
 def private_home(context: BackendContext, name: str, *, outside_temp: bool = False) -> Path:
-    """The home of the agent called `name`, made for this user alone (mode 0700) if need be; blocking.
+    """Make the private home of an agent if need be, for this user alone (mode 0700); blocking.
 
-    `outside_temp` is for agents that refuse a home below the temp directory, which of theirs is ours too.
+    `outside_temp` refuses a home below the temp directory, which some agents do not accept.
 
     Raises:
-        AgentError: `state_directory`; it cannot be made, is not ours, or lies where the agent refuses it.
+        AgentError: `state_directory`.
     """
     home = context.homes / name
-    if not _NAME.fullmatch(name):
-        raise _unusable(
-            f"an agent called {name[:60]!r} can have no home", hint="use letters, digits and . _ -"
-        )
+    if not _AGENT_NAME.fullmatch(name):
+        message = f"an agent called {name[:60]!r} can have no home"
+        raise _home_error(message, hint="use letters, digits and . _ -")
     temp = temp_directory(context.environ)
     if outside_temp and Path(os.path.realpath(home)).is_relative_to(os.path.realpath(temp)):
-        hint = f"{_HINT} and that is not below {temp}"
-        raise _unusable(f"the agent's home {home} lies below the temp directory {temp}", hint=hint)
+        message = f"the agent's home {home} lies below the temp directory {temp}"
+        raise _home_error(message, hint=f"{_HOME_HINT} and that is not below {temp}")
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        facts = home.lstat()
-        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
-            raise _unusable(f"the agent's home {home} is not a directory of this user")
-        for place in (context.homes, home):
-            place.chmod(0o700)
+        status = home.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise _home_error(f"the agent's home {home} is not a directory of this user")
+        for directory in (context.homes, home):
+            directory.chmod(0o700)
     except OSError as error:
-        hint = disk_full_hint(home) if is_disk_full(error) else _HINT
-        raise _unusable(f"the agent's home {home} cannot be made: {error.strerror}", hint=hint) from error
+        raise _write_error(home, error) from error
     return home
 
 
-def at_home(environ: Mapping[str, str], home: Path) -> dict[str, str]:
-    """The variables of a program that lives in `home`: nothing points to what the operator has elsewhere."""
-    passed = {name: value for name, value in environ.items() if not _ELSEWHERE.fullmatch(name)}
+def write_home_file(home: Path, name: str, text: str) -> None:
+    """Write a file of a private home unless it exists; blocking. Raises `AgentError`: `state_directory`."""
+    file = home / name
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError), file.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise _write_error(file, error) from error
+
+
+def _write_error(path: Path, error: OSError) -> AgentError:
+    """Return the error for a private home that cannot be written."""
+    hint = disk_full_hint(path) if is_disk_full(error) else _HOME_HINT
+    return _home_error(f"the agent's home cannot be written: {path}: {error.strerror}", hint=hint)
+
+
+def private_environment(environ: Mapping[str, str], home: Path) -> dict[str, str]:
+    """Return the variables of a program that lives in `home`, without the operator's own XDG locations."""
+    passed = {name: value for name, value in environ.items() if not _XDG_LOCATIONS.fullmatch(name)}
     return {**passed, "HOME": str(home)}
 
 
 def temp_directory(environ: Mapping[str, str]) -> Path:
-    """Where programs with these variables keep temporary files."""
-    return Path(environ.get("TMPDIR") or "/tmp")  # noqa: S108 - where others look, nothing is made here
+    """Return where programs with these variables keep temporary files."""
+    return Path(environ.get("TMPDIR") or "/tmp")  # noqa: S108 - only compared
 
 
-def _unusable(message: str, *, hint: str = _HINT) -> AgentError:
+def _home_error(message: str, *, hint: str = _HOME_HINT) -> AgentError:
     failure = Failure(
         category=Category.STATE_DIRECTORY, blame=Blame.HOST, message=message, retryable=False, hint=hint
     )

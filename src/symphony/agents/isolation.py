@@ -1,20 +1,20 @@
-"""What holds an agent's processes inside its workspace, whatever sandbox the agent has of its own (DESIGN 9).
+"""Confines an agent's processes to its workspace, whatever sandbox the agent has of its own.
 
-`workspace.isolation: bwrap` puts bubblewrap before the agent's command. The whole file system is there and
-read-only, so that compilers and tools are found; then, in this order of strength:
+`workspace.isolation: bwrap` puts bubblewrap in front of the agent's command. The whole file system is visible
+and read-only, so that compilers and tools are found. In addition, from the weakest rule to the strongest:
 
-- the workspace, and what the agent says it writes to (its home), can be written to;
-- `/tmp`, `/var/tmp`, the daemon's temp directory and `~/.cache` are private, writable, and gone afterwards;
-- `/run` and what is `hidden` is empty: other workspaces, the daemon's state, a person's credentials, and the
-  sockets by which services of this machine are reached;
-- nothing is seen or signalled of processes outside, and all of them inside die with the daemon.
+- `/run` and the `hidden` paths are empty: other workspaces, the daemon's state, a person's credentials, and
+  the sockets of services of this machine;
+- `/tmp`, `/var/tmp`, the daemon's temp directory and `~/.cache` are private, writable, and gone at the end;
+- `readable` paths are visible although they lie in a hidden one;
+- the workspace, and what the agent needs to write to (its home), are writable.
 
-The deeper of two places decides, and of one place the more open.
+A deeper path overrides the rule of its parent; for one path the stronger rule holds. Processes outside can
+neither be seen nor signalled, and all processes inside die with the daemon.
 """
 
 import os
-import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
@@ -23,29 +23,29 @@ from typing import Final
 import symphony
 from symphony.domain import holds_credential
 
-_SCRATCH: Final = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - private ones
+_TEMP: Final = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - private inside
 _RUN: Final = Path("/run")
-# What names are resolved with, and what NixOS keeps its programs in.
-_OF_RUN: Final = tuple(
+# Name resolution, and the programs of NixOS.
+_READABLE_RUN: Final = tuple(
     _RUN / name
     for name in (
         *("systemd/resolve", "resolvconf", "NetworkManager/resolv.conf", "nscd"),
         *("current-system", "wrappers", "opengl-driver"),
     )
 )
-# What belongs to root, and so can be written to by a daemon that is root, whatever rights it has dropped.
-_KERNEL: Final = ("--ro-bind", "/proc/sys", "/proc/sys")
+# A daemon that is root could write to it, as it belongs to root, whatever capabilities were dropped.
+_KERNEL_SETTINGS: Final = ("--ro-bind", "/proc/sys", "/proc/sys")
 _NAMESPACES: Final = (
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
     *("--cap-drop", "ALL", "--die-with-parent"),
 )
-# Without it root cannot make the namespaces of a sandbox inside; in a namespace it gives nothing else.
-_NESTING: Final = ("--cap-add", "CAP_SETFCAP")
-_EMPTY: Final = Path(symphony.__file__).with_name("py.typed")
+# Root needs it to make the namespaces of a nested sandbox. Within a user namespace it grants nothing else.
+_NESTED_SANDBOX: Final = ("--cap-add", "CAP_SETFCAP")
+_EMPTY_FILE: Final = Path(symphony.__file__).with_name("py.typed")
 
 
-class _Kind(IntEnum):
-    """What happens to a place; of two the greater holds."""
+class _Access(IntEnum):
+    """What happens to a path; of two rules for one path the greater holds."""
 
     HIDDEN = 0
     SCRATCH = 1
@@ -55,16 +55,16 @@ class _Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
-    """How closed. Places that do not exist are left out, links are followed.
+    """The rules of an isolation. Paths that do not exist are skipped, links are followed.
 
     Attributes:
         program: bubblewrap, by name or path.
-        network: whether the agent reaches the network, the loopback interface included.
-        writable: what the agent writes to besides the workspace, such as its home.
-        readable: what is seen although it lies in a hidden place.
+        network: the agent reaches the network, including the loopback interface.
+        writable: what the agent may write to besides the workspace, such as its home.
+        readable: what is visible although it lies in a hidden path.
         scratch: directories that are private and empty, besides the temp directories.
-        hidden: directories that are empty for the agent, and files that are.
-        confidential: files that are empty for the agent where they hold a credential.
+        hidden: directories and files that are empty for the agent.
+        confidential: files that are empty for the agent if they hold a credential.
     """
 
     program: str = "bwrap"
@@ -75,45 +75,53 @@ class Isolation:
     hidden: tuple[Path, ...] = ()
     confidential: tuple[Path, ...] = ()
 
-    def reaching(self, *, writable: Iterable[Path] = (), readable: Iterable[Path] = ()) -> "Isolation":
-        """The same, but for these places: what one agent needs."""
+    def allowing(self, *, writable: Iterable[Path] = (), readable: Iterable[Path] = ()) -> "Isolation":
+        """Return the same isolation with these paths opened for one agent."""
         return replace(self, writable=(*self.writable, *writable), readable=(*self.readable, *readable))
 
-    def enclose(self, argv: Sequence[str], *, cwd: Path) -> tuple[str, ...]:
-        """The command that runs `argv` inside, in `cwd`. Looks at the disk, so use it in a thread."""
-        places = self._places(cwd)
-        hidden = [place for place, kind in places.items() if kind is _Kind.HIDDEN and place.is_dir()]
+    def wrap(self, argv: Sequence[str], *, cwd: Path) -> tuple[str, ...]:
+        """Return the command that runs `argv` confined, in `cwd`. Reads the disk: call it in a thread."""
+        mounts: list[str] = []
+        read_only: list[str] = []
+        for path, access in self._rules(cwd):
+            match access:
+                case _Access.WRITABLE:
+                    mounts += ("--bind", str(path), str(path))
+                case _Access.READABLE:
+                    mounts += ("--ro-bind", str(path), str(path))
+                case _ if not path.is_dir():
+                    mounts += ("--ro-bind", str(_EMPTY_FILE), str(path))
+                case _:
+                    mounts += ("--tmpfs", str(path))
+                    read_only += ("--remount-ro", str(path)) if access is _Access.HIDDEN else ()
         root = os.geteuid() == 0
-        closed = [word for place in hidden for word in ("--remount-ro", str(place))]
         return (
             *(self.program, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
-            *(_KERNEL if root else ()),
-            *(word for place in places for word in _mount(place, places[place])),
-            *closed,
-            *("--setenv", "TMPDIR", str(_SCRATCH[0]), "--unsetenv", "XDG_RUNTIME_DIR"),
+            *(_KERNEL_SETTINGS if root else ()),
+            *mounts,
+            *read_only,
+            *("--setenv", "TMPDIR", str(_TEMP[0]), "--unsetenv", "XDG_RUNTIME_DIR"),
             *_NAMESPACES,
-            *(_NESTING if root else ()),
+            *(_NESTED_SANDBOX if root else ()),
             *(() if self.network else ("--unshare-net",)),
             *("--chdir", str(cwd), "--", *argv),
         )
 
-    def _places(self, cwd: Path) -> dict[Path, _Kind]:
-        """What happens to which place, the upper ones first."""
-        asked = {
-            _Kind.HIDDEN: (_RUN, *self.hidden, *filter(_holds_credential, self.confidential)),
-            _Kind.SCRATCH: (*_SCRATCH, *self.scratch),
-            _Kind.READABLE: (*_OF_RUN, *self.readable),
-            _Kind.WRITABLE: (*self.writable, cwd),
+    def _rules(self, cwd: Path) -> list[tuple[Path, _Access]]:
+        """Return the existing paths with their rules, parents first."""
+        rules = {
+            _Access.HIDDEN: (_RUN, *self.hidden, *filter(_holds_credential, self.confidential)),
+            _Access.SCRATCH: (*_TEMP, *self.scratch),
+            _Access.READABLE: (*_READABLE_RUN, *self.readable),
+            _Access.WRITABLE: (*self.writable, cwd),
         }
-        found = {place: kind for kind, paths in asked.items() for place in _existing(paths)}
-        return dict(sorted(found.items(), key=lambda item: len(item[0].parts)))
-
-
-def _existing(paths: Iterable[Path]) -> Iterator[Path]:
-    for path in paths:
-        real = Path(os.path.realpath(path))
-        if real.exists() and real != Path("/"):
-            yield real
+        found: dict[Path, _Access] = {}
+        for access, paths in rules.items():
+            for path in paths:
+                real = Path(os.path.realpath(path))
+                if real.exists() and real != Path("/"):
+                    found[real] = access
+        return sorted(found.items(), key=lambda item: len(item[0].parts))
 
 
 def _holds_credential(file: Path) -> bool:
@@ -123,34 +131,9 @@ def _holds_credential(file: Path) -> bool:
         return False
 
 
-def _mount(place: Path, kind: _Kind) -> tuple[str, ...]:
-    match kind:
-        case _Kind.WRITABLE:
-            return ("--bind", str(place), str(place))
-        case _Kind.READABLE:
-            return ("--ro-bind", str(place), str(place))
-        case _Kind.SCRATCH | _Kind.HIDDEN:
-            if stat.S_ISDIR(place.stat().st_mode):
-                return ("--tmpfs", str(place))
-            return ("--ro-bind", str(_EMPTY), str(place))
-
-
-# What of a person's home no isolated agent sees: logins, keys, wallets, histories, and other agents' homes.
-#
-# A list of names cannot be complete, which is why `home: private` is the stronger choice; it holds what
-# programs in wide use keep there. Tools and settings stay: without them nothing builds.
-
-
 _KEYS: Final = (
-    *(
-        ".ssh",
-        ".gnupg",
-        ".password-store",
-        ".local/share/keyrings",
-        ".config/op",
-        ".config/sops",
-        ".config/age",
-    ),
+    *(".ssh", ".gnupg", ".password-store", ".local/share/keyrings"),
+    *(".config/op", ".config/sops", ".config/age"),
     *(".netrc", ".git-credentials", ".config/git/credentials", ".vault-token", ".pgpass", ".my.cnf"),
 )
 _CLOUDS: Final = (
@@ -159,17 +142,11 @@ _CLOUDS: Final = (
 )
 _FORGES: Final = (
     *(".config/gh", ".config/glab-cli", ".config/hub", ".config/tea", ".config/jira", ".config/.jira"),
-    *(
-        ".npmrc",
-        ".yarnrc.yml",
-        ".pypirc",
-        ".gem/credentials",
-        ".cargo/credentials",
-        ".cargo/credentials.toml",
-    ),
+    *(".npmrc", ".yarnrc.yml", ".pypirc", ".gem/credentials"),
+    *(".cargo/credentials", ".cargo/credentials.toml"),
     *(".m2/settings.xml", ".m2/settings-security.xml", ".gradle/gradle.properties", ".config/pip/pip.conf"),
 )
-_PERSON: Final = (
+_HISTORIES: Final = (
     *(".bash_history", ".zsh_history", ".python_history", ".node_repl_history", ".psql_history", ".lesshst"),
     *(".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware"),
 )
@@ -180,5 +157,9 @@ _AGENTS: Final = (
 
 
 def sensitive_paths(home: Path) -> tuple[Path, ...]:
-    """The places below `home`; whether they exist is for others to see."""
-    return tuple(home / name for name in (*_KEYS, *_CLOUDS, *_FORGES, *_PERSON, *_AGENTS))
+    """Return the paths of a person's home that no isolated agent sees; they need not exist.
+
+    They hold logins, keys, histories and other agents' homes of widely used programs. No list of names can be
+    complete: `home: private` is the stronger choice. Tools and settings stay visible, as builds need them.
+    """
+    return tuple(home / name for name in (*_KEYS, *_CLOUDS, *_FORGES, *_HISTORIES, *_AGENTS))

@@ -1,18 +1,19 @@
-"""An agent's process: how it is launched, read and written, and how all of it is ended (AG1, AG20, AG21).
+"""An agent's process: start it, read and write it, and end it with everything it started.
 
-Knows nothing of any protocol. The stop ladder is: record the descendants, close stdin, SIGTERM, SIGKILL, a
-grace period each; then whatever of the family is left is swept by identity, because tool shells leave the
-process group and a dead parent hides them. Stdout is read all the while: an agent that cannot write cannot
-end, and its last words may hold the final token totals.
+This module knows no protocol. The stop ladder closes stdin, sends SIGTERM and sends SIGKILL, with a grace
+period after each. Then it sweeps the remaining processes of the session by identity, because tool shells
+leave the process group and cannot be found by their ancestors once their parent is dead. Stdout is read all
+the while: an agent that cannot write cannot end, and its last output may hold the final token totals.
 """
 
 import re
 import signal
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import anyio
 from anyio import to_thread
@@ -22,114 +23,51 @@ from symphony.agents.isolation import Isolation
 from symphony.processes.base import Host, HostProcess, Identity
 from symphony.processes.table import RUN_ID_VARIABLE
 
-Sink = Callable[[bytes], None]
+_PLAIN_COMMAND: Final = re.compile(r"\s*([\w./+-][\w./+:@%,-]*)((?:[ \t]+[\w./+:@%,=-]+)*)\s*", re.ASCII)
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_EXTEND_PATH: Final = 'PATH="$PATH:$1"; shift'
+# fmt: off
+_BASH_WORDS: Final = frozenset({
+    ".", ":", "alias", "bg", "bind", "break", "builtin", "caller", "cd", "command", "compgen", "complete",
+    "compopt", "continue", "declare", "dirs", "disown", "echo", "enable", "eval", "exec", "exit", "export",
+    "false", "fc", "fg", "getopts", "hash", "help", "history", "jobs", "kill", "let", "local", "logout",
+    "mapfile", "popd", "printf", "pushd", "pwd", "read", "readarray", "readonly", "return", "set", "shift",
+    "shopt", "source", "suspend", "test", "times", "trap", "true", "type", "typeset", "ulimit", "umask",
+    "unalias", "unset", "wait",
+    "if", "then", "else", "elif", "fi", "case", "esac", "for", "select", "while", "until", "do", "done", "in",
+    "function", "time", "coproc",
+})
+# fmt: on
+"""Builtins and keywords of bash 5, which are not programs."""
 
-_PLAIN_COMMAND = re.compile(r"\s*([\w./+-][\w./+:@%,-]*)((?:[ \t]+[\w./+:@%,=-]+)*)\s*", re.ASCII)
-_OF_THE_SHELL = frozenset(
-    [
-        ".",
-        ":",
-        "alias",
-        "bg",
-        "bind",
-        "break",
-        "builtin",
-        "caller",
-        "cd",
-        "command",
-        "compgen",
-        "complete",
-        "compopt",
-        "continue",
-        "declare",
-        "dirs",
-        "disown",
-        "echo",
-        "enable",
-        "eval",
-        "exec",
-        "exit",
-        "export",
-        "false",
-        "fc",
-        "fg",
-        "getopts",
-        "hash",
-        "help",
-        "history",
-        "jobs",
-        "kill",
-        "let",
-        "local",
-        "logout",
-        "mapfile",
-        "popd",
-        "printf",
-        "pushd",
-        "pwd",
-        "read",
-        "readarray",
-        "readonly",
-        "return",
-        "set",
-        "shift",
-        "shopt",
-        "source",
-        "suspend",
-        "test",
-        "times",
-        "trap",
-        "true",
-        "type",
-        "typeset",
-        "ulimit",
-        "umask",
-        "unalias",
-        "unset",
-        "wait",
-        "if",
-        "then",
-        "else",
-        "elif",
-        "fi",
-        "case",
-        "esac",
-        "for",
-        "select",
-        "while",
-        "until",
-        "do",
-        "done",
-        "in",
-        "function",
-        "time",
-        "coproc",
-    ]
-)
-"""Builtins and keywords of bash 5: none of them is a program where it stands alone."""
-
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_STDERR_TAIL_BYTES = 8_192
-_LAST_BYTES_S = 0.5
-_WIDEN_PATH = 'PATH="$PATH:$1"; shift'
-_SWEEPS = 3
+_STDERR_TAIL_BYTES: Final = 8_192
+_LAST_BYTES_S: Final = 0.5
+_SWEEPS: Final = 3  # a process may fork between the look at the table and the signal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What to start: a shell command string, where, with which variables, and who must be told.
+    """Everything that is needed to start an agent's process.
 
-    `arguments` follow the command, each a word of its own whatever it holds.
+    Attributes:
+        command: a shell command.
+        arguments: follow the command, each one word whatever it holds.
+        cwd: an existing directory.
+        env: all variables of the process.
+        stderr_path: the file that receives its stderr.
+        secret_names: variables to unset behind the login profile.
+        on_spawned: called with the identity of the process before anything is sent to it.
+        isolation: what confines the process, or None.
     """
 
     command: str
     cwd: Path
     env: Mapping[str, str]
     stderr_path: Path
+    arguments: tuple[str, ...] = ()
     secret_names: frozenset[str] = frozenset()
     on_spawned: Callable[[Identity], None] | None = None
     isolation: Isolation | None = None
-    arguments: tuple[str, ...] = ()
 
 
 def shell_argv(
@@ -139,30 +77,33 @@ def shell_argv(
     search_path: str | None = None,
     arguments: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """`bash -lc` of the command, never rewritten, with secrets unset behind the login profile (AG1, AG20).
+    """Return the `bash -lc` call of a command, which is not rewritten (specification section 10.1).
 
-    A secret that a profile made read-only cannot be unset: then the command does not start at all. `exec`
-    stands before a plain command that is a program, so that no shell stays between us and the agent; anything
-    else (assignments, pipes, functions) runs as it is. To ask `type` what a word is would cost a process.
+    A plain command that is a program gets `exec` in front, so that no shell stays between this process and
+    the agent. Anything else (assignments, pipes, functions) runs as it is.
 
-    `search_path` is the daemon's own PATH: many a login profile sets PATH anew, and what the operator's
-    terminal finds must be found here too, after what the profile names. `arguments` are handed over beside
-    the command, which only says where they go: at its end.
+    Args:
+        command: a shell command.
+        secret_names: variables to unset behind the login profile. A secret that the profile made read-only
+            cannot be unset: then the command does not start.
+        search_path: the daemon's own PATH, appended to the one that the login profile sets. What the
+            operator's terminal finds must be found here too.
+        arguments: passed as words of their own behind the command.
     """
     whole = f'{command.rstrip()} "$@"' if arguments else command
     names = sorted(name for name in secret_names if _VARIABLE.fullmatch(name))
     lines = [f"unset -v {' '.join(names)} || exit 78"] if names else []
     plain = _PLAIN_COMMAND.fullmatch(command)
-    if plain is not None and plain[1] not in _OF_THE_SHELL:
+    if plain is not None and plain[1] not in _BASH_WORDS:
         lines.append(f"declare -F -- {plain[1]} >/dev/null || exec {whole.strip()}")
-    if not search_path:
-        words = ("bash", *arguments) if arguments else ()
-        return ("bash", "-lc", "\n".join([*lines, whole]), *words)
-    return ("bash", "-lc", "\n".join([_WIDEN_PATH, *lines, whole]), "bash", search_path, *arguments)
+    lines.append(whole)
+    if search_path:
+        return ("bash", "-lc", "\n".join([_EXTEND_PATH, *lines]), "bash", search_path, *arguments)
+    return ("bash", "-lc", "\n".join(lines), *(("bash", *arguments) if arguments else ()))
 
 
 class AgentProcess:
-    """A running agent. Reads are pulled: nothing is read unless somebody asks."""
+    """A running agent. Nothing is read unless a caller asks for it."""
 
     def __init__(
         self, host: Host, child: HostProcess, launch: Launch, *, grace_ms: int, stderr_start: int = 0
@@ -170,15 +111,15 @@ class AgentProcess:
         self._host = host
         self._child = child
         self._run_id = launch.env.get(RUN_ID_VARIABLE)
+        self._isolated = launch.isolation is not None
         self._stderr_path = launch.stderr_path
         self._stderr_start = stderr_start
         self._grace_s = grace_ms / 1000
-        self._enclosed = launch.isolation is not None
         self._family: dict[Identity, None] = {}
 
     @classmethod
     async def start(cls, host: Host, launch: Launch, *, grace_ms: int) -> "AgentProcess":
-        """Spawn the agent and tell `on_spawned` who it is.
+        """Spawn the agent and call `on_spawned`.
 
         Raises:
             OSError: bash or the directory is missing, or no process can be made.
@@ -190,15 +131,15 @@ class AgentProcess:
             arguments=launch.arguments,
         )
         if launch.isolation is not None:
-            argv = await to_thread.run_sync(partial(launch.isolation.enclose, argv, cwd=launch.cwd))
-        start = await to_thread.run_sync(_size_of, launch.stderr_path)
+            argv = await to_thread.run_sync(partial(launch.isolation.wrap, argv, cwd=launch.cwd))
+        stderr_start = await to_thread.run_sync(_size_of, launch.stderr_path)
         child = await host.spawn(argv, cwd=launch.cwd, env=launch.env, stderr_path=launch.stderr_path)
-        process = cls(host, child, launch, grace_ms=grace_ms, stderr_start=start)
+        process = cls(host, child, launch, grace_ms=grace_ms, stderr_start=stderr_start)
         try:
             if launch.on_spawned is not None:
                 launch.on_spawned(child.identity)
         except BaseException:
-            await process.stop(_ignore)
+            await process.stop()
             raise
         return process
 
@@ -209,34 +150,34 @@ class AgentProcess:
 
     @property
     def grace_s(self) -> float:
-        """How long each step of the stop ladder may take, in seconds."""
+        """The limit of each step of the stop ladder, in seconds."""
         return self._grace_s
 
     async def receive(self) -> bytes:
-        """Next bytes of stdout; `b""` at its end. Safe to cancel."""
+        """Return the next bytes of stdout, `b""` at its end. Safe to cancel."""
         return await self._child.receive()
 
     async def send(self, data: bytes) -> None:
-        """Write to stdin. A child that is gone is not an error here: the end of its stdout says so."""
+        """Write to stdin. A dead child raises nothing here: the end of its stdout shows that."""
         with suppress(BrokenPipeError):
             await self._child.send(data)
 
     async def close_stdin(self) -> None:
-        """End its stdin: nothing more will be sent."""
+        """Close its stdin: nothing more will be sent."""
         await self._child.close_stdin()
 
-    async def ended(self) -> int:
-        """Wait for the child itself, whoever else still holds its stdout; its exit code."""
+    async def wait(self) -> int:
+        """Wait for the child to end, even while other processes hold its stdout; return its exit code."""
         return await self._child.wait()
 
     async def exit_code(self) -> int | None:
-        """The exit code of a child whose stdout has ended; null when it lives on without one."""
+        """Return the exit code of a child whose stdout has ended; None if it runs on without one."""
         with anyio.move_on_after(self._grace_s):
             await self._child.wait()
         return self._child.exit_code
 
     async def stderr_line(self) -> str:
-        """The last line of its stderr that is not blank, redacted; empty when there is none."""
+        """Return the last line of its stderr that is not blank, redacted; empty when there is none."""
         try:
             async with await anyio.open_file(self._stderr_path, "rb") as stream:
                 start = max(self._stderr_start, await stream.seek(0, 2) - _STDERR_TAIL_BYTES)
@@ -244,37 +185,38 @@ class AgentProcess:
                 tail = await stream.read(_STDERR_TAIL_BYTES)
         except OSError:
             return ""
-        before = "…" if start > self._stderr_start else ""  # by which masking knows a part of a secret
-        lines = [redact(line) for line in (before + tail.decode("utf-8", "replace")).splitlines()]
+        cut = "…" if start > self._stderr_start else ""  # shows the masking that a secret may be cut here
+        lines = [redact(line) for line in (cut + tail.decode("utf-8", "replace")).splitlines()]
         return next((line for line in reversed(lines) if line), "")
 
-    async def stop(self, sink: Sink) -> None:
-        """End the process and its family; `sink` gets what it still writes.
+    async def stop(self, sink: Callable[[bytes], None] = lambda _: None) -> None:
+        """Run the stop ladder; `sink` gets what the agent still writes.
 
-        Not shielded; a second call finds nothing left to do.
+        Not shielded from cancellation. A second call finds nothing left to do.
         """
-        self._record(self._child.descendants())
+        self._remember_family()
         await self._child.close_stdin()
-        for number in (None, signal.SIGTERM, signal.SIGKILL):
-            if number is not None:
-                self._record(self._child.descendants())
-                self._child.signal(number, self._addressed(number))
-            if await self._ended(sink):
-                break
+        if not await self._wait_and_drain(sink):
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                self._remember_family()
+                self._child.signal(number, self._targets(number))
+                if await self._wait_and_drain(sink):
+                    break
         await self._sweep()
         with anyio.move_on_after(_LAST_BYTES_S):
             await self._drain(sink)
 
-    def _addressed(self, number: signal.Signals) -> tuple[Identity, ...]:
-        """Who gets a signal. What encloses an agent would answer SIGTERM by killing it at once."""
+    def _remember_family(self) -> None:
+        """Remember the processes of the session: once their parent is dead, they cannot be found."""
+        self._family.update(dict.fromkeys(self._child.descendants()))
+
+    def _targets(self, number: signal.Signals) -> tuple[Identity, ...]:
+        """Spare bubblewrap from SIGTERM: it would kill the agent at once."""
         inside = [member for member in self._family if member != self._child.identity]
-        return tuple(inside if self._enclosed and inside and number is signal.SIGTERM else self._family)
+        return tuple(inside if self._isolated and inside and number is signal.SIGTERM else self._family)
 
-    def _record(self, found: Iterable[Identity]) -> None:
-        """Remember who belongs to it; who left it is found before a signal and by the sweep."""
-        self._family.update(dict.fromkeys(found))
-
-    async def _ended(self, sink: Sink) -> bool:
+    async def _wait_and_drain(self, sink: Callable[[bytes], None]) -> bool:
+        """Read stdout for one grace period; return whether the child has ended."""
         with anyio.move_on_after(self._grace_s):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._drain, sink)
@@ -282,29 +224,22 @@ class AgentProcess:
                 tasks.cancel_scope.cancel()
         return self._child.exit_code is not None
 
-    async def _drain(self, sink: Sink) -> None:
+    async def _drain(self, sink: Callable[[bytes], None]) -> None:
         while data := await self._child.receive():
             sink(data)
 
     async def _sweep(self) -> None:
-        for _ in range(_SWEEPS):  # a process may fork between the look and the signal
-            left = self._left()
+        for _ in range(_SWEEPS):
+            marked = self._host.find_marked([self._run_id]) if self._run_id is not None else ()
+            family = dict.fromkeys([*self._family, *marked])
+            left = [member for member in family if self._host.is_alive(member)]
             if not left:
                 break
             await self._host.end(left, grace_ms=int(self._grace_s * 1000))
         await self._host.end_orphans()
 
-    def _left(self) -> list[Identity]:
-        marked = self._host.find_marked([self._run_id]) if self._run_id is not None else ()
-        return [member for member in dict.fromkeys([*self._family, *marked]) if self._host.is_alive(member)]
-
-
-def _ignore(data: bytes) -> None:
-    """The sink of a process that has said nothing of interest."""
-
 
 def _size_of(path: Path) -> int:
-    """The size of a file in bytes, 0 where there is none; blocking."""
     try:
         return path.stat().st_size
     except OSError:

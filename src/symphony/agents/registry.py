@@ -1,7 +1,4 @@
-"""From the kind of an agent to its backend (AG22).
-
-A kind is what an entry point of the group `symphony.agents` leads to (docs/adapters.md).
-"""
+"""Agent kinds by name, found through the entry points of the group `symphony.agents` (docs/adapters.md)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -9,26 +6,28 @@ from typing import Final
 from typing_extensions import override
 
 from symphony.adapters import AdapterRegistry
-from symphony.agents.base import AgentBackend, AgentError, BackendContext, SettingIssues
+from symphony.agents.base import AgentBackend, AgentError, BackendContext, Capabilities, SettingIssues
 from symphony.agents.preflight import IsolatedBackend
 from symphony.config import AGENT_SECTIONS, AgentKinds, AgentSection, NamedAgent, did_you_mean_one_of
 from symphony.domain import Blame, Category, Failure, SymphonyError
 
 
-def _class_of_backend(found: object) -> type[AgentBackend]:
+def _backend_class(found: object) -> type[AgentBackend]:
     if not (isinstance(found, type) and issubclass(found, AgentBackend)):
         raise TypeError(f"{found!r:.80} is no subclass of symphony.agents.base.AgentBackend")
     if not issubclass(getattr(found, "settings_type", object), AgentSection):
         raise TypeError(f"{found.__name__}.settings_type is no subclass of AgentSection")
-    found.settings_type()  # every key has a default, as a named agent may tell some of them only
+    if not isinstance(getattr(found, "capabilities", None), Capabilities):
+        raise TypeError(f"{found.__name__}.capabilities is no Capabilities")
+    found.settings_type()  # raises unless every key has a default: a named agent may set any of them
     return found
 
 
-AGENTS: Final = AdapterRegistry("symphony.agents", label="agent", check=_class_of_backend)
+AGENTS: Final = AdapterRegistry("symphony.agents", label="agent", check=_backend_class)
 
 
 def agent_kind(kind: str) -> type[AgentBackend]:
-    """The backend of a kind.
+    """Return the backend class of a kind.
 
     Raises:
         AgentError: `invalid_workflow_config`: no package offers it.
@@ -48,7 +47,7 @@ def agent_kind(kind: str) -> type[AgentBackend]:
 
 
 class _Sections(Mapping[str, type[AgentSection]]):
-    """The model of the section of each kind; a kind is loaded when its model is asked for."""
+    """The settings models of all kinds; looking one up loads the package of its kind."""
 
     @override
     def __getitem__(self, kind: str) -> type[AgentSection]:
@@ -73,21 +72,21 @@ SECTIONS: Final[AgentKinds] = _Sections()
 
 
 def check_settings(agent: NamedAgent, *, isolated: bool) -> SettingIssues:
-    """What a person should know about the settings of an agent before anything runs.
+    """Check the settings of an agent; `isolated` says that `workspace.isolation` confines its sessions.
 
     Raises:
-        SymphonyError: as `agent_kind`, or it cannot judge them.
+        SymphonyError: as `agent_kind`, or the check of an external package raises.
     """
     try:
         return agent_kind(agent.kind).check_settings(agent.settings, isolated=isolated)
     except SymphonyError:
         raise
     except Exception as error:
-        raise AGENTS.broken(agent.kind, "does not judge its settings", error) from error
+        raise AGENTS.broken(agent.kind, "does not check its settings", error) from error
 
 
 def create_backend(agent: NamedAgent, context: BackendContext) -> AgentBackend:
-    """The backend of an agent; makes nothing on disk.
+    """Make the backend of an agent; writes nothing to the disk.
 
     Raises:
         SymphonyError: as `agent_kind`, or the backend refuses its settings.

@@ -1,93 +1,54 @@
-"""What the sessions of all backends do alike: turns one after the other, and one end (AG5, AG6, AG9, AG21).
+"""What the sessions of all backends have in common: turns one after the other, tool calls, and one end.
 
-There is no background task. `run_turn` reads the agent while somebody iterates over it; events wait in a
-queue that holds what one read brought. No cancel scope spans a `yield`.
+There is no background task. `run_turn` reads the agent while a consumer iterates over it, and a queue holds
+the events of one read. No cancel scope spans a `yield`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import anyio
 from typing_extensions import override
 
-from symphony.agents.base import AgentError, ToolRunner, silence_limit
-from symphony.agents.events import AgentEvent, EventQueue, InputRequired, SessionStarted, TurnEnded, redact
+from symphony.agents.base import AgentError, SessionRequest, ToolRunner, silence_limit
+from symphony.agents.event_queue import EventQueue
+from symphony.agents.events import (
+    AgentEvent,
+    ContextCompacted,
+    InputRequired,
+    SessionStarted,
+    TurnEnded,
+    redact,
+)
 from symphony.agents.process import AgentProcess
-from symphony.domain import ToolResult
-
-# A call of one of our tools by an agent: judged, run and bounded, whichever way it came (AG17, AG18).
-
-
-TOOL_TIMEOUT_MS = 60_000
-MAX_RESULT_CHARS = 1_000_000
-_MAX_NAME_CHARS = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
-    """One of our tools is to be run with these arguments."""
-
-    name: str
-    arguments: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedCall:
-    """A call that is answered without running anything; `name` is fit to be shown."""
-
-    name: str
-    result: ToolResult
-
-
-def judge(name: object, arguments: object, offered: Collection[str]) -> ToolCall | RefusedCall:
-    """What an agent sent as a call, held against the tools that its session was offered."""
-    if not isinstance(name, str) or name not in offered:
-        return unsupported(name, offered)
-    if arguments is None:
-        arguments = {}
-    if not isinstance(arguments, dict):
-        result = ToolResult.error("the arguments of a tool call must be an object")
-        return RefusedCall(name=name, result=result)
-    return ToolCall(name=name, arguments=arguments)
-
-
-def unsupported(name: object, offered: Collection[str]) -> RefusedCall:
-    """The answer to a call of something that is no tool of the session; it names those that are."""
-    shown = redact(str(name), _MAX_NAME_CHARS)
-    result = ToolResult.error(f"unsupported tool {shown}", supportedTools=sorted(offered))
-    return RefusedCall(name=shown, result=result)
-
-
-async def run_tool(call: ToolCall, runner: ToolRunner) -> ToolResult:
-    """Run a tool; one that raises or hangs is a failed call to the agent, and nothing more (AG18)."""
-    try:
-        with anyio.move_on_after(TOOL_TIMEOUT_MS / 1000):
-            return _bounded(call.name, await runner(call.name, call.arguments))
-    except Exception as error:  # noqa: BLE001 - whatever a tool raises, the agent waits for an answer
-        text = redact(str(error)) or type(error).__name__
-        return ToolResult.error(f"tool {call.name} failed: {text}")
-    return ToolResult.error(f"tool {call.name} did not answer within {TOOL_TIMEOUT_MS} ms")
-
-
-def _bounded(name: str, result: ToolResult) -> ToolResult:
-    size = len(result.text)
-    if size <= MAX_RESULT_CHARS:
-        return result
-    message = f"the answer of tool {name} has {size} characters, more than {MAX_RESULT_CHARS}"
-    return ToolResult.error(message, hint="ask for less")
-
+from symphony.agents.wire import MessageStream
+from symphony.domain import Failure, ToolResult
 
 MessageT = TypeVar("MessageT")
-MessageT_co = TypeVar("MessageT_co", covariant=True)
+OnApproval = Literal["decline", "accept", "block"]
+
+TOOL_TIMEOUT_MS: Final = 60_000
+MAX_RESULT_CHARS: Final = 1_000_000
+_MAX_NAME_CHARS: Final = 200
+_MAX_QUESTION_CHARS: Final = 4_000
 
 
-class Turns(ABC):
-    """A session for one task: cancel its turn before calling `stop`."""
+class TurnSession(ABC):
+    """A session for one task: cancel its turn before calling `stop`.
 
-    def __init__(self, events: EventQueue) -> None:
+    Attributes:
+        resume_refused: why the session has a new thread instead of the requested one, or None.
+        thread_id: the thread; None before the session is open, and for an agent that has none.
+    """
+
+    resume_refused: Failure | None = None
+    thread_id: str | None = None
+
+    def __init__(self, request: SessionRequest, events: EventQueue) -> None:
+        self._request = request
         self._events = events
         self._stop_lock = anyio.Lock()
         self._stopping = False
@@ -96,10 +57,10 @@ class Turns(ABC):
         """Run one turn; the last event is `TurnEnded` or `InputRequired`.
 
         Raises:
-            AgentError: `turn_timeout` (silence), or why the turn did not begin or go on.
+            AgentError: `turn_timeout` (silence), or why the turn did not begin or continue.
         """
         yield await self._begin(prompt, title)
-        await self._catch_up()
+        await self._process_inbox()
         while True:
             while self._events:
                 event = self._events.take()
@@ -109,7 +70,7 @@ class Turns(ABC):
             await self._advance()
 
     async def stop(self) -> tuple[AgentEvent, ...]:
-        """End the session and all its processes; returns what nobody has seen yet, once."""
+        """End the session and all its processes; return the events that no consumer has taken."""
         with anyio.CancelScope(shield=True):
             async with self._stop_lock:
                 if not self._stopping:
@@ -119,87 +80,166 @@ class Turns(ABC):
 
     @abstractmethod
     async def _begin(self, prompt: str, title: str) -> SessionStarted:
-        """Ask for a turn."""
+        """Start a turn."""
 
     @abstractmethod
-    async def _catch_up(self) -> None:
-        """Make events of what was read before the turn had begun: a short one may be over already."""
+    async def _process_inbox(self) -> None:
+        """Turn what was read before the turn began into events: a short turn may be over already."""
 
     @abstractmethod
     async def _advance(self) -> None:
-        """Read once, within the limit of silence, and make events of what came."""
+        """Read once, within the limit of silence, and turn what came into events."""
 
     @abstractmethod
     async def _end(self) -> None:
-        """End what runs."""
+        """End all processes."""
+
+    def _emit(self, event: AgentEvent) -> None:
+        """Queue an event; report a compaction at once, in order with tool calls."""
+        if isinstance(event, ContextCompacted) and self._request.on_compacted is not None:
+            self._request.on_compacted()
+        self._events.emit(event)
 
 
-class Wire(Protocol[MessageT_co]):
-    """An agent's stream, read by read, as messages."""
-
-    async def fill(self) -> None:
-        """Read once."""
-
-    def feed(self, data: bytes) -> None:
-        """Take bytes that somebody else read; `b""` stands for the end of the stream."""
-
-    def take(self) -> MessageT_co | None:
-        """The next message that has been read, or null."""
-
-
-class Conversation(Turns, Generic[MessageT]):
-    """A session whose turns all go over one wire to one process; `limit_ms` bounds silence."""
+class StreamSession(TurnSession, Generic[MessageT]):
+    """A session whose turns all go over one stream to one process; `silence_ms` limits silence."""
 
     def __init__(
-        self, process: AgentProcess, wire: Wire[MessageT], *, events: EventQueue, limit_ms: int
+        self,
+        process: AgentProcess,
+        stream: MessageStream[MessageT],
+        *,
+        request: SessionRequest,
+        events: EventQueue,
+        silence_ms: int,
     ) -> None:
-        super().__init__(events)
+        super().__init__(request, events)
         self._process = process
-        self._wire = wire
-        self._limit_ms = limit_ms
+        self._stream = stream
+        self._silence_ms = silence_ms
 
     @property
     def pid(self) -> int:
         """The agent's process id."""
         return self._process.pid
 
+    @property
+    @abstractmethod
+    def _turn_is_running(self) -> bool:
+        """Whether there is a turn that can be interrupted."""
+
+    @abstractmethod
+    async def _send_interrupt(self) -> None:
+        """Ask the running turn to end."""
+
     @abstractmethod
     async def _handle(self, message: MessageT) -> None:
-        """Answer a message that asks for something, absorb any other."""
+        """Answer a request of the agent, or absorb any other message."""
 
     @abstractmethod
     def _absorb(self, message: MessageT) -> None:
-        """Everything that needs no answer; what asks for one comes here when it is too late for it."""
-
-    @abstractmethod
-    async def _interrupt(self) -> None:
-        """Ask the turn that runs, if any, to end, and wait for that."""
+        """Turn a message into events. A request that comes too late to be answered is ignored."""
 
     @override
-    async def _catch_up(self) -> None:
-        while (message := self._wire.take()) is not None:
+    async def _process_inbox(self) -> None:
+        while (message := self._stream.take()) is not None:
             await self._handle(message)
-        self._events.flush_quiet()
+        self._events.flush_activity()
 
     @override
     async def _advance(self) -> None:
-        await self._listen()
-        await self._catch_up()
+        await self._read()
+        await self._process_inbox()
 
-    async def _listen(self) -> None:
-        with silence_limit(self._limit_ms):
-            await self._wire.fill()
+    async def _read(self) -> None:
+        with silence_limit(self._silence_ms):
+            await self._stream.fill()
 
     @override
     async def _end(self) -> None:
         with suppress(AgentError, OSError):
             await self._interrupt()
         with suppress(OSError):
-            await self._process.stop(self._last_words)
-        self._last_words(b"")
+            await self._process.stop(self._absorb_bytes)
+        self._absorb_bytes(b"")
 
-    def _last_words(self, data: bytes) -> None:
-        self._wire.feed(data)
-        while (message := self._wire.take()) is not None:
+    async def _interrupt(self) -> None:
+        """Interrupt the running turn and wait for its end, so that the final token totals are written."""
+        if not self._turn_is_running:
+            return
+        with anyio.move_on_after(self._process.grace_s):
+            await self._send_interrupt()
+            await self._process_inbox()
+            while self._turn_is_running:
+                await self._stream.fill()
+                await self._process_inbox()
+
+    def _absorb_bytes(self, data: bytes) -> None:
+        self._stream.feed(data)
+        while (message := self._stream.take()) is not None:
             self._absorb(message)
-        self._events.flush_quiet()
+        self._events.flush_activity()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A tool of the daemon is to be run with these arguments."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedCall:
+    """A call that is answered without running a tool; `name` is redacted."""
+
+    name: str
+    result: ToolResult
+
+
+def check_tool_call(name: object, arguments: object, offered: Collection[str]) -> ToolCall | RefusedCall:
+    """Check a tool call of an agent against the tools that its session was offered."""
+    if not isinstance(name, str) or name not in offered:
+        return unsupported_tool(name, offered)
+    if arguments is None:
+        arguments = {}
+    if not isinstance(arguments, dict):
+        result = ToolResult.error("the arguments of a tool call must be an object")
+        return RefusedCall(name=name, result=result)
+    return ToolCall(name=name, arguments=arguments)
+
+
+def unsupported_tool(name: object, offered: Collection[str]) -> RefusedCall:
+    """Return the answer to a call of an unknown tool; it lists the known ones."""
+    shown = redact(str(name), _MAX_NAME_CHARS)
+    result = ToolResult.error(f"unsupported tool {shown}", supportedTools=sorted(offered))
+    return RefusedCall(name=shown, result=result)
+
+
+async def run_tool(call: ToolCall, runner: ToolRunner, *, timeout_ms: int = TOOL_TIMEOUT_MS) -> ToolResult:
+    """Run a tool. One that raises, hangs or returns too much is a failed call, and nothing more."""
+    try:
+        with anyio.move_on_after(timeout_ms / 1000):
+            result = await runner(call.name, call.arguments)
+            size = len(result.text)
+            if size <= MAX_RESULT_CHARS:
+                return result
+            message = f"the answer of tool {call.name} has {size} characters, more than {MAX_RESULT_CHARS}"
+            return ToolResult.error(message, hint="ask for less")
+    except Exception as error:  # noqa: BLE001 - whatever a tool raises, the agent waits for an answer
+        text = redact(str(error)) or type(error).__name__
+        return ToolResult.error(f"tool {call.name} failed: {text}")
+    return ToolResult.error(f"tool {call.name} did not answer within {timeout_ms} ms")
+
+
+def approval_required(kind: str, details: Iterable[object]) -> InputRequired:
+    """Return the event of a request for approval that blocks the issue."""
+    shown = [redact(str(detail), 300) for detail in details if detail]
+    return InputRequired(reason=": ".join([f"approval required for {kind}", *shown]), approval=True)
+
+
+def question_asked(questions: Sequence[str], details: Sequence[str] | None = None) -> InputRequired:
+    """Return the event of questions that only a person can answer; `details` may hold offered answers too."""
+    summary = "; ".join(redact(text, 300) for text in questions) or "a question without words"
+    whole = "\n".join(redact(text, _MAX_QUESTION_CHARS) for text in details or questions) or None
+    return InputRequired(reason=f"the agent asks: {summary}", question=whole)

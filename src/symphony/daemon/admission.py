@@ -126,7 +126,7 @@ def _unknown_tools(
     """
     tracker = workflow.settings.tracker
     made = create_tracker(tracker, base_dir=workflow.path.parent, environment=environment)
-    if any(agent_kind(agent.kind).client_tools for agent in agents.values()):
+    if any(agent_kind(agent.kind).capabilities.client_tools for agent in agents.values()):
         offered = [spec.name for spec in made.agent_tool_specs()]
         why = f"which the tracker {tracker.kind} does not offer here"
         hint = f"sessions are offered {', '.join(offered)}"

@@ -9,10 +9,10 @@ from symphony.agents.events import (
     AgentEvent,
     InputRequired,
     ItemStarted,
-    RunStats,
     Tokens,
     TurnEnded,
 )
+from symphony.agents.run_stats import RunStats
 from symphony.domain import Redaction
 from symphony.scheduler import (
     AgentReported,
@@ -74,7 +74,7 @@ class ProgressReporter:
 
     def resumes(self, thread: Thread) -> None:
         """The session goes on with a thread: what it had used before is not counted again."""
-        self._progress.resumes(
+        self._progress.resume_from(
             Tokens(
                 input_tokens=thread.input_tokens,
                 output_tokens=thread.output_tokens,

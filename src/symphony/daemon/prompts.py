@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from anyio import to_thread
 
-from symphony.agents.base import assemble
 from symphony.api.documents import agent_document
 from symphony.api.models import Prompt
 from symphony.config import answer_section, answered_prompt, interrupted_prompt, restarted_prompt
@@ -97,7 +96,7 @@ async def preview_prompt(
     capabilities = context.agent(agent.name).capabilities
     catalog, note = await skills_foreseen(context, issue, agent.name)
     prompt = await first_prompt(context, issue, attempt, resume)
-    envelope = assemble(skills_block=catalog.block)
+    envelope = catalog.block
     notes = [note]
     if resume is not None and resume.thread is not None and capabilities.resume:
         prompt = resumed_prompt(resume, prompt)

@@ -12,7 +12,7 @@ import structlog
 from anyio import CapacityLimiter, to_thread
 from msgspec import structs
 
-from symphony.agents.base import Briefing, ListAgentSkills, assemble
+from symphony.agents.base import Briefing, ListAgentSkills
 from symphony.api.models import Skills
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.skills import (
@@ -284,7 +284,7 @@ class SessionSkills:
             self._context.tracker, catalog.offer, limiter=skill_threads(), on_activated=self._activated
         )
         return Briefing(
-            envelope=assemble(skills_block=catalog.block),
+            envelope=catalog.block,
             tools=self._tools.specs,
             agent_lists_skills=catalog.own_listing,
         )

@@ -36,30 +36,17 @@ class StdinSettings(AgentSection):
 
 class StdinBackend(ProcessBackend[StdinSettings]):
     settings_type = StdinSettings
-
-    @override
-    @classmethod
-    def command_of(cls, settings: StdinSettings) -> str:
-        return settings.command
-
-    @override
-    @classmethod
-    def install_hint_of(cls, settings: StdinSettings) -> str:
-        return "see that stdin.command names a program that the login shell finds"
-
-    @property
-    @override
-    def capabilities(self) -> Capabilities:
-        return Capabilities(
-            system_block_at_start=False,
-            client_tools=True,
-            absolute_usage=False,
-            usage=False,
-            sandbox=False,
-            approvals=False,
-            interrupt=False,
-            resume=False,
-        )
+    install_hint = "see that stdin.command names a program that the login shell finds"
+    capabilities = Capabilities(
+        system_block_at_start=False,
+        client_tools=True,
+        absolute_usage=False,
+        usage=False,
+        sandbox=False,
+        approvals=False,
+        interrupt=False,
+        resume=False,
+    )
 
     @override
     async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:

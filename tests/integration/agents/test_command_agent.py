@@ -18,7 +18,7 @@ from harness.secrets_probe import PROBE, TRACKER_SECRETS, plant
 from harness.sessions import briefed
 from symphony.agents.base import AgentError, BackendContext, Briefing, SessionRequest
 from symphony.agents.command import backend as backend_module
-from symphony.agents.command import session as papers_module
+from symphony.agents.command import session as session_module
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.command.session import CommandSession
 from symphony.agents.events import AgentEvent, SessionStarted, Text, TurnEnded, TurnStatus
@@ -324,14 +324,14 @@ async def test_a_shell_that_cannot_be_started_is_a_failure_with_a_hint(
     assert "bash must be on PATH" in str(caught.value.failure.hint)
 
 
-@pytest.mark.parametrize("broken", ["mkdtemp", "_write"])
+@pytest.mark.parametrize("broken", ["mkdtemp", "_write_new"])
 async def test_a_prompt_that_cannot_be_written_is_a_failure_of_the_machine(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tempfile if broken == "mkdtemp" else papers_module, broken, refuse)
+    monkeypatch.setattr(tempfile if broken == "mkdtemp" else session_module, broken, refuse)
     with pytest.raises(AgentError) as caught:
         await one_turn(bench, "true")
     assert caught.value.failure.category is Category.STATE_DIRECTORY
@@ -390,7 +390,7 @@ async def test_a_known_program_is_asked_for_its_version(bench: Bench) -> None:
     ("script", "words"),
     [
         ("echo no module >&2; exit 1", "failed with exit code 1: no module"),
-        ("exit 1", "failed with exit code 1: without a word"),
+        ("exit 1", "failed with exit code 1: no output"),
         ("sleep 1000", "did not answer within"),
     ],
 )

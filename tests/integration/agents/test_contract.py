@@ -26,12 +26,12 @@ from symphony.agents.events import (
     ItemFinished,
     ItemStarted,
     Malformed,
-    RunStats,
     SessionStarted,
     Text,
     TurnEnded,
     TurnStatus,
 )
+from symphony.agents.run_stats import RunStats
 from symphony.domain import Category
 from symphony.scheduler import Thread
 

@@ -49,7 +49,7 @@ def closed(bench: Bench, **changes: Any) -> Isolation:
 async def inside(bench: Bench, isolation: Isolation, script: str, **env: str) -> str:
     """What a shell prints in there, errors included."""
     shell = ["bash", "-c", f"exec 2>&1; {script}"]
-    argv = await to_thread.run_sync(partial(isolation.enclose, shell, cwd=bench.workspace))
+    argv = await to_thread.run_sync(partial(isolation.wrap, shell, cwd=bench.workspace))
     done = await bench.host.run(argv, cwd=bench.workspace, env={**bench.environ, **env}, timeout_ms=20_000)
     return done.stdout.decode() + done.stderr.decode()
 

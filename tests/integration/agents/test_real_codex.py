@@ -34,7 +34,6 @@ from symphony.agents.events import (
     ItemFinished,
     ItemStarted,
     RateLimits,
-    RunStats,
     SessionStarted,
     Text,
     Tokens,
@@ -43,6 +42,7 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
+from symphony.agents.run_stats import RunStats
 from symphony.domain import Category
 from symphony.scheduler import Thread
 
@@ -352,7 +352,7 @@ async def test_a_thread_is_gone_on_with_after_its_process_was_killed_in_mid_turn
     assert totals[0] == mark.total_tokens, "the old totals are told once more"
     assert totals[-1] == mark.total_tokens + 110, "and one answer of the model is added"
     progress = RunStats()
-    progress.resumes(
+    progress.resume_from(
         Tokens(
             input_tokens=thread.input_tokens,
             output_tokens=thread.output_tokens,

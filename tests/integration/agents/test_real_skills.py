@@ -13,8 +13,8 @@ from anyio import CapacityLimiter, to_thread
 from harness.binding import FakeTracker
 from integration.agents.conftest import RealBench
 from kit.model_server import say, tool
-from symphony.agents.base import Briefing, ListAgentSkills, assemble
-from symphony.agents.codex.backend import skill_roots
+from symphony.agents.base import Briefing, ListAgentSkills
+from symphony.agents.codex.backend import codex_skill_roots
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.events import ContextCompacted, TurnEnded, TurnStatus
 from symphony.daemon.session_skills import SessionTools
@@ -76,9 +76,7 @@ async def session(
         block, plan, offer = await _skills(bench, options, ask if native else None)
         tools = SessionTools(FakeTracker(), offer, limiter=CapacityLimiter(1), on_activated=lambda _: None)
         made.append(tools)
-        return Briefing(
-            envelope=assemble(skills_block=block), tools=tools.specs, agent_lists_skills=plan.listing
-        )
+        return Briefing(envelope=block, tools=tools.specs, agent_lists_skills=plan.listing)
 
     def forget() -> None:
         made[0].forget()
@@ -103,7 +101,7 @@ async def _skills(
     bench: RealBench, options: SkillOptions, ask: ListAgentSkills | None
 ) -> tuple[str | None, NativeListing, AvailableSkills | None]:
     """As a run settles it; without `ask` both lists are left as they are."""
-    roots = skill_roots(bench.environ)
+    roots = codex_skill_roots(bench.environ)
     places = [*(bench.workspace / one for one in roots.workspace), *roots.host]
     found = await to_thread.run_sync(load, bench.workspace, options)
     plan = NativeListing()

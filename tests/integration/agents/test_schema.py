@@ -10,14 +10,17 @@ import pytest
 
 from kit.app_server_schema import AppServerSchema, violations
 from symphony.agents.codex import protocol
-from symphony.agents.codex.preflight import SCHEMAS, TRIED, drift
-from symphony.agents.codex.session import ANSWERED, REFUSED, Answer, OnApproval, Policy, decide, tool_answer
-from symphony.agents.wire import Codec, ServerRequest
+from symphony.agents.codex.preflight import SCHEMAS, TRIED_VERSION, drift
+from symphony.agents.codex.session import ANSWERED, REFUSED, Policy, decide, tool_answer
+from symphony.agents.wire import Answer, Codec, ServerRequest
 from symphony.config import CodexSettings
 from symphony.domain import ToolResult, ToolSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from symphony.agents.json_fields import Json
+    from symphony.agents.session import OnApproval
 
 pytestmark = pytest.mark.real_codex
 
@@ -55,11 +58,11 @@ def schema(folder: Path) -> AppServerSchema:
     return AppServerSchema(folder)
 
 
-def sent(method: str, asked: protocol.Params) -> Any:
+def sent(method: str, asked: Json) -> Any:
     return json.loads(Codec().request(method, asked)[1])
 
 
-def thread(settings: CodexSettings, envelope: str | None = "text") -> protocol.Params:
+def thread(settings: CodexSettings, envelope: str | None = "text") -> Json:
     return protocol.thread_start(
         settings, cwd=CWD, envelope=envelope, tools=[TOOL], credentials=["OPENAI_API_KEY"]
     )
@@ -102,7 +105,7 @@ def thread(settings: CodexSettings, envelope: str | None = "text") -> protocol.P
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_our_requests_are_valid_for_the_installed_version(
-    schema: AppServerSchema, method: str, asked: protocol.Params
+    schema: AppServerSchema, method: str, asked: Json
 ) -> None:
     assert schema.of_client(sent(method, asked)) == ()
 
@@ -115,7 +118,7 @@ def test_our_answers_are_valid_for_the_installed_version(
 ) -> None:
     request = ServerRequest(1, method, msgspec.Raw(json.dumps(ASKED[method]).encode()))
     policy = Policy(approval_policy="never", on_approval=on_approval, tool_names=frozenset())
-    answer = decide(request, policy, now_s=1)
+    answer = decide(request, policy)
     assert isinstance(answer, Answer)
     wanted = json.loads((folder / f"{NAMES[method]}.json").read_text())
     assert list(violations(answer.result, wanted, wanted.get("definitions", {}))) == []
@@ -140,7 +143,7 @@ def test_every_request_of_the_server_has_an_answer_or_is_refused_on_purpose(fold
     for method in asked:
         request = ServerRequest(1, method, msgspec.Raw(b"{}"))
         policy = Policy(approval_policy="never", on_approval="decline", tool_names=frozenset())
-        answer = decide(request, policy, now_s=1)
+        answer = decide(request, policy)
         assert isinstance(answer, Answer)
         assert (answer.result is None) is (answer.error is not None)
 
@@ -150,4 +153,4 @@ def test_the_installed_version_has_not_drifted(codex: Path, folder: Path) -> Non
     found = drift({name: json.loads((folder / f"{name}.json").read_text()) for name in SCHEMAS})
     assert (found.fatal, found.findings) == (False, ())
     told = subprocess.run([codex, "--version"], check=True, capture_output=True, text=True).stdout
-    assert told.split()[-1] == TRIED
+    assert told.split()[-1] == TRIED_VERSION

@@ -23,7 +23,6 @@ from symphony.agents.events import (
     ItemStarted,
     Malformed,
     Notice,
-    RunStats,
     SessionStarted,
     Text,
     ToolCalled,
@@ -32,6 +31,7 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.isolation import Isolation
+from symphony.agents.run_stats import RunStats
 from symphony.domain import Blame, Category
 from symphony.scheduler import Thread
 
@@ -442,7 +442,7 @@ async def test_a_private_home_that_cannot_be_furnished_is_told(bench: AcpBench) 
     (home / ".gemini").write_text("in the way", "utf-8")
     failure = await refused_start(bench, profile="gemini", home="private")
     assert failure.category is Category.STATE_DIRECTORY
-    assert "cannot be furnished" in failure.message
+    assert ".gemini/settings.json" in failure.message
 
 
 async def test_the_check_opens_a_session_and_leaves_nothing(bench: AcpBench) -> None:

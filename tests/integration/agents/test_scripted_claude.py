@@ -20,7 +20,6 @@ from symphony.agents.events import (
     ItemFinished,
     Malformed,
     Notice,
-    RunStats,
     SessionStarted,
     Text,
     ToolCalled,
@@ -29,6 +28,7 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.isolation import Isolation
+from symphony.agents.run_stats import RunStats
 from symphony.config import ClaudeSettings
 from symphony.domain import Blame, Category, ToolResult
 from symphony.scheduler import Thread
@@ -398,7 +398,7 @@ async def test_an_opening_that_is_refused_is_a_response_error(make: Make) -> Non
 
 async def test_an_end_that_nobody_waits_for_is_no_start(make: Make) -> None:
     bench = make(command='f() { echo \'{"type":"result","subtype":"success"}\'; cat >/dev/null; }; f')
-    with pytest.raises(AgentError, match="nobody had begun"):
+    with pytest.raises(AgentError, match="never started"):
         async with bench.session():
             pass
 

@@ -15,7 +15,6 @@ from symphony.agents.events import (
     ItemFinished,
     Malformed,
     Notice,
-    RunStats,
     SessionStarted,
     Text,
     ToolCalled,
@@ -23,6 +22,7 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
+from symphony.agents.run_stats import RunStats
 from symphony.domain import Category
 
 if TYPE_CHECKING:

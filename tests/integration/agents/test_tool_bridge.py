@@ -25,7 +25,7 @@ from symphony.agents.base import AgentError, BackendContext, Briefing, SessionRe
 from symphony.agents.events import ToolCalled
 from symphony.agents.isolation import Isolation
 from symphony.agents.mcp import relay
-from symphony.agents.mcp.server import Bridge, peer_pid, tool_bridge
+from symphony.agents.mcp.server import ToolServer, peer_pid, tool_server
 from symphony.domain import Category, ToolResult, ToolSpec
 from symphony.processes.base import HostProcess, Identity
 from symphony.processes.local import LocalHost
@@ -64,7 +64,7 @@ class Desk:
         return ToolResult.of({"echo": arguments.get("text")})
 
     @asynccontextmanager
-    async def open(self, environ: Mapping[str, str] | None = None) -> AsyncIterator[Bridge]:
+    async def open(self, environ: Mapping[str, str] | None = None) -> AsyncIterator[ToolServer]:
         request = SessionRequest(
             run_id=self.run_id,
             cwd=self.directory,
@@ -79,7 +79,7 @@ class Desk:
             secret_names=frozenset(),
             homes=self.directory / "homes",
         )
-        async with tool_bridge(request, (ECHO,), context, on_called=self.told.append) as bridge:
+        async with tool_server(request, (ECHO,), context, on_called=self.told.append) as bridge:
             yield bridge
 
     async def spawn(self, *argv: str) -> HostProcess:
@@ -136,7 +136,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 @asynccontextmanager
-async def connected(desk: Desk, bridge: Bridge) -> AsyncIterator[Client]:
+async def connected(desk: Desk, bridge: ToolServer) -> AsyncIterator[Client]:
     """A client in this process, which is taken for the agent."""
     me = desk.host.identify(os.getpid())
     assert me is not None
@@ -186,7 +186,7 @@ async def test_the_relay_works_inside_an_isolation(desk: Desk) -> None:
     bubblewrap = await anyio.to_thread.run_sync(require_bubblewrap)
     async with desk.open() as bridge:
         isolation = Isolation(program=bubblewrap, network=False, writable=bridge.paths)
-        argv = await anyio.to_thread.run_sync(partial(isolation.enclose, bridge.argv, cwd=desk.directory))
+        argv = await anyio.to_thread.run_sync(partial(isolation.wrap, bridge.argv, cwd=desk.directory))
         agent = await desk.spawn(*argv)
         bridge.on_spawned(agent.identity)
         await agent.send(json.dumps({"jsonrpc": "2.0", **call(1, "inside")}).encode() + b"\n")
@@ -263,7 +263,7 @@ async def test_a_stopped_session_runs_no_call_and_says_so(desk: Desk) -> None:
     async with desk.open() as bridge, connected(desk, bridge) as client:
         await client.send(call(1, "wait"))
         await desk.began.wait()
-        bridge.end()
+        bridge.stop()
         assert "is being stopped" in text_of(await client.hear())
         await client.send(call(2, "late"))
         assert "is being stopped" in text_of(await client.hear())
@@ -350,12 +350,20 @@ async def test_a_socket_that_cannot_be_bound_leaves_no_directory(
     assert caught.value.failure.hint is not None
 
 
-async def test_the_other_end_of_a_socket_is_told_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_kernel_reports_the_process_at_the_other_end_of_a_socket() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert peer_pid(ours) == os.getpid()
-        monkeypatch.delattr(socket, "SO_PEERCRED")
-        assert peer_pid(ours) is None
+
+
+async def test_a_process_that_the_kernel_cannot_name_is_not_admitted(desk: Desk) -> None:
+    """A process of another process table has the pid 0 here."""
+    me = desk.host.identify(os.getpid())
+    assert me is not None
+    async with desk.open() as server:
+        server.on_spawned(me)
+        assert await server.admits(desk.host, os.getpid())
+        assert not await server.admits(desk.host, 0)
 
 
 async def test_a_relay_without_a_daemon_says_so_in_one_line(desk: Desk) -> None:

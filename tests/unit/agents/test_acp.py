@@ -11,17 +11,16 @@ import pytest
 from symphony.agents.acp import protocol
 from symphony.agents.acp.backend import AcpBackend
 from symphony.agents.acp.profiles import PROFILES, Profile, command_of, profile_of
-from symphony.agents.acp.protocol import AUTH_REQUIRED, Updates, in_words, manner, refused, turn_end, usage_in
-from symphony.agents.acp.session import (
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    Opened,
-    choose,
-    decide,
-    greet,
-    open_session,
-    own_tool,
+from symphony.agents.acp.protocol import (
+    AUTH_REQUIRED,
+    Updates,
+    dialect,
+    message_failure,
+    refusal_failure,
+    turn_end,
+    usage_in,
 )
+from symphony.agents.acp.session import OpenedSession, decide, initialize, is_own_tool, open_session, select
 from symphony.agents.base import AgentError, BackendContext, prepend_envelope
 from symphony.agents.events import (
     ApprovalAnswered,
@@ -34,7 +33,7 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.registry import create_backend
-from symphony.agents.wire import Refusal, ServerRequest
+from symphony.agents.wire import INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, ServerRequest
 from symphony.config import AcpSettings, NamedAgent
 from symphony.domain import Blame, Category
 from symphony.processes.local import LocalHost
@@ -224,7 +223,7 @@ def test_a_session_offers_servers_and_the_profiles_extras() -> None:
 
 def test_a_template_is_filled_at_any_depth() -> None:
     template = {"a": [{"text": "{envelope}"}, 1], "b": ("{other}",)}
-    assert protocol.filled(template, "envelope", "E{other}") == {
+    assert protocol.fill(template, "envelope", "E{other}") == {
         "a": [{"text": "E{other}"}, 1],
         "b": ["{other}"],
     }
@@ -273,11 +272,9 @@ def test_without_a_fitting_option_nothing_is_granted(options: object, policy: An
     assert answer.event == ApprovalAnswered(kind="other", decision="decline")
 
 
-def test_a_tool_of_ours_is_granted_unless_the_session_ends() -> None:
+def test_nothing_is_granted_while_the_session_ends() -> None:
     request = asked("session/request_permission", options=OPTIONS)
-    granted = decide(request, "block", ours=True)
-    assert granted.result == {"outcome": {"outcome": "selected", "optionId": "once"}}
-    stopped = decide(request, "accept", ours=True, stopping=True)
+    stopped = decide(request, "accept", stopping=True)
     assert (stopped.result, stopped.event) == ({"outcome": {"outcome": "cancelled"}}, None)
 
 
@@ -295,7 +292,7 @@ def test_a_tool_of_ours_is_granted_unless_the_session_ends() -> None:
     ],
 )
 def test_tools_of_ours_are_known_by_the_names_that_agents_make(title: str, ours: bool) -> None:  # noqa: FBT001
-    assert own_tool(title, {"board_comment"}) is ours
+    assert is_own_tool(title, {"board_comment"}) is ours
 
 
 @pytest.mark.parametrize(
@@ -320,7 +317,7 @@ def test_questions_go_to_a_person() -> None:
     assert answer.result == {"action": "decline"}
     assert answer.event == InputRequired(reason="the agent asks: Which?", question="Which?")
     silent = decide(asked("elicitation/create"), "accept")
-    assert silent.event == InputRequired(reason="the agent asks: something it did not word")
+    assert silent.event == InputRequired(reason="the agent asks: a question without words")
 
 
 def test_what_is_not_lent_or_known_is_refused() -> None:
@@ -342,21 +339,21 @@ def test_words_are_gathered_until_something_else_comes() -> None:
     updates = Updates()
     for text in ("Hel", "lo"):
         chunk = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
-        assert updates.take(chunk) == []
-    assert updates.last_words == "Hello"
+        assert updates.translate(chunk) == []
+    assert updates.pending_message == "Hello"
     call = {"sessionUpdate": "tool_call", "toolCallId": "c", "status": "in_progress", "title": "look"}
-    assert updates.take(call) == [Text(message="Hello"), ItemStarted(kind="other", summary="look")]
+    assert updates.translate(call) == [Text(message="Hello"), ItemStarted(kind="other", summary="look")]
     assert updates.flush() == []
 
 
 def test_long_words_are_told_in_parts_and_odd_ones_left_out() -> None:
     updates = Updates()
     long = {"sessionUpdate": "agent_message_chunk", "content": {"text": "x" * 300_000}}
-    assert [type(event) for event in updates.take(long)] == [Text]
-    assert updates.take({"sessionUpdate": "agent_message_chunk", "content": 3}) == []
-    assert updates.take({"sessionUpdate": "new_kind"}) == []
-    assert updates.take({}) == []
-    assert updates.take({"sessionUpdate": "plan"}) == []
+    assert [type(event) for event in updates.translate(long)] == [Text]
+    assert updates.translate({"sessionUpdate": "agent_message_chunk", "content": 3}) == []
+    assert updates.translate({"sessionUpdate": "new_kind"}) == []
+    assert updates.translate({}) == []
+    assert updates.translate({"sessionUpdate": "plan"}) == []
 
 
 def test_a_call_is_told_when_it_is_known_what_it_does() -> None:
@@ -368,9 +365,9 @@ def test_a_call_is_told_when_it_is_known_what_it_does() -> None:
         "title": "Terminal",
         "kind": "execute",
     }
-    assert updates.take(first) == []
+    assert updates.translate(first) == []
     second = {"sessionUpdate": "tool_call_update", "toolCallId": "c", "rawInput": {"command": ["ls", "-l"]}}
-    (started,) = updates.take(second)
+    (started,) = updates.translate(second)
     assert isinstance(started, ItemStarted)
     assert (started.kind, started.summary) == ("execute", "ls -l")
     assert "ls" in started.arguments
@@ -380,7 +377,9 @@ def test_a_call_is_told_when_it_is_known_what_it_does() -> None:
         "status": "failed",
         "rawOutput": {"exit_code": 2},
     }
-    assert updates.take(done) == [ItemFinished(kind="execute", summary="ls -l", status="failed", exit_code=2)]
+    assert updates.translate(done) == [
+        ItemFinished(kind="execute", summary="ls -l", status="failed", exit_code=2)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -393,7 +392,7 @@ def test_a_call_is_told_when_it_is_known_what_it_does() -> None:
 )
 def test_an_exit_code_is_found_where_agents_put_it(where: dict[str, Any]) -> None:
     update = {"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "completed", **where}
-    finished = Updates().take(update)[-1]
+    finished = Updates().translate(update)[-1]
     assert isinstance(finished, ItemFinished)
     assert finished.exit_code == 3
 
@@ -414,7 +413,7 @@ def test_a_permission_tells_of_a_call_for_the_first_time() -> None:
 def test_calls_that_never_end_do_not_fill_the_memory() -> None:
     updates = Updates()
     for number in range(3_000):
-        updates.take({"sessionUpdate": "tool_call", "toolCallId": str(number), "title": "x"})
+        updates.translate({"sessionUpdate": "tool_call", "toolCallId": str(number), "title": "x"})
     assert len(updates._calls) <= 1_024
 
 
@@ -485,19 +484,19 @@ def test_a_total_alone_counts_and_nothing_is_no_usage() -> None:
     ],
 )
 def test_words_of_an_error_decide_its_class(message: str, data: Any, category: Category) -> None:
-    failure = refused(refusal(message, data=data), GEMINI)
+    failure = refusal_failure(refusal(message, data=data), GEMINI)
     assert failure.category is category
     assert failure.retryable is (category is not Category.AGENT_AUTH)
 
 
 def test_a_missing_login_has_a_code_and_a_hint() -> None:
-    failure = refused(refusal("no", code=AUTH_REQUIRED, method="session/new"), GEMINI)
+    failure = refusal_failure(refusal("no", code=AUTH_REQUIRED, method="session/new"), GEMINI)
     assert (failure.category, failure.hint) == (Category.AGENT_AUTH, GEMINI.login_hint)
     assert failure.message == "session/new was refused: no (-32000)"
 
 
 def test_a_model_that_does_not_exist_is_the_configurations_doing() -> None:
-    failure = refused(refusal("models/nope is not found", data={"x": 1}), GEMINI)
+    failure = refusal_failure(refusal("models/nope is not found", data={"x": 1}), GEMINI)
     assert (failure.blame, failure.retryable) == (Blame.CONFIG, False)
     assert "acp.model" in (failure.hint or "")
 
@@ -512,18 +511,20 @@ def test_a_model_that_does_not_exist_is_the_configurations_doing() -> None:
     ],
 )
 def test_how_long_to_wait_is_taken_from_the_words(text: str, expected: int | None) -> None:
-    assert refused(refusal(text), GEMINI).retry_after_ms == expected
+    assert refusal_failure(refusal(text), GEMINI).retry_after_ms == expected
 
 
 def test_other_refusals_are_response_errors_and_unreadable_data_is_left_out() -> None:
     answer = Refusal(1, "session/set_mode", -32602, "Invalid params", msgspec.Raw(b"{"))
-    assert manner(GEMINI).refusal(answer).category is Category.RESPONSE_ERROR
-    assert manner(GEMINI).versioned
+    assert dialect(GEMINI).refusal(answer).category is Category.RESPONSE_ERROR
+    assert dialect(GEMINI).versioned
 
 
 def test_a_failure_told_in_words_alone_has_its_class() -> None:
-    assert in_words("last status: 429 Too Many Requests", GEMINI).category is Category.AGENT_RATE_LIMITED
-    assert in_words("", GEMINI).message == "the turn used no tokens"
+    assert (
+        message_failure("last status: 429 Too Many Requests", GEMINI).category is Category.AGENT_RATE_LIMITED
+    )
+    assert message_failure("", GEMINI).message == "the turn used no tokens"
 
 
 @pytest.mark.parametrize(
@@ -573,14 +574,14 @@ class Talk:
 async def test_how_a_session_is_gone_on_with_is_read_off_the_greeting(
     capabilities: object, expected: str | None
 ) -> None:
-    agent = await greet(Talk(initialize={"protocolVersion": 1, "agentCapabilities": capabilities}))
-    assert (agent.name, agent.version, agent.resume_by) == ("unknown", "unknown", expected)
+    agent = await initialize(Talk(initialize={"protocolVersion": 1, "agentCapabilities": capabilities}))
+    assert (agent.name, agent.version, agent.resume_method) == ("unknown", "unknown", expected)
 
 
 @pytest.mark.asyncio
 async def test_a_session_without_a_name_is_none() -> None:
     with pytest.raises(AgentError, match="names no session"):
-        await open_session(Talk(session_new={"sessionId": 3}), resume=None, asked=lambda _: {}, refused=None)
+        await open_session(Talk(session_new={"sessionId": 3}), params=lambda _: {})
 
 
 @pytest.mark.asyncio
@@ -615,7 +616,9 @@ async def test_mode_and_model_are_set_by_what_the_agent_offers(
     facts: dict[str, Any], values: dict[str, str], calls: list[Any]
 ) -> None:
     talk = Talk()
-    await choose(talk, settings(**values), Opened(session_id="s", facts=facts), model_in_command=False)
+    await select(
+        talk, settings(**values), OpenedSession(session_id="s", details=facts), model_in_command=False
+    )
     assert talk.calls == calls
 
 
@@ -624,16 +627,20 @@ async def test_a_model_of_the_command_needs_no_choice_and_may_be_unlisted() -> N
     listed = {"models": {"currentModelId": "m", "availableModels": [{"modelId": "other"}]}}
     talk = Talk()
     for facts in (listed, {}):
-        await choose(talk, settings(model="m"), Opened(session_id="s", facts=facts), model_in_command=True)
+        await select(
+            talk, settings(model="m"), OpenedSession(session_id="s", details=facts), model_in_command=True
+        )
     assert talk.calls == []
     with pytest.raises(AgentError, match="offers no model"):
-        await choose(Talk(), settings(model="m"), Opened(session_id="s", facts={}), model_in_command=False)
+        await select(
+            Talk(), settings(model="m"), OpenedSession(session_id="s", details={}), model_in_command=False
+        )
 
 
 @pytest.mark.asyncio
 async def test_many_choices_are_shown_in_part() -> None:
     models = [{"modelId": f"model-{number}"} for number in range(20)]
-    opened = Opened(session_id="s", facts={"models": {"availableModels": models}})
+    opened = OpenedSession(session_id="s", details={"models": {"availableModels": models}})
     with pytest.raises(AgentError) as caught:
-        await choose(Talk(), settings(model="nope"), opened, model_in_command=False)
+        await select(Talk(), settings(model="nope"), opened, model_in_command=False)
     assert (caught.value.failure.hint or "").endswith("model-7 and 12 more")

@@ -13,9 +13,9 @@ from symphony.agents import base
 from symphony.agents.acp.profiles import profile_of
 from symphony.agents.acp.session import AcpSession
 from symphony.agents.base import AgentError, Briefing, SessionRequest
+from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import (
     AgentEvent,
-    EventQueue,
     InputRequired,
     Malformed,
     Notice,
@@ -25,7 +25,7 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.config import AcpSettings
-from symphony.domain import Category, ToolResult
+from symphony.domain import Category, ToolResult, ToolSpec
 
 if TYPE_CHECKING:
     from symphony.agents.process import AgentProcess
@@ -82,7 +82,7 @@ async def run_tool(*_: object) -> ToolResult:
     return ToolResult.of({})
 
 
-def made(process: MemoryProcess, **values: Any) -> AcpSession:
+def made(process: MemoryProcess, *tools: ToolSpec, **values: Any) -> AcpSession:
     settings = AcpSettings(**{"command": "x", **values})
     profile = profile_of(settings)
     assert profile is not None
@@ -94,7 +94,7 @@ def made(process: MemoryProcess, **values: Any) -> AcpSession:
         settings=settings,
         profile=profile,
         request=request,
-        briefing=Briefing(),
+        briefing=Briefing(tools=tools),
         cwd=Path("/ws"),
         events=EventQueue(),
     )
@@ -168,6 +168,24 @@ async def test_a_permission_that_cannot_be_read_is_refused() -> None:
     assert answered["error"]["code"] == -32_602
 
 
+async def test_a_tool_of_the_daemon_is_granted_although_approvals_block() -> None:
+    options = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
+    call = {"toolCallId": "c", "title": "mcp__symphony__board_comment"}
+    asked = {
+        "id": "p",
+        "method": "session/request_permission",
+        "params": {"toolCall": call, "options": options},
+    }
+    process = MemoryProcess(asked, {"result": {"stopReason": "end_turn"}})
+    tool = ToolSpec(name="board_comment", description="", input_schema={})
+    session = made(process, tool, on_approval="block")
+    await session.start()
+    events = [event async for event in session.run_turn("do", title="")]
+    assert events[-1] == COMPLETED
+    answer = next(frame for frame in process.sent if frame.get("id") == "p")
+    assert answer["result"] == {"outcome": {"outcome": "selected", "optionId": "yes"}}
+
+
 async def test_after_a_question_the_turn_is_cancelled_and_its_end_waited_for() -> None:
     asked = {"id": "p", "method": "session/request_permission", "params": {"toolCall": {"title": "t"}}}
     process = MemoryProcess(asked)
@@ -181,7 +199,7 @@ async def test_after_a_question_the_turn_is_cancelled_and_its_end_waited_for() -
 
 
 async def test_a_machine_that_slept_is_not_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "_OVERSLEPT_S", -1.0)
+    monkeypatch.setattr(base, "_SUSPEND_S", -1.0)
     process = MemoryProcess()
     session = made(process, turn_timeout_ms=1)
     await session.start()
@@ -190,7 +208,7 @@ async def test_a_machine_that_slept_is_not_silence(monkeypatch: pytest.MonkeyPat
     with anyio.move_on_after(0.05) as waited:
         await anext(running)
     assert waited.cancelled_caught
-    monkeypatch.setattr(base, "_OVERSLEPT_S", 10.0)
+    monkeypatch.setattr(base, "_SUSPEND_S", 10.0)
     again = made(MemoryProcess(), turn_timeout_ms=1)
     await again.start()
     with pytest.raises(AgentError) as caught:

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.agents.events import parse
+from symphony.agents.json_fields import decode_object
 from symphony.agents.wire import (
     MAX_LINE_BYTES,
+    Answer,
     Codec,
     MalformedLine,
     Message,
@@ -32,7 +33,7 @@ def line(**members: Any) -> bytes:
 def test_a_message_with_method_only_is_a_notification() -> None:
     message = only(Codec().receive(line(method="turn/started", params={"threadId": "t"}, emittedAtMs=1)))
     assert isinstance(message, Notification)
-    assert (message.method, parse(message.params)) == ("turn/started", {"threadId": "t"})
+    assert (message.method, decode_object(message.params)) == ("turn/started", {"threadId": "t"})
 
 
 def test_the_two_id_spaces_are_kept_apart() -> None:
@@ -44,7 +45,7 @@ def test_the_two_id_spaces_are_kept_apart() -> None:
     assert isinstance(theirs, ServerRequest)
     assert isinstance(ours, Response)
     assert (theirs.id, theirs.method) == (1, "item/tool/call")
-    assert (ours.id, ours.method, parse(ours.result)) == (1, "initialize", {"a": 1})
+    assert (ours.id, ours.method, decode_object(ours.result)) == (1, "initialize", {"a": 1})
 
 
 def test_a_refusal_names_the_request_it_answers() -> None:
@@ -71,9 +72,10 @@ def test_our_lines_carry_no_jsonrpc_member() -> None:
     }
     assert second == 2
     assert wire.endswith(b"\n")
-    assert json.loads(codec.notify("initialized")) == {"method": "initialized"}
-    assert json.loads(codec.answer("q", {"ok": True})) == {"id": "q", "result": {"ok": True}}
-    assert json.loads(codec.refuse(0, -32601, "no")) == {"id": 0, "error": {"code": -32601, "message": "no"}}
+    assert json.loads(codec.notification("initialized")) == {"method": "initialized"}
+    assert json.loads(codec.answer("q", Answer(result={"ok": True}))) == {"id": "q", "result": {"ok": True}}
+    refused = codec.answer(0, Answer(error=(-32601, "no")))
+    assert json.loads(refused) == {"id": 0, "error": {"code": -32601, "message": "no"}}
 
 
 def test_a_lone_surrogate_in_our_text_is_replaced_and_sent() -> None:
@@ -154,14 +156,14 @@ def test_params_that_are_no_object_read_as_empty() -> None:
     first, second = Codec().receive(b'{"method":"m","params":[1]}\n{"method":"m"}\n')
     assert isinstance(first, Notification)
     assert isinstance(second, Notification)
-    assert parse(first.params) == parse(second.params) == {}
+    assert decode_object(first.params) == decode_object(second.params) == {}
 
 
 def test_params_that_are_not_utf8_are_a_value_error() -> None:
     message = only(Codec().receive(b'{"method":"m","params":{"t":"\xff"}}\n'))
     assert isinstance(message, Notification)
     with pytest.raises(ValueError, match="utf-8"):
-        parse(message.params)
+        decode_object(message.params)
 
 
 def comparable(message: Message) -> object:
@@ -196,7 +198,7 @@ def test_for_any_chunking_the_messages_are_the_same(lines: list[bytes], cuts: li
 
 def test_muted_notifications_are_counted_in_their_place() -> None:
     codec = Codec()
-    codec.mute("item/delta")
+    codec.suppress("item/delta")
     quiet, loud = b'{"method":"item/delta","params":{}}', b'{"method":"turn/started","params":{}}'
     asked = b'{"method":"item/delta","id":1,"params":{}}'
     told = codec.receive(b"\n".join([quiet, quiet, loud, quiet, asked, b"not json", quiet, b""]))
@@ -215,6 +217,6 @@ def test_muted_notifications_are_counted_in_their_place() -> None:
 def test_an_agent_cannot_make_us_remember_methods_without_end() -> None:
     codec = Codec()
     for number in range(1_000):
-        codec.mute(f"item/{number}")
+        codec.suppress(f"item/{number}")
     told = codec.receive(b'{"method":"item/1","params":{}}\n{"method":"item/999","params":{}}\n')
     assert [type(message).__name__ for message in told] == ["Suppressed", "Notification"]

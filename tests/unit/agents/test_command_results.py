@@ -5,7 +5,7 @@ import pytest
 
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.command.profiles import PROFILES, Profile, command_of
-from symphony.agents.command.session import MAX_TEXTS, Output, Signs, result
+from symphony.agents.command.protocol import MAX_TEXTS, TurnOutput
 from symphony.agents.events import Activity, Text, TurnEnded, TurnStatus
 from symphony.config import CommandSettings
 from symphony.domain import Blame, Category, Failure
@@ -23,36 +23,36 @@ def failure(ended: TurnEnded) -> Failure:
 
 
 def test_each_line_is_a_word_without_what_steers_a_terminal() -> None:
-    output = Output()
+    output = TurnOutput(GENERIC)
     events = output.receive(b"\x1b[32mgreen\x1b[0m\n\n  two\twords \npart")
     assert events == [Activity(count=1), Text(message="green"), Text(message="two words")]
     assert output.receive(b"ly\n") == [Text(message="partly")]
     assert output.receive(b"unfinished") == [Activity(count=1)]
     assert output.close() == [Text(message="unfinished")]
     assert output.close() == []
-    assert output.last == "unfinished"
+    assert failure(output.turn_end(1, "")).message == "the agent ended with exit code 1: unfinished"
 
 
 def test_of_a_bar_of_progress_the_last_state_counts() -> None:
-    assert Output().receive(b" 10%\r 50%\r100%\r\r\n") == [Text(message="100%")]
+    assert TurnOutput(GENERIC).receive(b" 10%\r 50%\r100%\r\r\n") == [Text(message="100%")]
 
 
 def test_of_many_lines_at_once_the_last_are_told_and_the_others_count() -> None:
-    output = Output()
+    output = TurnOutput(GENERIC)
     events = output.receive(b"".join(b"%d\n" % number for number in range(1_000)))
     assert events[0] == Activity(count=1_000 - MAX_TEXTS)
     assert events[1:] == [Text(message=str(number)) for number in range(1_000 - MAX_TEXTS, 1_000)]
 
 
 def test_a_line_without_end_is_a_sign_of_life_and_takes_no_room() -> None:
-    output = Output()
+    output = TurnOutput(GENERIC)
     for _ in range(100):
         assert output.receive(b"x" * 65_536) == [Activity(count=1)]
     assert output.receive(b"\nnext\n") == [Activity(count=1), Text(message="next")]
 
 
 def test_a_key_in_the_output_is_masked() -> None:
-    (event,) = Output().receive(b"Authorization: Bearer abcdefghijklmnop123456\n")
+    (event,) = TurnOutput(GENERIC).receive(b"Authorization: Bearer abcdefghijklmnop123456\n")
     assert isinstance(event, Text)
     assert "abcdefghijklmnop123456" not in event.message
 
@@ -61,12 +61,12 @@ def test_a_key_in_the_output_is_masked() -> None:
 
 
 def test_exit_code_0_is_a_turn_that_completed() -> None:
-    assert result(0, "bye", GENERIC) == TurnEnded(status=TurnStatus.COMPLETED)
+    assert TurnOutput(GENERIC).turn_end(0, "bye") == TurnEnded(status=TurnStatus.COMPLETED)
 
 
 @pytest.mark.parametrize("code", [126, 127])
 def test_a_program_that_is_not_there_is_known_by_its_exit_code(code: int) -> None:
-    found = failure(result(code, "bash: my-agent: command not found", GENERIC))
+    found = failure(TurnOutput(GENERIC).turn_end(code, "bash: my-agent: command not found"))
     assert found.category is Category.AGENT_NOT_FOUND
     assert found.blame is Blame.CONFIG
     assert found.message == "the agent's program was not found: bash: my-agent: command not found"
@@ -83,26 +83,26 @@ def test_a_program_that_is_not_there_is_known_by_its_exit_code(code: int) -> Non
     ],
 )
 def test_any_other_end_is_a_failed_turn_with_the_last_line(code: int, words: str) -> None:
-    found = failure(result(code, "boom", GENERIC))
+    found = failure(TurnOutput(GENERIC).turn_end(code, "boom"))
     assert found.category is Category.TURN_FAILED
     assert found.message == words
     assert found.retryable
 
 
 def test_without_a_last_line_the_exit_code_has_to_do() -> None:
-    assert failure(result(3, "", GENERIC)).message == "the agent ended with exit code 3"
+    assert failure(TurnOutput(GENERIC).turn_end(3, "")).message == "the agent ended with exit code 3"
 
 
 def test_secrets_in_a_last_line_are_masked() -> None:
-    found = failure(result(1, "OPENAI_API_KEY=sk-abcdefghijklmnopqrstuvwxyz123456", GENERIC))
+    found = failure(TurnOutput(GENERIC).turn_end(1, "OPENAI_API_KEY=sk-abcdefghijklmnopqrstuvwxyz123456"))
     assert "abcdefghijklmnopqrstuvwxyz" not in found.message
 
 
-def heard(*lines: str, profile: Profile = AIDER) -> Failure | None:
-    signs = Signs(profile)
-    for line in lines:
-        signs.hear(line)
-    return signs.failure
+def ended(*lines: str, profile: Profile = AIDER) -> TurnEnded:
+    """The end of a turn with exit code 0 that printed these lines."""
+    output = TurnOutput(profile)
+    output.receive("".join(f"{line}\n" for line in lines).encode())
+    return output.turn_end(0, "")
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,7 @@ def heard(*lines: str, profile: Profile = AIDER) -> Failure | None:
     ],
 )
 def test_aider_ends_with_0_and_is_known_by_what_it_says(line: str, category: Category, *, ours: bool) -> None:
-    told = heard("Aider v0.86.2", line, "Check your API key.")
-    found = failure(result(0, "Check your API key.", AIDER, told))
+    found = failure(ended("Aider v0.86.2", line, "Check your API key."))
     assert found.category is category
     assert found.message == f"the agent said: {line}"
     assert found.retryable is not ours
@@ -126,11 +125,12 @@ def test_aider_ends_with_0_and_is_known_by_what_it_says(line: str, category: Cat
 
 
 def test_an_error_that_it_got_over_is_none() -> None:
-    assert heard("litellm.RateLimitError: slow down", "Tokens: 815 sent, 11 received.") is None
+    finished = ended("litellm.RateLimitError: slow down", "Tokens: 815 sent, 11 received.")
+    assert finished.status is TurnStatus.COMPLETED
 
 
 def test_nothing_is_read_into_the_words_of_an_unknown_agent() -> None:
-    assert heard("litellm.AuthenticationError: no", profile=GENERIC) is None
+    assert ended("litellm.AuthenticationError: no", profile=GENERIC).status is TurnStatus.COMPLETED
 
 
 # --- settings --------------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from symphony.agents.codex.preflight import ESSENTIAL, SENT, drift
-from symphony.agents.codex.protocol import HEARD
+from symphony.agents.codex.preflight import SENT, drift
+from symphony.agents.codex.protocol import TRANSLATED
 from symphony.agents.codex.session import ANSWERED, REFUSED
 
 
@@ -29,7 +29,7 @@ def schemas(**changed: dict[str, Any] | None) -> dict[str, Any]:
     return {
         "ClientRequest": one_of(requests),
         "ServerRequest": one_of({key: {} for key in ANSWERED | REFUSED}),
-        "ServerNotification": one_of({key: {} for key in HEARD}),
+        "ServerNotification": one_of({key: {} for key in TRANSLATED}),
     }
 
 
@@ -42,7 +42,7 @@ def test_a_version_that_fits_has_not_drifted() -> None:
 def test_a_request_that_is_gone_is_named_and_fatal_where_no_session_runs_without(method: str) -> None:
     found = drift(schemas(**{method: None}))
     assert found.findings == (f"it does not know {method}",)
-    assert found.fatal is (method in ESSENTIAL)
+    assert found.fatal is (method in {"initialize", "thread/start", "turn/start", "turn/interrupt"})
 
 
 def test_parameters_that_came_and_went_are_named() -> None:
@@ -60,7 +60,7 @@ def test_params_without_a_definition_are_left_alone() -> None:
 def test_new_questions_and_lost_notifications_are_named() -> None:
     odd = schemas()
     odd["ServerRequest"] = one_of({"item/askOracle": {}})
-    odd["ServerNotification"] = one_of({key: {} for key in HEARD - {"turn/completed"}})
+    odd["ServerNotification"] = one_of({key: {} for key in TRANSLATED - {"turn/completed"}})
     assert drift(odd).findings == (
         "it may ask item/askOracle, which is refused",
         "it does not tell turn/completed",

@@ -1,7 +1,20 @@
+import os
+from pathlib import Path
+
+import anyio
 import pytest
 
-from symphony.agents.codex.backend import CODEX_VARIABLES, codex_home, provider_variables, skill_roots
+from symphony.agents.base import BackendContext
+from symphony.agents.codex.backend import (
+    CODEX_VARIABLES,
+    CodexBackend,
+    codex_home,
+    codex_skill_roots,
+    provider_variables,
+)
 from symphony.agents.environment import child_environment
+from symphony.config import CodexSettings
+from symphony.processes.local import LocalHost
 
 PARENT = {
     "HOME": "/h",
@@ -81,8 +94,43 @@ def test_a_configuration_that_cannot_be_read_names_none() -> None:
     assert provider_variables("[model_providers]\nx = 1") == frozenset()
 
 
+def backend(home: Path) -> CodexBackend:
+    context = BackendContext(
+        host=LocalHost(), environ={"CODEX_HOME": str(home)}, secret_names=frozenset(), homes=home / "homes"
+    )
+    return CodexBackend(settings=CodexSettings(), context=context)
+
+
+@pytest.mark.asyncio
+async def test_variables_of_providers_are_read_from_the_home_once(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[model_providers.a]\nenv_key = "A_KEY"\n', "utf-8")
+    codex = backend(tmp_path)
+    assert await codex.own_variables() == CODEX_VARIABLES | {"A_KEY"}
+    file.write_text("", "utf-8")
+    assert "A_KEY" in await codex.own_variables()
+
+
+@pytest.mark.asyncio
+async def test_a_configuration_that_an_agent_replaced_by_a_pipe_or_a_device_blocks_nothing(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "config.toml"
+    assert await backend(tmp_path).own_variables() == CODEX_VARIABLES
+    os.mkfifo(file)
+    with anyio.fail_after(5):
+        assert await backend(tmp_path).own_variables() == CODEX_VARIABLES
+    file.unlink()
+    file.symlink_to("/dev/zero")
+    with anyio.fail_after(5):
+        assert await backend(tmp_path).own_variables() == CODEX_VARIABLES
+    file.unlink()
+    file.mkdir()
+    assert await backend(tmp_path).own_variables() == CODEX_VARIABLES
+
+
 def test_skills_are_found_in_the_workspace_at_home_and_in_etc() -> None:
-    roots = skill_roots({"HOME": "/h", "CODEX_HOME": "/c"})
+    roots = codex_skill_roots({"HOME": "/h", "CODEX_HOME": "/c"})
     assert roots.workspace == (".agents/skills", ".codex/skills")
     assert [str(root) for root in roots.host] == ["/h/.agents/skills", "/c/skills", "/etc/codex/skills"]
-    assert [str(root) for root in skill_roots({}).host] == ["/etc/codex/skills"]
+    assert [str(root) for root in codex_skill_roots({}).host] == ["/etc/codex/skills"]

@@ -13,8 +13,6 @@ from symphony.agents.events import (
     Malformed,
     Notice,
     RateLimits,
-    RunProgress,
-    RunStats,
     SessionStarted,
     Text,
     Tokens,
@@ -22,9 +20,10 @@ from symphony.agents.events import (
     TurnEnded,
     TurnStatus,
     Usage,
+    describe_event,
     event_name,
-    humanise,
 )
+from symphony.agents.run_stats import RunProgress, RunStats
 from symphony.domain import Blame, Category, Failure, Redaction
 
 FAILURE = Failure(category=Category.TURN_FAILED, blame=Blame.AGENT, message="no")
@@ -33,7 +32,7 @@ FAILURE = Failure(category=Category.TURN_FAILED, blame=Blame.AGENT, message="no"
 def folded(*events: AgentEvent, thread_tokens: Tokens | None = None) -> RunProgress:
     progress = RunStats(pid=7)
     if thread_tokens is not None:
-        progress.resumes(thread_tokens)
+        progress.resume_from(thread_tokens)
     for event in events:
         progress.add(event)
     return progress.snapshot()
@@ -140,12 +139,12 @@ def test_a_snapshot_does_not_change_afterwards() -> None:
 )
 def test_each_event_has_a_name_and_words(event: AgentEvent, name: str, words: str) -> None:
     assert event_name(event) == name
-    assert humanise(event) == words
+    assert describe_event(event) == words
 
 
 def test_words_are_short_and_without_credentials() -> None:
-    assert len(humanise(Text(message="x" * 5_000))) == 200
-    assert humanise(Text(message="https://a:b@c/")) == "https://***@c/"
+    assert len(describe_event(Text(message="x" * 5_000))) == 200
+    assert describe_event(Text(message="https://a:b@c/")) == "https://***@c/"
 
 
 def test_a_known_secret_is_masked_before_the_words_are_cut() -> None:

@@ -47,7 +47,7 @@ def test_a_file_in_the_way_is_told_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "homes").write_text("", "utf-8")
     with pytest.raises(AgentError) as caught:
         private_home(context(tmp_path / "homes"), "codex")
-    assert "cannot be made" in caught.value.failure.message
+    assert "Not a directory" in caught.value.failure.message
     assert "SYMPHONY_STATE_DIR" in str(caught.value.failure.hint)
 
 

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from symphony.agents.mcp.server import VERSIONS, Reply, cancelled, respond, tool_reply
+from symphony.agents.mcp.server import PROTOCOL_VERSIONS, cancelled_request, respond, tool_answer
 from symphony.agents.session import RefusedCall, ToolCall
-from symphony.agents.wire import Codec, Notification, ServerRequest
+from symphony.agents.wire import Answer, Codec, Notification, ServerRequest
 from symphony.domain import ToolResult, ToolSpec
 
 LOOK = ToolSpec(name="look", description="Look.", input_schema={"type": "object", "properties": {}})
@@ -26,12 +26,12 @@ def told(method: str, params: Any = None) -> Notification:
 
 def result(method: str, params: Any = None) -> dict[str, Any]:
     reply = respond(asked(method, params), [LOOK])
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, Answer)
     assert reply.result is not None
     return dict(reply.result)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", PROTOCOL_VERSIONS)
 def test_a_known_version_of_the_protocol_is_spoken(version: str) -> None:
     welcome = result("initialize", {"protocolVersion": version, "capabilities": {}})
     assert welcome["protocolVersion"] == version
@@ -41,7 +41,7 @@ def test_a_known_version_of_the_protocol_is_spoken(version: str) -> None:
 
 @pytest.mark.parametrize("asked_for", ["1999-01-01", None, 3, ["2025-06-18"]])
 def test_for_any_other_version_the_newest_is_offered(asked_for: object) -> None:
-    assert result("initialize", {"protocolVersion": asked_for})["protocolVersion"] == VERSIONS[0]
+    assert result("initialize", {"protocolVersion": asked_for})["protocolVersion"] == PROTOCOL_VERSIONS[0]
 
 
 def test_the_tools_are_listed_whatever_came_before() -> None:
@@ -71,7 +71,7 @@ def test_a_call_is_handed_on_with_its_arguments() -> None:
 def test_a_call_that_cannot_be_run_is_answered_for_the_model(params: Any, words: str) -> None:
     refused = respond(asked("tools/call", params), [LOOK])
     assert isinstance(refused, RefusedCall)
-    reply = tool_reply(refused.result)
+    reply = tool_answer(refused.result)
     assert reply.result is not None
     assert reply.result["isError"] is True
     assert words in reply.result["content"][0]["text"]
@@ -80,7 +80,7 @@ def test_a_call_that_cannot_be_run_is_answered_for_the_model(params: Any, words:
 @pytest.mark.parametrize("method", ["resources/list", "prompts/list", "logging/setLevel", "x\ny"])
 def test_whatever_else_is_asked_is_not_found(method: str) -> None:
     reply = respond(asked(method), [LOOK])
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, Answer)
     assert reply.error is not None
     assert reply.error[0] == -32601
     assert "\n" not in reply.error[1]
@@ -94,14 +94,14 @@ def test_unreadable_parameters_are_refused() -> None:
     assert isinstance(request, ServerRequest)
     assert isinstance(note, Notification)
     reply = respond(request, [LOOK])
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, Answer)
     assert reply.error is not None
     assert reply.error[0] == -32602
-    assert cancelled(note) is None
+    assert cancelled_request(note) is None
 
 
 def test_a_result_is_text() -> None:
-    reply = tool_reply(ToolResult(success=True, text="done"))
+    reply = tool_answer(ToolResult(success=True, text="done"))
     assert reply.result == {"content": [{"type": "text", "text": "done"}], "isError": False}
 
 
@@ -116,4 +116,4 @@ def test_a_result_is_text() -> None:
     ],
 )
 def test_a_call_taken_back_is_named(message: Notification, expected: object) -> None:
-    assert cancelled(message) == expected
+    assert cancelled_request(message) == expected

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from symphony.agents.base import assemble
 from symphony.agents.codex import protocol
+from symphony.agents.json_fields import Json
 from symphony.config import CodexSettings
 from symphony.domain import ToolSpec
 
@@ -18,7 +18,7 @@ RECIPE = {
 }
 
 
-def thread(settings: CodexSettings, *tools: ToolSpec, envelope: str | None = None) -> protocol.Params:
+def thread(settings: CodexSettings, *tools: ToolSpec, envelope: str | None = None) -> Json:
     return protocol.thread_start(settings, cwd=CWD, envelope=envelope, tools=tools, credentials=["B", "A"])
 
 
@@ -78,8 +78,3 @@ def test_the_sandbox_goes_with_every_turn(settings: dict[str, Any], sandbox: dic
 def test_a_sandbox_mode_that_we_do_not_know_is_left_to_the_agent() -> None:
     settings = CodexSettings(thread_sandbox="something-new")
     assert "sandboxPolicy" not in protocol.turn_start(settings, thread_id="t", cwd=CWD, prompt="p")
-
-
-@pytest.mark.parametrize(("block", "envelope"), [(None, None), ("", None), (" \n", None), ("a\nb", "a\nb")])
-def test_the_envelope_is_its_parts_or_nothing(block: str | None, envelope: str | None) -> None:
-    assert assemble(skills_block=block) == envelope

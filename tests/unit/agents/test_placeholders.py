@@ -5,7 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.agents.command.backend import VARIABLES, filled, placeholder_problems, used_placeholders
+from symphony.agents.command.placeholders import (
+    VARIABLES,
+    placeholder_problems,
+    shell_command,
+    used_placeholders,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +35,7 @@ def test_a_placeholder_is_one_word_wherever_it_stands(command: str, expected: st
     if r"\{" not in command:
         assert placeholder_problems(command) == ()
     if expected is not None:
-        assert filled(command) == expected
+        assert shell_command(command) == expected
 
 
 def test_what_a_command_uses_is_known() -> None:
@@ -79,7 +84,7 @@ def test_a_shell_takes_no_text_of_an_issue_for_a_command(command: str, tmp_path:
     environment = {"PATH": "/usr/bin:/bin", VARIABLES["title"]: HOSTILE}
     assert placeholder_problems(command) == ()
     done = subprocess.run(
-        ["bash", "-c", filled(command)], cwd=tmp_path, env=environment, capture_output=True, check=True
+        ["bash", "-c", shell_command(command)], cwd=tmp_path, env=environment, capture_output=True, check=True
     )
     assert done.stdout.decode() == HOSTILE
     assert list(tmp_path.iterdir()) == []
@@ -88,6 +93,6 @@ def test_a_shell_takes_no_text_of_an_issue_for_a_command(command: str, tmp_path:
 @given(st.text(alphabet="ab{}\"'`$()\\ ", max_size=30))
 def test_any_text_is_judged_and_nothing_is_lost_of_a_sound_one(command: str) -> None:
     if not placeholder_problems(command):
-        whole = filled(command)
+        whole = shell_command(command)
         assert whole.count("{") <= command.count("{")
         assert whole.replace("{", "").replace("}", "") == command.replace("{", "").replace("}", "")

@@ -1,4 +1,5 @@
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -6,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.agents.codex.session import Answer, OnApproval, Policy, decide, tool_answer
+from symphony.agents.codex.session import Policy, decide, tool_answer
 from symphony.agents.events import AgentEvent, ApprovalAnswered, InputRequired, Notice, ToolCalled
-from symphony.agents.session import ToolCall
-from symphony.agents.wire import ServerRequest
+from symphony.agents.session import OnApproval, ToolCall
+from symphony.agents.wire import Answer, ServerRequest
 from symphony.domain import ToolResult
 
-NOW_S = 1_800_000_000
 CURRENT = ["item/commandExecution/requestApproval", "item/fileChange/requestApproval"]
 LEGACY = ["execCommandApproval", "applyPatchApproval"]
 
@@ -22,9 +22,7 @@ def policy(on_approval: OnApproval = "decline", approval_policy: Any = "never") 
 
 
 def asked(method: str, params: Any, **how: Any) -> Answer | ToolCall:
-    return decide(
-        ServerRequest(3, method, msgspec.Raw(json.dumps(params).encode())), policy(**how), now_s=NOW_S
-    )
+    return decide(ServerRequest(3, method, msgspec.Raw(json.dumps(params).encode())), policy(**how))
 
 
 def answer(method: str, params: Any, **how: Any) -> Answer:
@@ -219,8 +217,9 @@ def test_a_tools_answer_has_the_shape_of_both_generations() -> None:
     }
 
 
-def test_the_time_is_told() -> None:
-    assert answer("currentTime/read", {"threadId": "t"}).result == {"currentTimeAt": NOW_S}
+def test_the_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_800_000_000.5)
+    assert answer("currentTime/read", {"threadId": "t"}).result == {"currentTimeAt": 1_800_000_000}
 
 
 @pytest.mark.conformance("A-10")
@@ -235,7 +234,7 @@ def test_what_we_do_not_know_is_refused(method: str) -> None:
 
 def test_params_that_cannot_be_read_are_refused() -> None:
     request = ServerRequest(1, "item/tool/call", msgspec.Raw(b'{"tool": "\xff"}'))
-    found = decide(request, policy(), now_s=NOW_S)
+    found = decide(request, policy())
     assert isinstance(found, Answer)
     assert found.error is not None
 

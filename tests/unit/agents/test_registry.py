@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from symphony.agents.base import AgentError, BackendContext
-from symphony.agents.registry import AGENTS, create_backend
-from symphony.config import ClaudeSettings, CodexSettings, NamedAgent
+from symphony.agents.base import AgentBackend, AgentError, BackendContext
+from symphony.agents.registry import AGENTS, _backend_class, create_backend
+from symphony.config import AgentSection, ClaudeSettings, CodexSettings, NamedAgent
 from symphony.domain import Category
 from symphony.processes.local import LocalHost
 
@@ -37,3 +37,13 @@ def test_claude_is_a_kind_without_a_sandbox_of_its_own() -> None:
     assert (found.system_block_at_start, found.system_block_on_resume, found.client_tools) == (True,) * 3
     assert (found.resume, found.approvals, found.interrupt, found.usage) == (True,) * 4
     assert (found.absolute_usage, found.sandbox, found.rate_limits) == (False,) * 3
+
+
+def test_a_class_without_capabilities_is_no_backend() -> None:
+    class Bare(AgentBackend):
+        settings_type = AgentSection
+
+    with pytest.raises(TypeError, match="capabilities"):
+        _backend_class(Bare)
+    with pytest.raises(TypeError, match="AgentBackend"):
+        _backend_class(Path)

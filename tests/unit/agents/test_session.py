@@ -1,6 +1,7 @@
 """The session against an agent in memory, where time and every byte are in our hands."""
 
 import json
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,14 +14,13 @@ from harness.sessions import briefed
 from symphony.agents import base
 from symphony.agents.base import AgentError, Briefing, ListAgentSkills, SessionRequest
 from symphony.agents.codex.session import CodexSession
+from symphony.agents.event_queue import MAX_QUEUED_EVENTS, EventQueue
 from symphony.agents.events import (
-    MAX_WAITING_EVENTS,
     Activity,
     AgentEvent,
     ContextCompacted,
     Malformed,
     Notice,
-    RunStats,
     SessionStarted,
     Text,
     ToolCalled,
@@ -29,6 +29,7 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.process import AgentProcess, Launch
+from symphony.agents.run_stats import RunStats
 from symphony.config import CodexSettings
 from symphony.domain import Blame, Category, Failure, SymphonyError, ToolResult, ToolSpec
 from symphony.processes.base import Completed, HostProcess, Identity
@@ -196,6 +197,8 @@ async def open_session(
     envelope: str | None = None,
     resume: Thread | None = None,
     checked_version: str | None = None,
+    events: EventQueue | None = None,
+    tool_timeout_ms: int = 60_000,
     briefing: Callable[[ListAgentSkills], Awaitable[Briefing]] | None = None,
     **settings: Any,
 ) -> tuple[CodexSession, MemoryChild]:
@@ -220,8 +223,9 @@ async def open_session(
         settings=CodexSettings(**settings),
         request=request,
         cwd=tmp_path,
-        wall_clock=lambda: 12.5,
+        events=EventQueue() if events is None else events,
         checked_version=checked_version,
+        tool_timeout_ms=tool_timeout_ms,
     )
     return session, child
 
@@ -546,7 +550,7 @@ async def test_a_silence_that_is_noticed_far_too_late_is_not_held_against_the_ag
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The machine slept: here, any lateness at all counts as that."""
-    monkeypatch.setattr(base, "_OVERSLEPT_S", 0.0)
+    monkeypatch.setattr(base, "_SUSPEND_S", 0.0)
     session, child = await open_session(well_behaved(), tmp_path, turn_timeout_ms=20)
     await session.start()
 
@@ -611,19 +615,23 @@ async def test_a_tool_that_raises_is_a_failed_call_and_nothing_more(
     assert answer["contentItems"] == [{"type": "inputText", "text": answer["output"]}]
 
 
-async def test_a_tool_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tool_that_hangs_is_given_up(tmp_path: Path) -> None:
     async def hang(_: str, __: Mapping[str, Any]) -> ToolResult:
         await anyio.sleep_forever()
         raise AssertionError
 
-    monkeypatch.setattr("symphony.agents.session.TOOL_TIMEOUT_MS", 50)
-    session, child = await open_session(well_behaved(call(), ended()), tmp_path, run_tool=hang)
+    session, child = await open_session(
+        well_behaved(call(), ended()), tmp_path, run_tool=hang, tool_timeout_ms=50
+    )
     await session.start()
     assert (await turn_of(session))[-1] == COMPLETED
     assert "did not answer within 50 ms" in child.sent[-1]["result"]["output"]
 
 
-async def test_the_wall_clock_is_told_in_whole_seconds(tmp_path: Path) -> None:
+async def test_the_wall_clock_is_told_in_whole_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 12.5)
     question = {"id": 9, "method": "currentTime/read", "params": {"threadId": "th"}}
     session, child = await open_session(well_behaved(question, ended()), tmp_path)
     await session.start()
@@ -727,11 +735,8 @@ async def test_last_words_after_stdin_closed_are_heard(tmp_path: Path) -> None:
     assert Notice(level="warning", message="end") in left
 
 
-async def test_a_flood_while_stopping_is_bounded_and_all_of_it_is_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("symphony.agents.events.MAX_WAITING_EVENTS", 10)
-    session, child = await open_session(well_behaved(), tmp_path)
+async def test_a_flood_while_stopping_is_bounded_and_all_of_it_is_counted(tmp_path: Path) -> None:
+    session, child = await open_session(well_behaved(), tmp_path, events=EventQueue(max_events=10))
     await session.start()
     child.say(*[told("warning", message=str(number)) for number in range(50)])
     left = await session.stop()
@@ -739,9 +744,8 @@ async def test_a_flood_while_stopping_is_bounded_and_all_of_it_is_counted(
     assert sum(event.count if isinstance(event, Activity) else 1 for event in left) == 50
 
 
-async def test_the_newest_totals_survive_a_flood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("symphony.agents.events.MAX_WAITING_EVENTS", 10)
-    session, child = await open_session(well_behaved(), tmp_path)
+async def test_the_newest_totals_survive_a_flood(tmp_path: Path) -> None:
+    session, child = await open_session(well_behaved(), tmp_path, events=EventQueue(max_events=10))
     await session.start()
     for number in range(1, 21):
         usage = {"tokenUsage": {"total": {"totalTokens": number}}}
@@ -807,13 +811,13 @@ async def test_the_process_ends_without_a_word(tmp_path: Path) -> None:
 
 
 async def test_a_flood_of_chatter_does_not_drown_the_end_of_the_turn(tmp_path: Path) -> None:
-    flood = b"x\n" * (MAX_WAITING_EVENTS + 10) + json.dumps(ended()).encode() + b"\n"
+    flood = b"x\n" * (MAX_QUEUED_EVENTS + 10) + json.dumps(ended()).encode() + b"\n"
     session, _ = await open_session(well_behaved(flood), tmp_path)
     await session.start()
 
     events = await turn_of(session)
 
-    assert len(events) <= MAX_WAITING_EVENTS + 3  # the start, what is only counted, the end
+    assert len(events) <= MAX_QUEUED_EVENTS + 3  # the start, what is only counted, the end
     assert events[-1] == COMPLETED
 
 

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from symphony.agents.claude.backend import ClaudeBackend, config_directory, written_places
-from symphony.agents.claude.protocol import own_tools, session_arguments
+from symphony.agents.base import BackendContext
+from symphony.agents.claude.backend import ClaudeBackend, config_directory
+from symphony.agents.claude.protocol import OWN_TOOLS, session_arguments
 from symphony.config import ClaudeSettings
+from symphony.processes.local import LocalHost
 
 
 def words(settings: dict[str, Any] | None = None, **changes: Any) -> tuple[str, ...]:
@@ -52,7 +54,7 @@ def test_a_resumed_one_has_model_effort_envelope_and_tools() -> None:
         "mcpServers": {"symphony": {"command": "/bin/python", "args": ["-I", "relay"]}}
     }
     assert any(word.endswith(",mcp__symphony") for word in found if word.startswith("--allowedTools="))
-    assert own_tools() == "mcp__symphony__"
+    assert OWN_TOOLS == "mcp__symphony__"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,8 @@ def test_the_directory_of_the_agent_is_known(
     env: dict[str, str], directory: Path | None, written: tuple[Path, ...]
 ) -> None:
     assert config_directory(env) == directory
-    assert written_places(env) == written
+    context = BackendContext(host=LocalHost(), environ=env, secret_names=frozenset(), homes=Path("/homes"))
+    assert ClaudeBackend(settings=ClaudeSettings(), context=context).written_paths(env) == written
 
 
 def test_the_defaults_are_guarded() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.agents.claude.protocol import Codec, Event, KeepAlive, Question, Reply
-from symphony.agents.events import parse
+from symphony.agents.claude.protocol import Codec, ControlRequest, ControlResponse, Event, KeepAlive
+from symphony.agents.json_fields import decode_object
 from symphony.agents.wire import MalformedLine, PlainLine
 
 LINES = (
@@ -30,14 +30,14 @@ def told(line: bytes) -> Any:
 def test_a_stream_becomes_messages_in_order() -> None:
     first, pulse, second, question, reply, refused = Codec().receive(LINES)
     assert isinstance(first, Event)
-    assert (first.type, first.subtype, parse(first.raw)["session_id"]) == ("system", "init", "s")
+    assert (first.type, first.subtype, decode_object(first.raw)["session_id"]) == ("system", "init", "s")
     assert pulse == KeepAlive(2)
     assert isinstance(second, Event)
     assert second.subtype == ""
-    assert question == Question("q1", msgspec.Raw(b'{"subtype":"can_use_tool"}'))
-    assert isinstance(reply, Reply)
-    assert (reply.id, reply.error, parse(reply.response)) == ("r1", None, {"b": 2})
-    assert isinstance(refused, Reply)
+    assert question == ControlRequest("q1", msgspec.Raw(b'{"subtype":"can_use_tool"}'))
+    assert isinstance(reply, ControlResponse)
+    assert (reply.id, reply.error, decode_object(reply.response)) == ("r1", None, {"b": 2})
+    assert isinstance(refused, ControlResponse)
     assert (refused.id, refused.error) == ("r2", "no")
 
 
@@ -109,6 +109,6 @@ def test_our_lines_are_what_the_agent_reads() -> None:
 
 
 def test_what_is_no_object_is_empty_and_what_is_no_text_is_said() -> None:
-    assert parse(msgspec.Raw(b"[1]")) == {}
+    assert decode_object(msgspec.Raw(b"[1]")) == {}
     with pytest.raises(ValueError, match=r".+"):
-        parse(msgspec.Raw(b'"\xff"'))
+        decode_object(msgspec.Raw(b'"\xff"'))

@@ -1,3 +1,4 @@
+import time
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ RESULT = {"subtype": "success", "is_error": True, "api_error_status": None, "ter
     ],
 )
 def test_a_failed_turn_has_a_class(changes: dict[str, Any], name: str | None, category: Category) -> None:
-    failure = turn_failure({**RESULT, **changes}, name, now_s=0)
+    failure = turn_failure({**RESULT, **changes}, name)
     assert failure.category is category
     assert failure.retryable == (category is not Category.AGENT_AUTH)
     assert bool(failure.hint) == (category in {Category.AGENT_AUTH, Category.AGENT_USAGE_LIMIT})
@@ -47,7 +48,7 @@ def test_a_failed_turn_has_a_class(changes: dict[str, Any], name: str | None, ca
 
 @pytest.mark.parametrize("name", ["model_not_found", None])
 def test_an_unknown_model_blames_the_configuration(name: str | None) -> None:
-    failure = turn_failure({**RESULT, "api_error_status": 404, "result": "no model"}, name, now_s=0)
+    failure = turn_failure({**RESULT, "api_error_status": 404, "result": "no model"}, name)
     assert (failure.category, failure.blame) == (Category.TURN_FAILED, Blame.CONFIG)
     assert not failure.retryable
     assert "claude.model" in str(failure.hint)
@@ -55,19 +56,22 @@ def test_an_unknown_model_blames_the_configuration(name: str | None) -> None:
 
 
 @pytest.mark.parametrize(("now_s", "after_ms"), [(1_749_923_990, 10_000), (1_749_999_999, 0)])
-def test_a_limit_that_says_when_it_ends_is_waited_for(now_s: int, after_ms: int) -> None:
+def test_a_limit_that_says_when_it_ends_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, now_s: int, after_ms: int
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: now_s)
     result = {**RESULT, "result": "Claude AI usage limit reached|1749924000"}
-    assert turn_failure(result, None, now_s=now_s).retry_after_ms == after_ms
+    assert turn_failure(result, None).retry_after_ms == after_ms
 
 
 def test_words_are_taken_from_wherever_they_are_and_never_missing() -> None:
     both = {**RESULT, "result": "one", "errors": ["two", 3, " "]}
-    assert turn_failure(both, None, now_s=0).message == "one; two"
-    nothing = turn_failure({"subtype": "error_max_turns"}, None, now_s=0)
+    assert turn_failure(both, None).message == "one; two"
+    nothing = turn_failure({"subtype": "error_max_turns"}, None)
     assert nothing.message == "the turn failed without a message (error_max_turns)"
-    assert turn_failure({}, None, now_s=0).message == "the turn failed without a message (no subtype)"
+    assert turn_failure({}, None).message == "the turn failed without a message (no subtype)"
 
 
 def test_no_credential_is_in_a_message() -> None:
     result = {**RESULT, "result": "refused: x-api-key: sk-ant-api03-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}
-    assert "sk-ant-api03-aaaa" not in turn_failure(result, None, now_s=0).message
+    assert "sk-ant-api03-aaaa" not in turn_failure(result, None).message

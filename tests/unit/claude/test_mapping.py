@@ -17,7 +17,7 @@ from symphony.agents.events import (
     TurnEnded,
     TurnStatus,
     Usage,
-    humanise,
+    describe_event,
 )
 from symphony.domain import Category
 
@@ -32,7 +32,7 @@ RESULT = {"type": "result", "subtype": "success", "is_error": False, "terminal_r
 
 @pytest.fixture
 def translator() -> Translator:
-    return Translator(wall_clock=lambda: 1_000.0)
+    return Translator()
 
 
 def say(translator: Translator, body: dict[str, Any]) -> list[AgentEvent]:
@@ -139,7 +139,13 @@ def test_messages_count_at_once_and_a_result_adds_what_is_missing(translator: Tr
     assert more == Usage(absolute=False, input_tokens=0, output_tokens=2, total_tokens=2)
     assert isinstance(ended, TurnEnded)
     assert ended.cost_usd == 0.25
-    assert humanise(ended) == "turn completed for 0.2500 USD"
+    assert describe_event(ended) == "turn completed for 0.2500 USD"
+
+
+def test_a_total_is_the_sum_of_both_counts_although_an_estimate_was_too_high(translator: Translator) -> None:
+    say(translator, {"type": "assistant", "message": {"id": "m1", "content": [], "usage": USAGE}})
+    rest, _ = say(translator, {**RESULT, "modelUsage": {"a": {"inputTokens": 13, "outputTokens": 6}}})
+    assert rest == Usage(absolute=False, input_tokens=0, output_tokens=4, total_tokens=4)
 
 
 def test_without_totals_the_usage_of_the_turn_counts(translator: Translator) -> None:
@@ -149,7 +155,7 @@ def test_without_totals_the_usage_of_the_turn_counts(translator: Translator) -> 
         assert usage == Usage(absolute=False, input_tokens=16, output_tokens=1, total_tokens=17)
 
 
-@pytest.mark.parametrize("value", [None, "7", True, -3, 1.5])
+@pytest.mark.parametrize("value", [None, "seven", True, -3, 1.5])
 def test_counts_that_are_none_count_nothing(translator: Translator, value: Any) -> None:
     body = {**RESULT, "modelUsage": {"a": {"inputTokens": value}, "b": 7}, "usage": {"output_tokens": value}}
     assert say(translator, {**body, "total_cost_usd": "x"}) == [TurnEnded(status=TurnStatus.COMPLETED)]

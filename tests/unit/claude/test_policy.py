@@ -4,16 +4,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from symphony.agents.claude.protocol import Question
-from symphony.agents.claude.session import Answer, OnApproval, decide
+from symphony.agents.claude.protocol import ControlRequest
+from symphony.agents.claude.session import Answer, decide
 from symphony.agents.events import ApprovalAnswered, InputRequired, Notice
+from symphony.agents.session import OnApproval
 
 POLICIES: tuple[OnApproval, ...] = ("decline", "accept", "block")
 
 
 def ask(request: dict[str, Any], on_approval: OnApproval = "decline") -> Answer:
     raw = msgspec.Raw(json.dumps(request).encode())
-    return decide(Question("q1", raw), on_approval, own_tools="mcp__symphony__")
+    return decide(ControlRequest("q1", raw), on_approval)
 
 
 def tool(name: str, given: Any, **more: Any) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def test_our_own_tools_are_always_granted_and_questions_go_to_people(on_approval
 @pytest.mark.parametrize("given", [{}, {"questions": 7}, {"questions": [{}]}, None])
 def test_a_question_without_words_is_one_all_the_same(given: Any) -> None:
     assert ask(tool("AskUserQuestion", given)).event == InputRequired(
-        reason="the agent asks: something it did not word"
+        reason="the agent asks: a question without words"
     )
 
 
@@ -86,6 +87,6 @@ def test_what_nobody_knows_is_refused(subtype: str | None) -> None:
 
 
 def test_what_cannot_be_read_is_refused() -> None:
-    answer = decide(Question("q1", msgspec.Raw(b'"\xff"')), "accept", own_tools="x")
+    answer = decide(ControlRequest("q1", msgspec.Raw(b'"\xff"')), "accept")
     assert answer.error is not None
     assert answer.error.startswith("unreadable request")

@@ -290,4 +290,6 @@ def test_a_kind_says_of_tools_what_its_backend_says(kind: str, tmp_path: Path) -
     judgement = judge(file(front + sections), environment={}, acknowledged=None)
     (agent,) = judgement.agents.values()
     around = BackendContext(host=LocalHost(), environ={}, secret_names=frozenset(), homes=tmp_path)
-    assert create_backend(agent, around).capabilities.client_tools is agent_kind(kind).client_tools
+    assert (
+        create_backend(agent, around).capabilities.client_tools is agent_kind(kind).capabilities.client_tools
+    )

@@ -10,7 +10,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from symphony import skills
-from symphony.agents.base import assemble
 from symphony.daemon import skills as runtime_catalog
 from symphony.daemon.skills import RunCatalog, Scanned, load_catalog, settled
 from symphony.skills import Scope, Severity, SkillOptions, SkillSet, resolve_anchor
@@ -46,7 +45,7 @@ async def test_no_folder_and_switched_off_give_the_same_envelope(tmp_path: Path)
     assert (absent.block, absent.skills, absent.problems) == (off.block, off.skills, off.problems)
     assert absent.complete, "there was nothing, which is not the same as not knowing"
     assert not off.complete
-    assert assemble(skills_block=off.block) is assemble(skills_block=absent.block) is None
+    assert off.block is absent.block is None
     assert (await load_catalog(with_skills, SkillOptions())).block is not None, "the positive control"
 
 
@@ -233,12 +232,11 @@ async def test_the_scripted_agent_finds_the_file_of_a_listed_skill(tmp_path: Pat
     path = add(tmp_path, "greet", directory=directory)
     add(tmp_path, "greet-more")
     block = (await load_catalog(tmp_path, SkillOptions())).block
-    envelope = assemble(skills_block=block)
-    assert envelope is not None
-    found = path_of(envelope, "greet")
+    assert block is not None
+    found = path_of(block, "greet")
     assert found is not None
     assert Path(found) == path
-    assert path_of(envelope, "absent") is None
+    assert path_of(block, "absent") is None
 
 
 async def test_what_was_listed_or_malformed_is_told_with_its_digest(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""The backend for every agent that speaks the Agent Client Protocol; what differs is told by a profile."""
+"""The backend for agents that speak the Agent Client Protocol; a profile holds what differs between them."""

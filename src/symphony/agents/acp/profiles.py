@@ -1,7 +1,7 @@
-"""What is known of single agents that speak the Agent Client Protocol, as data (AGENT-FACTS 4.2).
+"""Profiles of agents that speak the Agent Client Protocol, as data.
 
-A profile fills in what `acp` leaves out. Nothing in it is needed: an agent that is not listed is told by keys
-of WORKFLOW.md alone. What is said of an agent was observed with the version named in it.
+A profile supplies what the section `acp` leaves out. An agent without a profile is configured by keys of
+WORKFLOW.md alone. The facts about an agent were observed with the version that its profile names.
 """
 
 import shlex
@@ -11,45 +11,42 @@ from typing import Any, Final, Literal
 
 from symphony.config import AcpSettings
 
-SystemText = Literal["meta", "config", "prompt"]
-UsageKind = Literal["turn", "last_call", "none"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """One agent.
 
     Attributes:
-        command: the shell command that starts it; null where only the workflow can tell.
-        model_argument: what is appended to that command for a model, with `{model}`; null where the model is
-            chosen in the session.
-        variables: names of the daemon's variables that it needs: its keys, and where its model is.
+        command: the shell command that starts it, or None.
+        model_argument: appended to that command for a model, with `{model}`; None if the model is chosen in
+            the session.
+        variables: the daemon's variables that it needs, such as its keys.
         env_values: variables with fixed values.
-        config: a variable that holds a configuration as JSON, with `{envelope_file}` where the path of a file
-            with the envelope belongs; null for none.
-        config_always: what else stands in that variable, with an envelope or without; `{workspace}` is the
-            session's directory.
-        start_timeout_ms: how long it may take until it has answered `initialize`, and again `session/new`.
-        system_text: how the envelope travels.
-        system_meta: what is added to `session/new` for it, with `{envelope}`; only for `meta`.
-        tells_on_resume: a session that is gone on with takes a new envelope in the same way; else it stands
-            in front of the prompt.
-        usage: what the token counts of an answer cover: the turn, or its last call of the model alone.
+        config: a variable that holds a configuration as JSON, and what an envelope adds to it, with
+            `{envelope_file}` for the path of a file with the envelope; or None.
+        config_always: added to that configuration with or without an envelope; `{workspace}` is the session's
+            directory.
+        start_timeout_ms: limit for the answer to `initialize`, and again to `session/new`.
+        system_text: how the envelope travels: in `session/new`, by `config`, or in front of the first prompt.
+        system_meta: added to `session/new` for it, with `{envelope}`; only for `meta`.
+        envelope_on_resume: a resumed session takes a new envelope in the same way; else it precedes the
+            prompt.
+        usage: what the token counts of an answer cover: the turn, or only its last call of the model.
         usage_path: where they are in the answer to a prompt.
-        errors_are_words: a turn that the model refused ends well, with the error as the agent's words; it is
-            known by that it used no tokens.
-        load: a session can be gone on with in a later process.
-        asks: it asks before it changes anything, in the mode it starts in.
+        errors_as_messages: a turn that the model refused ends well, with the error as a message of the agent.
+            It is recognised by using no tokens.
+        load: a later process can resume a session.
+        asks: it asks before it changes anything, in its initial mode.
         open_modes: modes in which it does not ask.
-        install_hint: what to do when it is not there.
+        install_hint: what to do when it is not installed.
         login_hint: what to do when it is not logged in.
         home_variables: variables that move all it keeps below a home, with `{home}`.
         home_outside_temp: it refuses a home below the temp directory.
-        home_files: files of a new private home, by relative path; written where missing.
+        home_files: files of a new private home, by relative path.
         state_paths: what it writes to below the operator's home.
         workspace_skills: where it looks for skills in a workspace.
         host_skills: where it looks for skills below its home.
-        observed: the version that all this was seen with; null for no agent in particular.
+        observed: the version that these facts were observed with, or None.
         broken: what does not work, in sentences for people.
     """
 
@@ -60,12 +57,12 @@ class Profile:
     config: tuple[str, Mapping[str, Any]] | None = None
     config_always: Mapping[str, Any] = field(default_factory=dict)
     start_timeout_ms: int = 30_000
-    system_text: SystemText = "prompt"
+    system_text: Literal["meta", "config", "prompt"] = "prompt"
     system_meta: Mapping[str, Any] = field(default_factory=dict)
-    tells_on_resume: bool = False
-    usage: UsageKind = "turn"
+    envelope_on_resume: bool = False
+    usage: Literal["turn", "last_call", "none"] = "turn"
     usage_path: tuple[str, ...] = ("usage",)
-    errors_are_words: bool = False
+    errors_as_messages: bool = False
     load: bool = True
     asks: bool = False
     open_modes: frozenset[str] = frozenset()
@@ -147,7 +144,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         },
         start_timeout_ms=120_000,
         system_text="config",
-        tells_on_resume=True,
+        envelope_on_resume=True,
         usage="last_call",
         asks=True,
         install_hint="install it with `npm install -g opencode-ai`, or set acp.command",
@@ -186,7 +183,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         },
         system_text="meta",
         system_meta={"_meta": {"systemPrompt": {"append": "{envelope}"}}},
-        tells_on_resume=True,
+        envelope_on_resume=True,
         asks=True,
         open_modes=frozenset({"bypassPermissions", "auto"}),
         install_hint="install it with `npm install -g @agentclientprotocol/claude-agent-acp@0.49.0`",
@@ -201,11 +198,11 @@ PROFILES: Final[Mapping[str, Profile]] = {
     "codex-acp": Profile(
         command="codex-acp",
         variables=_OPENAI | {"CODEX_API_KEY", "CODEX_HOME", "CODEX_PATH"},
-        # Its own default lets a model of its own judge what would be asked of us.
+        # By default a model of its own judges what it would ask the client.
         env_values={"INITIAL_AGENT_MODE": "workspace-write"},
         config=("CODEX_CONFIG", {}),
         config_always={
-            "allow_login_shell": False,  # a profile would bring back what was kept from the agent
+            "allow_login_shell": False,  # a login profile would bring back removed secrets
             "sandbox_workspace_write": {
                 "writable_roots": ["{workspace}/.git"],
                 "exclude_slash_tmp": True,
@@ -217,7 +214,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         system_meta={
             "systemPrompt": {"mode": "append", "content": [{"type": "text", "text": "{envelope}"}]},
         },
-        errors_are_words=True,
+        errors_as_messages=True,
         asks=True,
         open_modes=frozenset({"agent-full-access"}),
         install_hint="install it with `npm install -g @agentclientprotocol/codex-acp`",
@@ -239,11 +236,11 @@ PROFILES: Final[Mapping[str, Profile]] = {
 
 
 def profile_of(settings: AcpSettings) -> Profile | None:
-    """The named profile with what the settings say over it; null for a name that nobody knows."""
+    """Return the named profile with the settings applied to it; None for an unknown name."""
     base = PROFILES.get(settings.profile)
     if base is None:
         return None
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "command": settings.command,
         "model_argument": None if settings.command is None else "",
         "start_timeout_ms": settings.start_timeout_ms,
@@ -257,12 +254,12 @@ def profile_of(settings: AcpSettings) -> Profile | None:
         base,
         variables=base.variables | set(settings.env),
         env_values={**base.env_values, **settings.env_values},
-        **{key: value for key, value in told.items() if value is not None},
+        **{key: value for key, value in values.items() if value is not None},
     )
 
 
 def command_of(settings: AcpSettings, profile: Profile) -> str | None:
-    """The shell command: what the operator wrote, never rewritten, else the profile's; null for neither."""
+    """Return the shell command: the operator's, which is not rewritten, else the profile's; or None."""
     command = settings.command or profile.command
     if command is None or settings.command is not None:
         return command

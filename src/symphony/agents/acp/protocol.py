@@ -1,14 +1,11 @@
-"""`session/update` in our vocabulary (AG9, AG11, TK8). Keeps what later updates of a tool call leave out.
-
-An agent speaks in pieces; people are told whole messages, so pieces are gathered until something else comes.
-"""
+"""The Agent Client Protocol: params of requests, meaning of updates, and errors. No I/O."""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from symphony import __version__
 from symphony.agents.acp.profiles import Profile
@@ -20,24 +17,22 @@ from symphony.agents.events import (
     TurnEnded,
     TurnStatus,
     Usage,
-    decoded,
     redact,
 )
+from symphony.agents.json_fields import Json, count_in, decode_json, object_in, objects_in, text_in
 from symphony.agents.wire import JsonRpcDialect, Refusal
 from symphony.domain import Blame, Category, Failure
 
-# The params of our requests: handshake, session, prompt; and where the envelope goes in them. Pure.
+# --- params of requests ------------------------------------------------------------------------------------
 
+PROTOCOL_VERSION: Final = 1
 
-PROTOCOL_VERSION = 1
-
-Params = Mapping[str, Any]
 McpServer = tuple[str, Sequence[str]]
-"""Name and command of a server of tools that the agent starts."""
+"""Name and command of an MCP server that the agent starts."""
 
 
-def initialize() -> Params:
-    """Who we are, and that we lend neither files nor terminals: an agent has its own."""
+def initialize() -> Json:
+    """Return the params of `initialize`. It offers neither files nor terminals: agents have their own."""
     return {
         "protocolVersion": PROTOCOL_VERSION,
         "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
@@ -46,11 +41,11 @@ def initialize() -> Params:
 
 
 def session(
-    *, cwd: Path, servers: Sequence[McpServer], extra: Params, session_id: str | None = None
+    *, cwd: Path, servers: Sequence[McpServer] = (), extra: Json | None = None, session_id: str | None = None
 ) -> dict[str, Any]:
-    """A session in `cwd`, a new one or `session_id`, with servers of tools; `extra` is the profile's."""
+    """Return the params of a new session, or of `session_id`; `extra` comes from the profile."""
     params = {
-        **extra,
+        **(extra or {}),
         "cwd": str(cwd),
         "mcpServers": [
             {"name": name, "command": argv[0], "args": list(argv[1:]), "env": []} for name, argv in servers
@@ -59,26 +54,26 @@ def session(
     return params if session_id is None else {**params, "sessionId": session_id}
 
 
-def prompt(session_id: str, text: str) -> Params:
-    """One turn."""
+def prompt(session_id: str, text: str) -> Json:
+    """Return the params of a turn."""
     return {"sessionId": session_id, "prompt": [{"type": "text", "text": text}]}
 
 
-def filled(template: Any, name: str, text: str) -> Any:
-    """A template with `{name}` replaced by `text` in every text of it."""
+def fill(template: Any, name: str, text: str) -> Any:
+    """Replace `{name}` by `text` in every text of a template."""
     if isinstance(template, str):
         return template.replace(f"{{{name}}}", text)
     if isinstance(template, Mapping):
-        return {key: filled(value, name, text) for key, value in template.items()}
+        return {key: fill(value, name, text) for key, value in template.items()}
     if isinstance(template, list | tuple):
-        return [filled(value, name, text) for value in template]
+        return [fill(value, name, text) for value in template]
     return template
 
 
-def config_value(*parts: Params, given: str | None) -> str:
-    """A configuration as JSON: the operator's own (`given`) with `parts` over it, lists one behind the other.
+def config_value(*parts: Json, given: str | None) -> str:
+    """Return a configuration as JSON: the operator's own (`given`) with `parts` merged into it.
 
-    What the operator wrote that is no JSON object is not ours to mend: ours stands alone then.
+    Lists are concatenated. An operator's value that is not a JSON object is dropped.
     """
     try:
         merged = json.loads(given or "{}")
@@ -86,83 +81,96 @@ def config_value(*parts: Params, given: str | None) -> str:
         merged = {}
     merged = merged if isinstance(merged, dict) else {}
     for part in parts:
-        merged = _merged(merged, part)
+        merged = _merge(merged, part)
     return json.dumps(merged, ensure_ascii=False)
 
 
-def _merged(one: Any, other: Any) -> Any:
+def _merge(one: Any, other: Any) -> Any:
     if isinstance(one, dict) and isinstance(other, Mapping):
-        both = {key: _merged(one[key], value) if key in one else value for key, value in other.items()}
+        both = {key: _merge(one[key], value) if key in one else value for key, value in other.items()}
         return {**one, **both}
     if isinstance(one, list) and isinstance(other, list):
         return [*one, *(value for value in other if value not in one)]
     return other
 
 
-# What an agent's JSON-RPC error or stop reason means, as a `Failure` (AGENT-FACTS 7; AG12). Pure.
+# --- errors ------------------------------------------------------------------------------------------------
 #
-# The protocol has one code of its own for a missing login; everything else travels in words, and in `data`
-# as each agent likes. So words decide, and what is unknown is a failed turn that may be tried again.
+# The protocol has one code for a missing login. Everything else travels in messages, and in `data` as each
+# agent likes. So patterns decide, and an unknown error is a failed turn that may be retried.
 
+AUTH_REQUIRED: Final = -32_000
 
-AUTH_REQUIRED = -32_000
-_MAX_DETAILS = 2_000
-_RETRY_AFTER = re.compile(
+_PROMPT: Final = "session/prompt"
+_MAX_ERROR_CHARS: Final = 2_000
+_MAX_DATA_DEPTH: Final = 4
+_RETRY_AFTER: Final = re.compile(
     r"retry[ _-]?(?:delay|after|in)\W{0,5}(\d{1,6}(?:\.\d{1,9})?)\s*(ms|s)\b", re.IGNORECASE
 )
-_USAGE_LIMIT = (
+_USAGE_LIMIT: Final = (
     r"usage.?limit|insufficient.?quota|quota (?:was |is )?exceeded|exceeded your.{0,20}quota"
     r"|credit balance|out of credits?|billing|payment required"
 )
-_RATE_LIMIT = r"\b429\b|rate.?limit|too many requests|resource.?exhausted|overloaded"
-_BAD_KEY = r"(?:invalid|incorrect|missing|not valid)"
-_AUTH = (
+_RATE_LIMIT: Final = r"\b429\b|rate.?limit|too many requests|resource.?exhausted|overloaded"
+_BAD_KEY: Final = r"(?:invalid|incorrect|missing|not valid)"
+_AUTH: Final = (
     r"\b40[13]\b|unauthori[sz]ed|authenticat|not logged in|please log ?in|permission_denied"
     rf"|{_BAD_KEY}[^.]{{0,40}}api.?key|api.?key[^.]{{0,40}}{_BAD_KEY}"
 )
-_CONTEXT = (
+_CONTEXT: Final = (
     r"context.{0,12}(?:length|window|limit|overflow)|prompt is too long"
     r"|exceeds the maximum number of tokens|token count.{0,40}exceeds"
 )
-_WORDS: tuple[tuple[Category, re.Pattern[str]], ...] = tuple(
-    (category, re.compile(words, re.IGNORECASE))
-    for category, words in (
+_PATTERNS: Final = tuple(
+    (category, re.compile(pattern, re.IGNORECASE))
+    for category, pattern in (
         (Category.AGENT_USAGE_LIMIT, _USAGE_LIMIT),
         (Category.AGENT_RATE_LIMITED, _RATE_LIMIT),
         (Category.AGENT_AUTH, _AUTH),
         (Category.AGENT_CONTEXT_FULL, _CONTEXT),
     )
 )
-_NO_MODEL = re.compile(
+_UNKNOWN_MODEL: Final = re.compile(
     r"model.{0,80}(?:not.?found|not supported|does not exist|unknown|invalid)"
     r"|(?:unknown|invalid|no such|unsupported).{0,20}model|not_found_error",
     re.IGNORECASE,
 )
 
 
-def manner(profile: Profile) -> JsonRpcDialect:
-    """How the connection words what goes wrong with such an agent."""
+def dialect(profile: Profile) -> JsonRpcDialect:
+    """Return what the connection needs to know about such an agent."""
     return JsonRpcDialect(
-        missing=Category.AGENT_NOT_FOUND,
+        not_found=Category.AGENT_NOT_FOUND,
         install_hint=profile.install_hint,
-        refusal=lambda answer: refused(answer, profile),
+        refusal=lambda refusal: refusal_failure(refusal, profile),
         versioned=True,
     )
 
 
-def refused(answer: Refusal, profile: Profile) -> Failure:
-    """The failure behind a JSON-RPC error: of the turn for a prompt, else of the request."""
-    return _failure(_words_of(answer), answer.code, profile, method=answer.method)
+def refusal_failure(refusal: Refusal, profile: Profile) -> Failure:
+    """Return the failure of a JSON-RPC error: of the turn for a prompt, else of the request.
+
+    Most agents put the cause into texts of `data`.
+    """
+    try:
+        data = decode_json(refusal.data)
+    except ValueError:
+        data = None
+    details = [text for text in _texts(data, _MAX_DATA_DEPTH) if text.strip() and text not in refusal.message]
+    text = ": ".join([refusal.message or "no reason given", *details])[:_MAX_ERROR_CHARS]
+    return _failure(text, profile, method=refusal.method, code=refusal.code)
 
 
-def in_words(text: str, profile: Profile) -> Failure:
-    """The failure of a turn that the agent told in words alone."""
-    return _failure(text or "the turn used no tokens", 0, profile, method="session/prompt")
+def message_failure(message: str, profile: Profile) -> Failure:
+    """Return the failure of a turn that the agent reported as a message."""
+    return _failure(message or "the turn used no tokens", profile, method=_PROMPT, code=0)
 
 
-def _failure(text: str, code: int, profile: Profile, *, method: str) -> Failure:
-    category = _category(code, text)
-    if category is None and _NO_MODEL.search(text):
+def _failure(text: str, profile: Profile, *, method: str, code: int) -> Failure:
+    category = next((category for category, pattern in _PATTERNS if pattern.search(text)), None)
+    if category is None and code == AUTH_REQUIRED:
+        category = Category.AGENT_AUTH
+    if category is None and _UNKNOWN_MODEL.search(text):
         return Failure(
             category=Category.TURN_FAILED,
             blame=Blame.CONFIG,
@@ -170,50 +178,22 @@ def _failure(text: str, code: int, profile: Profile, *, method: str) -> Failure:
             retryable=False,
             hint="set acp.model to a model that this account can use",
         )
-    prompted = method == "session/prompt"
+    prompted = method == _PROMPT
     message = text if prompted else f"{method} was refused: {text} ({code})"
+    hints = {
+        Category.AGENT_AUTH: profile.login_hint,
+        Category.AGENT_USAGE_LIMIT: "wait for the limit to reset, or use another account or model",
+    }
+    wait = _RETRY_AFTER.search(text) if category is Category.AGENT_RATE_LIMITED else None
+    unit_ms = 1 if wait is not None and wait[2].lower() == "ms" else 1_000
     return Failure(
         category=category or (Category.TURN_FAILED if prompted else Category.RESPONSE_ERROR),
         blame=Blame.AGENT,
         message=redact(message),
         retryable=category is not Category.AGENT_AUTH,
-        hint=_hint(category, profile),
-        retry_after_ms=_retry_after_ms(text) if category is Category.AGENT_RATE_LIMITED else None,
+        hint=None if category is None else hints.get(category),
+        retry_after_ms=None if wait is None else round(float(wait[1]) * unit_ms),
     )
-
-
-def turn_end(reason: object) -> TurnEnded:
-    """The end of a turn by its `stopReason`.
-
-    `max_turn_requests` completes: the agent paused after many calls of its model, and the next turn goes on.
-    """
-    match reason:
-        case "end_turn" | "max_turn_requests":
-            return TurnEnded(status=TurnStatus.COMPLETED)
-        case "cancelled":
-            return _ended(TurnStatus.INTERRUPTED, Category.TURN_CANCELLED, "the turn was cancelled")
-        case "refusal":
-            return _ended(TurnStatus.FAILED, Category.TURN_FAILED, "the agent refused to go on")
-        case "max_tokens":
-            text = "the model's limit of tokens was reached"
-            return _ended(TurnStatus.FAILED, Category.AGENT_CONTEXT_FULL, text)
-        case _:
-            text = f"the turn ended with the unknown stop reason {redact(repr(reason), 100)}"
-            return _ended(TurnStatus.FAILED, Category.TURN_FAILED, text)
-
-
-def _ended(status: TurnStatus, category: Category, message: str) -> TurnEnded:
-    return TurnEnded(status=status, failure=Failure(category=category, blame=Blame.AGENT, message=message))
-
-
-def _words_of(answer: Refusal) -> str:
-    """Message and every text in `data`, which is where most agents say what really happened."""
-    try:
-        data = decoded(answer.data)
-    except ValueError:
-        data = None
-    details = [text for text in _texts(data, 4) if text.strip() and text not in answer.message]
-    return ": ".join([answer.message or "no reason given", *details])[:_MAX_DETAILS]
 
 
 def _texts(node: object, depth: int) -> list[str]:
@@ -225,214 +205,200 @@ def _texts(node: object, depth: int) -> list[str]:
     return [text for child in children for text in _texts(child, depth - 1)]
 
 
-def _category(code: int, text: str) -> Category | None:
-    found = next((category for category, words in _WORDS if words.search(text)), None)
-    if code == AUTH_REQUIRED and found is None:
-        return Category.AGENT_AUTH
-    return found
+def turn_end(stop_reason: object) -> TurnEnded:
+    """Return the end of a turn by its `stopReason`.
+
+    `max_turn_requests` completes the turn: the agent paused after many calls of its model, and the next turn
+    continues.
+    """
+    match stop_reason:
+        case "end_turn" | "max_turn_requests":
+            return TurnEnded(status=TurnStatus.COMPLETED)
+        case "cancelled":
+            status, category, text = TurnStatus.INTERRUPTED, Category.TURN_CANCELLED, "the turn was cancelled"
+        case "refusal":
+            status, category, text = TurnStatus.FAILED, Category.TURN_FAILED, "the agent refused to go on"
+        case "max_tokens":
+            status, category = TurnStatus.FAILED, Category.AGENT_CONTEXT_FULL
+            text = "the model's limit of tokens was reached"
+        case _:
+            status, category = TurnStatus.FAILED, Category.TURN_FAILED
+            text = f"the turn ended with the unknown stop reason {redact(repr(stop_reason), 100)}"
+    return TurnEnded(status=status, failure=Failure(category=category, blame=Blame.AGENT, message=text))
 
 
-def _hint(category: Category | None, profile: Profile) -> str | None:
-    if category is Category.AGENT_AUTH:
-        return profile.login_hint
-    if category is Category.AGENT_USAGE_LIMIT:
-        return "wait for the limit to reset, or use another account or model"
-    return None
+# --- tokens ------------------------------------------------------------------------------------------------
+
+_INPUT: Final = ("inputTokens", "input_tokens", "promptTokens", "prompt_tokens")
+_OUTPUT: Final = ("outputTokens", "output_tokens", "completionTokens", "completion_tokens")
+_CACHED: Final = ("cachedReadTokens", "cachedWriteTokens")
+_THOUGHTS: Final = ("thoughtTokens",)
+_TOTAL: Final = ("totalTokens", "total_tokens")
 
 
-def _retry_after_ms(text: str) -> int | None:
-    found = _RETRY_AFTER.search(text)
-    if found is None:
-        return None
-    return round(float(found[1]) * (1 if found[2].lower() == "ms" else 1_000))
+def usage_in(result: Json, path: Sequence[str]) -> Usage | None:
+    """Return the token counts in the answer to a prompt; None if it reports none.
 
-
-# Token counts in the answer to a prompt, wherever a profile says that they are (TK1, TK3). Pure.
-#
-# `usage_update` is how full the context is, and no consumption; it is not looked at.
-
-
-_INPUT = ("inputTokens", "input_tokens", "promptTokens", "prompt_tokens")
-_OUTPUT = ("outputTokens", "output_tokens", "completionTokens", "completion_tokens")
-_CACHED = ("cachedReadTokens", "cachedWriteTokens")
-_THOUGHTS = ("thoughtTokens",)
-_TOTAL = ("totalTokens", "total_tokens")
-
-
-def usage_in(result: Mapping[str, Any], path: Sequence[str]) -> Usage | None:
-    """What a turn used; null when nothing is told.
-
-    Cached tokens stand beside the input, and belong to it. Thoughts may stand beside the output; that they do
-    is seen by the total, which is not believed in anything else: it may hold the size of a context.
+    Cached tokens are reported besides the input and belong to it. Thoughts may be reported besides the
+    output, which the total shows. The total is trusted for nothing else: it may hold the size of the context.
+    (`usage_update` reports the size of the context too, not consumption, and is ignored.)
     """
     node: object = result
     for key in path:
         node = node.get(key) if isinstance(node, Mapping) else None
     if not isinstance(node, Mapping):
         return None
-    given, taken, total = (_first(node, names) for names in (_INPUT, _OUTPUT, _TOTAL))
-    if given is None and taken is None and total is None:
-        return None
-    cached = sum(_first(node, (name,)) or 0 for name in _CACHED)
+    given, taken, total = (count_in(node, keys) for keys in (_INPUT, _OUTPUT, _TOTAL))
     if given is None and taken is None:
-        return Usage(absolute=False, input_tokens=0, output_tokens=0, total_tokens=total or 0)
-    given, taken = (given or 0) + cached, taken or 0
-    thoughts = _first(node, _THOUGHTS) or 0
+        if total is None:
+            return None
+        return Usage(absolute=False, input_tokens=0, output_tokens=0, total_tokens=total)
+    given = (given or 0) + sum(count_in(node, (key,)) or 0 for key in _CACHED)
+    taken, thoughts = taken or 0, count_in(node, _THOUGHTS) or 0
     taken += thoughts if total == given + taken + thoughts else 0
     return Usage(absolute=False, input_tokens=given, output_tokens=taken, total_tokens=given + taken)
 
 
-def _first(counts: Mapping[str, Any], names: Sequence[str]) -> int | None:
-    found = (counts.get(name) for name in names)
-    return next(
-        (value for value in found if isinstance(value, int) and not isinstance(value, bool) and value >= 0),
-        None,
-    )
+# --- updates -----------------------------------------------------------------------------------------------
 
-
-_SUMMARY_CHARS = 200
-_ARGUMENT_CHARS = 8_000
-_MESSAGE_CHARS = 262_144
-_MAX_CALLS = 1_024
-_ENDED = ("completed", "failed")
-_EXIT_CODES = ("exitCode", "exit_code", "exit")
-
-Update = Mapping[str, Any]
+_SUMMARY_CHARS: Final = 200
+_ARGUMENT_CHARS: Final = 8_000
+_MESSAGE_CHARS: Final = 262_144
+_MAX_CALLS: Final = 1_024
+_ENDED: Final = ("completed", "failed")
+_EXIT_CODE_KEYS: Final = ("exitCode", "exit_code", "exit")
 
 
 @dataclass(slots=True, kw_only=True)
-class _Call:
-    """A tool call as far as it was told; `command` is the one in `raw`, which may say it oddly, or null."""
+class _ToolCall:
+    """What updates have told about a tool call so far.
+
+    `command` is the one in the raw input, empty for one of an unknown form; None for other calls.
+    """
 
     kind: str = "other"
     title: str = ""
     command: str | None = None
-    raw: str = ""
+    raw_input: str = ""
     paths: str = ""
-    told: bool = False
+    reported: bool = False
+
+    @property
+    def summary(self) -> str:
+        """The command, or the title of another call."""
+        command = self.command if self.kind == "execute" else None
+        return redact(command or self.title, _SUMMARY_CHARS)
+
+    def update(self, update: Json) -> None:
+        """Take over what an update tells; later updates leave out what has not changed."""
+        self.kind = text_in(update, "kind")[:40] or self.kind
+        title = text_in(update, "title")
+        self.title = title[:_ARGUMENT_CHARS] if title.strip() else self.title
+        if raw := update.get("rawInput"):
+            self.raw_input = json.dumps(raw, ensure_ascii=False)[:_ARGUMENT_CHARS]
+            self.command = _command(raw)
+        paths = [str(place.get("path", "")) for place in objects_in(update, "locations")]
+        self.paths = "\n".join(paths)[:_ARGUMENT_CHARS] or self.paths
 
 
 class Updates:
-    """Turns updates of one session into events; an empty answer is a sign of life and nothing else."""
+    """Turns the updates of one session into events.
+
+    An agent speaks in pieces, and people are shown whole messages: pieces are collected until another update
+    comes. An empty list means that an update only shows that the agent is alive.
+    """
 
     def __init__(self) -> None:
-        self._calls: dict[str, _Call] = {}
-        self._words: list[str] = []
+        self._calls: dict[str, _ToolCall] = {}
+        self._pieces: list[str] = []
         self._chars = 0
 
     @property
-    def last_words(self) -> str:
-        """The message that has been gathered so far."""
-        return "".join(self._words).strip()
+    def pending_message(self) -> str:
+        """The message that has been collected so far."""
+        return "".join(self._pieces).strip()
 
-    def take(self, update: Update) -> list[AgentEvent]:
-        """The events of one update; never raises, whatever it holds."""
+    def translate(self, update: Json) -> list[AgentEvent]:
+        """Return the events of one update; never raises."""
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
-                return self._speech(update)
+                text = text_in(object_in(update, "content"), "text")
+                if text:
+                    self._pieces.append(text)
+                    self._chars += len(text)
+                return self.flush() if self._chars > _MESSAGE_CHARS else []
             case "tool_call":
-                return [*self.flush(), *self._call(update, known=False)]
+                return [*self.flush(), *self._call_events(update, complete=False)]
             case "tool_call_update":
-                return [*self.flush(), *self._call(update, known=bool(update.get("rawInput")))]
+                return [*self.flush(), *self._call_events(update, complete=bool(update.get("rawInput")))]
             case "user_message_chunk" | "plan":
                 return self.flush()
             case _:
                 return []
 
-    def permission(self, call: Update) -> tuple[list[AgentEvent], str]:
-        """The events of a tool call as a request for permission tells it, often for the first time.
+    def permission(self, call: Json) -> tuple[list[AgentEvent], str]:
+        """Return the events of a tool call in a request for permission, and its title, empty for a command.
 
-        With them comes its title, which may have been told before; empty for a command.
+        The request is often the first message about the call. The title may have come earlier.
         """
-        events = [*self.flush(), *self._call(call, known=True)]
-        told = self._calls.get(_name(call), _Call())
-        return events, told.title if told.command is None else ""
+        events = [*self.flush(), *self._call_events(call, complete=True)]
+        known = self._calls.get(_call_id(call), _ToolCall())
+        return events, known.title if known.command is None else ""
 
     def flush(self) -> list[AgentEvent]:
-        """The message that has been gathered, if there is one."""
-        words = "".join(self._words)
-        self._words.clear()
+        """Return the message that has been collected, if there is one."""
+        text = "".join(self._pieces)
+        self._pieces.clear()
         self._chars = 0
-        return [Text(message=words)] if words.strip() else []
+        return [Text(message=text)] if text.strip() else []
 
     def forget(self) -> None:
-        """Drop what was gathered: a conversation that is told again is no news."""
-        self._words.clear()
+        """Drop what was collected: a conversation that is replayed is not news."""
+        self._pieces.clear()
         self._chars = 0
         self._calls.clear()
 
-    def _speech(self, update: Update) -> list[AgentEvent]:
-        content = update.get("content")
-        text = content.get("text") if isinstance(content, dict) else None
-        if isinstance(text, str) and text:
-            self._words.append(text)
-            self._chars += len(text)
-        return self.flush() if self._chars > _MESSAGE_CHARS else []
+    def _call_events(self, update: Json, *, complete: bool) -> list[AgentEvent]:
+        """Return the events of a tool call. It is reported once its input is `complete`, or it has begun.
 
-    def _call(self, update: Update, *, known: bool) -> list[AgentEvent]:
-        """A call is told when it is `known` what it is to do, which many agents say in a second update."""
-        name = _name(update)
-        call = self._calls.setdefault(name, _Call())
+        Many agents send the input in a second update.
+        """
+        call_id = _call_id(update)
+        call = self._calls.setdefault(call_id, _ToolCall())
         if len(self._calls) > _MAX_CALLS:
             self._calls.pop(next(iter(self._calls)))
-        _learn(call, update)
+        call.update(update)
         status = update.get("status")
-        ended = status in _ENDED
         events: list[AgentEvent] = []
-        if not call.told and (known or ended or status == "in_progress"):
-            call.told = True
-            events.append(ItemStarted(kind=call.kind, summary=_summary(call), arguments=_arguments(call)))
-        if ended:
-            self._calls.pop(name, None)
-            summary, code = _summary(call), _exit_code(update)
-            events.append(ItemFinished(kind=call.kind, summary=summary, status=str(status), exit_code=code))
+        if not call.reported and (complete or status == "in_progress" or status in _ENDED):
+            call.reported = True
+            arguments = f"{call.raw_input}\n{call.paths}".strip()[:_ARGUMENT_CHARS]
+            events.append(ItemStarted(kind=call.kind, summary=call.summary, arguments=arguments))
+        if status in _ENDED:
+            self._calls.pop(call_id, None)
+            code = _exit_code(update)
+            events.append(
+                ItemFinished(kind=call.kind, summary=call.summary, status=str(status), exit_code=code)
+            )
         return events
 
 
-def _name(update: Update) -> str:
+def _call_id(update: Json) -> str:
     return str(update.get("toolCallId", ""))[:200]
 
 
-def _learn(call: _Call, update: Update) -> None:
-    kind, title, raw = update.get("kind"), update.get("title"), update.get("rawInput")
-    call.kind = kind[:40] if isinstance(kind, str) and kind else call.kind
-    call.title = title[:_ARGUMENT_CHARS] if isinstance(title, str) and title.strip() else call.title
-    if raw:
-        call.raw = json.dumps(raw, ensure_ascii=False)[:_ARGUMENT_CHARS]
-        call.command = _command(raw)
-    places = update.get("locations")
-    entries = places if isinstance(places, list) else []
-    found = [str(place.get("path", "")) for place in entries if isinstance(place, dict)]
-    call.paths = "\n".join(found)[:_ARGUMENT_CHARS] or call.paths
-
-
-def _summary(call: _Call) -> str:
-    """A command in its own words, anything else by its title."""
-    command = call.command if call.kind == "execute" else None
-    return redact(command or call.title, _SUMMARY_CHARS)
-
-
-def _command(raw: object) -> str | None:
-    if not isinstance(raw, dict) or "command" not in raw:
+def _command(raw_input: object) -> str | None:
+    if not isinstance(raw_input, dict) or "command" not in raw_input:
         return None
-    command = raw["command"]
+    command = raw_input["command"]
     if isinstance(command, list):
         command = " ".join(str(word) for word in command)
     return command[:_ARGUMENT_CHARS] if isinstance(command, str) else ""
 
 
-def _arguments(call: _Call) -> str:
-    return f"{call.raw}\n{call.paths}".strip()[:_ARGUMENT_CHARS]
-
-
-def _exit_code(update: Update) -> int | None:
-    """Beside the output of a command, in its metadata, or where the end of its terminal is told."""
-    output = _map(update, "rawOutput")
-    places = (output, _map(output, "metadata"), _map(_map(update, "_meta"), "terminal_exit"))
-    found = (place.get(key) for place in places for key in _EXIT_CODES)
-    return next((code for code in found if isinstance(code, int) and not isinstance(code, bool)), None)
-
-
-def _map(node: Update, key: str) -> Update:
-    value = node.get(key)
-    return value if isinstance(value, dict) else {}
+def _exit_code(update: Json) -> int | None:
+    """Return the exit code beside the output of a command, in its metadata, or at the end of its terminal."""
+    output = object_in(update, "rawOutput")
+    nodes = (output, object_in(output, "metadata"), object_in(object_in(update, "_meta"), "terminal_exit"))
+    codes = (node.get(key) for node in nodes for key in _EXIT_CODE_KEYS)
+    return next((code for code in codes if isinstance(code, int) and not isinstance(code, bool)), None)

@@ -1,7 +1,6 @@
-"""One session: a process, a conversation, and turns one after the other (AG4-AG6, AG9, AG10, AG13, AG21).
+"""A session over the Agent Client Protocol: a process, a conversation, and turns; and its answers.
 
-What the turns of all backends have alike is in `turns`. Here the answer to a prompt is the end of its turn,
-however late it comes; only silence is limited.
+The answer to a prompt is the end of its turn, however late it comes; only silence is limited.
 """
 
 import uuid
@@ -9,33 +8,33 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final
 
-import anyio
 from typing_extensions import override
 
 from symphony.agents.acp import protocol
 from symphony.agents.acp.profiles import Profile
-from symphony.agents.acp.protocol import Updates, in_words, manner, refused, turn_end, usage_in
+from symphony.agents.acp.protocol import Updates
 from symphony.agents.base import AgentError, Briefing, SessionRequest, prepend_envelope
+from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import (
-    MAX_ID_CHARS,
     AgentEvent,
     ApprovalAnswered,
-    EventQueue,
-    InputRequired,
     Malformed,
     Notice,
     SessionStarted,
     TurnEnded,
     TurnStatus,
-    parse,
     redact,
 )
-from symphony.agents.mcp.server import SERVER_NAME, Bridge
+from symphony.agents.json_fields import MAX_ID_CHARS, Json, decode_object, object_in, objects_in, text_in
+from symphony.agents.mcp.server import SERVER_NAME, ToolServer
 from symphony.agents.process import AgentProcess
-from symphony.agents.session import Conversation
+from symphony.agents.session import OnApproval, StreamSession, approval_required, question_asked
 from symphony.agents.wire import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Answer,
     Connection,
     MalformedLine,
     Message,
@@ -45,325 +44,14 @@ from symphony.agents.wire import (
     RefusedError,
     Response,
     ServerRequest,
-    noise,
+    line_event,
+    response_error,
 )
 from symphony.config import AcpSettings
 from symphony.domain import Blame, Category, Failure, session_id
 
-# The answer to everything an agent may ask of its client (AG13-AG16). Pure.
-#
-# Permissions are chosen by the `kind` of an option and never by its id, which every agent spells in its own
-# way. Files and terminals are refused, as we said at `initialize`: what an agent does it does with its own
-# hands, where `workspace.isolation` holds them; a daemon that wrote files for it would reach out of that.
-# OpenCode asks for `fs/write_text_file` all the same, to keep an editor up to date, and gets on without.
 
-
-METHOD_NOT_FOUND = -32_601
-INVALID_PARAMS = -32_602
-
-OnApproval = Literal["decline", "accept", "block"]
-Params = Mapping[str, Any]
-
-_CANCELLED: Params = {"outcome": {"outcome": "cancelled"}}
-_KINDS: Mapping[str, Sequence[str]] = {
-    "accept": ("allow_once", "allow_always"),
-    "decline": ("reject_once", "reject_always"),
-}
-_SPELLINGS = (
-    f"mcp__{SERVER_NAME}__{{}}",
-    f"mcp.{SERVER_NAME}.{{}}",
-    f"{SERVER_NAME}_{{}}",
-    f"{{}} ({SERVER_NAME} MCP Server)",
-)
-_LENT = ("fs/", "terminal/")
-_LONGEST_QUESTION = 4_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What goes back: `result`, or `error` as (code, message); and what to tell upwards."""
-
-    result: Params | None = None
-    error: tuple[int, str] | None = None
-    event: AgentEvent | None = None
-
-
-def own_tool(title: str, tools: Collection[str]) -> bool:
-    """Whether a tool call is one of a tool of ours, by the names that agents make of server and tool."""
-    names = (spelling.format(tool) for tool in tools for spelling in _SPELLINGS)
-    return title.strip() in names
-
-
-def decide(
-    request: ServerRequest, on_approval: OnApproval, *, ours: bool = False, stopping: bool = False
-) -> Answer:
-    """What to say to one request of the agent; never raises.
-
-    A call of `ours` is granted: the daemon runs it, by rules of its own. While `stopping` nothing is.
-    """
-    try:
-        params = parse(request.params)
-    except ValueError as error:
-        return Answer(error=(INVALID_PARAMS, redact(str(error))))
-    match request.method:
-        case "session/request_permission":
-            return (
-                Answer(result=_CANCELLED)
-                if stopping
-                else _permission(params, "accept" if ours else on_approval)
-            )
-        case "elicitation/create":
-            return _elicitation(params)
-        case method:
-            return _unknown(method)
-
-
-def _unknown(method: str) -> Answer:
-    text = redact(f"unsupported request {method}", 200)
-    lent = method.startswith(_LENT)
-    event = None if lent else Notice(level="warning", message=f"{text} was refused")
-    return Answer(error=(METHOD_NOT_FOUND, text), event=event)
-
-
-def _permission(params: Params, on_approval: OnApproval) -> Answer:
-    call = params.get("toolCall")
-    call = call if isinstance(call, dict) else {}
-    kind = str(call.get("kind") or "other")[:40]
-    listed = params.get("options")
-    options = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    if on_approval == "block":
-        return Answer(result=_CANCELLED, event=_blocked(kind, call))
-    # Once, and not for ever: what an agent remembers would outlive this workflow's word.
-    chosen = _option(options, _KINDS[on_approval])
-    decision = "decline" if chosen is None else on_approval
-    result = _CANCELLED if chosen is None else {"outcome": {"outcome": "selected", "optionId": chosen}}
-    return Answer(result=result, event=ApprovalAnswered(kind=kind, decision=decision))
-
-
-def _option(options: Sequence[Params], kinds: Sequence[str]) -> object:
-    for kind in kinds:
-        for option in options:
-            if option.get("kind") == kind and option.get("optionId") is not None:
-                return option["optionId"]
-    return None
-
-
-def _blocked(kind: str, call: Params) -> InputRequired:
-    title, raw = call.get("title"), call.get("rawInput")
-    command = raw.get("command") if isinstance(raw, dict) else None
-    details = [redact(part, 300) for part in (command, title) if isinstance(part, str) and part.strip()]
-    return InputRequired(reason=": ".join([f"approval required for {kind}", *details[:1]]), approval=True)
-
-
-def _elicitation(params: Params) -> Answer:
-    text = params.get("message")
-    asked = text if isinstance(text, str) and text.strip() else None
-    reason = f"the agent asks: {redact(asked, 300) if asked else 'something it did not word'}"
-    question = None if asked is None else redact(asked, _LONGEST_QUESTION)
-    return Answer(result={"action": "decline"}, event=InputRequired(reason=reason, question=question))
-
-
-# How a session comes to be: handshake, the session to go on with or a new one, its mode and model (AG4).
-#
-# The preflight takes the same way, so that what it finds is what a session would meet.
-
-
-Json = Mapping[str, Any]
-Call = Callable[[str, Json], Awaitable[dict[str, Any]]]
-"""Sends a request and gives its result; raises `RefusedError` where the agent says no."""
-
-_SHOWN = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
-    """Who answered: name and version as it tells them, and how a session of it is gone on with, or null."""
-
-    name: str
-    version: str
-    resume_by: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
-    """A session; `facts` is what the agent said of it, `refused` why it is not the one that was asked for."""
-
-    session_id: str
-    facts: Json
-    resumed: bool = False
-    refused: Failure | None = None
-
-
-async def greet(call: Call) -> Agent:
-    """The handshake.
-
-    Raises:
-        AgentError: see `Connection.call`; also `response_error` for another version of the protocol.
-    """
-    answer = await call("initialize", protocol.initialize())
-    version = answer.get("protocolVersion")
-    if version != protocol.PROTOCOL_VERSION:
-        raise AgentError(
-            Failure(
-                category=Category.RESPONSE_ERROR,
-                blame=Blame.CONFIG,
-                message=f"the agent speaks version {redact(repr(version), 40)} of the protocol, "
-                f"and this daemon version {protocol.PROTOCOL_VERSION}",
-                retryable=False,
-                hint="install a version of the agent that speaks the other, or a newer Symphony",
-            )
-        )
-    info = _map(answer, "agentInfo")
-    return Agent(
-        name=redact(str(info.get("name") or "unknown"), 100),
-        version=redact(str(info.get("version") or "unknown"), 100),
-        resume_by=_resume_by(_map(answer, "agentCapabilities")),
-    )
-
-
-def _resume_by(capabilities: Json) -> str | None:
-    """`session/resume` says nothing of what was said before; `session/load` tells all of it again."""
-    if isinstance(_map(capabilities, "sessionCapabilities").get("resume"), dict):
-        return "session/resume"
-    return "session/load" if capabilities.get("loadSession") is True else None
-
-
-async def open_session(
-    call: Call,
-    *,
-    resume: tuple[str, str] | None,
-    asked: Callable[[str | None], Json],
-    refused: Failure | None,
-) -> Opened:
-    """Go on with the session `resume` (method, id), or start one; what is refused is answered by a new one.
-
-    `asked` makes the params for a session id, or for a new session. `refused` is why nothing is resumed
-    although it was wanted, which is known before anybody is asked.
-
-    Raises:
-        AgentError: see `Connection.call`; also when the answer names no session.
-    """
-    if resume is not None:
-        method, session_id = resume
-        try:
-            facts = await call(method, asked(session_id))
-        except RefusedError as error:
-            refused = error.failure
-        else:
-            return Opened(session_id=session_id, facts=facts, resumed=True)
-    facts = await call("session/new", asked(None))
-    session_id = facts.get("sessionId", "")
-    if not isinstance(session_id, str) or not 0 < len(session_id) <= MAX_ID_CHARS:
-        text = "the answer of the agent names no session"
-        raise AgentError(Failure(category=Category.RESPONSE_ERROR, blame=Blame.AGENT, message=text))
-    return Opened(session_id=session_id, facts=facts, refused=refused)
-
-
-async def choose(call: Call, settings: AcpSettings, opened: Opened, *, model_in_command: bool) -> None:
-    """Set mode and model where the settings name them.
-
-    Raises:
-        AgentError: the agent has no such mode or model, which it would only tell by silence later.
-    """
-    if settings.mode is not None:
-        await _set(call, opened, _modes(opened.facts), "mode", settings.mode)
-    if settings.model is not None:
-        offered = _models(opened.facts)
-        if not (model_in_command and (offered is None or offered.current in {settings.model, None})):
-            await _set(call, opened, offered, "model", settings.model)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Offered:
-    """What may be chosen from, and the request that chooses."""
-
-    values: Sequence[str]
-    current: str | None
-    method: str
-    key: str
-    more: Json
-
-
-async def _set(call: Call, opened: Opened, offered: _Offered | None, what: str, wanted: str) -> None:
-    if offered is None:
-        raise _not_offered(what, wanted, ())
-    if offered.current == wanted:
-        return
-    if wanted not in offered.values:
-        raise _not_offered(what, wanted, offered.values)
-    await call(offered.method, {"sessionId": opened.session_id, **offered.more, offered.key: wanted})
-
-
-def _not_offered(what: str, wanted: str, values: Sequence[str]) -> AgentError:
-    near = get_close_matches(wanted, values, n=1)
-    shown = ", ".join(values[:_SHOWN]) + (f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else "")
-    hint = f"it offers {shown}" if values else f"leave acp.{what} out: this agent lets nobody choose"
-    failure = Failure(
-        category=Category.RESPONSE_ERROR,
-        blame=Blame.CONFIG,
-        message=redact(f"the agent offers no {what} {wanted!r}"),
-        retryable=False,
-        hint=redact(f"did you mean {near[0]}? {hint}" if near else hint),
-    )
-    return AgentError(failure)
-
-
-def _modes(facts: Json) -> _Offered | None:
-    state = _map(facts, "modes")
-    values = _values(state.get("availableModes"), "id")
-    if not values:
-        return _config_option(facts, "mode")
-    current = _text(state.get("currentModeId"))
-    return _Offered(values=values, current=current, method="session/set_mode", key="modeId", more={})
-
-
-def _models(facts: Json) -> _Offered | None:
-    found = _config_option(facts, "model")
-    if found is not None:
-        return found
-    state = _map(facts, "models")
-    values = _values(state.get("availableModels"), "modelId")
-    if not values:
-        return None
-    current = _text(state.get("currentModelId"))
-    return _Offered(values=values, current=current, method="session/set_model", key="modelId", more={})
-
-
-def _config_option(facts: Json, category: str) -> _Offered | None:
-    listed = facts.get("configOptions")
-    options = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    for option in options:
-        if category in (option.get("category"), option.get("id")):
-            return _Offered(
-                values=_values(option.get("options"), "value"),
-                current=_text(option.get("currentValue")),
-                method="session/set_config_option",
-                key="value",
-                more={"configId": option.get("id")},
-            )
-    return None
-
-
-def _values(listed: object, key: str) -> tuple[str, ...]:
-    """The values of a list of choices, of which some may be groups of choices."""
-    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    found: list[str] = []
-    for entry in entries:
-        value = entry.get(key)
-        found += [value] if isinstance(value, str) else _values(entry.get("options"), key)
-    return tuple(found)
-
-
-def _map(node: Json, key: str) -> Json:
-    value = node.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-class AcpSession(Conversation[Message]):
+class AcpSession(StreamSession[Message]):
     """An `AgentSession` over the Agent Client Protocol, for one task: cancel its turn before `stop`."""
 
     def __init__(
@@ -376,105 +64,83 @@ class AcpSession(Conversation[Message]):
         briefing: Briefing,
         cwd: Path,
         events: EventQueue,
-        bridge: Bridge | None = None,
-        expected: Agent | None = None,
+        server: ToolServer | None = None,
+        checked: "Agent | None" = None,
     ) -> None:
         self._connection = Connection(
-            process, read_timeout_ms=settings.read_timeout_ms, manner=manner(profile)
+            process, read_timeout_ms=settings.read_timeout_ms, dialect=protocol.dialect(profile)
         )
-        super().__init__(process, self._connection, events=events, limit_ms=settings.turn_timeout_ms)
+        super().__init__(
+            process, self._connection, request=request, events=events, silence_ms=settings.turn_timeout_ms
+        )
         self._settings = settings
         self._profile = profile
-        self._request = request
         self._briefing = briefing
         self._cwd = cwd
-        self._bridge = bridge
-        self._expected = expected
+        self._server = server
+        self._checked = checked
         self._start_ms = max(profile.start_timeout_ms, settings.read_timeout_ms)
         self._updates = Updates()
-        self._session: Opened | None = None
-        self._prefix: str | None = None
-        self._opening = True
+        self._envelope: str | None = None
+        self._open = False
         self._prompt_id: int | None = None
 
-    @property
-    def resume_refused(self) -> Failure | None:
-        """Why the session is a new one though it was to go on with another; else null."""
-        return None if self._session is None else self._session.refused
-
-    @property
-    def thread_id(self) -> str | None:
-        """The agent's session, once `start` has opened it."""
-        return None if self._session is None else self._session.session_id
-
     async def start(self) -> None:
-        """Handshake, session, mode and model.
+        """Do the handshake, resume the requested session or start one, and set mode and model.
 
         Raises:
-            AgentError: see `Connection.call` and `opening`.
+            AgentError: see `Connection.call`, `initialize`, `open_session` and `select`.
         """
-        agent = await greet(self._call)
-        self._note_version(agent)
-        resume, refusal = self._wanted(agent)
-        opened = await open_session(self._call, resume=resume, asked=self._asked, refused=refusal)
-        await choose(
-            self._call,
-            self._settings,
-            opened,
-            model_in_command=bool(self._profile.model_argument),
-        )
-        travels = self._profile.system_text != "prompt" and (
-            self._profile.tells_on_resume or not opened.resumed
-        )
-        self._prefix = None if travels else self._briefing.envelope
-        self._session = opened
-        self._opening = False
+        agent = await initialize(self._call)
+        checked = self._checked
+        if checked is not None and (checked.name, checked.version) != (agent.name, agent.version):
+            text = f"the agent is {agent.name} {agent.version} now; "
+            text += f"{checked.name} {checked.version} was checked"
+            self._events.emit(Notice(level="warning", message=text))
+        opened = await self._open_session(agent)
+        await select(self._call, self._settings, opened, model_in_command=bool(self._profile.model_argument))
+        by_protocol = self._profile.system_text != "prompt"
+        if not by_protocol or (opened.resumed and not self._profile.envelope_on_resume):
+            self._envelope = self._briefing.envelope
+        self.thread_id, self.resume_refused = opened.session_id, opened.refused
+        self._open = True
         self._updates.forget()
 
-    @override
-    async def _end(self) -> None:
-        if self._bridge is not None:
-            self._bridge.end()
-        await super()._end()
+    async def _open_session(self, agent: "Agent") -> "OpenedSession":
+        envelope, profile = self._briefing.envelope, self._profile
+        extra: Json = {}
+        if envelope is not None and profile.system_text == "meta":
+            extra = protocol.fill(profile.system_meta, "envelope", envelope)
+        servers = () if self._server is None else ((self._server.name, self._server.argv),)
+        thread, resume, refused = self._request.resume, None, None
+        if thread is not None and profile.load and agent.resume_method is not None:
+            resume = (agent.resume_method, thread.thread_id)
+        elif thread is not None:
+            text = f"{agent.name} {agent.version} cannot go on with an earlier session"
+            refused = Failure(category=Category.RESPONSE_ERROR, blame=Blame.AGENT, message=text)
+        return await open_session(
+            self._call,
+            resume=resume,
+            params=lambda session: protocol.session(
+                cwd=self._cwd, servers=servers, extra=extra, session_id=session
+            ),
+            refused=refused,
+        )
 
-    def _note_version(self, agent: Agent) -> None:
-        """An agent that was updated while the daemon runs may behave in another way than was checked."""
-        known = self._expected
-        if known is not None and (known.name, known.version) != (agent.name, agent.version):
-            text = f"the agent is {agent.name} {agent.version} now; {known.name} {known.version} was checked"
-            self._events.emit(Notice(level="warning", message=text))
-
-    def _wanted(self, agent: Agent) -> tuple[tuple[str, str] | None, Failure | None]:
-        """How to go on with the thread that is asked for; or why that cannot be."""
-        thread = self._request.resume
-        if thread is None:
-            return None, None
-        if self._profile.load and agent.resume_by is not None:
-            return (agent.resume_by, thread.thread_id), None
-        text = f"{agent.name} {agent.version} cannot go on with an earlier session"
-        return None, Failure(category=Category.RESPONSE_ERROR, blame=Blame.AGENT, message=text)
-
-    def _asked(self, session: str | None) -> dict[str, Any]:
-        envelope = self._briefing.envelope
-        by_meta = envelope is not None and self._profile.system_text == "meta"
-        extra = protocol.filled(self._profile.system_meta, "envelope", envelope or "") if by_meta else {}
-        servers = () if self._bridge is None else ((self._bridge.name, self._bridge.argv),)
-        return protocol.session(cwd=self._cwd, servers=servers, extra=extra, session_id=session)
-
-    async def _call(self, method: str, asked: protocol.Params) -> dict[str, Any]:
-        return await self._connection.call(method, asked, self._handle, timeout_ms=self._start_ms)
+    async def _call(self, method: str, params: Json) -> dict[str, Any]:
+        return await self._connection.call(method, params, self._handle, timeout_ms=self._start_ms)
 
     @override
     async def _begin(self, prompt: str, title: str) -> SessionStarted:
-        """The protocol knows no titles."""
+        """Start a turn; the protocol knows no titles."""
         del title
-        if self._session is None:
+        thread_id, turn_id = self.thread_id, uuid.uuid4().hex[:12]
+        if thread_id is None:
             raise RuntimeError("run_turn before start")
         self._events.new_turn()
-        thread_id, turn_id = self._session.session_id, uuid.uuid4().hex[:12]
-        asked = protocol.prompt(thread_id, prepend_envelope(self._prefix, prompt))
-        self._prefix = None
-        self._prompt_id = await self._connection.ask("session/prompt", asked)
+        params = protocol.prompt(thread_id, prepend_envelope(self._envelope, prompt))
+        self._envelope = None
+        self._prompt_id = await self._connection.request("session/prompt", params)
         return SessionStarted(session_id=session_id(thread_id, turn_id), thread_id=thread_id, turn_id=turn_id)
 
     @override
@@ -486,93 +152,338 @@ class AcpSession(Conversation[Message]):
 
     @override
     def _absorb(self, message: Message) -> None:
-        """Everything that needs no answer."""
         match message:
             case Notification(method="session/update"):
                 self._update(message)
             case Response() | Refusal() if message.id == self._prompt_id:
-                self._finish(message)
+                self._prompt_id = None
+                self._end_turn(message)
             case PlainLine() | MalformedLine():
-                self._events.emit(noise(message))
+                self._emit(line_event(message))
             case ServerRequest():
                 pass
             case _:
                 self._events.count()
 
     def _update(self, message: Notification) -> None:
-        """What is told before the session is open was said in an earlier process: it is no news (TK4)."""
+        """Report an update. One that comes before the session is open replays an earlier process."""
         try:
-            told = parse(message.params)
+            params = decode_object(message.params)
         except ValueError as error:
-            self._events.emit(Malformed(excerpt=redact(f"session/update: {error}")))
+            self._emit(Malformed(excerpt=redact(f"session/update: {error}")))
             return
-        update = told.get("update")
-        ours = self._session is None or told.get("sessionId", self._session.session_id) == (
-            self._session.session_id
-        )
-        events = self._updates.take(update) if isinstance(update, dict) and ours and not self._opening else []
+        own = self._open and params.get("sessionId", self.thread_id) == self.thread_id
+        events = self._updates.translate(object_in(params, "update")) if own else []
         if not events:
             self._events.count()
         for event in events:
-            self._events.emit(event)
+            self._emit(event)
 
-    def _finish(self, answer: Response | Refusal) -> None:
-        """The answer to the prompt: last words, tokens, and how the turn ended."""
-        self._prompt_id = None
-        last = self._updates.last_words
+    def _end_turn(self, answer: Response | Refusal) -> None:
+        """Report the answer to the prompt: the last message, the tokens, and how the turn ended."""
+        message = self._updates.pending_message
         for event in self._updates.flush():
-            self._events.emit(event)
+            self._emit(event)
         if isinstance(answer, Refusal):
-            failure = refused(answer, self._profile)
-            self._events.emit(TurnEnded(status=TurnStatus.FAILED, failure=failure))
+            failure = protocol.refusal_failure(answer, self._profile)
+            self._emit(TurnEnded(status=TurnStatus.FAILED, failure=failure))
             return
         try:
-            result = parse(answer.result)
+            result = decode_object(answer.result)
         except ValueError:
             result = {}
-        usage = None if self._profile.usage == "none" else usage_in(result, self._profile.usage_path)
+        usage = None
+        if self._profile.usage != "none":
+            usage = protocol.usage_in(result, self._profile.usage_path)
         if usage is not None:
-            self._events.emit(usage)
+            self._emit(usage)
         if result.get("stopReason") == "max_turn_requests":
             text = "the agent paused after its limit of requests for a turn"
-            self._events.emit(Notice(level="warning", message=text))
-        ended = turn_end(result.get("stopReason"))
-        idle = usage is None or usage.total_tokens == 0
-        if self._profile.errors_are_words and idle and ended.status is TurnStatus.COMPLETED:
-            failure = in_words(redact(last), self._profile)
+            self._emit(Notice(level="warning", message=text))
+        ended = protocol.turn_end(result.get("stopReason"))
+        unused = usage is None or usage.total_tokens == 0
+        if self._profile.errors_as_messages and unused and ended.status is TurnStatus.COMPLETED:
+            failure = protocol.message_failure(redact(message), self._profile)
             ended = TurnEnded(status=TurnStatus.FAILED, failure=failure)
-        self._events.emit(ended)
+        self._emit(ended)
 
     async def _answer(self, request: ServerRequest) -> None:
-        ours = request.method == "session/request_permission" and self._learn(request)
-        policy = self._settings.on_approval
-        decision = decide(request, policy, ours=ours, stopping=self._stopping)
-        if decision.error is not None:
-            await self._connection.refuse(request, *decision.error)
-        else:
-            await self._connection.answer(request, decision.result or {})
-        if decision.event is not None:
-            self._events.emit(decision.event)
+        own_tool = request.method == "session/request_permission" and self._report_call(request)
+        answer = decide(
+            request, "accept" if own_tool else self._settings.on_approval, stopping=self._stopping
+        )
+        await self._connection.answer(request, answer)
+        if answer.event is not None:
+            self._emit(answer.event)
 
-    def _learn(self, request: ServerRequest) -> bool:
-        """Tell of the tool call that is asked about; whether it is one of a tool of ours."""
+    def _report_call(self, request: ServerRequest) -> bool:
+        """Report the tool call that needs permission; return whether it is one of the daemon's tools."""
         try:
-            call = parse(request.params).get("toolCall")
+            call = object_in(decode_object(request.params), "toolCall")
         except ValueError:
             return False
-        events, title = self._updates.permission(call if isinstance(call, dict) else {})
+        events, title = self._updates.permission(call)
         for event in events:
-            self._events.emit(event)
-        return own_tool(title, {spec.name for spec in self._briefing.tools})
+            self._emit(event)
+        return is_own_tool(title, {spec.name for spec in self._briefing.tools})
+
+    @property
+    @override
+    def _turn_is_running(self) -> bool:
+        return self._prompt_id is not None
 
     @override
-    async def _interrupt(self) -> None:
-        """Ask the running turn to end and wait for that, so that its tokens are told."""
-        if self._prompt_id is None or self._session is None:
-            return
-        with anyio.move_on_after(self._process.grace_s):
-            await self._connection.notify("session/cancel", {"sessionId": self._session.session_id})
-            await self._catch_up()
-            while self._prompt_id is not None:
-                await self._connection.fill()
-                await self._catch_up()
+    async def _send_interrupt(self) -> None:
+        await self._connection.notify("session/cancel", {"sessionId": self.thread_id})
+
+    @override
+    async def _end(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+        await super()._end()
+
+
+# --- opening a session, as the preflight does too ----------------------------------------------------------
+
+Call = Callable[[str, Json], Awaitable[dict[str, Any]]]
+"""Sends a request and returns its result; raises `RefusedError` if the agent refuses it."""
+
+_MAX_SHOWN: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """The agent's own name and version, and the method that resumes a session, or None."""
+
+    name: str
+    version: str
+    resume_method: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedSession:
+    """A session.
+
+    Attributes:
+        session_id: its id.
+        details: the answer to the request that opened it.
+        resumed: it is the requested one.
+        refused: why it is not, or None.
+    """
+
+    session_id: str
+    details: Json
+    resumed: bool = False
+    refused: Failure | None = None
+
+
+async def initialize(call: Call) -> Agent:
+    """Do the handshake.
+
+    Raises:
+        AgentError: see `Connection.call`; also `response_error` for another version of the protocol.
+    """
+    answer = await call("initialize", protocol.initialize())
+    version = answer.get("protocolVersion")
+    if version != protocol.PROTOCOL_VERSION:
+        failure = Failure(
+            category=Category.RESPONSE_ERROR,
+            blame=Blame.CONFIG,
+            message=f"the agent speaks version {redact(repr(version), 40)} of the protocol, "
+            f"and this daemon version {protocol.PROTOCOL_VERSION}",
+            retryable=False,
+            hint="install a version of the agent that speaks the other, or a newer Symphony",
+        )
+        raise AgentError(failure)
+    info, capabilities = object_in(answer, "agentInfo"), object_in(answer, "agentCapabilities")
+    resume_method = "session/load" if capabilities.get("loadSession") is True else None
+    if isinstance(object_in(capabilities, "sessionCapabilities").get("resume"), dict):
+        resume_method = "session/resume"  # does not replay the conversation, as session/load does
+    return Agent(
+        name=redact(str(info.get("name") or "unknown"), 100),
+        version=redact(str(info.get("version") or "unknown"), 100),
+        resume_method=resume_method,
+    )
+
+
+async def open_session(
+    call: Call,
+    *,
+    resume: tuple[str, str] | None = None,
+    params: Callable[[str | None], Json],
+    refused: Failure | None = None,
+) -> OpenedSession:
+    """Resume a session or start one. If the agent refuses to resume, start a new one.
+
+    Args:
+        call: sends a request.
+        resume: method and id of the session to resume, or None.
+        params: makes the params for a session id, or for a new session.
+        refused: why a requested session is not even tried, or None.
+
+    Raises:
+        AgentError: see `Connection.call`; also when the answer names no session.
+    """
+    if resume is not None:
+        method, session = resume
+        try:
+            return OpenedSession(
+                session_id=session, details=await call(method, params(session)), resumed=True
+            )
+        except RefusedError as error:
+            refused = error.failure
+    details = await call("session/new", params(None))
+    session = text_in(details, "sessionId")
+    if not 0 < len(session) <= MAX_ID_CHARS:
+        raise response_error("the answer of the agent names no session")
+    return OpenedSession(session_id=session, details=details, refused=refused)
+
+
+async def select(call: Call, settings: AcpSettings, opened: OpenedSession, *, model_in_command: bool) -> None:
+    """Set mode and model where the settings name them.
+
+    Raises:
+        AgentError: the agent offers no such mode or model.
+    """
+    details = opened.details
+    if settings.mode is not None:
+        modes = _state(
+            details, "modes", "availableModes", "id", "currentModeId", "session/set_mode", "modeId"
+        )
+        await _select(call, opened, modes or _config_option(details, "mode"), "mode", settings.mode)
+    if settings.model is not None:
+        models = _config_option(details, "model") or _state(
+            details, "models", "availableModels", "modelId", "currentModelId", "session/set_model", "modelId"
+        )
+        if not (model_in_command and (models is None or models.current in {settings.model, None})):
+            await _select(call, opened, models, "model", settings.model)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """The values that an agent offers, and the request that selects one."""
+
+    values: Sequence[str]
+    current: str | None
+    method: str
+    key: str
+    more: Json
+
+
+async def _select(call: Call, opened: OpenedSession, choice: _Choice | None, what: str, wanted: str) -> None:
+    if choice is not None and choice.current == wanted:
+        return
+    values = () if choice is None else choice.values
+    if choice is not None and wanted in values:
+        await call(choice.method, {"sessionId": opened.session_id, **choice.more, choice.key: wanted})
+        return
+    more = len(values) - _MAX_SHOWN
+    shown = ", ".join(values[:_MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    hint = f"it offers {shown}" if values else f"leave acp.{what} out: this agent lets nobody choose"
+    near = get_close_matches(wanted, values, n=1)
+    failure = Failure(
+        category=Category.RESPONSE_ERROR,
+        blame=Blame.CONFIG,
+        message=redact(f"the agent offers no {what} {wanted!r}"),
+        retryable=False,
+        hint=redact(f"did you mean {near[0]}? {hint}" if near else hint),
+    )
+    raise AgentError(failure)
+
+
+def _state(
+    details: Json, key: str, list_key: str, value_key: str, current_key: str, method: str, param: str
+) -> _Choice | None:
+    """Return the choice in the older form, which has one object for modes and one for models."""
+    state = object_in(details, key)
+    values = _values(state, list_key, value_key)
+    if not values:
+        return None
+    current = text_in(state, current_key) or None
+    return _Choice(values=values, current=current, method=method, key=param, more={})
+
+
+def _config_option(details: Json, category: str) -> _Choice | None:
+    """Return the choice in the form of configuration options."""
+    for option in objects_in(details, "configOptions"):
+        if category in (option.get("category"), option.get("id")):
+            return _Choice(
+                values=_values(option, "options", "value"),
+                current=text_in(option, "currentValue") or None,
+                method="session/set_config_option",
+                key="value",
+                more={"configId": option.get("id")},
+            )
+    return None
+
+
+def _values(node: Json, list_key: str, value_key: str) -> tuple[str, ...]:
+    """Return the values of a list of choices, some of which may be groups of choices."""
+    found: list[str] = []
+    for entry in objects_in(node, list_key):
+        value = entry.get(value_key)
+        found += [value] if isinstance(value, str) else _values(entry, "options", value_key)
+    return tuple(found)
+
+
+# --- answers to requests of the agent ----------------------------------------------------------------------
+#
+# A permission is chosen by the `kind` of an option: its id differs between agents. Files and terminals are
+# refused, as `initialize` announced: an agent acts by its own processes, which `workspace.isolation`
+# confines, while a daemon that wrote files for it would bypass that. OpenCode asks for
+# `fs/write_text_file` all the same, to keep an editor up to date, and works without.
+
+_CANCELLED: Final[Json] = {"outcome": {"outcome": "cancelled"}}
+_OPTION_KINDS: Final[Mapping[str, Sequence[str]]] = {
+    "accept": ("allow_once", "allow_always"),  # once first: the agent would remember the other beyond the run
+    "decline": ("reject_once", "reject_always"),
+}
+_TOOL_TITLES: Final = (
+    f"mcp__{SERVER_NAME}__{{}}",
+    f"mcp.{SERVER_NAME}.{{}}",
+    f"{SERVER_NAME}_{{}}",
+    f"{{}} ({SERVER_NAME} MCP Server)",
+)
+_NOT_OFFERED: Final = ("fs/", "terminal/")
+
+
+def is_own_tool(title: str, tools: Collection[str]) -> bool:
+    """Whether a call is one of the daemon's tools, by the titles that agents make from server and tool."""
+    return title.strip() in {form.format(tool) for tool in tools for form in _TOOL_TITLES}
+
+
+def decide(request: ServerRequest, on_approval: OnApproval, *, stopping: bool = False) -> Answer:
+    """Return the answer to a request of the agent; never raises. While `stopping` no permission is given."""
+    try:
+        params = decode_object(request.params)
+    except ValueError as error:
+        return Answer(error=(INVALID_PARAMS, redact(str(error))))
+    match request.method:
+        case "session/request_permission":
+            return Answer(result=_CANCELLED) if stopping else _permission(params, on_approval)
+        case "elicitation/create":
+            text = text_in(params, "message")
+            event = question_asked([text] if text.strip() else [])
+            return Answer(result={"action": "decline"}, event=event)
+        case method:
+            text = redact(f"unsupported request {method}", 200)
+            notice = Notice(level="warning", message=f"{text} was refused")
+            expected = method.startswith(_NOT_OFFERED)
+            return Answer(error=(METHOD_NOT_FOUND, text), event=None if expected else notice)
+
+
+def _permission(params: Json, on_approval: OnApproval) -> Answer:
+    call = object_in(params, "toolCall")
+    kind = str(call.get("kind") or "other")[:40]
+    if on_approval == "block":
+        texts = [text_in(object_in(call, "rawInput"), "command"), text_in(call, "title")]
+        details = [text for text in texts if text.strip()]
+        return Answer(result=_CANCELLED, event=approval_required(kind, details[:1]))
+    options = objects_in(params, "options")
+    for option_kind in _OPTION_KINDS[on_approval]:
+        for option in options:
+            if option.get("kind") == option_kind and option.get("optionId") is not None:
+                outcome = {"outcome": "selected", "optionId": option["optionId"]}
+                event: AgentEvent = ApprovalAnswered(kind=kind, decision=on_approval)
+                return Answer(result={"outcome": outcome}, event=event)
+    return Answer(result=_CANCELLED, event=ApprovalAnswered(kind=kind, decision="decline"))

@@ -1,1 +1,1 @@
-"""The claude backend: drives Claude Code over its stream of JSON lines."""
+"""The Claude Code backend: a stream of JSON lines, one process and one conversation per session."""

@@ -1,27 +1,24 @@
-"""Claude Code's stream of JSON lines, sans-IO: bytes in and messages out, requests in and bytes out.
+"""The protocol of Claude Code: arguments, JSON lines, and the meaning of events and errors. No I/O.
 
-Events have a `type`, some a `subtype`. Beside them runs a control channel in both directions: a
-`control_request` waits for the `control_response` of the same `request_id`, which the one who asks makes up.
-
-    receive(bytes) -> Event | Question | Reply | Pulse | Chatter | Garbled
-    request(subtype) -> (id, bytes)      answer/refuse(id, ...) -> bytes      user(text) -> bytes
-
-Events stay undecoded, and pieces of a message are only counted: most of a stream is those. No clock, no I/O.
+Events have a `type`, some a `subtype`. Besides them there is a control channel in both directions: a
+`control_request` waits for the `control_response` with the same `request_id`, which the sender makes up.
 """
 
 import json
 import math
 import re
 import shlex
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from symphony.agents.event_queue import fits_one_turn
 from symphony.agents.events import (
-    MAX_ID_CHARS,
+    NO_TOKENS,
     AgentEvent,
     ContextCompacted,
     ItemFinished,
@@ -30,41 +27,54 @@ from symphony.agents.events import (
     Notice,
     RateLimits,
     Text,
+    Tokens,
     TurnEnded,
     TurnStatus,
     Usage,
-    is_cost_of_a_turn,
-    parse,
     redact,
 )
+from symphony.agents.json_fields import (
+    MAX_ID_CHARS,
+    Json,
+    count_in,
+    decode_object,
+    object_in,
+    objects_in,
+    text_in,
+)
 from symphony.agents.mcp.server import SERVER_NAME
-from symphony.agents.wire import EXCERPT_CHARS, Lines, MalformedLine, PlainLine, encoded, excerpt, unreadable
+from symphony.agents.wire import (
+    EXCERPT_CHARS,
+    Lines,
+    MalformedLine,
+    PlainLine,
+    encode_line,
+    excerpt,
+    unreadable,
+)
 from symphony.config import ClaudeSettings
 from symphony.domain import DECODE_ERRORS, MAX_COUNT, Blame, Category, Failure
 
-# The arguments that follow `claude.command`, and what they close (AG4, AG14). Pure.
+# --- arguments ---------------------------------------------------------------------------------------------
 #
-# What a workspace holds must not steer its own agent. Settings of a project can name another model
-# endpoint, which then gets the key, a program that makes keys, hooks, MCP servers and permissions, and
-# nobody is asked whether they are trusted. So only the operator's settings are read, MCP servers are ours
-# alone, and a project speaks through its CLAUDE.md, which is text (`--add-dir` with a variable, see
-# `home`).
+# The content of a workspace must not control its own agent. Settings of a project could name another model
+# endpoint, which then gets the API key, a program that makes keys, hooks, MCP servers and permissions, and
+# nobody would be asked. So only the operator's settings are read, and the MCP server of the daemon is the
+# only one. A project is heard through its CLAUDE.md, which is text (`--add-dir` together with
+# `CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD`).
 
+EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
+OWN_TOOLS: Final = f"mcp__{SERVER_NAME}__"
+"""The prefix of the names of the daemon's tools."""
 
-EFFORTS = ("low", "medium", "high", "xhigh", "max")
-_PROTOCOL = (
+_PROTOCOL: Final = (
     *("--print", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json"),
     *("--include-partial-messages", "--permission-prompt-tool", "stdio"),
 )
-# Without these two nothing of a turn would be delivered; everything else is a person's choice.
-_COMMITTING = ("Bash(git add:*)", "Bash(git commit:*)")
-# They leave the workspace, or outlast the turn.
-_OUT_OF_PLACE = ("EnterWorktree", "ExitWorktree", "CronCreate", "ScheduleWakeup")
-
-
-def own_tools() -> str:
-    """What the names of our own tools begin with."""
-    return f"mcp__{SERVER_NAME}__"
+# Without these two a session could deliver nothing; everything else is the operator's choice.
+_COMMIT_TOOLS: Final = ("Bash(git add:*)", "Bash(git commit:*)")
+# These leave the workspace, or outlast the turn.
+_FORBIDDEN_TOOLS: Final = ("EnterWorktree", "ExitWorktree", "CronCreate", "ScheduleWakeup")
 
 
 def session_arguments(
@@ -72,16 +82,21 @@ def session_arguments(
     *,
     cwd: Path,
     thread_id: str,
-    resumed: bool,
-    envelope: str | None,
-    server: Sequence[str] | None,
-    agent_lists_skills: bool,
+    resumed: bool = False,
+    envelope: str | None = None,
+    server: Sequence[str] | None = None,
+    agent_lists_skills: bool = True,
 ) -> tuple[str, ...]:
-    """The arguments of one process: a new conversation called `thread_id`, or that one `resumed`.
+    """Return the arguments of one process. Free text is one word with its option, so it is never an option.
 
-    `server` is the command of the MCP server of our tools, null for none. The envelope is told each time,
-    because a conversation does not remember it. Each value that others worded is one word with its option,
-    so that it is never taken for an option itself.
+    Args:
+        settings: decides model, effort and permission mode.
+        cwd: the workspace.
+        thread_id: names a new conversation, or the one to continue if `resumed`.
+        resumed: continue a conversation.
+        envelope: appended to the system prompt. A conversation does not remember it.
+        server: the command of the MCP server with the daemon's tools, or None.
+        agent_lists_skills: if False, Claude lists no skills by itself.
     """
     words = [*_PROTOCOL, "--permission-mode", settings.permission_mode]
     words += ["--setting-sources", "user", "--strict-mcp-config", "--add-dir", str(cwd)]
@@ -90,22 +105,20 @@ def session_arguments(
     words += [] if settings.effort is None else [f"--effort={settings.effort}"]
     words += [] if envelope is None else [f"--append-system-prompt={envelope}"]
     words += [] if agent_lists_skills else ["--disable-slash-commands"]
-    words += [] if server is None else [f"--mcp-config={_mcp_config(server)}"]
-    allowed = (*_COMMITTING, *(() if server is None else (f"mcp__{SERVER_NAME}",)))
-    return (*words, f"--allowedTools={_listed(allowed)}", f"--disallowedTools={_listed(_OUT_OF_PLACE)}")
+    allowed = [*_COMMIT_TOOLS]
+    if server is not None:
+        command, *arguments = server
+        config = {"mcpServers": {SERVER_NAME: {"command": command, "args": arguments}}}
+        words += [f"--mcp-config={json.dumps(config)}"]
+        allowed += [f"mcp__{SERVER_NAME}"]
+    words += [f"--allowedTools={','.join(allowed)}", f"--disallowedTools={','.join(_FORBIDDEN_TOOLS)}"]
+    return tuple(words)
 
 
-def _mcp_config(server: Sequence[str]) -> str:
-    command, *arguments = server
-    return json.dumps({"mcpServers": {SERVER_NAME: {"command": command, "args": arguments}}})
+# --- the stream --------------------------------------------------------------------------------------------
 
-
-def _listed(names: Sequence[str]) -> str:
-    return ",".join(names)
-
-
-_NOTHING = msgspec.Raw(b"{}")
-_PULSES = frozenset({"stream_event", "keep_alive"})
+_EMPTY: Final = msgspec.Raw(b"{}")
+_KEEP_ALIVES: Final = frozenset({"stream_event", "keep_alive"})
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -116,15 +129,15 @@ class Event(msgspec.Struct, frozen=True):
     raw: msgspec.Raw
 
 
-class Question(msgspec.Struct, frozen=True):
-    """The agent asks and waits: it must be answered with the same `id`."""
+class ControlRequest(msgspec.Struct, frozen=True):
+    """A request of the agent, which waits for an answer with the same `id`."""
 
     id: str
     request: msgspec.Raw
 
 
-class Reply(msgspec.Struct, frozen=True):
-    """The answer to our request `id`; `error` is set where it was refused."""
+class ControlResponse(msgspec.Struct, frozen=True):
+    """The answer to our request `id`; `error` is set if it was refused."""
 
     id: str
     response: msgspec.Raw
@@ -132,79 +145,76 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class KeepAlive(msgspec.Struct, frozen=True):
-    """So many messages in a row that only say that the agent is at work."""
+    """A number of messages in a row that only show that the agent is working."""
 
     count: int
 
 
-Message = Event | Question | Reply | KeepAlive | PlainLine | MalformedLine
-
-
-class _Reply(msgspec.Struct):
-    subtype: str = ""
-    request_id: str = ""
-    response: msgspec.Raw = _NOTHING
-    error: str | None = None
+Message = Event | ControlRequest | ControlResponse | KeepAlive | PlainLine | MalformedLine
 
 
 class _Line(msgspec.Struct):
     type: str
     subtype: str = ""
     request_id: str = ""
-    request: msgspec.Raw = _NOTHING
-    response: msgspec.Raw = _NOTHING
+    request: msgspec.Raw = _EMPTY
+    response: msgspec.Raw = _EMPTY
 
 
-_line_decoder = msgspec.json.Decoder(_Line)
-_reply_decoder = msgspec.json.Decoder(_Reply)
+class _Response(msgspec.Struct):
+    subtype: str = ""
+    request_id: str = ""
+    response: msgspec.Raw = _EMPTY
+    error: str | None = None
+
+
+_line_decoder: Final = msgspec.json.Decoder(_Line)
+_response_decoder: Final = msgspec.json.Decoder(_Response)
 
 
 class Codec:
-    """Both directions of one stream. Not shared, not thread-safe."""
+    """Both directions of one stream. Events stay undecoded, and pieces of messages are only counted."""
 
     def __init__(self) -> None:
         self._lines = Lines()
         self._last_id = 0
 
     def request(self, subtype: str, **fields: Any) -> tuple[str, bytes]:
-        """A request of ours on the control channel; returns its id and its line."""
+        """Number a control request; return its id and its line."""
         self._last_id += 1
-        name = f"symphony-{self._last_id}"
+        request_id = f"symphony-{self._last_id}"
         body = {"subtype": subtype, **fields}
-        return name, encoded({"type": "control_request", "request_id": name, "request": body})
+        return request_id, encode_line({"type": "control_request", "request_id": request_id, "request": body})
 
     @staticmethod
     def user(text: str) -> bytes:
-        """The line by which a turn begins."""
+        """Return the line that starts a turn."""
         message = {"role": "user", "content": [{"type": "text", "text": text}]}
-        return encoded({"type": "user", "message": message})
+        return encode_line({"type": "user", "message": message})
 
     @staticmethod
-    def answer(request_id: str, response: Mapping[str, Any]) -> bytes:
-        """The line that answers a question of the agent."""
-        return _response("success", request_id, response=response)
+    def answer(request_id: str, response: Json) -> bytes:
+        """Return the line that answers a control request."""
+        body = {"subtype": "success", "request_id": request_id, "response": response}
+        return encode_line({"type": "control_response", "response": body})
 
     @staticmethod
     def refuse(request_id: str, error: str) -> bytes:
-        """The line that answers a question of the agent with an error."""
-        return _response("error", request_id, error=error)
+        """Return the line that answers a control request with an error."""
+        body = {"subtype": "error", "request_id": request_id, "error": error}
+        return encode_line({"type": "control_response", "response": body})
 
     def receive(self, data: bytes) -> list[Message]:
-        """The messages completed by `data`, in order; an unfinished last line is kept for the next call."""
-        return _merged(self._lines.receive(data))
+        """Return the messages that `data` completes; an unfinished last line is kept for the next call."""
+        return _decode(self._lines.receive(data))
 
     def close(self) -> list[Message]:
-        """What the stream's end leaves: an unfinished line counts as a whole one."""
-        return _merged(self._lines.close())
+        """Return what the end of the stream leaves: an unfinished line counts as a whole one."""
+        return _decode(self._lines.close())
 
 
-def _response(subtype: str, request_id: str, **fields: Any) -> bytes:
-    body = {"subtype": subtype, "request_id": request_id, **fields}
-    return encoded({"type": "control_response", "response": body})
-
-
-def _merged(lines: list[bytes | MalformedLine]) -> list[Message]:
-    """The messages of lines; pulses in a row become one."""
+def _decode(lines: list[bytes | MalformedLine]) -> list[Message]:
+    """Return the messages of lines; keep-alives in a row become one."""
     found: list[Message] = []
     for line in lines:
         message = line if isinstance(line, MalformedLine) else _message(line)
@@ -218,91 +228,76 @@ def _merged(lines: list[bytes | MalformedLine]) -> list[Message]:
 def _message(line: bytes) -> Message | None:
     try:
         head = _line_decoder.decode(line)
-        if head.type in _PULSES:
-            return KeepAlive(1)
         if head.type == "control_response":
-            return _reply(_reply_decoder.decode(head.response))
+            body = _response_decoder.decode(head.response)
+            error = (body.error or "no reason told") if body.subtype == "error" else None
+            return ControlResponse(body.request_id, body.response, error)
     except DECODE_ERRORS:
         return unreadable(line)
+    if head.type in _KEEP_ALIVES:
+        return KeepAlive(1)
     if head.type != "control_request":
         return Event(head.type, head.subtype, msgspec.Raw(line))
     if not head.request_id:
         return MalformedLine(excerpt(line)[:EXCERPT_CHARS])
-    return Question(head.request_id, head.request)
+    return ControlRequest(head.request_id, head.request)
 
 
-def _reply(body: _Reply) -> Reply:
-    error = body.error or "no reason told"
-    return Reply(body.request_id, body.response, error if body.subtype == "error" else None)
+# --- errors ------------------------------------------------------------------------------------------------
 
-
-# What Claude Code calls an error, as a `Failure` (AGENT-FACTS 7; AG12).
-#
-# A failed turn says three things about itself, and each may be missing: the HTTP status of the model, a
-# name that stands at its last message, and a text for people. The subtype is "success" all the same.
-
-
-INSTALL_HINT = (
+INSTALL_HINT: Final = (
     "install it with `npm install -g @anthropic-ai/claude-code`, or set claude.command to where it is"
 )
 
-_MODEL_HINT = "set claude.model to a model that this account can use"
-_LIMIT_HINT = "wait for the limit to reset, or use another account or model"
-_STATUSES = range(100, 600)
-_AUTH_STATUS = frozenset({401, 403})
-_NOT_LOGGED_IN = re.compile(r"not logged in|please run /login|invalid api key", re.IGNORECASE)
-_USED_UP = re.compile(
+_MODEL_HINT: Final = "set claude.model to a model that this account can use"
+_LIMIT_HINT: Final = "wait for the limit to reset, or use another account or model"
+_HTTP_STATUSES: Final = range(100, 600)
+_NOT_LOGGED_IN: Final = re.compile(r"not logged in|please run /login|invalid api key", re.IGNORECASE)
+_LIMIT_REACHED: Final = re.compile(
     r"usage limit|credit balance|(?:hit|reached) your .{0,40}limit|\blimit reached\b"
     r"|out of (?:extra )?(?:usage|credits)",
     re.IGNORECASE,
 )
-_RESETS_AT = re.compile(r"\|(\d{10})\b")
+_RESETS_AT: Final = re.compile(r"\|(\d{10})\b")
 
 
 def login_hint(home: Path | None = None) -> str:
-    """How to log in; `home` is the private one of the agent, null for the user's own."""
-    place = "" if home is None else f"CLAUDE_CONFIG_DIR={shlex.quote(str(home))} "
+    """Return how to log in; `home` is the private one of the agent, None for the operator's own."""
+    variable = "" if home is None else f"CLAUDE_CONFIG_DIR={shlex.quote(str(home))} "
     return (
-        f"run `{place}claude auth login` as the user of the daemon, "
+        f"run `{variable}claude auth login` as the user of the daemon, "
         "or set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN where it starts"
     )
 
 
-def turn_failure(result: Mapping[str, Any], name: str | None, *, now_s: float) -> Failure:
-    """The failure behind a `result` that is an error.
+def turn_failure(result: Json, error_name: str | None) -> Failure:
+    """Return the failure of a `result` event that is an error; `error_name` is that of its last message.
 
-    `name` is what its last message calls the error, null where there is none; `now_s` is the wall clock in
-    Unix seconds, from which a reset is far away.
+    A failed turn may report the HTTP status of the model, an error name, and a text for people. Each of them
+    may be missing, and the subtype is "success" all the same.
     """
     status = result.get("api_error_status")
-    status = status if isinstance(status, int) and status in _STATUSES else None
-    text = describe(result)
-    category = _category(result, name, status, text)
-    unknown_model = name == "model_not_found" or (name is None and status == 404)  # noqa: PLR2004 - HTTP
+    status = status if isinstance(status, int) and status in _HTTP_STATUSES else None
+    text = describe_result(result)
+    category = _category(result, error_name, status, text)
+    unknown_model = error_name == "model_not_found" or (error_name is None and status == 404)  # noqa: PLR2004 - HTTP
     hints = {Category.AGENT_AUTH: login_hint(), Category.AGENT_USAGE_LIMIT: _LIMIT_HINT}
+    resets_at = _RESETS_AT.search(text) if category is Category.AGENT_USAGE_LIMIT else None
     return Failure(
         category=category,
         blame=Blame.CONFIG if unknown_model else Blame.AGENT,
         message=redact(text),
         retryable=category is not Category.AGENT_AUTH and not unknown_model,
         hint=_MODEL_HINT if unknown_model else hints.get(category),
-        retry_after_ms=_reset(text, now_s) if category is Category.AGENT_USAGE_LIMIT else None,
+        retry_after_ms=None if resets_at is None else max(0, int((int(resets_at[1]) - time.time()) * 1000)),
         status=status,
     )
 
 
-def describe(result: Mapping[str, Any]) -> str:
-    """What a `result` says to people; never empty."""
-    errors = result.get("errors")
-    told = [result.get("result"), *(errors if isinstance(errors, list) else [])]
-    words = "; ".join(text for text in told if isinstance(text, str) and text.strip())
-    return words or f"the turn failed without a message ({result.get('subtype') or 'no subtype'})"
-
-
-def _category(result: Mapping[str, Any], name: str | None, status: int | None, text: str) -> Category:
-    if name == "billing_error" or _USED_UP.search(text):
+def _category(result: Json, name: str | None, status: int | None, text: str) -> Category:
+    if name == "billing_error" or _LIMIT_REACHED.search(text):
         return Category.AGENT_USAGE_LIMIT
-    if status in _AUTH_STATUS or name == "authentication_failed" or _NOT_LOGGED_IN.search(text):
+    if status in {401, 403} or name == "authentication_failed" or _NOT_LOGGED_IN.search(text):
         return Category.AGENT_AUTH
     if result.get("terminal_reason") == "prompt_too_long" or text.startswith("Prompt is too long"):
         return Category.AGENT_CONTEXT_FULL
@@ -311,73 +306,64 @@ def _category(result: Mapping[str, Any], name: str | None, status: int | None, t
     return Category.TURN_FAILED
 
 
-def _reset(text: str, now_s: float) -> int | None:
-    """Milliseconds until the time that some of the texts end with."""
-    found = _RESETS_AT.search(text)
-    return None if found is None else max(0, int((int(found[1]) - now_s) * 1000))
+def describe_result(result: Json) -> str:
+    """Return the text of a `result` event; never empty."""
+    errors = result.get("errors")
+    texts = [result.get("result"), *(errors if isinstance(errors, list) else [])]
+    words = "; ".join(text for text in texts if isinstance(text, str) and text.strip())
+    return words or f"the turn failed without a message ({result.get('subtype') or 'no subtype'})"
 
 
-# Counts what a session used: per message while a turn runs, and exactly when it ends (TK1, TK2). Pure.
-#
-# `modelUsage` of a result holds totals of the process, sub-agents included; its `usage` leaves those out,
-# and what stands at a message is an estimate made at its beginning. So messages are counted as they come,
-# and a result adds what is missing. Input tokens include cached ones, as everywhere with us; Claude's own
-# do not.
+# --- tokens and cost ---------------------------------------------------------------------------------------
 
-
-_MAX_MESSAGES = 10_000
-_OF_MODEL = (("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens"), "outputTokens")
-_OF_TURN = (("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"), "output_tokens")
-
-
-@dataclass(frozen=True, slots=True)
-class _Counts:
-    taken: int = 0
-    given: int = 0
-
-    def plus(self, other: "_Counts") -> "_Counts":
-        return _Counts(self.taken + other.taken, self.given + other.given)
-
-    def above(self, other: "_Counts") -> "_Counts":
-        return _Counts(max(0, self.taken - other.taken), max(0, self.given - other.given))
+_MAX_MESSAGES: Final = 10_000
+_MODEL_INPUT: Final = ("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
+_MODEL_OUTPUT: Final = "outputTokens"
+_TURN_INPUT: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+_TURN_OUTPUT: Final = "output_tokens"
 
 
 class TokenCounter:
-    """What one process has used, of which each token is told once; and what that cost."""
+    """Counts what one process has used; reports each token once.
+
+    `modelUsage` of a result holds totals of the process, including sub-agents. Its `usage` leaves those out,
+    and the usage of a message is an estimate made at its beginning. So messages are counted as they come, and
+    a result adds what is missing. Claude's own input counts do not include cached tokens.
+    """
 
     def __init__(self) -> None:
-        self._told = _Counts()
-        self._before_turn = _Counts()
+        self._reported = NO_TOKENS
+        self._before_turn = NO_TOKENS
         self._messages: dict[str, None] = {}
         self._cost_usd = 0.0
 
-    def message(self, message: Mapping[str, Any]) -> Usage | None:
-        """Count a message of the model, which comes once per block of its content."""
-        name = str(message.get("id"))[:MAX_ID_CHARS]
-        if name in self._messages:
+    def message(self, message: Json) -> Usage | None:
+        """Count a message of the model, which comes once for each block of its content."""
+        message_id = str(message.get("id"))[:MAX_ID_CHARS]
+        if message_id in self._messages:
             return None
-        self._messages[name] = None
+        self._messages[message_id] = None
         if len(self._messages) > _MAX_MESSAGES:
             del self._messages[next(iter(self._messages))]
-        return self._tell(_counts(message.get("usage"), _OF_TURN))
+        return self._report(_tokens(object_in(message, "usage"), _TURN_INPUT, _TURN_OUTPUT))
 
-    def result(self, result: Mapping[str, Any]) -> Usage | None:
-        """What the end of a turn adds."""
-        models = result.get("modelUsage")
-        totals = _Counts()
-        for usage in models.values() if isinstance(models, dict) else ():
-            totals = totals.plus(_counts(usage, _OF_MODEL))
-        if totals == _Counts():
-            totals = self._before_turn.plus(_counts(result.get("usage"), _OF_TURN))
-        usage = self._tell(totals.above(self._told))
-        self._before_turn = self._told
+    def result(self, result: Json) -> Usage | None:
+        """Count what the end of a turn adds."""
+        models, totals = object_in(result, "modelUsage"), NO_TOKENS
+        for name in models:
+            totals = totals.plus(_tokens(object_in(models, name), _MODEL_INPUT, _MODEL_OUTPUT))
+        if totals == NO_TOKENS:
+            turn = _tokens(object_in(result, "usage"), _TURN_INPUT, _TURN_OUTPUT)
+            totals = self._before_turn.plus(turn)
+        usage = self._report(totals.above(self._reported))
+        self._before_turn = self._reported
         self._messages.clear()
         return usage
 
-    def cost_usd(self, result: Mapping[str, Any]) -> float | None:
-        """What the turn cost by the agent's own count, whose totals are of the process; null for nothing.
+    def cost_usd(self, result: Json) -> float | None:
+        """Return the cost of the turn by the agent's own count, None if it reports none.
 
-        Infinite where that cannot be, and then nothing is remembered of it.
+        `total_cost_usd` is a total of the process. An impossible total gives infinity and is not remembered.
         """
         total = result.get("total_cost_usd")
         if not isinstance(total, int | float) or isinstance(total, bool) or total <= self._cost_usd:
@@ -387,35 +373,32 @@ class TokenCounter:
         cost, self._cost_usd = total - self._cost_usd, float(total)
         return cost
 
-    def _tell(self, new: _Counts) -> Usage | None:
-        if new == _Counts():
+    def _report(self, new: Tokens) -> Usage | None:
+        total = new.input_tokens + new.output_tokens  # not that of `new`: an estimate may exceed one count
+        if total == 0:
             return None
-        if is_cost_of_a_turn(new.taken + new.given):  # else it is refused, and must not hide what follows
-            self._told = self._told.plus(new)
+        if fits_one_turn(total):  # else it will be refused, and must not hide what follows
+            self._reported = self._reported.plus(new)
         return Usage(
             absolute=False,
-            input_tokens=new.taken,
-            output_tokens=new.given,
-            total_tokens=new.taken + new.given,
+            input_tokens=new.input_tokens,
+            output_tokens=new.output_tokens,
+            total_tokens=total,
         )
 
 
-def _counts(usage: object, names: tuple[tuple[str, ...], str]) -> _Counts:
-    if not isinstance(usage, Mapping):
-        return _Counts()
-    return _Counts(sum(_count(usage.get(name)) for name in names[0]), _count(usage.get(names[1])))
+def _tokens(usage: Json, input_keys: tuple[str, ...], output_key: str) -> Tokens:
+    given = sum(count_in(usage, (key,)) or 0 for key in input_keys)
+    taken = count_in(usage, (output_key,)) or 0
+    return Tokens(given, taken, given + taken)
 
 
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+# --- tool calls --------------------------------------------------------------------------------------------
 
-
-# Claude's tools in words: what a call is named on a screen, and how its result reads (TK8). Pure.
-
-
-_SUMMARY_CHARS = 200
-_ARGUMENT_CHARS = 8_000
-_KINDS = {
+_SUMMARY_CHARS: Final = 200
+_ARGUMENT_CHARS: Final = 8_000
+_MCP_PREFIX: Final = "mcp__"
+_KINDS: Final = {
     "Bash": "commandExecution",
     "Edit": "fileChange",
     "MultiEdit": "fileChange",
@@ -427,77 +410,60 @@ _KINDS = {
     "Agent": "subAgentActivity",
     "Task": "subAgentActivity",
 }
-_TELLING = ("command", "file_path", "notebook_path", "query", "url", "pattern", "skill", "description")
-_MCP = "mcp__"
-_EXIT_CODE = re.compile(r"Exit code (\d{1,10})\b", re.ASCII)
+_SUMMARY_KEYS: Final = (
+    *("command", "file_path", "notebook_path", "query", "url", "pattern", "skill", "description"),
+)
+_EXIT_CODE: Final = re.compile(r"Exit code (\d{1,10})\b", re.ASCII)
 
 
-def started(block: Mapping[str, Any]) -> ItemStarted:
-    """The event for a `tool_use` block."""
-    name = str(block.get("name") or "unknown")
-    given = block.get("input")
-    arguments: Mapping[str, Any] = given if isinstance(given, dict) else {}
-    kind = "mcpToolCall" if name.startswith(_MCP) else _KINDS.get(name, redact(name, 100))
-    return ItemStarted(
-        kind=kind, summary=_summary(name, arguments), arguments=_arguments(kind, arguments)[:_ARGUMENT_CHARS]
-    )
+def item_started(block: Json) -> ItemStarted:
+    """Return the event of a `tool_use` block."""
+    name, arguments = str(block.get("name") or "unknown"), object_in(block, "input")
+    if name.startswith(_MCP_PREFIX):
+        kind, summary = "mcpToolCall", name.removeprefix(_MCP_PREFIX).replace("__", ".", 1)
+    else:
+        kind = _KINDS.get(name, redact(name, 100))
+        key = next((key for key in _SUMMARY_KEYS if isinstance(arguments.get(key), str)), "")
+        summary = text_in(arguments, key)
+        summary = summary.rsplit("/", 1)[-1] if key.endswith("_path") else summary
+    if kind == "commandExecution":
+        text = str(arguments.get("command", ""))
+    else:
+        text = json.dumps(arguments, ensure_ascii=False) if arguments else ""
+    return ItemStarted(kind=kind, summary=redact(summary, _SUMMARY_CHARS), arguments=text[:_ARGUMENT_CHARS])
 
 
-def finished(item: ItemStarted, block: Mapping[str, Any]) -> ItemFinished:
-    """The event for the `tool_result` block of a call."""
+def item_finished(item: ItemStarted, block: Json) -> ItemFinished:
+    """Return the event of the `tool_result` block of a call, whose content is text or a list of parts."""
     failed = block.get("is_error") is True
     code = None
     if item.kind == "commandExecution":
-        found = _EXIT_CODE.match(_text(block.get("content")))
+        parts = objects_in(block, "content")
+        text = text_in(parts[0], "text") if parts else text_in(block, "content")
+        found = _EXIT_CODE.match(text)
         code = int(found[1]) if found is not None else None if failed else 0
     status = "failed" if failed else "completed"
     return ItemFinished(kind=item.kind, summary=item.summary, status=status, exit_code=code)
 
 
-def _summary(name: str, arguments: Mapping[str, Any]) -> str:
-    if name.startswith(_MCP):
-        return redact(name.removeprefix(_MCP).replace("__", ".", 1), _SUMMARY_CHARS)
-    key = next((key for key in _TELLING if isinstance(arguments.get(key), str)), None)
-    if key is None:
-        return ""
-    text = arguments[key]
-    return redact(text.rsplit("/", 1)[-1] if key.endswith("_path") else text, _SUMMARY_CHARS)
+# --- events ------------------------------------------------------------------------------------------------
 
-
-def _arguments(kind: str, arguments: Mapping[str, Any]) -> str:
-    if kind == "commandExecution":
-        return str(arguments.get("command", ""))
-    return json.dumps(arguments, ensure_ascii=False) if arguments else ""
-
-
-def _text(content: object) -> str:
-    """The beginning of a tool's result, which is text or a list of parts."""
-    if isinstance(content, list) and content and isinstance(content[0], dict):
-        content = content[0].get("text")
-    return content if isinstance(content, str) else ""
-
-
-# Events of Claude Code in our vocabulary (AG9, AG11, TK1, TK7). Pure.
-#
-# A translator belongs to one process: a result names its call by an id only, and totals are of the process.
-# What is not understood is a sign of life and nothing else.
-
-
-Body = Mapping[str, Any]
-Handler = Callable[[Body], Iterator[AgentEvent]]
-_MAX_OPEN = 1_000
+_MAX_OPEN_CALLS: Final = 1_000
 
 
 class Translator:
-    """Turns the events of one process into ours."""
+    """Turns the events of one process into ours.
 
-    def __init__(self, *, wall_clock: Callable[[], float]) -> None:
-        self._wall_clock = wall_clock
-        self._ledger = TokenCounter()
-        self._open: dict[str, ItemStarted] = {}
-        self._error: str | None = None
+    A result names its call only by an id, and totals are those of the process. An event that is not
+    understood only shows that the agent is alive.
+    """
+
+    def __init__(self) -> None:
+        self._tokens = TokenCounter()
+        self._open_calls: dict[str, ItemStarted] = {}
+        self._error_name: str | None = None
         self._warned = False
-        self._handlers: Mapping[tuple[str, str], Handler] = {
+        self._handlers: Mapping[tuple[str, str], Callable[[Json], Iterator[AgentEvent]]] = {
             ("assistant", ""): self._assistant,
             ("user", ""): self._user,
             ("result", ""): self._result,
@@ -508,107 +474,86 @@ class Translator:
         }
 
     def translate(self, event: Event) -> tuple[AgentEvent, ...]:
-        """The meaning of one event, nothing for a sign of life; never raises, whatever it holds."""
+        """Return the meaning of one event, empty if it has none; never raises."""
         handler = self._handlers.get((event.type, event.subtype if event.type == "system" else ""))
         if handler is None:
             return ()
         try:
-            body = parse(event.raw)
+            body = decode_object(event.raw)
         except ValueError:
             return (Malformed(excerpt=f"{event.type}: {excerpt(bytes(event.raw))}"[:EXCERPT_CHARS]),)
         return tuple(handler(body))
 
-    def _assistant(self, body: Body) -> Iterator[AgentEvent]:
-        message = _map(body, "message")
-        self._error = _string(body, "error")
-        usage = self._ledger.message(message)
+    def _assistant(self, body: Json) -> Iterator[AgentEvent]:
+        message = object_in(body, "message")
+        self._error_name = text_in(body, "error") or None
+        usage = self._tokens.message(message)
         if usage is not None:
             yield usage
-        mine = body.get("parent_tool_use_id") is None and self._error is None
-        for block in _blocks(message):
+        shown = body.get("parent_tool_use_id") is None and self._error_name is None
+        for block in objects_in(message, "content"):
             match block.get("type"):
-                case "text" if mine and (text := _string(block, "text")) and text.strip():
+                case "text" if shown and (text := text_in(block, "text")).strip():
                     yield Text(message=text)
                 case "tool_use":
-                    yield self._started(block)
+                    item = item_started(block)
+                    if len(self._open_calls) < _MAX_OPEN_CALLS:
+                        self._open_calls[str(block.get("id"))[:MAX_ID_CHARS]] = item
+                    yield item
                 case _:
                     pass
 
-    def _started(self, block: Body) -> ItemStarted:
-        item = started(block)
-        if len(self._open) < _MAX_OPEN:
-            self._open[_name(block, "id")] = item
-        return item
-
-    def _user(self, body: Body) -> Iterator[AgentEvent]:
-        for block in _blocks(_map(body, "message")):
-            item = self._open.pop(_name(block, "tool_use_id"), None)
+    def _user(self, body: Json) -> Iterator[AgentEvent]:
+        for block in objects_in(object_in(body, "message"), "content"):
+            item = self._open_calls.pop(str(block.get("tool_use_id"))[:MAX_ID_CHARS], None)
             if block.get("type") == "tool_result" and item is not None:
-                yield finished(item, block)
+                yield item_finished(item, block)
 
-    def _init(self, body: Body) -> Iterator[AgentEvent]:
-        """Comes with every turn; what it says of our own tools is told once."""
-        servers = body.get("mcp_servers")
-        for server in servers if isinstance(servers, list) else ():
-            if not isinstance(server, dict) or server.get("name") != SERVER_NAME or self._warned:
-                continue
-            if (status := _string(server, "status")) in {"failed", "needs-auth", "disabled"}:
+    def _init(self, body: Json) -> Iterator[AgentEvent]:
+        """Warn once if the daemon's tools are not available; the event comes with every turn."""
+        for server in objects_in(body, "mcp_servers"):
+            status = server.get("status")
+            if (
+                server.get("name") == SERVER_NAME
+                and status in ("failed", "needs-auth", "disabled")
+                and not self._warned
+            ):
                 self._warned = True
                 yield Notice(level="warning", message=f"the agent has no tools of ours: {status}")
 
-    def _result(self, body: Body) -> Iterator[AgentEvent]:
-        usage, cost = self._ledger.result(body), self._ledger.cost_usd(body)
-        self._open.clear()
+    def _result(self, body: Json) -> Iterator[AgentEvent]:
+        usage, cost = self._tokens.result(body), self._tokens.cost_usd(body)
+        self._open_calls.clear()
         if usage is not None:
             yield usage
-        yield replace(self._ended(body), cost_usd=cost)
+        yield replace(self._turn_end(body), cost_usd=cost)
 
-    def _ended(self, body: Body) -> TurnEnded:
-        reason, name = _string(body, "terminal_reason") or "", self._error
-        self._error = None
+    def _turn_end(self, body: Json) -> TurnEnded:
+        reason, error_name = text_in(body, "terminal_reason"), self._error_name
+        self._error_name = None
         if reason.startswith("aborted"):
             message = f"the turn was interrupted ({redact(reason, 100)})"
             failure = Failure(category=Category.TURN_CANCELLED, blame=Blame.AGENT, message=message)
             return TurnEnded(status=TurnStatus.INTERRUPTED, failure=failure)
         if body.get("is_error") is not True and body.get("subtype") == "success":
             return TurnEnded(status=TurnStatus.COMPLETED)
-        return TurnEnded(status=TurnStatus.FAILED, failure=turn_failure(body, name, now_s=self._wall_clock()))
+        return TurnEnded(status=TurnStatus.FAILED, failure=turn_failure(body, error_name))
 
 
-def _rate_limits(body: Body) -> Iterator[AgentEvent]:
-    payload = _map(body, "rate_limit_info")
+def _rate_limits(body: Json) -> Iterator[AgentEvent]:
+    payload = object_in(body, "rate_limit_info")
     if payload:
         yield RateLimits(payload=payload)
 
 
-def _api_retry(body: Body) -> Iterator[AgentEvent]:
-    """A request to the model failed and is tried again; how often is bounded by a variable of ours."""
-    status = body.get("error_status")
-    told = redact(_string(body, "error") or "unknown", 100)
-    what = told if status is None else f"{told} ({redact(str(status), 10)})"
+def _api_retry(body: Json) -> Iterator[AgentEvent]:
+    """A request to the model failed and is retried; `CLAUDE_CODE_MAX_RETRIES` limits the retries."""
+    status, error = body.get("error_status"), redact(text_in(body, "error") or "unknown", 100)
+    reason = error if status is None else f"{error} ({redact(str(status), 10)})"
     tries = f"{redact(str(body.get('attempt')), 10)} of {redact(str(body.get('max_retries')), 10)}"
-    yield Notice(level="warning", message=f"the model could not be asked: {what}; retry {tries}")
+    yield Notice(level="warning", message=f"the model could not be asked: {reason}; retry {tries}")
 
 
-def _compacted(body: Body) -> Iterator[AgentEvent]:
+def _compacted(body: Json) -> Iterator[AgentEvent]:
     del body
     yield ContextCompacted()
-
-
-def _blocks(message: Body) -> list[dict[str, Any]]:
-    content = message.get("content")
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-
-
-def _name(block: Body, key: str) -> str:
-    return str(block.get(key))[:MAX_ID_CHARS]
-
-
-def _map(body: Body, key: str) -> dict[str, Any]:
-    value = body.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _string(body: Body, key: str) -> str | None:
-    value = body.get(key)
-    return value if isinstance(value, str) and value else None

@@ -1,254 +1,113 @@
-"""One session of Claude Code: a process, a conversation, and turns one after the other (AG4-AG6, AG9, AG21).
+"""A session of Claude Code: a process, a conversation, and turns one after the other; and its answers.
 
-What the turns of all backends have alike is in `turns`. A running turn is interrupted before the process is
-ended, always: only then its tools end too, and what it used is told.
+A running turn is always interrupted before the process is ended: only then its tools end too, and its token
+totals are reported.
 """
 
-import time
 import uuid
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final
 
-import anyio
 from typing_extensions import override
 
 from symphony.agents.base import AgentError, SessionRequest
 from symphony.agents.claude.protocol import (
     INSTALL_HINT,
+    OWN_TOOLS,
     Codec,
+    ControlRequest,
+    ControlResponse,
     Event,
     KeepAlive,
     Message,
-    Question,
-    Reply,
     Translator,
-    own_tools,
 )
+from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import (
     AgentEvent,
     ApprovalAnswered,
-    ContextCompacted,
-    EventQueue,
-    InputRequired,
     Notice,
     SessionStarted,
     TurnEnded,
-    parse,
     redact,
 )
+from symphony.agents.json_fields import Json, decode_object, object_in, objects_in, text_in
 from symphony.agents.process import AgentProcess
-from symphony.agents.session import Conversation
-from symphony.agents.wire import MalformedLine, PlainLine, ending, noise, response_timeout
+from symphony.agents.session import OnApproval, StreamSession, approval_required, question_asked
+from symphony.agents.wire import MalformedLine, MessageStream, PlainLine, line_event, response_error
 from symphony.config import ClaudeSettings
-from symphony.domain import Blame, Category, Failure, session_id
-
-# The answer to everything Claude Code may ask on its control channel (AG13-AG16). Pure.
-#
-# Nobody is there to be asked: what is not known is refused, because silence hangs a turn.
+from symphony.domain import Category, Failure, session_id
 
 
-OnApproval = Literal["decline", "accept", "block"]
-Body = Mapping[str, Any]
-
-_UNATTENDED = "this session runs unattended; nobody can approve it"
-_NOBODY = "nobody is here to answer"
-_LONGEST_QUESTION = 4_000
-_TELLING = ("command", "file_path", "notebook_path", "url", "plan")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What goes back: `response`, or `error`; and what to tell upwards."""
-
-    response: Body | None = None
-    error: str | None = None
-    event: AgentEvent | None = None
-
-
-def decide(question: Question, on_approval: OnApproval, *, own_tools: str) -> Answer:
-    """What to do about one question; never raises.
-
-    `own_tools` is what the names of our own tools begin with: asking for them is always granted.
-    """
-    try:
-        request = parse(question.request)
-    except ValueError as error:
-        return Answer(error=redact(f"unreadable request: {error}", 200))
-    if request.get("subtype") == "can_use_tool":
-        return _tool(request, on_approval, own_tools)
-    text = redact(f"unsupported request {request.get('subtype')}", 200)
-    return Answer(error=text, event=Notice(level="warning", message=f"{text} was refused"))
-
-
-def _tool(request: Body, on_approval: OnApproval, own_tools: str) -> Answer:
-    name, given = str(request.get("tool_name")), request.get("input")
-    arguments = given if isinstance(given, dict) else {}
-    if name.startswith(own_tools):
-        return Answer(response=_allow(arguments))
-    if name == "AskUserQuestion":
-        return Answer(response=_deny(_NOBODY, interrupt=True), event=_asked(arguments))
-    kind = redact(name, 100)
-    match on_approval:
-        case "accept":
-            event = ApprovalAnswered(kind=kind, decision="accept")
-            return Answer(response=_allow(arguments), event=event)
-        case "decline":
-            event = ApprovalAnswered(kind=kind, decision="decline")
-            return Answer(response=_deny(_UNATTENDED, interrupt=False), event=event)
-        case "block":
-            return Answer(
-                response=_deny(_UNATTENDED, interrupt=True), event=_blocked(kind, request, arguments)
-            )
-
-
-def _allow(arguments: Body) -> Body:
-    return {"behavior": "allow", "updatedInput": arguments}
-
-
-def _deny(message: str, *, interrupt: bool) -> Body:
-    return {"behavior": "deny", "message": message, "interrupt": interrupt}
-
-
-def _blocked(kind: str, request: Body, arguments: Body) -> InputRequired:
-    parts = (*(arguments.get(key) for key in _TELLING), request.get("decision_reason"))
-    details = [redact(part, 300) for part in parts if isinstance(part, str) and part]
-    return InputRequired(reason=": ".join([f"approval required for {kind}", *details]), approval=True)
-
-
-def _asked(arguments: Body) -> InputRequired:
-    listed = arguments.get("questions")
-    questions = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    texts = [text for one in questions if isinstance(text := one.get("question"), str)]
-    told = "; ".join(redact(text, 300) for text in texts) or "something it did not word"
-    words = "\n".join(_worded(one) for one in questions if isinstance(one.get("question"), str)) or None
-    return InputRequired(reason=f"the agent asks: {told}", question=words)
-
-
-def _worded(question: Body) -> str:
-    """A question and, where there are some, the answers that it offers."""
-    text = redact(str(question["question"]), _LONGEST_QUESTION)
-    labels = _labels(question.get("options"))
-    return f"{text} ({' / '.join(labels)})" if labels else text
-
-
-def _labels(options: object) -> Sequence[str]:
-    found = (
-        [one.get("label") for one in options if isinstance(one, dict)] if isinstance(options, list) else []
-    )
-    return [redact(label, 100) for label in found if isinstance(label, str)]
-
-
-# A Claude process and its stream: requests with a deadline, messages read by read (AG2, AG10).
-#
-# Pull-based like every wire of ours: bytes are read only inside `call` and `fill`.
-
-
-Handler = Callable[[Message], Awaitable[None]]
-
-
-class Channel:
-    """A process and its codec. One user at a time."""
+class Channel(MessageStream[Message]):
+    """A process that speaks the protocol of Claude Code."""
 
     def __init__(self, process: AgentProcess, *, read_timeout_ms: int) -> None:
-        self._process = process
         self._codec = Codec()
-        self._read_timeout_ms = read_timeout_ms
-        self._inbox: deque[Message] = deque()
-        self._heard = False
+        super().__init__(
+            process,
+            self._codec,
+            read_timeout_ms=read_timeout_ms,
+            not_found=Category.AGENT_NOT_FOUND,
+            install_hint=INSTALL_HINT,
+        )
 
-    async def call(self, subtype: str, other: Handler, **fields: Any) -> dict[str, Any]:
-        """Ask on the control channel; `other` gets every message that is not the answer.
+    async def call(
+        self, subtype: str, handle: Callable[[Message], Awaitable[None]], **fields: Any
+    ) -> dict[str, Any]:
+        """Send a control request and return its response; `handle` gets every other message.
 
         Raises:
-            AgentError: `response_timeout`, `response_error`, `port_exit`, `agent_not_found`; or what `other`
+            AgentError: `response_timeout`, `response_error`, `port_exit`, `agent_not_found`; or what `handle`
                 raises.
         """
-        with anyio.move_on_after(self._read_timeout_ms / 1000):
-            request_id, wire = self._codec.request(subtype, **fields)
-            await self._process.send(wire)
-            return _result(subtype, await self._reply_to(request_id, other))
-        raise response_timeout(f"no answer to {subtype} within {self._read_timeout_ms} ms")
+        request_id, line = self._codec.request(subtype, **fields)
+        reply = await self._exchange(
+            line,
+            lambda message: isinstance(message, ControlResponse) and message.id == request_id,
+            handle,
+            what=subtype,
+            timeout_ms=self._read_timeout_ms,
+        )
+        if not isinstance(reply, ControlResponse):
+            raise TypeError(reply)
+        if reply.error is not None:
+            raise response_error(f"{subtype} was refused: {reply.error}")
+        try:
+            return decode_object(reply.response)
+        except ValueError as error:
+            raise response_error(f"unreadable answer to {subtype}: {error}") from error
 
-    async def tell(self, subtype: str, **fields: Any) -> None:
-        """Ask for something whose answer nobody waits for."""
+    async def request(self, subtype: str, **fields: Any) -> None:
+        """Send a control request whose answer is not needed."""
         await self._write(self._codec.request(subtype, **fields)[1])
 
-    async def say(self, text: str) -> None:
-        """Begin a turn."""
+    async def user(self, text: str) -> None:
+        """Start a turn."""
         await self._write(self._codec.user(text))
 
-    async def answer(self, question: Question, response: Mapping[str, Any]) -> None:
-        """Answer a question of the agent."""
-        await self._write(self._codec.answer(question.id, response))
+    async def answer(self, request: ControlRequest, response: Json) -> None:
+        """Answer a control request of the agent."""
+        await self._write(self._codec.answer(request.id, response))
 
-    async def refuse(self, question: Question, error: str) -> None:
-        """Answer a question of the agent with an error."""
-        await self._write(self._codec.refuse(question.id, error))
-
-    async def fill(self) -> None:
-        """Read once; afterwards `take` has what that completed, which may be nothing.
-
-        Raises:
-            AgentError: the stream has ended and all of it was taken (`port_exit`, `agent_not_found`).
-        """
-        data = await self._process.receive()
-        self.feed(data)
-        if not data and not self._inbox:
-            failure = await ending(
-                self._process,
-                missing=Category.AGENT_NOT_FOUND,
-                install_hint=INSTALL_HINT,
-                heard=self._heard,
-            )
-            raise AgentError(failure)
-
-    def feed(self, data: bytes) -> None:
-        """Take bytes that somebody else read; `b""` stands for the end of the stream."""
-        messages = self._codec.receive(data) if data else self._codec.close()
-        self._heard = self._heard or any(
-            not isinstance(message, PlainLine | MalformedLine) for message in messages
-        )
-        self._inbox.extend(messages)
-
-    def take(self) -> Message | None:
-        """The next message that has been read, or null."""
-        return self._inbox.popleft() if self._inbox else None
-
-    async def _reply_to(self, request_id: str, other: Handler) -> Reply:
-        while True:
-            while (message := self.take()) is not None:
-                if isinstance(message, Reply) and message.id == request_id:
-                    return message
-                await other(message)
-            await self.fill()
-
-    async def _write(self, wire: bytes) -> None:
-        with anyio.move_on_after(self._read_timeout_ms / 1000):
-            await self._process.send(wire)
-            return
-        raise response_timeout(f"the agent has not read its input for {self._read_timeout_ms} ms")
+    async def refuse(self, request: ControlRequest, error: str) -> None:
+        """Answer a control request of the agent with an error."""
+        await self._write(self._codec.refuse(request.id, error))
 
 
-def _result(subtype: str, reply: Reply) -> dict[str, Any]:
-    if reply.error is not None:
-        raise AgentError(_response_error(f"{subtype} was refused: {reply.error}"))
-    try:
-        return parse(reply.response)
-    except ValueError as error:
-        raise AgentError(_response_error(f"unreadable answer to {subtype}: {error}")) from error
+class ClaudeSession(StreamSession[Message]):
+    """An `AgentSession` of Claude Code, for one task: cancel its turn before calling `stop`.
 
-
-def _response_error(text: str) -> Failure:
-    return Failure(category=Category.RESPONSE_ERROR, blame=Blame.AGENT, message=redact(text))
-
-
-class ClaudeSession(Conversation[Message]):
-    """An `AgentSession`, for one task: cancel its turn before calling `stop`.
-
-    `thread_id` is the conversation that the process was started with, `resumed` that it is an older one;
-    `events` may get what the bridge of our tools tells; `on_stopping` is called before anything is ended.
+    Args:
+        process: started with the conversation `thread_id`.
+        settings: decide approvals and timeouts.
+        request: what the session is bound to.
+        thread_id: the conversation.
+        resumed: the conversation is an older one.
+        events: also gets the tool calls from the session's MCP server.
+        on_stopping: called before anything is ended.
+        resume_refused: why the requested conversation is not continued, or None.
     """
 
     def __init__(
@@ -261,38 +120,101 @@ class ClaudeSession(Conversation[Message]):
         resumed: bool,
         events: EventQueue,
         on_stopping: Callable[[], None] | None = None,
-        refused: Failure | None = None,
-        wall_clock: Callable[[], float] = time.time,
+        resume_refused: Failure | None = None,
     ) -> None:
         self._channel = Channel(process, read_timeout_ms=settings.read_timeout_ms)
-        super().__init__(process, self._channel, events=events, limit_ms=settings.turn_timeout_ms)
+        super().__init__(
+            process, self._channel, request=request, events=events, silence_ms=settings.turn_timeout_ms
+        )
+        self.resume_refused = resume_refused
+        self.thread_id: str = thread_id
         self._settings = settings
-        self._request = request
-        self._thread_id = thread_id
-        self._title: str | None = None
-        self._named = resumed
         self._on_stopping = on_stopping
-        self._resume_refused = refused
-        self._translator = Translator(wall_clock=wall_clock)
+        self._translator = Translator()
+        self._title = ""
+        self._named = resumed
         self._turn_open = False
 
-    @property
-    def resume_refused(self) -> Failure | None:
-        """Why the session began a new conversation though it was to go on with one; else null."""
-        return self._resume_refused
-
-    @property
-    def thread_id(self) -> str:
-        """The conversation that the process was started with."""
-        return self._thread_id
-
     async def start(self) -> None:
-        """Open the control channel; a process that cannot go on with a conversation ends instead.
+        """Open the control channel; a process that cannot continue its conversation ends instead.
 
         Raises:
-            AgentError: see `Channel.call`; also what the agent says of a conversation that it does not know.
+            AgentError: see `Channel.call`; also what the agent reports about an unknown conversation.
         """
         await self._channel.call("initialize", self._handle_early, hooks={})
+
+    async def _handle_early(self, message: Message) -> None:
+        """Handle a message before the first turn, where the end of a turn shows that there will be none."""
+        await self._handle(message)
+        if isinstance(message, Event) and message.type == "result":
+            ended = [event for event in self._events.drain() if isinstance(event, TurnEnded)]
+            if ended and ended[0].failure is not None:
+                raise AgentError(ended[0].failure)
+            raise response_error("the agent ended a turn that was never started")
+
+    @override
+    async def _begin(self, prompt: str, title: str) -> SessionStarted:
+        """Start a turn. A prompt that begins with a slash would be a command; a newline prevents that."""
+        self._title = title
+        self._turn_open = True
+        self._events.new_turn()
+        await self._channel.user(f"\n{prompt}" if prompt.startswith("/") else prompt)
+        turn_id = str(uuid.uuid4())
+        return SessionStarted(
+            session_id=session_id(self.thread_id, turn_id), thread_id=self.thread_id, turn_id=turn_id
+        )
+
+    @override
+    async def _handle(self, message: Message) -> None:
+        if isinstance(message, ControlRequest):
+            await self._answer(message)
+            return
+        self._absorb(message)
+        begun = isinstance(message, Event) and message.subtype == "init"
+        if begun and self._title and not self._named:  # shows the issue in Claude's own list of conversations
+            self._named = True
+            await self._channel.request("rename_session", title=self._title)
+
+    @override
+    def _absorb(self, message: Message) -> None:
+        match message:
+            case KeepAlive():
+                self._events.count(message.count)
+            case Event():
+                events = self._translator.translate(message)
+                if not events:
+                    self._events.count()
+                for event in events:
+                    if isinstance(event, TurnEnded):
+                        self._turn_open = False
+                    self._emit(event)
+            case PlainLine() | MalformedLine():
+                self._emit(line_event(message))
+            case ControlRequest():
+                pass
+            case _:
+                self._events.count()
+
+    async def _answer(self, request: ControlRequest) -> None:
+        if self._stopping:
+            await self._channel.refuse(request, "the session is being stopped")
+            return
+        answer = decide(request, self._settings.on_approval)
+        if answer.error is not None:
+            await self._channel.refuse(request, answer.error)
+        else:
+            await self._channel.answer(request, answer.response or {})
+        if answer.event is not None:
+            self._emit(answer.event)
+
+    @property
+    @override
+    def _turn_is_running(self) -> bool:
+        return self._turn_open
+
+    @override
+    async def _send_interrupt(self) -> None:
+        await self._channel.request("interrupt")
 
     @override
     async def _end(self) -> None:
@@ -300,92 +222,67 @@ class ClaudeSession(Conversation[Message]):
             self._on_stopping()
         await super()._end()
 
-    @override
-    async def _begin(self, prompt: str, title: str) -> SessionStarted:
-        """A slash at the beginning would be a command to the agent itself; behind a new line it is none."""
-        self._title = title
-        self._turn_open = True
-        self._events.new_turn()
-        await self._channel.say(f"\n{prompt}" if prompt.startswith("/") else prompt)
-        turn_id = str(uuid.uuid4())
-        return SessionStarted(
-            session_id=session_id(self._thread_id, turn_id), thread_id=self._thread_id, turn_id=turn_id
+
+# --- answers to control requests ---------------------------------------------------------------------------
+#
+# An unknown request is refused with an error, because silence would hang the turn.
+
+_UNATTENDED: Final = "this session runs unattended; nobody can approve it"
+_APPROVAL_KEYS: Final = ("command", "file_path", "notebook_path", "url", "plan")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer to a control request: `response` or `error`; `event` is what to report about it."""
+
+    response: Json | None = None
+    error: str | None = None
+    event: AgentEvent | None = None
+
+
+def decide(request: ControlRequest, on_approval: OnApproval) -> Answer:
+    """Return the answer to a control request; never raises. The daemon's own tools are always allowed."""
+    try:
+        body = decode_object(request.request)
+    except ValueError as error:
+        return Answer(error=redact(f"unreadable request: {error}", 200))
+    if body.get("subtype") == "can_use_tool":
+        return _tool_permission(body, on_approval)
+    text = redact(f"unsupported request {body.get('subtype')}", 200)
+    return Answer(error=text, event=Notice(level="warning", message=f"{text} was refused"))
+
+
+def _tool_permission(body: Json, on_approval: OnApproval) -> Answer:
+    name, arguments = str(body.get("tool_name")), object_in(body, "input")
+    allow = {"behavior": "allow", "updatedInput": arguments}
+    if name.startswith(OWN_TOOLS):
+        return Answer(response=allow)
+    if name == "AskUserQuestion":
+        questions = [one for one in objects_in(arguments, "questions") if text_in(one, "question")]
+        event = question_asked(
+            [one["question"] for one in questions], [_with_options(one) for one in questions]
         )
-
-    @override
-    async def _handle(self, message: Message) -> None:
-        if isinstance(message, Question):
-            await self._answer(message)
-            return
-        self._absorb(message)
-        if isinstance(message, Event) and message.subtype == "init":
-            await self._name_thread()
-
-    async def _handle_early(self, message: Message) -> None:
-        """Before the first turn, the end of one says that there will be none."""
-        await self._handle(message)
-        if isinstance(message, Event) and message.type == "result":
-            ended = [event for event in self._events.drain() if isinstance(event, TurnEnded)]
-            failure = ended[0].failure if ended else None
-            raise AgentError(failure or _unasked_end())
-
-    async def _name_thread(self) -> None:
-        """Show the issue in the agent's own list of conversations, which exists once a turn has begun."""
-        if self._title and not self._named:
-            self._named = True
-            await self._channel.tell("rename_session", title=self._title)
-
-    @override
-    def _absorb(self, message: Message) -> None:
-        """Everything that needs no answer."""
-        match message:
-            case KeepAlive():
-                self._events.count(message.count)
-            case Event():
-                self._learn(message)
-            case PlainLine() | MalformedLine():
-                self._events.emit(noise(message))
-            case Question():
-                pass
-            case _:
-                self._events.count()
-
-    def _learn(self, event: Event) -> None:
-        told = self._translator.translate(event)
-        if not told:
-            self._events.count()
-        for one in told:
-            if isinstance(one, ContextCompacted) and self._request.on_compacted is not None:
-                self._request.on_compacted()
-            if isinstance(one, TurnEnded):
-                self._turn_open = False
-            self._events.emit(one)
-
-    async def _answer(self, question: Question) -> None:
-        if self._stopping:
-            await self._channel.refuse(question, "the session is being stopped")
-            return
-        answer = decide(question, self._settings.on_approval, own_tools=own_tools())
-        if answer.error is not None:
-            await self._channel.refuse(question, answer.error)
-        else:
-            await self._channel.answer(question, answer.response or {})
-        if answer.event is not None:
-            self._events.emit(answer.event)
-
-    @override
-    async def _interrupt(self) -> None:
-        """Ask the running turn to end and wait for that."""
-        if not self._turn_open:
-            return
-        with anyio.move_on_after(self._process.grace_s):
-            await self._channel.tell("interrupt")
-            await self._catch_up()
-            while self._turn_open:
-                await self._channel.fill()
-                await self._catch_up()
+        return Answer(response=_deny("nobody is here to answer", interrupt=True), event=event)
+    kind = redact(name, 100)
+    match on_approval:
+        case "accept":
+            return Answer(response=allow, event=ApprovalAnswered(kind=kind, decision="accept"))
+        case "decline":
+            declined = ApprovalAnswered(kind=kind, decision="decline")
+            return Answer(response=_deny(_UNATTENDED, interrupt=False), event=declined)
+        case "block":
+            details = [text_in(arguments, key) for key in _APPROVAL_KEYS]
+            blocked = approval_required(kind, [*details, text_in(body, "decision_reason")])
+            return Answer(response=_deny(_UNATTENDED, interrupt=True), event=blocked)
 
 
-def _unasked_end() -> Failure:
-    text = "the agent ended a turn that nobody had begun"
-    return Failure(category=Category.RESPONSE_ERROR, blame=Blame.AGENT, message=text)
+def _deny(message: str, *, interrupt: bool) -> Json:
+    return {"behavior": "deny", "message": message, "interrupt": interrupt}
+
+
+def _with_options(question: Json) -> str:
+    """Return a question with the answers that it offers, if any."""
+    labels = [text_in(option, "label") for option in objects_in(question, "options")]
+    labels = [redact(label, 100) for label in labels if label]
+    text = text_in(question, "question")
+    return f"{text} ({' / '.join(labels)})" if labels else text

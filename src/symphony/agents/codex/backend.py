@@ -1,20 +1,18 @@
-"""The codex backend: opens sessions on `codex.command` with one configuration (AG22).
+"""The backend of kind `codex`: starts `codex.command`, checks its settings, and opens sessions."""
 
-Its home directory, the variables that it asks for, and what a person should know about its settings.
-"""
-
-import time
+import os
+import stat
 import tomllib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar, Final
 
+from anyio import to_thread
 from typing_extensions import override
 
 from symphony.agents.backend import LaunchOptions, ProcessBackend
 from symphony.agents.base import (
-    AgentError,
     AgentSkillRoots,
     BackendContext,
     Capabilities,
@@ -26,74 +24,63 @@ from symphony.agents.base import (
 )
 from symphony.agents.codex import protocol
 from symphony.agents.codex.preflight import check
-from symphony.agents.codex.protocol import INSTALL_HINT, LOGIN_HINT, login_hint
 from symphony.agents.codex.session import CodexSession
-from symphony.agents.environment import private_home
+from symphony.agents.environment import private_home, write_home_file
+from symphony.agents.event_queue import EventQueue
+from symphony.agents.json_fields import object_in, text_in
 from symphony.config import CodexSettings
-from symphony.domain import Blame, Category, Failure
+from symphony.domain import Category
 
-CREDENTIAL_VARIABLES = frozenset({"OPENAI_API_KEY", "CODEX_API_KEY"})
-CODEX_VARIABLES = CREDENTIAL_VARIABLES | {
+CREDENTIAL_VARIABLES: Final = frozenset({"OPENAI_API_KEY", "CODEX_API_KEY"})
+CODEX_VARIABLES: Final = CREDENTIAL_VARIABLES | {
     "CODEX_HOME",
     "OPENAI_BASE_URL",
     "OPENAI_ORGANIZATION",
     "OPENAI_PROJECT",
 }
-_OPEN = frozenset(name.lower() for name in protocol.OPEN_SANDBOXES)
-_ACCEPTED_POLICIES = ("never", "on-request", "untrusted")
-_BYPASSES = ("--dangerously-bypass-approvals-and-sandbox", "--yolo", "danger-full-access")
-_CONFIG_TIMEOUT_MS = 5_000
-_FIRST_CONFIG = """\
+_ACCEPTED_POLICIES: Final = ("never", "on-request", "untrusted")
+_BYPASSES: Final = ("--dangerously-bypass-approvals-and-sandbox", "--yolo", "danger-full-access")
+_MAX_CONFIG_BYTES: Final = 1_048_576
+_FIRST_CONFIG: Final = """\
 # Codex, as the daemon runs it here, reads this file and no other of yours. It was written once and is
 # yours to edit: a model provider, an MCP server that agents may use. Codex adds the workspaces it trusts.
 """
 
 
 class CodexBackend(ProcessBackend[CodexSettings]):
-    """An `AgentBackend` for the app-server; `name` is what the workflow calls it."""
+    """Opens sessions on the app-server of Codex."""
 
     settings_type = CodexSettings
-    missing: ClassVar[Category] = Category.CODEX_NOT_FOUND
+    not_found: ClassVar[Category] = Category.CODEX_NOT_FOUND
+    install_hint = protocol.INSTALL_HINT
+    variables = CODEX_VARIABLES
+    capabilities = Capabilities(
+        system_block_at_start=True,
+        system_block_on_resume=True,
+        client_tools=True,
+        absolute_usage=True,
+        rate_limits=True,
+        sandbox=True,
+        resume=True,
+    )
 
-    def __init__(
-        self,
-        *,
-        settings: CodexSettings,
-        context: BackendContext,
-        name: str = "codex",
-        wall_clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, *, settings: CodexSettings, context: BackendContext, name: str = "codex") -> None:
         super().__init__(settings=settings, context=context, name=name)
-        self._wall_clock = wall_clock
+        self.skill_roots = codex_skill_roots(self.environ)
         self._checked_version: str | None = None
-        self._provider_names: frozenset[str] | None = None
+        self._provider_variables: frozenset[str] | None = None
 
     @override
     @classmethod
     def check_settings(cls, settings: CodexSettings, *, isolated: bool) -> SettingIssues:
         return SettingIssues(
-            no_sandbox=None if isolated else missing_sandbox(settings), warnings=setting_warnings(settings)
+            warnings=_policy_warnings(settings), no_sandbox=None if isolated else _missing_sandbox(settings)
         )
 
     @override
-    @classmethod
-    def command_of(cls, settings: CodexSettings) -> str:
-        return settings.command
-
-    @override
-    @classmethod
-    def install_hint_of(cls, settings: CodexSettings) -> str:
-        return INSTALL_HINT
-
-    @property
-    @override
-    def variables(self) -> frozenset[str]:
-        return CODEX_VARIABLES
-
-    @override
     async def own_variables(self) -> frozenset[str]:
-        """Those of the model providers in the operator's own config.toml cannot be done without."""
-        return await super().own_variables() | await self._providers()
+        """Add those of the model providers in the operator's config.toml, which cannot work without them."""
+        return await super().own_variables() | await self._read_providers()
 
     @override
     def home_variables(self, home: Path) -> Mapping[str, str]:
@@ -101,49 +88,20 @@ class CodexBackend(ProcessBackend[CodexSettings]):
 
     @override
     def make_home(self) -> None:
-        """Below the temp directory Codex makes no helper programs, and patches then fail in silence."""
+        """Below the temp directory Codex makes no helper programs, and patches then fail silently."""
         home = private_home(self.context, self.name, outside_temp=True)
-        try:
-            with (home / "config.toml").open("x", encoding="utf-8") as stream:
-                stream.write(_FIRST_CONFIG)
-        except FileExistsError:
-            pass
-        except OSError as error:
-            message = f"the agent's home {home} cannot be written to: {error.strerror}"
-            failure = Failure(category=Category.STATE_DIRECTORY, blame=Blame.HOST, message=message)
-            raise AgentError(failure) from error
+        write_home_file(home, "config.toml", _FIRST_CONFIG)
 
     @override
-    def written_places(self, environ: Mapping[str, str]) -> tuple[Path, ...]:
-        """Codex writes threads, logs, and which workspaces it trusts."""
+    def written_paths(self, environ: Mapping[str, str]) -> tuple[Path, ...]:
+        """Codex writes threads, logs, and the list of trusted workspaces."""
         home = codex_home(environ)
         return () if home is None else (home,)
 
-    @property
-    @override
-    def capabilities(self) -> Capabilities:
-        """Everything that the interface knows."""
-        return Capabilities(
-            system_block_at_start=True,
-            system_block_on_resume=True,
-            client_tools=True,
-            absolute_usage=True,
-            rate_limits=True,
-            sandbox=True,
-            resume=True,
-        )
-
-    @property
-    @override
-    def skill_roots(self) -> AgentSkillRoots:
-        """Two of the workspace, the user's, that of its home, and the administrator's."""
-        return skill_roots(self.environ)
-
     @override
     async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
-        """Check binary, version, login and sandbox; see `preflight.check`."""
-        hint = LOGIN_HINT if self.home is None else login_hint(str(self.home))
-        found = await check(self, self.settings, workspace_root, run_id=run_id, login_hint=hint)
+        """Check version, login, home, model and sandbox; see `preflight.check`."""
+        found = await check(self, workspace_root, run_id=run_id)
         self._checked_version = found.version
         return found
 
@@ -154,18 +112,17 @@ class CodexBackend(ProcessBackend[CodexSettings]):
 
         Raises:
             AgentError: `invalid_workspace_cwd`, `codex_not_found`, `response_timeout`, `response_error` or
-                `port_exit`; nothing of the agent is left running.
+                `port_exit`; no process is left.
         """
         cwd = await resolve_workspace(request.cwd)
-        credentials = CREDENTIAL_VARIABLES | await self._providers()
-        process = await self.start(LaunchOptions.for_session(request, cwd))
+        credentials = CREDENTIAL_VARIABLES | await self._read_providers()
         session = CodexSession(
-            process,
+            await self.start(LaunchOptions.for_session(request, cwd)),
             settings=self.settings,
             request=request,
             cwd=cwd,
+            events=EventQueue(),
             credentials=credentials - request.extra_env.keys(),
-            wall_clock=self._wall_clock,
             checked_version=self._checked_version,
         )
         try:
@@ -174,86 +131,82 @@ class CodexBackend(ProcessBackend[CodexSettings]):
         finally:
             await session.stop()
 
-    async def _providers(self) -> frozenset[str]:
-        """Read once: a variable that is new in config.toml is not in our own environment before a restart."""
-        if self._provider_names is None:
-            self._provider_names = await self._read_providers()
-        return self._provider_names
-
     async def _read_providers(self) -> frozenset[str]:
-        home = codex_home(self.environ)
-        if home is None:
-            return frozenset()
-        argv = ["cat", "--", str(home / "config.toml")]
-        try:
-            found = await self.context.host.run(
-                argv, env=dict(self.environ), timeout_ms=_CONFIG_TIMEOUT_MS, supervised=False
-            )
-        except OSError:
-            return frozenset()
-        return provider_variables(found.stdout.decode("utf-8", "replace"))
-
-
-# --- its home --------------------------------------------------------------------------------------------
+        """Read config.toml once: a variable that is new there is not in our environment before a restart."""
+        if self._provider_variables is None:
+            home = codex_home(self.environ)
+            text = "" if home is None else await to_thread.run_sync(_read_config, home / "config.toml")
+            self._provider_variables = provider_variables(text)
+        return self._provider_variables
 
 
 def codex_home(env: Mapping[str, str]) -> Path | None:
-    """`$CODEX_HOME`, else `~/.codex`; null without a home."""
+    """Return `$CODEX_HOME`, else `~/.codex`, else None."""
     if env.get("CODEX_HOME"):
         return Path(env["CODEX_HOME"])
     return Path(env["HOME"]) / ".codex" if env.get("HOME") else None
 
 
-def skill_roots(env: Mapping[str, str]) -> AgentSkillRoots:
-    """The directories that Codex scans: up to six levels deep, through links to directories.
+def codex_skill_roots(env: Mapping[str, str]) -> AgentSkillRoots:
+    """Return the directories that Codex scans, up to six levels deep, following links to directories.
 
-    Those that ship with it lie below a hidden directory of the last but one.
+    Skills that ship with Codex lie in a hidden directory of its home.
     """
-    own = codex_home(env)
-    host = [Path(env["HOME"]) / ".agents/skills"] if env.get("HOME") else []
-    host += [] if own is None else [own / "skills"]
+    home = codex_home(env)
+    user = (Path(env["HOME"]) / ".agents/skills",) if env.get("HOME") else ()
+    own = () if home is None else (home / "skills",)
     return AgentSkillRoots(
-        workspace=(".agents/skills", ".codex/skills"), host=(*host, Path("/etc/codex/skills"))
+        workspace=(".agents/skills", ".codex/skills"), host=(*user, *own, Path("/etc/codex/skills"))
     )
 
 
-def provider_variables(config: str) -> frozenset[str]:
-    """Names of the variables that the model providers of a config.toml read: `env_key`, `env_http_headers`.
+def _read_config(file: Path) -> str:
+    """Return the text of a file, empty if it cannot be read; blocking.
 
-    The operator named them for Codex, and a provider cannot work without them. A file that cannot be read
-    names none; Codex itself complains about it.
+    Agents can write to their home, so it may be a pipe or of any size.
     """
     try:
-        providers = tomllib.loads(config).get("model_providers")
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return ""
+            with os.fdopen(descriptor, "rb", closefd=False) as stream:
+                return stream.read(_MAX_CONFIG_BYTES).decode("utf-8", "replace")
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return ""
+
+
+def provider_variables(config: str) -> frozenset[str]:
+    """Return the variables that the model providers of a config.toml read: `env_key`, `env_http_headers`.
+
+    A file that cannot be parsed names none; Codex itself complains about it.
+    """
+    try:
+        providers = object_in(tomllib.loads(config), "model_providers")
     except tomllib.TOMLDecodeError:
         return frozenset()
-    tables = providers.values() if isinstance(providers, dict) else ()
-    return frozenset(name for table in tables if isinstance(table, dict) for name in _names(table))
+    names: list[object] = []
+    for name in providers:
+        table = object_in(providers, name)
+        names += [text_in(table, "env_key"), *object_in(table, "env_http_headers").values()]
+    return frozenset(name for name in names if isinstance(name, str) and name)
 
 
-def _names(table: Mapping[str, Any]) -> list[str]:
-    headers = table.get("env_http_headers")
-    named = [table.get("env_key"), *(headers.values() if isinstance(headers, dict) else ())]
-    return [name for name in named if isinstance(name, str) and name]
+def _missing_sandbox(settings: CodexSettings) -> SettingIssue | None:
+    """Return why sessions would run without a sandbox, or None.
 
-
-# --- what a person should know about its settings ---------------------------------------------------------
-
-
-def missing_sandbox(settings: CodexSettings) -> SettingIssue | None:
-    """Why sessions would run without a sandbox of ours; null where they are guarded (CL5).
-
-    An agent that may ask to leave the sandbox and is always told yes has none.
+    An agent that may ask to leave the sandbox, and always gets permission, has none.
     """
     hint = "leave the key out to keep the sandbox"
     for bypass in _BYPASSES:
         if bypass in settings.command.split() or f"={bypass}" in settings.command.replace('"', ""):
-            return SettingIssue(
-                key="command", problem=f"holds {bypass}, which takes the guards away", hint=hint
-            )
-    sandbox = protocol.turn_sandbox(settings, Path("/"))
-    kind = str((sandbox or {}).get("type", ""))
-    if kind.replace("-", "").replace("_", "").lower() in _OPEN:
+            problem = f"holds {bypass}, which takes the guards away"
+            return SettingIssue(key="command", problem=problem, hint=hint)
+    policy = protocol.turn_sandbox(settings, Path("/")) or {}
+    mode = text_in(policy, "type").replace("-", "").replace("_", "").lower()
+    if mode in {name.lower() for name in protocol.OPEN_SANDBOXES}:
         key = "thread_sandbox" if settings.turn_sandbox_policy is None else "turn_sandbox_policy"
         return SettingIssue(key=key, problem="lets sessions run without a sandbox", hint=hint)
     if settings.on_approval == "accept" and settings.approval_policy != "never":
@@ -262,8 +215,8 @@ def missing_sandbox(settings: CodexSettings) -> SettingIssue | None:
     return None
 
 
-def setting_warnings(settings: CodexSettings) -> tuple[SettingIssue, ...]:
-    """An approval policy that Codex 0.169 answers with an error; it is passed on all the same (AG14)."""
+def _policy_warnings(settings: CodexSettings) -> tuple[SettingIssue, ...]:
+    """Warn of an approval policy that Codex 0.169 answers with an error; it is passed on all the same."""
     policy = settings.approval_policy
     if isinstance(policy, str):
         known, shown = policy in _ACCEPTED_POLICIES, policy[:60]

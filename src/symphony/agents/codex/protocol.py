@@ -1,16 +1,17 @@
-"""Notifications of the app-server in our vocabulary (AG9, AG11, AG16, TK1, TK7; AGENT-FACTS 2.3). Pure.
+"""The app-server protocol of Codex: params of requests, meaning of notifications, and errors. No I/O.
 
-`translate` looks a method up in one table; what is not in it is a sign of life and nothing else, and its
-params are not even decoded. Unknown methods outside `item/` are searched for totals and rate limits, because
-older versions wrap them differently.
+`translate` looks the method of a notification up in a table. Other methods only show that the agent is alive,
+and their params are not even decoded. Unknown methods outside `item/` are searched for token totals and rate
+limits, because older versions of Codex wrap those differently.
 """
 
 import json
+import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from symphony import __version__
 from symphony.agents.events import (
@@ -26,26 +27,37 @@ from symphony.agents.events import (
     TurnEnded,
     TurnStatus,
     Usage,
-    parse,
     redact,
 )
-from symphony.agents.wire import EXCERPT_CHARS, Notification, excerpt
+from symphony.agents.json_fields import Json, count_in, decode_object, object_in, objects_in, text_in
+from symphony.agents.wire import EXCERPT_CHARS, JsonRpcDialect, Notification, Refusal, excerpt
 from symphony.config import CodexSettings
 from symphony.domain import Blame, Category, Failure, ToolSpec
 
-# The params of our requests: handshake, thread, turn, sandbox (AG4, AG14; AGENT-FACTS 2.3, 2.9). Pure.
+# --- params of requests ------------------------------------------------------------------------------------
 
-
-Params = Mapping[str, Any]
-
-OPEN_SANDBOXES = frozenset({"dangerFullAccess", "externalSandbox"})
+OPEN_SANDBOXES: Final = frozenset({"dangerFullAccess", "externalSandbox"})
 """Sandbox policies under which Codex confines nothing."""
 
+_CLIENT_NAME: Final = "symphony"
+_USER_AGENT: Final = re.compile(r"^([^/\s]+)/(\d+\.\d+\S*)")
 
-def initialize() -> Params:
-    """Who we are. The experimental API is what makes dynamic tools available."""
-    client = {"name": "symphony", "title": "Symphony", "version": __version__}
+
+def initialize() -> Json:
+    """Return the params of `initialize`; the experimental API is needed for dynamic tools."""
+    client = {"name": _CLIENT_NAME, "title": "Symphony", "version": __version__}
     return {"clientInfo": client, "capabilities": {"experimentalApi": True}}
+
+
+def parse_user_agent(user_agent: str) -> tuple[str | None, str | None]:
+    """Return the name and version of an agent, None where it does not report them.
+
+    Codex calls itself by the name of its client; other agents that speak the protocol use their own name.
+    """
+    found = _USER_AGENT.match(user_agent)
+    if found is None:
+        return None, None
+    return "codex" if found[1] == _CLIENT_NAME else redact(found[1], 100), redact(found[2], 100)
 
 
 def thread_start(
@@ -56,19 +68,32 @@ def thread_start(
     tools: Collection[ToolSpec],
     credentials: Collection[str],
     agent_lists_skills: bool = True,
-) -> Params:
-    """A new thread in `cwd`, with `envelope` as developer instructions.
+) -> Json:
+    """Return the params of a new thread.
 
-    `credentials` are names of variables that the app-server needs and its tool shells must not see. Tool
-    shells are no login shells: the app-server already has the login environment, and a profile that exports
-    a tracker secret would bring it back behind the allow-list (AG20). Without `agent_lists_skills` Codex says
-    nothing of the skills that it finds by itself.
+    Args:
+        settings: the key of the same name in WORKFLOW.md decides model, effort, policy and sandbox.
+        cwd: the workspace.
+        envelope: becomes the developer instructions.
+        tools: become dynamic tools.
+        credentials: variables that the app-server needs and its tool shells must not see. Tool shells are
+            no login shells either: the app-server has the login environment already, and a login profile
+            could bring back a tracker secret that the allow-list has removed.
+        agent_lists_skills: if False, Codex does not list the skills that it finds by itself.
     """
-    params = _thread(settings, cwd=cwd, credentials=credentials, agent_lists_skills=agent_lists_skills)
+    params = _thread(settings, cwd, credentials, agent_lists_skills=agent_lists_skills)
     if envelope is not None:
         params["developerInstructions"] = envelope
     if tools:
-        params["dynamicTools"] = [_tool(spec) for spec in tools]
+        params["dynamicTools"] = [
+            {
+                "type": "function",
+                "name": spec.name,
+                "description": spec.description,
+                "inputSchema": spec.input_schema,
+            }
+            for spec in tools
+        ]
     return params
 
 
@@ -79,17 +104,17 @@ def thread_resume(
     cwd: Path,
     credentials: Collection[str],
     agent_lists_skills: bool = True,
-) -> Params:
-    """A thread of an earlier process; what was said in it is not sent back to us.
+) -> Json:
+    """Return the params that continue a thread of an earlier process, without sending its turns again.
 
-    Its developer instructions and tools are those of its beginning, whatever is sent (AGENT-FACTS 2.6).
+    A resumed thread keeps the developer instructions and tools of its beginning, whatever is sent.
     """
-    params = _thread(settings, cwd=cwd, credentials=credentials, agent_lists_skills=agent_lists_skills)
+    params = _thread(settings, cwd, credentials, agent_lists_skills=agent_lists_skills)
     return {**params, "threadId": thread_id, "excludeTurns": True}
 
 
 def _thread(
-    settings: CodexSettings, *, cwd: Path, credentials: Collection[str], agent_lists_skills: bool
+    settings: CodexSettings, cwd: Path, credentials: Collection[str], *, agent_lists_skills: bool
 ) -> dict[str, Any]:
     config: dict[str, Any] = {
         "allow_login_shell": False,
@@ -97,14 +122,14 @@ def _thread(
     }
     if not agent_lists_skills:
         config["skills"] = {"include_instructions": False}
+    if settings.effort is not None:
+        config["model_reasoning_effort"] = settings.effort
     params: dict[str, Any] = {
         "cwd": str(cwd),
         "approvalPolicy": settings.approval_policy,
         "sandbox": settings.thread_sandbox,
         "config": config,
     }
-    if settings.effort is not None:
-        config["model_reasoning_effort"] = settings.effort
     if settings.model is not None:
         params["model"] = settings.model
     return params
@@ -112,8 +137,8 @@ def _thread(
 
 def turn_start(
     settings: CodexSettings, *, thread_id: str, cwd: Path, prompt: str, envelope: str | None = None
-) -> Params:
-    """One turn. The sandbox is sent every time, because a thread does not show that it remembers one.
+) -> Json:
+    """Return the params of a turn. They hold the sandbox every time: a thread may not remember it.
 
     `envelope` is for the first turn of a resumed thread: a developer message directly before the prompt.
     """
@@ -130,12 +155,12 @@ def turn_start(
     return params
 
 
-def turn_sandbox(settings: CodexSettings, cwd: Path) -> Params | None:
-    """The sandbox of a turn in `cwd` (an absolute, resolved path).
+def turn_sandbox(settings: CodexSettings, cwd: Path) -> Json | None:
+    """Return the sandbox policy of a turn in `cwd`, an absolute path without links.
 
-    An explicit policy is passed unchanged. Else it follows `thread_sandbox`, so that the two never contradict
-    each other; for `workspace-write` it is our recipe: commits work because `.git` is writable, the network
-    and the temp directories (where sibling workspaces may live) are closed. Null for a mode we do not know.
+    `turn_sandbox_policy` is passed unchanged. Without it the policy follows `thread_sandbox`, so that the two
+    never contradict each other. `workspace-write` makes `.git` writable, as commits need it, and closes the
+    network and the temp directories, in which other workspaces may lie. None for an unknown mode.
     """
     if settings.turn_sandbox_policy is not None:
         return settings.turn_sandbox_policy
@@ -156,91 +181,82 @@ def turn_sandbox(settings: CodexSettings, cwd: Path) -> Params | None:
             return None
 
 
-def _tool(spec: ToolSpec) -> Params:
-    return {
-        "type": "function",
-        "name": spec.name,
-        "description": spec.description,
-        "inputSchema": spec.input_schema,
-    }
+# --- errors ------------------------------------------------------------------------------------------------
 
+INSTALL_HINT: Final = "install it with `npm install -g @openai/codex`, or set codex.command to where it is"
 
-# What Codex calls an error, as a `Failure` (AGENT-FACTS 7; AG12).
-#
-# `codexErrorInfo` is a name, or a map with one name that may hold an HTTP status. The status decides before
-# the name does; what is unknown is a failed turn that may be tried again.
-
-
-INSTALL_HINT = "install it with `npm install -g @openai/codex`, or set codex.command to where it is"
-LOGIN_HINT = "run `codex login` as the user of the daemon, or set the API key that the model provider names"
-
-
-def login_hint(home: str) -> str:
-    """As `LOGIN_HINT`, for an agent that lives in a home of the daemon's own."""
-    return (
-        f"run `CODEX_HOME={shlex.quote(home)} codex login` as the user of the daemon, or set OPENAI_API_KEY"
-    )
-
-
-_BY_STATUS = {401: Category.AGENT_AUTH, 403: Category.AGENT_AUTH, 429: Category.AGENT_RATE_LIMITED}
-_BY_NAME = {
+_INVALID_CODES: Final = frozenset({-32600, -32602})
+_POLICY_HINT: Final = (
+    "check codex.approval_policy, codex.thread_sandbox, codex.turn_sandbox_policy and codex.model"
+)
+_BY_STATUS: Final = {401: Category.AGENT_AUTH, 403: Category.AGENT_AUTH, 429: Category.AGENT_RATE_LIMITED}
+_BY_NAME: Final = {
     "unauthorized": Category.AGENT_AUTH,
     "usageLimitExceeded": Category.AGENT_USAGE_LIMIT,
     "sessionBudgetExceeded": Category.AGENT_USAGE_LIMIT,
     "rateLimitExceeded": Category.AGENT_RATE_LIMITED,
     "contextWindowExceeded": Category.AGENT_CONTEXT_FULL,
 }
-_MISSING_KEY = "Missing environment variable"
-_HINTS = {
-    Category.AGENT_AUTH: LOGIN_HINT,
-    Category.AGENT_USAGE_LIMIT: "wait for the limit to reset, or use another account or model",
-}
+_MISSING_KEY: Final = "Missing environment variable"
 
 
-def turn_failure(error: Mapping[str, Any]) -> Failure:
-    """The failure behind a `TurnError` object; an empty object is a turn that failed without saying why."""
+def login_hint(home: Path | None = None) -> str:
+    """Return how to log in; `home` is the private one of the agent, None for the operator's own."""
+    if home is None:
+        return "run `codex login` as the user of the daemon, or set the API key that the model provider names"
+    command = f"CODEX_HOME={shlex.quote(str(home))} codex login"
+    return f"run `{command}` as the user of the daemon, or set OPENAI_API_KEY"
+
+
+def _refusal(refusal: Refusal) -> Failure:
+    """Return the failure of a refused request. An invalid start will be refused again."""
+    invalid = refusal.code in _INVALID_CODES and refusal.method in {"thread/start", "turn/start"}
+    return Failure(
+        category=Category.RESPONSE_ERROR,
+        blame=Blame.CONFIG if invalid else Blame.AGENT,
+        message=redact(f"{refusal.method} was refused: {refusal.message} ({refusal.code})"),
+        retryable=not invalid,
+        hint=_POLICY_HINT if invalid else None,
+    )
+
+
+DIALECT: Final = JsonRpcDialect(
+    not_found=Category.CODEX_NOT_FOUND, install_hint=INSTALL_HINT, refusal=_refusal
+)
+
+
+def turn_failure(error: Json) -> Failure:
+    """Return the failure of a `TurnError` object; an empty object is a failed turn without a reason.
+
+    `codexErrorInfo` is a name, or a map with one name that may hold an HTTP status. An unknown error is a
+    failed turn that may be retried.
+    """
     name, status = _name_and_status(error.get("codexErrorInfo"))
     message = describe_error(error)
     if name == "modelNotFound":
-        return _model_not_found(message)
+        return Failure(
+            category=Category.TURN_FAILED,
+            blame=Blame.CONFIG,
+            message=message,
+            retryable=False,
+            hint="set codex.model to a model that this account can use",
+        )
     if name == "sandboxError":
         return Failure(category=Category.TURN_FAILED, blame=Blame.HOST, message=message)
-    category = _category(name, status, message)
+    category = _BY_NAME.get(name) or _BY_STATUS.get(status or 0)
+    if category is None:
+        category = Category.AGENT_AUTH if message.startswith(_MISSING_KEY) else Category.TURN_FAILED
+    hints = {
+        Category.AGENT_AUTH: login_hint(),
+        Category.AGENT_USAGE_LIMIT: "wait for the limit to reset, or use another account or model",
+    }
     return Failure(
         category=category,
         blame=Blame.AGENT,
         message=message,
         retryable=category is not Category.AGENT_AUTH,
-        hint=_HINTS.get(category),
+        hint=hints.get(category),
     )
-
-
-def describe_error(error: Mapping[str, Any]) -> str:
-    """Message and details of a `TurnError`, one redacted line."""
-    parts = [
-        part for key in ("message", "additionalDetails") if isinstance(part := error.get(key), str) and part
-    ]
-    return redact(": ".join(parts)) or "the turn failed without a message"
-
-
-def _model_not_found(message: str) -> Failure:
-    return Failure(
-        category=Category.TURN_FAILED,
-        blame=Blame.CONFIG,
-        message=message,
-        retryable=False,
-        hint="set codex.model to a model that this account can use",
-    )
-
-
-def _category(name: str, status: int | None, message: str) -> Category:
-    if name in _BY_NAME:
-        return _BY_NAME[name]
-    if status in _BY_STATUS:
-        return _BY_STATUS[status]
-    if message.startswith(_MISSING_KEY):
-        return Category.AGENT_AUTH
-    return Category.TURN_FAILED
 
 
 def _name_and_status(info: object) -> tuple[str, int | None]:
@@ -253,30 +269,36 @@ def _name_and_status(info: object) -> tuple[str, int | None]:
     return "", None
 
 
-UNEXPLAINED = turn_failure({})
+def describe_error(error: Json) -> str:
+    """Return message and details of a `TurnError` as one redacted line."""
+    parts = [text for key in ("message", "additionalDetails") if (text := text_in(error, key))]
+    return redact(": ".join(parts)) or "the turn failed without a message"
 
 
-# Token totals and rate limits wherever Codex puts them, old shapes and new (TK1, TK2, TK7). Pure.
+UNEXPLAINED: Final = turn_failure({})
 
+# --- token totals and rate limits, in their old shapes and new ---------------------------------------------
 
-_INPUT = ("inputTokens", "input_tokens", "promptTokens", "prompt_tokens")
-_OUTPUT = ("outputTokens", "output_tokens", "completionTokens", "completion_tokens")
-_TOTAL = ("totalTokens", "total_tokens", "total")
-_TOTAL_PATHS = (
+_INPUT: Final = ("inputTokens", "input_tokens", "promptTokens", "prompt_tokens")
+_OUTPUT: Final = ("outputTokens", "output_tokens", "completionTokens", "completion_tokens")
+_TOTAL: Final = ("totalTokens", "total_tokens", "total")
+_TOTAL_PATHS: Final = (
     ("tokenUsage", "total"),
     ("msg", "info", "total_token_usage"),
     ("msg", "payload", "info", "total_token_usage"),
     ("info", "total_token_usage"),
     ("total_token_usage",),
 )
-_MAX_DEPTH = 8
+_LIMIT_NAMES: Final = ("limitId", "limit_id", "limitName", "limit_name")
+_LIMIT_WINDOWS: Final = ("primary", "secondary", "credits")
+_MAX_SEARCH_DEPTH: Final = 8
 
 
 def usage_of(counts: object) -> Usage | None:
-    """Absolute totals out of one map of counts; null when it names neither input, output nor total."""
+    """Return absolute totals from a map of counts; None if it names neither input, output nor total."""
     if not isinstance(counts, Mapping):
         return None
-    given, taken, total = (_first(counts, names) for names in (_INPUT, _OUTPUT, _TOTAL))
+    given, taken, total = (count_in(counts, names) for names in (_INPUT, _OUTPUT, _TOTAL))
     if given is None and taken is None and total is None:
         return None
     given, taken = given or 0, taken or 0
@@ -288,24 +310,30 @@ def usage_of(counts: object) -> Usage | None:
     )
 
 
-def total_usage_in(params: Mapping[str, Any]) -> Usage | None:
-    """The thread's totals in a notification. What the last call alone used is never looked at."""
-    found = (usage_of(_at(params, path)) for path in _TOTAL_PATHS)
-    return next((usage for usage in found if usage is not None), None)
+def total_usage_in(params: Json) -> Usage | None:
+    """Return the totals of the thread in a notification. The usage of the last call alone is ignored."""
+    for path in _TOTAL_PATHS:
+        node: object = params
+        for key in path:
+            node = node.get(key) if isinstance(node, Mapping) else None
+        if (usage := usage_of(node)) is not None:
+            return usage
+    return None
 
 
-def rate_limits_in(params: Mapping[str, Any]) -> RateLimits | None:
-    """The first map, at any depth, that names a limit and says something about it (TK7)."""
-    payload = next((node for node in _maps(params, _MAX_DEPTH) if _is_rate_limit(node)), None)
-    return None if payload is None else RateLimits(payload=payload)
+def rate_limits_in(params: Json) -> RateLimits | None:
+    """Return the first map, at any depth, that names a limit and holds one of its windows."""
+    for node in _maps(params, _MAX_SEARCH_DEPTH):
+        if any(node.get(key) for key in _LIMIT_NAMES) and _has_window(node):
+            return RateLimits(payload=node)
+    return None
 
 
-def _is_rate_limit(node: Mapping[str, Any]) -> bool:
-    names = any(node.get(key) for key in ("limitId", "limit_id", "limitName", "limit_name"))
-    return names and any(node.get(key) is not None for key in ("primary", "secondary", "credits"))
+def _has_window(limits: Json) -> bool:
+    return any(limits.get(key) is not None for key in _LIMIT_WINDOWS)
 
 
-def _maps(node: object, depth: int) -> Iterator[Mapping[str, Any]]:
+def _maps(node: object, depth: int) -> Iterator[Json]:
     if depth == 0:
         return
     if isinstance(node, Mapping):
@@ -316,53 +344,38 @@ def _maps(node: object, depth: int) -> Iterator[Mapping[str, Any]]:
             yield from _maps(child, depth - 1)
 
 
-def _at(node: object, path: tuple[str, ...]) -> object:
-    for key in path:
-        node = node.get(key) if isinstance(node, Mapping) else None
-    return node
+# --- thread items ------------------------------------------------------------------------------------------
+
+_SUMMARY_CHARS: Final = 200
+_ARGUMENT_CHARS: Final = 8_000
+_MAX_FILES: Final = 3
+_SHELL_PREFIXES: Final = ("/bin/bash -lc ", "/bin/bash -c ", "bash -lc ", "bash -c ")
+_MESSAGES: Final = frozenset({"agentMessage", "userMessage", "hookPrompt", "functionCallOutput"})
+_SUMMARY_KEYS: Final = {
+    "dynamicToolCall": "tool",
+    "collabAgentToolCall": "tool",
+    "webSearch": "query",
+    "imageView": "path",
+    "plan": "text",
+    "subAgentActivity": "kind",
+}
 
 
-def _first(counts: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
-    found = (_count(counts.get(name)) for name in names)
-    return next((value for value in found if value is not None), None)
-
-
-def _count(value: object) -> int | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value if value >= 0 else None
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        return int(value[:18])
-    return None
-
-
-# Thread items in words: what a command, a file change or a tool call is called on a screen (TK8). Pure.
-
-
-Item = Mapping[str, Any]
-_SUMMARY_CHARS = 200
-_ARGUMENT_CHARS = 8_000
-_MAX_FILES = 3
-_SHELL_PREFIXES = ("/bin/bash -lc ", "/bin/bash -c ", "bash -lc ", "bash -c ")
-_SPEECH = frozenset({"agentMessage", "userMessage", "hookPrompt", "functionCallOutput"})
-
-
-def item_started(item: Item) -> AgentEvent | None:
-    """The event for work that began; null for speech, which only counts when it is complete."""
-    kind = _kind(item)
-    if kind in _SPEECH:
+def item_started(item: Json) -> AgentEvent | None:
+    """Return the event of work that began; None for messages, which count when they are complete."""
+    kind = text_in(item, "type") or "unknown"
+    if kind in _MESSAGES:
         return None
     return ItemStarted(kind=kind, summary=_summary(kind, item), arguments=_arguments(kind, item))
 
 
-def item_completed(item: Item) -> AgentEvent | None:
-    """The event for work that ended, or for something the agent said; null for what we said ourselves."""
-    kind = _kind(item)
+def item_completed(item: Json) -> AgentEvent | None:
+    """Return the event of work that ended or of a message of the agent; None for other messages."""
+    kind = text_in(item, "type") or "unknown"
     if kind == "agentMessage":
-        text = _text(item, "text")
+        text = text_in(item, "text")
         return Text(message=text) if text.strip() else None
-    if kind in _SPEECH:
+    if kind in _MESSAGES:
         return None
     if kind == "contextCompaction":
         return ContextCompacted()
@@ -370,90 +383,59 @@ def item_completed(item: Item) -> AgentEvent | None:
     return ItemFinished(
         kind=kind,
         summary=_summary(kind, item),
-        status=_text(item, "status") or "completed",
+        status=text_in(item, "status") or "completed",
         exit_code=exit_code if isinstance(exit_code, int) else None,
     )
 
 
-def _kind(item: Item) -> str:
-    return _text(item, "type") or "unknown"
-
-
-def _summary(kind: str, item: Item) -> str:
-    describe = _DESCRIBE.get(kind)
-    return redact(describe(item) if describe is not None else "", _SUMMARY_CHARS)
-
-
-def _arguments(kind: str, item: Item) -> str:
-    """What a tool was given that reads: a command with what Codex made of it, or the arguments of a call."""
+def _summary(kind: str, item: Json) -> str:
     match kind:
         case "commandExecution":
-            actions = item.get("commandActions")
-            parts = [one for one in actions if isinstance(one, dict)] if isinstance(actions, list) else []
-            given = "\n".join([_text(item, "command"), *(_text(part, "path") for part in parts)])
+            text = text_in(item, "command")
+            prefix = next((one for one in _SHELL_PREFIXES if text.startswith(one)), None)
+            text = text if prefix is None else text.removeprefix(prefix).strip("'\"")
+        case "fileChange":
+            names = [text_in(change, "path").rsplit("/", 1)[-1] for change in objects_in(item, "changes")]
+            more = len(names) - _MAX_FILES
+            text = ", ".join(names[:_MAX_FILES]) + (f" and {more} more" if more > 0 else "")
+        case "mcpToolCall":
+            text = f"{text_in(item, 'server')}.{text_in(item, 'tool')}"
+        case _:
+            text = text_in(item, _SUMMARY_KEYS.get(kind, ""))
+    return redact(text, _SUMMARY_CHARS)
+
+
+def _arguments(kind: str, item: Json) -> str:
+    """Return what may name a file that is read: a command with the paths in it, or arguments."""
+    match kind:
+        case "commandExecution":
+            paths = [text_in(action, "path") for action in objects_in(item, "commandActions")]
+            text = "\n".join([text_in(item, "command"), *paths])
         case "mcpToolCall" | "dynamicToolCall":
             arguments = item.get("arguments")
-            given = "" if arguments is None else json.dumps(arguments, ensure_ascii=False)
+            text = "" if arguments is None else json.dumps(arguments, ensure_ascii=False)
         case _:
-            given = ""
-    return given[:_ARGUMENT_CHARS]
+            text = ""
+    return text[:_ARGUMENT_CHARS]
 
 
-def _text(item: Item, key: str) -> str:
-    value = item.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _field(key: str) -> Callable[[Item], str]:
-    return lambda item: _text(item, key)
-
-
-def _command(item: Item) -> str:
-    command = _text(item, "command")
-    for prefix in _SHELL_PREFIXES:
-        if command.startswith(prefix):
-            return command.removeprefix(prefix).strip("'\"")
-    return command
-
-
-def _files(item: Item) -> str:
-    changes = item.get("changes")
-    paths = (
-        [_text(change, "path") for change in changes if isinstance(change, dict)]
-        if isinstance(changes, list)
-        else []
-    )
-    shown = ", ".join(path.rsplit("/", 1)[-1] for path in paths[:_MAX_FILES])
-    more = len(paths) - _MAX_FILES
-    return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _mcp(item: Item) -> str:
-    return f"{_text(item, 'server')}.{_text(item, 'tool')}"
-
-
-_DESCRIBE: Mapping[str, Callable[[Item], str]] = {
-    "commandExecution": _command,
-    "fileChange": _files,
-    "mcpToolCall": _mcp,
-    "dynamicToolCall": _field("tool"),
-    "collabAgentToolCall": _field("tool"),
-    "webSearch": _field("query"),
-    "imageView": _field("path"),
-    "plan": _field("text"),
-    "subAgentActivity": _field("kind"),
-}
+# --- notifications -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
-    """What one notification means, and whose it is.
+    """The meaning of one notification.
 
-    `thread_id` and `turn_id` are null where the message names none. `error` is what stands
-    in the way of the turn: with `fatal` its end must follow, without it the agent tries again.
+    Attributes:
+        events: what to report.
+        thread_id: the thread that it belongs to, or None.
+        turn_id: the turn that it belongs to, or None.
+        turn_started: a turn has begun.
+        error: why the turn cannot go on, or None.
+        fatal: the turn must end after the error; else the agent retries.
     """
 
-    events: Sequence[AgentEvent] = ()
+    events: tuple[AgentEvent, ...] = ()
     thread_id: str | None = None
     turn_id: str | None = None
     turn_started: bool = False
@@ -461,117 +443,94 @@ class Translation:
     fatal: bool = False
 
 
-_NOTHING = Translation()
-_INPUT_METHODS = frozenset(
-    f"turn/{name}"
-    for name in (
-        "input_required",
-        "needs_input",
-        "need_input",
-        "request_input",
-        "request_response",
-        "provide_input",
-        "approval_required",
-    )
+_Handler = Callable[[Json], Translation]
+_INPUT_METHODS: Final = frozenset(
+    {
+        *("turn/input_required", "turn/needs_input", "turn/need_input", "turn/request_input"),
+        *("turn/request_response", "turn/provide_input", "turn/approval_required"),
+    }
 )
-_INPUT_FLAGS = ("requiresInput", "needsInput", "inputRequired", "input_required")
-_TELLING = (b"limitId", b"limit_id", b"limitName", b"limit_name", b"total_token_usage", b"tokenUsage")
+_INPUT_FLAGS: Final = ("requiresInput", "needsInput", "inputRequired", "input_required")
+_FIGURE_NAMES: Final = tuple(name.encode() for name in (*_LIMIT_NAMES, "total_token_usage", "tokenUsage"))
 
 
 def translate(message: Notification) -> Translation:
-    """The meaning of one notification; never raises, whatever it holds."""
-    handler = _HANDLERS.get(message.method) or _fallback(message)
+    """Return the meaning of one notification; never raises."""
+    method = message.method
+    handler = _HANDLERS.get(method)
+    if handler is None and method in _INPUT_METHODS:
+        handler = _input_required
+    elif handler is None and method.startswith("turn/"):
+        handler = _other_turn
+    elif handler is None and not is_mere_activity(method):
+        raw = bytes(message.params)
+        handler = _figures if any(name in raw for name in _FIGURE_NAMES) else None
     if handler is None:
-        return _NOTHING
+        return Translation()
     try:
-        params = parse(message.params)
+        params = decode_object(message.params)
     except ValueError:
-        return Translation(events=(Malformed(excerpt=_excerpt(message)),))
+        text = f"{method}: {excerpt(bytes(message.params))}"[:EXCERPT_CHARS]
+        return Translation(events=(Malformed(excerpt=text),))
     return handler(params)
 
 
-def means_nothing(method: str) -> bool:
-    """Whether notifications of this method are signs of life and nothing else, whatever they hold."""
+def is_mere_activity(method: str) -> bool:
+    """Whether notifications of this method only show that the agent is alive, whatever they hold."""
     return method.startswith("item/") and method not in _HANDLERS
 
 
-def _fallback(message: Notification) -> Callable[[Params], Translation] | None:
-    method = message.method
-    if method in _INPUT_METHODS:
-        return _input_required
-    if method.startswith("turn/"):
-        return _other_turn
-    if means_nothing(method):
-        return None
-    raw = bytes(message.params)
-    return _figures if any(word in raw for word in _TELLING) else None
-
-
-def _excerpt(message: Notification) -> str:
-    text = excerpt(bytes(message.params))
-    return f"{message.method}: {text}"[:EXCERPT_CHARS]
-
-
-def _of(params: Params, *events: AgentEvent | None, **extra: Any) -> Translation:
+def _translation(params: Json, *events: AgentEvent | None, **fields: Any) -> Translation:
     return Translation(
         events=tuple(event for event in events if event is not None),
-        thread_id=_string(params, "threadId"),
-        turn_id=_string(params, "turnId") or _string(_map(params, "turn"), "id"),
-        **extra,
+        thread_id=text_in(params, "threadId") or None,
+        turn_id=text_in(params, "turnId") or text_in(object_in(params, "turn"), "id") or None,
+        **fields,
     )
 
 
-def _string(params: Params, key: str) -> str | None:
-    value = params.get(key)
-    return value if isinstance(value, str) and value else None
+def _item_started(params: Json) -> Translation:
+    return _translation(params, item_started(object_in(params, "item")))
 
 
-def _map(params: Params, key: str) -> Params:
-    value = params.get(key)
-    return value if isinstance(value, dict) else {}
+def _item_completed(params: Json) -> Translation:
+    return _translation(params, item_completed(object_in(params, "item")))
 
 
-def _item_started(params: Params) -> Translation:
-    return _of(params, item_started(_map(params, "item")))
+def _figures(params: Json) -> Translation:
+    return _translation(params, total_usage_in(params), rate_limits_in(params))
 
 
-def _item_completed(params: Params) -> Translation:
-    return _of(params, item_completed(_map(params, "item")))
+def _rate_limits(params: Json) -> Translation:
+    payload = object_in(params, "rateLimits")
+    return _translation(
+        params, RateLimits(payload=payload) if _has_window(payload) else rate_limits_in(params)
+    )
 
 
-def _figures(params: Params) -> Translation:
-    return _of(params, total_usage_in(params), rate_limits_in(params))
+def _turn_started(params: Json) -> Translation:
+    return _translation(params, turn_started=True)
 
 
-def _rate_limits(params: Params) -> Translation:
-    payload = _map(params, "rateLimits")
-    says = any(payload.get(key) is not None for key in ("primary", "secondary", "credits"))
-    return _of(params, RateLimits(payload=payload) if says else rate_limits_in(params))
-
-
-def _turn_started(params: Params) -> Translation:
-    return _of(params, turn_started=True)
-
-
-def _turn_completed(params: Params) -> Translation:
-    if _asks(params):
+def _turn_completed(params: Json) -> Translation:
+    if _requires_input(params):
         return _input_required(params)
-    turn = _map(params, "turn")
-    status = _string(turn, "status") or TurnStatus.COMPLETED.value
+    turn = object_in(params, "turn")
     usage = total_usage_in(params) or usage_of(params.get("usage")) or usage_of(turn.get("usage"))
-    return _of(params, usage, _ended(status, _map(turn, "error") or _map(params, "error")))
+    error = object_in(turn, "error") or object_in(params, "error")
+    return _translation(params, usage, _turn_end(text_in(turn, "status") or "completed", error))
 
 
-def _turn_failed(params: Params) -> Translation:
-    error = _map(_map(params, "turn"), "error") or _map(params, "error")
-    return _of(params, _ended("failed", error))
+def _turn_failed(params: Json) -> Translation:
+    error = object_in(object_in(params, "turn"), "error") or object_in(params, "error")
+    return _translation(params, _turn_end("failed", error))
 
 
-def _turn_cancelled(params: Params) -> Translation:
-    return _of(params, _ended("interrupted", {}))
+def _turn_cancelled(params: Json) -> Translation:
+    return _translation(params, _turn_end("interrupted", {}))
 
 
-def _ended(status: str, error: Params) -> TurnEnded:
+def _turn_end(status: str, error: Json) -> TurnEnded:
     match status:
         case "completed":
             return TurnEnded(status=TurnStatus.COMPLETED)
@@ -586,49 +545,48 @@ def _ended(status: str, error: Params) -> TurnEnded:
             return TurnEnded(status=TurnStatus.FAILED, failure=failure)
 
 
-def _other_turn(params: Params) -> Translation:
-    return _input_required(params) if _asks(params) else _of(params)
+def _other_turn(params: Json) -> Translation:
+    return _input_required(params) if _requires_input(params) else _translation(params)
 
 
-def _input_required(params: Params) -> Translation:
-    reason = _string(params, "message") or _string(params, "reason") or "the agent waits for a person"
-    return _of(params, InputRequired(reason=redact(reason)))
+def _input_required(params: Json) -> Translation:
+    reason = text_in(params, "message") or text_in(params, "reason") or "the agent waits for a person"
+    return _translation(params, InputRequired(reason=redact(reason)))
 
 
-def _asks(params: Params) -> bool:
-    places = (params, _map(params, "turn"))
+def _requires_input(params: Json) -> bool:
     return any(
-        place.get("type") in ("input_required", "needs_input")
-        or any(place.get(flag) is True for flag in _INPUT_FLAGS)
-        for place in places
+        node.get("type") in ("input_required", "needs_input")
+        or any(node.get(flag) is True for flag in _INPUT_FLAGS)
+        for node in (params, object_in(params, "turn"))
     )
 
 
-def _error(params: Params) -> Translation:
-    error = _map(params, "error")
+def _error(params: Json) -> Translation:
+    error = object_in(params, "error")
     fatal = params.get("willRetry") is not True
     notice = Notice(level="error" if fatal else "warning", message=describe_error(error))
-    return _of(params, notice, error=turn_failure(error), fatal=fatal)
+    return _translation(params, notice, error=turn_failure(error), fatal=fatal)
 
 
-def _notice(level: str, *keys: str) -> Callable[[Params], Translation]:
-    def handle(params: Params) -> Translation:
-        text = redact(": ".join(value for key in keys if (value := _string(params, key))))
-        return _of(params, Notice(level=level, message=text) if text else None)
+def _notice(level: str, *keys: str) -> _Handler:
+    def handle(params: Json) -> Translation:
+        text = redact(": ".join(value for key in keys if (value := text_in(params, key))))
+        return _translation(params, Notice(level=level, message=text) if text else None)
 
     return handle
 
 
-def _rerouted(params: Params) -> Translation:
-    models = f"model rerouted from {_string(params, 'fromModel')} to {_string(params, 'toModel')}"
-    return _of(params, Notice(level="warning", message=redact(models)))
+def _rerouted(params: Json) -> Translation:
+    models = f"model rerouted from {params.get('fromModel')} to {params.get('toModel')}"
+    return _translation(params, Notice(level="warning", message=redact(models)))
 
 
-def _compacted(params: Params) -> Translation:
-    return _of(params, ContextCompacted())
+def _compacted(params: Json) -> Translation:
+    return _translation(params, ContextCompacted())
 
 
-_HANDLERS: Mapping[str, Callable[[Params], Translation]] = {
+_HANDLERS: Final[Mapping[str, _Handler]] = {
     "item/started": _item_started,
     "item/completed": _item_completed,
     "thread/tokenUsage/updated": _figures,
@@ -646,5 +604,5 @@ _HANDLERS: Mapping[str, Callable[[Params], Translation]] = {
     "thread/compacted": _compacted,
 }
 
-HEARD = frozenset(_HANDLERS)
-"""The notifications that mean something to us."""
+TRANSLATED: Final = frozenset(_HANDLERS)
+"""The methods of notifications that have a meaning."""

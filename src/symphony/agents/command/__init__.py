@@ -1,1 +1,1 @@
-"""One-shot agents: any shell command, started anew for every turn; what it leaves is the result."""
+"""The backend for one-shot programs: a process for each turn, which leaves an exit code and changed files."""

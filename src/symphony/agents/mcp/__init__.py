@@ -1,1 +1,1 @@
-"""Our tools by the Model Context Protocol, for agents that take them so: a server, and its relay."""
+"""Tools of the daemon for agents that speak MCP: a server in the daemon, and a relay started by the agent."""

@@ -1,17 +1,16 @@
-"""Our tools as an MCP server of one session: the daemon runs them, a relay carries the bytes.
+"""Tools of the daemon as an MCP server of one session: the daemon runs them, a relay carries the bytes.
 
-The agent starts `Bridge.argv`, a program that knows nothing, and that connects to a socket of this session
-alone. Who may use the socket is decided by the kernel's word and by no secret: the process that connected
-must be the session's agent or one below it. A token would not do. All sessions run as one user, and a process
-may read the arguments, the environment and the files of every other process of its user, so the agent of one
-session could read the token of another; the mark `SYMPHONY_RUN_ID` it could set for itself. Which process
-connected (`SO_PEERCRED`), and who its ancestors are, it cannot choose. What runs in a sandbox with a process
-table of its own is seen from here with its numbers outside of it. A relay whose ancestors ended before it
-connected is nobody's, and refused.
+The agent starts `ToolServer.argv`, a program that connects to a Unix socket of this session alone. The kernel
+decides who may use the socket: the process that connected (`SO_PEERCRED`) must be the session's agent or one
+of its descendants. A token would not do. All sessions run as one user, and a process can read the arguments,
+environment and files of every other process of its user, so the agent of one session could read the token of
+another; and it could set `SYMPHONY_RUN_ID` by itself. It cannot choose its pid or its ancestors. Processes in
+a sandbox with a process table of its own appear here with their pids outside. A relay whose ancestors ended
+before it connected is refused.
 
-Calls of one session run one after the other, as they do for an agent that asks us directly; meanwhile pings
-are answered and calls may be taken back. Several connections are served at once: some agents start a server
-for each part of themselves.
+The calls of a session run one after the other, as for an agent that calls the daemon directly. Meanwhile
+pings are answered and calls can be cancelled. Several connections are served at once, because some agents
+start a server for each of their parts.
 """
 
 import os
@@ -22,7 +21,6 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,192 +32,189 @@ from anyio.lowlevel import checkpoint
 
 from symphony import __version__
 from symphony.agents.base import AgentError, BackendContext, SessionRequest, ToolRunner
-from symphony.agents.events import ToolCalled, parse, redact
+from symphony.agents.events import ToolCalled, redact
+from symphony.agents.json_fields import decode_object
 from symphony.agents.mcp import relay
-from symphony.agents.session import RefusedCall, ToolCall, judge, run_tool
-from symphony.agents.wire import Codec, Message, Notification, RequestId, ServerRequest
+from symphony.agents.session import RefusedCall, ToolCall, check_tool_call, run_tool
+from symphony.agents.wire import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Answer,
+    Codec,
+    Message,
+    Notification,
+    RequestId,
+    ServerRequest,
+)
 from symphony.domain import Blame, Category, Failure, ToolResult, ToolSpec
 from symphony.processes.base import Host, Identity
 
-# What an MCP client may ask of us, and the answer: tools, and nothing else. Pure, and without memory.
-#
-# Every request is answered for itself, whatever came before it: a client that skips `initialize` gets its
-# tools all the same. What is none of ours is refused by the words of JSON-RPC, because silence hangs a
-# client.
-
-
 SERVER_NAME: Final = "symphony"
-VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-"""Versions of the protocol, the newest first; in what we use of it they are alike."""
+PROTOCOL_VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+"""Versions of the protocol, the newest first. They do not differ in the part that is used."""
 
-_METHOD_NOT_FOUND = -32601
-_INVALID_PARAMS = -32602
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """What goes back: a result, or `error` as (code, message)."""
-
-    result: Mapping[str, Any] | None = None
-    error: tuple[int, str] | None = None
+_MAX_CONNECTIONS: Final = 32
+_MAX_OPEN_CALLS: Final = 64
+_CHUNK_BYTES: Final = 65_536
+_ACCEPT_PAUSE_S: Final = 0.1
+_MAX_PATH_BYTES: Final = 107
+_SOCKET_NAME: Final = "tools"
+_STOPPED: Final = ToolResult.error("the session is being stopped")
+_log = structlog.get_logger(__name__)
 
 
-def respond(request: ServerRequest, tools: Sequence[ToolSpec]) -> Reply | ToolCall | RefusedCall:
-    """The answer to a request, or the call that has to be run for it; never raises."""
+# --- the protocol: tools and nothing else; no state, no I/O ------------------------------------------------
+
+
+def respond(request: ServerRequest, tools: Sequence[ToolSpec]) -> Answer | ToolCall | RefusedCall:
+    """Return the answer to a request, or the call that has to be run for it; never raises.
+
+    Each request is answered whatever came before it: a client that skips `initialize` gets its tools too.
+    An unknown method gets an error, because silence hangs a client.
+    """
     try:
-        params = parse(request.params)
+        params = decode_object(request.params)
     except ValueError as error:
-        return Reply(error=(_INVALID_PARAMS, redact(str(error))))
+        return Answer(error=(INVALID_PARAMS, redact(str(error))))
     match request.method:
         case "initialize":
-            return Reply(result=_welcome(params))
+            version = params.get("protocolVersion")
+            return Answer(
+                result={
+                    "protocolVersion": version if version in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": SERVER_NAME, "version": __version__},
+                }
+            )
         case "ping":
-            return Reply(result={})
+            return Answer(result={})
         case "tools/list":
-            return Reply(result={"tools": [_listed(spec) for spec in tools]})
+            return Answer(result={"tools": [_tool(spec) for spec in tools]})
         case "tools/call":
-            return judge(params.get("name"), params.get("arguments"), [spec.name for spec in tools])
+            return check_tool_call(params.get("name"), params.get("arguments"), [spec.name for spec in tools])
         case method:
-            return Reply(error=(_METHOD_NOT_FOUND, redact(f"unsupported method {method}", 200)))
+            return Answer(error=(METHOD_NOT_FOUND, redact(f"unsupported method {method}", 200)))
 
 
-def tool_reply(result: ToolResult) -> Reply:
-    """A tool's result on the wire: a failure too is something for the model to read."""
+def _tool(spec: ToolSpec) -> Mapping[str, Any]:
+    return {"name": spec.name, "description": spec.description, "inputSchema": spec.input_schema}
+
+
+def tool_answer(result: ToolResult) -> Answer:
+    """Return the answer to a tool call. A failure is a result too: the model reads it."""
     content = [{"type": "text", "text": result.text}]
-    return Reply(result={"content": content, "isError": not result.success})
+    return Answer(result={"content": content, "isError": not result.success})
 
 
-def cancelled(message: Notification) -> RequestId | None:
-    """The request that a client no longer waits for; null for every other notification."""
+def cancelled_request(message: Notification) -> RequestId | None:
+    """Return the id of the request that a notification cancels; None for every other notification."""
     if message.method != "notifications/cancelled":
         return None
     try:
-        found = parse(message.params).get("requestId")
+        found = decode_object(message.params).get("requestId")
     except ValueError:
         return None
     return found if isinstance(found, int | str) else None
 
 
-def _welcome(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A client that speaks a version we do not know is offered our newest one."""
-    asked = params.get("protocolVersion")
-    return {
-        "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],
-        "capabilities": {"tools": {}},
-        "serverInfo": {"name": SERVER_NAME, "version": __version__},
-    }
+# --- calls and connections ---------------------------------------------------------------------------------
 
 
-def _listed(spec: ToolSpec) -> Mapping[str, Any]:
-    return {"name": spec.name, "description": spec.description, "inputSchema": spec.input_schema}
-
-
-# One connection of an MCP client: requests are read and answered, calls run beside the reading.
-
-
-_MAX_OPEN_CALLS = 64
-_CHUNK_BYTES = 65_536
-_ENDED = ToolResult.error("the session is being stopped")
-
-
-class Caller:
-    """Runs the calls of one session, one after the other, from however many connections they come."""
+class CallRunner:
+    """Runs the calls of one session, one after the other, from all its connections."""
 
     def __init__(
         self,
         tools: Sequence[ToolSpec],
-        runner: ToolRunner,
+        run: ToolRunner,
         on_called: Callable[[ToolCalled], None] | None = None,
     ) -> None:
         self.tools = tuple(tools)
-        self._runner = runner
+        self._run_tool = run
         self._on_called = on_called
-        self._one = anyio.Lock()
-        self._ended = False
+        self._lock = anyio.Lock()
+        self._stopped = False
         self._running: set[anyio.CancelScope] = set()
 
-    def end(self) -> None:
-        """Cancel what runs, and refuse what comes."""
-        self._ended = True
+    def stop(self) -> None:
+        """Cancel running calls, and refuse all further ones."""
+        self._stopped = True
         for scope in self._running:
             scope.cancel()
 
     async def run(self, call: ToolCall | RefusedCall) -> ToolResult:
-        """The result of a call, sooner or later; never raises."""
-        if isinstance(call, RefusedCall):
-            result = call.result
-        else:
-            result = await self._in_turn(call)
+        """Run a call when its turn has come, and report it; never raises."""
+        result = call.result if isinstance(call, RefusedCall) else await self._run(call)
         if self._on_called is not None:
             self._on_called(ToolCalled(name=call.name, success=result.success))
         return result
 
-    async def _in_turn(self, call: ToolCall) -> ToolResult:
+    async def _run(self, call: ToolCall) -> ToolResult:
         scope = anyio.CancelScope()
         self._running.add(scope)
         try:
             with scope:
-                async with self._one:
-                    if not self._ended:
-                        return await run_tool(call, self._runner)
+                async with self._lock:
+                    if not self._stopped:
+                        return await run_tool(call, self._run_tool)
         finally:
             self._running.discard(scope)
-        return _ENDED
+        return _STOPPED
 
 
 class ClientConnection:
-    """Serves one client until it hangs up; what it asked before that is still answered."""
+    """Serves one client until it disconnects; its open requests are still answered."""
 
-    def __init__(self, connected: socket.socket, caller: Caller) -> None:
+    def __init__(self, connected: socket.socket, calls: CallRunner) -> None:
         connected.settimeout(0)
         self._socket = connected
-        self._caller = caller
+        self._calls = calls
         self._codec = Codec(versioned=True)
-        self._sending = anyio.Lock()
-        self._calls: dict[RequestId, anyio.CancelScope] = {}
-        self._room = anyio.Semaphore(_MAX_OPEN_CALLS)
+        self._send_lock = anyio.Lock()
+        self._open_calls: dict[RequestId, anyio.CancelScope] = {}
+        self._call_slots = anyio.Semaphore(_MAX_OPEN_CALLS)
 
     async def serve(self) -> None:
-        """Read and answer. What is no message is passed over: the protocol knows no answer to it.
+        """Read and answer. Lines that are not messages are skipped: the protocol knows no answer to them.
 
-        Reading stops while the client does not take its answers, or has too many calls open.
+        Reading pauses while the client does not take its answers or has too many open calls.
         """
-        async with anyio.create_task_group() as calls:
+        async with anyio.create_task_group() as tasks:
             while data := await self._receive():
                 for message in self._codec.receive(data):
-                    await self._take(message, calls)
+                    await self._handle(message, tasks)
 
-    async def _take(self, message: Message, calls: TaskGroup) -> None:
+    async def _handle(self, message: Message, tasks: TaskGroup) -> None:
         if isinstance(message, ServerRequest):
-            answer = respond(message, self._caller.tools)
-            if isinstance(answer, Reply):
+            answer = respond(message, self._calls.tools)
+            if isinstance(answer, Answer):
                 await self._send(message, answer)
             else:
-                await self._room.acquire()
-                self._calls[message.id] = scope = anyio.CancelScope()
-                calls.start_soon(self._call, message, answer, scope)
+                await self._call_slots.acquire()
+                self._open_calls[message.id] = scope = anyio.CancelScope()
+                tasks.start_soon(self._run_call, message, answer, scope)
         elif isinstance(message, Notification):
-            taken_back = cancelled(message)
-            if taken_back is not None and taken_back in self._calls:
-                self._calls[taken_back].cancel()
+            cancelled = cancelled_request(message)
+            if cancelled is not None and cancelled in self._open_calls:
+                self._open_calls[cancelled].cancel()
 
-    async def _call(
+    async def _run_call(
         self, request: ServerRequest, call: ToolCall | RefusedCall, scope: anyio.CancelScope
     ) -> None:
-        """Run a call and answer it, unless the client takes it back: then nobody wants an answer."""
+        """Run a call and answer it, unless the client cancels it."""
         result: ToolResult | None = None
         try:
             with scope:
-                result = await self._caller.run(call)
+                result = await self._calls.run(call)
             if result is not None:
-                await self._send(request, tool_reply(result))
+                await self._send(request, tool_answer(result))
         finally:
-            self._room.release()
-            if self._calls.get(request.id) is scope:
-                del self._calls[request.id]
+            self._call_slots.release()
+            if self._open_calls.get(request.id) is scope:
+                del self._open_calls[request.id]
 
     async def _receive(self) -> bytes:
-        """Next bytes; `b""` when the client has hung up, however it did."""
+        """Return the next bytes; `b""` when the client has disconnected in any way."""
         await checkpoint()
         while True:
             try:
@@ -229,15 +224,10 @@ class ClientConnection:
             except OSError:
                 return b""
 
-    async def _send(self, request: ServerRequest, reply: Reply) -> None:
-        """Write an answer as a whole; a client that is gone needs none."""
-        wire = (
-            self._codec.answer(request.id, reply.result or {})
-            if reply.error is None
-            else self._codec.refuse(request.id, *reply.error)
-        )
-        async with self._sending:
-            rest = memoryview(wire)
+    async def _send(self, request: ServerRequest, answer: Answer) -> None:
+        """Write an answer as a whole; a client that has disconnected is ignored."""
+        async with self._send_lock:
+            rest = memoryview(self._codec.answer(request.id, answer))
             while rest:
                 try:
                     rest = rest[self._socket.send(rest) :]
@@ -247,77 +237,74 @@ class ClientConnection:
                     return
 
 
-_MAX_PATH_BYTES = 107
-_MAX_CONNECTIONS = 32
-_BREATH_S = 0.1
-_SOCKET_NAME = "tools"
-_DARWIN_PEER_PID = 2  # LOCAL_PEERPID at level 0
-_log = structlog.get_logger(__name__)
+# --- the server of a session -------------------------------------------------------------------------------
 
 
-class Bridge:
-    """What a backend needs to know of the bridge of its session.
+class ToolServer:
+    """The MCP server of a session, as its backend sees it.
 
     Attributes:
-        name: what the server is called in an agent's settings, and in the names that it gives our tools.
+        name: the name of the server in an agent's settings, and in the names that it gives the tools.
         argv: the command of the server, in absolute paths; it needs no variables.
-        paths: what must be reachable inside an isolation, and may be written to there.
+        paths: directories that must be reachable and writable inside an isolation.
     """
 
-    def __init__(self, socket_path: Path, caller: Caller, told: Callable[[Identity], None] | None) -> None:
+    def __init__(
+        self, socket_path: Path, calls: CallRunner, on_spawned: Callable[[Identity], None] | None
+    ) -> None:
         self.name = SERVER_NAME
         self.argv = (sys.executable, "-I", "-S", str(Path(relay.__file__).absolute()), str(socket_path))
         self.paths = (socket_path.parent,)
-        self._caller = caller
-        self._told = told
+        self._calls = calls
+        self._on_spawned = on_spawned
         self._agent: Identity | None = None
-        self._known = anyio.Event()
+        self._agent_known = anyio.Event()
 
     def on_spawned(self, agent: Identity) -> None:
-        """Take the place of the request's own `on_spawned`: nobody is served before the agent is known."""
-        if self._told is not None:
-            self._told(agent)
+        """Replace the request's own `on_spawned`: no connection is served before the agent is known."""
+        if self._on_spawned is not None:
+            self._on_spawned(agent)
         self._agent = agent
-        self._known.set()
+        self._agent_known.set()
 
-    def end(self) -> None:
-        """The session is being stopped: what runs is cancelled, and every call from now on refused."""
-        self._caller.end()
+    def stop(self) -> None:
+        """Cancel running calls and refuse all further ones: the session is being stopped."""
+        self._calls.stop()
 
-    async def admits(self, host: Host, pid: int | None) -> bool:
-        """Whether a process belongs to the session's agent; waits until there is one."""
-        await self._known.wait()
-        return pid is not None and self._agent in host.lineage(pid)
+    async def admits(self, host: Host, pid: int) -> bool:
+        """Whether a process is the session's agent or one of its descendants; waits for the agent."""
+        await self._agent_known.wait()
+        return self._agent in host.lineage(pid)
 
 
 @asynccontextmanager
-async def tool_bridge(
+async def tool_server(
     request: SessionRequest,
     tools: tuple[ToolSpec, ...],
     context: BackendContext,
     *,
     on_called: Callable[[ToolCalled], None] | None = None,
-) -> AsyncIterator[Bridge]:
+) -> AsyncIterator[ToolServer]:
     """Serve these tools to a session while the context lasts; enter and leave it in one task.
 
-    `on_called` is told of each call when it has been answered: `EventQueue.emit` of the session.
+    `on_called` is called when a call has been answered.
 
     Raises:
         AgentError: `state_directory`: no socket can be made.
     """
     listener, path = await to_thread.run_sync(_listen, context.environ)
     try:
-        caller = Caller(tools, request.run_tool, on_called)
-        bridge = Bridge(path, caller, request.on_spawned)
+        calls = CallRunner(tools, request.run_tool, on_called)
+        server = ToolServer(path, calls, request.on_spawned)
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_accept, listener, context.host, bridge, caller)
+            tasks.start_soon(_accept, listener, context.host, server, calls)
             try:
-                yield bridge
-            except Exception as error:  # noqa: BLE001 - it must not leave the group as a group of exceptions
+                yield server
+            except Exception as error:  # noqa: BLE001 - it must not leave the task group as an exception group
                 failure = error
             finally:
-                caller.end()
+                calls.stop()
                 tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
@@ -327,83 +314,79 @@ async def tool_bridge(
             await to_thread.run_sync(lambda: shutil.rmtree(path.parent, ignore_errors=True))
 
 
-def peer_pid(connected: socket.socket) -> int | None:
-    """The process at the other end of a Unix socket as it connected; null where the system does not tell."""
-    if hasattr(socket, "SO_PEERCRED"):
-        credentials = struct.Struct("3i")
-        found = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size)
-        pid = int(credentials.unpack(found)[0])
-    elif sys.platform == "darwin":
-        pid = connected.getsockopt(0, _DARWIN_PEER_PID)
-    else:
-        return None
-    return pid or None
-
-
-async def _accept(listener: socket.socket, host: Host, bridge: Bridge, caller: Caller) -> None:
-    """Take connections until cancelled; one too many waits, and so does a system without file descriptors."""
-    room = anyio.Semaphore(_MAX_CONNECTIONS)
-    async with anyio.create_task_group() as served:
+async def _accept(listener: socket.socket, host: Host, server: ToolServer, calls: CallRunner) -> None:
+    """Accept connections until cancelled; further ones wait while too many are open."""
+    slots = anyio.Semaphore(_MAX_CONNECTIONS)
+    async with anyio.create_task_group() as tasks:
         while True:
-            await room.acquire()
+            await slots.acquire()
             await anyio.wait_readable(listener)
             try:
                 connected, _ = listener.accept()
-            except OSError as error:  # the client is gone again, or there are no more file descriptors
-                room.release()
+            except OSError as error:  # the client has disconnected, or there are no more file descriptors
+                slots.release()
                 _log.debug("tool_connection_lost", reason=str(error))
-                await anyio.sleep(_BREATH_S)
+                await anyio.sleep(_ACCEPT_PAUSE_S)
             else:
-                served.start_soon(_serve, connected, host, bridge, caller, room)
+                tasks.start_soon(_serve, connected, host, server, calls, slots)
 
 
 async def _serve(
-    connected: socket.socket, host: Host, bridge: Bridge, caller: Caller, room: anyio.Semaphore
+    connected: socket.socket, host: Host, server: ToolServer, calls: CallRunner, slots: anyio.Semaphore
 ) -> None:
     try:
         with connected:
             pid = peer_pid(connected)
-            if await bridge.admits(host, pid):
-                await ClientConnection(connected, caller).serve()
+            if await server.admits(host, pid):
+                await ClientConnection(connected, calls).serve()
             else:
                 _log.warning("tool_connection_refused", pid=pid)
     except Exception:  # noqa: BLE001 - a bug costs one connection, never the session
         _log.exception("tool_connection_crashed")
     finally:
-        room.release()
+        slots.release()
+
+
+def peer_pid(connected: socket.socket) -> int:
+    """Return the pid of the process that connected to a Unix socket, as the kernel reports it."""
+    credentials = struct.Struct("3i")
+    pid: int = credentials.unpack(
+        connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size)
+    )[0]
+    return pid
 
 
 def _listen(environ: Mapping[str, str]) -> tuple[socket.socket, Path]:
-    """A socket in a directory of its own; blocking. Raises `AgentError`."""
+    """Return a listening socket in a private directory of its own, and its path; blocking.
+
+    Raises:
+        AgentError: `state_directory`.
+    """
     reason = "no directory has a path that is short enough"
     for parent in (environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp"):  # noqa: S108 - the last resort
         longest = len(os.fsencode(parent)) + len("/symphony-12345678/") + len(_SOCKET_NAME)
-        if parent.startswith("/") and longest <= _MAX_PATH_BYTES:
+        if not parent.startswith("/") or longest > _MAX_PATH_BYTES:
+            continue
+        try:
+            path = Path(tempfile.mkdtemp(prefix="symphony-", dir=parent)) / _SOCKET_NAME
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
-                return _bind(Path(parent))
-            except OSError as error:
-                reason = error.strerror or str(error)
-    raise AgentError(
-        Failure(
-            category=Category.STATE_DIRECTORY,
-            blame=Blame.HOST,
-            message=f"the socket for the agent's tools could not be made: {reason}",
-            hint="see that XDG_RUNTIME_DIR or TMPDIR names a directory that the daemon may write to",
-        )
+                listener.bind(os.fspath(path))
+                path.chmod(0o600)
+                listener.listen(_MAX_CONNECTIONS)
+                listener.settimeout(0)
+            except OSError:
+                listener.close()
+                shutil.rmtree(path.parent, ignore_errors=True)
+                raise
+        except OSError as error:
+            reason = error.strerror or str(error)
+        else:
+            return listener, path
+    failure = Failure(
+        category=Category.STATE_DIRECTORY,
+        blame=Blame.HOST,
+        message=f"the socket for the agent's tools could not be made: {reason}",
+        hint="see that XDG_RUNTIME_DIR or TMPDIR names a directory that the daemon may write to",
     )
-
-
-def _bind(parent: Path) -> tuple[socket.socket, Path]:
-    """Listen in a new private directory, which the system tidies away should we not. Raises `OSError`."""
-    path = Path(tempfile.mkdtemp(prefix="symphony-", dir=parent)) / _SOCKET_NAME
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listener.bind(os.fspath(path))
-        path.chmod(0o600)
-        listener.listen(_MAX_CONNECTIONS)
-        listener.settimeout(0)
-    except OSError:
-        listener.close()
-        shutil.rmtree(path.parent, ignore_errors=True)
-        raise
-    return listener, path
+    raise AgentError(failure)

@@ -255,14 +255,14 @@ def _choose_profile(profile: str | None, command: str | None, *, ask: bool) -> s
 
 
 def _ask_command(question: str, example: str, *, ask: bool) -> str:
-    from symphony.agents.command import backend
+    from symphony.agents.command.placeholders import placeholder_problems
 
     if not ask:
         hint = f"for example: --command {shlex.quote(example)}"
         raise _usage_error(f"--command is missing: {question.lower()}", hint)
 
     def accept(answer: str) -> str:
-        if "{" in example and (problems := backend.placeholder_problems(answer)):
+        if "{" in example and (problems := placeholder_problems(answer)):
             raise click.UsageError(f"it {problems[0].problem}; {problems[0].hint}")
         return answer.strip()
 

@@ -1,0 +1,227 @@
+"""The events of a session that nobody has taken yet, checked against bounds and limited in number and size.
+
+Everything that an agent reports passes `EventBounds`, so that no count, text or structure behind it is too
+large to be added up, shown, masked or stored.
+"""
+
+from collections import deque
+from dataclasses import fields, replace
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from symphony.agents.events import (
+    NO_TOKENS,
+    Activity,
+    AgentEvent,
+    InputRequired,
+    ItemFinished,
+    ItemStarted,
+    RateLimits,
+    Text,
+    Tokens,
+    TurnEnded,
+    Usage,
+)
+from symphony.agents.json_fields import nests_deeper
+from symphony.domain import MAX_COUNT
+from symphony.scheduler import Thread
+
+MAX_TEXT_CHARS: Final = 10 * 1024 * 1024  # as much as one line can hold
+MAX_FIELD_CHARS: Final = 8_000
+MAX_PAYLOAD_BYTES: Final = 16_384
+MAX_PAYLOAD_DEPTH: Final = 16
+# A thousand model calls, each with a context window of a million tokens.
+MAX_TOKENS_PER_TURN: Final = 1_000_000_000
+_MAX_USD: Final = 1_000_000.0
+_EXIT_CODES: Final = range(-(2**31), 2**32)
+MAX_QUEUED_EVENTS: Final = 65_536
+MAX_QUEUED_CHARS: Final = 16 * 1024 * 1024
+_log = structlog.get_logger(__name__)
+
+
+def fits_one_turn(tokens: int) -> bool:
+    """Whether one turn can have used this number of tokens."""
+    return 0 <= tokens <= MAX_TOKENS_PER_TURN
+
+
+class EventBounds:
+    """Checks the events of one session; logs the first refusal of each kind."""
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+        self._thread = NO_TOKENS
+        self._turn = NO_TOKENS
+
+    def resume_from(self, used: Tokens) -> None:
+        """Accept totals of a resumed thread that rise from what it had used."""
+        self._thread = used
+
+    def new_turn(self) -> None:
+        """Count the tokens of another turn from now on."""
+        self._turn = NO_TOKENS
+
+    def check(self, event: AgentEvent) -> AgentEvent | None:
+        """Return the event with its texts cut to their bounds; None if it reports something impossible."""
+        match event:
+            case Usage():
+                return event if self._is_plausible(event) else None
+            case RateLimits(payload=payload):
+                if nests_deeper(payload, MAX_PAYLOAD_DEPTH):
+                    self._refuse("rate_limits", f"it nests deeper than {MAX_PAYLOAD_DEPTH} levels")
+                    return None
+                if len(msgspec.json.encode(payload)) > MAX_PAYLOAD_BYTES:
+                    self._refuse("rate_limits", f"it is larger than {MAX_PAYLOAD_BYTES:,} bytes")
+                    return None
+                return event
+            case ItemFinished(exit_code=int(code)) if code not in _EXIT_CODES:
+                event = replace(event, exit_code=None)
+            case TurnEnded(cost_usd=float(cost)) if not 0 <= cost <= _MAX_USD:
+                self._refuse("cost", f"it is not within 0 and {_MAX_USD:,.0f} USD")
+                event = replace(event, cost_usd=None)
+            case _:
+                pass
+        limit = MAX_TEXT_CHARS if isinstance(event, Text) else MAX_FIELD_CHARS
+        values = ((each.name, getattr(event, each.name)) for each in fields(event))
+        cut: dict[str, Any] = {
+            name: text[:limit] for name, text in values if isinstance(text, str) and len(text) > limit
+        }
+        return replace(event, **cut) if cut else event
+
+    def _is_plausible(self, usage: Usage) -> bool:
+        """Whether one turn can have used what this turn reported so far, this report included."""
+        counts = usage.tokens
+        if not all(0 <= count <= MAX_COUNT for count in _each(counts)):
+            self._refuse("usage", f"a count is not within 0 and {MAX_COUNT}")
+            return False
+        rise = counts.above(self._thread) if usage.absolute else counts
+        turn = self._turn.plus(rise)
+        if not all(fits_one_turn(count) for count in _each(turn)):
+            self._refuse("usage", f"a turn uses at most {MAX_TOKENS_PER_TURN:,} tokens")
+            return False
+        self._turn = turn
+        if usage.absolute:
+            self._thread = self._thread.plus(rise)
+        return True
+
+    def _refuse(self, what: str, reason: str) -> None:
+        if what not in self._logged:
+            self._logged.add(what)
+            _log.warning("agent_report_refused", what=what, reason=reason)
+
+
+def _each(tokens: Tokens) -> tuple[int, int, int]:
+    return tokens.input_tokens, tokens.output_tokens, tokens.total_tokens
+
+
+class EventQueue:
+    """The events that one read brought and the consumer has not taken.
+
+    When too many events are queued, further ones are only counted. Never dropped are the end of the turn,
+    without which the turn would not end, and the newest token totals.
+
+    Args:
+        max_events: how many events are queued.
+        max_chars: how many characters they may hold together.
+    """
+
+    def __init__(self, *, max_events: int = MAX_QUEUED_EVENTS, max_chars: int = MAX_QUEUED_CHARS) -> None:
+        self._max_events = max_events
+        self._max_chars = max_chars
+        self._bounds = EventBounds()
+        self._events: deque[AgentEvent] = deque()
+        self._chars = 0
+        self._activity = 0
+        self._late_usage: Usage | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._events)
+
+    def take(self) -> AgentEvent:
+        """Return the oldest event. Raises `IndexError` when there is none."""
+        event = self._events.popleft()
+        self._chars -= _size(event)
+        return event
+
+    def resume_from(self, thread: Thread) -> None:
+        """Accept totals of a resumed thread that rise from what it had used."""
+        self._bounds.resume_from(Tokens(thread.input_tokens, thread.output_tokens, thread.total_tokens))
+
+    def emit(self, reported: AgentEvent) -> None:
+        """Queue an event. One that is refused or has no room counts as activity."""
+        event = self._bounds.check(reported)
+        if event is None:
+            self._activity += 1
+            return
+        ends = isinstance(event, TurnEnded | InputRequired)
+        if ends:
+            self.flush_activity()
+            self._flush_usage()
+        if ends or (len(self._events) < self._max_events and self._chars < self._max_chars):
+            self._events.append(event)
+            self._chars += _size(event)
+        elif isinstance(event, Usage):
+            self._activity += self._late_usage is not None
+            self._late_usage = _merged(self._late_usage, event)
+        else:
+            self._activity += 1
+
+    def count(self, messages: int = 1) -> None:
+        """Count messages without a meaning of their own."""
+        self._activity += messages
+
+    def flush_activity(self) -> None:
+        """Queue what was counted since the last read: at most one `Activity` per read."""
+        if self._activity:
+            if self._events and isinstance(last := self._events[-1], Activity):
+                self._activity += last.count
+                self._events.pop()
+            self._events.append(Activity(count=self._activity))
+            self._activity = 0
+
+    def new_turn(self) -> None:
+        """Begin a new turn: drop the end of an earlier one, and count tokens anew."""
+        self._bounds.new_turn()
+        self._events = deque(
+            event for event in self._events if not isinstance(event, TurnEnded | InputRequired)
+        )
+
+    def drain(self) -> tuple[AgentEvent, ...]:
+        """Return and remove everything that is queued, the newest totals included."""
+        self._flush_usage()
+        left = tuple(self._events)
+        self._events.clear()
+        self._chars = 0
+        return left
+
+    def _flush_usage(self) -> None:
+        if self._late_usage is not None:
+            self._events.append(self._late_usage)
+            self._late_usage = None
+
+
+def _merged(earlier: Usage | None, later: Usage) -> Usage:
+    """Two reports as one: absolute totals replace each other, other counts are added up."""
+    if earlier is None or later.absolute:
+        return later
+    both = earlier.tokens.plus(later.tokens)
+    return Usage(
+        absolute=False,
+        input_tokens=both.input_tokens,
+        output_tokens=both.output_tokens,
+        total_tokens=both.total_tokens,
+    )
+
+
+def _size(event: AgentEvent) -> int:
+    """How many characters an event holds, approximately."""
+    match event:
+        case Text():
+            return len(event.message)
+        case ItemStarted():
+            return len(event.summary) + len(event.arguments)
+        case RateLimits():
+            return MAX_PAYLOAD_BYTES
+        case _:
+            return 0

@@ -52,11 +52,11 @@ _SUITES = {
     "scripted": "tests/integration/agents/test_scripted_session.py",
     "settings": "tests/unit/config/test_settings.py",
     "template": "tests/unit/config/test_template.py",
-    "cycle": "tests/unit/scheduler/test_cycle.py",
+    "cycle": "tests/unit/scheduler/test_polling.py",
     "retries": "tests/unit/scheduler/test_retries.py",
     "blocks": "tests/unit/scheduler/test_blocks.py",
     "machine": "tests/unit/scheduler/test_machine.py",
-    "silence": "tests/unit/scheduler/test_silence.py",
+    "silence": "tests/unit/scheduler/test_stalls.py",
     "store": "tests/integration/config/test_store.py",
     "service": "tests/integration/daemon/test_service.py",
     "rows": "tests/integration/daemon/test_attempts.py",
@@ -154,7 +154,7 @@ def _open() -> Iterator[Choice]:
         "How are workspaces of ended issues found?",
         "The tracker is asked by id about the issues that have a workspace, at the start and then every ten minutes, instead of for a list of every issue that ever ended. A failure costs a warning.",
         places=("docs/ARCHITECTURE.md", "src/symphony/scheduler/machine.py"),
-        tests=("cycle::test_left_workspaces_are_asked_about_by_id_and_ended_ones_removed", "cycle::test_parked_workspaces_are_asked_about_every_ten_minutes_only", "cycle::test_the_sweep_comes_before_the_first_poll_and_its_failure_is_no_obstacle"),
+        tests=("cycle::test_idle_workspaces_are_refreshed_by_id_and_ended_ones_removed", "cycle::test_idle_workspaces_are_refreshed_every_ten_minutes_only", "cycle::test_the_check_of_idle_workspaces_precedes_the_first_poll_even_if_it_fails"),
     )
     yield _choice(
         "stale-file", group,
@@ -182,14 +182,14 @@ def _open() -> Iterator[Choice]:
         "Is a failing issue retried for ever?",
         "After `agent.budget.max_attempts_without_progress` attempts without a commit or a changed file a person is asked on the issue. Attempts that an outage ended do not count.",
         places=("workflow-file", "src/symphony/scheduler/blocks.py"),
-        tests=("blocks::test_three_failures_without_progress_block_the_issue", "blocks::test_progress_starts_the_count_anew", "blocks::test_an_outage_never_blocks_and_never_forgives"),
+        tests=("blocks::test_three_failures_without_progress_block_the_issue", "blocks::test_progress_resets_the_count", "blocks::test_an_outage_neither_blocks_nor_resets_the_count"),
     )
     yield _choice(
         "unblocking", group,
         "What releases a blocked issue?",
         "A change of its state, labels, title or description by somebody other than the session itself, its end, or its absence. Comments do not.",
         places=("src/symphony/scheduler/blocks.py",),
-        tests=("blocks::test_a_changed_request_unblocks", "blocks::test_nothing_else_unblocks", "blocks::test_a_blocked_issue_that_left_is_released", "blocks::test_what_the_session_did_to_its_own_issue_does_not_unblock_it"),
+        tests=("blocks::test_a_change_of_the_issue_unblocks_it", "blocks::test_no_other_change_unblocks_it", "blocks::test_a_blocked_issue_that_left_is_released", "blocks::test_what_the_session_did_to_its_own_issue_does_not_unblock_it"),
     )
     yield _choice(
         "reload", group,
@@ -237,8 +237,8 @@ def _open() -> Iterator[Choice]:
         "pause", group,
         "What if a tracker asks to be left alone for a while?",
         "The next request waits as long as it asked, up to a bound; all that waits then shares one request.",
-        places=("src/symphony/scheduler/machine.py",),
-        tests=("tests/unit/scheduler/test_pauses.py::test_the_next_poll_waits_as_long_as_the_tracker_asked", "tests/unit/scheduler/test_pauses.py::test_a_wild_wish_is_cut", "tests/unit/scheduler/test_pauses.py::test_all_that_waits_in_a_pause_is_asked_in_one_request_at_its_end"),
+        places=("src/symphony/scheduler/breaker.py",),
+        tests=("tests/unit/scheduler/test_breaker.py::test_the_next_poll_waits_as_long_as_the_tracker_asked", "tests/unit/scheduler/test_breaker.py::test_an_excessive_pause_is_cut", "tests/unit/scheduler/test_breaker.py::test_refreshes_that_wait_for_the_end_of_a_pause_share_one_request"),
     )
     yield _choice(
         "agent-tools", group,
@@ -305,7 +305,7 @@ def _differences() -> Iterator[Choice]:
         "Is a negative `stall_timeout_ms` an error?",
         "No: 0 or less switches the watch off.",
         places=("workflow-file", "src/symphony/scheduler/runs.py"),
-        tests=("settings::test_the_stall_timeout_may_be_switched_off", "silence::test_a_limit_of_zero_or_less_turns_the_watch_off"),
+        tests=("settings::test_the_stall_timeout_may_be_switched_off", "silence::test_a_limit_of_zero_or_less_disables_the_check"),
     )
     yield _choice(
         "stall-clock", group,
@@ -318,8 +318,8 @@ def _differences() -> Iterator[Choice]:
         "machine-sleep", group,
         "Is an agent silent while the whole machine sleeps?",
         "No: a clock that jumped is noticed, and the whole limit counts again.",
-        places=("src/symphony/scheduler/machine.py",),
-        tests=("tests/unit/scheduler/test_sleep.py::test_agents_that_slept_with_the_machine_are_not_called_silent", "tests/unit/scheduler/test_sleep.py::test_after_the_sleep_the_whole_limit_counts_again"),
+        places=("src/symphony/scheduler/runs.py",),
+        tests=("tests/unit/scheduler/test_stalls.py::test_agents_of_a_suspended_machine_are_not_stalled", "tests/unit/scheduler/test_stalls.py::test_after_a_suspension_the_whole_limit_counts_again"),
     )
     yield _choice(
         "stderr", group,
@@ -354,7 +354,7 @@ def _differences() -> Iterator[Choice]:
         "Is an issue started from the poll that found it?",
         "Never: it is asked for by id and judged again. All ids that are wanted at a time share one request.",
         places=("docs/adr/0002-coalesced-refresh.md", "src/symphony/scheduler/polling.py"),
-        tests=("cycle::test_an_issue_found_by_the_poll_is_asked_for_again_before_it_starts", "cycle::test_an_issue_that_changed_since_the_poll_is_not_started"),
+        tests=("cycle::test_a_candidate_is_refreshed_before_it_starts", "cycle::test_an_issue_that_changed_since_the_poll_is_not_started"),
     )
     yield _choice(
         "full-state", group,

@@ -111,7 +111,7 @@ def _logged(call: ast.Call) -> list[ast.expr]:
         return call.args
     if owner == "_log" and call.func.attr == "log":
         return call.args[1:]
-    return call.args[1:] if call.func.attr == "notify" and owner in {"work", "self"} else []
+    return call.args[1:] if call.func.attr == "notify" and owner in {"step", "self"} else []
 
 
 def _log_events() -> list[tuple[str, set[str]]]:

@@ -665,9 +665,7 @@ class _View:
 
 def _question(blocked: Blocked) -> str | None:
     """What the agent wants to be told, in its own words where it gave any; `None` where it asks nothing."""
-    return blocked.question or (
-        blocked.failure.message if awaits_answer(blocked.failure, blocked.question) else None
-    )
+    return blocked.question or (blocked.failure.message if awaits_answer(blocked) else None)
 
 
 def _resumed_from(resume: Resume | None) -> models.ResumedFrom | None:

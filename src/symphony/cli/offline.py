@@ -326,7 +326,7 @@ def _waiting_reason(issue: Issue, reason: WaitingReason, state: State) -> Waitin
         return reason
     if issue.id not in state.pending_candidates:
         ahead = Counter(normalise_state(state.candidates[key].state) for key in state.pending_candidates)
-        if shortage := slot_shortage(issue, state, picked=ahead):
+        if shortage := slot_shortage(issue, state, reserved=ahead):
             message = f"others would start before it, and then {shortage.message}"
             return WaitingReason(shortage.code.value, message)
     return WaitingReason("starting", "it would start now, and no daemon is running")

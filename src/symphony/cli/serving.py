@@ -30,7 +30,7 @@ from symphony.observability.logs import LogFile, configure
 from symphony.processes import subreaper
 from symphony.processes.local import LocalHost
 from symphony.replay import DecisionRecorder
-from symphony.scheduler import Command, Event, SettingsChanged, State, step
+from symphony.scheduler import Command, Event, SettingsChanged, State, StepFunction, step
 
 _log = structlog.get_logger(__name__)
 
@@ -83,7 +83,7 @@ def serve(
     with ExitStack() as stack:
         stream = None if log_path is None else stack.enter_context(log_path.open("a", encoding="utf-8"))
         file = None if logs_root is None else stack.enter_context(closing(LogFile(logs_root)))
-        decide = step
+        decide: StepFunction = step
         if record is not None:
             recorder = recording_to(record, lambda: redaction_for(store.current(), environment))
             decide = stack.enter_context(recorder).step

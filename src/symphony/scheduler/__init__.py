@@ -1,13 +1,40 @@
-"""The pure scheduler: `step(state, input, now_ms) -> (state, commands)`; no I/O, no clock, no randomness."""
+"""The scheduler: `step(state, event, now_ms) -> (state, commands)`, without I/O, clock or randomness.
 
+Read `machine` first, then `state` with the table of claims. `polling` dispatches issues, `runs` leads them
+through their runs and retries, `blocks` handles those that wait for a person, `results` the finished ones.
+`policy`, `agents`, `budgets` and `breaker` judge. `messages` has the events and commands.
+"""
+
+from symphony.scheduler.agents import (
+    MAX_AGENT_LIMIT_MS,
+    agent_limit_wait_ms,
+    agent_limited_until,
+    choose_agent,
+    plan_run,
+    thread_agent,
+)
 from symphony.scheduler.blocks import (
+    MAX_ANSWER_CHARS,
     awaits_answer,
     block_comment,
-    resume_interrupted,
-    thread_of,
-    threads_in_use,
+    join_comments,
 )
-from symphony.scheduler.machine import StepFunction, is_idle, run_once_finished, step
+from symphony.scheduler.breaker import (
+    MAX_THROTTLE_MS,
+    CircuitState,
+    breaker_wait_ms,
+    circuit_state,
+    requests_paused_until,
+)
+from symphony.scheduler.budgets import (
+    budget_failure,
+)
+from symphony.scheduler.machine import (
+    StepFunction,
+    is_idle,
+    run_once_finished,
+    step,
+)
 from symphony.scheduler.messages import (
     NOT_IN_HISTORY,
     AgentInfo,
@@ -71,44 +98,45 @@ from symphony.scheduler.messages import (
     WorkspaceRef,
     log_text,
 )
-from symphony.scheduler.operator import Refusal, already_done, not_active_text, refusal
+from symphony.scheduler.operator import (
+    Refusal,
+    already_done,
+    not_active_text,
+    refusal,
+)
 from symphony.scheduler.policy import (
     CONTINUATION_DELAY_MS,
-    MAX_AGENT_LIMIT_MS,
     Eligible,
     Ineligible,
     ReasonCode,
     TrackerStatus,
-    agent_limit_wait_ms,
-    agent_limited_until,
     attempt_numbers,
     backoff_ms,
-    budget_failure,
-    choose_agent,
     counts_as_no_progress,
     dispatch_order,
     eligibility,
     in_active_state,
-    plan_run,
     retry_text,
     same_content,
     slot_shortage,
-    thread_agent,
     tracker_status,
 )
 from symphony.scheduler.polling import (
     IDLE_WORKSPACE_CHECK_MS,
-    MAX_ANSWER_CHARS,
-    MAX_THROTTLE_MS,
-    CircuitState,
-    breaker_wait_ms,
-    circuit_state,
-    join_comments,
-    requests_paused_until,
     would_coalesce,
 )
-from symphony.scheduler.results import results_with_status, unpushed_results
-from symphony.scheduler.runs import NO_SLOT_ERROR
+from symphony.scheduler.results import (
+    results_with_status,
+    unpushed_results,
+)
+from symphony.scheduler.resume import (
+    resume_interrupted,
+    thread_of,
+    threads_in_use,
+)
+from symphony.scheduler.runs import (
+    NO_SLOT_ERROR,
+)
 from symphony.scheduler.state import (
     TRANSITIONS,
     AgentChoice,

@@ -1,180 +1,59 @@
-"""Claims that nobody works on any more: kept for a person (Blocked), or given up (SM4, SM7, RT5)."""
+"""Claims that wait for a person: how an issue is blocked, answered, unblocked and released.
+
+A blocked issue is unblocked by an operator, by an answer in a comment, by a change of its state, labels,
+title or description, or by a budget that is available again. It is released when it ends or leaves the active
+states.
+
+**States.** The daemon can move issues itself: to `tracker.on_start` when a run starts, to `tracker.on_block`
+when the issue is blocked. A move is a request without an answer; the next refresh shows whether it happened,
+so a tracker that is slow or refuses delays nothing. If `on_block` is not an active state, the issue *rests*
+there: it stays blocked instead of being released. When a resting issue shall continue, it is refreshed, moved
+back to `on_return`, and retried once a refresh finds it in an active state. Until then other changes of it
+are ignored, because a person who edits a blocked issue is often not done yet. A move to `on_block`, by
+whomever, never unblocks.
+
+**Answers.** While an agent's question is open, the comments on its issue are read with every poll and every
+wake, one reading at a time. All comments since the question by people who may answer go to the agent
+together. Comments by other people are shown and ignored. A failed reading is repeated with the next poll.
+"""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
-from symphony.domain import Category, Failure, Issue, add_counts, fence, normalise_state, one_line, plain_text
-from symphony.scheduler import policy
+from symphony.domain import Category, Failure, Issue, fence, normalise_state, one_line, plain_text
+from symphony.scheduler import breaker, budgets, policy
 from symphony.scheduler.messages import (
+    AnswersRead,
+    AnswersReadFailed,
     CleanWorkspace,
+    IssueComment,
     MoveIssue,
     MoveReason,
     PostComment,
+    ReadAnswers,
     Resume,
-    ResumeReason,
     SchedulerSettings,
-    Thread,
     Timer,
     TimerKind,
     WorkspaceRef,
 )
 from symphony.scheduler.policy import TrackerStatus
-from symphony.scheduler.state import Blocked, Drain, Retry, Running, State, Step, Trigger
+from symphony.scheduler.resume import resume_interrupted, resume_with_answer, resume_without_answer
+from symphony.scheduler.state import AnswerCheck, Blocked, Drain, Retry, Running, Step, Trigger
 
-# What an interrupted run hands on: its conversation, and an answer not heard yet (AG23, TK4).
+MAX_ANSWER_CHARS: Final = 32_000
+"""The length of all comments together that an agent gets as the answer."""
 
+_MAX_QUESTION_CHARS: Final = 4_000
+_QUESTIONS: Final = frozenset({Category.TURN_INPUT_REQUIRED, Category.APPROVAL_REQUIRED})
 
-def thread_of(run: Running) -> Thread | None:
-    """The conversation of a run with its totals so far, or null where it has none to go on with.
-
-    The pump counts what this run used; on the thread of an earlier run that comes on top of what was known.
-    """
-    report, known = run.report, run.resume.thread if run.resume else None
-    if report.thread_id is None:
-        return known
-    base = Thread(thread_id="", begun=False)
-    if known is not None and known.thread_id == report.thread_id:
-        base = known
-    return Thread(
-        thread_id=report.thread_id,
-        agent=run.agent.name,
-        input_tokens=add_counts(base.input_tokens, report.input_tokens),
-        output_tokens=add_counts(base.output_tokens, report.output_tokens),
-        total_tokens=add_counts(base.total_tokens, report.total_tokens),
-        begun=base.begun or report.turn_count > 0,
-    )
-
-
-def threads_in_use(state: State) -> frozenset[str]:
-    """The conversations that a claim may still go on with, so that nobody throws them away."""
-    going = [thread_of(run) for run in state.running.values()]
-    waiting = [entry.resume for entry in state.retrying.values()]
-    waiting += [entry.resume for entry in state.blocked.values()]
-    threads = [*going, *(resume.thread for resume in waiting if resume is not None)]
-    return frozenset(thread.thread_id for thread in threads if thread is not None)
-
-
-def _answer_of(run: Running) -> Resume | None:
-    resume = run.resume
-    return resume if resume is not None and resume.reason is ResumeReason.ANSWERED else None
-
-
-def resume_interrupted(run: Running) -> Resume:
-    """How a run goes on that was ended by no fault of its own.
-
-    An answer travels again until a turn began that carries it, and for ever where there is no conversation
-    that could remember it.
-    """
-    thread, answer = thread_of(run), _answer_of(run)
-    if answer is not None and (run.report.turn_count == 0 or thread is None):
-        return replace(answer, thread=thread)
-    return Resume(reason=ResumeReason.INTERRUPTED, thread=thread)
-
-
-def after_failure(run: Running) -> Resume | None:
-    """What the attempt after a failed one knows: it starts cold, with an answer that a person gave.
-
-    A conversation that failed before its first turn cannot be gone on with, so it is dropped here too.
-    """
-    if run.resume is not None and run.report.turn_count == 0:
-        return replace(run.resume, thread=None)
-    answer = _answer_of(run)
-    return replace(answer, thread=None) if answer else None
-
-
-def put_back(blocked: Blocked) -> Resume:
-    """How a blocked issue goes on without an answer."""
-    return blocked.resume or Resume(reason=ResumeReason.INTERRUPTED)
-
-
-def answered(blocked: Blocked, text: str) -> Resume:
-    """How a blocked issue goes on with a person's answer."""
-    return Resume(
-        reason=ResumeReason.ANSWERED,
-        thread=blocked.resume.thread if blocked.resume else None,
-        question=blocked.question or blocked.failure.message,
-        answer=text,
-    )
-
-
-# States that the daemon itself moves issues to: `tracker.on_start` and `tracker.on_block`.
-#
-# A move is asked for and not waited for: it is carried out beside the work, and the next look at the issue
-# tells whether it was made. So a tracker that is slow or refuses delays nothing, and nothing is decided on
-# a move that did not happen.
-#
-# - `on_start` is an active state. An issue is moved there when a run of it starts, if it is not there.
-# - `on_block` may be any state that is not terminal. In an active one the block is as ever. Outside of them
-#   the issue *rests*: it stays blocked and is shown, instead of being released for having left the
-#   active states.
-# - A move to `on_block` is never "a change by a person" that unblocks: neither ours, nor one of a person.
-# - What rests goes on when a person moves it to an active state, or by `answer`, `retry`, `unblock`, or a
-#   budget that is there again: then it is looked at, moved back from where it rests, to `on_start` or else
-#   the first of the active states, and goes on when a look says that it is there. Other changes do nothing
-#   meanwhile: who edits the text of a blocked issue is often not done yet.
-
-
-def on_start(work: Step, issue: Issue) -> None:
-    """A run of the issue starts."""
-    _move(
-        work, issue, work.state.settings.on_start, MoveReason.START, frozenset({normalise_state(issue.state)})
-    )
-
-
-def on_block(work: Step, issue: Issue) -> None:
-    """The issue waits for a person; one that somebody took out of the active states stays where it is."""
-    settings = work.state.settings
-    _move(work, issue, settings.on_block, MoveReason.BLOCK, settings.active_states - settings.terminal_states)
-
-
-def back(work: Step, issue: Issue) -> None:
-    """The issue rests and shall go on."""
-    _move(
-        work,
-        issue,
-        work.state.settings.on_return,
-        MoveReason.BACK,
-        frozenset({normalise_state(issue.state)}),
-    )
-
-
-def _move(work: Step, issue: Issue, state: str | None, reason: MoveReason, only_from: frozenset[str]) -> None:
-    if state is not None and normalise_state(state) != normalise_state(issue.state):
-        work.emit(MoveIssue(issue=issue, state=state, reason=reason, only_from=only_from))
-
-
-def at_rest(issue: Issue, settings: SchedulerSettings) -> bool:
-    """Whether the issue is in `on_block`, and that is no active state."""
-    return _is_on_block(issue, settings) and policy.tracker_status(issue, settings) is TrackerStatus.INACTIVE
-
-
-def rests(settings: SchedulerSettings) -> bool:
-    """Whether blocked issues are taken out of the active states."""
-    state = normalise_state(settings.on_block or "")
-    return state != "" and state not in settings.active_states - settings.terminal_states
-
-
-def same_content(before: Issue, after: Issue, settings: SchedulerSettings) -> bool:
-    """As `policy.same_request`, but that a move to `on_block` is no change."""
-    if _is_on_block(after, settings):
-        before = replace(before, state=after.state)
-    return policy.same_content(before, after)
-
-
-def _is_on_block(issue: Issue, settings: SchedulerSettings) -> bool:
-    wanted = settings.on_block
-    return wanted is not None and normalise_state(issue.state) == normalise_state(wanted)
-
-
-LONGEST_QUESTION = 4_000
-_QUESTIONS = frozenset({Category.TURN_INPUT_REQUIRED, Category.APPROVAL_REQUIRED})
-
-
-# --- for a person ----------------------------------------------------------------------------------------
+# --- blocking --------------------------------------------------------------------------------------------
 
 
 def block(
-    work: Step,
+    step: Step,
     issue: Issue,
     failure: Failure,
     *,
@@ -182,71 +61,66 @@ def block(
     question: str | None = None,
     has_baseline: bool = False,
 ) -> None:
-    """Keep the claim and wait for a person, with the reason on the issue itself too (SM7, RT5).
+    """Keep the claim and wait for a person; a comment on the issue says why.
 
-    `held` is the claim as it was before, if there was one. `settled` means that the issue is known as it is
-    now. On the way out nothing is asked any more: the successor looks.
+    Args:
+        step: the step in progress.
+        issue: the issue to block.
+        failure: why.
+        held: the claim before, if there was one.
+        question: what the agent asks.
+        has_baseline: the issue was refreshed just now. Otherwise a refresh follows, except during a shutdown.
     """
-    asked = None if question is None else question[:LONGEST_QUESTION]
+    path: str | None
+    resume: Resume | None
+    run = held if isinstance(held, Running) else None
+    if run is not None:
+        path, resume = run.report.workspace_path, resume_interrupted(run)
+    elif isinstance(held, Retry):
+        path, resume = held.workspace_path, held.resume
+    else:
+        idle = step.state.idle_workspaces.get(issue.id)
+        path, resume = idle.path if idle else None, None
     blocked = Blocked(
         issue=issue,
         failure=failure,
-        blocked_ms=work.now_ms,
-        report=held.report if isinstance(held, Running) else None,
-        workspace_path=_path(work, issue.id, held),
+        blocked_ms=step.now_ms,
+        report=run.report if run else None,
+        workspace_path=path,
         has_baseline=has_baseline,
         attempt=held.attempt if held else None,
-        question=asked,
-        resume=resume_interrupted(held) if isinstance(held, Running) else held.resume if held else None,
-        run_id=held.run_id if isinstance(held, Running) else None,
+        question=None if question is None else question[:_MAX_QUESTION_CHARS],
+        resume=resume,
+        run_id=run.run_id if run else None,
     )
-    if not work.claim(issue, Trigger.BLOCK, blocked):
+    if not step.change_claim(issue, Trigger.BLOCK, blocked):
         return
-    work.clear_timer(Timer(TimerKind.RETRY, issue.id))
-    work.unpark(issue.id)
-    if work.state.drain is Drain.NO:
-        work.update(ids_to_refresh=work.state.ids_to_refresh | {issue.id})
-    work.notify("error", "issue_blocked", issue, reason=failure.line, hint=failure.hint)
-    tell(work, blocked)
-    on_block(work, issue)
+    step.clear_timer(Timer(TimerKind.RETRY, issue.id))
+    step.forget_idle_workspace(issue.id)
+    if step.state.drain is Drain.NO:
+        step.request_refresh(issue.id)
+    step.notify("error", "issue_blocked", issue, reason=failure.line, hint=failure.hint)
+    step.emit(block_comment(blocked))
+    settings = step.state.settings
+    only_from = settings.active_states - settings.terminal_states
+    _move(step, issue, settings.on_block, MoveReason.BLOCK, only_from)
 
 
-def tell(work: Step, blocked: Blocked) -> None:
-    """Say on the issue itself why it is blocked; the same words again change nothing (TR11)."""
-    work.emit(block_comment(blocked))
+def awaits_answer(blocked: Blocked) -> bool:
+    """Whether the agent waits for an answer by a person."""
+    return blocked.question is not None or blocked.failure.category in _QUESTIONS
 
 
 def block_comment(blocked: Blocked) -> PostComment:
-    """The comment that says why an issue is blocked; each question has one of its own."""
-    asks = awaits_answer(blocked.failure, blocked.question)
-    return PostComment(
-        issue=blocked.issue,
-        kind="blocked",
-        body=_note(blocked.issue, blocked.failure, blocked.question),
-        occasion=(blocked.run_id or "") if asks else "",
-    )
+    """The comment that says why an issue is blocked; each question gets a comment of its own.
 
-
-def awaits_answer(failure: Failure, question: str | None) -> bool:
-    """Whether the agent waits for words of a person."""
-    return question is not None or failure.category in _QUESTIONS
-
-
-def _path(work: Step, issue_id: str, held: Running | Retry | None) -> str | None:
-    if isinstance(held, Running):
-        return held.report.workspace_path
-    if held is not None:
-        return held.workspace_path
-    parked = work.state.idle_workspaces.get(issue_id)
-    return parked.path if parked else None
-
-
-def _note(issue: Issue, failure: Failure, question: str | None) -> str:
-    """What the issue says. What an agent, a service or a repository may have written is in fences."""
+    Text by an agent, a service or a repository is fenced.
+    """
+    issue, failure = blocked.issue, blocked.failure
     parts = [f"Symphony stopped working on this issue:\n\n{fence(one_line(failure.message))}"]
-    if question is not None:
-        parts.append(f"The agent asks:\n\n{fence(plain_text(question))}")
-    if awaits_answer(failure, question):
+    if blocked.question is not None:
+        parts.append(f"The agent asks:\n\n{fence(plain_text(blocked.question))}")
+    if awaits_answer(blocked):
         command = fence(f'symphony answer {shlex.quote(issue.identifier)} "…"')
         parts.append(
             "To answer, write a comment on this issue: the agent goes on with what you write. "
@@ -254,116 +128,236 @@ def _note(issue: Issue, failure: Failure, question: str | None) -> str:
         )
     if failure.hint and failure.category is not Category.TURN_INPUT_REQUIRED:
         parts.append(f"To go on:\n\n{fence(one_line(failure.hint))}")
-    return "\n\n".join(parts)
+    return PostComment(
+        issue=issue,
+        kind="blocked",
+        body="\n\n".join(parts),
+        occasion=(blocked.run_id or "") if awaits_answer(blocked) else "",
+    )
 
 
-# --- and back to work ------------------------------------------------------------------------------------
+# --- states ----------------------------------------------------------------------------------------------
 
 
-def go_on(work: Step, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
-    """Put a blocked issue back to work at once, as the attempt that it was.
+def move_on_start(step: Step, issue: Issue) -> None:
+    """Move an issue to `on_start`, because a run of it starts."""
+    _move(step, issue, step.state.settings.on_start, MoveReason.START, _state_of(issue))
 
-    One that may rest in `on_block`, out of the active states, is looked at first and stays blocked until it
-    is seen in an active state: a run would be stopped, and a retry released, for its state.
-    """
-    if rests(work.state.settings):
-        work.set_blocked(replace(blocked, resume=resume, unblock_reason=reason))
-        work.update(ids_to_refresh=work.state.ids_to_refresh | {blocked.issue.id})
+
+def _move(step: Step, issue: Issue, state: str | None, reason: MoveReason, only_from: frozenset[str]) -> None:
+    if state is not None and normalise_state(state) != normalise_state(issue.state):
+        step.emit(MoveIssue(issue=issue, state=state, reason=reason, only_from=only_from))
+
+
+def _state_of(issue: Issue) -> frozenset[str]:
+    return frozenset({normalise_state(issue.state)})
+
+
+def _is_in_block_state(issue: Issue, settings: SchedulerSettings) -> bool:
+    state = settings.on_block
+    return state is not None and normalise_state(issue.state) == normalise_state(state)
+
+
+def _rests(issue: Issue, settings: SchedulerSettings) -> bool:
+    """Whether the issue is in `on_block`, and that is not an active state."""
+    inactive = policy.tracker_status(issue, settings) is TrackerStatus.INACTIVE
+    return inactive and _is_in_block_state(issue, settings)
+
+
+def _blocked_issues_rest(settings: SchedulerSettings) -> bool:
+    state = normalise_state(settings.on_block or "")
+    return state != "" and state not in settings.active_states - settings.terminal_states
+
+
+# --- answers ---------------------------------------------------------------------------------------------
+
+
+def read_answers(step: Step) -> None:
+    """Read the comments on every issue that waits for an answer."""
+    for blocked in tuple(step.state.blocked.values()):
+        if not _takes_answer(blocked):
+            continue
+        if blocked.answer_check.in_progress:
+            check = replace(blocked.answer_check, requested_again=True)
+            step.replace_entry(replace(blocked, answer_check=check))
+        else:
+            _read_comments(step, blocked)
+
+
+def on_answers_read(step: Step, event: AnswersRead) -> None:
+    """Give the answers to the agent, or remember the comments that do not count."""
+    blocked = _blocked_by(step, event)
+    if blocked is None:
+        return
+    check = blocked.answer_check
+    known = {comment.id for comment in check.unauthorized}
+    for comment in event.unauthorized:
+        if comment.id not in known:
+            step.notify("warning", "comment_not_obeyed", blocked.issue, author=comment.author)
+    blocked = replace(blocked, answer_check=AnswerCheck(unauthorized=event.unauthorized))
+    step.replace_entry(blocked)
+    if event.answers and _takes_answer(blocked):
+        authors = ", ".join(dict.fromkeys(comment.author for comment in event.answers))
+        step.notify("info", "answer_taken", blocked.issue, author=authors, comments=len(event.answers))
+        resume = resume_with_answer(blocked, join_comments(event.answers))
+        unblock(step, blocked, resume, reason="a person answered by a comment")
+    elif check.requested_again:
+        paused = breaker.requests_paused_until(step.state, step.now_ms) is not None
+        if step.state.drain is Drain.NO and not paused:
+            _read_comments(step, blocked)
+
+
+def on_answers_read_failed(step: Step, event: AnswersReadFailed) -> None:
+    """Log a failure once, and respect a pause that the tracker asks for."""
+    blocked = _blocked_by(step, event)
+    if blocked is None:
+        return
+    before, failure = blocked.answer_check, event.failure
+    is_new = before.failure is None or before.failure.message != failure.message
+    level = "warning" if is_new else "debug"
+    step.notify(level, "answers_unread", blocked.issue, reason=failure.line, hint=failure.hint)
+    check = AnswerCheck(unauthorized=before.unauthorized, failure=failure)
+    step.replace_entry(replace(blocked, answer_check=check))
+    if failure.retry_after_ms is not None:
+        breaker.on_failure(step, failure)
+
+
+def join_comments(comments: Sequence[IssueComment]) -> str:
+    """The text of the comments in their order, with the authors if there are several; bounded."""
+    if len(comments) == 1:
+        text = comments[0].text
     else:
-        _try_again(work, blocked, resume, reason=reason)
+        text = "\n\n".join(f"{comment.author} writes:\n{comment.text}" for comment in comments)
+    if len(text) <= MAX_ANSWER_CHARS:
+        return text
+    return f"{text[:MAX_ANSWER_CHARS]}\n(cut: the rest stands on the issue)"
 
 
-def _try_again(work: Step, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
+def _takes_answer(blocked: Blocked) -> bool:
+    """Whether an answer is used; a second one is not, while the issue is moved back."""
+    return awaits_answer(blocked) and blocked.unblock_reason is None
+
+
+def _read_comments(step: Step, blocked: Blocked) -> None:
+    check = replace(blocked.answer_check, in_progress=True, requested_again=False)
+    step.replace_entry(replace(blocked, answer_check=check))
+    step.emit(ReadAnswers(question=blocked.run_id or "", comment=block_comment(blocked)))
+
+
+def _blocked_by(step: Step, event: AnswersRead | AnswersReadFailed) -> Blocked | None:
+    """The block that an answer of `ReadAnswers` belongs to, if it still stands and waits for it."""
+    blocked = step.state.blocked.get(event.issue_id)
+    if blocked is None or not blocked.answer_check.in_progress or event.question != (blocked.run_id or ""):
+        return None
+    return blocked
+
+
+# --- unblocking ------------------------------------------------------------------------------------------
+
+
+def unblock(step: Step, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
+    """Continue a blocked issue at once, as the attempt that it was.
+
+    If blocked issues may rest outside the active states, it stays blocked until a refresh finds it in one,
+    because a run would be stopped, and a retry released, for its state.
+    """
+    if _blocked_issues_rest(step.state.settings):
+        step.replace_entry(replace(blocked, resume=resume, unblock_reason=reason))
+        step.request_refresh(blocked.issue.id)
+    else:
+        _retry(step, blocked, resume, reason=reason)
+
+
+def _retry(step: Step, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
     issue = blocked.issue
     retry = Retry(
         issue=issue,
         attempt=blocked.attempt or 1,
-        due_ms=work.now_ms,
+        due_ms=step.now_ms,
         error=None,
         attempts_without_progress=0,
         workspace_path=blocked.workspace_path,
         resume=resume,
     )
-    if work.claim(issue, Trigger.RETRY, retry):
-        work.await_retry(issue.id, work.now_ms)
-        work.notify("info", "issue_unblocked", issue, reason=reason)
+    if step.change_claim(issue, Trigger.RETRY, retry):
+        step.set_retry_timer(issue.id, step.now_ms)
+        step.notify("info", "issue_unblocked", issue, reason=reason)
 
 
-def lift_budgets(work: Step) -> None:
-    """Let go on what was blocked by a budget that is used up no more: a new day, or a raised limit."""
-    for blocked in tuple(work.state.blocked.values()):
-        category = blocked.failure.category
-        if category is Category.BUDGET_ISSUE:
-            left = policy.issue_used(work.state, blocked.issue) is None
-        else:
-            left = category is Category.BUDGET_DAY and policy.day_used(work.state, blocked.issue) is None
-        if left:
-            go_on(work, blocked, put_back(blocked), reason="there is budget again")
+def unblock_within_budget(step: Step) -> None:
+    """Continue what was blocked by a budget that is available again: a new day, or a raised limit."""
+    checks = {
+        Category.BUDGET_ISSUE: budgets.issue_budget_failure,
+        Category.BUDGET_DAY: budgets.day_budget_failure,
+    }
+    for blocked in tuple(step.state.blocked.values()):
+        check = checks.get(blocked.failure.category)
+        if check is not None and check(step.state, blocked.issue) is None:
+            unblock(step, blocked, resume_without_answer(blocked), reason="there is budget again")
 
 
-def forgive(work: Step, blocked: Blocked) -> None:
-    """A person wants the issue worked on: count its budget anew, and let it pass that of today."""
-    policy.forget(work, blocked.issue.id)
+def waive_budget(step: Step, blocked: Blocked) -> None:
+    """Count the budget of an issue from zero, and exempt it from the one of today if that blocked it."""
+    budgets.reset_usage(step, blocked.issue.id)
     if blocked.failure.category is Category.BUDGET_DAY:
-        work.update(budget_waivers=work.state.budget_waivers | {blocked.issue.id})
+        step.update(budget_waivers=step.state.budget_waivers | {blocked.issue.id})
 
 
-def on_blocked_refreshed(work: Step, blocked: Blocked, issue: Issue | None) -> None:
-    """Release a blocked issue that ended, left, or was changed by somebody (SM4, RT5).
-
-    A move to `on_block` changes nothing, whoever made it; while the issue rests there, only a move does.
-    """
-    settings = work.state.settings
-    if issue is not None and at_rest(issue, settings):
-        work.set_blocked(replace(blocked, issue=issue, has_baseline=True))
+def on_blocked_refreshed(step: Step, blocked: Blocked, issue: Issue | None) -> None:
+    """Apply a snapshot to a blocked issue: release or unblock it, or remember the snapshot."""
+    settings = step.state.settings
+    if issue is not None and _rests(issue, settings):
+        step.replace_entry(replace(blocked, issue=issue, has_baseline=True))
         if blocked.unblock_reason is not None:
-            back(work, issue)
+            _move(step, issue, settings.on_return, MoveReason.BACK, _state_of(issue))
         return
-    changed = issue is not None and blocked.has_baseline and not same_content(blocked.issue, issue, settings)
+    changed = issue is not None and blocked.has_baseline and not _same_content(blocked.issue, issue, settings)
     if changed and blocked.unblock_reason is None:
-        forgive(work, blocked)
+        waive_budget(step, blocked)
     match policy.tracker_status(issue, settings):
         case TrackerStatus.TERMINAL:
-            clean_and_release(work, blocked.issue, blocked.workspace_path)
+            clean_and_release(step, blocked.issue, blocked.workspace_path)
         case TrackerStatus.ACTIVE if issue is not None:
-            _on_active(work, blocked, issue, changed=changed)
+            if blocked.unblock_reason is not None:
+                _retry(step, replace(blocked, issue=issue), blocked.resume, reason=blocked.unblock_reason)
+            elif changed:
+                release(step, issue, path=blocked.workspace_path)
+                step.notify("info", "issue_unblocked", issue, reason="the issue was changed")
+            elif not blocked.has_baseline or issue != blocked.issue:
+                # The first snapshot is the baseline, because the session may have moved its own issue.
+                step.replace_entry(replace(blocked, issue=issue, has_baseline=True))
+                if not blocked.has_baseline:
+                    step.notify("debug", "block_settled", issue)
         case _:
-            release(work, blocked.issue, path=blocked.workspace_path)
+            release(step, blocked.issue, path=blocked.workspace_path)
 
 
-def _on_active(work: Step, blocked: Blocked, issue: Issue, *, changed: bool) -> None:
-    if blocked.unblock_reason is not None:
-        _try_again(work, replace(blocked, issue=issue), blocked.resume, reason=blocked.unblock_reason)
-    elif changed:
-        release(work, issue, path=blocked.workspace_path)
-        work.notify("info", "issue_unblocked", issue, reason="the issue was changed")
-    elif not blocked.has_baseline or issue != blocked.issue:
-        # The first look after the block sets the mark, as the session may have moved its own issue.
-        work.set_blocked(replace(blocked, issue=issue, has_baseline=True))
-        if not blocked.has_baseline:
-            work.notify("debug", "block_settled", issue)
+def _same_content(before: Issue, after: Issue, settings: SchedulerSettings) -> bool:
+    """As `policy.same_content`, except that a move to `on_block` is not a change."""
+    if _is_in_block_state(after, settings):
+        before = replace(before, state=after.state)
+    return policy.same_content(before, after)
 
 
-# --- given up --------------------------------------------------------------------------------------------
+# --- releasing -------------------------------------------------------------------------------------------
 
 
-def release(work: Step, issue: Issue, *, path: str | None) -> None:
-    """Give the claim up and keep the workspace, remembering it so that it is cleaned once the issue ends."""
-    if not work.claim(issue, Trigger.RELEASE):
+def release(step: Step, issue: Issue, *, path: str | None) -> None:
+    """Give up the claim. The workspace at `path` is kept, and cleaned up once the issue has ended."""
+    if not step.change_claim(issue, Trigger.RELEASE):
         return
-    work.clear_timer(Timer(TimerKind.RETRY, issue.id))
+    step.clear_timer(Timer(TimerKind.RETRY, issue.id))
     if path is not None:
         ref = WorkspaceRef(issue_id=issue.id, identifier=issue.identifier, path=path)
-        work.update(idle_workspaces={**work.state.idle_workspaces, issue.id: ref})
-    work.notify("info", "claim_released", issue, state=issue.state)
+        step.update(idle_workspaces={**step.state.idle_workspaces, issue.id: ref})
+    step.notify("info", "claim_released", issue, state=issue.state)
 
 
-def clean_and_release(work: Step, issue: Issue, path: str | None) -> None:
-    """Give the claim of an ended issue up and remove its workspace; what it blocked may start now (SC12)."""
-    release(work, issue, path=None)
-    policy.forget(work, issue.id)
-    work.emit(CleanWorkspace(issue_id=issue.id, identifier=issue.identifier, path=path))
-    if any(
-        issue.id == blocker.id for other in work.state.candidates.values() for blocker in other.blocked_by
-    ):
-        work.update(poll_again=True)
+def clean_and_release(step: Step, issue: Issue, path: str | None) -> None:
+    """Give up the claim of an ended issue and remove its workspace; issues that it blocked may start now."""
+    release(step, issue, path=None)
+    budgets.reset_usage(step, issue.id)
+    step.emit(CleanWorkspace(issue_id=issue.id, identifier=issue.identifier, path=path))
+    candidates = step.state.candidates.values()
+    if any(issue.id == blocker.id for candidate in candidates for blocker in candidate.blocked_by):
+        step.update(poll_again=True)

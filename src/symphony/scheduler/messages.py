@@ -1,4 +1,8 @@
-"""Facts that reach the scheduler; a recorded list of `(now_ms, input)` replays exactly (DESIGN 4)."""
+"""What the scheduler exchanges with the daemon: settings and run values, events in, commands out.
+
+The daemon feeds one `Event` at a time to `machine.step` and carries out the `Command`s it returns. A recorded
+list of `(now_ms, event)` replays exactly. All times are milliseconds of the daemon's monotonic clock.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,18 +11,18 @@ from typing import Any, Final
 
 from symphony.domain import Failure, Issue, one_line
 
-# The part of the workflow's settings that decisions depend on; a reload brings a new one (DESIGN 4).
+# --- settings --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentInfo:
-    """What is known of one agent.
+    """The settings of one agent that decisions depend on.
 
     Attributes:
-        kind: which backend it has.
+        kind: the backend of the agent.
         section: where its settings are written, for hints: `codex`, `agents.fast`.
-        stall_timeout_ms: how long it may be silent; 0 or less is for ever.
-        model: as it is configured; null leaves it to the agent.
+        stall_timeout_ms: how long it may be silent; no limit if 0 or less.
+        model: the configured model; `None` leaves the choice to the agent.
     """
 
     kind: str
@@ -29,7 +33,10 @@ class AgentInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentRule:
-    """One of `agent.rules`: label and state are lower-cased, and all that are not null must hold."""
+    """One of `agent.rules`: gives matching issues to the agent `use`.
+
+    An issue matches if it has `label` and is in `state`, both in lower case; `None` matches every issue.
+    """
 
     use: str
     label: str | None = None
@@ -39,11 +46,11 @@ class AssignmentRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings:
-    """The settings that decisions depend on. State names are normalised (DM7), but for `on_…` (see `moves`).
+    """The part of the workflow's settings that decisions depend on; a reload brings a new one.
 
-    Durations are in ms; budgets are in tokens and turns, and null means without limit. `agent` is the
-    default, and `stall_timeout_ms` that of agents which `agents` does not tell of. `comment_on_delivery` says
-    whether an issue gets a comment when its work is ready for review.
+    State names are normalised, except `on_start`, `on_block` and `on_return`, which are sent to the tracker.
+    Budgets count tokens and turns; `None` means unlimited. `agent` is the default agent, and
+    `stall_timeout_ms` applies to agents that are not in `agents`.
     """
 
     active_states: frozenset[str]
@@ -71,14 +78,17 @@ class SchedulerSettings:
     agents: Mapping[str, AgentInfo] = field(default_factory=dict)
 
     def agent_info(self, agent: str) -> AgentInfo:
-        """What is told of an agent; of one that is named no more, what its name alone says."""
+        """The settings of an agent; defaults for one that is no longer configured."""
         return self.agents.get(agent) or AgentInfo(
             kind=agent, section=agent, stall_timeout_ms=self.stall_timeout_ms
         )
 
 
+# --- runs ------------------------------------------------------------------------------------------------
+
+
 class RunStage(StrEnum):
-    """Where a run attempt is (SM2)."""
+    """The stage of a run attempt (specification section 7)."""
 
     PREPARING_WORKSPACE = "preparing_workspace"
     BUILDING_PROMPT = "building_prompt"
@@ -89,10 +99,11 @@ class RunStage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """What the pump folded from the agent's stream since the run began; counts are totals of the run.
+    """What the agent's event stream told since the run began; counts are totals of the run.
 
-    `signs` counts signs of life: it rises with every line the agent wrote, and only its change matters.
-    `tool_calls` counts the calls of tracker tools that began in the present turn.
+    Attributes:
+        event_count: rises with every event of the agent; any change proves that the agent is alive.
+        tool_calls: calls of tracker tools that began in the current turn.
     """
 
     stage: RunStage
@@ -114,12 +125,13 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thread:
-    """An agent's conversation that a later run can go on with.
+    """An agent's conversation that a later run can continue.
 
-    The counts are the thread's own totals since its beginning: the high-water mark below which nothing is
-    counted again after a resume (TK4). `agent` is the one that it belongs to, by name: no other knows it.
-    `begun` says that a turn of it is known to have begun; where not, nobody knows whether the agent was told
-    of its task.
+    Attributes:
+        agent: the agent that owns the conversation; no other agent can continue it.
+        input_tokens: with the other counts, the totals of the thread since its beginning. After a resume only
+            tokens above them are new.
+        begun: whether a turn of it is known to have begun; if not, the agent may not know its task.
     """
 
     thread_id: str
@@ -131,7 +143,7 @@ class Thread:
 
 
 class ResumeReason(StrEnum):
-    """Why a run goes on with what an earlier one began."""
+    """Why a run continues an earlier one."""
 
     INTERRUPTED = "interrupted"
     ANSWERED = "answered"
@@ -139,10 +151,9 @@ class ResumeReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """How the next run of an issue goes on instead of starting cold.
+    """How the next run of an issue continues instead of starting from nothing.
 
-    `thread` is null where there is none to go on with: then the run starts cold, and `answer` travels in its
-    first prompt. `question` is what the agent had asked, `answer` what a person said to it.
+    Without a `thread` the run starts a new conversation, and its first prompt carries the `answer`.
     """
 
     reason: ResumeReason
@@ -153,17 +164,16 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What an issue has used up of its budget since it was first started, or last unblocked."""
+    """What an issue has used of its budget since its first start or its last unblocking."""
 
     tokens: int = 0
     turns: int = 0
 
 
 class OutcomeKind(StrEnum):
-    """How a run attempt ended, as the worker saw it.
+    """How a run attempt ended.
 
-    `NO_PROGRESS` is a run that came to its end and left nothing: no commit, no changed file, and no change at
-    the tracker through a tool of ours.
+    `NO_PROGRESS` is a run that completed without a commit, a changed file or a change at the tracker.
     """
 
     SUCCEEDED = "succeeded"
@@ -176,10 +186,11 @@ class OutcomeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveredBranch:
-    """The branch that a run delivered; all counts compare `head` with the commit on which the branch began.
+    """A branch with the work of a run; the counts compare `head` with the commit the branch started from.
 
-    `pushed` says whether the remote `origin` has `head`. `push_failure` says why it does not although
-    `workspace.push` asks for it.
+    Attributes:
+        pushed: whether the remote `origin` has `head`.
+        push_failure: why `origin` does not have it although `workspace.push` asks for it.
     """
 
     branch: str
@@ -194,13 +205,16 @@ class DeliveredBranch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The end of a run: `progress` says whether it left a new commit or a changed tree.
+    """The end of a run.
 
-    `progress` is `None` where that is unknown, which counts against the issue only if no agent was launched.
-    `question` is what the agent asked of a person, in its own words. `delivered` is `None` where the run left
-    no branch with a commit of its own. `commented` says whether the agent wrote a comment by a tool of ours,
-    `summary` is the last thing that it said, on one line, `cost_usd` what it said that its turns cost; both
-    are `None` where it said nothing.
+    Attributes:
+        progress: whether the run left a new commit or a changed tree. `None` means unknown, which counts as
+            no progress only if no agent was launched.
+        question: what the agent asked a person, in its own words.
+        delivered: `None` if the branch has no commit of its own.
+        commented: whether the agent commented on the issue with a tracker tool.
+        summary: the agent's last message on one line.
+        cost_usd: the cost that the agent reported for its turns.
     """
 
     kind: OutcomeKind
@@ -215,12 +229,16 @@ class Outcome:
 
     @property
     def clean(self) -> bool:
-        """Whether the run came to its end by itself."""
+        """Whether the run completed on its own."""
         return self.kind in {OutcomeKind.SUCCEEDED, OutcomeKind.NO_PROGRESS}
 
 
 class ResultStatus(StrEnum):
-    """Where the work on an issue stands that some run has delivered."""
+    """The state of the work on an issue.
+
+    `OPEN` while the issue is claimed or in an active state, `READY` for review once it has left them, `ENDED`
+    in a terminal state. `GONE` means that the tracker no longer has the issue.
+    """
 
     OPEN = "open"
     READY = "ready"
@@ -230,19 +248,17 @@ class ResultStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssueResult:
-    """What the runs of an issue came to.
+    """What the runs of an issue produced.
 
     Attributes:
-        issue: as it was seen last, without its description.
-        status: `OPEN` while it is claimed or in an active state; `READY` for review once it has left them;
-            `ENDED` in a terminal state; `GONE` from the tracker, which is remembered for a push that failed.
-        ended_ms: when its last run ended; negative if that was before the clock's zero.
-        delivered: by the last run that delivered anything; `None` where none did so far.
-        commented: whether the agent commented on the issue in that run.
-        summary: the last words of the last run, one line.
-        cost_usd: what the agents said that the runs cost, `None` where no agent said it.
-        pushes: how many pushes of `delivered` failed in a row.
-        pushing: whether one is under way.
+        issue: its latest snapshot, without the description.
+        ended_ms: end of its last run; negative if that was before the clock's zero.
+        delivered: the latest delivery, or `None` if no run has delivered.
+        commented: whether the agent commented on the issue in the run that delivered.
+        summary: the agent's last message in the last run.
+        turns: with `total_tokens` and `cost_usd`, a total of all runs.
+        pushes: consecutive failed pushes of `delivered`.
+        pushing: whether a push is in progress.
     """
 
     issue: Issue
@@ -258,9 +274,12 @@ class IssueResult:
     pushing: bool = False
 
 
+# --- recovery --------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceRef:
-    """A workspace that exists on disk for an issue nobody works on."""
+    """A workspace on disk."""
 
     issue_id: str
     identifier: str
@@ -268,7 +287,7 @@ class WorkspaceRef:
 
 
 class ClaimKind(StrEnum):
-    """Which kind of claim a predecessor held."""
+    """The kind of claim that a previous daemon held."""
 
     RUNNING = "running"
     RETRYING = "retrying"
@@ -277,11 +296,14 @@ class ClaimKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredClaim:
-    """A claim that the journal remembers; none of its processes is alive any more.
+    """A claim from the journal; none of its processes is alive any more.
 
-    `run_id` is of a block: the run that was blocked. `due_ms`, and `since_ms` (of a block; may be negative),
-    are of the present monotonic clock, and bounded. `idle_attempts`, `failures`, `hopeless` and `runs` are as
-    in `state.Retry`; `failure`, `question` and `settled` are only of a blocked one.
+    Attributes:
+        run_id: of a blocked claim, the run that was blocked.
+        due_ms: when a retry is due, on the current monotonic clock.
+        since_ms: since when the issue is blocked, on the current monotonic clock; may be negative.
+        attempts_without_progress: this, `failures`, `non_retryable` and `runs` are those of `state.Retry`.
+        failure: this, `question` and `has_baseline` are those of `state.Blocked`.
     """
 
     issue: Issue
@@ -302,6 +324,9 @@ class RecoveredClaim:
     runs: int = 0
 
 
+# --- timers ----------------------------------------------------------------------------------------------
+
+
 class TimerKind(StrEnum):
     """What a timer is for."""
 
@@ -317,17 +342,20 @@ class TimerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """A timer's identity: setting the same one again replaces it. `id` is of an issue or run, or an agent."""
+    """The identity of a timer: setting it again replaces it. `id` is an issue, a run or an agent."""
 
     kind: TimerKind
     id: str = ""
 
 
+# --- events ----------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """The first input: what a predecessor left on disk. Starts the first cycle (SC1, SC2).
+    """The first event: what a previous daemon left. Everything but the workspaces comes from the journal.
 
-    All but the workspaces comes from the journal and may be missing. `day_tokens` were used of `day`, today.
+    `day_tokens` were used on `day`, which is today.
     """
 
     workspaces: tuple[WorkspaceRef, ...] = ()
@@ -342,24 +370,21 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsChanged:
-    """A valid workflow was loaded; it also ends the hold of an invalid one (CF8)."""
+    """A valid workflow was loaded."""
 
     settings: SchedulerSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowRejected:
-    """The workflow file became invalid: nothing new is dispatched until it is mended (WF9, CF7)."""
+    """The workflow file became invalid: no run starts until it is repaired."""
 
     failure: Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeAsked:
-    """Something may have changed at the tracker, or an operator asked for a refresh (SC15).
-
-    An operator's wake ends the wait after failures, unless the tracker itself asked to be left alone.
-    """
+    """Something may have changed at the tracker, or an operator asked for a refresh."""
 
     reason: str
     by_operator: bool = False
@@ -367,9 +392,9 @@ class WakeAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polled:
-    """All issues in active states, as answered to `FetchCandidates`.
+    """Answer to `FetchCandidates`: all issues in active states.
 
-    `skipped` are the records that the tracker left out because they are malformed, one failure each.
+    `skipped_records` has one failure for each malformed record that the tracker adapter left out.
     """
 
     request: int
@@ -379,7 +404,7 @@ class Polled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollFailed:
-    """The poll failed as a whole; nothing is dispatched this tick (SC14)."""
+    """Answer to `FetchCandidates`: the poll failed as a whole."""
 
     request: int
     failure: Failure
@@ -387,7 +412,7 @@ class PollFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refreshed:
-    """Current snapshots for `RefreshIssues`; an id that was asked for and is absent is gone."""
+    """Answer to `RefreshIssues`: current snapshots. A requested id that is absent no longer exists."""
 
     request: int
     issues: tuple[Issue, ...]
@@ -395,7 +420,7 @@ class Refreshed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshFailed:
-    """The refresh failed as a whole; `culprits` are the ids to blame where the adapter knows them."""
+    """Answer to `RefreshIssues`: it failed as a whole. `culprits` are the ids that caused it, if known."""
 
     request: int
     failure: Failure
@@ -404,7 +429,7 @@ class RefreshFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentReported:
-    """The run's pump folded some more of the stream."""
+    """The agent's event stream moved on."""
 
     run_id: str
     report: RunReport
@@ -412,10 +437,9 @@ class AgentReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnded:
-    """A turn completed and the worker waits for `ContinueRun` or `FinishRun`.
+    """A turn completed, and the worker waits for `ContinueRun` or `FinishRun`.
 
-    `trace` says whether the turn left a commit, a changed file, or a change at the tracker through a tool of
-    ours. It is `None` where that is unknown, which neither counts against the run nor for it.
+    `trace` says whether the turn left a commit, a changed file or a change at the tracker; `None` is unknown.
     """
 
     run_id: str
@@ -425,7 +449,7 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
-    """The worker is gone, its processes too. Every `StartRun` is answered by exactly one of these."""
+    """The worker and its processes are gone. Every `StartRun` is answered by exactly one of these."""
 
     run_id: str
     outcome: Outcome
@@ -433,7 +457,7 @@ class RunEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pushed:
-    """The answer to `PushBranch`; `failure` is `None` where the remote has `head` now."""
+    """Answer to `PushBranch`; without a `failure` the remote has `head`."""
 
     issue_id: str
     head: str
@@ -442,14 +466,14 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired:
-    """A timer came due. A token that is not the timer's newest is stale and does nothing (RT1, SC4)."""
+    """A timer came due. It is stale if `token` is not the newest of the timer."""
 
     timer: Timer
     token: int
 
 
 class OperatorAction(StrEnum):
-    """What an operator may ask for (DESIGN 11a)."""
+    """What an operator can ask for."""
 
     STOP = "stop"
     RETRY = "retry"
@@ -462,9 +486,9 @@ class OperatorAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorAsked:
-    """An operator's verb; `issue_id` is null for the daemon's own, `text` is the answer to a question.
+    """An operator asks for an action on one issue, or on the daemon if `issue_id` is `None`.
 
-    One that does not fit the present state (`verbs.refusal`) changes nothing.
+    `text` is the answer to a question. An action that `operator.refusal` refuses changes nothing.
     """
 
     action: OperatorAction
@@ -474,7 +498,7 @@ class OperatorAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssueComment:
-    """A comment of a person on an issue; author and text are words of others, which the runtime bounds."""
+    """A person's comment on an issue. Author and text are untrusted; the daemon bounds their length."""
 
     id: str
     author: str
@@ -483,10 +507,10 @@ class IssueComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswersRead:
-    """What was written on an issue since its question, oldest first: the answer to `ReadAnswers`.
+    """Answer to `ReadAnswers`: the comments on an issue since its question, oldest first.
 
-    `answers` are of people whose words count. `others` are of people whose words do not; of these only the
-    newest are told, each by its first line.
+    `answers` are by people who may answer. `unauthorized` are the newest comments by other people, each cut
+    to its first line.
     """
 
     issue_id: str
@@ -497,7 +521,7 @@ class AnswersRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswersReadFailed:
-    """The comments of an issue that waits for an answer could not be read."""
+    """Answer to `ReadAnswers`: the comments could not be read."""
 
     issue_id: str
     question: str
@@ -506,14 +530,14 @@ class AnswersReadFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayBegan:
-    """A day (`YYYY-MM-DD`, UTC) began: the daily budget counts anew. An earlier one gives nothing back."""
+    """A day (`YYYY-MM-DD`, UTC) began, and with it a new daily budget. An earlier day resets nothing."""
 
     day: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainAsked:
-    """Finish what runs, start nothing, then exit (SC16)."""
+    """Finish what runs, start nothing, then exit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -543,12 +567,11 @@ Event = (
     | StopAsked
 )
 
-
-# Intentions of the scheduler; the runtime carries each one out and answers with inputs (DESIGN 4).
+# --- commands --------------------------------------------------------------------------------------------
 
 
 class FinishReason(StrEnum):
-    """Why a run gets no further turn (AG8)."""
+    """Why a run gets no further turn."""
 
     INACTIVE = "inactive"
     MAX_TURNS = "max_turns"
@@ -559,7 +582,7 @@ class FinishReason(StrEnum):
 
 
 class StopReason(StrEnum):
-    """Why a run is stopped in mid-turn (SC11-SC13, SC16)."""
+    """Why a run is stopped in the middle of a turn."""
 
     TERMINAL = "terminal"
     INACTIVE = "inactive"
@@ -588,7 +611,7 @@ class RefreshIssues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRun:
-    """Start a run attempt by an agent; `attempt` is null for the first (PR3); no `resume`: it starts cold."""
+    """Start a run attempt by an agent; `attempt` is `None` for the first one."""
 
     run_id: str
     issue: Issue
@@ -608,7 +631,7 @@ class ContinueRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishRun:
-    """No further turn: stop the agent, deliver the work and end. With `failure`, end as failed."""
+    """Stop the agent between turns, deliver the work and end; with a `failure`, end as failed."""
 
     run_id: str
     reason: FinishReason
@@ -617,7 +640,7 @@ class FinishRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRun:
-    """Cancel the run in mid-turn; frees nothing until its `RunEnded` arrives."""
+    """Cancel the run in the middle of a turn; its slot is free only once its `RunEnded` arrives."""
 
     run_id: str
     reason: StopReason
@@ -625,7 +648,7 @@ class StopRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTimer:
-    """Fire `TimerFired(timer, token)` at `due_ms` of the monotonic clock, replacing the timer's last one."""
+    """Post `TimerFired(timer, token)` at `due_ms`, replacing an earlier arming of the timer."""
 
     timer: Timer
     token: int
@@ -634,7 +657,7 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanWorkspace:
-    """Remove an ended issue's workspace; `path` is the recorded one, null derives it (WS13)."""
+    """Remove the workspace of an ended issue; `path` is the recorded one, or `None` to derive it."""
 
     issue_id: str
     identifier: str
@@ -643,10 +666,9 @@ class CleanWorkspace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostComment:
-    """Put one comment of ours on the issue, edited in place when it changes (TR11).
+    """Post one comment on the issue, or edit the existing one of the same kind and `occasion`.
 
-    There is one per issue and kind, and one more for each `occasion`: a question gets a comment of its own,
-    so that people are notified of it and what stands below it is what they say to it.
+    Each question is an occasion of its own, so that people are notified of it and answer below it.
     """
 
     issue: Issue
@@ -657,9 +679,9 @@ class PostComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadAnswers:
-    """Read what people wrote on an issue since its question; answered by `AnswersRead` or `AnswersUnread`.
+    """Read the comments since a question; answered by `AnswersRead` or `AnswersReadFailed`.
 
-    `note` is the comment that asks; it is posted where it is missing. `question` names the question.
+    `comment` is the one that asks; it is posted if it is missing. `question` identifies the question.
     """
 
     question: str
@@ -668,7 +690,7 @@ class ReadAnswers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushBranch:
-    """Push a delivered branch, whose tip is `head`, once more; answered by `Pushed`."""
+    """Push a delivered branch whose tip is `head` again; answered by `Pushed`."""
 
     issue_id: str
     branch: str
@@ -685,10 +707,10 @@ class MoveReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveIssue:
-    """Give an issue another state, beside the work; a later look tells whether it happened.
+    """Move an issue to another state in the background; a later refresh shows whether it happened.
 
-    It is done only where the issue is still in one of the states `only_from` (normalised): what a person or
-    the agent did meanwhile stands.
+    The move happens only while the issue is in one of the normalised states `only_from`, so that a change by
+    a person or the agent is kept.
     """
 
     issue: Issue
@@ -699,7 +721,7 @@ class MoveIssue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notify:
-    """One log line; the same words are shown on every surface."""
+    """Write one log line; the API and the terminal show the same text."""
 
     level: str
     event: str
@@ -730,26 +752,18 @@ Command = (
     | Exit
 )
 
-
-# How a log line of the scheduler reads where people look back: one way for memory, journal and documents.
-
-
 NOT_IN_HISTORY: Final = frozenset({"dispatch_skipped", "block_settled"})
-"""Events that say nothing about what happened to an issue."""
+"""Log events that say nothing about what happened to an issue."""
 
 
 def log_text(notice: Notify) -> str:
-    """The reason, or else the other facts of a log line, on one line; attempts as people count them."""
-    told = notice.fields
-    attempt = f"attempt {told.get('attempt_number')} of {told.get('attempt_limit')}"
-    match notice.event:
-        case "run_started":
-            return one_line(f"{attempt}, by {told.get('agent')}: {told.get('agent_reason')}")
-        case "run_retrying":
-            return one_line(f"{attempt} after: {told.get('reason')}")
-        case _:
-            pass
-    if reason := notice.fields.get("reason"):
+    """A log line as one line of an issue's history: its reason, or else all of its fields."""
+    fields = notice.fields
+    attempt = f"attempt {fields.get('attempt_number')} of {fields.get('attempt_limit')}"
+    if notice.event == "run_started":
+        return one_line(f"{attempt}, by {fields.get('agent')}: {fields.get('agent_reason')}")
+    if notice.event == "run_retrying":
+        return one_line(f"{attempt} after: {fields.get('reason')}")
+    if reason := fields.get("reason"):
         return one_line(str(reason))
-    facts = ((name, value) for name, value in notice.fields.items() if value is not None)
-    return one_line(" ".join(f"{name}={value}" for name, value in facts))
+    return one_line(" ".join(f"{name}={value}" for name, value in fields.items() if value is not None))

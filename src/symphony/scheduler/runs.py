@@ -1,12 +1,13 @@
-"""The life of a run attempt: start, turns, silence (specification 7, 8.4, 16.5-16.6); `endings` has its end.
+"""The life of a run: start, turns, end and retry (specification sections 7, 8.4 and 16), and the shutdown.
 
-A run ends in exactly one `RunEnded`; until then it keeps slot and claim, whatever was asked of it.
+A run ends in exactly one `RunEnded`. Until it arrives, the run keeps its slot and its claim.
 """
 
 from dataclasses import replace
+from typing import Final
 
 from symphony.domain import Blame, Category, Failure, Issue, add_counts, clamp_count
-from symphony.scheduler import blocks, policy, results
+from symphony.scheduler import agents, blocks, budgets, policy, results
 from symphony.scheduler.messages import (
     ContinueRun,
     Exit,
@@ -25,390 +26,289 @@ from symphony.scheduler.messages import (
     TurnEnded,
 )
 from symphony.scheduler.policy import Eligible, ReasonCode, TrackerStatus
+from symphony.scheduler.resume import resume_after_failure, resume_interrupted
 from symphony.scheduler.state import Drain, Retry, Running, Step, Totals, Trigger
 
-SETTLE_MS = 30_000
-OVERSLEPT_MS = 10_000
-_AGENT_STAGES = frozenset({RunStage.LAUNCHING_AGENT, RunStage.STREAMING_TURN})
-_STOP_FOR = {
+NO_SLOT_ERROR: Final = "no available orchestrator slots"
+
+_GRACE_MS = 30_000
+_SUSPENDED_AFTER_MS = 10_000
+_DRAIN_TIMER = Timer(TimerKind.DRAIN)
+_STAGES_WITH_AGENT = frozenset({RunStage.LAUNCHING_AGENT, RunStage.STREAMING_TURN})
+_STOP_REASONS = {
     TrackerStatus.TERMINAL: StopReason.TERMINAL,
     TrackerStatus.INACTIVE: StopReason.INACTIVE,
     TrackerStatus.UNROUTABLE: StopReason.UNROUTABLE,
     TrackerStatus.MISSING: StopReason.MISSING,
 }
 
+# --- start and stop --------------------------------------------------------------------------------------
 
-def start(work: Step, issue: Issue, *, retry: Retry | None = None) -> None:
-    """Start a run attempt; the caller has judged the issue eligible on a fresh snapshot (SC9, SC10)."""
+
+def start(step: Step, issue: Issue, *, retry: Retry | None = None) -> None:
+    """Start a run attempt of an issue that is eligible by a fresh snapshot."""
     attempt = retry.attempt if retry else None
-    agent, resume = policy.plan_run(work.state, issue, retry.resume if retry else None)
+    agent, resume = agents.plan_run(step.state, issue, retry.resume if retry else None)
+    # The run may end before it has a workspace, and must not forget the one of an earlier attempt.
+    earlier = step.state.retrying.get(issue.id)
+    idle = step.state.idle_workspaces.get(issue.id)
+    path = earlier.workspace_path if earlier else idle.path if idle else None
     run = Running(
-        run_id=f"{work.state.epoch}-{work.number()}",
+        run_id=f"{step.state.epoch}-{step.next_serial()}",
         issue=issue,
         attempt=attempt,
-        started_ms=work.now_ms,
-        max_turns=work.state.settings.max_turns,
+        started_ms=step.now_ms,
+        max_turns=step.state.settings.max_turns,
         attempts_without_progress=retry.attempts_without_progress if retry else 0,
         failures=retry.failures if retry else 0,
         runs=(retry.runs if retry else 0) + 1,
-        report=RunReport(stage=RunStage.PREPARING_WORKSPACE, workspace_path=_known_path(work, issue.id)),
+        report=RunReport(stage=RunStage.PREPARING_WORKSPACE, workspace_path=path),
         resume=resume,
         agent=agent,
     )
-    if not work.claim(issue, Trigger.START, run):
+    if not step.change_claim(issue, Trigger.START, run):
         return
-    work.clear_timer(Timer(TimerKind.RETRY, issue.id))
-    work.unpark(issue.id)
-    work.emit(StartRun(run_id=run.run_id, issue=issue, attempt=attempt, resume=resume, agent=agent.name))
-    blocks.on_start(work, issue)
-    work.notify(
+    step.clear_timer(Timer(TimerKind.RETRY, issue.id))
+    step.forget_idle_workspace(issue.id)
+    step.emit(StartRun(run_id=run.run_id, issue=issue, attempt=attempt, resume=resume, agent=agent.name))
+    blocks.move_on_start(step, issue)
+    step.notify(
         "info",
         "run_started",
         issue,
         run_id=run.run_id,
         title=issue.title,
-        **policy.attempt_facts(run, work.state.settings),
+        **policy.attempt_fields(run, step.state.settings),
         agent=agent.name,
         agent_reason=agent.reason,
     )
 
 
-def _known_path(work: Step, issue_id: str) -> str | None:
-    """The workspace of an earlier attempt: a run that ends before it has one must not forget it (RT7)."""
-    if retry := work.state.retrying.get(issue_id):
-        return retry.workspace_path
-    parked = work.state.idle_workspaces.get(issue_id)
-    return parked.path if parked else None
+def stop(step: Step, run: Running, reason: StopReason) -> None:
+    """Stop a run in the middle of a turn; what follows is decided when it has ended."""
+    if run.stopping is None and step.change_claim(run.issue, Trigger.STOP, replace(run, stopping=reason)):
+        step.emit(StopRun(run_id=run.run_id, reason=reason))
+        step.notify("info", "run_stopping", run.issue, run_id=run.run_id, reason=reason.value)
 
 
-def stop(work: Step, run: Running, reason: StopReason) -> None:
-    """Ask a run to stop in mid-turn; its end decides what follows (SC13)."""
-    if run.stopping is not None:
-        return
-    if work.claim(run.issue, Trigger.STOP, replace(run, stopping=reason)):
-        work.emit(StopRun(run_id=run.run_id, reason=reason))
-        work.notify("info", "run_stopping", run.issue, run_id=run.run_id, reason=reason.value)
+def finish(step: Step, run: Running, reason: FinishReason, failure: Failure | None = None) -> None:
+    """Give a run that waits between turns no further turn, unless it is being stopped."""
+    if run.stopping is None:
+        step.replace_entry(replace(run, awaiting_refresh=False, finishing=reason))
+        step.emit(FinishRun(run_id=run.run_id, reason=reason, failure=failure))
 
 
-def finish(work: Step, run: Running, reason: FinishReason, failure: Failure | None = None) -> None:
-    """Give a run that waits between turns no further turn (AG8); one that is being stopped hears nothing."""
-    if run.stopping is not None:
-        return
-    work.set_running(replace(run, awaiting_refresh=False, finishing=reason))
-    work.emit(FinishRun(run_id=run.run_id, reason=reason, failure=failure))
+# --- turns -----------------------------------------------------------------------------------------------
 
 
-# --- while it runs ---------------------------------------------------------------------------------------
-
-
-def on_agent_report(work: Step, run: Running, report: RunReport) -> None:
-    """Take over what the pump folded; the silence clock starts when the agent does (SC11).
-
-    An issue that used up its tokens is stopped in mid-turn, as the rest of a turn may cost any number.
-    """
-    report = _within_bounds(report)
-    policy.count(work, run, report)
-    alive = report.event_count != run.report.event_count or report.stage is not run.report.stage
-    entered = report.stage in _AGENT_STAGES and report.stage is not run.report.stage
-    path = report.workspace_path or run.report.workspace_path
-    run = replace(
-        run,
-        report=replace(report, workspace_path=path),
-        agent_started_ms=work.now_ms if entered and run.agent_started_ms is None else run.agent_started_ms,
-        last_activity_ms=work.now_ms if alive else run.last_activity_ms,
-    )
-    work.set_running(run)
-    if report.rate_limits is not None:
-        work.update(rate_limits=report.rate_limits)
-    if entered:
-        arm_silence(work, run, since_ms=work.now_ms)
-    in_turn = not run.awaiting_refresh and not run.finishing and report.stage is not RunStage.FINISHING
-    if in_turn and policy.tokens_used(work.state, run.issue):
-        stop(work, run, StopReason.BUDGET)
-
-
-def _within_bounds(report: RunReport) -> RunReport:
-    """The report with counts that can be added up and written down, whatever a recording holds."""
-    counts = (report.input_tokens, report.output_tokens, report.total_tokens, report.turn_count)
-    if all(count == clamp_count(count) for count in counts):
-        return report
-    return replace(
+def on_agent_report(step: Step, run: Running, report: RunReport) -> None:
+    """Take over a report, and stop an issue that used up its tokens in the middle of a turn."""
+    report = replace(
         report,
+        workspace_path=report.workspace_path or run.report.workspace_path,
         input_tokens=clamp_count(report.input_tokens),
         output_tokens=clamp_count(report.output_tokens),
         total_tokens=clamp_count(report.total_tokens),
         turn_count=clamp_count(report.turn_count),
     )
+    budgets.count_usage(step, run, report)
+    new_stage = report.stage is not run.report.stage
+    active = new_stage or report.event_count != run.report.event_count
+    agent_stage = new_stage and report.stage in _STAGES_WITH_AGENT
+    run = replace(
+        run,
+        report=report,
+        agent_started_ms=step.now_ms
+        if agent_stage and run.agent_started_ms is None
+        else run.agent_started_ms,
+        last_activity_ms=step.now_ms if active else run.last_activity_ms,
+    )
+    step.replace_entry(run)
+    if report.rate_limits is not None:
+        step.update(rate_limits=report.rate_limits)
+    if agent_stage:
+        _set_stall_timer(step, run, since_ms=step.now_ms)
+    in_turn = not run.awaiting_refresh and not run.finishing and report.stage is not RunStage.FINISHING
+    if in_turn and budgets.token_budget_failure(step.state, run.issue):
+        stop(step, run, StopReason.BUDGET)
 
 
-def arm_silence(work: Step, run: Running, *, since_ms: int) -> None:
-    """Set the stall timer of a run so that it fires at the first moment that exceeds its agent's limit."""
-    limit = work.state.settings.agent_info(run.agent.name).stall_timeout_ms
-    if limit > 0:
-        work.set_timer(Timer(TimerKind.STALL, run.run_id), since_ms + limit + 1)
+def on_turn_ended(step: Step, run: Running, event: TurnEnded) -> None:
+    """Refresh the issue before deciding on the next turn; the end of another turn is ignored."""
+    if run.stopping or run.finishing or run.awaiting_refresh or event.turn != run.turn:
+        return
+    idle_turns = 0 if event.trace else run.turns_without_progress + int(event.trace is False)
+    run = replace(run, awaiting_refresh=True, last_activity_ms=step.now_ms, turns_without_progress=idle_turns)
+    step.replace_entry(run)
+    if step.state.drain is not Drain.NO:
+        finish(step, run, FinishReason.DRAINING)
+    else:
+        step.request_refresh(run.issue.id)
 
 
-def judge_silence(work: Step, run: Running) -> None:
-    """Stop a run whose agent has been silent for longer than the limit (strictly), else look again."""
-    limit = work.state.settings.agent_info(run.agent.name).stall_timeout_ms
-    if limit <= 0 or run.stopping or run.finishing or run.report.stage is RunStage.FINISHING:
+def on_running_refreshed(step: Step, run: Running, issue: Issue | None) -> None:
+    """Apply a snapshot to a run: continue it, end it between turns, or stop it in the middle of one."""
+    if run.stopping or run.finishing:
+        return
+    status = policy.tracker_status(issue, step.state.settings)
+    run = replace(run, issue=issue or run.issue)
+    step.replace_entry(run)
+    if status is TrackerStatus.ACTIVE:
+        _continue(step, run)
+    elif run.awaiting_refresh:
+        finish(step, run, FinishReason.INACTIVE)
+    elif run.report.tool_calls == 0:
+        stop(step, run, _STOP_REASONS[status])
+    elif not run.in_grace_period:
+        # The session may have moved its own issue just now: let the turn end, but not wait forever.
+        step.replace_entry(replace(run, in_grace_period=True))
+        step.set_timer(Timer(TimerKind.GRACE, run.run_id), step.now_ms + _GRACE_MS)
+
+
+def _continue(step: Step, run: Running) -> None:
+    run = replace(run, in_grace_period=False)
+    step.clear_timer(Timer(TimerKind.GRACE, run.run_id))
+    max_idle_turns = step.state.settings.max_turns_without_progress
+    if not run.awaiting_refresh:
+        step.replace_entry(run)
+    elif budgets.budget_failure(step.state, run.issue):
+        finish(step, run, FinishReason.BUDGET)
+    elif run.turn >= run.max_turns:
+        finish(step, run, FinishReason.MAX_TURNS)
+    elif max_idle_turns is not None and run.turns_without_progress >= max_idle_turns:
+        finish(step, run, FinishReason.NO_PROGRESS)
+    else:
+        run = replace(
+            run,
+            awaiting_refresh=False,
+            turn=run.turn + 1,
+            last_activity_ms=step.now_ms,
+            report=replace(run.report, tool_calls=0),
+        )
+        step.replace_entry(run)
+        step.emit(ContinueRun(run_id=run.run_id, issue=run.issue, turn=run.turn))
+
+
+def on_grace_period_over(step: Step, run: Running) -> None:
+    """Stop a session that moved its own issue and does not end its turn."""
+    if run.in_grace_period and not run.awaiting_refresh and not run.finishing:
+        status = policy.tracker_status(run.issue, step.state.settings)
+        stop(step, run, _STOP_REASONS.get(status, StopReason.MISSING))
+
+
+# --- stalls ----------------------------------------------------------------------------------------------
+
+
+def _set_stall_timer(step: Step, run: Running, *, since_ms: int) -> None:
+    limit_ms = step.state.settings.agent_info(run.agent.name).stall_timeout_ms
+    if limit_ms > 0:
+        step.set_timer(Timer(TimerKind.STALL, run.run_id), since_ms + limit_ms + 1)
+
+
+def check_stall(step: Step, run: Running) -> None:
+    """Stop a run whose agent was silent for longer than its limit, or check again later."""
+    limit_ms = step.state.settings.agent_info(run.agent.name).stall_timeout_ms
+    if limit_ms <= 0 or run.stopping or run.finishing or run.report.stage is RunStage.FINISHING:
         return
     if run.agent_started_ms is None:
         return
-    heard = work.now_ms if run.awaiting_refresh else (run.last_activity_ms or run.agent_started_ms)
-    if work.now_ms - heard > limit:
-        stop(work, run, StopReason.STALLED)
+    active_ms = step.now_ms if run.awaiting_refresh else (run.last_activity_ms or run.agent_started_ms)
+    if step.now_ms - active_ms > limit_ms:
+        stop(step, run, StopReason.STALLED)
     else:
-        arm_silence(work, run, since_ms=heard)
+        _set_stall_timer(step, run, since_ms=active_ms)
 
 
-def forgive_sleep(work: Step, late_ms: int) -> None:
-    """After a timer that came far too late, count every silence anew (SC11).
+def on_overdue_timer(step: Step, overdue_ms: int) -> None:
+    """Measure all silences anew if a timer came much too late.
 
-    The machine was suspended or the daemon stopped: agents had no chance to speak, or to be heard.
+    The machine was suspended or the daemon was stopped, so that agents could not report.
     """
-    if late_ms <= OVERSLEPT_MS:
+    if overdue_ms <= _SUSPENDED_AFTER_MS:
         return
-    asleep = [run for run in work.state.running.values() if run.agent_started_ms is not None]
-    if asleep and any(run.last_activity_ms != work.now_ms for run in asleep):
-        work.notify("warning", "overslept", late_ms=late_ms)
-    for run in asleep:
-        work.set_running(replace(run, last_activity_ms=work.now_ms))
-        arm_silence(work, run, since_ms=work.now_ms)
+    runs = [run for run in step.state.running.values() if run.agent_started_ms is not None]
+    if any(run.last_activity_ms != step.now_ms for run in runs):
+        step.notify("warning", "overslept", late_ms=overdue_ms)
+    for run in runs:
+        step.replace_entry(replace(run, last_activity_ms=step.now_ms))
+        _set_stall_timer(step, run, since_ms=step.now_ms)
         if run.in_grace_period:
-            work.set_timer(Timer(TimerKind.GRACE, run.run_id), work.now_ms + SETTLE_MS)
+            step.set_timer(Timer(TimerKind.GRACE, run.run_id), step.now_ms + _GRACE_MS)
 
 
-def on_turn_ended(work: Step, run: Running, ended: TurnEnded) -> None:
-    """A turn completed: ask the tracker before deciding on the next one (SM5, AG8).
-
-    Turns in a row that left no trace are counted; one of which that is unknown changes nothing.
-    An end of another turn than the one that runs is late or repeated, and means nothing.
-    """
-    if run.stopping or run.finishing or run.awaiting_refresh or ended.turn != run.turn:
-        return
-    idle_turns = 0 if ended.trace else run.turns_without_progress + int(ended.trace is False)
-    waiting = replace(
-        run, awaiting_refresh=True, last_activity_ms=work.now_ms, turns_without_progress=idle_turns
-    )
-    work.set_running(waiting)
-    if work.state.drain is not Drain.NO:
-        finish(work, waiting, FinishReason.DRAINING)
-    else:
-        work.update(ids_to_refresh=work.state.ids_to_refresh | {run.issue.id})
+# --- end -------------------------------------------------------------------------------------------------
 
 
-def on_running_refreshed(work: Step, run: Running, issue: Issue | None) -> None:
-    """Apply a fresh snapshot to a run (SC12); between turns it also decides on the next one (AG8)."""
-    if run.stopping or run.finishing:
-        return
-    standing = policy.tracker_status(issue, work.state.settings)
-    run = replace(run, issue=issue or run.issue)
-    work.set_running(run)
-    if standing is TrackerStatus.ACTIVE:
-        _go_on(work, run)
-    elif run.awaiting_refresh:
-        finish(work, run, FinishReason.INACTIVE)
-    elif run.report.tool_calls == 0:
-        stop(work, run, _STOP_FOR[standing])
-    elif not run.in_grace_period:
-        # The session itself may have just moved its issue; let its turn come to an end, but not for ever.
-        work.set_running(replace(run, in_grace_period=True))
-        work.set_timer(Timer(TimerKind.GRACE, run.run_id), work.now_ms + SETTLE_MS)
-
-
-def _go_on(work: Step, run: Running) -> None:
-    run = replace(run, in_grace_period=False)
-    most_idle = work.state.settings.max_turns_without_progress
-    work.clear_timer(Timer(TimerKind.GRACE, run.run_id))
-    if not run.awaiting_refresh:
-        work.set_running(run)
-    elif policy.budget_failure(work.state, run.issue):
-        finish(work, run, FinishReason.BUDGET)
-    elif run.turn >= run.max_turns:
-        finish(work, run, FinishReason.MAX_TURNS)
-    elif most_idle is not None and run.turns_without_progress >= most_idle:
-        finish(work, run, FinishReason.NO_PROGRESS)
-    else:
-        report = replace(run.report, tool_calls=0)
-        run = replace(
-            run, awaiting_refresh=False, turn=run.turn + 1, last_activity_ms=work.now_ms, report=report
+def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
+    """Account for a run, then decide on its claim."""
+    report, totals = run.report, step.state.totals
+    agent_ms = 0 if run.agent_started_ms is None else step.now_ms - run.agent_started_ms
+    step.update(
+        totals=Totals(
+            input_tokens=add_counts(totals.input_tokens, report.input_tokens),
+            output_tokens=add_counts(totals.output_tokens, report.output_tokens),
+            total_tokens=add_counts(totals.total_tokens, report.total_tokens),
+            running_ms=totals.running_ms + agent_ms,
         )
-        work.set_running(run)
-        work.emit(ContinueRun(run_id=run.run_id, issue=run.issue, turn=run.turn))
-
-
-def on_settled(work: Step, run: Running) -> None:
-    """The grace for a session that moved its own issue is over; judge by the last snapshot."""
-    standing = policy.tracker_status(run.issue, work.state.settings)
-    if run.in_grace_period and not run.awaiting_refresh and not run.finishing:
-        reason = _STOP_FOR.get(standing, StopReason.MISSING)
-        stop(work, run, reason)
-
-
-# The end of a run attempt: account for it, then retry, block or release its claim (SM4, SM7, RT2-RT5).
-
-
-def on_run_ended(work: Step, run: Running, outcome: Outcome) -> None:
-    """Account for the run, then decide on its claim; on the way out a successor gets it (SM4, RT2-RT5)."""
-    _account(work, run)
-    results.record(work, run, outcome)
-    policy.learn(work, run, outcome)
-    work.clear_timer(Timer(TimerKind.STALL, run.run_id))
-    work.clear_timer(Timer(TimerKind.GRACE, run.run_id))
-    work.notify(
+    )
+    results.on_run_ended(step, run, outcome)
+    agents.on_run_ended(step, run, outcome)
+    step.clear_timer(Timer(TimerKind.STALL, run.run_id))
+    step.clear_timer(Timer(TimerKind.GRACE, run.run_id))
+    step.notify(
         "info" if outcome.kind is OutcomeKind.SUCCEEDED else "warning",
         "run_ended",
         run.issue,
         run_id=run.run_id,
-        session_id=run.report.session_id or "n/a",
+        session_id=report.session_id or "n/a",
         outcome=outcome.kind.value,
         reason=outcome.failure.line if outcome.failure else (run.stopping or run.finishing or None),
         hint=outcome.failure.hint if outcome.failure else None,
-        turns=run.report.turn_count,
+        turns=report.turn_count,
         commits=outcome.commits,
         agent=run.agent.name,
         agent_reason=run.agent.reason,
     )
     if run.stopping is StopReason.TERMINAL:
-        blocks.clean_and_release(work, run.issue, run.report.workspace_path)
+        blocks.clean_and_release(step, run.issue, report.workspace_path)
     elif run.stopping in {StopReason.INACTIVE, StopReason.UNROUTABLE, StopReason.MISSING}:
-        blocks.release(work, run.issue, path=run.report.workspace_path)
+        blocks.release(step, run.issue, path=report.workspace_path)
     else:
-        _decide_next(work, run, outcome)
-    results.settle(work, run.issue.id, None if run.stopping is StopReason.MISSING else run.issue)
+        _decide_next(step, run, outcome)
+    results.on_refreshed(step, run.issue.id, None if run.stopping is StopReason.MISSING else run.issue)
 
 
-def _account(work: Step, run: Running) -> None:
-    totals, report = work.state.totals, run.report
-    spent = 0 if run.agent_started_ms is None else work.now_ms - run.agent_started_ms
-    work.update(
-        totals=Totals(
-            input_tokens=add_counts(totals.input_tokens, report.input_tokens),
-            output_tokens=add_counts(totals.output_tokens, report.output_tokens),
-            total_tokens=add_counts(totals.total_tokens, report.total_tokens),
-            running_ms=totals.running_ms + spent,
-        )
+def _decide_next(step: Step, run: Running, outcome: Outcome) -> None:
+    """Block the issue, continue the run later, or retry."""
+    failure = _failure_of(step, run, outcome)
+    out_of_budget = run.stopping is StopReason.BUDGET or run.finishing is FinishReason.BUDGET
+    drained = run.stopping is StopReason.DRAINING or (
+        run.finishing is FinishReason.DRAINING and outcome.clean
     )
-
-
-def _decide_next(work: Step, run: Running, outcome: Outcome) -> None:
-    failure = _failure_of(run, outcome, work.state.settings.agent_info(run.agent.name).section)
     if failure is not None and outcome.kind is OutcomeKind.INPUT_REQUIRED:
-        blocks.block(work, run.issue, failure, held=run, question=outcome.question)
+        blocks.block(step, run.issue, failure, held=run, question=outcome.question)
     elif run.stopping is StopReason.OPERATOR:
-        blocks.block(work, run.issue, stopped_by_operator(run.issue), held=run)
-    elif run.stopping is StopReason.BUDGET or run.finishing is FinishReason.BUDGET:
-        _out_of_budget(work, run, outcome)
-    elif _interrupted(run, outcome):
-        _go_on_later(work, run, outcome)
+        blocks.block(step, run.issue, stopped_by_operator(run.issue), held=run)
+    elif out_of_budget and (used := budgets.budget_failure(step.state, run.issue)):
+        blocks.block(step, run.issue, used, held=run)
+    elif out_of_budget or drained:  # the budget may have been raised since
+        _continue_later(step, run, outcome)
     elif failure is None:
         if outcome.kind is OutcomeKind.SUCCEEDED:
-            work.update(completed=work.state.completed | {run.issue.id})
-        idle = _idle_attempts(run, outcome, None)
-        _queue(work, run, attempt=1, delay_ms=policy.CONTINUATION_DELAY_MS, idle=idle)
-    elif failure.category is Category.WORKSPACE_VANISHED and run.failures == 0:
-        _queue_anew(work, run, failure)
-    elif failure.category in policy.LIMITS:
-        _after_limit(work, run, outcome, failure)
+            step.update(completed=step.state.completed | {run.issue.id})
+        without_progress = _attempts_without_progress(run, outcome, None)
+        _queue_retry(
+            step, run, attempt=1, delay_ms=policy.CONTINUATION_DELAY_MS, without_progress=without_progress
+        )
+    elif failure.category is Category.ISSUE_TOO_LONG:
+        blocks.block(step, run.issue, failure, held=run)
     else:
-        _after_failure(work, run, outcome, failure)
+        _retry_after_failure(step, run, outcome, failure)
 
 
-def _after_failure(work: Step, run: Running, outcome: Outcome, failure: Failure) -> None:
-    """Try again later, or ask a person. Whom only the tracker failed goes on with its conversation (AG8)."""
-    if failure.category is Category.ISSUE_TOO_LONG:
-        blocks.block(work, run.issue, failure, held=run)
-        return
-    idle = _idle_attempts(run, outcome, failure)
-    if idle >= work.state.settings.max_attempts_without_progress:
-        blocks.block(work, run.issue, no_progress(run.issue, idle, failure), held=run)
-        return
-    attempt = (run.attempt or 0) + 1
-    cap = work.state.settings.max_retry_backoff_ms
-    delay = max(policy.backoff_ms(attempt, cap), failure.retry_after_ms or 0)
-    blameless = run.finishing is FinishReason.REFRESH_FAILED
-    resume = blocks.resume_interrupted(run) if blameless else blocks.after_failure(run)
-    _queue(work, run, attempt=attempt, delay_ms=delay, idle=idle, failure=failure, resume=resume)
-
-
-def _queue_anew(work: Step, run: Running, failure: Failure) -> None:
-    """The same attempt begins anew, as nobody knows that the agent is to blame; a second time it counts."""
-    attempt, idle = run.attempt or 1, run.attempts_without_progress
-    delay = policy.backoff_ms(1, work.state.settings.max_retry_backoff_ms)
-    resume = blocks.after_failure(run)
-    _queue(work, run, attempt=attempt, delay_ms=delay, idle=idle, failure=failure, resume=resume)
-
-
-def _after_limit(work: Step, run: Running, outcome: Outcome, failure: Failure) -> None:
-    """The fallback takes over at once; without one the issue waits until its agent may be asked again."""
-    idle = _idle_attempts(run, outcome, failure)
-    attempt, resume = (run.attempt or 0) + 1, blocks.after_failure(run)
-    until_ms = policy.agent_limited_until(work.state, run.issue, policy.thread_agent(resume))
-    if until_ms is None:
-        delay_ms, takes_over = policy.CONTINUATION_DELAY_MS, True
-    else:
-        backoff_ms = policy.backoff_ms(attempt, work.state.settings.max_retry_backoff_ms)
-        delay_ms, takes_over = max(backoff_ms, until_ms - work.now_ms), False
-    _queue(
-        work,
-        run,
-        attempt=attempt,
-        delay_ms=delay_ms,
-        idle=idle,
-        failure=failure,
-        resume=resume,
-        blameless=takes_over,
-    )
-
-
-def _out_of_budget(work: Step, run: Running, outcome: Outcome) -> None:
-    """The budget that ended the run is judged anew, as somebody may have raised it since."""
-    failure = policy.budget_failure(work.state, run.issue)
-    if failure is None:
-        _go_on_later(work, run, outcome)
-    else:
-        blocks.block(work, run.issue, failure, held=run)
-
-
-def _interrupted(run: Running, outcome: Outcome) -> bool:
-    """Whether the run was ended by our own end, and not by anything of its own."""
-    asked_to_end = run.finishing is FinishReason.DRAINING and outcome.clean
-    return asked_to_end or run.stopping is StopReason.DRAINING
-
-
-def _go_on_later(work: Step, run: Running, outcome: Outcome) -> None:
-    """The same attempt goes on as soon as somebody can take it up; nothing counts against the issue."""
-    retry = Retry(
-        issue=run.issue,
-        attempt=run.attempt or 1,
-        due_ms=work.now_ms,
-        error=None,
-        attempts_without_progress=0 if outcome.progress else run.attempts_without_progress,
-        workspace_path=run.report.workspace_path,
-        failures=run.failures,
-        runs=run.runs - 1,
-        resume=blocks.resume_interrupted(run),
-    )
-    if work.claim(run.issue, Trigger.RETRY, retry):
-        work.await_retry(run.issue.id, work.now_ms)
-        facts = policy.attempt_facts(retry, work.state.settings)
-        work.notify("info", "run_interrupted", run.issue, run_id=run.run_id, **facts)
-
-
-def _idle_attempts(run: Running, outcome: Outcome, failure: Failure | None) -> int:
-    """Attempts in a row that left nothing behind (RT5).
-
-    Where nobody can tell, the attempt neither counts nor forgives, unless no agent was there to do anything.
-    """
-    if outcome.progress:
-        return 0
-    unknown = outcome.progress is None and run.agent_started_ms is not None
-    return run.attempts_without_progress + int(not unknown and policy.counts_as_no_progress(failure))
-
-
-def _failure_of(run: Running, outcome: Outcome, section: str) -> Failure | None:
+def _failure_of(step: Step, run: Running, outcome: Outcome) -> Failure | None:
     if run.stopping is StopReason.STALLED and outcome.kind is not OutcomeKind.INPUT_REQUIRED:
+        section = step.state.settings.agent_info(run.agent.name).section
         return Failure(
             category=Category.STALLED,
             blame=Blame.AGENT,
@@ -421,8 +321,105 @@ def _failure_of(run: Running, outcome: Outcome, section: str) -> Failure | None:
     )
 
 
+def _continue_later(step: Step, run: Running, outcome: Outcome) -> None:
+    """Continue the same attempt as soon as a daemon can; nothing counts against the issue."""
+    retry = Retry(
+        issue=run.issue,
+        attempt=run.attempt or 1,
+        due_ms=step.now_ms,
+        error=None,
+        attempts_without_progress=0 if outcome.progress else run.attempts_without_progress,
+        workspace_path=run.report.workspace_path,
+        failures=run.failures,
+        runs=run.runs - 1,
+        resume=resume_interrupted(run),
+    )
+    if step.change_claim(run.issue, Trigger.RETRY, retry):
+        step.set_retry_timer(run.issue.id, step.now_ms)
+        fields = policy.attempt_fields(retry, step.state.settings)
+        step.notify("info", "run_interrupted", run.issue, run_id=run.run_id, **fields)
+
+
+def _retry_after_failure(step: Step, run: Running, outcome: Outcome, failure: Failure) -> None:
+    """Retry after a delay, or block the issue after too many attempts without progress."""
+    settings = step.state.settings
+    attempt, resume, counts_as_failure = (run.attempt or 0) + 1, resume_after_failure(run), True
+    delay_ms = policy.backoff_ms(attempt, settings.max_retry_backoff_ms)
+    without_progress = _attempts_without_progress(run, outcome, failure)
+    if failure.category is Category.WORKSPACE_VANISHED and run.failures == 0:
+        # The agent may not be at fault: repeat the same attempt, once.
+        attempt, without_progress = run.attempt or 1, run.attempts_without_progress
+        delay_ms = policy.backoff_ms(1, settings.max_retry_backoff_ms)
+    elif failure.category in agents.LIMIT_CATEGORIES:
+        limited_until_ms = agents.agent_limited_until(step.state, run.issue)
+        if limited_until_ms is None:  # the fallback takes over
+            delay_ms, counts_as_failure = policy.CONTINUATION_DELAY_MS, False
+        else:
+            delay_ms = max(delay_ms, limited_until_ms - step.now_ms)
+    elif without_progress >= settings.max_attempts_without_progress:
+        blocks.block(step, run.issue, no_progress(run.issue, without_progress, failure), held=run)
+        return
+    else:
+        delay_ms = max(delay_ms, failure.retry_after_ms or 0)
+        if run.finishing is FinishReason.REFRESH_FAILED:  # the tracker failed, not the run
+            resume = resume_interrupted(run)
+    _queue_retry(
+        step,
+        run,
+        attempt=attempt,
+        delay_ms=delay_ms,
+        without_progress=without_progress,
+        failure=failure,
+        resume=resume,
+        counts_as_failure=counts_as_failure,
+    )
+
+
+def _attempts_without_progress(run: Running, outcome: Outcome, failure: Failure | None) -> int:
+    """Consecutive attempts that left nothing behind.
+
+    An attempt whose progress is unknown changes nothing, unless no agent was launched.
+    """
+    if outcome.progress:
+        return 0
+    unknown = outcome.progress is None and run.agent_started_ms is not None
+    return run.attempts_without_progress + int(not unknown and policy.counts_as_no_progress(failure))
+
+
+def _queue_retry(
+    step: Step,
+    run: Running,
+    *,
+    attempt: int,
+    delay_ms: int,
+    without_progress: int,
+    failure: Failure | None = None,
+    resume: Resume | None = None,
+    counts_as_failure: bool = True,
+) -> None:
+    issue, error = run.issue, failure.line if failure else None
+    due_ms = step.now_ms + delay_ms
+    retry = Retry(
+        issue=issue,
+        attempt=attempt,
+        due_ms=due_ms,
+        error=error,
+        attempts_without_progress=without_progress,
+        workspace_path=run.report.workspace_path,
+        failures=run.failures + int(counts_as_failure) if failure else 0,
+        non_retryable=failure is not None and not failure.retryable and counts_as_failure,
+        runs=run.runs,
+        resume=resume,
+    )
+    if step.change_claim(issue, Trigger.RETRY, retry):
+        step.set_retry_timer(issue.id, due_ms)
+        if error:
+            fields = policy.attempt_fields(retry, step.state.settings)
+            step.notify("info", "run_retrying", issue, **fields, delay_ms=delay_ms, reason=error)
+
+
 def no_progress(issue: Issue, attempts: int, last: Failure | None = None) -> Failure:
-    """Why an issue is tried no more whose attempts leave nothing behind (RT5)."""
+    """Why an issue is blocked whose attempts leave nothing behind."""
     tail = f"; the last one ended with {last.line}" if last else ""
     return Failure(
         category=Category.NO_PROGRESS,
@@ -437,7 +434,7 @@ def no_progress(issue: Issue, attempts: int, last: Failure | None = None) -> Fai
 
 
 def stopped_by_operator(issue: Issue) -> Failure:
-    """Why an issue is worked on no more that an operator stopped."""
+    """Why an issue is blocked that an operator stopped."""
     return Failure(
         category=Category.STOPPED_BY_OPERATOR,
         blame=Blame.HOST,
@@ -447,173 +444,123 @@ def stopped_by_operator(issue: Issue) -> Failure:
     )
 
 
-def _queue(
-    work: Step,
-    run: Running,
-    *,
-    attempt: int,
-    delay_ms: int,
-    idle: int,
-    failure: Failure | None = None,
-    resume: Resume | None = None,
-    blameless: bool = False,
-) -> None:
-    """Wait for the next attempt; `blameless` means that another agent takes over, so nothing is counted."""
-    issue, error = run.issue, failure.line if failure else None
-    due_ms = work.now_ms + delay_ms
-    retry = Retry(
-        issue=issue,
-        attempt=attempt,
-        due_ms=due_ms,
-        error=error,
-        attempts_without_progress=idle,
-        workspace_path=run.report.workspace_path,
-        failures=run.failures + int(not blameless) if failure else 0,
-        non_retryable=failure is not None and not failure.retryable and not blameless,
-        runs=run.runs,
-        resume=resume,
-    )
-    if work.claim(issue, Trigger.RETRY, retry):
-        work.await_retry(issue.id, due_ms)
-        if error:
-            facts = policy.attempt_facts(retry, work.state.settings)
-            work.notify("info", "run_retrying", issue, **facts, delay_ms=delay_ms, reason=error)
+# --- due retries -----------------------------------------------------------------------------------------
 
 
-# A retry comes due: it meets a fresh snapshot, and starts, waits, blocks or goes (RT6, RT7).
+def on_retry_due(step: Step, issue_id: str) -> None:
+    """Refresh the issue of a due retry, except during a shutdown."""
+    retry = step.state.retrying.get(issue_id)
+    if retry is not None and step.state.drain is Drain.NO:
+        step.replace_entry(replace(retry, refreshing=True))
+        step.request_refresh(issue_id)
 
 
-NO_SLOT_ERROR = "no available orchestrator slots"
-
-
-def on_due(work: Step, issue_id: str) -> None:
-    """The timer fired: ask for a fresh snapshot, unless we are on the way out."""
-    retry = work.state.retrying.get(issue_id)
-    if retry is not None and work.state.drain is Drain.NO:
-        work.set_retry(replace(retry, refreshing=True))
-        work.update(ids_to_refresh=work.state.ids_to_refresh | {issue_id})
-
-
-def make_due(work: Step, retry: Retry) -> None:
-    """Have a waiting claim come due now, unless it is due already."""
+def make_due(step: Step, retry: Retry) -> None:
+    """Make a retry due now."""
     if not retry.refreshing:
-        work.set_retry(replace(retry, due_ms=work.now_ms))
-        work.await_retry(retry.issue.id, work.now_ms)
+        step.replace_entry(replace(retry, due_ms=step.now_ms))
+        step.set_retry_timer(retry.issue.id, step.now_ms)
 
 
-def end_of_pause(work: Step) -> None:
-    """Have those come due that only waited for the daemon to be resumed."""
-    for retry in tuple(work.state.retrying.values()):
-        if retry.due_ms <= work.now_ms:
-            make_due(work, retry)
+def on_resumed(step: Step) -> None:
+    """Make the retries due that waited for the end of a pause."""
+    for retry in tuple(step.state.retrying.values()):
+        if retry.due_ms <= step.now_ms:
+            make_due(step, retry)
 
 
-def fire_due(work: Step) -> None:
-    """Have all that are due by now asked about together, so that they start in the order of dispatch."""
-    for retry in tuple(work.state.retrying.values()):
-        if retry.due_ms <= work.now_ms and not retry.refreshing:
-            work.clear_timer(Timer(TimerKind.RETRY, retry.issue.id))
-            on_due(work, retry.issue.id)
+def refresh_due_retries(step: Step) -> None:
+    """Refresh all due retries together, so that they start in dispatch order."""
+    for retry in tuple(step.state.retrying.values()):
+        if retry.due_ms <= step.now_ms and not retry.refreshing:
+            step.clear_timer(Timer(TimerKind.RETRY, retry.issue.id))
+            on_retry_due(step, retry.issue.id)
 
 
-def requeue(work: Step, retry: Retry, error: str, *, failure: Failure | None = None) -> None:
-    """Put a due retry back with the next attempt number and the failure formula (RT6)."""
+def requeue(step: Step, retry: Retry, error: str, *, failure: Failure | None = None) -> None:
+    """Put a due retry back, with the next attempt number and a backoff."""
     attempt = retry.attempt + 1
-    delay_ms = policy.backoff_ms(attempt, work.state.settings.max_retry_backoff_ms)
-    due_ms = work.now_ms + delay_ms
+    delay_ms = policy.backoff_ms(attempt, step.state.settings.max_retry_backoff_ms)
+    due_ms = step.now_ms + delay_ms
     entry = replace(retry, attempt=attempt, due_ms=due_ms, error=error, refreshing=False)
     if failure is not None:
         entry = replace(entry, failures=retry.failures + 1, non_retryable=not failure.retryable)
-    if work.claim(retry.issue, Trigger.RETRY, entry):
-        work.await_retry(retry.issue.id, due_ms)
-        facts = policy.attempt_facts(entry, work.state.settings)
-        work.notify("info", "run_retrying", retry.issue, **facts, delay_ms=delay_ms, reason=error)
+    if step.change_claim(retry.issue, Trigger.RETRY, entry):
+        step.set_retry_timer(retry.issue.id, due_ms)
+        fields = policy.attempt_fields(entry, step.state.settings)
+        step.notify("info", "run_retrying", retry.issue, **fields, delay_ms=delay_ms, reason=error)
 
 
-def on_refreshed(work: Step, retry: Retry, issue: Issue | None) -> None:
-    """A due retry meets a fresh snapshot: clean, release, block, wait or start (RT6)."""
-    settings, path = work.state.settings, retry.workspace_path
-    if work.state.drain is not Drain.NO:
+def on_retry_refreshed(step: Step, retry: Retry, issue: Issue | None) -> None:
+    """Apply a snapshot to a due retry: clean up, release, block, wait or start."""
+    settings, path = step.state.settings, retry.workspace_path
+    if step.state.drain is not Drain.NO:
         return
-    match policy.tracker_status(issue, settings):
-        case TrackerStatus.TERMINAL:
-            blocks.clean_and_release(work, retry.issue, path)
-        case TrackerStatus.ACTIVE if issue is not None:
-            _start_retry(work, replace(retry, issue=issue))
-        case _:
-            blocks.release(work, retry.issue, path=path)
-
-
-def _start_retry(work: Step, retry: Retry) -> None:
-    """A start that its budget does not allow blocks instead, whatever else is in the way."""
-    if retry.attempts_without_progress >= work.state.settings.max_attempts_without_progress:
-        idle = no_progress(retry.issue, retry.attempts_without_progress)
-        blocks.block(work, retry.issue, idle, held=retry)
-    elif used := policy.budget_failure(work.state, retry.issue):
-        blocks.block(work, retry.issue, used, held=retry)
+    status = policy.tracker_status(issue, settings)
+    if status is TrackerStatus.TERMINAL:
+        blocks.clean_and_release(step, retry.issue, path)
+    elif issue is None or status is not TrackerStatus.ACTIVE:
+        blocks.release(step, retry.issue, path=path)
+    elif retry.attempts_without_progress >= settings.max_attempts_without_progress:
+        blocks.block(step, issue, no_progress(issue, retry.attempts_without_progress), held=retry)
+    elif used := budgets.budget_failure(step.state, issue):
+        blocks.block(step, issue, used, held=retry)
     else:
-        _start_or_wait(work, retry)
+        _start_or_wait(step, replace(retry, issue=issue))
 
 
-def _start_or_wait(work: Step, retry: Retry) -> None:
-    """Start a due retry if nothing but its own claim is in the way; the attempt counts only against slots.
-
-    One that waits for the end of a pause stays due, so that it starts at once when the daemon is resumed. One
-    whose agent is limited comes due when that is over.
-    """
-    verdict = policy.eligibility(retry.issue, work.state, own_claim=True)
+def _start_or_wait(step: Step, retry: Retry) -> None:
+    verdict = policy.eligibility(retry.issue, step.state, own_claim=True)
     if isinstance(verdict, Eligible):
-        start(work, retry.issue, retry=retry)
-    elif verdict.code in {ReasonCode.NO_SLOT, ReasonCode.NO_STATE_SLOT}:
-        requeue(work, retry, NO_SLOT_ERROR)
-    elif verdict.code is ReasonCode.AGENT_LIMITED:
-        until_ms = policy.agent_limited_until(work.state, retry.issue, policy.thread_agent(retry.resume))
-        due_ms = max(until_ms or 0, work.now_ms)
-        work.set_retry(replace(retry, refreshing=False, due_ms=due_ms))
-        work.await_retry(retry.issue.id, due_ms)
-    else:
-        again_ms = work.now_ms + work.state.settings.poll_interval_ms
-        due_ms = retry.due_ms if verdict.code is ReasonCode.PAUSED else again_ms
-        work.set_retry(replace(retry, refreshing=False, due_ms=due_ms))
-        work.await_retry(retry.issue.id, again_ms)
+        start(step, retry.issue, retry=retry)
+        return
+    if verdict.code in {ReasonCode.NO_SLOT, ReasonCode.NO_STATE_SLOT}:
+        requeue(step, retry, NO_SLOT_ERROR)
+        return
+    wake_ms = due_ms = step.now_ms + step.state.settings.poll_interval_ms
+    if verdict.code is ReasonCode.AGENT_LIMITED:
+        limited_until_ms = agents.agent_limited_until(
+            step.state, retry.issue, agents.thread_agent(retry.resume)
+        )
+        wake_ms = due_ms = max(limited_until_ms or 0, step.now_ms)
+    elif verdict.code is ReasonCode.PAUSED:
+        due_ms = retry.due_ms  # it stays due, to start as soon as the daemon is resumed
+    step.replace_entry(replace(retry, refreshing=False, due_ms=due_ms))
+    step.set_retry_timer(retry.issue.id, wake_ms)
 
 
-# The way out: what runs comes to an end, what is claimed is left to a successor (SC16, CL6).
+# --- shutdown --------------------------------------------------------------------------------------------
 
 
-_DRAIN = Timer(TimerKind.DRAIN)
+def drain(step: Step, *, without_timeout: bool = False) -> None:
+    """Let turns end and start nothing; what still runs after `drain_timeout_ms` is stopped.
 
-
-def drain(work: Step, *, patient: bool = False) -> None:
-    """Let turns come to their end and start nothing; after `drain_timeout_ms` what still runs is stopped.
-
-    A patient drain, which an operator asks for, has no such end: a turn is bounded by its own limits. A
-    signal that comes after it sets one.
+    An operator drains without the timeout, because turns have limits of their own. A signal later adds it.
     """
-    first = work.state.drain is Drain.NO
+    first = step.state.drain is Drain.NO
     if first:
-        work.update(drain=Drain.DRAINING, pending_candidates=frozenset())
-        work.notify("info", "draining", running=len(work.state.running))
-    if not patient and work.state.drain is Drain.DRAINING and _DRAIN not in work.state.timers:
-        work.set_timer(_DRAIN, work.now_ms + work.state.settings.drain_timeout_ms)
+        step.update(drain=Drain.DRAINING, pending_candidates=frozenset())
+        step.notify("info", "draining", running=len(step.state.running))
+    if not without_timeout and step.state.drain is Drain.DRAINING and _DRAIN_TIMER not in step.state.timers:
+        step.set_timer(_DRAIN_TIMER, step.now_ms + step.state.settings.drain_timeout_ms)
     if first:
-        for run in tuple(work.state.running.values()):
+        for run in tuple(step.state.running.values()):
             if run.awaiting_refresh:
-                finish(work, run, FinishReason.DRAINING)
+                finish(step, run, FinishReason.DRAINING)
             elif run.report.stage not in {RunStage.STREAMING_TURN, RunStage.FINISHING}:
-                stop(work, run, StopReason.DRAINING)
+                stop(step, run, StopReason.DRAINING)
 
 
-def stop_all(work: Step) -> None:
+def stop_all(step: Step) -> None:
     """End everything now."""
-    if work.state.drain is Drain.NO:
-        work.update(drain=Drain.DRAINING)
-    for run in tuple(work.state.running.values()):
-        stop(work, run, StopReason.DRAINING)
+    if step.state.drain is Drain.NO:
+        step.update(drain=Drain.DRAINING)
+    for run in tuple(step.state.running.values()):
+        stop(step, run, StopReason.DRAINING)
 
 
-def leave(work: Step) -> None:
-    """Say goodbye once, when nothing runs any more."""
-    if work.state.drain is Drain.DRAINING and not work.state.running:
-        work.update(drain=Drain.EXITED)
-        work.emit(Exit())
+def exit_when_drained(step: Step) -> None:
+    """Let the daemon end once nothing runs any more."""
+    if step.state.drain is Drain.DRAINING and not step.state.running:
+        step.update(drain=Drain.EXITED)
+        step.emit(Exit())

@@ -1,9 +1,12 @@
-"""What the scheduler knows: immutable values, replaced as a whole by each step (DM15-DM18)."""
+"""The scheduler's state, the table of claims, and `Step`, which collects the changes of one step.
+
+Everything here but `Step` is an immutable value; each step of the scheduler replaces the `State` as a whole.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from symphony.domain import Failure, Issue
 from symphony.scheduler.messages import (
@@ -25,31 +28,64 @@ from symphony.scheduler.messages import (
     WorkspaceRef,
 )
 
-
-class Cycle(StrEnum):
-    """Where the poll cycle is (SC3)."""
-
-    IDLE = "idle"
-    RECONCILING = "reconciling"
-    POLLING = "polling"
+# --- claims ----------------------------------------------------------------------------------------------
 
 
-class Drain(StrEnum):
-    """Whether the daemon is on its way out."""
+class Claim(StrEnum):
+    """The states of the claim on an issue."""
 
-    NO = "no"
-    DRAINING = "draining"
-    EXITED = "exited"
+    UNCLAIMED = "unclaimed"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    RETRYING = "retrying"
+    BLOCKED = "blocked"
+
+
+class Trigger(StrEnum):
+    """What changes a claim."""
+
+    RECOVER = "recover"
+    START = "start"
+    STOP = "stop"
+    RETRY = "retry"
+    BLOCK = "block"
+    RELEASE = "release"
+
+
+TRANSITIONS: Final[Mapping[tuple[Claim, Trigger], Claim]] = {
+    (Claim.UNCLAIMED, Trigger.START): Claim.RUNNING,
+    (Claim.UNCLAIMED, Trigger.RECOVER): Claim.RETRYING,
+    (Claim.UNCLAIMED, Trigger.BLOCK): Claim.BLOCKED,
+    (Claim.RUNNING, Trigger.STOP): Claim.STOPPING,
+    (Claim.RUNNING, Trigger.RETRY): Claim.RETRYING,
+    (Claim.RUNNING, Trigger.BLOCK): Claim.BLOCKED,
+    (Claim.RUNNING, Trigger.RELEASE): Claim.UNCLAIMED,
+    (Claim.STOPPING, Trigger.RETRY): Claim.RETRYING,
+    (Claim.STOPPING, Trigger.BLOCK): Claim.BLOCKED,
+    (Claim.STOPPING, Trigger.RELEASE): Claim.UNCLAIMED,
+    (Claim.RETRYING, Trigger.START): Claim.RUNNING,
+    (Claim.RETRYING, Trigger.RETRY): Claim.RETRYING,
+    (Claim.RETRYING, Trigger.BLOCK): Claim.BLOCKED,
+    (Claim.RETRYING, Trigger.RELEASE): Claim.UNCLAIMED,
+    (Claim.BLOCKED, Trigger.RETRY): Claim.RETRYING,
+    (Claim.BLOCKED, Trigger.RELEASE): Claim.UNCLAIMED,
+}
+"""All legal changes of a claim. `change_claim` applies them and refuses everything else.
+
+An issue is unclaimed until a run starts for it. A run that is asked to stop keeps its slot and its claim
+until `RunEnded` arrives, because its processes may still be alive. After the end of a run, its claim waits
+for a retry, waits for a person (blocked), or is released.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentChoice:
-    """Which agent gets an issue, and why: the same words on every surface.
+    """The agent that an issue is given to, and why.
 
     Attributes:
-        name: of the agent; `kind` and `model` are its own, null where they are not told.
+        name: of the agent; `kind` and `model` are its settings.
         reason: one clause for people.
-        instead_of: whose place it takes, by name; null where it is the one that rules ask for.
+        instead_of: the agent that the rules name, if this one replaces it.
     """
 
     name: str = "codex"
@@ -60,28 +96,22 @@ class AgentChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitedAgent:
-    """An agent that said it was asked too often, or is out of credit.
-
-    Until `until_ms` no session of it is started; null means that this is over, and not shown yet to have
-    helped. `times` counts such ends in a row, `failure` is the last.
-    """
-
-    until_ms: int | None
-    failure: Failure
-    times: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A run from `StartRun` to `RunEnded`; holds a slot and the claim.
+    """A claim with a run, from `StartRun` to `RunEnded`; it holds a slot.
 
-    `agent_ms` is when the agent was launched, null before: hooks and clones are not silence (SC11).
-    `awaiting` means a turn ended and the issue is being refreshed. `idle_attempts` counts the attempts of
-    this claim before this one that left no progress (RT5), `failures` those that failed, for any reason.
-    `idle_turns` counts the turns in a row up to now that left no trace, `runs` the runs of this claim, with
-    this one, since it was made or a block was lifted. `resume` is what the run went on with, `agent` who runs
-    it.
+    Attributes:
+        attempt: the attempt number of the specification; `None` for the first run.
+        attempts_without_progress: consecutive earlier attempts of this claim without progress.
+        failures: consecutive earlier attempts of this claim that failed for any reason.
+        runs: the runs of this claim including this one, counted anew after a block.
+        agent_started_ms: when the agent was launched. The stall timeout does not cover hooks and clones.
+        last_activity_ms: when the agent last produced an event.
+        turns_without_progress: consecutive turns without a trace.
+        awaiting_refresh: a turn ended, and the issue is refreshed before the next one.
+        in_grace_period: the session may have moved its own issue out of the active states; its turn may end.
+        finishing: why the run gets no further turn.
+        stopping: why the run is being stopped.
+        resume: what the run continues.
     """
 
     run_id: str
@@ -107,11 +137,15 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """A claim that waits for its next attempt (DM16). `firing` means due and being refreshed.
+    """A claim that waits for its next attempt.
 
-    `failures` counts the failed attempts and refreshes in a row; `hopeless` means that the last one said it
-    would not mend by itself. Both are read by `run --once` alone: a daemon goes on trying. `runs` counts the
-    runs so far, as in `Running`; one that only was interrupted does not count.
+    Attributes:
+        attempt: the attempt number of the specification for the next run.
+        error: why the last attempt failed; `None` after a clean end or an interruption.
+        refreshing: the retry is due, and its issue is being refreshed.
+        failures: consecutive failed attempts and refreshes.
+        non_retryable: the last failure does not resolve itself. Only `run --once` gives up for it.
+        runs: the runs of the claim so far, without interrupted ones.
     """
 
     issue: Issue
@@ -129,10 +163,13 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerCheck:
-    """What is known of the comments on an issue that waits for an answer (`answers`).
+    """The comments on an issue that waits for an answer.
 
-    `under_way` means that they are being read, `again` that somebody woke us meanwhile. `others` are the
-    newest comments of people whose words are no answer, `failure` is why the last reading failed.
+    Attributes:
+        in_progress: they are being read.
+        requested_again: they must be read once more, because something changed meanwhile.
+        unauthorized: the newest comments by people who may not answer.
+        failure: why the last reading failed.
     """
 
     in_progress: bool = False
@@ -143,12 +180,18 @@ class AnswerCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """A claim that waits for a person (SM7, RT5); `failure` is the reason shown on every surface.
+    """A claim that waits for a person.
 
-    `settled` is set by the first refresh after the block: only later changes unblock. `question` is what the
-    agent asked, `resume` how it would go on, and `attempt` the number of the run that was blocked.
-    `returning` is why the issue shall go on, once it is back in an active state (`moves`). `run_id` is of the
-    run that was blocked, which also names its question; `comments` is what was read on the issue since.
+    Attributes:
+        failure: why; every surface shows it.
+        report: the last report of the run that was blocked.
+        has_baseline: the issue was refreshed after the block; changes from now on unblock it.
+        attempt: the attempt number of the run that was blocked.
+        question: what the agent asked.
+        resume: how the next run continues.
+        unblock_reason: why the issue shall continue once it is back in an active state.
+        run_id: the run that was blocked; it also identifies its question.
+        answer_check: what was read of the comments that may answer the question.
     """
 
     issue: Issue
@@ -167,10 +210,44 @@ class Blocked:
 
 ClaimEntry = Running | Retry | Blocked
 
+# --- the state -------------------------------------------------------------------------------------------
+
+
+class Cycle(StrEnum):
+    """The phase of the poll cycle."""
+
+    IDLE = "idle"
+    RECONCILING = "reconciling"
+    POLLING = "polling"
+
+
+class Drain(StrEnum):
+    """Shutdown progress of the daemon."""
+
+    NO = "no"
+    DRAINING = "draining"
+    EXITED = "exited"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitedAgent:
+    """An agent that is rate limited or out of credit.
+
+    Attributes:
+        until_ms: no session of it starts before. `None` once the wait is over, until a run shows that the
+            agent works again.
+        failure: the latest that told of the limit.
+        times: consecutive waits.
+    """
+
+    until_ms: int | None
+    failure: Failure
+    times: int = 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spender:
-    """Whose report used up the budget of the day: its issue by identifier, and what its run had used."""
+    """The run that used up the daily budget: its issue by identifier, its agent, its tokens."""
 
     issue: str
     agent: str
@@ -179,7 +256,7 @@ class Spender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Tokens and agent time of all ended runs; running ones are added when a snapshot is taken (TK6)."""
+    """Tokens and agent time of all ended runs."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -189,10 +266,14 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitBreaker:
-    """How the tracker answers: `failures` questions in a row that went wrong, since when.
+    """Consecutive failed requests to the tracker.
 
-    `counted_ms` is when the last of them was counted: those of one burst count once. The circuit is open
-    while `until_ms` lies ahead: then nothing is asked. After it, one question decides.
+    Attributes:
+        failures: how many, where those of one burst count once.
+        since_ms: the first of them.
+        counted_ms: the last one that was counted.
+        until_ms: the circuit is open until then. The next request decides whether it closes.
+        failure: the latest.
     """
 
     failures: int = 0
@@ -204,7 +285,7 @@ class CircuitBreaker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshInFlight:
-    """The one by-id request under way; further ids wait and go together in the next."""
+    """The one refresh by id that is in progress."""
 
     request: int
     ids: frozenset[str]
@@ -212,18 +293,27 @@ class RefreshInFlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Everything a decision depends on.
+    """Everything a decision depends on. Mappings are keyed by issue id unless stated otherwise.
 
-    `epoch` is the caller's unique name of this daemon lifetime, the stem of run ids; `serial` numbers
-    runs, requests and timer tokens. `picks` are candidates whose guard refresh is pending (SC9). `results`
-    are what the runs of issues came to, for people to review (`results`). `parked`
-    are workspaces without a claim, asked about now and then so that ended ones are cleaned (SC2).
-    `deferred` are candidates whose guard refresh failed; they wait for the next poll. `poll_soon` means that
-    the next poll is due in a moment, because something changed during the last one.
-    `timers` holds the newest command for each armed timer. `quiet_until_ms` is set
-    when the tracker asked not to be asked before.
-    `hold` is set while the workflow is invalid. `skipped` are the first of the records that the last answered
-    poll left out; they only inform. `limited` tells of agents by name.
+    Attributes:
+        epoch: unique name of this daemon lifetime, the stem of run ids.
+        serial: numbers runs, requests and timer tokens.
+        results: what the runs of issues produced, for review.
+        candidates: the issues of the last poll, in dispatch order.
+        pending_candidates: candidates that are refreshed before they start.
+        skipped_until_poll: candidates whose refresh failed; they wait for the next poll.
+        idle_workspaces: workspaces without a claim. Their issues are refreshed at times, to clean up after
+            ended ones.
+        cycle_request: the request that the poll cycle waits for.
+        poll_again: another cycle follows the current one at once.
+        poll_soon: the next poll is due in a moment.
+        refresh: the refresh in progress; `ids_to_refresh` go together in the next one.
+        timers: the latest command for each armed timer.
+        throttled_until_ms: the tracker asked for no requests until then.
+        config_error: why the workflow is invalid; nothing starts while it is set.
+        skipped_records: malformed records of the last poll, for information.
+        budget_waivers: issues that the budget of today does not stop.
+        limited_agents: by agent name.
     """
 
     settings: SchedulerSettings
@@ -264,6 +354,10 @@ class State:
     rate_limits: Mapping[str, Any] | None = None
     limited_agents: Mapping[str, LimitedAgent] = field(default_factory=dict)
 
+    def entry(self, issue_id: str) -> ClaimEntry | None:
+        """The claim on an issue."""
+        return self.running.get(issue_id) or self.retrying.get(issue_id) or self.blocked.get(issue_id)
+
     def timer_due_ms(self, timer: Timer) -> int | None:
         """When an armed timer fires, or `None`."""
         armed = self.timers.get(timer)
@@ -271,90 +365,35 @@ class State:
 
 
 def initial_state(settings: SchedulerSettings, *, epoch: str) -> State:
-    """The state before the first input."""
+    """The state before the first event."""
     return State(settings=settings, epoch=epoch)
 
 
-# Claims: who holds an issue, and the only way a claim may change hands.
-#
-# The table is the rule; `move` is its interpreter and the only code that touches the three claim maps.
-#
-#     An issue is Unclaimed until a run starts for it. A run that is asked to stop keeps slot and claim
-#     until its end arrives, because its processes may still be alive. After its end the claim waits for
-#     a retry, waits for a person (Blocked), or is released. A pair that is not in the table leaves the
-#     state as it is, and the caller gets null (SM1-SM3).
-
-
-class Claim(StrEnum):
-    """The states of a claim (SM1)."""
-
-    UNCLAIMED = "unclaimed"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    RETRYING = "retrying"
-    BLOCKED = "blocked"
-
-
-class Trigger(StrEnum):
-    """What changes a claim."""
-
-    RECOVER = "recover"
-    START = "start"
-    STOP = "stop"
-    RETRY = "retry"
-    BLOCK = "block"
-    RELEASE = "release"
-
-
-TRANSITIONS: Mapping[tuple[Claim, Trigger], Claim] = {
-    (Claim.UNCLAIMED, Trigger.START): Claim.RUNNING,
-    (Claim.UNCLAIMED, Trigger.RECOVER): Claim.RETRYING,
-    (Claim.UNCLAIMED, Trigger.BLOCK): Claim.BLOCKED,
-    (Claim.RUNNING, Trigger.STOP): Claim.STOPPING,
-    (Claim.RUNNING, Trigger.RETRY): Claim.RETRYING,
-    (Claim.RUNNING, Trigger.BLOCK): Claim.BLOCKED,
-    (Claim.RUNNING, Trigger.RELEASE): Claim.UNCLAIMED,
-    (Claim.STOPPING, Trigger.RETRY): Claim.RETRYING,
-    (Claim.STOPPING, Trigger.BLOCK): Claim.BLOCKED,
-    (Claim.STOPPING, Trigger.RELEASE): Claim.UNCLAIMED,
-    (Claim.RETRYING, Trigger.START): Claim.RUNNING,
-    (Claim.RETRYING, Trigger.RETRY): Claim.RETRYING,
-    (Claim.RETRYING, Trigger.BLOCK): Claim.BLOCKED,
-    (Claim.RETRYING, Trigger.RELEASE): Claim.UNCLAIMED,
-    (Claim.BLOCKED, Trigger.RETRY): Claim.RETRYING,
-    (Claim.BLOCKED, Trigger.RELEASE): Claim.UNCLAIMED,
-}
+def _claim_of_entry(entry: ClaimEntry | None) -> Claim:
+    match entry:
+        case None:
+            return Claim.UNCLAIMED
+        case Running():
+            return Claim.RUNNING if entry.stopping is None else Claim.STOPPING
+        case Retry():
+            return Claim.RETRYING
+        case Blocked():
+            return Claim.BLOCKED
+        case _:
+            assert_never(entry)
 
 
 def claim_of(state: State, issue_id: str) -> Claim:
-    """The claim on an issue."""
-    if run := state.running.get(issue_id):
-        return Claim.RUNNING if run.stopping is None else Claim.STOPPING
-    if issue_id in state.retrying:
-        return Claim.RETRYING
-    return Claim.BLOCKED if issue_id in state.blocked else Claim.UNCLAIMED
-
-
-def _fits(target: Claim, entry: ClaimEntry | None) -> bool:
-    match entry:
-        case Running():
-            return target is (Claim.RUNNING if entry.stopping is None else Claim.STOPPING)
-        case Retry():
-            return target is Claim.RETRYING
-        case Blocked():
-            return target is Claim.BLOCKED
-        case None:
-            return target is Claim.UNCLAIMED
-        case _:
-            assert_never(entry)
+    """The state of the claim on an issue."""
+    return _claim_of_entry(state.entry(issue_id))
 
 
 def change_claim(
     state: State, issue_id: str, trigger: Trigger, entry: ClaimEntry | None = None
 ) -> State | None:
-    """The state after the claim changed hands, or null when the table has no such transition."""
+    """The state after a claim changed to `entry`, or `None` if the table has no such transition."""
     target = TRANSITIONS.get((claim_of(state, issue_id), trigger))
-    if target is None or not _fits(target, entry):
+    if target is None or target is not _claim_of_entry(entry):
         return None
     running, retrying, blocked = dict(state.running), dict(state.retrying), dict(state.blocked)
     if not isinstance(entry, Running):
@@ -371,11 +410,11 @@ def change_claim(
     return replace(state, running=running, retrying=retrying, blocked=blocked)
 
 
-# One step in progress: the state being replaced and the commands collected so far.
+# --- one step --------------------------------------------------------------------------------------------
 
 
 class Step:
-    """Mutable only within one `step`; every change is made on a copy of the state."""
+    """One step in progress: the state as changed so far, and the commands so far."""
 
     __slots__ = ("commands", "now_ms", "state")
 
@@ -392,8 +431,8 @@ class Step:
         """Replace fields of the state."""
         self.state = replace(self.state, **changes)
 
-    def number(self) -> int:
-        """The next serial number."""
+    def next_serial(self) -> int:
+        """Draw the next serial number."""
         self.update(serial=self.state.serial + 1)
         return self.state.serial
 
@@ -409,66 +448,67 @@ class Step:
             )
         )
 
-    def set_timer(self, timer: Timer, due_ms: int) -> None:
-        """Arm a timer; an earlier arming of the same one becomes stale."""
-        armed = SetTimer(timer=timer, token=self.number(), due_ms=due_ms)
-        self.update(timers={**self.state.timers, timer: armed})
-        self.emit(armed)
+    def request_refresh(self, *issue_ids: str) -> None:
+        """Have issues refreshed with the next request by id."""
+        self.update(ids_to_refresh=self.state.ids_to_refresh.union(issue_ids))
 
-    def clear_timer(self, timer: Timer) -> None:
-        """Make a timer stale."""
-        if timer in self.state.timers:
-            self.update(timers={key: armed for key, armed in self.state.timers.items() if key != timer})
+    # --- claims ---
 
-    def await_retry(self, issue_id: str, due_ms: int) -> None:
-        """Wake a waiting claim then; on the way out nobody waits any more, as the successor will."""
-        if self.state.drain is Drain.NO:
-            self.set_timer(Timer(TimerKind.RETRY, issue_id), due_ms)
-
-    def unpark(self, issue_id: str) -> None:
-        """The workspace of an issue belongs to its claim again."""
-        if issue_id in self.state.idle_workspaces:
-            self.update(
-                idle_workspaces={
-                    key: ref for key, ref in self.state.idle_workspaces.items() if key != issue_id
-                }
-            )
-
-    def late_ms(self, timer: Timer) -> int:
-        """By how much an armed timer is overdue; 0 where it is not."""
-        due_ms = self.state.timer_due_ms(timer)
-        return 0 if due_ms is None else max(self.now_ms - due_ms, 0)
-
-    def claim(self, issue: Issue, trigger: Trigger, entry: ClaimEntry | None = None) -> bool:
-        """Change the claim on an issue by the table; an illegal change is reported and changes nothing."""
-        moved = change_claim(self.state, issue.id, trigger, entry)
-        if moved is None:
+    def change_claim(self, issue: Issue, trigger: Trigger, entry: ClaimEntry | None = None) -> bool:
+        """Change the claim on an issue by the table. An illegal change is logged and does nothing."""
+        changed = change_claim(self.state, issue.id, trigger, entry)
+        if changed is None:
             self.notify("error", "claim_transition_refused", issue, trigger=trigger.value)
             return False
-        self.state = moved
-        if entry is not None:
-            self._reopen(issue.id)
+        self.state = changed
+        result = changed.results.get(issue.id)
+        if entry is not None and result is not None and result.status is not ResultStatus.OPEN:
+            reopened = replace(result, status=ResultStatus.OPEN)
+            self.update(results={**changed.results, issue.id: reopened})
         return True
 
-    def _reopen(self, issue_id: str) -> None:
-        """Work that was ready for review is not while its issue is claimed."""
-        result = self.state.results.get(issue_id)
-        if result is not None and result.status is not ResultStatus.OPEN:
-            result = replace(result, status=ResultStatus.OPEN)
-            self.update(results={**self.state.results, issue_id: result})
-
-    def set_running(self, run: Running) -> None:
-        """Replace a running entry without a change of claim."""
-        self.update(running={**self.state.running, run.issue.id: run})
-
-    def set_retry(self, retry: Retry) -> None:
-        """Replace a retry entry without a change of claim."""
-        self.update(retrying={**self.state.retrying, retry.issue.id: retry})
-
-    def set_blocked(self, blocked: Blocked) -> None:
-        """Replace a blocked entry without a change of claim."""
-        self.update(blocked={**self.state.blocked, blocked.issue.id: blocked})
+    def replace_entry(self, entry: ClaimEntry) -> None:
+        """Replace the entry of a claim that stays what it is."""
+        issue_id = entry.issue.id
+        match entry:
+            case Running():
+                self.update(running={**self.state.running, issue_id: entry})
+            case Retry():
+                self.update(retrying={**self.state.retrying, issue_id: entry})
+            case Blocked():
+                self.update(blocked={**self.state.blocked, issue_id: entry})
+            case _:
+                assert_never(entry)
 
     def run_by_id(self, run_id: str) -> Running | None:
         """The live run with this id."""
         return next((run for run in self.state.running.values() if run.run_id == run_id), None)
+
+    def forget_idle_workspace(self, issue_id: str) -> None:
+        """Take note that a workspace belongs to a claim again."""
+        if issue_id in self.state.idle_workspaces:
+            others = {key: ref for key, ref in self.state.idle_workspaces.items() if key != issue_id}
+            self.update(idle_workspaces=others)
+
+    # --- timers ---
+
+    def set_timer(self, timer: Timer, due_ms: int) -> None:
+        """Arm a timer; an earlier arming becomes stale."""
+        armed = SetTimer(timer=timer, token=self.next_serial(), due_ms=due_ms)
+        self.update(timers={**self.state.timers, timer: armed})
+        self.emit(armed)
+
+    def clear_timer(self, timer: Timer) -> None:
+        """Disarm a timer."""
+        if timer in self.state.timers:
+            self.update(timers={key: armed for key, armed in self.state.timers.items() if key != timer})
+
+    def set_retry_timer(self, issue_id: str, due_ms: int) -> None:
+        """Arm the timer of a retry, except during a shutdown: then the retry is left to the next daemon."""
+        if self.state.drain is Drain.NO:
+            self.set_timer(Timer(TimerKind.RETRY, issue_id), due_ms)
+
+    def overdue_ms(self, timer: Timer) -> int:
+        """How late an armed timer is, or 0."""
+        due_ms = self.state.timer_due_ms(timer)
+        return 0 if due_ms is None else max(self.now_ms - due_ms, 0)

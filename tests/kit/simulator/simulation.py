@@ -233,8 +233,7 @@ class Simulation:
         return [
             key
             for key, blocked in sorted(self._daemon.state.blocked.items())
-            if awaits_answer(blocked.failure, blocked.question)
-            and self._tracker.said_to(key, blocked.run_id or "")
+            if awaits_answer(blocked) and self._tracker.said_to(key, blocked.run_id or "")
         ]
 
     def _wind_down(self) -> None:

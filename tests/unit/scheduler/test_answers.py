@@ -48,7 +48,7 @@ def _reads(story: Story) -> int:
     return len(story.said(ReadAnswers))
 
 
-def test_a_comment_of_a_person_is_the_answer_and_goes_into_the_conversation() -> None:
+def test_a_persons_comment_is_the_answer_and_continues_the_conversation() -> None:
     story = _asks()
     story.answers["1"] = (BLUE,)
     _wake(story).advance(0)
@@ -62,7 +62,7 @@ def test_a_comment_of_a_person_is_the_answer_and_goes_into_the_conversation() ->
     assert taken.fields == {"author": "ann", "comments": 1}
 
 
-def test_the_comments_are_read_with_every_poll_and_wake_and_never_twice_at_once() -> None:
+def test_comments_are_read_with_every_poll_and_wake_but_never_twice_at_once() -> None:
     story = _asks()
     story.advance(30_000)
     assert _reads(story) == 1
@@ -80,7 +80,7 @@ def test_the_comments_are_read_with_every_poll_and_wake_and_never_twice_at_once(
     assert claim_of(story.state, "1") is Claim.RETRYING
 
 
-def test_who_wakes_us_while_comments_are_read_has_them_read_once_more() -> None:
+def test_a_wake_while_comments_are_read_reads_them_once_more() -> None:
     story = _asks()
     story.slow = True
     _wake(story)
@@ -95,7 +95,7 @@ def test_who_wakes_us_while_comments_are_read_has_them_read_once_more() -> None:
     assert _reads(story) == 2
 
 
-def test_on_the_way_out_nothing_is_read_once_more() -> None:
+def test_comments_are_not_read_once_more_during_a_shutdown() -> None:
     story = _asks()
     story.slow = True
     _wake(story)
@@ -108,7 +108,7 @@ def test_on_the_way_out_nothing_is_read_once_more() -> None:
     assert _reads(story) == 1
 
 
-def test_all_that_people_wrote_is_heard_with_their_names_and_bounded() -> None:
+def test_all_answers_are_joined_with_their_authors_and_bounded() -> None:
     story = _asks()
     story.answers["1"] = tuple(
         IssueComment(id=f"c{n}", author=f"p{n}", text=f"answer {n}") for n in range(10)
@@ -125,7 +125,7 @@ def test_all_that_people_wrote_is_heard_with_their_names_and_bounded() -> None:
     assert len(long) < MAX_ANSWER_CHARS + 100
 
 
-def test_what_a_stranger_writes_is_told_once_and_not_obeyed() -> None:
+def test_an_unauthorized_comment_is_logged_once_and_not_obeyed() -> None:
     story = _asks()
     story.others["1"] = (RED,)
     _wake(story)
@@ -147,7 +147,7 @@ def test_what_a_stranger_writes_is_told_once_and_not_obeyed() -> None:
         make_failure("no progress", category=Category.NO_PROGRESS),
     ],
 )
-def test_who_waits_for_no_answer_is_not_asked_about(failure: Failure) -> None:
+def test_comments_are_read_only_where_an_answer_is_awaited(failure: Failure) -> None:
     story = Story(make_issue(), poll_interval_ms=30_000).begin().streams()
     story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=failure)
     _wake(story)
@@ -155,7 +155,7 @@ def test_who_waits_for_no_answer_is_not_asked_about(failure: Failure) -> None:
     assert _reads(story) == 0
 
 
-def test_an_answer_to_an_earlier_question_means_nothing() -> None:
+def test_an_answer_to_an_earlier_question_is_ignored() -> None:
     story = _asks()
     first = story.state.blocked["1"].run_id or ""
     story.answers["1"] = (BLUE,)
@@ -165,7 +165,7 @@ def test_an_answer_to_an_earlier_question_means_nothing() -> None:
     late = AnswersRead(issue_id="1", question=first, answers=(RED,))
     before = story.state
     story.tell(late)
-    assert story.state == before, "nobody reads"
+    assert story.state == before, "no reading is in progress"
     story.slow = True
     _wake(story)
     before = story.state
@@ -189,7 +189,7 @@ def test_each_question_has_a_comment_of_its_own() -> None:
     assert read.question == note.occasion
 
 
-def test_a_reading_that_fails_is_told_once_and_hurts_nobody() -> None:
+def test_a_failed_reading_is_logged_once_and_changes_nothing_else() -> None:
     story = _asks()
     failure = make_failure("no answer", category=Category.TRACKER_REQUEST, blame=Blame.TRACKER)
     for _ in range(3):
@@ -208,7 +208,7 @@ def test_a_reading_that_fails_is_told_once_and_hurts_nobody() -> None:
     assert story.said(StartRun)
 
 
-def test_a_pause_that_the_tracker_asks_for_is_heeded() -> None:
+def test_a_pause_that_the_tracker_asks_for_is_respected() -> None:
     story = _asks()
     story.slow = True
     _wake(story)
@@ -225,7 +225,7 @@ def test_a_pause_that_the_tracker_asks_for_is_heeded() -> None:
     assert _reads(story) == 1
 
 
-def test_an_answer_that_waits_for_a_move_back_is_enough() -> None:
+def test_a_second_answer_is_ignored_while_the_issue_is_moved_back() -> None:
     story = _asks(on_block="Human Review", on_return="Todo")
     story.board["1"] = make_issue(state="Human Review")
     _wake(story)
@@ -236,7 +236,7 @@ def test_an_answer_that_waits_for_a_move_back_is_enough() -> None:
     assert _reads(story) == 0
 
 
-def test_an_answer_that_comes_with_one_of_the_operator_changes_nothing() -> None:
+def test_an_answer_that_arrives_after_the_operators_changes_nothing() -> None:
     story = _asks(on_block="Human Review", on_return="Todo")
     story.board["1"] = make_issue(state="Human Review")
     story.slow = True

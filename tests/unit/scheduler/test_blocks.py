@@ -75,7 +75,7 @@ def test_a_stalled_agent_that_needs_a_person_is_blocked_too() -> None:
     assert story.state.blocked["1"].failure.message == "may I?"
 
 
-def test_a_need_without_words_has_words_all_the_same() -> None:
+def test_an_unexplained_need_for_input_gets_a_message() -> None:
     story = _running()
     story.ends(kind=OutcomeKind.INPUT_REQUIRED)
     assert story.state.blocked["1"].failure.message == "the run ended as input_required"
@@ -94,7 +94,7 @@ def test_a_blocked_issue_holds_no_slot() -> None:
     [{"state": "In Progress"}, {"labels": ("go",)}, {"title": "Clearer"}, {"description": "blue"}],
     ids=str,
 )
-def test_a_changed_request_unblocks(changes: dict[str, Any]) -> None:
+def test_a_change_of_the_issue_unblocks_it(changes: dict[str, Any]) -> None:
     story = _blocked().forget()
     story.put("1", **changes)
     story.tell(WakeAsked(reason="t"))
@@ -104,7 +104,7 @@ def test_a_changed_request_unblocks(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("changes", [{}, {"priority": 1}, {"assignee_id": "me"}, {"url": "u"}], ids=str)
-def test_nothing_else_unblocks(changes: dict[str, Any]) -> None:
+def test_no_other_change_unblocks_it(changes: dict[str, Any]) -> None:
     story = _blocked().forget()
     story.put("1", **changes)
     story.tell(WakeAsked(reason="t"))
@@ -121,7 +121,7 @@ def test_what_the_session_did_to_its_own_issue_does_not_unblock_it() -> None:
     assert story.state.blocked.keys() == {"1"}
 
 
-def test_the_mark_for_changes_is_not_set_by_an_answer_from_before_the_block() -> None:
+def test_a_snapshot_from_before_the_block_is_not_the_baseline() -> None:
     story = _running()
     story.slow = True
     story.tell(WakeAsked(reason="t"))
@@ -188,7 +188,7 @@ def test_three_failures_without_progress_block_the_issue() -> None:
     assert "labels, title or description" in story.said(PostComment)[0].body
 
 
-def test_an_issue_that_is_too_long_is_not_tried_again() -> None:
+def test_an_issue_that_is_too_long_is_not_retried() -> None:
     story = _running()
     failure = make_failure("5 MB", category=Category.ISSUE_TOO_LONG, blame=Blame.CONFIG, retryable=False)
     story.fails(failure=failure, progress=None)
@@ -215,7 +215,7 @@ def test_a_clean_end_without_progress_does_not_block_an_issue_that_is_done() -> 
     assert story.said(CleanWorkspace)
 
 
-def test_progress_starts_the_count_anew() -> None:
+def test_progress_resets_the_count() -> None:
     story = Story(make_issue(), poll_interval_ms=10_000_000, stall_timeout_ms=0).begin()
     _fail_idle(story, 2)
     story.fails(progress=True).advance(300_000)
@@ -232,7 +232,7 @@ def test_progress_starts_the_count_anew() -> None:
     ],
     ids=str,
 )
-def test_an_outage_never_blocks_and_never_forgives(changes: dict[str, Any]) -> None:
+def test_an_outage_neither_blocks_nor_resets_the_count(changes: dict[str, Any]) -> None:
     story = Story(make_issue(), poll_interval_ms=10_000_000, stall_timeout_ms=0).begin()
     _fail_idle(story, 2)
     _fail_idle(story, 3, **changes)
@@ -241,7 +241,7 @@ def test_an_outage_never_blocks_and_never_forgives(changes: dict[str, Any]) -> N
     assert story.state.blocked
 
 
-def test_an_agent_whose_progress_is_unknown_is_not_accused() -> None:
+def test_unknown_progress_does_not_count_against_the_issue() -> None:
     story = Story(make_issue(), poll_interval_ms=10_000_000, stall_timeout_ms=0).begin()
     for _ in range(8):
         story.streams().ends(progress=None).advance(1_000)
@@ -276,45 +276,45 @@ _DRAINED = replace(_RUN, stopping=StopReason.DRAINING)
 _BLOCKED = Blocked(issue=_ISSUE, failure=make_failure(), blocked_ms=0)
 
 
-def _refused(work: Step, *allowed: type[Command]) -> bool:
-    events = [command.event for command in work.commands if isinstance(command, Notify)]
-    acts = [command for command in work.commands if not isinstance(command, (Notify, *allowed))]
+def _refused(step: Step, *allowed: type[Command]) -> bool:
+    events = [command.event for command in step.commands if isinstance(command, Notify)]
+    acts = [command for command in step.commands if not isinstance(command, (Notify, *allowed))]
     return "claim_transition_refused" in events and not acts
 
 
 def test_a_run_does_not_start_on_a_blocked_issue() -> None:
-    work = Step(replace(initial_state(make_settings(), epoch="e"), blocked={"1": _BLOCKED}), 0)
-    runs.start(work, _ISSUE)
-    assert _refused(work)
-    assert not work.state.running
+    step = Step(replace(initial_state(make_settings(), epoch="e"), blocked={"1": _BLOCKED}), 0)
+    runs.start(step, _ISSUE)
+    assert _refused(step)
+    assert not step.state.running
 
 
 def test_an_issue_is_blocked_once() -> None:
-    work = Step(replace(initial_state(make_settings(), epoch="e"), blocked={"1": _BLOCKED}), 0)
-    blocks.block(work, _ISSUE, make_failure("another reason"))
-    assert _refused(work)
-    assert work.state.blocked["1"] is _BLOCKED
-    assert not [command for command in work.commands if isinstance(command, PostComment)]
+    step = Step(replace(initial_state(make_settings(), epoch="e"), blocked={"1": _BLOCKED}), 0)
+    blocks.block(step, _ISSUE, make_failure("another reason"))
+    assert _refused(step)
+    assert step.state.blocked["1"] is _BLOCKED
+    assert not [command for command in step.commands if isinstance(command, PostComment)]
 
 
-def test_what_does_not_run_is_neither_stopped_nor_retried_nor_released() -> None:
+def test_an_unclaimed_issue_is_neither_stopped_nor_retried_nor_released() -> None:
     retry = Retry(issue=_ISSUE, attempt=1, due_ms=0, error=None, attempts_without_progress=0)
     acts: tuple[Callable[[Step], object], ...] = (
-        lambda work: runs.stop(work, _RUN, StopReason.STALLED),
-        lambda work: runs.on_run_ended(work, _RUN, Outcome(kind=OutcomeKind.SUCCEEDED)),
-        lambda work: runs.on_run_ended(work, _DRAINED, Outcome(kind=OutcomeKind.SUCCEEDED)),
-        lambda work: blocks.go_on(work, _BLOCKED, None, reason="t"),
-        lambda work: runs.requeue(work, retry, "no slot"),
-        lambda work: blocks.release(work, _ISSUE, path="/ws/1"),
+        lambda step: runs.stop(step, _RUN, StopReason.STALLED),
+        lambda step: runs.on_run_ended(step, _RUN, Outcome(kind=OutcomeKind.SUCCEEDED)),
+        lambda step: runs.on_run_ended(step, _DRAINED, Outcome(kind=OutcomeKind.SUCCEEDED)),
+        lambda step: blocks.unblock(step, _BLOCKED, None, reason="t"),
+        lambda step: runs.requeue(step, retry, "no slot"),
+        lambda step: blocks.release(step, _ISSUE, path="/ws/1"),
     )
     for act in acts:
-        work = Step(initial_state(make_settings(), epoch="e"), 0)
-        act(work)
-        assert _refused(work)
-        assert not work.state.running
-        assert not work.state.retrying
-        assert not work.state.blocked
-        assert not work.state.idle_workspaces
+        step = Step(initial_state(make_settings(), epoch="e"), 0)
+        act(step)
+        assert _refused(step)
+        assert not step.state.running
+        assert not step.state.retrying
+        assert not step.state.blocked
+        assert not step.state.idle_workspaces
 
 
 def test_reports_about_an_unknown_run_leave_the_state_as_it_is() -> None:

@@ -27,9 +27,9 @@ from symphony.scheduler import (
     StopReason,
     StopRun,
     WakeAsked,
+    budgets,
     eligibility,
     initial_state,
-    policy,
 )
 
 FAR = 10_000_000
@@ -62,25 +62,25 @@ def test_the_attempts_of_an_issue_add_up_and_every_run_begins_at_zero() -> None:
     assert story.state.spent["1"] == Spent(tokens=130, turns=2)
 
 
-def test_a_count_that_goes_back_gives_nothing_back() -> None:
+def test_a_count_that_decreases_gives_nothing_back() -> None:
     story = _story().streams(total_tokens=100).streams(total_tokens=60)
     assert story.state.spent["1"].tokens == 100
 
 
-def test_what_is_remembered_is_bounded_and_the_oldest_goes_first() -> None:
-    old = {f"old-{number}": Spent(tokens=1) for number in range(policy.MOST_REMEMBERED)}
-    work = Step(initial_state(make_settings(), epoch="e"), 0)
-    work.update(spent=old)
+def test_counts_are_bounded_and_the_oldest_is_dropped_first() -> None:
+    old = {f"old-{number}": Spent(tokens=1) for number in range(budgets.MAX_ISSUES)}
+    step = Step(initial_state(make_settings(), epoch="e"), 0)
+    step.update(spent=old)
     run = Running(
         run_id="e-1", issue=make_issue(), attempt=None, started_ms=0, max_turns=1, attempts_without_progress=0
     )
-    policy.count(work, run, RunReport(stage=RunStage.STREAMING_TURN, total_tokens=5))
-    assert len(work.state.spent) == policy.MOST_REMEMBERED
-    assert "old-0" not in work.state.spent
-    assert work.state.spent["1"] == Spent(tokens=5)
+    budgets.count_usage(step, run, RunReport(stage=RunStage.STREAMING_TURN, total_tokens=5))
+    assert len(step.state.spent) == budgets.MAX_ISSUES
+    assert "old-0" not in step.state.spent
+    assert step.state.spent["1"] == Spent(tokens=5)
 
 
-def test_an_ended_issue_is_forgotten_and_a_released_one_is_not() -> None:
+def test_the_count_of_an_ended_issue_is_dropped_and_of_a_released_one_kept() -> None:
     story = _story().streams(total_tokens=100).ends()
     story.put("1", state="Backlog")
     story.advance(1_000)
@@ -159,7 +159,7 @@ def test_a_released_issue_whose_budget_is_used_up_is_blocked_instead_of_started(
     assert story.started() == ["SYM-1"]
 
 
-def test_who_asks_a_person_is_blocked_for_that() -> None:
+def test_a_question_blocks_before_the_budget_does() -> None:
     story = _story(max_tokens_per_issue=10).streams(total_tokens=10)
     story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure("which?"))
     assert _budget_block(story) == "which?"
@@ -219,16 +219,16 @@ def test_a_used_up_day_lets_turns_end_and_starts_nothing() -> None:
     assert [note.issue.id for note in story.said(PostComment)] == ["1", "2"], "nothing is said on issue 3"
 
 
-def test_a_day_that_an_earlier_daemon_used_up_names_nobody() -> None:
+def test_a_daily_budget_used_up_before_the_restart_names_no_run() -> None:
     story = Story(make_issue(), max_tokens_per_day=1_000).begin()
     story.tell(Recovered(day="2025-01-01", day_tokens=1_000))
-    used = policy.day_used(story.state, make_issue())
+    used = budgets.day_budget_failure(story.state, make_issue())
     assert used is not None
     assert used.category is Category.BUDGET_DAY
     assert story.state.day_spender is None
 
 
-def test_counts_that_cannot_be_are_brought_within_bounds() -> None:
+def test_impossible_counts_are_clamped() -> None:
     story = _story()
     story.report(total_tokens=10**30, input_tokens=-1, turn_count=10**30)
     report = story.state.running["1"].report
@@ -237,7 +237,7 @@ def test_counts_that_cannot_be_are_brought_within_bounds() -> None:
     assert story.state.day_tokens == MAX_COUNT
 
 
-def test_a_new_day_lets_everybody_go_on() -> None:
+def test_a_new_day_unblocks_what_the_old_one_blocked() -> None:
     story = _day_used().turn_ends("1").ends("1").advance(10_000)
     story.tell(WakeAsked(reason="t"))
     story.forget().tell(DayBegan(day="2025-01-01"))
@@ -253,13 +253,13 @@ def test_a_new_day_lets_everybody_go_on() -> None:
     assert resumed.thread is not None
 
 
-def test_the_first_day_that_is_named_is_the_one_we_are_in() -> None:
+def test_the_first_day_is_only_recorded() -> None:
     story = Story(make_issue()).begin().streams(total_tokens=70)
     story.tell(DayBegan(day="2025-01-01"))
     assert (story.state.day, story.state.day_tokens) == ("2025-01-01", 70)
 
 
-def test_a_clock_that_is_set_back_over_midnight_gives_no_budget_again() -> None:
+def test_a_clock_set_back_over_midnight_resets_no_budget() -> None:
     story = _day_used().turn_ends("1").ends("1").advance(10_000)
     used = story.state.day_tokens
     story.forget().tell(DayBegan(day="2024-12-31"))
@@ -270,7 +270,7 @@ def test_a_clock_that_is_set_back_over_midnight_gives_no_budget_again() -> None:
     assert story.state.day_tokens == 0
 
 
-def test_a_change_of_the_issue_lets_it_pass_the_day() -> None:
+def test_a_change_of_the_issue_exempts_it_from_the_budget_of_the_day() -> None:
     story = _day_used().turn_ends("1").ends("1")
     story.put("1", title="Urgent")
     story.forget().tell(WakeAsked(reason="t"))
@@ -286,7 +286,7 @@ def test_a_change_of_the_issue_lets_it_pass_the_day() -> None:
 # --- other limits ----------------------------------------------------------------------------------------
 
 
-def test_a_raised_limit_lets_go_on_who_fits_it() -> None:
+def test_a_raised_limit_unblocks_what_is_within_it() -> None:
     story = _story(max_tokens_per_issue=1_000).streams(total_tokens=1_500).ends(kind=OutcomeKind.CANCELED)
     for limit in (1_200, 1_500):
         story.tell(SettingsChanged(settings=make_settings(max_tokens_per_issue=limit)))
@@ -303,7 +303,7 @@ def test_a_raised_limit_leaves_other_blocks_alone() -> None:
     assert story.state.blocked.keys() == {"1"}
 
 
-def test_a_limit_that_is_raised_while_the_run_ends_is_judged_anew() -> None:
+def test_a_limit_that_is_raised_while_the_run_ends_is_checked_again() -> None:
     story = _story(max_tokens_per_issue=1_000).streams(total_tokens=1_000)
     story.tell(SettingsChanged(settings=make_settings(max_tokens_per_issue=5_000)))
     story.ends(kind=OutcomeKind.CANCELED, progress=None)
@@ -313,7 +313,7 @@ def test_a_limit_that_is_raised_while_the_run_ends_is_judged_anew() -> None:
     assert story.started() == ["SYM-1"]
 
 
-def test_a_block_that_was_recovered_counts_on() -> None:
+def test_a_recovered_block_is_unblocked_by_a_raised_limit() -> None:
     story = Story(make_issue(), max_tokens_per_issue=100)
     story.tell(Recovered(spent={"1": Spent(tokens=100, turns=3)}, day="2025-01-01", day_tokens=100))
     assert not story.said(StartRun)

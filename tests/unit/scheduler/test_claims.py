@@ -1,4 +1,6 @@
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -89,18 +91,44 @@ def test_only_the_end_of_a_run_frees_it_once_it_is_stopping() -> None:
 
 
 @pytest.mark.conformance("S-16")
-def test_a_run_starts_only_where_no_run_is() -> None:
+def test_a_run_starts_only_without_another_run() -> None:
     assert {claim for claim, trigger in TRANSITIONS if trigger is Trigger.START} == {
         Claim.UNCLAIMED,
         Claim.RETRYING,
     }
 
 
-def test_a_refused_change_is_told_and_leaves_the_state_as_it_is() -> None:
-    work = Step(_state_with(Claim.BLOCKED), 0)
-    before = work.state
-    assert not work.claim(_ISSUE, Trigger.START, _RUN)
-    assert work.state is before
-    assert [command.event for command in work.commands if isinstance(command, Notify)] == [
+def test_a_refused_change_is_logged_and_changes_nothing() -> None:
+    step = Step(_state_with(Claim.BLOCKED), 0)
+    before = step.state
+    assert not step.change_claim(_ISSUE, Trigger.START, _RUN)
+    assert step.state is before
+    assert [command.event for command in step.commands if isinstance(command, Notify)] == [
         "claim_transition_refused"
     ]
+
+
+_PAGE = Path(__file__).parents[3] / "docs" / "ARCHITECTURE.md"
+_BEGIN, _END = "<!-- claims:begin -->", "<!-- claims:end -->"
+
+
+def draw() -> str:
+    """The table of claims as a fenced state diagram."""
+    arrows = [
+        f"    {before.value} --> {after.value}: {trigger.value}"
+        for (before, trigger), after in TRANSITIONS.items()
+    ]
+    return "\n".join(
+        ["```mermaid", "stateDiagram-v2", f"    [*] --> {Claim.UNCLAIMED.value}", *arrows, "```"]
+    )
+
+
+def test_the_docs_show_the_claims_as_they_are() -> None:
+    page = _PAGE.read_text(encoding="utf-8")
+    assert page.count(_BEGIN) == page.count(_END) == 1
+    shown = page.split(_BEGIN)[1].split(_END)[0]
+    assert shown.strip() == draw()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(draw() + "\n")

@@ -90,7 +90,7 @@ def test_a_drain_does_not_wait_longer_than_its_limit() -> None:
 
 
 @pytest.mark.conformance("S-21")
-def test_a_drain_starts_nobody_and_retries_nobody() -> None:
+def test_a_drain_starts_and_retries_nothing() -> None:
     story = Story(make_issue("1"), make_issue("2"), make_issue("3"), max_concurrent_agents=2).begin()
     story.streams("1").streams("2").fails("1").forget()
     story.tell(DrainAsked())
@@ -101,7 +101,7 @@ def test_a_drain_starts_nobody_and_retries_nobody() -> None:
     assert not story.said(RefreshIssues)
 
 
-def test_a_due_retry_under_way_does_not_start_into_a_drain() -> None:
+def test_a_due_retry_does_not_start_during_a_drain() -> None:
     story = _streaming()
     story.board["2"] = make_issue("2")
     story.tell(WakeAsked(reason="t"))
@@ -114,7 +114,7 @@ def test_a_due_retry_under_way_does_not_start_into_a_drain() -> None:
     assert not story.said(StartRun)
 
 
-def test_a_pick_under_way_does_not_start_into_a_drain() -> None:
+def test_a_pending_candidate_does_not_start_during_a_drain() -> None:
     story = _streaming()
     story.board["2"] = make_issue("2")
     story.slow = True
@@ -134,7 +134,7 @@ def test_a_second_drain_changes_nothing() -> None:
     assert story.state == before
 
 
-def test_a_run_that_ends_in_a_drain_is_left_to_the_successor() -> None:
+def test_a_run_that_ends_during_a_drain_is_left_to_the_next_daemon() -> None:
     story = _streaming(thread_id="t-1", total_tokens=70)
     story.tell(DrainAsked())
     story.turn_ends().ends()
@@ -143,13 +143,13 @@ def test_a_run_that_ends_in_a_drain_is_left_to_the_successor() -> None:
     assert retry.resume == Resume(
         reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-1", total_tokens=70)
     )
-    assert Timer(TimerKind.RETRY, "1") not in story.timers, "nobody waits for it any more"
+    assert Timer(TimerKind.RETRY, "1") not in story.timers, "the retry is left to the next daemon"
     assert not story.said(CleanWorkspace)
     assert story.notices("run_interrupted")
     assert not story.notices("claim_released")
 
 
-def test_a_run_that_fails_by_itself_in_a_drain_waits_as_ever() -> None:
+def test_a_run_that_fails_on_its_own_during_a_drain_is_retried_as_usual() -> None:
     story = _streaming()
     story.tell(DrainAsked())
     story.fails()
@@ -158,14 +158,14 @@ def test_a_run_that_fails_by_itself_in_a_drain_waits_as_ever() -> None:
     assert retry.resume is None
 
 
-def test_a_delivery_that_fails_in_a_drain_is_a_failure() -> None:
+def test_a_delivery_that_fails_during_a_drain_is_a_failure() -> None:
     story = _streaming()
     story.tell(DrainAsked())
     story.turn_ends().fails()
     assert story.state.retrying["1"].error == "turn_failed: it broke"
 
 
-def test_an_agent_that_asks_in_a_drain_blocks_its_issue_and_nobody_looks() -> None:
+def test_a_question_during_a_drain_blocks_the_issue_without_a_refresh() -> None:
     story = _streaming()
     story.tell(DrainAsked())
     story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure())
@@ -175,7 +175,7 @@ def test_an_agent_that_asks_in_a_drain_blocks_its_issue_and_nobody_looks() -> No
     assert story.exits() == 1
 
 
-def test_what_ended_on_the_board_is_cleaned_in_a_drain_too() -> None:
+def test_ended_issues_are_cleaned_up_during_a_drain_too() -> None:
     story = _streaming()
     story.put("1", state="Done")
     story.tell(WakeAsked(reason="t"))
@@ -185,7 +185,7 @@ def test_what_ended_on_the_board_is_cleaned_in_a_drain_too() -> None:
     assert not story.state.retrying
 
 
-def test_what_left_the_board_is_released_in_a_drain_too() -> None:
+def test_issues_that_left_are_released_during_a_drain_too() -> None:
     story = _streaming()
     story.put("1", state="Backlog")
     story.tell(WakeAsked(reason="t"))
@@ -217,7 +217,7 @@ def test_a_stop_during_a_drain_does_not_wait() -> None:
     assert len(story.said(StopRun)) == 1, "a run is stopped once"
 
 
-def test_a_stop_under_way_starts_no_pick() -> None:
+def test_a_stop_starts_no_pending_candidate() -> None:
     story = Story(make_issue("1"))
     story.slow = True
     story.begin()
@@ -228,7 +228,7 @@ def test_a_stop_under_way_starts_no_pick() -> None:
     assert story.exits() == 1
 
 
-def test_a_failed_refresh_tells_nothing_to_a_run_that_was_stopped() -> None:
+def test_a_failed_refresh_does_not_finish_a_stopped_run() -> None:
     """Its worker has gone deaf: it waits between turns, and was cancelled there."""
     story = _streaming()
     story.slow = True
@@ -238,7 +238,7 @@ def test_a_failed_refresh_tells_nothing_to_a_run_that_was_stopped() -> None:
     assert not story.said(FinishRun)
 
 
-def test_after_the_exit_nothing_is_asked_and_no_second_exit_is_said() -> None:
+def test_after_the_exit_nothing_is_requested_and_no_second_exit_follows() -> None:
     story = Story(make_issue("1")).begin().streams()
     story.tell(DrainAsked())
     story.turn_ends().ends().forget()

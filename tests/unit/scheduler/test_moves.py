@@ -1,4 +1,4 @@
-"""`tracker.on_start` and `tracker.on_block`: moves that nobody waits for, and issues that rest."""
+"""`tracker.on_start` and `tracker.on_block`: moves without an answer, and issues that rest."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def test_an_issue_is_moved_when_its_run_starts() -> None:
     assert move.only_from == {"todo"}, "an agent that was faster is not set back"
 
 
-def test_the_run_starts_whatever_becomes_of_the_move() -> None:
+def test_the_run_starts_even_if_the_move_fails() -> None:
     story = _running(on_start="In Progress")
     kinds = [type(command) for command in story.told if isinstance(command, StartRun | MoveIssue)]
     assert kinds == [StartRun, MoveIssue]
@@ -63,7 +63,7 @@ def test_an_issue_that_is_there_already_is_not_moved() -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"on_block": "Human Review"}], ids=str)
-def test_without_the_setting_nothing_is_moved_at_the_start(settings: dict[str, Any]) -> None:
+def test_without_on_start_no_issue_is_moved(settings: dict[str, Any]) -> None:
     assert not _running(**settings).said(MoveIssue)
 
 
@@ -78,7 +78,7 @@ def test_a_blocked_issue_is_moved_from_any_active_state_and_no_other() -> None:
     assert move.only_from == ACTIVE - TERMINAL
 
 
-def test_an_issue_that_rests_stays_blocked_and_is_looked_at() -> None:
+def test_a_resting_issue_stays_blocked_and_is_refreshed() -> None:
     story = _blocked()
     story.advance(1_000_000)
     assert story.state.blocked["1"].issue.state == "Human Review"
@@ -94,7 +94,7 @@ def test_without_on_block_an_issue_that_leaves_the_active_states_is_released() -
 
 
 @pytest.mark.parametrize("changes", [{"labels": ("x",)}, {"title": "New"}, {"description": "blue"}], ids=str)
-def test_an_issue_that_rests_is_not_unblocked_by_words(changes: dict[str, Any]) -> None:
+def test_a_resting_issue_is_not_unblocked_by_an_edit(changes: dict[str, Any]) -> None:
     story = _blocked()
     story.put("1", **changes)
     _look(story).advance(200_000)
@@ -119,7 +119,7 @@ def test_a_person_who_takes_it_away_ends_the_block(state: str, cleaned: int) -> 
     assert len(story.said(CleanWorkspace)) == cleaned
 
 
-def test_an_active_state_to_block_in_is_no_change_by_a_person() -> None:
+def test_a_move_to_an_active_on_block_is_not_a_change() -> None:
     story = _blocked(on_block="In Progress")
     assert story.state.blocked["1"].issue.state == "In Progress"
     story.advance(1_000_000)
@@ -129,7 +129,7 @@ def test_an_active_state_to_block_in_is_no_change_by_a_person() -> None:
     assert story.said(StartRun)
 
 
-def test_a_move_that_comes_long_after_the_block_was_looked_at_unblocks_nothing() -> None:
+def test_a_late_move_to_on_block_does_not_unblock() -> None:
     story = _running(on_block="In Progress")
     story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure())
     _look(story).forget()
@@ -159,7 +159,7 @@ def test_an_answer_moves_the_issue_back_and_waits_for_it() -> None:
     assert (start.resume.reason, start.resume.answer) == (ResumeReason.ANSWERED, "blue")
 
 
-def test_an_answer_stands_when_a_person_moves_the_issue_by_hand() -> None:
+def test_an_answer_is_kept_when_a_person_moves_the_issue() -> None:
     story = _blocked()
     story.tell(OperatorAsked(action=OperatorAction.ANSWER, issue_id="1", text="blue"))
     story.put("1", state="In Progress", title="Clearer")
@@ -169,7 +169,7 @@ def test_an_answer_stands_when_a_person_moves_the_issue_by_hand() -> None:
     assert start.resume.answer == "blue"
 
 
-def test_an_answer_that_comes_before_anybody_saw_the_issue_rest_is_not_lost() -> None:
+def test_an_answer_before_the_issue_was_seen_resting_is_not_lost() -> None:
     story = _running(on_block="Human Review", on_return="Todo")
     story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure(category=Category.TURN_INPUT_REQUIRED))
     story.put("1", state="Human Review")
@@ -182,7 +182,7 @@ def test_an_answer_that_comes_before_anybody_saw_the_issue_rest_is_not_lost() ->
     assert start.resume.answer == "blue"
 
 
-def test_an_answer_that_comes_before_the_move_was_made_goes_on_at_once() -> None:
+def test_an_answer_before_the_move_continues_at_once() -> None:
     story = _running(on_block="Human Review", on_return="Todo")
     story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure(category=Category.TURN_INPUT_REQUIRED))
     story.forget().tell(OperatorAsked(action=OperatorAction.ANSWER, issue_id="1", text="blue"))
@@ -191,7 +191,7 @@ def test_an_answer_that_comes_before_the_move_was_made_goes_on_at_once() -> None
 
 
 @pytest.mark.parametrize("verb", [OperatorAction.RETRY, OperatorAction.UNBLOCK])
-def test_other_verbs_go_the_same_way(verb: OperatorAction) -> None:
+def test_other_actions_move_the_issue_back_too(verb: OperatorAction) -> None:
     story = _blocked()
     story.tell(OperatorAsked(action=verb, issue_id="1"))
     (move,) = story.said(MoveIssue)
@@ -201,14 +201,14 @@ def test_other_verbs_go_the_same_way(verb: OperatorAction) -> None:
     assert not story.state.blocked
 
 
-def test_asked_again_it_is_moved_again() -> None:
+def test_a_failed_move_back_is_repeated() -> None:
     story = _blocked()
     for _ in range(2):
         story.tell(OperatorAsked(action=OperatorAction.RETRY, issue_id="1"))
     assert len(story.said(MoveIssue)) == 2
 
 
-def test_a_budget_that_is_there_again_moves_it_back_too() -> None:
+def test_an_available_budget_moves_the_issue_back_too() -> None:
     story = _running(on_block="Human Review", on_return="Todo", max_tokens_per_issue=10)
     story.streams(total_tokens=20)
     story.ends(kind=OutcomeKind.CANCELED)
@@ -219,8 +219,8 @@ def test_a_budget_that_is_there_again_moves_it_back_too() -> None:
     assert [move.state for move in story.said(MoveIssue)] == ["Todo"]
 
 
-def test_an_issue_that_rests_stays_so_over_a_restart() -> None:
-    """Also when the move was made and nobody had looked before the daemon ended."""
+def test_a_resting_issue_stays_blocked_over_a_restart() -> None:
+    """Also when the daemon ended after the move and before the refresh."""
     story = Story(make_issue(state="Human Review"), on_block="Human Review", on_return="Todo")
     claim = RecoveredClaim(
         issue=make_issue(state="In Progress"),

@@ -121,7 +121,9 @@ def test_a_date_without_zone_is_taken_as_utc_and_not_as_the_zone_of_the_machine(
         ({"state": "Backlog"}, TrackerStatus.INACTIVE),
     ],
 )
-def test_an_issue_stands_where_its_snapshot_says(changes: dict[str, Any], expected: TrackerStatus) -> None:
+def test_the_status_of_an_issue_follows_its_snapshot(
+    changes: dict[str, Any], expected: TrackerStatus
+) -> None:
     assert tracker_status(make_issue(**changes), make_settings()) is expected
 
 
@@ -163,7 +165,7 @@ def test_an_active_unclaimed_issue_with_a_free_slot_is_eligible() -> None:
         ({"title": "\t", "state": ""}, ReasonCode.INCOMPLETE, "the tracker gave no title, state"),
     ],
 )
-def test_an_unfit_issue_says_why(changes: dict[str, Any], code: ReasonCode, message: str) -> None:
+def test_an_unsuitable_issue_says_why(changes: dict[str, Any], code: ReasonCode, message: str) -> None:
     assert _reason(make_issue(**changes), _state()) == (code, message)
 
 
@@ -216,7 +218,7 @@ def test_its_own_claim_does_not_stand_in_the_way_of_a_due_retry() -> None:
 
 
 @pytest.mark.parametrize("drain", [Drain.DRAINING, Drain.EXITED])
-def test_nothing_is_eligible_on_the_way_out(drain: Drain) -> None:
+def test_nothing_is_eligible_during_a_shutdown(drain: Drain) -> None:
     assert _reason(make_issue(), _state(drain=drain)) == (
         ReasonCode.DRAINING,
         "the daemon is shutting down",
@@ -238,8 +240,8 @@ def test_all_slots_in_use_is_a_reason() -> None:
 
 def test_issues_about_to_start_take_slots_too() -> None:
     state = _state(max_concurrent_agents=2)
-    assert slot_shortage(make_issue(), state, picked=Counter({"todo": 1})) is None
-    assert _reason(make_issue(), state, picked=Counter({"todo": 2}))[0] is ReasonCode.NO_SLOT
+    assert slot_shortage(make_issue(), state, reserved=Counter({"todo": 1})) is None
+    assert _reason(make_issue(), state, reserved=Counter({"todo": 2}))[0] is ReasonCode.NO_SLOT
 
 
 def test_the_limit_of_a_state_holds_for_that_state_only() -> None:
@@ -251,7 +253,7 @@ def test_the_limit_of_a_state_holds_for_that_state_only() -> None:
     assert eligibility(make_issue(state="In Progress"), state) == Eligible()
 
 
-def test_usage_of_a_state_counts_the_present_state_of_what_runs() -> None:
+def test_slots_of_a_state_count_the_current_state_of_running_issues() -> None:
     moved = _running(make_issue("2", state="In Progress"))
     assert (
         eligibility(make_issue(), _state(max_concurrent_by_state={"todo": 1}, running={"2": moved}))
@@ -261,7 +263,7 @@ def test_usage_of_a_state_counts_the_present_state_of_what_runs() -> None:
 
 def test_issues_about_to_start_count_for_their_state() -> None:
     state = _state(max_concurrent_by_state={"todo": 1})
-    assert _reason(make_issue(), state, picked=Counter({"todo": 1}))[0] is ReasonCode.NO_STATE_SLOT
+    assert _reason(make_issue(), state, reserved=Counter({"todo": 1}))[0] is ReasonCode.NO_STATE_SLOT
 
 
 # --- waits and judgements --------------------------------------------------------------------------------
@@ -304,9 +306,7 @@ def test_the_exponent_stops_growing() -> None:
         ({"description": "more"}, False),
     ],
 )
-def test_only_state_labels_title_and_description_make_a_new_request(
-    changes: dict[str, Any], *, same: bool
-) -> None:
+def test_only_state_labels_title_and_description_are_content(changes: dict[str, Any], *, same: bool) -> None:
     before = make_issue(labels=("a", "b"))
     after = make_issue(**{"labels": ("a", "b")} | changes)
     assert same_content(before, after) is same
@@ -325,11 +325,11 @@ def test_only_state_labels_title_and_description_make_a_new_request(
         ({"category": Category.WORKSPACE_REPOSITORY}, False),
     ],
 )
-def test_an_outage_does_not_speak_against_the_issue(changes: dict[str, Any], *, idle: bool) -> None:
+def test_an_outage_does_not_count_against_an_issue(changes: dict[str, Any], *, idle: bool) -> None:
     assert counts_as_no_progress(make_failure(**changes)) is idle
 
 
-def test_a_clean_end_without_progress_does() -> None:
+def test_a_clean_end_without_progress_counts() -> None:
     assert counts_as_no_progress(None)
 
 
@@ -345,5 +345,5 @@ def test_a_clean_end_without_progress_does() -> None:
         (Category.TRACKER_REQUEST, Blame.TRACKER, False),
     ],
 )
-def test_an_outage_does_not_speak_against_an_issue(category: Category, blame: Blame, *, counts: bool) -> None:
+def test_failures_that_count_against_an_issue(category: Category, blame: Blame, *, counts: bool) -> None:
     assert counts_as_no_progress(make_failure(category=category, blame=blame)) is counts

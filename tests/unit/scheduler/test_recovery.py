@@ -1,4 +1,4 @@
-"""A successor takes over what its predecessor held, and believes nothing that cannot be (RT9, S-19)."""
+"""A daemon takes over the claims of the previous one, and trusts nothing that cannot be."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def _told(*claims: RecoveredClaim, board: bool = True, **books: Any) -> Story:
 
 
 @pytest.mark.parametrize(("attempt", "expected"), [(None, 1), (3, 3)])
-def test_what_ran_goes_on_at_once_as_the_same_attempt(attempt: int | None, expected: int) -> None:
+def test_a_running_claim_continues_at_once_as_the_same_attempt(attempt: int | None, expected: int) -> None:
     story = _told(
         _claim(ClaimKind.RUNNING, attempt=attempt, resume=_RESUME, attempts_without_progress=2, due_ms=99_999)
     )
@@ -51,7 +51,7 @@ def test_what_ran_goes_on_at_once_as_the_same_attempt(attempt: int | None, expec
     assert (run.resume, run.attempts_without_progress) == (_RESUME, 2)
 
 
-def test_a_retry_keeps_its_number_its_time_and_its_counts() -> None:
+def test_a_retry_keeps_its_number_time_and_counts() -> None:
     story = _told(
         _claim(
             ClaimKind.RETRYING,
@@ -75,19 +75,19 @@ def test_a_retry_keeps_its_number_its_time_and_its_counts() -> None:
     assert (retry.failures, retry.non_retryable, retry.workspace_path) == (4, True, "/ws/1")
     assert retry.resume is _RESUME
     story.advance(59_999)
-    assert not story.said(StartRun), "nobody else starts the issue, though a poll lists it"
+    assert not story.said(StartRun), "the poll must not start the issue again"
     story.advance(1)
     assert [start.attempt for start in story.said(StartRun)] == [4]
 
 
-def test_a_retry_that_came_due_meanwhile_comes_due_at_once() -> None:
+def test_a_retry_that_came_due_meanwhile_is_due_at_once() -> None:
     story = _told(_claim(ClaimKind.RETRYING, attempt=2, due_ms=-70_000))
     assert story.state.retrying["1"].due_ms == 5_000
     story.advance(0)
     assert story.started() == ["SYM-1"]
 
 
-def test_a_block_stays_with_its_reason_and_is_told_once_more_in_the_same_words() -> None:
+def test_a_block_keeps_its_reason_and_is_commented_again_with_the_same_text() -> None:
     story = _told(_claim(ClaimKind.BLOCKED, failure=_ASKED, question="red?", attempt=2, resume=_RESUME))
     story.advance(1_000_000)
     blocked = story.state.blocked["1"]
@@ -107,21 +107,21 @@ def test_a_block_is_as_old_as_it_was_before_the_restart(since_ms: int, blocked_m
     assert story.state.blocked["1"].blocked_ms == blocked_ms
 
 
-def test_a_block_is_told_in_the_words_of_the_predecessor_in_case_that_it_ended_before() -> None:
+def test_a_block_repeats_the_comment_of_the_previous_daemon() -> None:
     before = Story(make_issue())
     blocks.block(work := Step(before.state, 0), make_issue(), _ASKED, question="red?")
     (first,) = [command for command in work.commands if isinstance(command, PostComment)]
     story = _told(_claim(ClaimKind.BLOCKED, failure=_ASKED, question="red?"))
-    assert story.said(PostComment) == [first], "so whoever knows that it stands there writes nothing"
+    assert story.said(PostComment) == [first], "the same text changes nothing at the tracker"
 
 
-def test_a_change_while_nobody_was_there_unblocks() -> None:
+def test_a_change_between_two_daemons_unblocks() -> None:
     story = Story(make_issue(title="Red"), poll_interval_ms=10_000_000)
     story.tell(Recovered(claims=(_claim(ClaimKind.BLOCKED, failure=_ASKED),)))
     assert story.started() == ["SYM-1"]
 
 
-def test_what_ended_while_nobody_was_there_is_cleaned() -> None:
+def test_an_issue_that_ended_between_two_daemons_is_cleaned_up() -> None:
     story = Story(make_issue("1", state="Done"), make_issue("2", state="Done"))
     story.tell(
         Recovered(
@@ -135,13 +135,13 @@ def test_what_ended_while_nobody_was_there_is_cleaned() -> None:
     assert [clean.path for clean in story.said(CleanWorkspace)] == ["/ws/1", "/ws/2"]
 
 
-def test_a_block_without_a_reason_has_one_all_the_same() -> None:
+def test_a_block_without_a_reason_gets_one() -> None:
     story = _told(_claim(ClaimKind.BLOCKED))
     assert story.state.blocked["1"].failure.category is Category.JOURNAL
     assert not story.said(PostComment), "what stands on the issue tells more"
 
 
-def test_the_books_are_taken_over() -> None:
+def test_spending_and_pause_are_taken_over() -> None:
     story = _told(
         spent={"9": Spent(tokens=70, turns=2)},
         day="2025-01-01",
@@ -154,11 +154,11 @@ def test_the_books_are_taken_over() -> None:
     assert (state.day, state.day_tokens) == ("2025-01-01", 500)
     assert state.budget_waivers == {"9"}
     assert state.paused
-    assert len(story.notices("still_paused")) == 1, "or nobody knows why nothing is started"
+    assert len(story.notices("still_paused")) == 1, "people must know why nothing starts"
     assert state.totals.total_tokens == 0, "totals are those since the start"
 
 
-def test_of_two_claims_on_one_issue_the_first_holds() -> None:
+def test_of_two_claims_on_one_issue_the_first_counts() -> None:
     story = _told(
         _claim(ClaimKind.RETRYING, attempt=2, due_ms=90_000), _claim(ClaimKind.BLOCKED, failure=_ASKED)
     )
@@ -170,7 +170,7 @@ def test_of_two_claims_on_one_issue_the_first_holds() -> None:
     ]
 
 
-def test_what_is_held_already_stays_as_it_is() -> None:
+def test_an_existing_claim_stays_as_it_is() -> None:
     story = Story(make_issue(), poll_interval_ms=10_000_000).begin().streams()
     run = story.state.running["1"]
     story.tell(Recovered(claims=(_claim(ClaimKind.RUNNING),), day="2025-01-01", day_tokens=9))
@@ -179,7 +179,7 @@ def test_what_is_held_already_stays_as_it_is() -> None:
     assert (story.state.day, story.state.day_tokens) == ("2025-01-01", 9), "what is known is not told anew"
 
 
-def test_a_claim_that_is_told_while_its_issue_is_picked_comes_first() -> None:
+def test_a_recovered_claim_replaces_a_pending_candidate() -> None:
     story = Story(make_issue(), poll_interval_ms=10_000_000)
     story.slow = True
     story.begin()
@@ -189,7 +189,7 @@ def test_a_claim_that_is_told_while_its_issue_is_picked_comes_first() -> None:
     assert not story.said(StartRun)
 
 
-def test_claims_that_are_told_on_the_way_out_are_left_to_the_next() -> None:
+def test_claims_that_are_recovered_during_a_shutdown_are_left_to_the_next_daemon() -> None:
     story = Story(make_issue())
     story.tell(DrainAsked())
     story.tell(Recovered(claims=(_claim(ClaimKind.RUNNING), _claim(ClaimKind.BLOCKED, "2"))))

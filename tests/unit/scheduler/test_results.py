@@ -93,7 +93,7 @@ def test_a_run_that_is_stopped_because_its_issue_was_moved_is_ready_too() -> Non
     assert result(story).status is ResultStatus.READY
 
 
-def test_an_issue_that_was_taken_from_us_is_ready_as_well() -> None:
+def test_work_on_an_issue_that_became_unroutable_is_ready_too() -> None:
     story = Story(make_issue(), required_labels=()).begin()
     story.streams()
     story.put("1", dispatchable=False)
@@ -124,7 +124,7 @@ def test_all_runs_of_an_issue_are_added_up() -> None:
     assert (found.status, found.delivered, found.summary) == (ResultStatus.READY, delivered(), "half of it")
 
 
-def test_it_is_seen_that_a_person_moves_ready_work_back_and_that_it_starts_anew() -> None:
+def test_ready_work_that_a_person_moves_back_starts_again() -> None:
     story = reviewed().forget()
     story.put("1", state="Todo")
     story.tell(WakeAsked(reason="moved"))
@@ -133,7 +133,7 @@ def test_it_is_seen_that_a_person_moves_ready_work_back_and_that_it_starts_anew(
     assert len(story.notices("review_ended")) == 1
 
 
-def test_ready_work_that_a_poll_finds_active_starts_anew_by_one_look() -> None:
+def test_ready_work_that_a_poll_finds_active_starts_after_one_refresh() -> None:
     story = reviewed().forget()
     story.put("1", state="Todo")
     story.advance(30_000)
@@ -158,14 +158,14 @@ def test_ready_work_ends_when_a_person_closes_the_issue() -> None:
     assert not story.said(PostComment), "it was said when it was ready"
 
 
-def test_ready_work_is_looked_at_every_ten_minutes_without_a_wake() -> None:
+def test_ready_work_is_refreshed_every_ten_minutes_without_a_wake() -> None:
     story = reviewed(settings={"poll_interval_ms": 60_000})
     story.put("1", state="Done")
     story.advance(IDLE_WORKSPACE_CHECK_MS + 60_000)
     assert result(story).status is ResultStatus.ENDED
 
 
-def test_an_issue_that_is_deleted_while_it_is_ready_leaves_the_list_with_a_word() -> None:
+def test_ready_work_of_a_deleted_issue_is_dropped_and_logged() -> None:
     story = reviewed()
     del story.board["1"]
     story.tell(WakeAsked(reason="deleted"))
@@ -174,7 +174,7 @@ def test_an_issue_that_is_deleted_while_it_is_ready_leaves_the_list_with_a_word(
     assert (notice.level, notice.fields["branch"]) == ("warning", "symphony/SYM-1")
 
 
-def test_a_wake_asks_about_few_ready_issues_and_not_about_hundreds() -> None:
+def test_a_wake_refreshes_few_ready_issues_and_not_hundreds() -> None:
     story = reviewed()
     many = {str(number): replace(result(story), issue=make_issue(str(number))) for number in range(2, 60)}
     story.state = replace(story.state, results={**story.state.results, **many})
@@ -182,7 +182,7 @@ def test_a_wake_asks_about_few_ready_issues_and_not_about_hundreds() -> None:
     assert not story.said(RefreshIssues)
 
 
-def test_no_wake_on_the_way_out_asks_about_ready_work() -> None:
+def test_no_wake_during_a_shutdown_refreshes_ready_work() -> None:
     story = reviewed()
     story.board["2"] = make_issue("2")
     story.tell(WakeAsked(reason="new"))
@@ -192,7 +192,7 @@ def test_no_wake_on_the_way_out_asks_about_ready_work() -> None:
 
 
 def test_what_is_remembered_is_bounded_and_ended_work_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(results, "MAX_RESULTS", 2)
     story = reviewed()
     old = replace(result(story), issue=make_issue("2", state="Human Review"), ended_ms=-5)
     over = replace(result(story), issue=make_issue("3"), status=ResultStatus.ENDED)
@@ -215,7 +215,7 @@ def test_one_comment_says_where_the_work_is() -> None:
         assert fact in note.body
 
 
-def test_there_is_no_comment_where_the_agent_wrote_one_or_nobody_wants_one() -> None:
+def test_no_comment_follows_the_agents_own_or_if_comments_are_off() -> None:
     assert not reviewed(commented=True).said(PostComment)
     assert not reviewed(settings={"comment_on_delivery": False}).said(PostComment)
 
@@ -228,9 +228,7 @@ def _pushed(story: Story, failure: Failure | None, head: str = "abc") -> None:
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_work_that_could_not_be_delivered_is_told_on_the_issue_where_comments_are_wanted(
-    *, wanted: bool
-) -> None:
+def test_failed_deliveries_are_commented_on_the_issue_if_comments_are_on(*, wanted: bool) -> None:
     failure = Failure(category=Category.DELIVERY_FAILED, blame=Blame.WORKSPACE, message="closed `.git`\nx")
     story = working(comment_on_delivery=wanted).turn_ends()
     ends(story, kind=OutcomeKind.FAILED, failure=failure, delivered=None)
@@ -239,7 +237,7 @@ def test_work_that_could_not_be_delivered_is_told_on_the_issue_where_comments_ar
     assert all("```text\nclosed `.git` x\n```" in note.body for note in notes)
 
 
-def test_a_push_is_told_once_for_each_commit() -> None:
+def test_a_push_is_logged_once_for_each_commit() -> None:
     story = ends(working(state="In Progress"), delivered=delivered(pushed=True))
     story.advance(1_500).streams()
     ends(story, delivered=delivered(pushed=True))
@@ -247,7 +245,7 @@ def test_a_push_is_told_once_for_each_commit() -> None:
     assert not story.said(PushBranch)
 
 
-def test_a_push_that_failed_is_tried_again_at_longer_and_longer_intervals() -> None:
+def test_a_failed_push_is_retried_at_growing_intervals() -> None:
     story = reviewed(delivered=delivered(push_failure=REFUSED))
     assert "no route" in story.said(PostComment)[0].body
     waits = []
@@ -272,14 +270,14 @@ def test_a_push_that_failed_is_tried_again_at_longer_and_longer_intervals() -> N
     assert Timer(TimerKind.PUSH, "1") not in story.state.timers
 
 
-def test_a_push_that_can_not_help_waits_for_the_next_delivery() -> None:
+def test_a_push_with_a_non_retryable_failure_waits_for_the_next_delivery() -> None:
     story = reviewed(delivered=delivered(push_failure=REFUSED))
     story.advance(30_000)
     _pushed(story, replace(REFUSED, retryable=False))
     assert Timer(TimerKind.PUSH, "1") not in story.state.timers
 
 
-def test_an_agent_at_work_is_not_disturbed_by_a_push_and_pushes_at_its_own_end() -> None:
+def test_no_push_is_retried_during_a_run() -> None:
     story = ends(working(state="In Progress"), delivered=delivered(push_failure=REFUSED))
     story.advance(1_500).streams().forget()
     story.advance(60_000)
@@ -288,7 +286,7 @@ def test_an_agent_at_work_is_not_disturbed_by_a_push_and_pushes_at_its_own_end()
     assert Timer(TimerKind.PUSH, "1") in story.state.timers
 
 
-def test_a_push_goes_on_while_the_issue_waits_for_a_person_and_says_nothing_there() -> None:
+def test_a_push_of_a_blocked_issue_is_retried_without_a_comment() -> None:
     story = ends(
         working(state="In Progress"),
         kind=OutcomeKind.INPUT_REQUIRED,
@@ -301,7 +299,7 @@ def test_a_push_goes_on_while_the_issue_waits_for_a_person_and_says_nothing_ther
     assert not story.said(PostComment)
 
 
-def test_the_answer_of_an_older_push_means_nothing() -> None:
+def test_the_outcome_of_an_older_push_is_ignored() -> None:
     story = reviewed(delivered=delivered(push_failure=REFUSED))
     before = story.state
     for fact in (
@@ -313,7 +311,7 @@ def test_the_answer_of_an_older_push_means_nothing() -> None:
         assert story.state == before
 
 
-def test_a_push_of_ended_work_goes_on_and_of_a_deleted_issue_too() -> None:
+def test_pushes_of_ended_and_deleted_issues_are_retried() -> None:
     story = reviewed(state="Done", delivered=delivered(push_failure=REFUSED))
     story.advance(30_000).forget()
     _pushed(story, None)
@@ -329,7 +327,7 @@ def test_a_push_of_ended_work_goes_on_and_of_a_deleted_issue_too() -> None:
     assert not story.said(PostComment)
 
 
-def test_nothing_is_pushed_on_the_way_out() -> None:
+def test_nothing_is_pushed_during_a_shutdown() -> None:
     story = reviewed(delivered=delivered(push_failure=REFUSED))
     token = story.state.timers[Timer(TimerKind.PUSH, "1")].token
     story.tell(DrainAsked())
@@ -340,7 +338,7 @@ def test_nothing_is_pushed_on_the_way_out() -> None:
 # --- orders ----------------------------------------------------------------------------------------------
 
 
-def test_an_order_about_work_that_is_out_of_our_hands_says_where_the_issue_is() -> None:
+def test_an_action_on_finished_work_is_refused_with_the_state_of_the_issue() -> None:
     story = reviewed(settings={"on_return": "Todo"})
     for verb in (OperatorAction.STOP, OperatorAction.RETRY, OperatorAction.UNBLOCK, OperatorAction.ANSWER):
         refused = refusal(story.state, verb, "1", "yes")
@@ -354,7 +352,7 @@ def test_an_order_about_work_that_is_out_of_our_hands_says_where_the_issue_is() 
     assert refusal(story.state, OperatorAction.STOP, "1") is None
 
 
-def test_an_order_about_a_deleted_issue_says_so() -> None:
+def test_an_action_on_a_deleted_issue_is_refused() -> None:
     story = reviewed(delivered=delivered(push_failure=REFUSED))
     del story.board["1"]
     story.tell(WakeAsked(reason="deleted"))
@@ -363,7 +361,7 @@ def test_an_order_about_a_deleted_issue_says_so() -> None:
     assert "does not find SYM-1" in refused.message
 
 
-def test_an_issue_that_is_held_back_in_an_active_state_is_told_with_the_reason() -> None:
+def test_an_action_on_an_unroutable_issue_is_refused_with_the_reason() -> None:
     held = make_issue(dispatchable=False, not_dispatchable_reason="assigned to a person")
     message, hint = not_active_text(held, make_settings())
     assert "assigned to a person" in message
@@ -383,7 +381,7 @@ def _remembered(**changes: Any) -> IssueResult:
     return replace(made, **changes)
 
 
-def test_a_successor_lists_what_is_ready_and_sees_what_was_changed_meanwhile() -> None:
+def test_the_next_daemon_keeps_ready_work_and_notices_changes() -> None:
     story = Story(make_issue(state="Human Review"))
     story.tell(Recovered(results=(_remembered(ended_ms=99_999_999),)))
     assert (result(story).status, result(story).ended_ms) == (ResultStatus.READY, 0)
@@ -394,7 +392,7 @@ def test_a_successor_lists_what_is_ready_and_sees_what_was_changed_meanwhile() -
     assert result(story).status is ResultStatus.ENDED
 
 
-def test_a_successor_tries_a_failed_push_at_once() -> None:
+def test_the_next_daemon_retries_a_failed_push_at_once() -> None:
     story = Story(make_issue(state="Human Review"))
     kept = _remembered(delivered=delivered(push_failure=REFUSED), pushing=True, pushes=7)
     story.tell(Recovered(results=(kept,)))
@@ -402,7 +400,7 @@ def test_a_successor_tries_a_failed_push_at_once() -> None:
     assert [command.head for command in story.said(PushBranch)] == ["abc"]
 
 
-def test_a_claim_goes_before_what_was_ready_and_a_second_word_counts_nothing() -> None:
+def test_a_claim_reopens_a_recovered_result_and_duplicates_are_ignored() -> None:
     story = Story(make_issue())
     claim = RecoveredClaim(issue=make_issue(), kind=ClaimKind.BLOCKED, failure=make_failure())
     story.tell(Recovered(claims=(claim,), results=(_remembered(), _remembered(turns=9))))

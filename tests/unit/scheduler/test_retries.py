@@ -32,7 +32,7 @@ def _retry(story: Story, issue_id: str = "1") -> tuple[int, int, str | None]:
 
 
 @pytest.mark.conformance("S-8")
-def test_a_clean_end_asks_again_after_a_second() -> None:
+def test_a_clean_end_rechecks_the_issue_after_a_second() -> None:
     story = _running()
     story.ends()
     assert _retry(story) == (1, CONTINUATION_DELAY_MS, None)
@@ -44,7 +44,7 @@ def test_a_clean_end_asks_again_after_a_second() -> None:
 
 
 @pytest.mark.conformance("S-9", "S-10")
-def test_failures_in_a_row_wait_longer_each_time() -> None:
+def test_consecutive_failures_wait_longer_each_time() -> None:
     story = Story(make_issue(), poll_interval_ms=10_000_000).begin()
     waits = []
     for attempt in range(1, 8):
@@ -65,7 +65,7 @@ def test_a_continuation_that_fails_is_attempt_two() -> None:
 
 
 @pytest.mark.conformance("S-8")
-def test_a_clean_end_starts_the_count_anew() -> None:
+def test_a_clean_end_resets_the_attempt_number() -> None:
     story = _running()
     story.fails().advance(10_000)
     story.fails().advance(20_000)
@@ -80,14 +80,14 @@ def test_the_cap_of_the_settings_holds_for_later_retries() -> None:
     assert _retry(story)[1] == 4_000
 
 
-def test_a_wait_the_other_side_asked_for_is_honoured() -> None:
+def test_a_wait_that_the_other_side_asked_for_is_respected() -> None:
     story = _running()
     story.fails(failure=make_failure(retry_after_ms=45_000))
     assert _retry(story)[1] == 45_000
 
 
 @pytest.mark.parametrize("kind", [OutcomeKind.FAILED, OutcomeKind.TIMED_OUT, OutcomeKind.CANCELED])
-def test_an_end_without_a_reason_still_has_one(kind: OutcomeKind) -> None:
+def test_an_end_without_a_reason_gets_one(kind: OutcomeKind) -> None:
     story = _running()
     story.ends(kind=kind)
     assert _retry(story)[2] == f"internal: the run ended as {kind.value}"
@@ -125,7 +125,7 @@ def test_a_retry_says_which_attempt_comes_when_and_why() -> None:
     assert retrying.fields["reason"] == "turn_failed: it broke"
 
 
-def test_a_clean_end_is_good_news_and_its_continuation_none() -> None:
+def test_a_clean_end_is_logged_and_its_continuation_is_not() -> None:
     story = _running()
     story.ends()
     assert story.notices("run_ended")[0].level == "info"
@@ -133,7 +133,7 @@ def test_a_clean_end_is_good_news_and_its_continuation_none() -> None:
     assert not story.notices("run_retrying")
 
 
-def test_the_workspace_is_remembered_by_an_attempt_that_never_saw_it() -> None:
+def test_an_attempt_that_ends_early_keeps_the_workspace_of_the_one_before() -> None:
     story = _running()
     story.fails().advance(10_000)
     story.report(workspace_path=None).fails()
@@ -143,7 +143,7 @@ def test_the_workspace_is_remembered_by_an_attempt_that_never_saw_it() -> None:
     assert [clean.path for clean in story.said(CleanWorkspace)] == ["/ws/1"]
 
 
-def test_the_workspace_of_a_released_issue_is_remembered_when_it_starts_again() -> None:
+def test_the_workspace_of_a_released_issue_is_reused() -> None:
     story = _running()
     story.put("1", state="Backlog")
     story.tell(WakeAsked(reason="t"))
@@ -232,7 +232,7 @@ def test_a_continuation_without_a_slot_of_its_state_waits_twenty_seconds() -> No
     assert _retry(story) == (2, 20_000, "no available orchestrator slots")
 
 
-def test_a_due_retry_waits_for_a_mended_workflow_and_keeps_its_number() -> None:
+def test_a_due_retry_waits_for_a_repaired_workflow_and_keeps_its_number() -> None:
     story = _due(poll_interval_ms=30_000)
     story.tell(WorkflowRejected(failure=make_failure()))
     story.advance(10_000)
@@ -243,7 +243,7 @@ def test_a_due_retry_waits_for_a_mended_workflow_and_keeps_its_number() -> None:
     assert [start.attempt for start in story.said(StartRun)] == [1]
 
 
-def test_an_answer_from_before_a_retry_came_due_does_not_decide_on_it() -> None:
+def test_a_snapshot_from_before_a_retry_was_due_does_not_decide_on_it() -> None:
     story = _running(make_issue("2"))
     story.slow = True
     story.tell(WakeAsked(reason="t"))
@@ -257,7 +257,7 @@ def test_an_answer_from_before_a_retry_came_due_does_not_decide_on_it() -> None:
     assert not story.state.retrying
 
 
-def test_a_due_retry_waits_for_the_run_of_its_blocker_without_losing_its_number() -> None:
+def test_a_due_retry_waits_for_the_run_of_its_blocker_and_keeps_its_number() -> None:
     story = Story(make_issue(), make_issue("2"), poll_interval_ms=10_000_000).begin().forget()
     assert set(story.state.running) == {"1", "2"}
     story.fails("2")
@@ -282,7 +282,7 @@ def test_a_vanished_workspace_costs_no_attempt() -> None:
     assert story.state.retrying["1"].attempts_without_progress == 0
 
 
-def test_the_second_time_in_a_row_it_counts_as_any_failure_does() -> None:
+def test_a_workspace_that_vanishes_twice_counts_as_a_failure() -> None:
     story = _running(max_attempts_without_progress=2)
     gone = make_failure(category=Category.WORKSPACE_VANISHED, blame=Blame.WORKSPACE)
     story.fails(failure=gone, progress=False).advance(10_000)
@@ -297,20 +297,21 @@ def test_the_second_time_in_a_row_it_counts_as_any_failure_does() -> None:
 
 
 def _told(story: Story) -> str:
-    return policy.attempt_words(story.state.retrying["1"], story.state.settings)
+    number, last = policy.attempt_numbers(story.state.retrying["1"], story.state.settings)
+    return f"{number} of {last}"
 
 
-def test_attempts_are_counted_from_one_up_to_the_one_after_which_a_person_is_asked() -> None:
+def test_attempts_are_counted_up_to_the_last_one_before_a_block() -> None:
     story = Story(make_issue(), max_attempts_without_progress=3, poll_interval_ms=10_000_000).begin()
     seen = []
     while run := story.state.running.get("1"):
-        seen.append(policy.attempt_words(run, story.state.settings))
+        seen.append(policy.attempt_numbers(run, story.state.settings))
         story.fails(progress=False).advance(1_000_000)
-    assert seen == ["1 of 3", "2 of 3", "3 of 3"]
+    assert seen == [(1, 3), (2, 3), (3, 3)]
     assert "1" in story.state.blocked
 
 
-def test_progress_moves_the_last_attempt_and_waits_for_a_slot_are_none() -> None:
+def test_progress_moves_the_last_attempt_and_waits_for_a_slot_do_not_count() -> None:
     story = Story(make_issue(), max_attempts_without_progress=3, poll_interval_ms=10_000_000).begin()
     story.fails(progress=False)
     assert _told(story) == "2 of 3"
@@ -324,7 +325,7 @@ def test_progress_moves_the_last_attempt_and_waits_for_a_slot_are_none() -> None
     assert _told(story) == "4 of 5"
 
 
-def test_a_limit_that_was_lowered_leaves_the_attempt_that_comes() -> None:
+def test_a_lowered_limit_still_allows_the_next_attempt() -> None:
     story = Story(make_issue(), poll_interval_ms=10_000_000).begin()
     story.fails(progress=False).advance(1_000_000).fails(progress=False)
     story.tell(SettingsChanged(settings=make_settings(max_attempts_without_progress=1)))

@@ -510,7 +510,7 @@ ROWS = [
     row("S-11", "SC11: hooks are not silence",
         a_run_in_a_hook, silence(9000000), R),
 
-    # what a predecessor left
+    # recovery
     row("", "RT9: what ran goes on at once as the same attempt",
         a_new_issue, recovered(ClaimKind.RUNNING, attempt=3), R, "poll | refresh | start attempt 3"),
     row("", "RT9: a retry keeps its number and its time",
@@ -579,10 +579,10 @@ ROWS = [
     row("", "drain: a turn may end however long it takes",
         a_run, asked(OperatorAction.DRAIN), R),
 
-    # tracker weather
+    # circuit breaker
     row("S-7", "an open circuit keeps the worker and asks nothing",
         an_open_circuit, wake, R),
-    row("", "AG8: a turn that ends in bad weather waits for its end",
+    row("", "AG8: a turn that ends during a pause waits for its end",
         an_open_circuit, turn_ends(), R),
 
     # waiting for a person

@@ -37,7 +37,7 @@ def _stopped(story: Story) -> list[StopReason]:
 # --- start -----------------------------------------------------------------------------------------------
 
 
-def test_a_first_run_has_no_attempt_number_and_a_name_of_its_own() -> None:
+def test_a_first_run_has_no_attempt_number_and_a_unique_id() -> None:
     story = Story(make_issue()).begin()
     (start,) = story.said(StartRun)
     assert start.attempt is None
@@ -46,7 +46,7 @@ def test_a_first_run_has_no_attempt_number_and_a_name_of_its_own() -> None:
     assert story.notices("run_started")[0].issue_identifier == "SYM-1"
 
 
-def test_names_of_runs_are_never_used_twice() -> None:
+def test_run_ids_are_never_reused() -> None:
     story = Story(make_issue()).begin()
     first = story.run_id()
     story.fails().advance(10_000)
@@ -56,7 +56,7 @@ def test_names_of_runs_are_never_used_twice() -> None:
 # --- turns -----------------------------------------------------------------------------------------------
 
 
-def test_after_a_turn_the_tracker_is_asked_and_an_active_issue_gets_another() -> None:
+def test_after_a_turn_the_issue_is_refreshed_and_gets_another_if_active() -> None:
     story = _running()
     story.put("1", title="Reworded")
     story.turn_ends()
@@ -118,7 +118,7 @@ def test_two_turns_in_a_row_without_a_trace_end_the_run() -> None:
     assert _finished(story) == [FinishReason.NO_PROGRESS]
 
 
-def test_a_turn_that_leaves_a_trace_starts_the_count_anew() -> None:
+def test_a_turn_that_leaves_a_trace_resets_the_count() -> None:
     story = _running()
     for trace in (False, True, False):
         story.turn_ends(trace=trace)
@@ -127,7 +127,7 @@ def test_a_turn_that_leaves_a_trace_starts_the_count_anew() -> None:
     assert _finished(story) == [FinishReason.NO_PROGRESS]
 
 
-def test_a_turn_of_which_nobody_can_tell_neither_counts_nor_forgives() -> None:
+def test_a_turn_with_unknown_progress_does_not_change_the_count() -> None:
     story = _running()
     for trace in (None, None, None, False, None):
         story.turn_ends(trace=trace)
@@ -136,14 +136,14 @@ def test_a_turn_of_which_nobody_can_tell_neither_counts_nor_forgives() -> None:
     assert _finished(story) == [FinishReason.NO_PROGRESS]
 
 
-def test_turns_without_a_trace_may_be_allowed_for_ever() -> None:
+def test_turns_without_a_trace_may_be_allowed_forever() -> None:
     story = _running(max_turns_without_progress=None, max_turns=9)
     for _ in range(9):
         story.turn_ends(trace=False)
     assert _finished(story) == [FinishReason.MAX_TURNS]
 
 
-def test_an_issue_that_was_moved_meanwhile_is_no_matter_of_progress() -> None:
+def test_an_issue_that_was_moved_meanwhile_finishes_as_inactive() -> None:
     story = _running().turn_ends(trace=False)
     story.put("1", state="Human Review")
     story.turn_ends(trace=False)
@@ -163,7 +163,7 @@ def test_by_default_an_agent_that_does_nothing_gets_six_turns_and_then_a_person_
     assert not story.state.completed
 
 
-def test_an_idle_run_that_ends_with_the_daemon_is_left_to_the_successor() -> None:
+def test_a_run_without_progress_is_left_to_the_next_daemon_during_a_drain() -> None:
     story = _running()
     story.slow = True
     story.turn_ends(trace=False).tell(DrainAsked())
@@ -195,7 +195,7 @@ def test_an_old_or_repeated_end_of_a_turn_is_ignored() -> None:
     assert not story.said(ContinueRun)
 
 
-def test_an_end_of_turn_that_is_told_twice_is_asked_about_once() -> None:
+def test_a_repeated_end_of_a_turn_is_refreshed_once() -> None:
     story = _running()
     story.slow = True
     story.turn_ends().turn_ends()
@@ -216,7 +216,7 @@ def test_the_end_of_a_turn_after_a_stop_or_a_finish_changes_nothing() -> None:
     assert not stopping.said(RefreshIssues)
 
 
-def test_an_answer_from_before_the_end_of_a_turn_does_not_decide_on_the_next() -> None:
+def test_a_snapshot_from_before_the_end_of_a_turn_does_not_decide_on_the_next() -> None:
     """The session may have moved its issue in between: only a question asked after the turn counts."""
     story = _running()
     story.slow = True
@@ -230,7 +230,7 @@ def test_an_answer_from_before_the_end_of_a_turn_does_not_decide_on_the_next() -
     assert not story.said(ContinueRun)
 
 
-def test_a_failed_question_from_before_the_end_of_a_turn_does_not_fail_the_run() -> None:
+def test_a_failed_refresh_from_before_the_end_of_a_turn_does_not_fail_the_run() -> None:
     story = _running()
     story.slow = True
     story.tell(WakeAsked(reason="t"))
@@ -294,7 +294,7 @@ def test_the_workspace_of_an_ended_issue_is_removed_once_its_run_is_gone() -> No
 
 @pytest.mark.conformance("S-5")
 @pytest.mark.parametrize("changes", [{"state": "Backlog"}, {"dispatchable": False}], ids=str)
-def test_the_workspace_of_an_issue_that_merely_left_is_kept(changes: dict[str, Any]) -> None:
+def test_the_workspace_of_an_issue_that_only_left_is_kept(changes: dict[str, Any]) -> None:
     story = _running()
     story.put("1", **changes)
     story.tell(WakeAsked(reason="t"))
@@ -318,7 +318,7 @@ def test_a_session_that_moved_its_own_issue_may_end_its_turn() -> None:
     assert not _stopped(story)
 
 
-def test_the_grace_of_a_session_that_moved_its_own_issue_ends() -> None:
+def test_the_grace_period_ends() -> None:
     story = _running()
     story.streams(tool_calls=1)
     story.put("1", state="Done")
@@ -329,7 +329,7 @@ def test_the_grace_of_a_session_that_moved_its_own_issue_ends() -> None:
     assert _stopped(story) == [StopReason.TERMINAL]
 
 
-def test_the_grace_ends_by_what_the_board_said_last() -> None:
+def test_the_end_of_the_grace_period_uses_the_latest_snapshot() -> None:
     story = _running()
     story.streams(tool_calls=1)
     story.put("1", state="Backlog")
@@ -340,7 +340,7 @@ def test_the_grace_ends_by_what_the_board_said_last() -> None:
     assert _stopped(story) == [StopReason.TERMINAL]
 
 
-def test_a_session_whose_issue_vanished_after_a_tool_call_is_stopped_after_the_grace() -> None:
+def test_a_session_whose_issue_vanished_after_a_tool_call_is_stopped_after_the_grace_period() -> None:
     story = _running()
     story.streams(tool_calls=1)
     del story.board["1"]
@@ -349,7 +349,7 @@ def test_a_session_whose_issue_vanished_after_a_tool_call_is_stopped_after_the_g
     assert _stopped(story) == [StopReason.MISSING]
 
 
-def test_an_issue_that_comes_back_within_the_grace_goes_on() -> None:
+def test_an_issue_that_comes_back_within_the_grace_period_continues() -> None:
     story = _running()
     story.streams(tool_calls=1)
     story.put("1", state="Done")
@@ -361,7 +361,7 @@ def test_an_issue_that_comes_back_within_the_grace_goes_on() -> None:
     assert not story.state.running["1"].in_grace_period
 
 
-def test_the_grace_does_not_stop_a_run_that_waits_between_turns() -> None:
+def test_the_grace_period_does_not_stop_a_run_between_turns() -> None:
     story = _running()
     story.streams(tool_calls=1)
     story.put("1", state="Done")
@@ -371,7 +371,7 @@ def test_the_grace_does_not_stop_a_run_that_waits_between_turns() -> None:
     assert not _stopped(story)
 
 
-def test_tool_calls_of_an_earlier_turn_give_no_grace() -> None:
+def test_tool_calls_of_an_earlier_turn_give_no_grace_period() -> None:
     story = _running()
     story.streams(tool_calls=1).turn_ends()
     story.put("1", state="Done")

@@ -5,11 +5,16 @@ import pytest
 from harness.scheduling import Story, make_issue, make_settings
 from symphony.scheduler import (
     CleanWorkspace,
+    FetchCandidates,
     OutcomeKind,
+    RefreshIssues,
     RunStage,
     SettingsChanged,
+    StartRun,
     StopReason,
     StopRun,
+    Timer,
+    TimerFired,
     TimerKind,
     WakeAsked,
 )
@@ -43,7 +48,7 @@ def test_an_agent_silent_for_longer_than_the_limit_is_stopped() -> None:
 
 
 @pytest.mark.conformance("S-11")
-def test_silence_of_exactly_the_limit_is_allowed_whoever_looks() -> None:
+def test_silence_of_exactly_the_limit_is_allowed() -> None:
     story = _running(stall_timeout_ms=1_000)
     story.now = 1_000
     story.tell(WakeAsked(reason="t"))
@@ -53,7 +58,7 @@ def test_silence_of_exactly_the_limit_is_allowed_whoever_looks() -> None:
     assert _stopped(story) == [StopReason.STALLED]
 
 
-def test_each_sign_of_life_starts_the_count_anew() -> None:
+def test_each_agent_event_restarts_the_clock() -> None:
     story = _running(stall_timeout_ms=1_000)
     story.advance(900).streams().advance(1_000)
     assert not _stopped(story)
@@ -61,13 +66,13 @@ def test_each_sign_of_life_starts_the_count_anew() -> None:
     assert _stopped(story) == [StopReason.STALLED]
 
 
-def test_a_report_without_a_new_sign_is_no_sign_of_life() -> None:
+def test_a_report_without_a_new_event_does_not_restart_the_clock() -> None:
     story = _running(stall_timeout_ms=1_000)
     story.advance(900).report(total_tokens=7).advance(101)
     assert _stopped(story) == [StopReason.STALLED]
 
 
-def test_a_new_stage_is_a_sign_of_life() -> None:
+def test_a_new_stage_restarts_the_clock() -> None:
     story = Story(make_issue(), stall_timeout_ms=1_000).begin()
     story.report(stage=RunStage.LAUNCHING_AGENT).advance(900).report(stage=RunStage.STREAMING_TURN)
     story.advance(1_000)
@@ -102,7 +107,7 @@ def test_time_for_hooks_and_delivery_is_not_silence() -> None:
     assert not _stopped(story)
 
 
-def test_an_agent_that_works_on_after_it_seemed_to_finish_is_watched_again() -> None:
+def test_an_agent_that_works_on_after_it_seemed_to_finish_is_checked_again() -> None:
     story = _running(stall_timeout_ms=1_000, poll_interval_ms=10_000_000)
     story.report(stage=RunStage.FINISHING).advance(60_000)
     story.streams().advance(1_001)
@@ -117,13 +122,13 @@ def test_a_run_that_was_told_to_finish_is_not_stalled() -> None:
 
 @pytest.mark.conformance("S-11")
 @pytest.mark.parametrize("limit", [0, -1])
-def test_a_limit_of_zero_or_less_turns_the_watch_off(limit: int) -> None:
+def test_a_limit_of_zero_or_less_disables_the_check(limit: int) -> None:
     story = _running(stall_timeout_ms=limit)
     story.advance(10_000_000)
     assert not _stopped(story)
 
 
-def test_a_watch_that_is_off_sets_no_timer() -> None:
+def test_a_disabled_check_sets_no_timer() -> None:
     story = _running(stall_timeout_ms=0)
     assert not [timer for timer in story.timers if timer.kind is TimerKind.STALL]
 
@@ -149,7 +154,7 @@ def test_a_shorter_limit_holds_at_once_for_what_runs() -> None:
     assert _stopped(story) == [StopReason.STALLED]
 
 
-def test_a_limit_that_is_switched_on_later_counts_from_the_last_sign() -> None:
+def test_a_limit_that_is_enabled_later_counts_from_the_last_event() -> None:
     story = _running(stall_timeout_ms=0)
     story.advance(5_000)
     story.tell(SettingsChanged(settings=make_settings(stall_timeout_ms=6_000)))
@@ -184,8 +189,106 @@ def test_tokens_and_time_of_a_run_are_added_once_at_its_end() -> None:
     assert totals.running_ms == 2_000, "hooks and clones are not agent time"
 
 
-def test_the_newest_rate_limits_win_and_silence_about_them_keeps_them() -> None:
+def test_the_newest_rate_limits_win_and_reports_without_them_keep_them() -> None:
     story = _running()
     story.streams(rate_limits={"limitId": "a"}).streams(rate_limits={"limitId": "b"})
     story.streams(rate_limits=None)
     assert story.state.rate_limits == {"limitId": "b"}
+
+
+HOURS = 8 * 3_600_000
+
+
+def _sleeps(story: Story, duration_ms: int = HOURS) -> None:
+    """Time passes without any timer; then everything that is due fires at once, in order."""
+    story.now += duration_ms
+    due = sorted(story.timers.values(), key=lambda one: (one.due_ms, one.token))
+    for one in due:
+        if one.due_ms <= story.now:
+            del story.timers[one.timer]
+    for one in due:
+        if one.due_ms <= story.now:
+            story.tell(TimerFired(timer=one.timer, token=one.token))
+
+
+def test_agents_of_a_suspended_machine_are_not_stalled() -> None:
+    story = Story(make_issue("1"), make_issue("2"), stall_timeout_ms=300_000).begin()
+    story.streams("1").streams("2").advance(20_000).forget()
+    _sleeps(story)
+    assert not _stopped(story)
+    assert [told.fields["late_ms"] > 0 for told in story.notices("overslept")] == [True], "told once"
+
+
+def test_after_a_suspension_the_whole_limit_counts_again() -> None:
+    story = Story(make_issue(), stall_timeout_ms=300_000).begin().streams()
+    _sleeps(story)
+    story.forget().advance(300_000)
+    assert not _stopped(story)
+    story.advance(1)
+    assert _stopped(story) == [StopReason.STALLED]
+
+
+def test_a_suspension_is_noticed_whichever_timer_fires_first() -> None:
+    """A wake may be taken before the timers that are late."""
+    story = Story(make_issue(), stall_timeout_ms=300_000).begin().streams().forget()
+    story.now += HOURS
+    story.tell(WakeAsked(reason="test"))
+    assert not _stopped(story)
+    assert story.notices("overslept")
+
+
+def test_a_suspension_during_a_request_is_noticed_too() -> None:
+    story = Story(make_issue(), stall_timeout_ms=300_000).begin().streams().forget()
+    story.slow = True
+    story.tell(WakeAsked(reason="test"))
+    _sleeps(story)
+    assert not _stopped(story)
+
+
+@pytest.mark.parametrize("late_ms", [0, 10_000])
+def test_a_timer_that_is_a_little_late_is_not_a_suspension(late_ms: int) -> None:
+    story = (
+        Story(make_issue(), stall_timeout_ms=1_000, poll_interval_ms=10_000_000).begin().streams().forget()
+    )
+    stall = Timer(TimerKind.STALL, story.run_id())
+    story.now = 1_001 + late_ms
+    story.tell(TimerFired(timer=stall, token=story.timers[stall].token))
+    assert _stopped(story) == [StopReason.STALLED]
+
+
+def test_a_run_without_an_agent_is_not_affected_by_a_suspension() -> None:
+    story = Story(make_issue(), stall_timeout_ms=300_000).begin().forget()
+    _sleeps(story)
+    assert story.state.running["1"].last_activity_ms is None
+    assert not story.notices("overslept")
+
+
+def test_the_grace_period_starts_again_after_a_suspension() -> None:
+    story = Story(make_issue(), poll_interval_ms=10_000_000).begin().streams(tool_calls=1)
+    story.put("1", state="Done")
+    story.tell(WakeAsked(reason="test"))
+    _sleeps(story, 60_000)
+    assert not _stopped(story)
+    story.advance(30_000)
+    assert _stopped(story) == [StopReason.TERMINAL]
+
+
+def test_overdue_retries_start_once_each_after_one_request() -> None:
+    issues = [make_issue(str(number)) for number in range(4)]
+    story = Story(*issues, poll_interval_ms=10_000_000).begin()
+    for number in range(4):
+        story.fails(str(number))
+    story.slow = True
+    story.forget()
+    _sleeps(story, 9_000_000)
+    story.answer()
+    assert [start.issue.id for start in story.said(StartRun)] == ["0", "1", "2", "3"]
+    assert len(story.said(RefreshIssues)) <= 2
+    story.forget().advance(600_000)
+    assert not story.said(StartRun)
+
+
+def test_hours_of_missed_polls_are_one_poll() -> None:
+    story = Story(poll_interval_ms=1_000).begin().forget()
+    _sleeps(story)
+    assert len(story.said(FetchCandidates)) == 1

@@ -72,7 +72,7 @@ def test_what_runs_is_reconciled_before_the_poll() -> None:
     assert len(story.said(FetchCandidates)) == 1
 
 
-def test_a_cycle_waits_for_its_own_question_and_not_for_an_older_one() -> None:
+def test_a_cycle_waits_for_its_own_request_and_not_for_an_older_one() -> None:
     story = Story(make_issue("1"), make_issue("2")).begin()
     story.slow = True
     story.forget().turn_ends("1")
@@ -85,7 +85,7 @@ def test_a_cycle_waits_for_its_own_question_and_not_for_an_older_one() -> None:
 
 
 @pytest.mark.conformance("S-20")
-def test_an_issue_found_by_the_poll_is_asked_for_again_before_it_starts() -> None:
+def test_a_candidate_is_refreshed_before_it_starts() -> None:
     story = Story(make_issue("1"), make_issue("2"))
     story.slow = True
     story.begin()
@@ -127,7 +127,7 @@ def test_a_full_state_skips_that_issue_and_not_the_rest() -> None:
     assert story.started() == ["SYM-1", "SYM-3"]
 
 
-def test_limits_hold_over_several_picks_under_way() -> None:
+def test_limits_hold_over_several_pending_candidates() -> None:
     story = Story(make_issue("1"), max_concurrent_agents=2, max_concurrent_by_state={"todo": 2})
     story.slow = True
     story.begin()
@@ -140,7 +140,7 @@ def test_limits_hold_over_several_picks_under_way() -> None:
     assert len(story.started()) == 2
 
 
-def test_a_pick_under_way_counts_for_its_state_and_may_vanish_from_the_board() -> None:
+def test_a_pending_candidate_counts_for_its_state_and_may_vanish_from_the_board() -> None:
     story = Story(make_issue("1"), max_concurrent_by_state={"todo": 1})
     story.slow = True
     story.begin()
@@ -157,7 +157,7 @@ def test_a_pick_under_way_counts_for_its_state_and_may_vanish_from_the_board() -
     assert story.started() == ["SYM-2"]
 
 
-def test_a_pick_that_changed_into_a_full_state_is_not_started() -> None:
+def test_a_candidate_that_moved_to_a_full_state_is_not_started() -> None:
     issues = (make_issue("1"), make_issue("2", state="In Progress"))
     story = Story(*issues, max_concurrent_by_state={"todo": 1})
     story.slow = True
@@ -175,7 +175,7 @@ def test_a_freed_slot_is_filled_without_waiting_for_a_poll() -> None:
     assert not story.said(FetchCandidates)
 
 
-def test_a_report_of_an_agent_costs_no_look_at_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_of_an_agent_judges_no_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = [make_issue(str(number), dispatchable=False) for number in range(2, 50)]
     story = Story(make_issue("1"), *waiting).begin()
     looks: list[str] = []
@@ -190,7 +190,7 @@ def test_a_raised_limit_is_used_at_once() -> None:
     assert story.started() == ["SYM-2"]
 
 
-def test_a_lowered_limit_stops_nobody_and_starts_nobody() -> None:
+def test_a_lowered_limit_neither_stops_nor_starts_runs() -> None:
     story = Story(make_issue("1"), make_issue("2"), make_issue("3"), max_concurrent_agents=2).begin().forget()
     story.tell(SettingsChanged(settings=make_settings(max_concurrent_agents=1)))
     story.ends("1")
@@ -201,7 +201,7 @@ def test_a_lowered_limit_stops_nobody_and_starts_nobody() -> None:
 # --- the next tick ---------------------------------------------------------------------------------------
 
 
-def test_the_next_tick_is_timed_from_the_end_of_the_cycle() -> None:
+def test_the_next_poll_is_timed_from_the_end_of_the_cycle() -> None:
     story = Story(poll_interval_ms=30_000)
     story.slow = True
     story.begin().advance(7_000)
@@ -210,7 +210,7 @@ def test_the_next_tick_is_timed_from_the_end_of_the_cycle() -> None:
     assert story.state.next_poll_ms == 37_000
 
 
-def test_a_shorter_interval_pulls_the_next_tick_forward_and_a_longer_one_does_not_push_it() -> None:
+def test_a_shorter_interval_brings_the_next_poll_forward_and_a_longer_one_does_not_delay_it() -> None:
     story = Story(poll_interval_ms=30_000).begin()
     story.tell(SettingsChanged(settings=make_settings(poll_interval_ms=90_000)))
     assert story.timers[_POLL].due_ms == 30_000
@@ -219,7 +219,7 @@ def test_a_shorter_interval_pulls_the_next_tick_forward_and_a_longer_one_does_no
 
 
 @pytest.mark.conformance("S-14")
-def test_a_superseded_tick_is_ignored() -> None:
+def test_a_superseded_poll_timer_is_ignored() -> None:
     story = Story(poll_interval_ms=30_000).begin()
     old = story.timers[_POLL]
     _wake(story)
@@ -231,7 +231,7 @@ def test_a_superseded_tick_is_ignored() -> None:
 
 
 @pytest.mark.conformance("S-14")
-def test_timers_nobody_set_do_nothing() -> None:
+def test_unknown_timers_do_nothing() -> None:
     story = Story(make_issue()).begin()
     before = story.state
     for kind in TimerKind:
@@ -240,7 +240,7 @@ def test_timers_nobody_set_do_nothing() -> None:
     assert story.state == before
 
 
-def test_a_timer_outlives_what_it_was_for_without_harm() -> None:
+def test_a_timer_whose_subject_is_gone_does_nothing() -> None:
     story = Story(make_issue()).begin()
     kinds = (TimerKind.RETRY, TimerKind.STALL, TimerKind.GRACE)
     timers = {Timer(kind, "gone"): SetTimer(timer=Timer(kind, "gone"), token=7, due_ms=0) for kind in kinds}
@@ -258,7 +258,7 @@ def test_a_wake_polls_at_once() -> None:
     assert len(story.said(FetchCandidates)) == 1
 
 
-def test_a_wake_during_a_cycle_brings_one_more_cycle_and_not_more() -> None:
+def test_wakes_during_a_cycle_cause_exactly_one_more_cycle() -> None:
     story = Story(poll_interval_ms=30_000)
     story.slow = True
     story.begin()
@@ -275,7 +275,7 @@ def test_a_wake_during_a_cycle_brings_one_more_cycle_and_not_more() -> None:
     assert len(story.said(FetchCandidates)) == 2
 
 
-def test_a_refresh_asked_for_is_told_whether_it_shares_a_poll() -> None:
+def test_a_wake_knows_whether_it_shares_a_poll() -> None:
     story = Story(poll_interval_ms=30_000).begin()
     assert not would_coalesce(story.state), "nothing is under way: it brings a poll of its own"
     story.slow = True
@@ -302,7 +302,7 @@ def test_a_busy_board_is_not_polled_without_a_pause() -> None:
     assert len(story.said(FetchCandidates)) <= 1 + story.now // 100 + 1
 
 
-def test_what_the_tracker_left_out_is_known_until_the_next_answer_and_bounded() -> None:
+def test_skipped_records_are_kept_until_the_next_poll_and_bounded() -> None:
     story = Story()
     story.slow = True
     story.begin()
@@ -317,10 +317,10 @@ def test_what_the_tracker_left_out_is_known_until_the_next_answer_and_bounded() 
     assert story.state.skipped_records == ()
 
 
-# --- answers nobody waits for ----------------------------------------------------------------------------
+# --- answers that were not awaited --------------------------------------------------------------------------
 
 
-def test_an_answer_to_another_question_is_ignored() -> None:
+def test_an_answer_to_another_request_is_ignored() -> None:
     story = Story(make_issue())
     story.slow = True
     story.begin()
@@ -349,7 +349,7 @@ def test_an_answer_that_comes_twice_counts_once() -> None:
     assert story.state == after
 
 
-def test_issues_nobody_asked_for_are_left_out_of_a_refresh() -> None:
+def test_issues_that_were_not_requested_are_ignored_in_a_refresh() -> None:
     story = Story(make_issue())
     story.slow = True
     story.begin()
@@ -362,7 +362,7 @@ def test_issues_nobody_asked_for_are_left_out_of_a_refresh() -> None:
 # --- one question at a time ------------------------------------------------------------------------------
 
 
-def test_a_burst_of_ends_of_turns_costs_one_more_request() -> None:
+def test_a_burst_of_ended_turns_costs_one_more_request() -> None:
     story = Story(*(make_issue(str(number)) for number in range(6))).begin()
     story.slow = True
     story.forget()
@@ -388,7 +388,7 @@ def test_fifty_turns_that_end_at_once_cost_two_requests() -> None:
     assert len(story.said(ContinueRun)) == 50
 
 
-def test_a_tick_costs_one_poll_and_one_refresh_whatever_runs_waits_and_is_blocked() -> None:
+def test_a_cycle_costs_one_poll_and_one_refresh_whatever_runs_waits_and_is_blocked() -> None:
     story = Story(*(make_issue(str(number)) for number in range(50)), poll_interval_ms=5_000).begin()
     story.fails("0").ends("1", OutcomeKind.INPUT_REQUIRED, make_failure())
     story.forget().advance(5_000)
@@ -417,7 +417,7 @@ def test_fifty_sessions_that_end_together_cost_less_than_one_request_each() -> N
     assert len(story.said(RefreshIssues)) <= 0.6 * 50
 
 
-def test_a_tick_and_due_retries_share_one_request() -> None:
+def test_a_cycle_and_due_retries_share_one_request() -> None:
     story = Story(make_issue("1"), make_issue("2"), make_issue("3"), poll_interval_ms=10_000).begin()
     story.fails("1").fails("2")
     story.forget()
@@ -427,7 +427,7 @@ def test_a_tick_and_due_retries_share_one_request() -> None:
     assert _asked(story) in ([["3"], ["1", "2"]], [["1"], ["2", "3"]])
 
 
-def test_a_pick_is_judged_by_the_question_that_was_asked_for_it() -> None:
+def test_a_candidate_is_judged_by_the_refresh_that_was_requested_for_it() -> None:
     """Its slot became free while an older question was under way: that answer may be stale."""
     story = Story(make_issue("1"), poll_interval_ms=600_000, max_concurrent_agents=1)
     story.begin(*_parked("2"))
@@ -447,7 +447,7 @@ def test_a_pick_is_judged_by_the_question_that_was_asked_for_it() -> None:
 # --- failures --------------------------------------------------------------------------------------------
 
 
-def test_a_failed_poll_starts_nobody_keeps_what_runs_and_comes_again() -> None:
+def test_a_failed_poll_starts_nothing_keeps_what_runs_and_is_repeated() -> None:
     story = Story(make_issue("1"), poll_interval_ms=30_000).begin()
     story.board["2"] = make_issue("2")
     story.slow = True
@@ -477,7 +477,7 @@ def test_a_failed_refresh_keeps_all_workers_and_the_cycle_goes_on() -> None:
 
 
 @pytest.mark.conformance("S-20")
-def test_a_pick_whose_question_failed_waits_for_the_next_poll() -> None:
+def test_a_candidate_whose_refresh_failed_waits_for_the_next_poll() -> None:
     story = Story(make_issue(), poll_interval_ms=30_000)
     story.slow = True
     story.begin()
@@ -502,7 +502,7 @@ def test_only_the_culprits_of_a_failed_refresh_suffer() -> None:
     assert story.started() == ["SYM-1", "SYM-3"]
 
 
-def test_culprits_that_were_not_asked_for_leave_everybody_to_blame() -> None:
+def test_culprits_that_were_not_requested_are_ignored() -> None:
     story = Story(make_issue("1"))
     story.slow = True
     story.begin()
@@ -512,7 +512,7 @@ def test_culprits_that_were_not_asked_for_leave_everybody_to_blame() -> None:
     assert not story.started()
 
 
-def test_a_refresh_that_names_one_culprit_after_another_comes_to_an_end() -> None:
+def test_refreshes_that_name_one_culprit_after_another_end() -> None:
     story = Story(*(make_issue(key) for key in "1234"))
     story.slow = True
     story.begin()
@@ -526,7 +526,7 @@ def test_a_refresh_that_names_one_culprit_after_another_comes_to_an_end() -> Non
 # --- odd answers -----------------------------------------------------------------------------------------
 
 
-def test_an_issue_that_a_poll_brings_twice_counts_once_as_it_was_told_last() -> None:
+def test_an_issue_that_a_poll_returns_twice_counts_once_as_returned_last() -> None:
     story = Story(make_issue("1"), make_issue("2"))
     story.slow = True
     story.begin()
@@ -538,7 +538,7 @@ def test_an_issue_that_a_poll_brings_twice_counts_once_as_it_was_told_last() -> 
     assert story.started() == ["SYM-1", "SYM-2"]
 
 
-def test_an_issue_that_a_refresh_brings_twice_starts_once() -> None:
+def test_an_issue_that_a_refresh_returns_twice_starts_once() -> None:
     story = Story(make_issue("1"))
     story.slow = True
     story.begin()
@@ -549,7 +549,7 @@ def test_an_issue_that_a_refresh_brings_twice_starts_once() -> None:
     assert start.issue.title == "Newer"
 
 
-def test_two_issues_of_one_identifier_never_work_in_one_directory_at_the_same_time() -> None:
+def test_two_issues_with_one_identifier_never_run_at_the_same_time() -> None:
     story = Story(make_issue("1"), make_issue("2", identifier="SYM-1"), poll_interval_ms=5_000).begin()
     assert story.state.running.keys() == {"1"}
     skipped = story.notices("dispatch_skipped")[0].fields
@@ -562,7 +562,7 @@ def test_two_issues_of_one_identifier_never_work_in_one_directory_at_the_same_ti
 
 
 @pytest.mark.conformance("S-1")
-def test_picks_and_due_retries_share_the_one_order_of_dispatch() -> None:
+def test_candidates_and_due_retries_share_the_one_dispatch_order() -> None:
     """Two retries and a new issue want two slots: the more urgent ones get them."""
     begun = (make_issue("1", priority=4), make_issue("2", priority=1), make_issue("9"))
     story = Story(*begun, max_concurrent_agents=3, poll_interval_ms=10_000_000).begin()
@@ -579,7 +579,7 @@ def test_picks_and_due_retries_share_the_one_order_of_dispatch() -> None:
 
 
 @pytest.mark.parametrize("count", [50, 5_000])
-def test_no_fact_looks_at_a_candidate_more_than_once(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+def test_no_event_judges_a_candidate_more_than_once(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     waiting = [make_issue(str(number), dispatchable=False) for number in range(2, count)]
     story = Story(make_issue("1"), *waiting).begin().streams("1")
     looks: list[str] = []
@@ -601,7 +601,7 @@ def test_no_fact_looks_at_a_candidate_more_than_once(monkeypatch: pytest.MonkeyP
     assert len(looks) == count - 1
 
 
-def test_a_full_state_is_looked_at_once_and_not_for_each_of_its_issues(
+def test_a_full_state_is_judged_once_and_not_for_each_of_its_issues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waiting = [make_issue(str(number), priority=4) for number in range(2, 500)]
@@ -622,7 +622,7 @@ def test_a_full_state_is_looked_at_once_and_not_for_each_of_its_issues(
 
 
 @pytest.mark.conformance("S-15")
-def test_while_the_workflow_is_invalid_only_reconciliation_goes_on() -> None:
+def test_while_the_workflow_is_invalid_only_reconciliation_continues() -> None:
     story = Story(make_issue("1"), make_issue("2"), max_concurrent_agents=1).begin().forget()
     story.tell(WorkflowRejected(failure=make_failure("bad YAML", category=Category.WORKFLOW_PARSE_ERROR)))
     assert story.notices("workflow_rejected")[0].fields["reason"] == "workflow_parse_error: bad YAML"
@@ -634,7 +634,7 @@ def test_while_the_workflow_is_invalid_only_reconciliation_goes_on() -> None:
     assert story.said(CleanWorkspace)
 
 
-def test_a_pick_under_way_does_not_start_into_an_invalid_workflow() -> None:
+def test_a_pending_candidate_does_not_start_with_an_invalid_workflow() -> None:
     story = Story(make_issue("1"))
     story.slow = True
     story.begin()
@@ -647,7 +647,7 @@ def test_a_pick_under_way_does_not_start_into_an_invalid_workflow() -> None:
     assert story.started() == ["SYM-1"]
 
 
-def test_a_mended_workflow_is_polled_for_at_once_and_another_change_is_not() -> None:
+def test_a_repaired_workflow_polls_at_once_and_another_change_does_not() -> None:
     story = Story().begin()
     story.tell(WorkflowRejected(failure=make_failure()))
     story.forget().tell(SettingsChanged(settings=make_settings()))
@@ -656,18 +656,18 @@ def test_a_mended_workflow_is_polled_for_at_once_and_another_change_is_not() -> 
     assert not story.said(FetchCandidates)
 
 
-def test_a_live_run_goes_on_with_its_turns_while_the_workflow_is_invalid() -> None:
+def test_a_run_continues_its_turns_while_the_workflow_is_invalid() -> None:
     story = Story(make_issue("1")).begin().streams()
     story.tell(WorkflowRejected(failure=make_failure()))
     story.turn_ends()
     assert story.state.running["1"].turn == 2
 
 
-# --- what a predecessor left -----------------------------------------------------------------------------
+# --- idle workspaces -----------------------------------------------------------------------------
 
 
 @pytest.mark.conformance("S-17")
-def test_left_workspaces_are_asked_about_by_id_and_ended_ones_removed() -> None:
+def test_idle_workspaces_are_refreshed_by_id_and_ended_ones_removed() -> None:
     story = Story(make_issue("1", state="Done"), make_issue("2", state="Backlog"))
     story.begin(*_parked("1", "2", "3"))
     assert _asked(story) == [["1", "2", "3"]]
@@ -676,7 +676,7 @@ def test_left_workspaces_are_asked_about_by_id_and_ended_ones_removed() -> None:
 
 
 @pytest.mark.conformance("S-17")
-def test_the_sweep_comes_before_the_first_poll_and_its_failure_is_no_obstacle() -> None:
+def test_the_check_of_idle_workspaces_precedes_the_first_poll_even_if_it_fails() -> None:
     story = Story(make_issue("1"))
     story.slow = True
     story.begin(*_parked("9"))
@@ -688,7 +688,7 @@ def test_the_sweep_comes_before_the_first_poll_and_its_failure_is_no_obstacle() 
     assert story.state.idle_workspaces.keys() == {"9"}
 
 
-def test_a_wake_before_the_start_does_not_put_the_sweep_off() -> None:
+def test_a_wake_before_the_start_does_not_delay_the_check_of_idle_workspaces() -> None:
     story = Story(make_issue("9", state="Done"))
     story.slow = True
     _wake(story)
@@ -699,7 +699,7 @@ def test_a_wake_before_the_start_does_not_put_the_sweep_off() -> None:
     assert story.said(CleanWorkspace)
 
 
-def test_parked_workspaces_are_asked_about_every_ten_minutes_only() -> None:
+def test_idle_workspaces_are_refreshed_every_ten_minutes_only() -> None:
     story = Story(poll_interval_ms=60_000)
     story.now = 5_000_000
     story.begin(*_parked("9"))
@@ -713,7 +713,7 @@ def test_parked_workspaces_are_asked_about_every_ten_minutes_only() -> None:
     assert len(story.said(CleanWorkspace)) == 1, "a workspace that is kept is reported once"
 
 
-def test_a_parked_workspace_is_claimed_again_with_its_issue() -> None:
+def test_an_idle_workspace_is_claimed_again_with_its_issue() -> None:
     story = Story(make_issue("1")).begin(*_parked("1"))
     assert story.state.running.keys() == {"1"}
     assert not story.state.idle_workspaces
@@ -750,7 +750,7 @@ def test_an_issue_waits_until_the_run_of_its_blocker_has_delivered() -> None:
     assert story.started() == ["SYM-2"]
 
 
-def test_the_end_of_an_issue_that_blocks_nobody_waits_for_the_tick() -> None:
+def test_the_end_of_an_issue_that_blocks_no_other_causes_no_poll() -> None:
     story = Story(make_issue("1"), poll_interval_ms=10_000_000).begin().forget()
     story.ends("1")
     story.put("1", state="Done")
@@ -758,7 +758,7 @@ def test_the_end_of_an_issue_that_blocks_nobody_waits_for_the_tick() -> None:
     assert not story.said(FetchCandidates)
 
 
-def test_the_end_of_a_blocker_during_a_poll_polls_once_more() -> None:
+def test_the_end_of_a_blocker_during_a_poll_polls_again() -> None:
     story = _blocked_by_one()
     story.ends("1")
     story.slow = True
@@ -830,7 +830,7 @@ def _fails_by_the_host(story: Story, **changes: Any) -> None:
     story.fails("1", make_failure(blame=Blame.HOST, **changes), progress=False)
 
 
-def test_an_outage_does_not_keep_a_run_that_should_end_for_ever() -> None:
+def test_an_outage_does_not_keep_run_once_forever() -> None:
     story = _outage(max_attempts_without_progress=3)
     for _ in range(2):
         _fails_by_the_host(story)
@@ -842,13 +842,13 @@ def test_an_outage_does_not_keep_a_run_that_should_end_for_ever() -> None:
     assert not story.state.blocked
 
 
-def test_a_failure_that_does_not_mend_by_itself_is_not_waited_for() -> None:
+def test_a_non_retryable_failure_is_not_waited_for() -> None:
     story = _outage()
     _fails_by_the_host(story, retryable=False)
     assert run_once_finished(story.state)
 
 
-def test_a_good_end_starts_the_count_of_failures_anew() -> None:
+def test_a_clean_end_resets_the_count_of_failures() -> None:
     story = _outage(max_attempts_without_progress=2)
     _fails_by_the_host(story)
     story.advance(10_000).ends("1").advance(1_000)
@@ -884,7 +884,7 @@ def test_a_broken_workflow_is_not_waited_for() -> None:
     assert run_once_finished(story.state)
 
 
-def test_a_poll_that_failed_leaves_its_reason_for_the_one_who_asks() -> None:
+def test_a_failed_poll_keeps_its_reason() -> None:
     story = Story()
     story.slow = True
     story.begin()
@@ -896,7 +896,7 @@ def test_a_poll_that_failed_leaves_its_reason_for_the_one_who_asks() -> None:
 # --- the cycle and the way out ---------------------------------------------------------------------------
 
 
-def test_a_cycle_under_way_does_not_poll_into_a_drain() -> None:
+def test_a_cycle_does_not_poll_during_a_drain() -> None:
     story = Story(make_issue("1")).begin().streams().forget()
     story.slow = True
     _wake(story)
@@ -918,7 +918,7 @@ def test_candidates_without_a_claim_follow_what_a_refresh_says() -> None:
     assert story.state.candidates["2"] == replace(make_issue("2"))
 
 
-def test_the_workspace_of_a_claimed_issue_is_not_left_over_whoever_says_so() -> None:
+def test_the_workspace_of_a_claimed_issue_is_never_idle() -> None:
     story = Story(make_issue("1")).begin().streams("1")
     story.tell(Recovered(workspaces=(WorkspaceRef(issue_id="1", identifier="SYM-1", path="/ws/1"),)))
     assert not story.state.idle_workspaces

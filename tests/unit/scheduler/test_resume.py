@@ -14,8 +14,8 @@ from symphony.scheduler import (
     RunReport,
     RunStage,
     Thread,
-    blocks,
     initial_state,
+    resume,
 )
 
 _OLD = Thread(thread_id="t-1", input_tokens=100, output_tokens=10, total_tokens=110)
@@ -47,11 +47,11 @@ def _run(
 
 
 def test_a_run_without_an_agent_has_no_conversation() -> None:
-    assert blocks.thread_of(_run()) is None
+    assert resume.thread_of(_run()) is None
 
 
 def test_a_new_conversation_has_the_totals_of_its_run() -> None:
-    assert blocks.thread_of(_run("t-9", total_tokens=40)) == Thread(
+    assert resume.thread_of(_run("t-9", total_tokens=40)) == Thread(
         thread_id="t-9", input_tokens=20, output_tokens=20, total_tokens=40, begun=False
     )
 
@@ -70,73 +70,73 @@ def test_a_new_conversation_has_the_totals_of_its_run() -> None:
 def test_a_conversation_has_begun_once_a_turn_of_it_did(
     known: Resume | None, thread_id: str, turns: int, *, begun: bool
 ) -> None:
-    thread = blocks.thread_of(_run(thread_id, turns=turns, resume=known))
+    thread = resume.thread_of(_run(thread_id, turns=turns, resume=known))
     assert thread is not None
     assert thread.begun is begun
 
 
-def test_a_conversation_that_went_on_has_its_old_totals_and_those_of_the_run() -> None:
-    assert blocks.thread_of(_run("t-1", total_tokens=40, resume=_INTERRUPTED)) == Thread(
+def test_a_continued_conversation_adds_the_run_to_its_totals() -> None:
+    assert resume.thread_of(_run("t-1", total_tokens=40, resume=_INTERRUPTED)) == Thread(
         thread_id="t-1", input_tokens=120, output_tokens=30, total_tokens=150
     )
 
 
-def test_another_conversation_than_the_one_asked_for_counts_by_itself() -> None:
-    thread = blocks.thread_of(_run("t-2", total_tokens=40, resume=_INTERRUPTED))
+def test_another_conversation_than_the_requested_one_counts_from_zero() -> None:
+    thread = resume.thread_of(_run("t-2", total_tokens=40, resume=_INTERRUPTED))
     assert thread is not None
     assert (thread.thread_id, thread.total_tokens) == ("t-2", 40)
 
 
-def test_before_the_agent_speaks_the_conversation_is_the_one_to_go_on_with() -> None:
-    assert blocks.thread_of(_run(resume=_INTERRUPTED)) is _OLD
-    assert blocks.thread_of(_run(resume=Resume(reason=ResumeReason.INTERRUPTED))) is None
+def test_before_the_agent_reports_the_conversation_is_the_resumed_one() -> None:
+    assert resume.thread_of(_run(resume=_INTERRUPTED)) is _OLD
+    assert resume.thread_of(_run(resume=Resume(reason=ResumeReason.INTERRUPTED))) is None
 
 
-def test_an_interrupted_run_goes_on_with_its_conversation() -> None:
-    assert blocks.resume_interrupted(_run("t-9", turns=1)) == Resume(
+def test_an_interrupted_run_continues_its_conversation() -> None:
+    assert resume.resume_interrupted(_run("t-9", turns=1)) == Resume(
         reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-9")
     )
-    assert blocks.resume_interrupted(_run()) == Resume(reason=ResumeReason.INTERRUPTED)
+    assert resume.resume_interrupted(_run()) == Resume(reason=ResumeReason.INTERRUPTED)
 
 
-def test_an_answer_that_no_turn_carried_travels_again() -> None:
-    assert blocks.resume_interrupted(_run(resume=_ANSWERED)) == _ANSWERED
+def test_an_answer_that_no_turn_carried_is_repeated() -> None:
+    assert resume.resume_interrupted(_run(resume=_ANSWERED)) == _ANSWERED
 
 
-def test_an_answer_that_the_conversation_remembers_does_not() -> None:
-    later = blocks.resume_interrupted(_run("t-1", turns=1, resume=_ANSWERED))
+def test_an_answer_that_the_conversation_remembers_is_not_repeated() -> None:
+    later = resume.resume_interrupted(_run("t-1", turns=1, resume=_ANSWERED))
     assert (later.reason, later.answer) == (ResumeReason.INTERRUPTED, None)
 
 
-def test_an_answer_that_no_conversation_remembers_travels_again() -> None:
+def test_an_answer_that_no_conversation_remembers_is_repeated() -> None:
     cold = Resume(reason=ResumeReason.ANSWERED, question="which?", answer="blue")
-    assert blocks.resume_interrupted(_run(turns=1, resume=cold)) == cold
+    assert resume.resume_interrupted(_run(turns=1, resume=cold)) == cold
 
 
-def test_after_a_failure_a_run_starts_cold() -> None:
-    assert blocks.after_failure(_run("t-9", turns=1)) is None
-    assert blocks.after_failure(_run("t-1", turns=1, resume=_INTERRUPTED)) is None
+def test_after_a_failure_a_run_starts_a_new_conversation() -> None:
+    assert resume.resume_after_failure(_run("t-9", turns=1)) is None
+    assert resume.resume_after_failure(_run("t-1", turns=1, resume=_INTERRUPTED)) is None
 
 
-def test_a_conversation_that_cannot_be_gone_on_with_is_dropped() -> None:
-    assert blocks.after_failure(_run(resume=_INTERRUPTED)) == Resume(reason=ResumeReason.INTERRUPTED)
+def test_a_conversation_that_cannot_continue_is_dropped() -> None:
+    assert resume.resume_after_failure(_run(resume=_INTERRUPTED)) == Resume(reason=ResumeReason.INTERRUPTED)
 
 
 @pytest.mark.parametrize("turns", [0, 1])
-def test_an_answer_outlives_a_failure(turns: int) -> None:
-    after = blocks.after_failure(_run("t-1", turns=turns, resume=_ANSWERED))
+def test_an_answer_survives_a_failure(turns: int) -> None:
+    after = resume.resume_after_failure(_run("t-1", turns=turns, resume=_ANSWERED))
     assert after == Resume(reason=ResumeReason.ANSWERED, question="which?", answer="blue")
 
 
-def test_an_answer_goes_with_the_question_it_is_about() -> None:
+def test_an_answer_is_kept_with_its_question() -> None:
     blocked = Blocked(issue=make_issue(), failure=make_failure("which?"), blocked_ms=0)
-    assert blocks.answered(blocked, "blue") == Resume(
+    assert resume.resume_with_answer(blocked, "blue") == Resume(
         reason=ResumeReason.ANSWERED, question="which?", answer="blue"
     )
-    assert blocks.put_back(blocked) == Resume(reason=ResumeReason.INTERRUPTED)
+    assert resume.resume_without_answer(blocked) == Resume(reason=ResumeReason.INTERRUPTED)
 
 
-def test_what_claims_may_go_on_with_is_in_use() -> None:
+def test_conversations_that_a_claim_may_continue_are_in_use() -> None:
     other = Resume(reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-3"))
     retry = Retry(issue=make_issue(), attempt=1, due_ms=0, error=None, attempts_without_progress=0)
     state = replace(
@@ -145,4 +145,4 @@ def test_what_claims_may_go_on_with_is_in_use() -> None:
         retrying={"c": replace(retry, resume=other), "d": retry},
         blocked={"e": Blocked(issue=make_issue(), failure=make_failure(), blocked_ms=0, resume=_ANSWERED)},
     )
-    assert blocks.threads_in_use(state) == {"t-1", "t-3", "t-9"}
+    assert resume.threads_in_use(state) == {"t-1", "t-3", "t-9"}

@@ -22,7 +22,7 @@ from symphony.scheduler import Notify, log_text
         ("poll_done", {"found": 2, "failed": None, "running": 0}, "found=2 running=0"),
     ],
 )
-def test_a_notice_is_one_line_of_its_reason_or_its_facts(
+def test_the_text_of_a_log_line_is_its_reason_or_its_fields(
     event: str, fields: dict[str, Any], told: str
 ) -> None:
     assert log_text(Notify(level="info", event=event, fields=fields)) == told

@@ -79,7 +79,7 @@ def test_the_first_rule_that_fits_names_the_agent(
     assert (chosen.name, chosen.reason, chosen.instead_of) == (name, reason, None)
 
 
-def test_what_is_known_of_the_agent_goes_with_its_name() -> None:
+def test_kind_and_model_of_the_agent_are_part_of_the_choice() -> None:
     default, gemini = (
         choose_agent(_state(), make_issue()),
         choose_agent(_state(), make_issue(state="in review")),
@@ -103,7 +103,7 @@ def test_the_fallback_takes_the_place_of_a_limited_agent() -> None:
     assert (of_rule.name, of_rule.instead_of) == ("codex", "gemini")
 
 
-def test_the_words_say_whether_it_is_asked_too_often_or_out_of_credit() -> None:
+def test_the_reason_says_whether_it_is_rate_limited_or_out_of_credit() -> None:
     state = _state()
     state = State(
         settings=state.settings,
@@ -131,7 +131,7 @@ def test_an_agent_is_not_its_own_fallback() -> None:
     assert agent_limited_until(state, make_issue(labels=("ui",))) == 1_006
 
 
-def test_an_issue_waits_for_whoever_is_free_first_of_those_that_may_take_it() -> None:
+def test_an_issue_waits_for_the_first_agent_that_becomes_available() -> None:
     state = _state("codex", "claude")
     assert choose_agent(state, make_issue()).name == "codex"
     assert agent_limited_until(state, make_issue()) == 1_005
@@ -149,14 +149,14 @@ def test_an_issue_waits_for_whoever_is_free_first_of_those_that_may_take_it() ->
         (("codex",), "codex", "claude", "codex"),
     ],
 )
-def test_a_conversation_is_kept_by_an_agent_that_may_have_the_issue(
+def test_a_conversation_stays_with_an_agent_that_may_take_the_issue(
     limited: tuple[str, ...], of_thread: str, name: str, instead_of: str | None
 ) -> None:
     chosen = choose_agent(_state(*limited), make_issue(), of_thread)
     assert (chosen.name, chosen.instead_of) == (name, instead_of)
 
 
-def test_the_conversation_of_another_agent_is_left_behind_and_an_answer_is_not() -> None:
+def test_the_conversation_of_another_agent_is_dropped_but_an_answer_is_not() -> None:
     thread = Thread(thread_id="t", agent="gemini")
     resume = Resume(reason=ResumeReason.ANSWERED, thread=thread, question="q", answer="a")
 
@@ -178,7 +178,7 @@ def _started(story: Story) -> list[tuple[str, str]]:
     return [(one.issue.identifier, one.agent) for one in story.said(StartRun)]
 
 
-def test_a_run_is_told_its_agent_and_so_is_the_log() -> None:
+def test_the_run_and_the_log_name_the_agent() -> None:
     story = Story(make_issue(labels=("ui",)), rules=(UI,)).begin()
 
     assert _started(story) == [("SYM-1", "claude")]
@@ -188,14 +188,14 @@ def test_a_run_is_told_its_agent_and_so_is_the_log() -> None:
     assert story.state.running["1"].agent.name == "claude"
 
 
-def test_the_rules_are_judged_anew_at_every_start() -> None:
+def test_the_rules_are_applied_at_every_start() -> None:
     story = Story(make_issue(), rules=(UI,), **QUIET).begin()
     story.put("1", labels=("ui",))
     story.forget().fails().advance(10_000)
     assert _started(story) == [("SYM-1", "claude")]
 
 
-def test_after_a_limit_the_fallback_goes_on_at_once_and_nothing_is_held_against_the_issue() -> None:
+def test_after_a_limit_the_fallback_continues_at_once_and_nothing_counts_against_the_issue() -> None:
     story = Story(make_issue(), fallback="claude", max_attempts_without_progress=1, **QUIET).begin()
     story.streams(turn_count=1, thread_id="t")
     story.forget().fails(failure=_limit(retry_after_ms=120_000), progress=False)
@@ -219,7 +219,7 @@ def test_after_a_limit_the_fallback_goes_on_at_once_and_nothing_is_held_against_
     assert story.state.running["1"].agent.instead_of == "codex"
 
 
-def test_afterwards_it_is_given_to_the_agent_of_its_rule_again() -> None:
+def test_after_the_limit_the_agent_of_the_rule_gets_the_issue_again() -> None:
     story = Story(make_issue(), fallback="claude", **QUIET).begin()
     story.fails(failure=_limit(retry_after_ms=5_000)).advance(1_000)
     story.forget().advance(4_000)
@@ -229,7 +229,7 @@ def test_afterwards_it_is_given_to_the_agent_of_its_rule_again() -> None:
     assert _started(story) == [("SYM-1", "codex")]
 
 
-def test_without_a_fallback_the_issue_waits_until_the_agent_may_be_asked_again() -> None:
+def test_without_a_fallback_the_issue_waits_for_the_end_of_the_limit() -> None:
     story = Story(make_issue(), **QUIET).begin()
     story.forget().fails(failure=_limit(CREDIT))
     assert story.state.retrying["1"].due_ms == 900_000
@@ -239,7 +239,7 @@ def test_without_a_fallback_the_issue_waits_until_the_agent_may_be_asked_again()
     assert _started(story) == [("SYM-1", "codex")]
 
 
-def test_others_are_not_started_on_a_limited_agent_and_say_why() -> None:
+def test_other_issues_wait_for_the_limited_agent_and_say_why() -> None:
     story = Story(make_issue("1"), make_issue("2"), max_concurrent_agents=1, **QUIET).begin()
     story.forget().fails(failure=_limit())
     verdict = eligibility(story.board["2"], story.state)
@@ -278,7 +278,7 @@ def test_a_due_retry_waits_for_a_limited_agent_without_counting_an_attempt() -> 
     assert _started(story) == [("SYM-1", "codex"), ("SYM-2", "codex")]
 
 
-def test_runs_that_end_while_the_limit_holds_do_not_lengthen_it_by_their_number() -> None:
+def test_runs_that_end_during_the_limit_do_not_multiply_it() -> None:
     story = Story(make_issue("1"), make_issue("2"), make_issue("3"), **QUIET).begin()
     story.forget()
     story.fails("1", failure=_limit(retry_after_ms=90_000))
@@ -291,7 +291,7 @@ def test_runs_that_end_while_the_limit_holds_do_not_lengthen_it_by_their_number(
     assert story.state.limited_agents["codex"].until_ms == 100_000
 
 
-def test_each_time_in_a_row_the_wait_doubles_until_a_turn_shows_that_it_helped() -> None:
+def test_each_consecutive_limit_doubles_the_wait_until_a_turn_succeeds() -> None:
     story = Story(make_issue(), **QUIET).begin()
     story.fails(failure=_limit()).advance(60_000)
     story.streams().fails(failure=_limit())
@@ -317,13 +317,13 @@ def test_each_time_in_a_row_the_wait_doubles_until_a_turn_shows_that_it_helped()
         (CREDIT, 10**12, 1, MAX_AGENT_LIMIT_MS),
     ],
 )
-def test_how_long_nobody_is_given_to_it(
+def test_the_wait_after_a_limit(
     category: Category, retry_after_ms: int | None, times: int, expected: int
 ) -> None:
     assert agent_limit_wait_ms(_limit(category, retry_after_ms=retry_after_ms), times) == expected
 
 
-def test_an_operator_who_asks_for_a_retry_has_the_agent_asked_again() -> None:
+def test_a_retry_by_an_operator_lifts_the_limit() -> None:
     story = Story(make_issue(), **QUIET).begin()
     story.fails(failure=_limit(CREDIT)).advance(1_000)
     story.forget().tell(OperatorAsked(action=OperatorAction.RETRY, issue_id="1"))
@@ -333,7 +333,7 @@ def test_an_operator_who_asks_for_a_retry_has_the_agent_asked_again() -> None:
     assert _started(story) == [("SYM-1", "codex")]
 
 
-def test_he_gets_the_agent_of_the_rule_and_not_its_fallback() -> None:
+def test_a_retry_by_an_operator_uses_the_agent_of_the_rule_and_not_its_fallback() -> None:
     story = Story(make_issue(), fallback="claude", **QUIET).begin()
     story.fails(failure=_limit(CREDIT))
     story.forget().tell(OperatorAsked(action=OperatorAction.RETRY, issue_id="1"))
@@ -351,7 +351,7 @@ def test_a_retry_of_a_blocked_issue_lifts_the_limit_too() -> None:
     assert _started(story) == [("SYM-1", "codex")]
 
 
-def test_a_conversation_goes_on_with_its_agent_although_the_rules_changed() -> None:
+def test_a_conversation_stays_with_its_agent_although_the_rules_changed() -> None:
     story = Story(make_issue(), fallback="claude", **QUIET).begin()
     story.streams(turn_count=1, thread_id="t1")
     story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure(category=Category.TURN_INPUT_REQUIRED))
@@ -379,7 +379,7 @@ def test_an_answer_reaches_another_agent_in_its_first_prompt() -> None:
     assert (start.resume.thread, start.resume.answer) == (None, "yes")
 
 
-def test_each_agent_has_its_own_silence() -> None:
+def test_each_agent_has_its_own_stall_timeout() -> None:
     story = Story(
         make_issue("1"), make_issue("2", labels=("ui",)), rules=(UI,), agents=FACTS, poll_interval_ms=10**9
     ).begin()
@@ -393,7 +393,7 @@ def test_each_agent_has_its_own_silence() -> None:
     )
 
 
-def test_a_limit_of_silence_that_changes_is_judged_for_the_agents_that_have_it() -> None:
+def test_a_changed_stall_timeout_applies_to_the_agents_that_have_it() -> None:
     story = Story(make_issue(), agents=FACTS, poll_interval_ms=10**9).begin()
     story.streams().advance(100_000)
     shorter = {**FACTS, "codex": AgentInfo(kind="codex", section="codex", stall_timeout_ms=50_000)}
@@ -413,7 +413,7 @@ def test_a_limit_of_silence_that_changes_is_judged_for_the_agents_that_have_it()
         (LimitedAgent(until_ms=None, failure=_limit()), False),
     ],
 )
-def test_run_once_waits_for_an_agent_whose_limit_passes_and_not_for_ever(
+def test_run_once_waits_for_an_agent_whose_limit_passes_but_not_forever(
     held: LimitedAgent, *, expected: bool
 ) -> None:
     story = Story(make_issue(), max_concurrent_agents=0, **QUIET).begin()

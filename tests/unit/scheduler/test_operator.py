@@ -122,7 +122,7 @@ def _paused() -> Story:
         (_running, OperatorAction.DRAIN, None, None, None),
     ],
 )
-def test_a_verb_is_judged_in_advance_and_again_on_arrival(
+def test_an_action_is_checked_in_advance_and_again_on_arrival(
     given: Any, verb: OperatorAction, issue_id: str | None, text: str | None, code: str | None
 ) -> None:
     story = given().forget()
@@ -151,9 +151,7 @@ def test_a_verb_is_judged_in_advance_and_again_on_arrival(
         (_running, OperatorAction.STOP, False),
     ],
 )
-def test_a_verb_about_the_daemon_never_fails_for_being_given_twice(
-    given: Any, verb: OperatorAction, *, so: bool
-) -> None:
+def test_an_action_on_the_daemon_may_be_repeated(given: Any, verb: OperatorAction, *, so: bool) -> None:
     story = given().forget()
     before = story.state
     assert already_done(before, verb) is so
@@ -198,7 +196,7 @@ def test_stop_ends_the_run_and_blocks_the_issue_until_a_person_acts() -> None:
     assert not story.said(StartRun)
 
 
-def test_stop_gives_a_waiting_retry_up() -> None:
+def test_stop_gives_up_a_retry() -> None:
     story = _retrying()
     _ask(story, OperatorAction.STOP)
     assert story.state.blocked["1"].attempt == 1
@@ -207,7 +205,7 @@ def test_stop_gives_a_waiting_retry_up() -> None:
     assert not story.said(StartRun)
 
 
-def test_a_stop_is_not_undone_by_what_the_session_did_to_its_own_issue() -> None:
+def test_a_stop_is_not_undone_by_the_sessions_own_changes_of_the_issue() -> None:
     story = _running()
     story.put("1", state="In Progress")
     _ask(story, OperatorAction.STOP)
@@ -226,14 +224,14 @@ def test_a_stop_that_crosses_the_end_of_the_run_changes_nothing() -> None:
 # --- retry -----------------------------------------------------------------------------------------------
 
 
-def test_retry_has_a_waiting_retry_come_due() -> None:
+def test_retry_makes_a_retry_due() -> None:
     story = _retrying()
     _ask(story, OperatorAction.RETRY)
     story.advance(0)
     assert [start.attempt for start in story.said(StartRun)] == [1]
 
 
-def test_retry_does_not_disturb_one_that_is_due() -> None:
+def test_retry_does_not_disturb_a_due_retry() -> None:
     story = _retrying()
     story.slow = True
     story.advance(10_000)
@@ -244,7 +242,7 @@ def test_retry_does_not_disturb_one_that_is_due() -> None:
     assert story.started() == ["SYM-1"]
 
 
-def test_retry_lets_a_blocked_issue_go_on_with_its_conversation() -> None:
+def test_retry_continues_the_conversation_of_a_blocked_issue() -> None:
     story = _stopped().forget()
     _ask(story, OperatorAction.RETRY)
     story.advance(0)
@@ -254,7 +252,7 @@ def test_retry_lets_a_blocked_issue_go_on_with_its_conversation() -> None:
     assert story.state.spent["1"] == Spent(tokens=70, turns=1)
 
 
-def test_retry_forgives_attempts_without_progress() -> None:
+def test_retry_resets_attempts_without_progress() -> None:
     story = _idle()
     assert story.state.blocked["1"].failure.category is Category.NO_PROGRESS
     assert "symphony unblock SYM-1" in (story.state.blocked["1"].failure.hint or "")
@@ -266,7 +264,7 @@ def test_retry_forgives_attempts_without_progress() -> None:
 # --- unblock ---------------------------------------------------------------------------------------------
 
 
-def test_unblock_counts_the_budget_anew_and_goes_on() -> None:
+def test_unblock_resets_the_budget_and_continues() -> None:
     story = _over_budget().forget()
     _ask(story, OperatorAction.UNBLOCK)
     assert "1" not in story.state.spent
@@ -275,7 +273,7 @@ def test_unblock_counts_the_budget_anew_and_goes_on() -> None:
     assert start.resume == Resume(reason=ResumeReason.INTERRUPTED, thread=THREAD)
 
 
-def test_unblock_starts_anew_what_went_wrong_by_itself() -> None:
+def test_unblock_starts_a_new_conversation_after_a_failure() -> None:
     story = _idle().forget()
     _ask(story, OperatorAction.UNBLOCK)
     story.advance(0)
@@ -283,7 +281,7 @@ def test_unblock_starts_anew_what_went_wrong_by_itself() -> None:
     assert start.resume == Resume(reason=ResumeReason.INTERRUPTED)
 
 
-def test_unblock_lets_an_issue_pass_the_budget_of_the_day() -> None:
+def test_unblock_exempts_an_issue_from_the_budget_of_the_day() -> None:
     story = _running(max_tokens_per_day=70)
     story.tell(DayBegan(day="2025-01-01"))
     story.turn_ends().ends()
@@ -324,7 +322,7 @@ def test_an_answer_goes_into_the_same_conversation() -> None:
     )
 
 
-def test_a_need_without_words_can_be_answered_too() -> None:
+def test_an_unexplained_need_for_input_can_be_answered() -> None:
     story = _asking(None).forget()
     assert not story.state.blocked["1"].question
     _ask(story, OperatorAction.ANSWER, "1", "blue")
@@ -333,7 +331,7 @@ def test_a_need_without_words_can_be_answered_too() -> None:
     assert retry.resume.question == "the agent asks a person"
 
 
-def test_an_answer_is_not_lost_to_a_used_up_budget() -> None:
+def test_an_answer_survives_a_used_up_budget() -> None:
     story = _asking("which?")
     story.tell(SettingsChanged(settings=make_settings(max_tokens_per_issue=1)))
     _ask(story, OperatorAction.ANSWER, "1", "blue")
@@ -350,7 +348,7 @@ def test_an_answer_is_not_lost_to_a_used_up_budget() -> None:
 # --- pause and resume ------------------------------------------------------------------------------------
 
 
-def test_a_pause_starts_nothing_and_what_runs_goes_on() -> None:
+def test_a_pause_starts_nothing_and_what_runs_continues() -> None:
     story = _paused()
     story.board["2"] = make_issue("2")
     story.tell(WakeAsked(reason="t"))
@@ -364,7 +362,7 @@ def test_a_pause_starts_nothing_and_what_runs_goes_on() -> None:
     assert story.said(FetchCandidates)
 
 
-def test_a_pick_under_way_does_not_start_into_a_pause() -> None:
+def test_a_pending_candidate_does_not_start_during_a_pause() -> None:
     story = Story(make_issue())
     story.slow = True
     story.begin()
@@ -393,7 +391,7 @@ def test_a_retry_that_is_not_due_waits_on_after_a_pause() -> None:
     assert not story.said(StartRun)
 
 
-def test_a_paused_retry_whose_issue_ended_is_cleaned_all_the_same() -> None:
+def test_a_paused_retry_of_an_ended_issue_is_cleaned_up() -> None:
     story = _retrying()
     _ask(story, OperatorAction.PAUSE, None)
     story.put("1", state="Done")
@@ -416,7 +414,7 @@ def test_an_operators_drain_waits_for_turns_however_long_they_take() -> None:
     assert story.state.retrying.keys() == {"1"}
 
 
-def test_a_signal_sets_an_end_to_an_operators_drain() -> None:
+def test_a_signal_adds_the_timeout_to_an_operators_drain() -> None:
     story = _running(drain_timeout_ms=5_000)
     _ask(story, OperatorAction.DRAIN, None)
     story.advance(60_000)
@@ -425,7 +423,7 @@ def test_a_signal_sets_an_end_to_an_operators_drain() -> None:
     assert [stop.reason for stop in story.said(StopRun)] == [StopReason.DRAINING]
 
 
-def test_an_operators_drain_stops_what_has_no_turn_yet() -> None:
+def test_an_operators_drain_stops_runs_without_a_turn() -> None:
     story = Story(make_issue()).begin().report(stage=RunStage.LAUNCHING_AGENT)
     _ask(story, OperatorAction.DRAIN, None)
     assert [stop.reason for stop in story.said(StopRun)] == [StopReason.DRAINING]

@@ -1,0 +1,173 @@
+"""Which agent an issue is given to, and agents that are rate limited or out of credit.
+
+The agent is chosen whenever a run starts. The first of `agent.rules` that matches the issue names it,
+otherwise it is the default. A conversation stays with its agent even if that is the fallback. While an agent
+is limited, its fallback takes over; without one the issue waits, because a session that is known to fail is
+not started.
+
+One run that ends at a limit speaks for every run of its agent. The agent then waits as long as it asked for,
+or else a minute (rate limit) or a quarter of an hour (credit), doubled for each consecutive time, up to an
+hour. A run that ends in any other way after a turn shows that the agent works again. Limits are not kept
+across restarts.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from symphony.domain import Category, Failure, Issue, normalise_state
+from symphony.scheduler.messages import AssignmentRule, Outcome, Resume, SchedulerSettings, Timer, TimerKind
+from symphony.scheduler.state import AgentChoice, LimitedAgent, Running, State, Step
+
+MAX_AGENT_LIMIT_MS: Final = 3_600_000
+_FIRST_WAIT_MS: Final = {Category.AGENT_RATE_LIMITED: 60_000, Category.AGENT_USAGE_LIMIT: 900_000}
+_LIMIT_TEXTS: Final = {
+    Category.AGENT_RATE_LIMITED: "rate limited",
+    Category.AGENT_USAGE_LIMIT: "out of credit",
+}
+_MAX_EXPONENT = 10
+
+LIMIT_CATEGORIES: Final = frozenset(_FIRST_WAIT_MS)
+"""Failures that say nothing about the issue, and something about every run of the agent."""
+
+# --- choice ----------------------------------------------------------------------------------------------
+
+
+def choose_agent(state: State, issue: Issue, thread_agent: str | None = None) -> AgentChoice:
+    """The agent that a run of the issue would get now.
+
+    A limited agent is chosen only if nothing can replace it; the issue then waits for it.
+
+    Args:
+        state: the state of the scheduler.
+        issue: the issue to run.
+        thread_agent: the agent of the conversation that the run would continue.
+    """
+    name, fallback, why = _assigned_agent(state.settings, issue)
+    chosen = AgentChoice(name=name, reason=why)
+    if fallback is not None and not is_limited(state, fallback):
+        reason = None
+        if is_limited(state, name):
+            reason = f"{limit_text(state, name)}; it would be the agent by {why}"
+        elif thread_agent == fallback:
+            reason = f"it goes on with its conversation; {name} would be the agent by {why}"
+        if reason is not None:
+            chosen = AgentChoice(name=fallback, reason=reason, instead_of=name)
+    info = state.settings.agent_info(chosen.name)
+    return replace(chosen, kind=info.kind, model=info.model)
+
+
+def plan_run(state: State, issue: Issue, resume: Resume | None) -> tuple[AgentChoice, Resume | None]:
+    """The agent of the next run, and what the run continues.
+
+    A conversation of another agent is dropped. A person's answer is not: the first prompt carries it.
+    """
+    owner = thread_agent(resume)
+    chosen = choose_agent(state, issue, owner)
+    if resume is not None and owner not in {None, chosen.name}:
+        resume = replace(resume, thread=None)
+    return chosen, resume
+
+
+def thread_agent(resume: Resume | None) -> str | None:
+    """The agent of the conversation that an issue would continue."""
+    return resume.thread.agent if resume is not None and resume.thread is not None else None
+
+
+def _assigned_agent(settings: SchedulerSettings, issue: Issue) -> tuple[str, str | None, str]:
+    """The agent by rules and default, its fallback, and the reason."""
+    for index, rule in enumerate(settings.rules):
+        if _matches(rule, issue):
+            conditions = {"label": rule.label, "state": rule.state}
+            why = " and ".join(f"{key} {value!r}" for key, value in conditions.items() if value is not None)
+            fallback = settings.fallback if rule.fallback is None else rule.fallback
+            return rule.use, fallback if fallback != rule.use else None, f"agent.rules[{index}]: {why}"
+    return settings.agent, settings.fallback, "the default (agent.kind)"
+
+
+def _matches(rule: AssignmentRule, issue: Issue) -> bool:
+    labels = {label.strip().lower() for label in issue.labels}
+    return rule.label in {None, *labels} and rule.state in {None, normalise_state(issue.state)}
+
+
+# --- limits ----------------------------------------------------------------------------------------------
+
+
+def is_limited(state: State, agent: str) -> bool:
+    """Whether no session of the agent is started now."""
+    limited = state.limited_agents.get(agent)
+    return limited is not None and limited.until_ms is not None
+
+
+def limit_text(state: State, agent: str) -> str:
+    """What limits an agent, for people: `claude is out of credit`."""
+    return f"{agent} is {_LIMIT_TEXTS.get(state.limited_agents[agent].failure.category, 'limited')}"
+
+
+def agent_limited_until(state: State, issue: Issue, thread_agent: str | None = None) -> int | None:
+    """When the first agent that may take the issue is available, or `None` if one is available now."""
+    if not is_limited(state, choose_agent(state, issue, thread_agent).name):
+        return None
+    name, fallback, _ = _assigned_agent(state.settings, issue)
+    limits = (limited for agent, limited in state.limited_agents.items() if agent in {name, fallback})
+    return min(limited.until_ms for limited in limits if limited.until_ms is not None)
+
+
+def agent_limit_wait_ms(failure: Failure, times: int) -> int:
+    """How long an agent waits after a limit ended its runs `times` times in a row."""
+    default_ms = _FIRST_WAIT_MS[failure.category] * int(2 ** min(times - 1, _MAX_EXPONENT))
+    wait_ms = default_ms if failure.retry_after_ms is None else failure.retry_after_ms
+    return min(max(wait_ms, 0), MAX_AGENT_LIMIT_MS)
+
+
+def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
+    """Take from the end of a run whether its agent is limited."""
+    name, failure = run.agent.name, outcome.failure
+    if failure is not None and failure.category in LIMIT_CATEGORIES:
+        _limit(step, name, failure)
+    elif run.report.turn_count > 0 and not is_limited(step.state, name) and name in step.state.limited_agents:
+        others = {key: limited for key, limited in step.state.limited_agents.items() if key != name}
+        step.update(limited_agents=others)
+
+
+def _limit(step: Step, name: str, failure: Failure) -> None:
+    """Start or prolong the wait of an agent.
+
+    Runs that began before the limit was known end for the same reason. They do not count as another time.
+    """
+    known = step.state.limited_agents.get(name)
+    repeated = known is not None and known.until_ms is None
+    times = 1 if known is None else known.times + int(repeated)
+    until_ms = step.now_ms + agent_limit_wait_ms(failure, times)
+    if known is not None and known.until_ms is not None:
+        until_ms = max(until_ms, known.until_ms)
+    limited = LimitedAgent(until_ms=until_ms, failure=failure, times=times)
+    step.update(limited_agents={**step.state.limited_agents, name: limited})
+    step.set_timer(Timer(TimerKind.LIMIT, name), until_ms)
+    if known is None or repeated:
+        delay_ms = until_ms - step.now_ms
+        step.notify("warning", "agent_limited", agent=name, reason=failure.line, delay_ms=delay_ms)
+
+
+def on_limit_over(step: Step, name: str) -> None:
+    """Give issues to the agent again."""
+    over = replace(step.state.limited_agents[name], until_ms=None)
+    step.update(limited_agents={**step.state.limited_agents, name: over})
+    step.notify("info", "agent_recovered", agent=name, reason="it is tried again")
+
+
+def lift_limits(step: Step, issue: Issue) -> None:
+    """End the waits of the agents that may take an issue, because a person wants it tried now."""
+    chosen = choose_agent(step.state, issue)
+    for name in {chosen.name, chosen.instead_of or chosen.name}:
+        if is_limited(step.state, name):
+            step.clear_timer(Timer(TimerKind.LIMIT, name))
+            on_limit_over(step, name)
+
+
+def has_retryable_limit(state: State) -> bool:
+    """Whether `run --once` waits for an agent: its limit passes, and did not recur too often."""
+    most = state.settings.max_attempts_without_progress
+    return any(
+        limited.until_ms is not None and limited.failure.retryable and limited.times < most
+        for limited in state.limited_agents.values()
+    )

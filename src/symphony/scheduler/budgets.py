@@ -1,0 +1,104 @@
+"""Budgets of tokens and turns, per issue and per day (`agent.budget`).
+
+The tokens of an issue are checked with every report, even in the middle of a turn, because the rest of a turn
+may cost any number. Its turns, and the tokens of the day, are checked at the end of a turn and at each start.
+"""
+
+from typing import Final
+
+from symphony.domain import Blame, Category, Failure, Issue, add_counts
+from symphony.scheduler.messages import RunReport, Spent
+from symphony.scheduler.state import Running, Spender, State, Step
+
+MAX_ISSUES: Final = 10_000
+"""How many issues are counted at the same time; beyond it the oldest counts are forgotten."""
+
+_UNUSED = Spent()
+
+
+def count_usage(step: Step, run: Running, report: RunReport) -> None:
+    """Count what a run used since its last report, and warn when the daily budget is used up."""
+    tokens = max(report.total_tokens - run.report.total_tokens, 0)
+    turns = max(report.turn_count - run.report.turn_count, 0)
+    if not tokens and not turns:
+        return
+    spent = dict(step.state.spent)
+    before = spent.pop(run.issue.id, _UNUSED)
+    spent[run.issue.id] = Spent(
+        tokens=add_counts(before.tokens, tokens), turns=add_counts(before.turns, turns)
+    )
+    if len(spent) > MAX_ISSUES:
+        del spent[next(iter(spent))]
+    day_before, limit = step.state.day_tokens, step.state.settings.max_tokens_per_day
+    day_after = add_counts(day_before, tokens)
+    step.update(spent=spent, day_tokens=day_after)
+    if limit is not None and day_before < limit <= day_after:
+        spender = Spender(issue=run.issue.identifier, agent=run.agent.name, tokens=report.total_tokens)
+        step.update(day_spender=spender)
+        step.notify(
+            "warning",
+            "day_budget_used",
+            run.issue,
+            run_id=run.run_id,
+            agent=spender.agent,
+            tokens=spender.tokens,
+            day_tokens=day_after,
+            limit=limit,
+        )
+
+
+def reset_usage(step: Step, issue_id: str) -> None:
+    """Start counting an issue from zero."""
+    if issue_id in step.state.spent:
+        step.update(spent={key: spent for key, spent in step.state.spent.items() if key != issue_id})
+
+
+def token_budget_failure(state: State, issue: Issue) -> Failure | None:
+    """Why an issue may use no more tokens, or `None`."""
+    limit, used = state.settings.max_tokens_per_issue, state.spent.get(issue.id, _UNUSED).tokens
+    return None if limit is None or used < limit else _issue_failure(issue, "token", used, limit)
+
+
+def issue_budget_failure(state: State, issue: Issue) -> Failure | None:
+    """Why the budget of an issue is used up, or `None`."""
+    if failure := token_budget_failure(state, issue):
+        return failure
+    limit, used = state.settings.max_turns_per_issue, state.spent.get(issue.id, _UNUSED).turns
+    return None if limit is None or used < limit else _issue_failure(issue, "turn", used, limit)
+
+
+def day_budget_failure(state: State, issue: Issue) -> Failure | None:
+    """Why the budget of the day stops an issue, or `None`."""
+    limit = state.settings.max_tokens_per_day
+    if limit is None or state.day_tokens < limit or issue.id in state.budget_waivers:
+        return None
+    message = f"the token budget of today is used up: {state.day_tokens:,} of {limit:,} tokens"
+    message += " (agent.budget.max_tokens_per_day)"
+    if by := state.day_spender:
+        message += f"; the last of it by {by.issue} (agent {by.agent}), whose run used {by.tokens:,}"
+    return Failure(
+        category=Category.BUDGET_DAY,
+        blame=Blame.AGENT,
+        message=message,
+        retryable=False,
+        hint=f"wait for the next day (UTC), raise the budget, or run `symphony unblock {issue.identifier}`",
+    )
+
+
+def budget_failure(state: State, issue: Issue) -> Failure | None:
+    """Why an issue may use no more, or `None`."""
+    return issue_budget_failure(state, issue) or day_budget_failure(state, issue)
+
+
+def _issue_failure(issue: Issue, unit: str, used: int, limit: int) -> Failure:
+    key = f"agent.budget.max_{unit}s_per_issue"
+    return Failure(
+        category=Category.BUDGET_ISSUE,
+        blame=Blame.AGENT,
+        message=f"the {unit} budget of this issue is used up: {used:,} of {limit:,} {unit}s ({key})",
+        retryable=False,
+        hint=(
+            f"run `symphony unblock {issue.identifier}`, raise the budget in WORKFLOW.md, or change the "
+            "issue's state, labels, title or description"
+        ),
+    )

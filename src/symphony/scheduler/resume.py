@@ -1,0 +1,75 @@
+"""What a run hands on to the next run of its issue: its conversation, and an answer that was not used yet."""
+
+from dataclasses import replace
+
+from symphony.domain import add_counts
+from symphony.scheduler.messages import Resume, ResumeReason, Thread
+from symphony.scheduler.state import Blocked, Retry, Running, State
+
+
+def thread_of(run: Running) -> Thread | None:
+    """The conversation of a run with its totals so far, or `None` if there is none to continue.
+
+    The report counts what this run used; on a resumed thread that comes on top of the earlier totals.
+    """
+    report, known = run.report, run.resume.thread if run.resume else None
+    if report.thread_id is None:
+        return known
+    base = Thread(thread_id="", begun=False)
+    if known is not None and known.thread_id == report.thread_id:
+        base = known
+    return Thread(
+        thread_id=report.thread_id,
+        agent=run.agent.name,
+        input_tokens=add_counts(base.input_tokens, report.input_tokens),
+        output_tokens=add_counts(base.output_tokens, report.output_tokens),
+        total_tokens=add_counts(base.total_tokens, report.total_tokens),
+        begun=base.begun or report.turn_count > 0,
+    )
+
+
+def threads_in_use(state: State) -> frozenset[str]:
+    """The conversations that a claim may still continue, which must not be deleted."""
+    waiting: list[Retry | Blocked] = [*state.retrying.values(), *state.blocked.values()]
+    threads = [
+        *(thread_of(run) for run in state.running.values()),
+        *(entry.resume.thread for entry in waiting if entry.resume is not None),
+    ]
+    return frozenset(thread.thread_id for thread in threads if thread is not None)
+
+
+def resume_interrupted(run: Running) -> Resume:
+    """How to continue a run that was interrupted without being at fault.
+
+    A person's answer is repeated until a turn that carries it has begun, and always if there is no
+    conversation that could remember it.
+    """
+    thread, answer = thread_of(run), _answer(run)
+    if answer is not None and (run.report.turn_count == 0 or thread is None):
+        return replace(answer, thread=thread)
+    return Resume(reason=ResumeReason.INTERRUPTED, thread=thread)
+
+
+def resume_after_failure(run: Running) -> Resume | None:
+    """What the attempt after a failed one starts with: a person's answer, if there is one, and no thread."""
+    resume = run.resume if run.report.turn_count == 0 else _answer(run)
+    return None if resume is None else replace(resume, thread=None)
+
+
+def resume_without_answer(blocked: Blocked) -> Resume:
+    """How a blocked issue continues without an answer."""
+    return blocked.resume or Resume(reason=ResumeReason.INTERRUPTED)
+
+
+def resume_with_answer(blocked: Blocked, answer: str) -> Resume:
+    """How a blocked issue continues with a person's answer."""
+    return Resume(
+        reason=ResumeReason.ANSWERED,
+        thread=blocked.resume.thread if blocked.resume else None,
+        question=blocked.question or blocked.failure.message,
+        answer=answer,
+    )
+
+
+def _answer(run: Running) -> Resume | None:
+    return run.resume if run.resume and run.resume.reason is ResumeReason.ANSWERED else None

@@ -1,12 +1,15 @@
-"""YAML front matter with line numbers, read so that a hostile file cannot hurt the process.
+"""YAML front matter: reads it with positions, safely even from hostile files, and quotes values for it.
 
-Depth, number of values and size are limited before they cost anything, no tag ever constructs anything, and
-every failure is a `FrontMatterError` with a code and a place.
+Depth, number of values and size are limited while parsing. Tags construct nothing. Every error is a
+`FrontMatterError` with a code, line and column.
+
+The reader uses only the parser events of libyaml (or of PyYAML, if libyaml is missing), because PyYAML's
+composer and constructor have no limits and crashed or hung on hostile files.
 """
 
 import copy
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -15,10 +18,9 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 import yaml
 import yaml.reader
 
-# Writing one value as one line of YAML that reads back as exactly that text. Pure.
+# --- writing ---------------------------------------------------------------------------------------------
 
-
-# What YAML readers take for text without quotes, whichever version of YAML they speak.
+# Text that every version of YAML reads as text without quotes.
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9 ._/()+-]*(?<! )")
 _NOT_TEXT = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
@@ -26,7 +28,7 @@ _BYTE, _PLANE = 0xFF, 0xFFFF
 
 
 def quote(text: str) -> str:
-    """`text` as a YAML scalar on one line: bare where that is safe everywhere, else in double quotes.
+    """`text` as a YAML scalar on one line, in double quotes unless it is safe without.
 
     Raises:
         ValueError: the text holds lone surrogates and cannot be written as UTF-8.
@@ -54,11 +56,7 @@ def _escape(char: str) -> str:
     return f"\\u{code:04x}" if code <= _PLANE else f"\\U{code:08x}"
 
 
-# The reader: finds the fences, then builds a value from parser events in one bounded loop.
-#
-# The parser is libyaml (PyYAML's own where it is missing). Its events are all that is used of it: what
-# PyYAML composes and constructs from them has no limits, and crashed or hung on hostile files.
-
+# --- reading ---------------------------------------------------------------------------------------------
 
 MAX_BYTES: Final = 65_536
 MAX_EVENTS: Final = 5_000
@@ -82,9 +80,9 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 class Profile(StrEnum):
     """How scalars are read.
 
-    TEXT keeps the text of the file; only an unquoted null is None, and an alias is refused.
+    TEXT keeps scalars as text, except that an unquoted null is `None`, and refuses aliases.
     CORE reads the core scalars of YAML 1.2 and expands aliases within the event limit.
-    Neither gives tags or `<<` a meaning.
+    Both ignore tags and `<<`.
     """
 
     TEXT = "text"
@@ -92,7 +90,7 @@ class Profile(StrEnum):
 
 
 class Code(StrEnum):
-    """What can be wrong with front matter; the first two are for callers of `split` to judge."""
+    """What is wrong with front matter. The first two are for callers of `split`."""
 
     MISSING_FRONT_MATTER = "missing_front_matter"
     UNCLOSED_FRONT_MATTER = "unclosed_front_matter"
@@ -132,8 +130,8 @@ class Split(NamedTuple):
         front_line: 1-based line on which `front` starts.
         body_offset: where the body starts, in bytes of the whole input.
         body_line: 1-based line on which the body starts.
-        bom: a byte-order mark stood before the first fence.
-        closed: there was a closing fence; without one everything after the opener is `front`.
+        bom: whether there is a byte-order mark before the first fence.
+        closed: whether there is a closing fence; otherwise everything after the opener is `front`.
     """
 
     front: bytes
@@ -144,7 +142,7 @@ class Split(NamedTuple):
     closed: bool
 
 
-# Where each value stands, as a character offset, and likewise what it holds.
+# The character offset of each value by key or index, and the marks of the values inside it.
 _Marks: TypeAlias = "dict[str | int, tuple[int, _Marks]]"
 _NOTHING_INSIDE: Final[_Marks] = {}
 
@@ -154,10 +152,10 @@ class Document:
     """A front matter map.
 
     Attributes:
-        value: keys are text in the order of the file.
-        events: how many keys, values, starts and ends the parser found; what the reading cost.
-        repeated: where a key below the top level is given once more, and the key of the top level above it;
-            only where the caller allows it.
+        value: the map; keys are text in the order of the file.
+        events: how many keys, values, starts and ends the parser found, as a measure of cost.
+        duplicates: the position of each repeated key below the top level, with the top-level key above it, if
+            the caller allows them.
     """
 
     value: dict[str, Any]
@@ -169,22 +167,22 @@ class Document:
 
     @cached_property
     def positions(self) -> Mapping[Path, Position]:
-        """Path of keys and indices -> (line, column) of the value's key in the whole file.
+        """Line and column in the whole file of each value, by its path of keys and indices.
 
-        Of an item it is where the item starts. What an alias repeats keeps the place where it was written.
+        The position of a map value is that of its key. A value from an alias keeps its original position.
         """
-        return {path: _place(self._text, self._first_line, at) for path, at in _flat(self._marks)}
+        return {path: _position(self._text, self._first_line, at) for path, at in _flat(self._marks)}
 
     def position(self, key: str) -> Position | None:
-        """The line and column of one key of the top level; None where it is not there."""
+        """The line and column of a top-level key, or `None` if it is absent."""
         mark = self._marks.get(key)
-        return None if mark is None else _place(self._text, self._first_line, mark[0])
+        return None if mark is None else _position(self._text, self._first_line, mark[0])
 
 
 def split(data: bytes, *, limit: int = MAX_BYTES) -> Split | None:
-    """Find the fences of a file; None when its first line is not a fence.
+    """Find the fences of a file; `None` if its first line is not a fence.
 
-    A fence is `---` at column 0 and then only blanks, ended by LF, CRLF or the end of the input.
+    A fence is `---` at column 0, then only blanks until LF, CRLF or the end of the input.
 
     Raises:
         FrontMatterError: FRONT_MATTER_TOO_LARGE, more than `limit` bytes of front matter.
@@ -216,25 +214,25 @@ def load(
     max_bytes: int = MAX_BYTES,
     allow_nested_duplicates: bool = False,
 ) -> Document:
-    """Read front matter. Empty gives an empty map.
+    """Read front matter; empty front matter is an empty map.
 
     Args:
         front: the bytes between the fences.
         profile: how scalars are read.
         first_line: the line of the file on which `front` starts.
-        max_bytes: more are refused unread.
+        max_bytes: larger front matter is refused unread.
         allow_nested_duplicates: accept a key that is given twice below the top level. The last value
             holds, and `Document.duplicates` lists the key.
 
     Raises:
-        FrontMatterError: with the code, line and column of the first thing that is wrong.
+        FrontMatterError: with the code, line and column of the first error.
     """
     _check_size(len(front), max_bytes, line=first_line)
     try:
         text = front.decode()
     except UnicodeDecodeError as error:
         good = front[: error.start].decode()
-        line, column = _place(good, first_line, len(good))
+        line, column = _position(good, first_line, len(good))
         message = "the front matter is not UTF-8"
         raise FrontMatterError(Code.NOT_UTF8, message, line=line, column=column) from None
     reader = _Reader(text, first_line, profile, allow_nested_duplicates=allow_nested_duplicates)
@@ -244,12 +242,12 @@ def load(
         raise
     except (yaml.YAMLError, ValueError, LookupError, ArithmeticError, RecursionError) as error:
         message = "not valid YAML here; unquoted colons, indentation and open quotes are the usual causes"
-        line, column = _place(text, first_line, _offset(error, text))
+        line, column = _position(text, first_line, _offset(error, text))
         raise FrontMatterError(Code.INVALID_YAML, message, line=line, column=column) from None
 
 
 class _Anchored(NamedTuple):
-    """What an alias stands for; `key` is the text of a scalar, which may be a key."""
+    """An anchored value; `key` is its text if it is a scalar, which may be used as a key."""
 
     value: Any
     inside: _Marks
@@ -258,7 +256,7 @@ class _Anchored(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """The map or list around the one that is being read, and of the inner one its anchor and first event."""
+    """The map or list around the one that is being read, with the anchor and first event of the inner one."""
 
     container: Any
     marks: _Marks
@@ -267,7 +265,7 @@ class _Open(NamedTuple):
 
 
 class _Reader:
-    """Reads one document. A loop and not a recursion, so depth costs no stack."""
+    """Reads one document in a loop, so that depth needs no stack."""
 
     def __init__(
         self, text: str, first_line: int, profile: Profile, *, allow_nested_duplicates: bool
@@ -276,7 +274,7 @@ class _Reader:
         self._first_line = first_line
         self._plain = profile is Profile.TEXT
         self._allow_nested_duplicates = allow_nested_duplicates
-        self._repeated: list[tuple[str, Position]] = []
+        self._duplicates: list[tuple[str, Position]] = []
         self._anchors: dict[str, _Anchored] = {}
         self._outer: list[_Open] = []
 
@@ -288,10 +286,9 @@ class _Reader:
         key: str | None = None
         key_at = seen = documents = 0
         outer, plain = self._outer, self._plain
-        loader = yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader
-        event: Any  # the stubs give all kinds of events one type
-        for event in yaml.parse(self._text, Loader=loader):
-            kind = type(event)
+        parser = (yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader)(self._text)
+        next_event: Callable[[], Any] = parser.get_event
+        while (kind := type(event := next_event())) is not yaml.StreamEndEvent:
             if kind is yaml.ScalarEvent or kind is yaml.AliasEvent:
                 at = event.start_mark.index
                 inside = _NOTHING_INSIDE
@@ -308,7 +305,7 @@ class _Reader:
                     if event.anchor is not None:
                         self._anchors[event.anchor] = _Anchored(value, inside, 1, text)
                 else:
-                    value, inside, events, text = self._repeat(event.anchor, at)
+                    value, inside, events, text = self._expand_alias(event.anchor, at)
                     seen += events
                 if seen > MAX_EVENTS:
                     self._fail(at, Code.TOO_MANY_EVENTS, f"more than {MAX_EVENTS} keys and values")
@@ -320,7 +317,7 @@ class _Reader:
                     if text is None:
                         self._fail(at, Code.INVALID_YAML, "a key must be a single word or text")
                     if text in container:
-                        self._twice(text, marks, at)
+                        self._on_duplicate(text, marks, at)
                     key, key_at = text, at
                 elif container is not None:
                     marks[len(container)] = (at, inside)
@@ -368,14 +365,14 @@ class _Reader:
         return Document(
             value=root,
             events=seen,
-            duplicates=tuple(self._repeated),
+            duplicates=tuple(self._duplicates),
             _text=self._text,
             _first_line=self._first_line,
             _marks=root_marks,
         )
 
-    def _repeat(self, anchor: str, at: int) -> _Anchored:
-        """A copy of what the alias names; the caller counts what it costs."""
+    def _expand_alias(self, anchor: str, at: int) -> _Anchored:
+        """A copy of the anchored value; the caller counts its events."""
         if self._plain:
             self._fail(at, Code.ALIAS_NOT_ALLOWED, "aliases are not allowed here")
         found = self._anchors.get(anchor)
@@ -386,18 +383,18 @@ class _Reader:
             self._fail(at, Code.TOO_DEEP, f"nested more than {_MAX_DEPTH} levels deep")
         return found._replace(value=copy.deepcopy(found.value))
 
-    def _twice(self, key: str, marks: _Marks, at: int) -> None:
+    def _on_duplicate(self, key: str, marks: _Marks, at: int) -> None:
         if self._allow_nested_duplicates and len(self._outer) > 1:
             top = next(reversed(self._outer[1].marks))
-            self._repeated.append((str(top), _place(self._text, self._first_line, at)))
+            self._duplicates.append((str(top), _position(self._text, self._first_line, at)))
             return
-        first, _ = _place(self._text, self._first_line, marks[key][0])
-        line, _ = _place(self._text, self._first_line, at)
+        first, _ = _position(self._text, self._first_line, marks[key][0])
+        line, _ = _position(self._text, self._first_line, at)
         message = f"this key is given twice: in line {first} and in line {line}"
         self._fail(at, Code.DUPLICATE_KEY, message)
 
     def _fail(self, at: int, code: Code, message: str) -> NoReturn:
-        line, column = _place(self._text, self._first_line, at)
+        line, column = _position(self._text, self._first_line, at)
         raise FrontMatterError(code, message, line=line, column=column)
 
 
@@ -411,7 +408,7 @@ def _depth(value: Any) -> int:
 
 
 def _core(text: str) -> bool | int | float | str:
-    """A plain scalar by the core schema of YAML 1.2; a number of absurd length stays text."""
+    """A plain scalar by the core schema of YAML 1.2; a number of more than 400 characters stays text."""
     if text in _BOOL:
         return _BOOL[text]
     if len(text) > _MAX_NUMBER:
@@ -423,8 +420,8 @@ def _core(text: str) -> bool | int | float | str:
     return float(text.replace(".", "")) if _SPECIAL_FLOAT.fullmatch(text) else text
 
 
-def _place(text: str, first_line: int, index: int) -> Position:
-    """Line and column of a character as an editor counts them: only LF ends a line."""
+def _position(text: str, first_line: int, index: int) -> Position:
+    """Line and column of a character, where only LF ends a line."""
     return first_line + text.count("\n", 0, index), index - text.rfind("\n", 0, index)
 
 

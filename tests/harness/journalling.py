@@ -113,14 +113,14 @@ def full_claim() -> ClaimRecord:
         attempt=3,
         due_wall_ms=NOW + 10,
         error="why",
-        idle_attempts=2,
+        attempts_without_progress=2,
         failures=4,
-        hopeless=True,
+        non_retryable=True,
         workspace_path="/w/SYM-9",
         resume=Resume(reason=ResumeReason.ANSWERED, thread=thread, question="which?", answer="that"),
         failure=failure,
         question="which?",
-        settled=True,
+        has_baseline=True,
     )
 
 

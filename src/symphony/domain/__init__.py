@@ -1,4 +1,4 @@
-"""The vocabulary: issues, ids, failures, tools, limits. No I/O, no clock, no randomness."""
+"""Values that all packages share: issues, ids, failures, tools, redaction. No I/O, no clock."""
 
 from symphony.domain.counts import MAX_COUNT, add_counts, clamp_count
 from symphony.domain.failures import (

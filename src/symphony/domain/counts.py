@@ -1,4 +1,4 @@
-"""Counts of tokens and turns: no sum of them leaves the range that every reader of JSON holds exactly."""
+"""Counts of tokens and turns, limited to the integers that every JSON reader represents exactly."""
 
 from typing import Final
 
@@ -6,10 +6,10 @@ MAX_COUNT: Final = 2**53
 
 
 def clamp_count(count: int) -> int:
-    """The nearest count in 0..`MOST`."""
+    """The nearest count from 0 to `MAX_COUNT`."""
     return min(max(count, 0), MAX_COUNT)
 
 
 def add_counts(one: int, other: int) -> int:
-    """The sum of two counts; at `MOST` it stays there."""
+    """The sum of two counts, at most `MAX_COUNT`."""
     return clamp_count(clamp_count(one) + clamp_count(other))

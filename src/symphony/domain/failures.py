@@ -1,7 +1,7 @@
-"""Failures are data: produced at an edge, carried to the scheduler, shown to people in one line.
+"""Failures as values: made at an edge, carried to the scheduler, shown to people in one line.
 
-The tree is flat on purpose. `Failure` is the value; `SymphonyError` carries one through a layer that has to
-unwind. Each layer converts foreign exceptions at its border with `raise ... from`.
+`Failure` is the value; `SymphonyError` is the exception that carries one. Each layer converts exceptions of
+libraries with `raise ... from`.
 """
 
 import errno
@@ -13,7 +13,7 @@ import msgspec
 
 
 class Blame(StrEnum):
-    """Whose doing a failure is; decides who is told and which exit code it gives."""
+    """What caused a failure; determines who is notified, and the exit code."""
 
     CONFIG = "config"
     TRACKER = "tracker"
@@ -23,7 +23,7 @@ class Blame(StrEnum):
 
 
 class Category(StrEnum):
-    """Stable failure names: those of the specification first, ours after them (WF, TR7, AG12, WS)."""
+    """Stable failure names; the specification defines those of the workflow file, trackers and agents."""
 
     MISSING_WORKFLOW_FILE = "missing_workflow_file"
     WORKFLOW_PARSE_ERROR = "workflow_parse_error"
@@ -98,14 +98,14 @@ class Failure:
 
     Attributes:
         category: stable name, also the error code of logs and API.
-        blame: whose doing it is.
+        blame: what caused it.
         message: one line for people, without secrets.
-        retryable: whether the same attempt may succeed later without anybody acting. `run --once` does not
-            wait for what is not; a daemon retries all the same (RT2), and the breaker bounds that.
-        hint: what to do next, one line, or null.
-        where: `path:line` (or `path:line:column`) where there is one.
-        retry_after_ms: how long the other side asked us to wait, or null.
-        status: the HTTP status that the other side's answer means, or null.
+        retryable: whether the same attempt may succeed later without an action by a person. Otherwise
+            `run --once` gives up; a daemon retries in any case.
+        hint: what to do next, in one line.
+        where: `path:line` or `path:line:column`.
+        retry_after_ms: how long the service asked to wait.
+        status: the HTTP status of the service's answer, or an equivalent one.
     """
 
     category: Category
@@ -125,34 +125,29 @@ class Failure:
 
 
 class SymphonyError(Exception):
-    """Carries a `Failure` through one layer that unwinds."""
+    """An exception that carries a `Failure`."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.line)
         self.failure = failure
 
 
-# What reading JSON of others can raise, whatever they sent.
-
-
 DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""It is no JSON or of another shape, no UTF-8, or nested without end."""
+"""What decoding untrusted JSON can raise: wrong syntax or shape, invalid UTF-8, or too deep nesting."""
 
+# --- full disks ------------------------------------------------------------------------------------------
 
-# A disk that is full, which no permission and no setting mends.
-
-
-_NUMBERS: Final = {errno.ENOSPC, errno.EDQUOT}
-_WORDS: Final = ("no space left on device", "disk quota exceeded")
+_DISK_FULL_ERRNOS: Final = {errno.ENOSPC, errno.EDQUOT}
+_DISK_FULL_TEXTS: Final = ("no space left on device", "disk quota exceeded")
 
 
 def is_disk_full(error: BaseException | str) -> bool:
-    """Whether an error, or what a program said of one, means that there is no room left."""
+    """Whether an exception, or the error output of a program, means that the disk is full."""
     if isinstance(error, OSError) and error.errno is not None:
-        return error.errno in _NUMBERS
-    return any(words in str(error).lower() for words in _WORDS)
+        return error.errno in _DISK_FULL_ERRNOS
+    return any(text in str(error).lower() for text in _DISK_FULL_TEXTS)
 
 
 def disk_full_hint(place: object) -> str:
-    """The hint for a full disk; `place` is a path on it."""
+    """The hint for a full disk that holds the path `place`."""
     return f"make room on the filesystem of {place}; `symphony clean --dry-run` shows what old runs have left"

@@ -1,7 +1,7 @@
-"""The points at which a test may end the daemon for good: beside all that a crash could leave half-done.
+"""The points at which tests kill the daemon, around everything that a crash could leave half-done.
 
-Code that reaches such a point says so to a `Fault`, which a daemon gets as a constructor argument and which
-does nothing unless a test gave it something to do. The points are the rows of the crash matrix.
+A daemon gets a `FaultHook` as a constructor argument and calls it at each point. Outside of tests the hook
+does nothing. The points are the rows of the crash matrix.
 """
 
 from collections.abc import Callable
@@ -10,12 +10,12 @@ from typing import Self
 
 
 class FaultPoint(StrEnum):
-    """One point each with its `meaning`, in the order in which a run passes them."""
+    """A point and its `meaning`, in the order in which a run passes them."""
 
     meaning: str
 
     def __new__(cls, value: str, meaning: str) -> Self:
-        """A member is its name on the command line, and says what is done and what is not."""
+        """Make a member with its value, the name on the command line, and its meaning."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.meaning = meaning
@@ -69,5 +69,5 @@ FaultHook = Callable[[FaultPoint], None]
 
 
 def no_fault(point: FaultPoint) -> None:
-    """What a daemon does at a fault point: nothing."""
+    """The hook of a real daemon: does nothing."""
     del point

@@ -1,4 +1,4 @@
-"""The normalised issue that every tracker adapter produces (specification section 4.1.1; DM1-DM9, DM19)."""
+"""The normalised issue of all trackers (specification section 4.1.1), and names derived from it."""
 
 import hashlib
 import re
@@ -10,22 +10,25 @@ from typing import Any, Final
 
 from symphony.domain.redaction import one_line
 
-# Names derived from other names: workspace keys, branches, session ids (DM10-DM13); their order.
+BRANCH_PREFIX = "symphony/"
 
+MAX_NAME_CHARS: Final = 255
+"""The longest identifier, and the length to which states, labels and accounts are cut."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _MAX_KEY_BYTES = 255
 _MAX_BRANCH_BYTES = _MAX_KEY_BYTES - len(".lock")
 _NUMBER = re.compile(r"([0-9]{1,18})")
-BRANCH_PREFIX = "symphony/"
+
+# --- names -----------------------------------------------------------------------------------------------
 
 
 class UnsafeKeyError(ValueError):
-    """The identifier gives a key that must never become a directory name (DM12)."""
+    """The identifier yields a key that must not become a directory name."""
 
 
 def workspace_key(identifier: str) -> str:
-    """The directory name of an issue's workspace; depends on the identifier alone (DM10, DM11).
+    """The directory name of an issue's workspace; depends only on the identifier.
 
     Raises:
         UnsafeKeyError: the key would be empty, `.`, `..` or longer than 255 bytes.
@@ -42,10 +45,10 @@ def workspace_key(identifier: str) -> str:
 
 
 def branch_name(key: str) -> str:
-    """The issue's branch, `symphony/<key>`; a hash stands in where git refuses the key as a ref part.
+    """The issue's branch, `symphony/<key>`, or with a hash of the key if git refuses the key.
 
-    The refusals are those of git-check-ref-format(1) that the key alphabet leaves possible, and a name
-    that is too long for the file `<name>.lock` through which git writes a branch.
+    Git refuses some names that the alphabet of keys allows (git-check-ref-format(1)), and names that are too
+    long for `<name>.lock`, the file through which it writes a branch.
     """
     refused = ".." in key or key.startswith((".", "-")) or key.endswith((".", ".lock"))
     if refused or len(key) > _MAX_BRANCH_BYTES:
@@ -54,27 +57,26 @@ def branch_name(key: str) -> str:
 
 
 def session_id(thread_id: str, turn_id: str) -> str:
-    """The id under which logs and the API know one turn of one thread (DM13)."""
+    """The id of one turn of one thread, in logs and the API."""
     return f"{thread_id}-{turn_id}"
 
 
 def natural_order(identifier: str) -> tuple[tuple[str | int, ...], str]:
-    """Sort key of every list of issues that people read: SYM-2 stands before SYM-10, whatever the case.
+    """Sort key for lists of issues that people read: SYM-2 comes before SYM-10, ignoring case.
 
-    The scheduler starts issues in an order of its own (`policy.sort_key`).
+    The scheduler starts issues in another order (`policy.dispatch_order`).
     """
-    # Texts and numbers alternate, beginning with a text, so that like is compared with like.
+    # Texts and numbers alternate, beginning with a text, so that the same types are compared.
     parts = _NUMBER.split(identifier.casefold())
     return tuple(int(part) if place % 2 else part for place, part in enumerate(parts)), identifier
 
 
-MAX_NAME_CHARS: Final = 255
-"""How long an identifier may be, and how much is shown and compared of a state, a label or an account."""
+# --- issues ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocker:
-    """An issue that stands in the way of another; each field is null where the tracker does not say."""
+    """An issue that blocks another; a field is `None` if the tracker does not report it."""
 
     id: str | None = None
     identifier: str | None = None
@@ -83,11 +85,15 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issue:
-    """One unit of work as the tracker showed it at one moment.
+    """A snapshot of an issue.
 
-    `id` is the opaque dispatch identity and the only key the scheduler uses; `identifier` is for people,
-    logs and directory names. `state` keeps the provider's spelling. `dispatchable` has no default on
-    purpose (DM2): an adapter must decide, and says why not in `not_dispatchable_reason`.
+    Attributes:
+        id: opaque, and the only key that the scheduler uses.
+        identifier: for people, logs and directory names.
+        state: in the spelling of the tracker.
+        dispatchable: whether the tracker allows work on the issue, otherwise with a
+            `not_dispatchable_reason`. It has no default, so that each adapter must decide.
+        native_ref: how the tracker itself refers to the issue.
     """
 
     id: str
@@ -110,18 +116,18 @@ class Issue:
 
 @lru_cache(maxsize=1_024)
 def normalise_state(state: str) -> str:
-    """The form in which two state names are compared: one line, in lower case (DM7)."""
+    """A state name for comparisons: one line in lower case."""
     return one_line(state, MAX_NAME_CHARS).lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The issues that somebody wants to see.
+    """A filter for lists of waiting issues.
 
     Attributes:
-        most: how many waiting issues at most, the first to start; None is all.
-        states: only issues in these states, in any spelling; none given is every state.
-        codes: only issues with these codes (`observability.waiting.CODES`); none given is every code.
+        limit: how many issues at most, those that start first; `None` is all.
+        states: only issues in these states, in any spelling; empty is every state.
+        codes: only issues that wait for one of these reasons, by code; empty is every code.
     """
 
     limit: int | None = None
@@ -129,11 +135,11 @@ class Selection:
     codes: frozenset[str] = frozenset()
 
     def includes(self, issue: Issue, code: str) -> bool:
-        """Whether an issue with this code is among them, but for `most`."""
+        """Whether an issue with this code passes the filter, regardless of `limit`."""
         if self.codes and code not in self.codes:
             return False
         return not self.states or normalise_state(issue.state) in {
-            normalise_state(one) for one in self.states
+            normalise_state(state) for state in self.states
         }
 
 
@@ -141,20 +147,20 @@ ALL_ISSUES: Final = Selection()
 
 
 def normalise_label(label: str) -> str:
-    """The form in which labels are kept and compared: one line, in lower case (DM6)."""
+    """A label for storage and comparisons: one line in lower case."""
     return one_line(label, MAX_NAME_CHARS).lower()
 
 
 def normalise_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """Labels as `normalise_label` has them, without blanks or repeats, in first-seen order (DM6)."""
+    """The normalised labels in their order, without empty and repeated ones."""
     cleaned = map(normalise_label, labels)
     return tuple(dict.fromkeys(label for label in cleaned if label))
 
 
 def is_routable(issue: Issue, required_labels: Iterable[str]) -> bool:
-    """Whether the issue may be dispatched here at all (DM19); says nothing of state, claims or slots.
+    """Whether this daemon may work on the issue, regardless of its state, claims and slots.
 
-    A blank required label is a label that no issue has, so it matches nothing.
+    A blank required label matches no issue.
     """
     have = set(issue.labels)
     return issue.dispatchable and all(normalise_label(label) in have for label in required_labels)
@@ -165,7 +171,7 @@ def _instant(value: datetime | None) -> str | None:
 
 
 def template_view(issue: Issue) -> dict[str, Any]:
-    """The issue as prompt variables: string keys, nested lists and maps, times as ISO-8601 text (PR2)."""
+    """The issue as variables of the prompt template: lists and maps, with times as ISO-8601 text."""
     return {
         "id": issue.id,
         "native_ref": None if issue.native_ref is None else dict(issue.native_ref),

@@ -1,13 +1,13 @@
-"""Text made fit to be shown: plain, known secrets and what has the shape of a credential masked (LG5).
+"""Makes untrusted text safe to show: removes control characters, fences it, and masks secrets.
 
-Pure, so that every border uses the same rules: logs, failures, comments, and what agents say.
+All outputs use these rules: logs, failures, comments, and the messages of agents.
 
-A known secret is found in the notations that programs write it in: as it is, wrapped or joined over lines,
-percent-encoded, with the escapes of JSON, HTML, Python or a shell, in hex, and inside base64. Escapes are
-undone on a copy of the text rather than every notation made of every secret: that finds mixed ones too.
+A known secret is found in every notation that programs write: verbatim, wrapped over lines or joined,
+percent-encoded, with the escapes of JSON, HTML, Python or a shell, in hex, and inside base64. To find it, the
+escapes in a copy of the text are decoded, one notation after the other, which finds mixed notations too.
 
-Mask first, cut afterwards. Where somebody else has cut already (an end, `…`, a closing quote), what is left
-of a secret there is masked as well.
+Mask before cutting. Where text arrives cut already (at its end, before `…` or a closing quote), the rest of a
+secret is masked as well.
 """
 
 import base64
@@ -20,10 +20,7 @@ from urllib.parse import unquote_to_bytes
 
 from symphony.domain.failures import Failure
 
-# Text of others without what steers a terminal: escape sequences, control and bidi characters.
-#
-# Pure. What is shown anywhere passes here, because agents, hooks, git and trackers write what they like.
-
+# --- plain text ------------------------------------------------------------------------------------------
 
 MAX_LINE_CHARS = 1_000
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
@@ -33,32 +30,32 @@ _BLANKS = re.compile(r"[ \t\n]+")
 
 
 def plain_text(text: str) -> str:
-    """The text with its lines and tabs, each run of other control characters one blank."""
-    if text.isprintable():  # holds for most lines, and then none of the patterns finds anything
+    """The text without terminal escapes, and with a blank for each run of control and bidi characters.
+
+    Line breaks and tabs are kept.
+    """
+    if text.isprintable():  # true for most lines, and then no pattern matches
         return text
     return _CONTROL.sub(" ", _BREAKS.sub("\n", _ESCAPES.sub("", text)))
 
 
 def one_line(text: str, limit: int = MAX_LINE_CHARS) -> str:
-    """`plain` on one line, blanks joined, at most `limit` characters; what was cut ends in `…`."""
+    """`plain_text` on one line with single blanks, cut to `limit` characters with `…`."""
     flat = _BLANKS.sub(" ", plain_text(text[: limit * 8])).strip()
     return flat if len(flat) <= limit and len(text) <= limit * 8 else flat[: limit - 1] + "…"
 
 
-# Words of others in a prompt or a comment, kept apart from our own: a fence that they cannot close.
-#
-# Whoever may write an issue writes to the agent. A fence does not make a model deaf to what stands in it,
-# but the prompt can say what stands there, and nothing in there can pretend to be the prompt. In a comment
-# nothing in there is a mention, a picture, a link or markup.
-
+# --- fences ----------------------------------------------------------------------------------------------
 
 _BACKTICKS: Final = re.compile("`+")
 
 
 def fence(text: object) -> str:
-    """The text in a block of Markdown whose fence is longer than every run of backticks in it.
+    """The text in a Markdown code block whose fence is longer than every run of backticks in the text.
 
-    Line breaks are made uniform; null and blank text give nothing. The Liquid filter `fence` is this.
+    Issue text is untrusted. A fence cannot stop prompt injection, but it marks the text as data, and the text
+    cannot end it. In a comment the text contains no mention, picture, link or markup. `None` and blank text
+    give an empty text. Templates have this function as the Liquid filter `fence`.
     """
     lines = [] if text is None else str(text).strip().splitlines()
     if not lines:
@@ -69,6 +66,8 @@ def fence(text: object) -> str:
     return f"{border}text\n{inside}\n{border}"
 
 
+# --- shapes of credentials -------------------------------------------------------------------------------
+
 MASK = "***"
 _MIN_SECRET_CHARS = 6
 _MIN_LINE_CHARS = 12
@@ -78,14 +77,14 @@ _MAX_ESCAPED = 3  # JSON in JSON, in a command
 
 _ADDRESS = re.compile(r"(?i)\b((?:https?|wss?)://[^\s?#\"'<>`)]+)([?#][^\s\"'<>`)]*)?")
 _JWT = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?)?")
-# What agents say passes here on the event loop: no pattern may look at the same characters again and again.
+# Messages of agents are masked on the event loop: no pattern may backtrack over the same characters.
 _TOKENS = re.compile(
     r"\b(?:sk|pk|rk)-[A-Za-z0-9_*-]{6,}|\bgh[opsur]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}"
     r"|\bglpat-[\w-]{12,}|\blin_(?:api|oauth)_\w{12,}|\bxox[abeprs]-[\w-]{8,}|\bAKIA[A-Z0-9]{12,}"
     r"|\bATATT[A-Za-z0-9_=-]{16,}"
 )
 _PASSWORD_IN_ADDRESS = re.compile(r"[A-Za-z0-9+.-]://[^\s/@?#:$]*:[^\s/@?#$]+@")
-# Before each pattern stands what a text must hold one of to match at all: looking for that is far cheaper.
+# Each pattern with texts of which a match contains at least one: searching for those first is much faster.
 _CREDENTIALS: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
     (("://",), re.compile(r"(?i)([a-z0-9+.-]://)[^\s/@?#]*@"), rf"\1{MASK}@"),
     (("",), re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {MASK}"),
@@ -103,12 +102,12 @@ _CREDENTIALS: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
 
 
 def mask_credentials(text: str) -> str:
-    """The text with credentials masked: in addresses, headers, assignments, and known token shapes."""
+    """The text with credentials masked: in addresses, headers and assignments, and known token formats."""
     return _mask_shapes(_ADDRESS.sub(_without_query, text) if "://" in text else text)
 
 
 def _mask_shapes(text: str) -> str:
-    """As `mask_credentials`, but the query of an address is masked only where it names a secret."""
+    """As `mask_credentials`, but masks a part of an address's query only if its name is that of a secret."""
     if "eyJ" in text:
         text = _JWT.sub(_without_jwt, text)
     for needed, pattern, mask in _CREDENTIALS:
@@ -118,9 +117,9 @@ def _mask_shapes(text: str) -> str:
 
 
 def holds_credential(text: str) -> bool:
-    """Whether the text surely holds a credential: a known token shape, or an address with a password.
+    """Whether the text certainly contains a credential: a known token format, or an address with a password.
 
-    Stricter than masking, which may well hide too much: this is for telling people.
+    Stricter than masking, which may hide too much. Used for warnings.
     """
     shapes = (_TOKENS, _PASSWORD_IN_ADDRESS)
     return any(shape.search(text) for shape in shapes) or MASK in _JWT.sub(_without_jwt, text)
@@ -134,8 +133,10 @@ def _without_jwt(found: re.Match[str]) -> str:
     return found[0] if found[1] is None else MASK
 
 
-# What stands for something else, one notation each, with what a text must hold to have any; a run stands for
-# several characters together. One is undone at a time, as what escapes in one is plain in the others.
+# --- known secrets ---------------------------------------------------------------------------------------
+
+# Each notation with a character that its escapes contain. A match may be a run of escapes. Notations are
+# decoded one at a time, because the escapes of one are plain text in another.
 _ESCAPED = (
     ("%", re.compile(r"(?P<percent>(?:%[0-9A-Fa-f]{2})+)")),
     ("&", re.compile(r"(?P<html>&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,8});)")),
@@ -148,13 +149,13 @@ _ESCAPED = (
     ),
     ("'", re.compile(r"""(?P<shell>'(?:\\'|"'")')""")),
 )
-_BACK = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "\n": ""}
-_UNSEEN = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
-_NO_WORD = re.compile(r"[\W_]+")
-# How those who cut tell it; a quote ends what was cut before it was quoted.
+_BACKSLASH_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "\n": ""}
+_INVISIBLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
+_NON_ALPHANUMERIC = re.compile(r"[\W_]+")
+# Marks of a cut; a quote ends text that was cut before it was quoted.
 _CUT = re.compile(r"…|\.\.\.|\(cut|[\"'`]")
-_LONGEST_MARK = 4
-_HALF_ESCAPE = 7
+_MAX_CUT_MARK_CHARS = 4
+_MAX_ESCAPE_CHARS = 7
 
 
 def _unescaped(found: re.Match[str]) -> str:
@@ -174,7 +175,7 @@ def _unescaped(found: re.Match[str]) -> str:
         case "shell":
             characters = "'"
         case _:
-            characters = _BACK.get(text[1], text[1])
+            characters = _BACKSLASH_ESCAPES.get(text[1], text[1])
     return characters
 
 
@@ -186,14 +187,14 @@ def _decoded(raw: bytes) -> str:
 
 
 class _View:
-    """A text as it reads with its escapes undone, and where each character of it stands in the text."""
+    """A text with escapes decoded, and the position of each character in the original text."""
 
     def __init__(self, text: str, spans: list[tuple[int, int]] | None = None) -> None:
         self.text = text
         self._spans = spans
 
     def unescaped(self) -> "Iterator[_View]":
-        """The views with one notation undone, where there is anything to undo."""
+        """The views with one more notation decoded, for each notation that occurs."""
         for needed, pattern in _ESCAPED:
             if needed in self.text and pattern.search(self.text):
                 yield self._without(pattern)
@@ -212,46 +213,47 @@ class _View:
         return _View("".join([*parts, self.text[at:]]), spans)
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """From where to where that stands in the text."""
+        """The span in the original text."""
         if self._spans is None:
             return start, end
         return self._spans[start][0], self._spans[end - 1][1]
 
 
 class Redaction:
-    """Masks known values as well as shapes.
+    """Masks known secrets, and text in the shape of credentials.
 
-    Values of less than six characters, blanks not counted, would mask ordinary words.
+    Secrets with less than six characters besides blanks are ignored, because they would mask ordinary words.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         known = {value for value in values if len(_squeezed(plain_text(value))) >= _MIN_SECRET_CHARS}
-        # Compared without blanks and line breaks: output is wrapped, joined and indented.
-        forms = {form for value in known for form in _written(value)}
+        # Compared without blanks and line breaks, because output is wrapped, joined and indented.
+        forms = {form for value in known for form in _notations(value)}
         self._joined = [(form[:_MIN_PIECE_CHARS], form[-_MIN_PIECE_CHARS:], form) for form in forms]
-        # Compared by letters and digits alone: lines may be joined by anything.
-        skeletons = (_NO_WORD.sub("", value) for value in known if len(value.splitlines()) > 1)
+        # Compared only by letters and digits, because any text may join the lines.
+        skeletons = (_NON_ALPHANUMERIC.sub("", value) for value in known if len(value.splitlines()) > 1)
         self._skeletons = {form for form in skeletons if len(form) >= _MIN_LINE_CHARS}
 
     def text(self, text: str) -> str:
-        """The text, fit to be shown; its lines stay lines."""
+        """The text, safe to show; line breaks are kept."""
         return mask_credentials(self._without_known(plain_text(text)))
 
     def verbatim(self, text: str) -> str:
-        """The text as it is but for its secrets: control characters and harmless queries stay.
+        """The text with secrets masked, and control characters and harmless queries kept.
 
-        For what people want to see exactly, such as a prompt; whoever shows it on a terminal cleans it.
+        For text that people want to see exactly, such as a prompt. It must be cleaned before it is shown on a
+        terminal.
         """
         return _mask_shapes(self._without_known(text))
 
     def line(self, text: str, limit: int = MAX_LINE_CHARS, *, joint: str = " ") -> str:
-        """The text on one line of at most `limit` characters: masked, then its lines joined, then cut."""
-        room = limit * 8  # what is left of a secret at its end is masked too
+        """The text on one line of at most `limit` characters: masked, then joined, then cut."""
+        room = limit * 8  # a secret that is cut here is masked as well
         lines = self.text(text[:room]).splitlines() + (["…"] if len(text) > room else [])
         return one_line(joint.join(line.strip() for line in lines if line.strip()), limit)
 
     def failure(self, failure: Failure) -> Failure:
-        """The failure with texts that are fit to be shown, one line each."""
+        """The failure with texts that are safe to show, one line each."""
         return replace(
             failure,
             message=self.line(failure.message, _MAX_LINE_CHARS),
@@ -274,7 +276,7 @@ class Redaction:
         return _masked(text, spans) if spans else text
 
     def _found(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where known secrets stand, and what is left of them where the text was cut."""
+        """The spans of known secrets, and of their rests where the text was cut."""
         squeezed = _squeezed(text)
         found: list[tuple[int, int]] = []
         for head, tail, form in self._joined:
@@ -283,25 +285,27 @@ class Redaction:
             if tail in squeezed:
                 found += _tails(squeezed, form)
         if found:
-            at = [index for index, character in enumerate(text) if not _UNSEEN.match(character)]
+            at = [index for index, character in enumerate(text) if not _INVISIBLE.match(character)]
             yield from ((at[start], at[end - 1] + 1) for start, end in found)
         if self._skeletons:
-            bare = _NO_WORD.sub("", text)
+            bare = _NON_ALPHANUMERIC.sub("", text)
             at = []
             for form in self._skeletons:
                 for match in re.finditer(form, bare):  # letters and digits alone
                     at = at or [
-                        index for index, character in enumerate(text) if not _NO_WORD.match(character)
+                        index
+                        for index, character in enumerate(text)
+                        if not _NON_ALPHANUMERIC.match(character)
                     ]
                     yield at[match.start()], at[match.end() - 1] + 1
 
 
 PATTERNS_ONLY: Final = Redaction()
-"""Masks what has the shape of a credential, where no secret is known."""
+"""Masks text in the shape of credentials; knows no secrets."""
 
 
-def _written(value: str) -> Iterator[str]:
-    """The notations of a secret that no escape tells of, without blanks: as it is, by lines, hex, base64."""
+def _notations(value: str) -> Iterator[str]:
+    """The notations of a secret that have no escapes, without blanks: verbatim, by lines, hex, base64."""
     for form in (value, plain_text(value), value.strip().replace(" ", "+")):
         yield from _long_enough(_squeezed(form), _MIN_SECRET_CHARS)
     lines = value.splitlines()
@@ -310,7 +314,7 @@ def _written(value: str) -> Iterator[str]:
     for text in {value, value.strip()}:
         raw = text.encode("utf-8", "surrogatepass")
         yield from (raw.hex(), raw.hex().upper())
-        for before in range(3):  # a secret begins anywhere in three bytes
+        for before in range(3):  # base64 encodes three bytes together, and a secret may begin at any of them
             coded = base64.b64encode(bytes(before) + raw).decode()
             own = coded[(0, 2, 3)[before] : (before + len(raw)) * 8 // 6]
             yield from _long_enough(own, _MIN_PIECE_CHARS)
@@ -318,9 +322,9 @@ def _written(value: str) -> Iterator[str]:
 
 
 def _squeezed(text: str) -> str:
-    """The text without blanks, line breaks, and what else is not seen."""
+    """The text without blanks, line breaks and invisible characters."""
     joined = "".join(text.split())
-    return joined if joined.isprintable() else _UNSEEN.sub("", joined)
+    return joined if joined.isprintable() else _INVISIBLE.sub("", joined)
 
 
 def _long_enough(form: str, least: int) -> Iterator[str]:
@@ -329,36 +333,36 @@ def _long_enough(form: str, least: int) -> Iterator[str]:
 
 
 def _heads(text: str, form: str) -> Iterator[tuple[int, int]]:
-    """Where a form stands, or the head of it before a cut; half an escape may stand between."""
+    """The spans of a form, and of its beginnings before a cut; half an escape may come between."""
     start = text.find(form[:_MIN_PIECE_CHARS])
     while start >= 0:
-        end = start + _agreement(form, text[start : start + len(form)])
+        end = start + _common_prefix_length(form, text[start : start + len(form)])
         whole = end - start == len(form)
-        if whole or len(text) - end <= _HALF_ESCAPE or _is_cut(text, start + _MIN_PIECE_CHARS, end):
+        if whole or len(text) - end <= _MAX_ESCAPE_CHARS or _is_cut(text, start + _MIN_PIECE_CHARS, end):
             yield start, end
         start = text.find(form[:_MIN_PIECE_CHARS], start + 1)
 
 
 def _tails(text: str, form: str) -> Iterator[tuple[int, int]]:
-    """Where the tail of a form stands behind a cut; half an escape may stand between."""
+    """The spans of the ends of a form after a cut; half an escape may come between."""
     found = text.find(form[-_MIN_PIECE_CHARS:])
     while found >= 0:
         end = found + min(_MIN_PIECE_CHARS, len(form))
-        start = end - _agreement(form[::-1], text[max(0, end - len(form)) : end][::-1])
-        if start <= _HALF_ESCAPE or _is_cut(text, start - 2 * _HALF_ESCAPE, end - _MIN_PIECE_CHARS):
+        start = end - _common_prefix_length(form[::-1], text[max(0, end - len(form)) : end][::-1])
+        if start <= _MAX_ESCAPE_CHARS or _is_cut(text, start - 2 * _MAX_ESCAPE_CHARS, end - _MIN_PIECE_CHARS):
             yield start, end
         found = text.find(form[-_MIN_PIECE_CHARS:], found + 1)
 
 
 def _is_cut(text: str, first: int, last: int) -> bool:
-    """Whether somebody told of a cut there, or so soon behind that half an escape may stand between."""
-    found = _CUT.search(text, max(first, 0), last + _HALF_ESCAPE + _LONGEST_MARK)
-    return found is not None and found.start() <= last + _HALF_ESCAPE
+    """Whether there is a mark of a cut, or one so soon after that half an escape may come between."""
+    found = _CUT.search(text, max(first, 0), last + _MAX_ESCAPE_CHARS + _MAX_CUT_MARK_CHARS)
+    return found is not None and found.start() <= last + _MAX_ESCAPE_CHARS
 
 
-def _agreement(one: str, other: str) -> int:
-    """How many characters the two begin with together."""
-    differing = (index for index, (mine, yours) in enumerate(zip(one, other, strict=False)) if mine != yours)
+def _common_prefix_length(one: str, other: str) -> int:
+    """The length of the common prefix."""
+    differing = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differing, min(len(one), len(other)))
 
 
@@ -372,7 +376,7 @@ def _masked(text: str, spans: list[tuple[int, int]]) -> str:
 
 
 def _merged(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The spans in order, those that overlap as one."""
+    """The spans in order, with overlapping ones merged."""
     start, end = -1, -1
     for first, last in sorted(spans):
         if first <= end:

@@ -1,4 +1,4 @@
-"""Tools that a tracker offers to an agent session and the daemon executes (specification 10.5; AG17, TR9)."""
+"""Tools that a tracker offers to an agent and the daemon executes (specification section 10.5)."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """A tool as advertised to the model; `input_schema` is a JSON Schema object."""
+    """A tool as the model sees it; `input_schema` is a JSON Schema object."""
 
     name: str
     description: str
@@ -17,10 +17,12 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """The answer to one tool call; `text` is what the model reads.
+    """The answer to one tool call.
 
-    `read_only` says that the call changed nothing. `commented` says that it wrote a comment, so that the
-    daemon need not write one of its own.
+    Attributes:
+        text: what the model reads.
+        read_only: the call changed nothing.
+        commented: the call posted a comment, so that the daemon does not post one itself.
     """
 
     success: bool
@@ -38,7 +40,7 @@ class ToolResult:
 
     @classmethod
     def error(cls, message: str, **details: Any) -> "ToolResult":
-        """A structured failure (AG18): `{"error": {"message": ..., ...}}`; the session goes on."""
+        """A failure as `{"error": {"message": ..., ...}}`; the session continues."""
         return cls(
             success=False, text=json.dumps({"error": {"message": message, **details}}, ensure_ascii=False)
         )

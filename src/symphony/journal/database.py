@@ -1,8 +1,9 @@
-"""The file of the journal: its tables, opening it, and writing a batch of records. Everything here blocks.
+"""The SQLite file of the journal: tables, opening, writing batches and trimming. Everything here blocks.
 
-What a daemon reads whole is stored as JSON in a `record` column; other columns exist only for queries. A
-damaged file is moved aside and kept. A file of another program, user or newer version is never touched. A new
-file is made under another name and then renamed, so that a half-made file never has the name.
+Records that a daemon reads as a whole are stored as JSON in a `record` column; their other columns exist only
+for queries. A damaged file is set aside and kept. A file of another program, another user or a newer version
+is never touched. A new file is made under another name and then renamed, so that a partial one never has the
+journal's name.
 """
 
 import os
@@ -21,7 +22,7 @@ from typing import TypeVar, assert_never
 
 from symphony.domain import Failure
 from symphony.journal.model import (
-    FAULTS,
+    SQLITE_ERRORS,
     ClaimRecord,
     ClaimReleased,
     CodecError,
@@ -57,10 +58,10 @@ Row = tuple[str | int | float | None, ...]
 Statement = tuple[str, Row]
 Key = tuple[str, ...]
 
-# --- tables -------------------------------------------------------------------------------------------------
+# --- tables ----------------------------------------------------------------------------------------------
 
 APPLICATION_ID = 0x53594D50
-"""`SYMP`: distinguishes our file from other SQLite files."""
+"""`SYMP`: distinguishes a journal from other SQLite files."""
 
 VERSION = 1
 """Changes with the tables; a file of another version is refused."""
@@ -107,19 +108,19 @@ _TABLES = frozenset(
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Make the tables in an empty file."""
+    """Create the tables in an empty file."""
     connection.executescript(_SCHEMA)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def missing_table(connection: sqlite3.Connection) -> str | None:
-    """The first of our tables that the file does not have."""
+    """The name of a table that the file lacks, or `None`."""
     found = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     return min(_TABLES - found, default=None)
 
 
-# --- records as rows ----------------------------------------------------------------------------------------
+# --- records as rows -------------------------------------------------------------------------------------
 
 _MAX_MESSAGE_CHARS = 2_000
 _MAX_NAME_CHARS = 200
@@ -131,10 +132,10 @@ INSERT INTO events (issue_id, issue_identifier, run_id, at_wall_ms, event, messa
 
 
 def event_row(event: EventRecord) -> Row:
-    """An event for `INSERT_EVENT`, with its message cut to 2,000 characters.
+    """The row of an event for `INSERT_EVENT`, with its message cut to 2,000 characters.
 
     Raises:
-        CodecError: it cannot be written.
+        CodecError: the event cannot be written.
     """
     return _row(
         event.issue_id, event.issue_identifier, event.run_id, event.at_wall_ms,
@@ -151,10 +152,10 @@ def _row(*values: object) -> Row:
 
 
 def _statements(record: Record, now_wall_ms: int) -> list[Statement]:  # noqa: C901, PLR0912 - one case per kind of record
-    """What writes a record.
+    """The statements that write a record.
 
     Raises:
-        CodecError: it cannot be written.
+        CodecError: the record cannot be written.
     """
     match record:
         case ClaimRecord(issue=issue):
@@ -204,32 +205,32 @@ def _statements(record: Record, now_wall_ms: int) -> list[Statement]:  # noqa: C
 
 
 def typed(kind: type[_T], row: Sequence[object]) -> _T:
-    """A dataclass whose fields are columns, in their order.
+    """A dataclass from a row whose columns are its fields in order.
 
     Raises:
-        CodecError: the row holds no such value.
+        CodecError: a column has the wrong type.
     """
     names = (field.name for field in fields(kind))  # type: ignore[arg-type]  # a dataclass
     return restored(dict(zip(names, row, strict=True)), kind)
 
 
 def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[RecoveredState, tuple[Failure, ...]]:
-    """What a start needs, and a notice per table with rows that do not decode.
+    """What a start needs, and a notice for each table with rows that do not decode.
 
-    Such a row costs itself alone. `drop` deletes it, because a claim that cannot be read must not come back
-    with the next version of the program.
+    Such rows are skipped. `drop` deletes them, because a claim that cannot be read must not reappear with the
+    next version of the program.
 
     Raises:
-        sqlite3.Error: the file cannot be read, or not written.
+        sqlite3.Error: the file cannot be read or written.
     """
     notices: list[Failure] = []
 
-    def taken(table: str, columns: str, made: Callable[..., _T], which: str = "") -> tuple[_T, ...]:
+    def read(table: str, columns: str, made: Callable[..., _T], clause: str = "") -> tuple[_T, ...]:
         key = {"runs": "run_id", "days": "day", "settings": "name"}.get(table, "issue_id")
-        whole, broken = [], []
-        for row in connection.execute(f"SELECT {key}, {columns} FROM {table} {which}"):  # noqa: S608 - our names
+        values, broken = [], []
+        for row in connection.execute(f"SELECT {key}, {columns} FROM {table} {clause}"):  # noqa: S608 - our names
             try:
-                whole.append(made(*row[1:]))
+                values.append(made(*row[1:]))
             except CodecError as error:
                 broken.append((row[0], error))
         if broken and drop:
@@ -237,20 +238,20 @@ def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[RecoveredState,
         if broken:
             reason = f"{len(broken)} of the journal's {table} could not be read: {broken[0][1]}"
             notices.append(notice(reason))
-        return tuple(whole)
+        return tuple(values)
 
     alive = "WHERE ended_wall_ms IS NULL ORDER BY started_wall_ms, run_id"
     columns = "issue_id, kind, comment_id, fingerprint, at_wall_ms"
     unsaid_first = "ORDER BY said, at_wall_ms DESC LIMIT 4096"
     remembered = RecoveredState(
-        claims=taken("claims", "record", partial(decode, kind=ClaimRecord)),
-        results=taken("results", "record", partial(decode, kind=ResultRecord)),
-        live_runs=taken("runs", "record", partial(decode, kind=RunRecord), alive),
-        spent=dict(taken("spent", "issue_id, tokens, turns", _spent)),
-        days=dict(taken("days", "day, tokens", lambda *row: restored(row, tuple[str, int]))),
-        settings=dict(taken("settings", "name, value", lambda *row: restored(row, tuple[str, str]))),
-        comments=taken("comments", columns, _comment, "ORDER BY at_wall_ms DESC LIMIT 4096"),
-        skills_comments=taken("skills_notes", "record", partial(decode, kind=SkillsComment), unsaid_first),
+        claims=read("claims", "record", partial(decode, kind=ClaimRecord)),
+        results=read("results", "record", partial(decode, kind=ResultRecord)),
+        live_runs=read("runs", "record", partial(decode, kind=RunRecord), alive),
+        spent=dict(read("spent", "issue_id, tokens, turns", _spent)),
+        days=dict(read("days", "day, tokens", lambda *row: restored(row, tuple[str, int]))),
+        settings=dict(read("settings", "name, value", lambda *row: restored(row, tuple[str, str]))),
+        comments=read("comments", columns, _comment, "ORDER BY at_wall_ms DESC LIMIT 4096"),
+        skills_comments=read("skills_notes", "record", partial(decode, kind=SkillsComment), unsaid_first),
     )
     return remembered, tuple(notices)
 
@@ -263,7 +264,7 @@ def _comment(*row: object) -> CommentRecord:
     return typed(CommentRecord, row)
 
 
-# --- opening ------------------------------------------------------------------------------------------------
+# --- opening ---------------------------------------------------------------------------------------------
 
 ASIDE = ".damaged-"
 _KEPT_ASIDE = 5
@@ -276,20 +277,20 @@ _LATER_BUSY_MS = 500
 
 
 def companions(path: Path) -> tuple[Path, Path]:
-    """The files that SQLite keeps beside the main one: the log of what is not in it yet, and its index."""
+    """The files that SQLite keeps beside the main one: the write-ahead log and its index."""
     return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
 
 
 def as_text(raw: bytes) -> str:
-    """Text of the file, which need not be UTF-8 where the file is damaged."""
+    """Text of the file; a damaged file may hold text that is not UTF-8."""
     return raw.decode("utf-8", "replace")
 
 
 def open_database(path: Path, *, now_wall_ms: int, busy_ms: int) -> "Database":
-    """The journal at the path, whatever is there. Waits up to `busy_ms` while another process locks it.
+    """Open or create the journal. Waits for up to `busy_ms` while another process locks it.
 
     Raises:
-        UnusableError: it cannot be used; the file is as it was.
+        UnusableError: the file cannot be used, and was not changed.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -298,13 +299,13 @@ def open_database(path: Path, *, now_wall_ms: int, busy_ms: int) -> "Database":
         except DamagedError as damage:
             aside = _set_aside(path, now_wall_ms)
             database = _open(path, now_wall_ms, busy_ms)
-            told = notice(
+            damaged = notice(
                 f"the journal {path} was damaged ({damage}); a new one was begun without the history",
                 hint=f"the damaged one is kept as {aside.name}; delete it when you do not need it",
             )
-            database.notices = (told, *database.notices)
+            database.notices = (damaged, *database.notices)
             return database
-    except (OSError, *FAULTS, DamagedError) as error:
+    except (OSError, *SQLITE_ERRORS, DamagedError) as error:
         raise UnusableError(failure_of(path, error)) from error
 
 
@@ -330,9 +331,9 @@ def _open(path: Path, now_wall_ms: int, busy_ms: int) -> "Database":
 
 
 def _exists(path: Path) -> bool:
-    """Whether there is a journal to open; false means that one may be made.
+    """Whether there is a journal to open; `False` means that one can be created.
 
-    The header is read without SQLite, which would change the files beside a foreign one.
+    The header is read without SQLite, which would change the files beside a database of another program.
     """
     _refuse_foreign_files(path)
     try:
@@ -352,23 +353,23 @@ def _exists(path: Path) -> bool:
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
         raise UnusableError(unusable(path, "it is the database of another program", hint=f"move {path} away"))
     _refuse_other_versions(path, int.from_bytes(header[60:64], "big"))
-    if max(header[18:20]) > _WAL_FORMAT:  # SQLite would read such a file and never write it
+    if max(header[18:20]) > _WAL_FORMAT:  # SQLite reads such a file but cannot write it
         raise DamagedError("its format is not known")
     return True
 
 
 def _refuse_foreign_files(path: Path) -> None:
     try:
-        facts = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return
-    if not stat.S_ISREG(facts.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise UnusableError(unusable(path, "it is not a regular file", hint=f"move {path} away"))
-    if facts.st_uid != os.geteuid():
-        why = f"it belongs to another user (uid {facts.st_uid})"
+    if status.st_uid != os.geteuid():
+        why = f"it belongs to another user (uid {status.st_uid})"
         hint = f"run symphony as that user, or give the file back: chown {os.geteuid()} {path}"
         raise UnusableError(unusable(path, why, hint=hint))
-    if facts.st_mode & 0o077:
+    if status.st_mode & 0o077:
         path.chmod(0o600)
 
 
@@ -381,9 +382,9 @@ def _refuse_other_versions(path: Path, version: int) -> None:
 
 
 def _create(path: Path, now_wall_ms: int) -> None:
-    """Make an empty journal.
+    """Create an empty journal.
 
-    Event ids begin at the time of the making, so that a reader's position in a former file is behind them.
+    Event ids begin at the present time, so that the position of a reader in an earlier file is below them.
     """
     draft = path.with_name(f"{path.name}.new")
     for leftover in (draft, *companions(draft), draft.with_name(f"{draft.name}-journal")):
@@ -410,7 +411,7 @@ def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
     connection.execute("PRAGMA journal_mode = WAL").fetchone()
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA journal_size_limit = {_MAX_WAL_BYTES}")
-    connection.execute("BEGIN IMMEDIATE")  # a disk that cannot be written says so here
+    connection.execute("BEGIN IMMEDIATE")  # raises if the disk cannot be written
     connection.execute("ROLLBACK")
     remembered, notices = load(connection, drop=True)
     if _identity(path) is None:
@@ -420,16 +421,16 @@ def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
 
 
 def _set_aside(path: Path, now_wall_ms: int) -> Path:
-    """Move the file and its companions out of the way; keep the newest five of those."""
+    """Rename a damaged file and its companions; keep only the newest five of such files."""
     moment = datetime.fromtimestamp(now_wall_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
     aside = path.with_name(f"{path.name}{ASIDE}{moment}")
     number = 1
     while any(taken.exists() for taken in (aside, *companions(aside))):
         number += 1
         aside = path.with_name(f"{path.name}{ASIDE}{moment}.{number}")
-    for ours, theirs in zip((path, *companions(path)), (aside, *companions(aside)), strict=True):
+    for source, target in zip((path, *companions(path)), (aside, *companions(aside)), strict=True):
         with suppress(FileNotFoundError):
-            ours.rename(theirs)
+            source.rename(target)
     names = {found.name for found in path.parent.glob(f"{path.name}{ASIDE}*")}
     mains = sorted({name.removesuffix("-wal").removesuffix("-shm") for name in names} - {aside.name})
     for name in mains[: max(len(mains) - _KEPT_ASIDE + 1, 0)]:
@@ -441,15 +442,15 @@ def _set_aside(path: Path, now_wall_ms: int) -> Path:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode of the file that has the name."""
+    """Device and inode of the file at the path, or `None`."""
     try:
-        facts = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return facts.st_dev, facts.st_ino
+    return status.st_dev, status.st_ino
 
 
-# --- the open file ------------------------------------------------------------------------------------------
+# --- the open file ---------------------------------------------------------------------------------------
 
 MAX_EVENTS = 500
 _KEPT_FIRST = 50
@@ -479,18 +480,18 @@ _TRIM = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What one transaction writes: the newest record of each key, and events in their order."""
+    """The content of one transaction: the newest record of each key, and events in order."""
 
     records: tuple[Record, ...] = ()
     events: tuple[EventRecord, ...] = ()
 
 
 class Database:
-    """One open journal, used by one thread at a time; made by `open_database`.
+    """An open journal, made by `open_database` and used by one thread at a time.
 
     Attributes:
-        recovered_state: what a predecessor left in it.
-        notices: what people should be told of its opening.
+        recovered_state: what the previous daemon left.
+        notices: what to show to people about the opening.
     """
 
     def __init__(
@@ -514,13 +515,13 @@ class Database:
         return _identity(self._path) == self._identity
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with suppress(sqlite3.Error):
             self.connection.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that is done within is written, or none of it."""
+        """Commit the statements inside together, or roll all of them back."""
         self.connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -532,13 +533,13 @@ class Database:
             self._counts.clear()
             raise
 
-    def write(self, batch: Batch, *, now_wall_ms: int, anew: bool = False) -> tuple[Failure, ...]:
-        """Write the batch in one transaction; a record that cannot be written is left out, with a notice.
+    def write(self, batch: Batch, *, now_wall_ms: int, is_snapshot: bool = False) -> tuple[Failure, ...]:
+        """Write a batch in one transaction, and return a notice for each record that cannot be encoded.
 
-        With `anew`, the claims and results of the batch replace those in the file.
+        The claims and results of a snapshot replace those in the file.
 
         Raises:
-            sqlite3.Error: nothing of it was written.
+            sqlite3.Error: nothing was written.
         """
         notices: list[Failure] = []
         planned: list[Statement] = []
@@ -549,7 +550,7 @@ class Database:
                 kind = "n event" if isinstance(record, EventRecord) else f" {type(record).__name__}"
                 notices.append(notice(f"the journal left out a{kind}: {error}"))
         with self.transaction():
-            if anew:
+            if is_snapshot:
                 self.connection.execute("DELETE FROM claims")
                 self.connection.execute("DELETE FROM results")
             for sql, group in groupby(planned, key=itemgetter(0)):
@@ -560,7 +561,7 @@ class Database:
         return tuple(notices)
 
     def _bound_events(self, added: Iterable[Row]) -> None:
-        """Keep the first events of a run and the newest: how it began, and how it went last."""
+        """Limit the events of each run, or of an issue outside of runs, to the first and the latest ones."""
         for scope, count in Counter(_scope(row) for row in added).items():
             kind, name = scope
             known = self._counts.get(scope)
@@ -577,13 +578,12 @@ class Database:
 
 
 def _scope(row: Row) -> Scope:
-    """The run that an event counts for, or its issue where there is no run."""
+    """The run whose limit an event counts for, or its issue if the event belongs to no run."""
     _, identifier, run_id, *_ = row
     return ("issue", str(identifier)) if run_id is None else ("run", str(run_id))
 
 
-# What history is too much, and its removal in small steps, between which other things are written.
-
+# --- trimming --------------------------------------------------------------------------------------------
 
 _RUNS_PER_STEP = 20
 _EVENTS_PER_STEP = 1_000
@@ -626,7 +626,7 @@ def overdue(connection: sqlite3.Connection, policy: Retention, *, now_wall_ms: i
 
 
 def _used_bytes(connection: sqlite3.Connection) -> int:
-    """What the file holds, without the pages that are free."""
+    """The size of the file without its free pages."""
     pages, free, size = (_number(connection, name) for name in ("page_count", "freelist_count", "page_size"))
     return (pages - free) * size
 
@@ -638,10 +638,10 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
 def trim_steps(
     connection: sqlite3.Connection, policy: Retention, *, now_wall_ms: int
 ) -> Iterator[TrimResult]:
-    """Drop what is too much; each step is a transaction of a few milliseconds, and tells what it dropped.
+    """Delete excess history; each step is a transaction of a few milliseconds and yields what it deleted.
 
     Raises:
-        sqlite3.Error: a step could not be written; those before it are.
+        sqlite3.Error: a step failed; those before it are committed.
     """
     before = _number(connection, "page_count")
     oldest = now_wall_ms - policy.max_age_ms
@@ -678,12 +678,12 @@ def trim_steps(
 
 
 def _drop(connection: sqlite3.Connection, run_ids: tuple[str, ...]) -> int:
-    """Forget runs with all that belongs to them; the number of their events."""
+    """Delete runs with everything that belongs to them; returns the number of their events."""
     rows = [(run_id,) for run_id in run_ids]
     connection.execute("BEGIN IMMEDIATE")
     try:
         dropped = [
-            connection.executemany(f"DELETE FROM {table} WHERE run_id = ?", rows).rowcount  # noqa: S608 - names of ours
+            connection.executemany(f"DELETE FROM {table} WHERE run_id = ?", rows).rowcount  # noqa: S608 - our names
             for table in _OF_RUN
         ]
         connection.execute("COMMIT")

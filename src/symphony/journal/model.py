@@ -1,4 +1,4 @@
-"""What the journal remembers, one record per fact, and what can be wrong with its file.
+"""The journal's records, their JSON form, and the errors of its file.
 
 Times are of the wall clock, in ms since 1970. Records are upserts: the newest of a key wins, and a record
 that is written twice changes nothing.
@@ -20,13 +20,13 @@ from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, is_d
 from symphony.processes.base import Identity
 from symphony.scheduler import ClaimKind, IssueResult, Resume, Spent
 
-# Scheduler values as JSON text and back: what the journal's rows and recorded inputs are made of.
-#
-# Writing leaves out what equals its default, so that a field that is added later needs no new schema.
-# Reading is strict about types and blind to unknown names.
-
-
 _T = TypeVar("_T")
+
+# --- values as JSON --------------------------------------------------------------------------------------
+#
+# Used for the journal's rows and for recordings. Fields that equal their default are left out, so that a new
+# field needs no new schema. Reading checks types and ignores unknown names.
+
 _MAX_CHARS = 8 * 1024 * 1024
 _MAX_INTEGER = 2**63
 _PLAIN = frozenset({str, int, float, bool, type(None)})
@@ -34,26 +34,31 @@ _WRITER = json.JSONEncoder(separators=(",", ":"))
 
 
 class CodecError(ValueError):
-    """A value that cannot be written, or a text that is not such a value; the message says why."""
+    """A value that cannot be written, or a text that does not decode; the message says why."""
 
 
 def plain(value: Any, *, whole: tuple[type, ...] = ()) -> Any:
-    """JSON of a value, sets sorted; what equals its default is left out, except in the `whole` types."""
+    """A value as JSON types, with sorted sets. Fields that equal their default are left out.
+
+    Args:
+        value: a dataclass, an enum, a date, or a collection of these.
+        whole: dataclasses of these types keep all fields.
+    """
     if type(value) in _PLAIN:
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        every = isinstance(value, whole)
+        keep_all = isinstance(value, whole)
         return {
-            name: plain(held, whole=whole)
+            name: plain(item, whole=whole)
             for name, default in _fields(type(value))
-            if (held := getattr(value, name)) != default or every
+            if (item := getattr(value, name)) != default or keep_all
         }
     if isinstance(value, frozenset | set):
         return sorted(value)
     if isinstance(value, Mapping):
-        return {key: plain(held, whole=whole) for key, held in sorted(value.items())}
+        return {key: plain(item, whole=whole) for key, item in sorted(value.items())}
     if isinstance(value, tuple | list):
-        return [plain(held, whole=whole) for held in value]
+        return [plain(item, whole=whole) for item in value]
     if isinstance(value, Enum):
         value = value.value
     return value.isoformat() if isinstance(value, datetime) else value
@@ -61,15 +66,15 @@ def plain(value: Any, *, whole: tuple[type, ...] = ()) -> Any:
 
 @lru_cache(maxsize=256)
 def _fields(kind: type) -> tuple[tuple[str, object], ...]:
-    """The names and defaults of a dataclass, which `dataclasses.fields` would gather for each value."""
+    """The names and defaults of a dataclass, cached because `dataclasses.fields` is slow."""
     return tuple((field.name, field.default) for field in fields(kind))
 
 
 def encode(value: object) -> str:
-    """The text of a value, in ASCII: half of a surrogate pair survives it too.
+    """The JSON text of a value, in ASCII, so that lone surrogates survive.
 
     Raises:
-        CodecError: it holds what JSON does not know, or is larger than 8 MB.
+        CodecError: JSON cannot express the value, or the text is larger than 8 MB.
     """
     try:
         text = _WRITER.encode(plain(value))
@@ -81,36 +86,36 @@ def encode(value: object) -> str:
 
 
 def decode(text: object, kind: type[_T]) -> _T:
-    """The value of a text.
+    """The value of a JSON text.
 
     Raises:
-        CodecError: it is none of that kind.
+        CodecError: the text is not a value of that type.
     """
     if not isinstance(text, str):
-        raise CodecError(f"{kind.__name__}: no text")
+        raise CodecError(f"{kind.__name__}: not a text")
     try:
         return restored(json.loads(text), kind)
     except (ValueError, RecursionError) as error:
         raise CodecError(f"{kind.__name__}: {error}") from error
 
 
-def restored(held: object, kind: type[_T]) -> _T:
-    """The value that `plain` was made of.
+def restored(value: object, kind: type[_T]) -> _T:
+    """The inverse of `plain`.
 
     Raises:
-        CodecError: it was made of none of that kind.
+        CodecError: the JSON value is not one of that type.
     """
     try:
-        return msgspec.convert(held, kind)
+        return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:
         raise CodecError(f"{kind.__name__}: {error}") from error
 
 
 def column(value: object) -> str | int | float | None:
-    """The value as SQLite can hold it: half of a surrogate pair becomes its escape.
+    """A value as SQLite can store it; lone surrogates become escapes.
 
     Raises:
-        CodecError: it is of another type, or a number of more than 64 bits.
+        CodecError: the value has another type, or is a number of more than 64 bits.
     """
     match value:
         case str():
@@ -124,16 +129,23 @@ def column(value: object) -> str | int | float | None:
         case int():
             return value
         case _:
-            raise CodecError(f"a column cannot hold a {type(value).__name__}")
+            raise CodecError(f"a column cannot store a {type(value).__name__}")
+
+
+# --- records ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRecord:
-    """A claim on an issue (key: the issue's id) and who holds it.
+    """A claim on an issue. Key: the issue's id.
 
-    `owner` is the daemon that wrote it. `run_id` is of a run, or of the run that was
-    blocked. `due_wall_ms` is of a retry, `since_wall_ms` when the claim became
-    what it is. The other fields are those of `RecoveredClaim`.
+    Attributes:
+        owner: the daemon that wrote the record.
+        since_wall_ms: when the run started, the issue was blocked, or the retry was scheduled.
+        run_id: the live run, or the run that was blocked.
+        due_wall_ms: when a retry is due.
+
+    The other fields are those of `RecoveredClaim`.
     """
 
     issue: Issue
@@ -144,14 +156,14 @@ class ClaimRecord:
     attempt: int | None = None
     due_wall_ms: int | None = None
     error: str | None = None
-    idle_attempts: int = 0
+    attempts_without_progress: int = 0
     failures: int = 0
-    hopeless: bool = False
+    non_retryable: bool = False
     workspace_path: str | None = None
     resume: Resume | None = None
     failure: Failure | None = None
     question: str | None = None
-    settled: bool = False
+    has_baseline: bool = False
     runs: int = 0
 
 
@@ -164,7 +176,7 @@ class ClaimReleased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultRecord:
-    """What the runs of an issue came to (key: the issue's id), and when the last of them ended."""
+    """What the runs of an issue produced, and when the last of them ended. Key: the issue's id."""
 
     result: IssueResult
     ended_wall_ms: int
@@ -172,19 +184,22 @@ class ResultRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultReleased:
-    """There is nothing to remember any more of what the runs of an issue came to."""
+    """The result of an issue was dropped."""
 
     issue_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """A run attempt (key: its id) as it stands; `ended_wall_ms` and `outcome` are null while it lives.
+    """A run attempt. Key: its id.
 
-    `agent` is the process that was started for it; `reason` the one line why it ended as it did. By
-    `agent_name` it was run for `agent_reason`; rows of older versions tell of neither.
-    `attempt` is the number of the specification; for people it was attempt `attempt_number` of
-    `attempt_limit`.
+    Attributes:
+        attempt: the attempt number of the specification; for people it is `attempt_number` of
+            `attempt_limit`.
+        ended_wall_ms: `None`, like `outcome`, while the run is live.
+        reason: why the run ended, in one line.
+        agent: the process of the agent.
+        agent_name: the agent that was chosen, because of `agent_reason`.
     """
 
     run_id: str
@@ -214,7 +229,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecord:
-    """Something that happened to an issue; appended. `run_id` is null outside a run. Secrets are masked."""
+    """One line of an issue's history, with secrets masked. Appended; `run_id` is `None` outside a run."""
 
     issue_id: str
     issue_identifier: str
@@ -226,7 +241,10 @@ class EventRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommentRecord:
-    """A comment of ours (key: issue and kind), and what it was made from."""
+    """A comment that the daemon posted. Key: issue and kind.
+
+    `fingerprint` is a hash of what the comment was made from.
+    """
 
     issue_id: str
     kind: str
@@ -237,11 +255,14 @@ class CommentRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillsComment:
-    """What the comment about skills on an issue shall say (key: the issue's id), and whether it says so.
+    """The comment about skills on an issue. Key: the issue's id.
 
-    `tracker` tells the tracker that it is for from any other. `named` are the problems that it names, or has
-    named where nothing is left to report: paths in harmless form, with codes. With `revise` it is said only
-    where such a comment stands.
+    Attributes:
+        tracker: identifies the tracker of the issue.
+        body: what the comment shall say.
+        named: the problems that it names, or last named if all are solved: sanitised paths with codes.
+        revise: only edit an existing comment, and do not post a new one.
+        said: whether the comment on the tracker says it.
     """
 
     issue_id: str
@@ -256,7 +277,10 @@ class SkillsComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillUse:
-    """One skill in one run; `sha256` is of the whole file, null if it was unreadable."""
+    """One skill in one run: whether it was listed to the agent, and whether the agent read it.
+
+    `sha256` is the hash of the whole file, or `None` if the file was unreadable.
+    """
 
     name: str
     path: str
@@ -267,7 +291,7 @@ class SkillUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillsRecord:
-    """What a run was told of skills (key: the run's id), and what it looked at."""
+    """The skills of a run, and the commit that they were read from. Key: the run's id."""
 
     run_id: str
     commit: str | None
@@ -276,7 +300,7 @@ class SkillsRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssueSpent:
-    """What an issue has used up of its budget (key: its id); nothing used up forgets it."""
+    """What an issue used of its budget; zero deletes the row. Key: the issue's id."""
 
     issue_id: str
     spent: Spent
@@ -284,7 +308,7 @@ class IssueSpent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayRecord:
-    """What all issues used up on one day (key: the day, `YYYY-MM-DD`, UTC)."""
+    """What all issues used on one day. Key: the day (`YYYY-MM-DD`, UTC)."""
 
     day: str
     tokens: int
@@ -292,7 +316,7 @@ class DayRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingRecord:
-    """One word of the daemon to its successor (key: the name), such as `paused`; null forgets it."""
+    """A value that the daemon leaves to the next one, such as `paused`; `None` deletes it. Key: the name."""
 
     name: str
     value: str | None
@@ -313,9 +337,11 @@ Record = (
     | SettingRecord
 )
 
+# --- the journal as a whole ------------------------------------------------------------------------------
+
 
 class HealthState(StrEnum):
-    """Whether what is put survives: `memory` means that it does not, for a reason that people are shown."""
+    """Whether records survive a restart: `memory` means that the file cannot be written."""
 
     OK = "ok"
     MEMORY = "memory"
@@ -323,7 +349,7 @@ class HealthState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """How the journal is; `failure` says what is wrong and what to do."""
+    """The state of the journal; `failure` says what is wrong and what to do."""
 
     state: HealthState
     failure: Failure | None = None
@@ -331,9 +357,9 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredState:
-    """What a predecessor left: everything a start needs, and no history; of comments the newest.
+    """What a start needs of the journal, without history.
 
-    Of what the comments about skills shall say, the newest as well, those first that do not say it yet.
+    `comments` and `skills_comments` are the newest; comments about skills that were not posted come first.
     """
 
     claims: tuple[ClaimRecord, ...] = ()
@@ -348,12 +374,14 @@ class RecoveredState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How much history is kept. Live runs are never trimmed, nor what is known of an issue with a claim.
+    """How much history is kept. What ended first is deleted first.
 
-    That is its comments and what it has used up; of its runs, those that ended go like any other.
+    Live runs are never deleted, nor the comments and the usage of a claimed issue.
 
-    `max_age_ms` counts from the end of a run, `max_runs` are ended ones, `max_bytes` is what is in use of the
-    file; what goes first is what ended first.
+    Attributes:
+        max_age_ms: since the end of a run.
+        max_runs: ended runs.
+        max_bytes: size of the file without free pages.
     """
 
     max_age_ms: int = 30 * 24 * 3_600_000
@@ -363,7 +391,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimResult:
-    """What a trim dropped; `bytes` is by how much the file shrank."""
+    """What a trim deleted; `bytes` is by how much the file shrank."""
 
     runs: int = 0
     events: int = 0
@@ -375,14 +403,18 @@ class TrimResult:
         )
 
 
-# --- what is wrong with the file ----------------------------------------------------------------------------
+# --- errors of the file ----------------------------------------------------------------------------------
 
-FAULTS = (sqlite3.Error, UnicodeDecodeError)
-"""What a question to a file may raise: the words of an error may hold bytes of a damaged file."""
-_PRIMARY = 0xFF
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""What a query may raise. `UnicodeDecodeError` comes from error messages with bytes of a damaged file."""
+
+DAMAGED_HINT = "the next start of the daemon sets the damaged file aside and begins a new one"
+
+_OTHER_HINT = "look at the disk of the state directory"
+_PRIMARY_CODE = 0xFF
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-_PATIENCE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
-_WORDS = {
+_TEMPORARY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
+_MESSAGES_AND_HINTS = {
     sqlite3.SQLITE_BUSY: ("another process keeps it locked", "end the program that holds the file open"),
     sqlite3.SQLITE_LOCKED: ("another process keeps it locked", "end the program that holds the file open"),
     sqlite3.SQLITE_FULL: ("the disk is full", "make room on the disk of the state directory"),
@@ -390,20 +422,18 @@ _WORDS = {
     sqlite3.SQLITE_PERM: ("it cannot be written", "make the state directory writable for this user"),
     sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", "make the state directory writable for this user"),
 }
-ANEW = "the next start of the daemon sets the damaged file aside and begins a new one"
-_ELSE = "look at the disk of the state directory"
 
 
 class UnusableError(SymphonyError):
-    """The file cannot be used as it is, and was left as it is."""
+    """The file cannot be used, and was not changed."""
 
 
 class DamagedError(Exception):
-    """The file is not, or no longer, a journal of ours; the message says what is wrong with it."""
+    """The file is not a sound journal; the message says what is wrong with it."""
 
 
 def unusable(path: Path, why: str, *, hint: str) -> Failure:
-    """Why nothing that is put survives the daemon."""
+    """The failure of a journal that cannot be written."""
     return Failure(
         category=Category.JOURNAL,
         blame=Blame.HOST,
@@ -413,38 +443,39 @@ def unusable(path: Path, why: str, *, hint: str) -> Failure:
 
 
 def unreadable(path: Path, why: str, *, hint: str) -> Failure:
-    """Why what is remembered cannot be told."""
+    """The failure of a journal that cannot be read."""
     return notice(f"the journal {path} cannot be read: {why}", hint=hint)
 
 
 def notice(message: str, *, hint: str | None = None) -> Failure:
-    """Something to be told once, with the journal in order."""
+    """A failure to report once, for example about a file that was replaced."""
     return Failure(category=Category.JOURNAL, blame=Blame.HOST, message=message, hint=hint)
 
 
 def _code(error: BaseException) -> int:
-    return int(getattr(error, "sqlite_errorcode", 0)) & _PRIMARY
+    return int(getattr(error, "sqlite_errorcode", 0)) & _PRIMARY_CODE
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether the file itself is wrong, and not the disk or the moment."""
+    """Whether the error means that the content of the file is damaged."""
     return isinstance(error, UnicodeDecodeError) or _code(error) in _DAMAGE
 
 
-def stays_open(error: BaseException) -> bool:
-    """Whether the same connection may succeed later: another process's lock, or a full disk."""
-    return _code(error) in _PATIENCE
+def is_temporary(error: BaseException) -> bool:
+    """Whether the same connection may succeed later: a lock of another process, or a full disk."""
+    return _code(error) in _TEMPORARY
 
 
 def failure_of(path: Path, error: BaseException, *, reading: bool = False) -> Failure:
-    """What an error of SQLite or of the file system means for people."""
-    told = unreadable if reading else unusable
+    """The failure that an error of SQLite or of the file system means."""
+    make_failure = unreadable if reading else unusable
     if isinstance(error, UnusableError):
         return error.failure
     if isinstance(error, OSError):
-        hint = _WORDS[sqlite3.SQLITE_FULL][1] if is_disk_full(error) else _ELSE
-        return told(path, error.strerror or str(error), hint=hint)
+        hint = _MESSAGES_AND_HINTS[sqlite3.SQLITE_FULL][1] if is_disk_full(error) else _OTHER_HINT
+        return make_failure(path, error.strerror or str(error), hint=hint)
     if reading and is_damage(error):
-        return told(path, f"it is damaged ({error})", hint=ANEW)
-    why, hint = _WORDS.get(_code(error), (str(error) or type(error).__name__, _ELSE))
-    return told(path, why, hint=hint)
+        return make_failure(path, f"it is damaged ({error})", hint=DAMAGED_HINT)
+    default = (str(error) or type(error).__name__, _OTHER_HINT)
+    why, hint = _MESSAGES_AND_HINTS.get(_code(error), default)
+    return make_failure(path, why, hint=hint)

@@ -1,7 +1,8 @@
-"""The reading side, for the command line and the API, while a daemon writes or none does.
+"""Reads the journal, for the command line and the API, with or without a running daemon.
 
-It never writes: beside a live daemon each question sees what was committed before it. Where no file can be
-made beside the journal, it is read as one that does not change, and only if it is whole in itself.
+A reader never writes. Each query sees what was committed before it. If the directory is not writable, SQLite
+cannot make its files beside the journal; the journal is then opened as immutable, unless changes wait in the
+write-ahead log.
 
     with open_reader(path) as reader:
         for found in reader.events("SYM-7", after_id=known): ...
@@ -28,8 +29,8 @@ from symphony.journal.database import (
     typed,
 )
 from symphony.journal.model import (
-    ANEW,
-    FAULTS,
+    DAMAGED_HINT,
+    SQLITE_ERRORS,
     ClaimRecord,
     CodecError,
     CommentRecord,
@@ -54,7 +55,7 @@ Parameters = Sequence[str | int | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberedEvent:
-    """An event and its number, which rises with time and is never used again."""
+    """An event and its id. Ids rise with time and are never reused."""
 
     id: int
     event: EventRecord
@@ -62,13 +63,13 @@ class NumberedEvent:
 
 _USES = """
 SELECT used.name, used.run_id, used.listed, used.seen, used.sha256,
-    coalesce(run.started_wall_ms, told.at_wall_ms),
+    coalesce(run.started_wall_ms, recorded.at_wall_ms),
     CASE WHEN run.run_id IS NOT NULL AND run.ended_wall_ms IS NULL THEN 'running'
         ELSE coalesce(run.outcome, 'unknown') END
 FROM skill_uses AS used
-JOIN skill_runs AS told ON told.run_id = used.run_id
+JOIN skill_runs AS recorded ON recorded.run_id = used.run_id
 LEFT JOIN runs AS run ON run.run_id = used.run_id
-WHERE coalesce(run.started_wall_ms, told.at_wall_ms) >= ?
+WHERE coalesce(run.started_wall_ms, recorded.at_wall_ms) >= ?
 ORDER BY used.name
 """
 
@@ -77,10 +78,14 @@ ORDER BY used.name
 class SkillReport:
     """One skill over many runs.
 
-    `listed` and `seen` count runs; `outcomes` tells how those that listed it ended, `seen_outcomes` those
-    that looked at it. A run that lives counts as `running`, one whose end nobody knows as `unknown`.
-    `versions` is the number of its different contents, `last_used_wall_ms` the start of the
-    latest of the runs.
+    Attributes:
+        listed: the number of runs whose agent got it listed.
+        seen: the number of runs whose agent read it.
+        outcomes: how many of the runs in `listed` ended in which outcome; `running` for live runs, `unknown`
+            if the outcome was not recorded.
+        seen_outcomes: the same for the runs in `seen`.
+        versions: the number of different contents.
+        last_used_wall_ms: the start of the latest run.
     """
 
     name: str
@@ -128,9 +133,9 @@ def _skill_reports(connection: sqlite3.Connection, since_wall_ms: int) -> tuple[
 
 
 class JournalReader:
-    """Questions to an open journal. A row that does not decode is left out of the answer.
+    """Queries to an open journal. Rows that do not decode are left out.
 
-    Every question raises `UnusableError` if the file turns out to be damaged or was taken away.
+    Every query raises `UnusableError` if the file is damaged or was removed.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
@@ -138,20 +143,20 @@ class JournalReader:
         self.connection = connection
 
     def claims(self) -> tuple[ClaimRecord, ...]:
-        """What the daemon holds, or what a dead one held."""
+        """The claims of the running daemon, or of the last one."""
         return self._records("SELECT record FROM claims", (), ClaimRecord)
 
     def results(self) -> tuple[ResultRecord, ...]:
-        """What the runs of issues came to, as far as it is remembered."""
+        """What the runs of issues produced."""
         return self._records("SELECT record FROM results", (), ResultRecord)
 
     def recovered_state(self) -> RecoveredState:
-        """What the next daemon would begin with."""
-        with self.told():
+        """What the next daemon would start with."""
+        with self.translated_errors():
             return load(self.connection, drop=False)[0]
 
     def runs(self, issue_identifier: str | None = None, *, limit: int = 50) -> tuple[RunRecord, ...]:
-        """The latest runs, of one issue or of all, the newest first."""
+        """The latest runs of one issue or of all, newest first."""
         if issue_identifier is None:
             query = "SELECT record FROM runs ORDER BY started_wall_ms DESC, run_id DESC LIMIT ?"
             return self._records(query, (limit,), RunRecord)
@@ -161,7 +166,7 @@ class JournalReader:
         return self._records(query, (issue_identifier, limit), RunRecord)
 
     def identifiers(self) -> tuple[str, ...]:
-        """The issues that there is anything about."""
+        """The identifiers of all issues with runs or events."""
         query = """
         SELECT issue_identifier FROM runs UNION SELECT issue_identifier FROM events ORDER BY issue_identifier
         """
@@ -170,7 +175,7 @@ class JournalReader:
     def events(
         self, issue_identifier: str, *, after_id: int = 0, run_id: str | None = None, limit: int = 1_000
     ) -> tuple[NumberedEvent, ...]:
-        """The events of an issue behind a known one, the oldest first: ask again with the last id."""
+        """The events of an issue after `after_id`, oldest first; pass the last id to get the next page."""
         query = """
         SELECT id, issue_id, issue_identifier, run_id, at_wall_ms, event, message FROM events
         WHERE issue_identifier = ?1 AND id > ?2 AND (?3 IS NULL OR run_id = ?3) ORDER BY id LIMIT ?4
@@ -180,7 +185,7 @@ class JournalReader:
     def latest_events(
         self, issue_identifier: str, *, run_id: str | None = None, limit: int = 100
     ) -> tuple[NumberedEvent, ...]:
-        """The last events of an issue, the oldest of them first."""
+        """The latest events of an issue, oldest first."""
         query = """
         SELECT id, issue_id, issue_identifier, run_id, at_wall_ms, event, message FROM events
         WHERE issue_identifier = ?1 AND (?2 IS NULL OR run_id = ?2) ORDER BY id DESC LIMIT ?3
@@ -188,7 +193,7 @@ class JournalReader:
         return self._events(query, (issue_identifier, run_id, limit))[::-1]
 
     def comments(self, issue_id: str | None = None) -> tuple[CommentRecord, ...]:
-        """The comments of ours that are known, of one issue or of all."""
+        """The comments that the daemon posted, on one issue or on all."""
         query = """
         SELECT issue_id, kind, comment_id, fingerprint, at_wall_ms FROM comments
         WHERE ?1 IS NULL OR issue_id = ?1 ORDER BY issue_id, kind
@@ -196,25 +201,25 @@ class JournalReader:
         return self._whole(query, (issue_id,), lambda *row: typed(CommentRecord, row))
 
     def skills_report(self, *, since_wall_ms: int = 0) -> tuple[SkillReport, ...]:
-        """What became of the runs since then that were told of skills, by name of the skill."""
-        with self.told():
+        """How the runs since then that had skills ended, one report per skill, sorted by name."""
+        with self.translated_errors():
             return _skill_reports(self.connection, since_wall_ms)
 
     def expired_runs(self, policy: Retention, *, now_wall_ms: int) -> tuple[str, ...]:
-        """The runs that a trim would drop for their age or number; it may drop more for the size."""
-        with self.told():
+        """The runs that a trim would delete for age or number; it may delete more for the size."""
+        with self.translated_errors():
             return overdue(self.connection, policy, now_wall_ms=now_wall_ms)
 
     @contextmanager
-    def told(self) -> Iterator[None]:
-        """Errors of SQLite as what they mean for people.
+    def translated_errors(self) -> Iterator[None]:
+        """Turn errors of SQLite into `UnusableError`.
 
         Raises:
             UnusableError: the file cannot be read.
         """
         try:
             yield
-        except FAULTS as error:
+        except SQLITE_ERRORS as error:
             raise UnusableError(failure_of(self._path, error, reading=True)) from error
 
     def _events(self, query: str, parameters: Parameters) -> tuple[NumberedEvent, ...]:
@@ -228,7 +233,7 @@ class JournalReader:
         return self._whole(query, parameters, lambda text: decode(text, kind))
 
     def _whole(self, query: str, parameters: Parameters, made: Callable[..., _T]) -> tuple[_T, ...]:
-        with self.told():
+        with self.translated_errors():
             rows = self.connection.execute(query, [column(value) for value in parameters]).fetchall()
         found = []
         for row in rows:
@@ -239,16 +244,16 @@ class JournalReader:
 
 @contextmanager
 def open_reader(path: Path) -> Iterator[JournalReader]:
-    """The journal at the path, to be asked from one thread; blocks only while somebody holds it, a second.
+    """Open the journal for queries from one thread. Blocks for up to a second while the file is locked.
 
     Raises:
-        UnusableError: there is none, or none that this version can read; the hint says what to do.
+        UnusableError: the file is missing, or this version cannot read it; the hint says what to do.
     """
     if not path.is_file():
         raise UnusableError(unreadable(path, "there is none", hint="symphony run begins one"))
     reader = JournalReader(path, _connect(path))
     try:
-        with reader.told():
+        with reader.translated_errors():
             _refuse_others(path, reader.connection)
         yield reader
     finally:
@@ -256,21 +261,21 @@ def open_reader(path: Path) -> Iterator[JournalReader]:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write.
+    """A read-only connection.
 
     Raises:
         UnusableError: the file cannot be opened.
     """
     try:
         return _connected(path, "mode=ro")
-    except FAULTS as error:
+    except SQLITE_ERRORS as error:
         wal, shm = companions(path)
         changes = shm.exists() or (wal.exists() and wal.stat().st_size > 0)
         if changes or is_damage(error):
             raise UnusableError(failure_of(path, error, reading=True)) from error
     try:
         return _connected(path, "mode=ro&immutable=1")
-    except FAULTS as error:
+    except SQLITE_ERRORS as error:
         raise UnusableError(failure_of(path, error, reading=True)) from error
 
 
@@ -301,10 +306,12 @@ def _refuse_others(path: Path, connection: sqlite3.Connection) -> None:
         why = f"a newer symphony wrote it (schema {version}, this one knows {VERSION})"
         raise UnusableError(unreadable(path, why, hint="upgrade symphony"))
     if version < VERSION:
-        raise UnusableError(unreadable(path, f"it is damaged (schema {version} is not known)", hint=ANEW))
+        raise UnusableError(
+            unreadable(path, f"it is damaged (schema {version} is not known)", hint=DAMAGED_HINT)
+        )
 
 
-# --- how the file is ----------------------------------------------------------------------------------------
+# --- check of the file -----------------------------------------------------------------------------------
 
 _NEWEST = """
 SELECT max(
@@ -316,10 +323,14 @@ _COUNTS = "SELECT (SELECT count(*) FROM claims), (SELECT count(*) FROM runs), (S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkup:
-    """What there is at the path; `failure` is null for a sound journal, and for none at all.
+    """What is at the path of the journal.
 
-    `bytes` is the size on disk with what is not in the main file yet, `newest_wall_ms` the time of the latest
-    run or event. `aside` are damaged ones that were moved out of the way.
+    Attributes:
+        present: whether the file exists.
+        bytes: size on disk, including the write-ahead log.
+        newest_wall_ms: the time of the latest run or event.
+        aside: damaged journals that were set aside earlier.
+        failure: what is wrong; `None` for a sound journal and for a missing one.
     """
 
     path: Path
@@ -335,7 +346,7 @@ class Checkup:
 
 
 def checkup(path: Path) -> Checkup:
-    """Look the file through, without changing it; takes about a second per gigabyte. Never raises."""
+    """Check the whole file without changing it, at about a gigabyte per second. Never raises."""
     size = 0
     for part in (path, *companions(path)):
         with suppress(OSError):
@@ -346,10 +357,12 @@ def checkup(path: Path) -> Checkup:
         return Checkup(path=path, present=False, aside=aside)
     found = Checkup(path=path, present=True, bytes=size, aside=aside)
     try:
-        with open_reader(path) as reader, reader.told():
+        with open_reader(path) as reader, reader.translated_errors():
             found = replace(found, version=VERSION)
             if (damage := _damage(reader.connection)) is not None:
-                return replace(found, failure=unreadable(path, f"it is damaged ({damage})", hint=ANEW))
+                return replace(
+                    found, failure=unreadable(path, f"it is damaged ({damage})", hint=DAMAGED_HINT)
+                )
             claims, runs, events = reader.connection.execute(_COUNTS).fetchone()
             newest = reader.connection.execute(_NEWEST).fetchone()[0] or None
             return replace(found, newest_wall_ms=newest, claims=claims, runs=runs, events=events)

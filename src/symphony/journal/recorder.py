@@ -1,13 +1,12 @@
-"""What a step of the scheduler leaves to remember, and what a start makes of it. Pure: no I/O, no clock.
+"""Turns each step of the scheduler into journal records, and records into the first event of a new daemon.
 
-`Keeper` turns each step into records. A step that changes nothing worth remembering costs a few comparisons:
-agents report several times a second, and only milestones of a run (a new turn, another conversation, more
-tokens, a new message) become records. All records of one step belong together: a claim that became another
-kind of claim is never half written.
+Pure: no I/O, no clock. `StepRecorder` compares the states before and after a step. Agents report several
+times a second, so a report becomes a record only at a milestone of the run: a new turn, another conversation,
+more tokens, a new message. All records of one step are written in one transaction.
 
-`recovered` goes the other way. Every time in the journal is of the wall clock, which may have been set since:
-a wait is never longer than a wait can be, and never negative. A run that was live goes on with its
-conversation, from where its tokens were last written down; the run that goes on counts the rest.
+`recovered_event` goes the other way. Times in the journal are of the wall clock, which may have been set
+since: no wait becomes negative, or longer than it can be. A run that was live when its daemon ended is
+continued with its conversation, from the token counts that were recorded last; the next run counts the rest.
 """
 
 import json
@@ -38,7 +37,6 @@ from symphony.scheduler import (
     ClaimKind,
     Command,
     Event,
-    IssueResult,
     Notify,
     Recovered,
     RecoveredClaim,
@@ -62,16 +60,18 @@ V = TypeVar("V")
 PAUSED: Final = "paused"
 """The setting that says that an operator has paused the daemon; its value is `true`."""
 
-EXEMPT: Final = "exempt"
-"""The setting with the issues that today's budget is not held against: `{"day": …, "issues": […]}`."""
+BUDGET_WAIVERS: Final = "exempt"
+"""The setting with the issues that today's budget does not stop: `{"day": …, "issues": […]}`."""
 
 INTERRUPTED: Final = "interrupted"
 """The outcome of a run whose daemon ended before it."""
 
+# --- recording -------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Now:
-    """One moment on both clocks."""
+    """One moment on the monotonic clock (`ms`) and on the wall clock."""
 
     ms: int
     wall_ms: int
@@ -82,13 +82,13 @@ class Now:
 
 
 class StepRecorder:
-    """Sees every step of one daemon's life.
+    """Makes the records of one daemon's life.
 
     Args:
         owner: this daemon.
-        left: the runs that a predecessor left without an end; they are ended with the first step, together
-            with what becomes of their claims.
-        mask: hides secrets in what is told about issues.
+        left: runs that a previous daemon left without an end. They are ended with the first step, together
+            with the change of their claims.
+        mask: hides secrets in log texts.
     """
 
     def __init__(
@@ -101,41 +101,33 @@ class StepRecorder:
         self._owner = owner
         self._left = tuple(left)
         self._mask = mask
-        self._rows: dict[str, RunRecord] = {}
+        self._live_runs: dict[str, RunRecord] = {}
         self._state: State | None = None
 
     def agent_started(self, run_id: str, agent: Identity) -> tuple[Record, ...]:
-        """The agent of a run exists."""
-        row = self._rows.get(run_id)
-        if row is None:
-            return ()
-        self._rows[run_id] = row = replace(row, agent=agent)
-        return (row,)
+        """Record the process of a run's agent."""
+        return self._update_run(run_id, agent=agent)
 
     def thread_opened(self, run_id: str, thread_id: str) -> tuple[Record, ...]:
-        """The agent of a run has opened this conversation."""
-        row = self._rows.get(run_id)
-        if row is None:
-            return ()
-        self._rows[run_id] = row = replace(row, thread_id=thread_id)
-        return (row,)
+        """Record the conversation that the agent of a run has opened."""
+        return self._update_run(run_id, thread_id=thread_id)
 
     def step(
         self,
         before: State,
-        fact: Event,
+        event: Event,
         after: State,
         commands: tuple[Command, ...],
         *,
         now_ms: int,
         wall_ms: int,
     ) -> tuple[Record, ...]:
-        """What one step leaves to remember: `now_ms` is monotonic, `wall_ms` the same moment on the wall."""
+        """The records of one step. `now_ms` is monotonic; `wall_ms` is the same moment on the wall clock."""
         self._state = after
-        return tuple(self._records(before, fact, after, commands, Now(ms=now_ms, wall_ms=wall_ms)))
+        return tuple(self._records(before, event, after, commands, Now(ms=now_ms, wall_ms=wall_ms)))
 
     def snapshot(self, *, now_ms: int, wall_ms: int) -> tuple[Record, ...] | None:
-        """All that a file that is begun anew must hold, which is no history; None before the first step."""
+        """All records of the present, without history, for a new file; `None` before the first step."""
         if (state := self._state) is None:
             return None
         now = Now(ms=now_ms, wall_ms=wall_ms)
@@ -149,64 +141,68 @@ class StepRecorder:
         )
         return (
             *(_claim_record(entry, self._owner, now) for entry in claims),
-            *self._rows.values(),
-            *_results(empty, state, now),
-            *_spent(empty, state, None),
-            *_settings(replace(empty, paused=False), state),
+            *self._live_runs.values(),
+            *_result_records(empty, state, now),
+            *_spent_records(empty, state, None),
+            *_setting_records(replace(empty, paused=False), state),
             *(() if state.day is None else (DayRecord(day=state.day, tokens=state.day_tokens),)),
         )
+
+    def _update_run(self, run_id: str, **changes: Any) -> tuple[Record, ...]:
+        record = self._live_runs.get(run_id)
+        if record is None:
+            return ()
+        self._live_runs[run_id] = record = replace(record, **changes)
+        return (record,)
 
     def _records(
         self,
         before: State,
-        fact: Event,
+        event: Event,
         after: State,
         commands: tuple[Command, ...],
         now: Now,
     ) -> Iterator[Record]:
-        reported = self._run(before, fact.run_id) if isinstance(fact, AgentReported) else None
-        if isinstance(fact, Recovered):
-            yield from self._end_left(now)
-        for issue_id in [reported.issue.id] if reported else _claims_changed(before, after):
-            yield from self._claim(issue_id, before, after, now)
+        reported = self._run(before, event.run_id) if isinstance(event, AgentReported) else None
+        if isinstance(event, Recovered):
+            yield from self._end_left_runs(now)
+        for issue_id in [reported.issue.id] if reported else _changed_claims(before, after):
+            yield from self._claim_records(issue_id, before, after, now)
         if reported:
-            yield from self._reported(reported, after, now)
-        elif isinstance(fact, RunEnded):
-            yield from self._ended(before, fact, now)
-        if not isinstance(fact, Recovered):  # then all of it comes from the journal
-            yield from _results(before, after, now)
-            yield from _spent(before, after, reported)
-        yield from _day(before, after)
-        yield from _settings(before, after)
+            yield from self._report_records(reported, after, now)
+        elif isinstance(event, RunEnded):
+            yield from self._end_records(before, event, now)
+        if not isinstance(event, Recovered):  # then results and usage come from the journal
+            yield from _result_records(before, after, now)
+            yield from _spent_records(before, after, reported)
+        if after.day is not None and (after.day, after.day_tokens) != (before.day, before.day_tokens):
+            yield DayRecord(day=after.day, tokens=after.day_tokens)
+        yield from _setting_records(before, after)
         for command in commands:
             if isinstance(command, Notify):
-                yield from self._told(command, before, after, now)
+                yield from self._history_records(command, before, after, now)
 
-    # --- claims ------------------------------------------------------------------------------------------
-
-    def _claim(self, issue_id: str, before: State, after: State, now: Now) -> Iterator[Record]:
-        old, new = _entry(before, issue_id), _entry(after, issue_id)
-        if isinstance(new, Running) and new.run_id not in self._rows:
-            row = _row(new, after.settings, started_wall_ms=now.wall(new.started_ms))
-            self._rows[new.run_id] = row
-            yield row
+    def _claim_records(self, issue_id: str, before: State, after: State, now: Now) -> Iterator[Record]:
+        old, new = before.entry(issue_id), after.entry(issue_id)
+        if isinstance(new, Running) and new.run_id not in self._live_runs:
+            record = _run_record(new, after.settings, started_wall_ms=now.wall(new.started_ms))
+            self._live_runs[new.run_id] = record
+            yield record
         if new is None:
             if old is not None:
                 yield ClaimReleased(issue_id=issue_id)
-        elif old is None or _essence(old) != _essence(new):
+        elif old is None or _without_time_and_owner(old) != _without_time_and_owner(new):
             yield _claim_record(new, self._owner, now)
 
-    # --- runs --------------------------------------------------------------------------------------------
-
-    def _reported(self, was: Running, after: State, now: Now) -> Iterator[Record]:
-        run, row = after.running.get(was.issue.id), self._rows[was.run_id]
+    def _report_records(self, before: Running, after: State, now: Now) -> Iterator[Record]:
+        run, record = after.running.get(before.issue.id), self._live_runs[before.run_id]
         if run is None:
             return
-        old, new = was.report, run.report
-        current = _updated(row, new)
-        if current is not row:
-            self._rows[run.run_id] = current
-            yield current
+        old, new = before.report, run.report
+        updated = _with_report(record, new)
+        if updated is not record:
+            self._live_runs[run.run_id] = updated
+            yield updated
         if new.last_message is not None and new.last_message != old.last_message:
             yield EventRecord(
                 issue_id=run.issue.id,
@@ -217,38 +213,36 @@ class StepRecorder:
                 message=new.last_message,
             )
 
-    def _ended(self, before: State, fact: RunEnded, now: Now) -> Iterator[Record]:
-        run, row = self._run(before, fact.run_id), self._rows.pop(fact.run_id, None)
-        if row is None or run is None:
+    def _end_records(self, before: State, event: RunEnded, now: Now) -> Iterator[Record]:
+        run, record = self._run(before, event.run_id), self._live_runs.pop(event.run_id, None)
+        if record is None or run is None:
             return
         yield replace(
-            _updated(row, run.report),
+            _with_report(record, run.report),
             ended_wall_ms=now.wall_ms,
-            outcome=fact.outcome.kind.value,
-            reason=_why(run, fact),
-            progress=fact.outcome.progress,
-            commits=fact.outcome.commits,
+            outcome=event.outcome.kind.value,
+            reason=_end_reason(run, event),
+            progress=event.outcome.progress,
+            commits=event.outcome.commits,
         )
 
     def _run(self, state: State, run_id: str) -> Running | None:
-        """The run of that name, if it is one of ours and still the one that its issue has."""
-        row = self._rows.get(run_id)
-        run = None if row is None else state.running.get(row.issue_id)
+        """The run with this id, if it was started by this daemon and its issue has no newer run."""
+        record = self._live_runs.get(run_id)
+        run = None if record is None else state.running.get(record.issue_id)
         return run if run is not None and run.run_id == run_id else None
 
-    def _end_left(self, now: Now) -> Iterator[Record]:
-        for row in self._left:
+    def _end_left_runs(self, now: Now) -> Iterator[Record]:
+        for record in self._left:
             yield replace(
-                row,
-                ended_wall_ms=max(now.wall_ms, row.started_wall_ms),
+                record,
+                ended_wall_ms=max(now.wall_ms, record.started_wall_ms),
                 outcome=INTERRUPTED,
                 reason="the daemon ended before the run did",
             )
         self._left = ()
 
-    # --- events ------------------------------------------------------------------------------------------
-
-    def _told(self, notice: Notify, before: State, after: State, now: Now) -> Iterator[Record]:
+    def _history_records(self, notice: Notify, before: State, after: State, now: Now) -> Iterator[Record]:
         if notice.issue_id is None or notice.event in NOT_IN_HISTORY:
             return
         run = after.running.get(notice.issue_id) or before.running.get(notice.issue_id)
@@ -263,12 +257,7 @@ class StepRecorder:
         )
 
 
-def _entry(state: State, issue_id: str) -> ClaimEntry | None:
-    return state.running.get(issue_id) or state.retrying.get(issue_id) or state.blocked.get(issue_id)
-
-
 def _claim_record(entry: ClaimEntry, owner: Identity, now: Now) -> ClaimRecord:
-    """The claim as it is remembered."""
     match entry:
         case Running():
             return ClaimRecord(
@@ -278,7 +267,7 @@ def _claim_record(entry: ClaimEntry, owner: Identity, now: Now) -> ClaimRecord:
                 since_wall_ms=now.wall(entry.started_ms),
                 run_id=entry.run_id,
                 attempt=entry.attempt,
-                idle_attempts=entry.attempts_without_progress,
+                attempts_without_progress=entry.attempts_without_progress,
                 failures=entry.failures,
                 workspace_path=entry.report.workspace_path,
                 resume=entry.resume,
@@ -293,9 +282,9 @@ def _claim_record(entry: ClaimEntry, owner: Identity, now: Now) -> ClaimRecord:
                 attempt=entry.attempt,
                 due_wall_ms=now.wall(entry.due_ms),
                 error=entry.error,
-                idle_attempts=entry.attempts_without_progress,
+                attempts_without_progress=entry.attempts_without_progress,
                 failures=entry.failures,
-                hopeless=entry.non_retryable,
+                non_retryable=entry.non_retryable,
                 workspace_path=entry.workspace_path,
                 resume=entry.resume,
                 runs=entry.runs,
@@ -312,22 +301,22 @@ def _claim_record(entry: ClaimEntry, owner: Identity, now: Now) -> ClaimRecord:
                 resume=entry.resume,
                 failure=entry.failure,
                 question=entry.question,
-                settled=entry.has_baseline,
+                has_baseline=entry.has_baseline,
             )
         case _:
             assert_never(entry)
 
 
-_NOT_US = Identity(boot_id="", pid=0, started=0.0)
+_NO_OWNER = Identity(boot_id="", pid=0, started=0.0)
 _EPOCH = Now(ms=0, wall_ms=0)
 
 
-def _essence(entry: ClaimEntry) -> ClaimRecord:
-    """What of a claim is remembered, whenever that is: a change of it has to be written."""
-    return _claim_record(entry, _NOT_US, _EPOCH)
+def _without_time_and_owner(entry: ClaimEntry) -> ClaimRecord:
+    """The record of a claim independent of the moment, to tell whether the claim has changed."""
+    return _claim_record(entry, _NO_OWNER, _EPOCH)
 
 
-def _changed(before: Mapping[str, V], after: Mapping[str, V]) -> Iterator[str]:
+def _changed_keys(before: Mapping[str, V], after: Mapping[str, V]) -> Iterator[str]:
     """The keys whose values are not the same object any more."""
     if before is after:
         return
@@ -335,16 +324,16 @@ def _changed(before: Mapping[str, V], after: Mapping[str, V]) -> Iterator[str]:
     yield from before.keys() - after.keys()
 
 
-def _claims_changed(before: State, after: State) -> list[str]:
+def _changed_claims(before: State, after: State) -> list[str]:
     found = {
-        *_changed(before.running, after.running),
-        *_changed(before.retrying, after.retrying),
-        *_changed(before.blocked, after.blocked),
+        *_changed_keys(before.running, after.running),
+        *_changed_keys(before.retrying, after.retrying),
+        *_changed_keys(before.blocked, after.blocked),
     }
     return sorted(found)
 
 
-def _row(run: Running, settings: SchedulerSettings, *, started_wall_ms: int) -> RunRecord:
+def _run_record(run: Running, settings: SchedulerSettings, *, started_wall_ms: int) -> RunRecord:
     number, last = attempt_numbers(run, settings)
     return RunRecord(
         run_id=run.run_id,
@@ -360,97 +349,101 @@ def _row(run: Running, settings: SchedulerSettings, *, started_wall_ms: int) -> 
     )
 
 
-def _updated(row: RunRecord, report: RunReport) -> RunRecord:
-    """The row with what the report says; the very same where that is nothing new, as it mostly is."""
-    news: dict[str, Any] = {
+def _with_report(record: RunRecord, report: RunReport) -> RunRecord:
+    """The record with the values of a report; the same object if nothing changed, which is usual."""
+    values: dict[str, Any] = {
         "turns": report.turn_count,
         "session_id": report.session_id,
-        "thread_id": report.thread_id or row.thread_id,
+        "thread_id": report.thread_id or record.thread_id,
         "input_tokens": report.input_tokens,
         "output_tokens": report.output_tokens,
         "total_tokens": report.total_tokens,
-        "workspace_path": report.workspace_path or row.workspace_path,
+        "workspace_path": report.workspace_path or record.workspace_path,
         "branch": report.branch,
     }
-    return row if all(getattr(row, name) == new for name, new in news.items()) else replace(row, **news)
+    if all(getattr(record, name) == value for name, value in values.items()):
+        return record
+    return replace(record, **values)
 
 
-def _why(run: Running, fact: RunEnded) -> str | None:
-    """Why a run ended as it did, in one line; null where it simply came to its end."""
-    if fact.outcome.failure is not None:
-        return fact.outcome.failure.line
+def _end_reason(run: Running, event: RunEnded) -> str | None:
+    """Why a run ended, in one line; `None` if it completed on its own."""
+    if event.outcome.failure is not None:
+        return event.outcome.failure.line
     if run.stopping is not None:
         return f"stopped: {run.stopping.value}"
     return None if run.finishing is None else f"finished: {run.finishing.value}"
 
 
-def _results(before: State, after: State, now: Now) -> Iterator[Record]:
-    """What became of finished work; that a push is under way is nothing to remember."""
-    for issue_id in sorted(_changed(before.results, after.results)):
-        result, was = after.results.get(issue_id), before.results.get(issue_id)
-        if result is None:
+def _result_records(before: State, after: State, now: Now) -> Iterator[Record]:
+    """The changed results. Whether a push is in progress is not recorded."""
+    for issue_id in sorted(_changed_keys(before.results, after.results)):
+        old, new = before.results.get(issue_id), after.results.get(issue_id)
+        if new is None:
             yield ResultReleased(issue_id=issue_id)
-        elif was is None or replace(was, pushing=result.pushing) != result:
-            yield ResultRecord(result=replace(result, pushing=False), ended_wall_ms=now.wall(result.ended_ms))
+        elif old is None or replace(old, pushing=new.pushing) != new:
+            yield ResultRecord(result=replace(new, pushing=False), ended_wall_ms=now.wall(new.ended_ms))
 
 
-def _spent(before: State, after: State, reported: Running | None) -> Iterator[Record]:
-    """What issues used up; a report of an agent changes that of its own issue alone."""
+def _spent_records(before: State, after: State, reported: Running | None) -> Iterator[Record]:
+    """The changed usage of issues; a report of an agent changes only that of its own issue."""
     if after.spent is before.spent:
         return
-    for issue_id in [reported.issue.id] if reported else sorted(_changed(before.spent, after.spent)):
+    for issue_id in [reported.issue.id] if reported else sorted(_changed_keys(before.spent, after.spent)):
         spent = after.spent.get(issue_id, Spent())
         if spent != before.spent.get(issue_id, Spent()):
             yield IssueSpent(issue_id=issue_id, spent=spent)
 
 
-def _day(before: State, after: State) -> Iterator[Record]:
-    if after.day is not None and (after.day, after.day_tokens) != (before.day, before.day_tokens):
-        yield DayRecord(day=after.day, tokens=after.day_tokens)
-
-
-def _settings(before: State, after: State) -> Iterator[Record]:
+def _setting_records(before: State, after: State) -> Iterator[Record]:
     if after.paused is not before.paused:
         yield SettingRecord(name=PAUSED, value="true" if after.paused else None)
     if (after.budget_waivers or before.budget_waivers) and (after.budget_waivers, after.day) != (
         before.budget_waivers,
         before.day,
     ):
-        told = json.dumps({"day": after.day, "issues": sorted(after.budget_waivers)})
-        yield SettingRecord(name=EXEMPT, value=told if after.budget_waivers else None)
+        text = json.dumps({"day": after.day, "issues": sorted(after.budget_waivers)})
+        yield SettingRecord(name=BUDGET_WAIVERS, value=text if after.budget_waivers else None)
 
 
-# --- reading back -------------------------------------------------------------------------------------------
+# --- recovery --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """When a daemon starts: both clocks, today (`YYYY-MM-DD`, UTC), and the longest that a retry may wait."""
+    """The moment of a daemon's start on both clocks, the day (`YYYY-MM-DD`, UTC), the longest retry wait."""
 
     now_ms: int
     wall_ms: int
     today: str
     max_wait_ms: int
 
+    def past_ms(self, wall_ms: int) -> int:
+        """A past wall-clock time on the monotonic clock: never after now, and possibly negative."""
+        return self.now_ms + min(wall_ms - self.wall_ms, 0)
+
 
 def recovered_event(
     remembered: RecoveredState, start: Start, *, workspaces: tuple[WorkspaceRef, ...] = ()
 ) -> Recovered:
-    """The first input of a daemon that starts now; `workspaces` are those that were found on disk."""
+    """The first event of a daemon that starts now; `workspaces` are those that were found on disk."""
     live = {run.run_id: run for run in remembered.live_runs}
+    results = sorted(remembered.results, key=lambda record: (record.ended_wall_ms, record.result.issue.id))
     return Recovered(
         workspaces=workspaces,
-        claims=tuple(_claim(record, live, start) for record in remembered.claims),
-        results=tuple(_result(record, start) for record in _by_age(remembered.results)),
+        claims=tuple(_recovered_claim(record, live, start) for record in remembered.claims),
+        results=tuple(
+            replace(record.result, ended_ms=start.past_ms(record.ended_wall_ms)) for record in results
+        ),
         spent=remembered.spent,
         day=start.today,
         day_tokens=remembered.days.get(start.today, 0),
-        budget_waivers=_exempt(remembered.settings.get(EXEMPT), start.today),
+        budget_waivers=_waivers_of_today(remembered.settings.get(BUDGET_WAIVERS), start.today),
         paused=remembered.settings.get(PAUSED) == "true",
     )
 
 
-def _claim(record: ClaimRecord, live: Mapping[str, RunRecord], start: Start) -> RecoveredClaim:
+def _recovered_claim(record: ClaimRecord, live: Mapping[str, RunRecord], start: Start) -> RecoveredClaim:
     run = live.get(record.run_id or "")
     return RecoveredClaim(
         issue=record.issue,
@@ -458,46 +451,29 @@ def _claim(record: ClaimRecord, live: Mapping[str, RunRecord], start: Start) -> 
         run_id=record.run_id if record.kind is ClaimKind.BLOCKED else None,
         attempt=record.attempt,
         due_ms=_due_ms(record, start),
-        since_ms=_since_ms(record, start),
+        since_ms=start.past_ms(record.since_wall_ms),
         error=record.error,
-        attempts_without_progress=record.idle_attempts,
+        attempts_without_progress=record.attempts_without_progress,
         failures=record.failures,
-        non_retryable=record.hopeless,
+        non_retryable=record.non_retryable,
         runs=record.runs,
         workspace_path=record.workspace_path or (run.workspace_path if run else None),
-        resume=_resume(record, run) if record.kind is ClaimKind.RUNNING else record.resume,
+        resume=_resume_of_run(record, run) if record.kind is ClaimKind.RUNNING else record.resume,
         failure=record.failure,
         question=record.question,
-        has_baseline=record.settled,
+        has_baseline=record.has_baseline,
     )
 
 
 def _due_ms(record: ClaimRecord, start: Start) -> int:
-    """When a retry is due: at its time, and no later than if its whole wait began now (the clock was set)."""
+    """When a retry is due. If the clock was set back, its whole wait begins now at the latest."""
     due_wall_ms = start.wall_ms if record.due_wall_ms is None else record.due_wall_ms
     left_ms, whole_ms = due_wall_ms - start.wall_ms, due_wall_ms - record.since_wall_ms
     return start.now_ms + max(min(left_ms, whole_ms, start.max_wait_ms), 0)
 
 
-def _since_ms(record: ClaimRecord, start: Start) -> int:
-    """When the claim became what it is, never after now: negative if that was before the clock's zero."""
-    return start.now_ms + min(record.since_wall_ms - start.wall_ms, 0)
-
-
-def _by_age(records: tuple[ResultRecord, ...]) -> list[ResultRecord]:
-    return sorted(records, key=lambda record: (record.ended_wall_ms, record.result.issue.id))
-
-
-def _result(record: ResultRecord, start: Start) -> IssueResult:
-    ended_ms = start.now_ms + min(record.ended_wall_ms - start.wall_ms, 0)
-    return replace(record.result, ended_ms=ended_ms)
-
-
-def _resume(record: ClaimRecord, run: RunRecord | None) -> Resume:
-    """How the issue of a run that was live goes on: as if it had been interrupted just now.
-
-    What it used of its thread is what was written down last; the rest is counted when it goes on (TK4).
-    """
+def _resume_of_run(record: ClaimRecord, run: RunRecord | None) -> Resume:
+    """How the issue of a live run continues: as if the run was interrupted just now."""
     report = RunReport(stage=RunStage.PREPARING_WORKSPACE)
     if run is not None:
         report = RunReport(
@@ -515,7 +491,7 @@ def _resume(record: ClaimRecord, run: RunRecord | None) -> Resume:
             attempt=record.attempt,
             started_ms=0,
             max_turns=0,
-            attempts_without_progress=record.idle_attempts,
+            attempts_without_progress=record.attempts_without_progress,
             report=report,
             resume=record.resume,
             agent=AgentChoice(name=run.agent_name) if run and run.agent_name else AgentChoice(),
@@ -523,10 +499,10 @@ def _resume(record: ClaimRecord, run: RunRecord | None) -> Resume:
     )
 
 
-def _exempt(told: str | None, today: str) -> frozenset[str]:
-    """The issues that today's budget is not held against; yesterday's exemption is none."""
+def _waivers_of_today(text: str | None, today: str) -> frozenset[str]:
+    """The issues that today's budget does not stop; waivers of another day are void."""
     try:
-        held = json.loads(told or "null")
+        held = json.loads(text or "null")
         if held["day"] == today:
             return frozenset(str(issue_id) for issue_id in held["issues"])
     except (ValueError, TypeError, KeyError):

@@ -1,9 +1,10 @@
-"""The journal of a daemon: records are collected on the event loop and written in batches by a thread.
+"""Writes the journal of a daemon: records are collected on the event loop and written in batches by a thread.
 
-    put -> backlog -> [a thread: one transaction for all that came meanwhile] -> file
+    put -> backlog -> [a thread: one transaction for all records since the last one] -> file
 
-While the file cannot be used, records stay in the bounded backlog, and writing is tried again every 30 s and
-with each `flush`. A file that was removed or spoilt while open is begun anew with what the daemon holds then.
+While the file cannot be written, records stay in the bounded backlog, and writing is retried every 30 s and
+with each `flush`. If the file is removed or damaged while open, a new one is made from the daemon's present
+state.
 """
 
 from collections import deque
@@ -18,7 +19,7 @@ from anyio import to_thread
 from symphony.domain import Failure, Issue
 from symphony.journal.database import Batch, Database, open_database, trim_steps
 from symphony.journal.model import (
-    FAULTS,
+    SQLITE_ERRORS,
     ClaimRecord,
     ClaimReleased,
     CommentRecord,
@@ -39,8 +40,8 @@ from symphony.journal.model import (
     TrimResult,
     UnusableError,
     failure_of,
+    is_temporary,
     notice,
-    stays_open,
 )
 from symphony.scheduler import IssueResult
 
@@ -52,16 +53,18 @@ _CLOSE_S = 5.0
 _MAX_NOTICES = 20
 
 MAX_EVENT_CHARS: Final = 32 * 1024 * 1024
-"""How much of events waits for a file that cannot be used."""
+"""The size of the events that wait while the file cannot be written."""
+
 MAX_HISTORY: Final = 2_000
-"""How many records that are history wait for it."""
-_EVENT_CHARS = 300
+"""The number of records of history that wait."""
+
+_EVENT_CHARS = 300  # estimated size of an event without its message
 Key = tuple[str, ...]
 _T = TypeVar("_T")
 
 
 def record_key(record: Record) -> Key:
-    """What the record is about; of two with the same key only the newer one matters."""
+    """The key of a record; of two records with the same key only the newer one matters."""
     match record:
         case ClaimRecord(issue=Issue(id=issue_id)) | ClaimReleased(issue_id=issue_id):
             key: Key = ("claim", issue_id)
@@ -79,7 +82,7 @@ def record_key(record: Record) -> Key:
             key = ("day", record.day)
         case SettingRecord():
             key = ("setting", record.name)
-        case EventRecord():  # an event replaces nothing, and never gets here
+        case EventRecord():  # never used: events are appended
             key = ("event", record.issue_id, str(record.at_wall_ms))
         case _:
             assert_never(record)
@@ -87,7 +90,7 @@ def record_key(record: Record) -> Key:
 
 
 def _is_history(record: Record) -> bool:
-    """Whether losing the record costs history alone."""
+    """Whether nothing but history is lost with the record."""
     match record:
         case RunRecord(ended_wall_ms=ended_wall_ms):
             return ended_wall_ms is not None
@@ -98,9 +101,9 @@ def _is_history(record: Record) -> bool:
 
 
 class Backlog:
-    """What was put and is not written yet: the newest record of each key, and events in their order.
+    """Records that are not written yet: the newest of each key, and all events in order.
 
-    `lost` counts the history and events that had no room while nothing could be written.
+    `lost` counts events and records of history that were dropped for lack of room.
     """
 
     def __init__(self, *, max_history: int = MAX_HISTORY, max_event_chars: int = MAX_EVENT_CHARS) -> None:
@@ -116,7 +119,7 @@ class Backlog:
         return bool(self._current or self._history or self._events)
 
     def add(self, records: Iterable[Record]) -> None:
-        """Take the records of one put."""
+        """Add the records of one put."""
         for record in records:
             if isinstance(record, EventRecord):
                 self._events.append(record)
@@ -133,13 +136,13 @@ class Backlog:
             self.lost += 1
 
     def take(self) -> Batch:
-        """Empty the backlog into one transaction, which has the effect of all puts in their order."""
+        """Empty the backlog into one transaction with the effect of all puts in order."""
         batch = Batch(records=(*self._current.values(), *self._history.values()), events=tuple(self._events))
         self._current, self._history, self._events, self._chars = {}, {}, deque(), 0
         return batch
 
     def give_back(self, batch: Batch) -> None:
-        """Put what could not be written before what came since."""
+        """Put a batch that could not be written back in front of newer records."""
         newer = self.take()
         self.add([*batch.records, *batch.events, *newer.records, *newer.events])
 
@@ -153,9 +156,10 @@ async def open_journal(
     backlog: Backlog | None = None,
     retry_s: float = _RETRY_S,
 ) -> "Journal":
-    """Open the journal at the path; never raises for what is there: its health says what is wrong.
+    """Open the journal. Does not raise if the file cannot be used; `Journal.health` says what is wrong.
 
-    The caller holds the instance lock of the state directory: two writers would undo each other's records.
+    The caller must hold the instance lock of the state directory, because two writers would overwrite each
+    other's records.
 
     Args:
         path: the file.
@@ -163,7 +167,7 @@ async def open_journal(
         on_health: called when the health changes.
         on_written: called with the records of each transaction, without the events.
         backlog: where records wait to be written.
-        retry_s: how long `run` waits before it tries an unusable file again.
+        retry_s: how long `run` waits before it retries a file that cannot be used.
     """
     journal = Journal(
         path,
@@ -178,9 +182,9 @@ async def open_journal(
 
 
 class Journal:
-    """The writing side, held by the one daemon of the state directory. Nothing here raises for a bad disk.
+    """The open journal of the one daemon of a state directory. No method raises for a bad disk.
 
-    Made by `open_journal`. Use it on one event loop; `run` writes what is put, `flush` at once.
+    Made by `open_journal` and used on one event loop.
     """
 
     def __init__(
@@ -204,13 +208,13 @@ class Journal:
         self._notices: deque[Failure] = deque(maxlen=_MAX_NOTICES)
         self._thread = anyio.CapacityLimiter(1)
         self._writing = anyio.Lock()
-        self._something = anyio.Event()
+        self._has_records = anyio.Event()
         self._closed = False
         self.health = Health(state=HealthState.OK)
         self.recovered_state = RecoveredState()
 
     async def begin(self) -> None:
-        """Open the file, and remember what a predecessor left in it."""
+        """Open the file and load what the previous daemon left."""
         try:
             self._database = await self._opened(_FIRST_BUSY_MS)
         except UnusableError as error:
@@ -219,45 +223,46 @@ class Journal:
             self.recovered_state = self._database.recovered_state
 
     def snapshot_from(self, present: Callable[[], Iterable[Record] | None]) -> None:
-        """Where to ask for all that holds at this moment, when the file has to be opened again or begun anew.
+        """Set the source of all present records, for a file that is opened again or replaced.
 
-        The claims and results in the file are then those and no others. None stands for not known.
+        The claims and results in the file are then replaced by these. `None` means that they are not known
+        yet.
         """
         self._present = present
 
     def take_notices(self) -> tuple[Failure, ...]:
-        """What people should be told, once: the next call has only what came since."""
+        """The notices to show to people since the last call."""
         taken = tuple(self._notices)
         self._notices.clear()
         return taken
 
     def put(self, *records: Record) -> None:
-        """Remember these together: all of them survive, or none. Returns at once; written soon after."""
+        """Write these records soon, in one transaction. Returns at once."""
         if not self._closed:
             self._backlog.add(records)
-            self._something.set()
+            self._has_records.set()
 
     async def run(self) -> None:
-        """Write what is put, a moment later and all together, until cancelled."""
+        """Write what was put in batches, until cancelled."""
         while True:
             if self.health.state is HealthState.OK:
-                await self._something.wait()
-                self._something = anyio.Event()
+                await self._has_records.wait()
+                self._has_records = anyio.Event()
                 await anyio.sleep(_LINGER_S)
             else:
                 await anyio.sleep(self._retry_s)
             await self.flush()
 
     async def flush(self) -> None:
-        """Wait until what was put is written, or known to be unwritable."""
+        """Write now; returns when everything that was put is written or has failed to be."""
         async with self._writing:
             if not self._closed:
                 await self._write()
 
     async def trim(self, policy: Retention) -> TrimResult:
-        """Drop the history that is too much, in small steps between which puts are written.
+        """Delete excess history, in small steps between which puts are written.
 
-        Nothing is dropped while the file cannot be used; an empty result also stands for a trim that failed.
+        Deletes nothing while the file cannot be used. The result is empty too if the trim failed.
         """
         if (database := self._database) is None:
             return TrimResult()
@@ -269,7 +274,7 @@ class Journal:
                     return TrimResult()
                 try:
                     step = await self._in_thread(partial(next, steps, None))
-                except FAULTS as error:
+                except SQLITE_ERRORS as error:
                     self._failed(error)
                     return TrimResult()
             if step is None:
@@ -278,16 +283,16 @@ class Journal:
             await self.flush()
 
     async def close(self) -> None:
-        """Write what is left, and let go of the file; a disk that hangs is abandoned after five seconds."""
+        """Write what is left and close the file; gives up after five seconds if the disk hangs."""
         with anyio.move_on_after(_CLOSE_S):
             async with self._writing:
                 if not self._closed:
                     self._closed = True
                     await self._write()
-                    self._let_go()
+                    self._close_database()
 
     async def _write(self) -> None:
-        """Write the backlog; what cannot be written returns to it."""
+        """Write the backlog; on failure the records return to it."""
         batch = self._backlog.take()
         try:
             if self._database is None or not await self._in_thread(partial(self._put, self._database, batch)):
@@ -296,7 +301,9 @@ class Journal:
                 self._backlog.give_back(batch)
                 self._backlog.add(present or ())
                 batch = self._backlog.take()
-                await self._in_thread(partial(self._put_first, database, batch, anew=present is not None))
+                await self._in_thread(
+                    partial(self._put_first, database, batch, is_snapshot=present is not None)
+                )
                 self._database = database
         except BaseException as error:
             self._backlog.give_back(batch)
@@ -309,13 +316,13 @@ class Journal:
                 self._notices.append(
                     notice(f"the journal could not keep {lost} records while it was unusable")
                 )
-            self._become(Health(state=HealthState.OK))
+            self._set_health(Health(state=HealthState.OK))
             self._on_written(batch.records)
 
     def _put(self, database: Database, batch: Batch) -> bool:
-        """Write to the open file, in the thread; false where the path does not name that file any more."""
+        """Write to the open file, in the thread; `False` if the path names another file or none."""
         if not database.in_place:
-            self._let_go()
+            self._close_database()
             reason = f"the journal {self._path} was taken away; a new one was begun without the history"
             self._notices.append(notice(reason))
             return False
@@ -323,16 +330,18 @@ class Journal:
             self._notices.extend(database.write(batch, now_wall_ms=self._now_wall_ms()))
         return True
 
-    def _put_first(self, database: Database, batch: Batch, *, anew: bool) -> None:
+    def _put_first(self, database: Database, batch: Batch, *, is_snapshot: bool) -> None:
         """Write to a file that was just opened, in the thread."""
         try:
-            self._notices.extend(database.write(batch, now_wall_ms=self._now_wall_ms(), anew=anew))
+            self._notices.extend(
+                database.write(batch, now_wall_ms=self._now_wall_ms(), is_snapshot=is_snapshot)
+            )
         except BaseException:
             database.close()
             raise
 
     async def _opened(self, busy_ms: int) -> Database:
-        """Open the file, which may be another one by now.
+        """Open the file at the path.
 
         Raises:
             UnusableError: it cannot be used.
@@ -347,17 +356,17 @@ class Journal:
     async def _in_thread(self, job: Callable[[], _T]) -> _T:
         return await to_thread.run_sync(job, abandon_on_cancel=self._closed, limiter=self._thread)
 
-    def _let_go(self) -> None:
+    def _close_database(self) -> None:
         if self._database is not None:
             self._database.close()
             self._database = None
 
     def _failed(self, error: Exception) -> None:
-        if not stays_open(error):
-            self._let_go()
-        self._become(Health(state=HealthState.MEMORY, failure=failure_of(self._path, error)))
+        if not is_temporary(error):
+            self._close_database()
+        self._set_health(Health(state=HealthState.MEMORY, failure=failure_of(self._path, error)))
 
-    def _become(self, health: Health) -> None:
+    def _set_health(self, health: Health) -> None:
         if health != self.health:
             self.health = health
             self._on_health(health)

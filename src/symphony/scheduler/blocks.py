@@ -297,7 +297,7 @@ def unblock_within_budget(step: Step) -> None:
 
 
 def waive_budget(step: Step, blocked: Blocked) -> None:
-    """Count the budget of an issue from zero, and exempt it from the one of today if that blocked it."""
+    """Count the budget of an issue from zero, and waive the budget of today if that blocked it."""
     budgets.reset_usage(step, blocked.issue.id)
     if blocked.failure.category is Category.BUDGET_DAY:
         step.update(budget_waivers=step.state.budget_waivers | {blocked.issue.id})

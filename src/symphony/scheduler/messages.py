@@ -99,7 +99,7 @@ class RunStage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """What the agent's event stream told since the run began; counts are totals of the run.
+    """What the agent's event stream reported since the run started; counts are totals of the run.
 
     Attributes:
         event_count: rises with every event of the agent; any change proves that the agent is alive.

@@ -124,7 +124,7 @@ def _refusal_of_retry(state: State, issue_id: str) -> Refusal | None:
         hint = "`symphony explain` says what the issue waits for"
         return Refusal(code="not_waiting", message=message, hint=hint)
     if failure := budgets.budget_failure(state, entry.issue):
-        hint = f"`symphony unblock {entry.issue.identifier}` counts its budget anew"
+        hint = f"`symphony unblock {entry.issue.identifier}` counts its budget from zero"
         return Refusal(code="budget_used", message=failure.message, hint=hint)
     return None
 

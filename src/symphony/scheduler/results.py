@@ -124,7 +124,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
     failure = outcome.failure
     if failure is not None and failure.category is Category.DELIVERY_FAILED:
         reason = fence(one_line(failure.message))
-        body = f"A run on this issue has ended, and nobody can have its work yet:\n\n{reason}"
+        body = f"A run on this issue has ended, but its work could not be delivered:\n\n{reason}"
         _post_comment(step, issue, body)
 
 

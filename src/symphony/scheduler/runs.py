@@ -220,7 +220,7 @@ def check_stall(step: Step, run: Running) -> None:
 
 
 def on_overdue_timer(step: Step, overdue_ms: int) -> None:
-    """Measure all silences anew if a timer came much too late.
+    """Restart all stall timeouts if a timer fired much too late.
 
     The machine was suspended or the daemon was stopped, so that agents could not report.
     """

@@ -103,7 +103,7 @@ class Running:
         attempt: the attempt number of the specification; `None` for the first run.
         attempts_without_progress: consecutive earlier attempts of this claim without progress.
         failures: consecutive earlier attempts of this claim that failed for any reason.
-        runs: the runs of this claim including this one, counted anew after a block.
+        runs: the runs of this claim including this one, counted from zero after a block.
         agent_started_ms: when the agent was launched. The stall timeout does not cover hooks and clones.
         last_activity_ms: when the agent last produced an event.
         turns_without_progress: consecutive turns without a trace.
@@ -236,7 +236,7 @@ class LimitedAgent:
     Attributes:
         until_ms: no session of it starts before. `None` once the wait is over, until a run shows that the
             agent works again.
-        failure: the latest that told of the limit.
+        failure: the latest failure that reported the limit.
         times: consecutive waits.
     """
 
@@ -485,7 +485,7 @@ class Step:
         return next((run for run in self.state.running.values() if run.run_id == run_id), None)
 
     def forget_idle_workspace(self, issue_id: str) -> None:
-        """Take note that a workspace belongs to a claim again."""
+        """Remove a workspace from the idle ones, because it belongs to a claim again."""
         if issue_id in self.state.idle_workspaces:
             others = {key: ref for key, ref in self.state.idle_workspaces.items() if key != issue_id}
             self.update(idle_workspaces=others)

@@ -1,4 +1,8 @@
-from symphony.domain import Blame, Category, Failure, SymphonyError
+import errno
+
+import pytest
+
+from symphony.domain import Blame, Category, Failure, SymphonyError, disk_full_hint, is_disk_full
 
 
 def test_a_failure_is_one_line_that_says_where_and_what() -> None:
@@ -22,3 +26,28 @@ def test_an_error_carries_its_failure_and_reads_like_it() -> None:
 
 def test_category_names_are_stable_codes() -> None:
     assert all(category.value == category.name.lower() for category in Category)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        OSError("no number: No space left on device"),
+        ValueError("fatal: write error: No space left on device"),
+        "mkdir: cannot create directory: Disk quota exceeded",
+    ],
+)
+def test_a_full_disk_is_recognised_by_errno_or_text(error: Exception | str) -> None:
+    assert is_disk_full(error)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EACCES, "no space left on device"), "fatal: not a git repository"]
+)
+def test_other_errors_are_not_a_full_disk(error: Exception | str) -> None:
+    assert not is_disk_full(error)
+
+
+def test_the_hint_names_the_path() -> None:
+    assert disk_full_hint("/srv/work").startswith("make room on the filesystem of /srv/work")

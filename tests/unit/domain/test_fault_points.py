@@ -1,7 +1,7 @@
 from symphony.domain import FaultPoint, no_fault
 
 
-def test_points_have_names_of_their_own_and_the_fault_of_a_daemon_stops_at_none() -> None:
+def test_points_have_unique_names_and_the_hook_of_a_daemon_does_nothing() -> None:
     passed = []
     for point in FaultPoint:
         no_fault(point)

@@ -71,7 +71,7 @@ def test_a_template_sees_every_field_as_plain_data() -> None:
     assert json.loads(json.dumps(view)) == view
 
 
-def test_what_an_issue_lacks_is_null_and_not_absent() -> None:
+def test_missing_fields_are_none_in_templates() -> None:
     view = template_view(make_issue(created_at=None))
     assert view["created_at"] is None
     assert view["description"] is None

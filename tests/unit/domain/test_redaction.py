@@ -95,7 +95,7 @@ def test_credentials_are_found_wherever_they_begin(text: str, shown: str) -> Non
     assert mask_credentials(text) == shown
 
 
-def test_what_steers_a_terminal_is_taken_out_and_lines_stay_lines() -> None:
+def test_terminal_escapes_are_removed_and_line_breaks_kept() -> None:
     text = "one\x1b[31m red\x1b]0;title\x07\r\n\ttwo\x00\x9b\u202e three"
 
     assert Redaction().text(text) == "one red\n\ttwo  three"
@@ -153,7 +153,7 @@ FRAGMENTS = st.lists(
 
 
 @given(FRAGMENTS | st.text())
-def test_what_is_spared_the_search_has_nothing_to_find(text: str) -> None:
+def test_texts_that_skip_a_pattern_do_not_match_it(text: str) -> None:
     masked = redaction._JWT.sub(
         redaction._without_jwt, redaction._ADDRESS.sub(redaction._without_query, text)
     )

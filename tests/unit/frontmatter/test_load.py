@@ -39,7 +39,7 @@ def test_empty_front_matter_is_an_empty_map(front: str) -> None:
     assert text(front) == {}
 
 
-def test_text_keeps_what_stands_in_the_file() -> None:
+def test_the_text_profile_keeps_the_text_of_the_file() -> None:
     assert text("a: 1.10\nb: yes\nc: 0x1F\nd: 2024-01-01\ne: 'null'\nf: !!int 5\n") == {
         "a": "1.10",
         "b": "yes",
@@ -51,7 +51,7 @@ def test_text_keeps_what_stands_in_the_file() -> None:
 
 
 @pytest.mark.parametrize("profile", list(Profile))
-def test_only_an_unquoted_null_is_no_value(profile: Profile) -> None:
+def test_only_an_unquoted_null_is_none(profile: Profile) -> None:
     front = b"a:\nb: ~\nc: null\nd: ''\ne: \"~\"\nf: [NULL, 'null']\n"
     assert load(front, profile=profile).value == {
         "a": None,
@@ -174,7 +174,7 @@ def test_a_key_given_twice_is_an_error_where_it_is_repeated(front: str) -> None:
     assert failure(front, Profile.CORE) == ("duplicate_key", 3, 1)
 
 
-def test_a_nested_key_given_twice_may_be_allowed_and_is_told() -> None:
+def test_a_repeated_nested_key_may_be_allowed_and_is_listed() -> None:
     front = b"a: {x: 1, x: 2}\nb:\n- y: 1\n  y: 2\n"
     document = load(front, profile=Profile.TEXT, allow_nested_duplicates=True)
     assert document.value == {"a": {"x": "2"}, "b": [{"y": "2"}]}
@@ -268,7 +268,7 @@ def test_every_value_has_the_place_of_its_key() -> None:
     }
 
 
-def test_what_an_alias_repeats_keeps_the_place_where_it_was_written() -> None:
+def test_values_of_an_alias_keep_their_original_position() -> None:
     document = load(b"a: &x {k: 1}\nb: *x\nc: [*x]\n", profile=Profile.CORE)
     assert document.positions["b",] == (3, 1)
     assert document.positions["b", "k"] == (2, 8)
@@ -362,7 +362,7 @@ def test_core_reads_back_any_json(value: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("item", ["x", "[]", "{}"])
-def test_there_is_a_limit_to_what_a_list_holds(item: str) -> None:
+def test_a_list_of_too_many_items_is_refused(item: str) -> None:
     assert failure("a:\n" + f"- {item}\n" * MAX_EVENTS)[0] == "too_many_events"
 
 

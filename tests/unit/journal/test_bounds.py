@@ -51,7 +51,7 @@ def trimmed(path: Path, policy: Retention) -> tuple[TrimResult, RecoveredState]:
 
 @pytest.mark.parametrize("run_id", ["r-1", None])
 @pytest.mark.parametrize("at_once", [1, 70, 5_000])
-def test_of_many_events_of_a_run_the_first_and_the_last_are_kept(
+def test_the_first_and_the_latest_events_of_a_run_are_kept(
     tmp_path: Path, run_id: str | None, at_once: int
 ) -> None:
     path = tmp_path / "journal.db"
@@ -72,16 +72,14 @@ def test_of_many_events_of_a_run_the_first_and_the_last_are_kept(
     assert found[-1] == "message 7777"
 
 
-def test_a_restart_counts_on(tmp_path: Path) -> None:
+def test_counting_continues_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     for begin in range(0, 900, 300):
         written(path, *(event(number) for number in range(begin, begin + 300)))
     assert count(path, "events") <= 500
 
 
-def test_what_was_counted_is_forgotten_and_counted_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counts_that_were_evicted_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("symphony.journal.database._MAX_COUNTED", 2)
     path = tmp_path / "journal.db"
 
@@ -111,7 +109,7 @@ def history(number: int, *, ago_ms: int, events: int = 10) -> tuple[Record, ...]
     return ended(number, ago_ms=ago_ms), *told, skills(number, USE)
 
 
-def test_what_is_too_old_goes_with_all_that_belongs_to_it(tmp_path: Path) -> None:
+def test_an_old_run_is_deleted_with_everything_that_belongs_to_it(tmp_path: Path) -> None:
     path = written(
         tmp_path / "journal.db",
         *(record for number in range(2, 50) for record in history(number, ago_ms=31 * DAY_MS)),
@@ -146,7 +144,7 @@ def test_what_is_too_old_goes_with_all_that_belongs_to_it(tmp_path: Path) -> Non
     assert trimmed(path, Retention())[0] == TrimResult()
 
 
-def test_of_too_many_runs_those_that_ended_first_go(tmp_path: Path) -> None:
+def test_of_too_many_runs_those_that_ended_first_are_deleted(tmp_path: Path) -> None:
     path = written(
         tmp_path / "journal.db",
         *(record for number in range(1, 31) for record in history(number, ago_ms=number * 1_000)),
@@ -158,7 +156,7 @@ def test_of_too_many_runs_those_that_ended_first_go(tmp_path: Path) -> None:
         assert {found.run_id for found in reader.runs()} == {"r-1", "r-2", "r-3", "r-99"}
 
 
-def test_a_file_that_is_too_large_shrinks_to_its_bound(tmp_path: Path) -> None:
+def test_a_file_that_is_too_large_shrinks_to_its_limit(tmp_path: Path) -> None:
     path = written(
         tmp_path / "journal.db",
         *(record for number in range(1, 101) for record in history(number, ago_ms=number, events=50)),
@@ -177,7 +175,7 @@ def test_a_file_that_is_too_large_shrinks_to_its_bound(tmp_path: Path) -> None:
     assert remembered == RecoveredState(claims=(claim(101),), live_runs=(run(101),))
 
 
-def test_between_two_steps_puts_are_written(tmp_path: Path) -> None:
+def test_puts_are_written_between_two_steps_of_a_trim(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     written(path, *(record for number in range(1, 100) for record in history(number, ago_ms=40 * DAY_MS)))
 
@@ -195,7 +193,7 @@ def test_between_two_steps_puts_are_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", ["_drop", "_used_bytes"])
-def test_a_trim_that_fails_or_loses_the_file_ends_there(
+def test_a_trim_that_fails_or_loses_the_file_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     path = written(tmp_path / "journal.db", *history(1, ago_ms=40 * DAY_MS))
@@ -208,7 +206,7 @@ def test_a_trim_that_fails_or_loses_the_file_ends_there(
     assert (done, remembered) == (TrimResult(), RecoveredState())
 
 
-def test_half_a_drop_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_deletion_is_rolled_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path / "journal.db", *history(1, ago_ms=40 * DAY_MS))
     monkeypatch.setattr(database, "_OF_RUN", ("events", "no_such_table"))
     done, _ = trimmed(path, Retention())

@@ -29,7 +29,7 @@ def test_every_text_survives_and_every_native_reference(text: str, held: Any) ->
     assert decode(encode(record), ClaimRecord) == record
 
 
-def test_what_equals_its_default_is_not_written_and_what_is_unknown_not_read() -> None:
+def test_defaults_are_not_written_and_unknown_names_not_read() -> None:
     text = encode(claim(1))
     assert "failure" not in text
     assert decode(text.replace('"kind"', '"later":{"x":1},"kind"'), ClaimRecord) == claim(1)
@@ -51,13 +51,13 @@ def test_what_equals_its_default_is_not_written_and_what_is_unknown_not_read() -
     ],
     ids=range(10),
 )
-def test_what_is_no_such_value_is_refused(text: object) -> None:
+def test_a_text_of_another_type_is_refused(text: object) -> None:
     with pytest.raises(CodecError):
         decode(text, ClaimRecord)
 
 
 @given(st.data())
-def test_a_damaged_text_is_refused_or_read_and_nothing_else(data: st.DataObject) -> None:
+def test_a_damaged_text_is_refused_or_read(data: st.DataObject) -> None:
     text = encode(full_claim())
     place = data.draw(st.integers(0, len(text) - 1))
     damaged = text[:place] + data.draw(st.characters()) + text[place + data.draw(st.integers(0, 5)) :]
@@ -65,7 +65,7 @@ def test_a_damaged_text_is_refused_or_read_and_nothing_else(data: st.DataObject)
         assert isinstance(decode(damaged, ClaimRecord), ClaimRecord)
 
 
-def test_what_json_does_not_know_cannot_be_written() -> None:
+def test_values_that_json_cannot_express_are_refused() -> None:
     nested: list[Any] = []
     nested.append(nested)
     for odd in (object(), nested, b"bytes"):
@@ -76,7 +76,7 @@ def test_what_json_does_not_know_cannot_be_written() -> None:
         encode(replace(claim(1), error="x" * (8 * 1024 * 1024)))
 
 
-def test_a_column_holds_what_sqlite_can_hold() -> None:
+def test_a_column_holds_only_values_that_sqlite_can_store() -> None:
     assert [column(value) for value in (True, 3, 1.5, None, "ü", "\ud800")] == [
         1,
         3,

@@ -75,7 +75,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.asyncio
-async def test_a_damaged_journal_is_set_aside_and_a_new_one_begun(tmp_path: Path, damage: str) -> None:
+async def test_a_damaged_journal_is_set_aside_and_replaced(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "journal.db"
     await opened_and_closed(path)
     DAMAGES[damage](path)
@@ -106,7 +106,7 @@ def names(place: Path) -> list[str]:
 
 
 @pytest.mark.asyncio
-async def test_of_many_damaged_ones_the_newest_are_kept(tmp_path: Path) -> None:
+async def test_only_the_newest_damaged_files_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     for second in range(9):
         path.write_bytes(b"garbage %d" % second)
@@ -129,7 +129,7 @@ async def test_of_many_damaged_ones_the_newest_are_kept(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.asyncio
-async def test_what_is_not_ours_or_newer_is_not_touched(
+async def test_a_file_of_another_program_or_a_newer_version_is_not_touched(
     tmp_path: Path, statement: str, why: str, hint: str
 ) -> None:
     path = tmp_path / "journal.db"
@@ -144,7 +144,7 @@ async def test_what_is_not_ours_or_newer_is_not_touched(
 
 
 @pytest.mark.asyncio
-async def test_a_newer_version_that_stands_only_in_the_log_is_seen(tmp_path: Path) -> None:
+async def test_a_newer_version_in_the_write_ahead_log_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     await opened_and_closed(path)
     writer = sqlite3.connect(path, isolation_level=None)
@@ -155,7 +155,7 @@ async def test_a_newer_version_that_stands_only_in_the_log_is_seen(tmp_path: Pat
 
 
 @pytest.mark.asyncio
-async def test_a_directory_a_link_and_a_fifo_are_no_journals(tmp_path: Path) -> None:
+async def test_a_directory_a_link_and_a_fifo_are_refused(tmp_path: Path) -> None:
     (tmp_path / "directory").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     os.mkfifo(tmp_path / "fifo")
@@ -166,7 +166,7 @@ async def test_a_directory_a_link_and_a_fifo_are_no_journals(tmp_path: Path) -> 
 
 
 @pytest.mark.asyncio
-async def test_the_file_of_another_user_is_left_alone(
+async def test_the_file_of_another_user_is_not_touched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "journal.db"
@@ -179,14 +179,14 @@ async def test_the_file_of_another_user_is_left_alone(
 
 
 @pytest.mark.asyncio
-async def test_where_no_file_can_be_made_memory_has_to_do(tmp_path: Path) -> None:
+async def test_without_a_writable_directory_the_journal_is_in_memory(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     failure = await failure_of(await opened(tmp_path / "file" / "journal.db"))
     assert "File exists" in failure.message
 
 
 @pytest.mark.asyncio
-async def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
+async def test_a_file_that_other_users_can_read_is_made_private(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     await opened_and_closed(path)
     path.chmod(0o644)
@@ -195,7 +195,7 @@ async def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path) -
 
 
 @pytest.mark.asyncio
-async def test_what_a_killed_start_left_half_made_is_no_hindrance(tmp_path: Path) -> None:
+async def test_leftovers_of_a_killed_start_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     (tmp_path / "journal.db.new").write_bytes(b"half")
     (tmp_path / "journal.db.new-journal").write_bytes(b"half")
@@ -206,7 +206,7 @@ async def test_what_a_killed_start_left_half_made_is_no_hindrance(tmp_path: Path
 
 
 @pytest.mark.asyncio
-async def test_a_lock_of_another_process_is_waited_for_and_then_told(tmp_path: Path) -> None:
+async def test_a_lock_of_another_process_is_waited_for_and_then_reported(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     await opened_and_closed(path)
     holder = sqlite3.connect(path, isolation_level=None)
@@ -230,7 +230,7 @@ async def test_a_lock_of_another_process_is_waited_for_and_then_told(tmp_path: P
 
 
 @pytest.mark.asyncio
-async def test_rows_that_do_not_decode_cost_themselves_and_are_told_once(tmp_path: Path) -> None:
+async def test_rows_that_do_not_decode_are_skipped_and_reported_once(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = await opened(path)
     journal.put(claim(1), claim(2), run(1), run(2), SettingRecord(name="paused", value="true"))

@@ -21,7 +21,7 @@ def told(found: tuple[NumberedEvent, ...]) -> list[str]:
     return [numbered.event.message for numbered in found]
 
 
-def test_runs_come_newest_first_of_one_issue_or_of_all(tmp_path: Path) -> None:
+def test_runs_of_one_issue_or_of_all_come_newest_first(tmp_path: Path) -> None:
     path = written(tmp_path / "j.db", run(1), run(2), run(3, ended_wall_ms=NOW, outcome="failed"))
     with open_reader(path) as reader:
         assert [found.run_id for found in reader.runs()] == ["r-3", "r-2", "r-1"]
@@ -30,7 +30,7 @@ def test_runs_come_newest_first_of_one_issue_or_of_all(tmp_path: Path) -> None:
         assert reader.runs("SYM-\ud800") == ()
 
 
-def test_claims_and_comments_are_told(tmp_path: Path) -> None:
+def test_claims_and_comments_are_read(tmp_path: Path) -> None:
     path = written(tmp_path / "j.db", full_claim(), claim(1), comment(1), comment(2))
     with open_reader(path) as reader:
         assert reader.claims() == (claim(1), full_claim())
@@ -38,7 +38,7 @@ def test_claims_and_comments_are_told(tmp_path: Path) -> None:
         assert reader.comments("id-2") == (comment(2),)
 
 
-def test_events_are_followed_by_their_numbers_while_they_are_written(tmp_path: Path) -> None:
+def test_new_events_are_read_by_id_while_they_are_written(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     with asyncio.Runner() as runner:
         journal = runner.run(opened(path))
@@ -56,7 +56,7 @@ def test_events_are_followed_by_their_numbers_while_they_are_written(tmp_path: P
         runner.run(journal.close())
 
 
-def test_a_new_file_numbers_its_events_behind_those_of_the_one_before(tmp_path: Path) -> None:
+def test_event_ids_of_a_new_file_follow_those_of_the_old_one(tmp_path: Path) -> None:
     path = written(tmp_path / "j.db", *(event(number) for number in range(20)))
     with open_reader(path) as reader:
         known = reader.events("SYM-1")[-1].id
@@ -66,7 +66,7 @@ def test_a_new_file_numbers_its_events_behind_those_of_the_one_before(tmp_path: 
         assert messages(reader, known) == ["message 99"]
 
 
-def test_a_report_tells_what_became_of_the_runs_of_each_skill(tmp_path: Path) -> None:
+def test_a_report_counts_the_outcomes_of_each_skill(tmp_path: Path) -> None:
     path = written(
         tmp_path / "j.db",
         run(1, ended_wall_ms=NOW, outcome="succeeded"),
@@ -128,7 +128,7 @@ def change(path: Path, *statements: str) -> None:
         (["PRAGMA user_version = 0"], "damaged (schema 0 is not known)", "the next start"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_a_hint(
+def test_an_unreadable_journal_is_reported_with_a_hint(
     tmp_path: Path, statements: list[str], why: str, hint: str
 ) -> None:
     path = written(tmp_path / "j.db")
@@ -142,7 +142,7 @@ def test_what_cannot_be_read_is_told_with_a_hint(
     assert found.failure == caught.value.failure
 
 
-def test_no_journal_is_told_as_such(tmp_path: Path) -> None:
+def test_a_missing_journal_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     with pytest.raises(UnusableError, match="there is none"), open_reader(path):
         pass
@@ -150,7 +150,7 @@ def test_no_journal_is_told_as_such(tmp_path: Path) -> None:
     assert (found.present, found.failure, found.bytes) == (False, None, 0)
 
 
-def test_a_checkup_tells_size_version_and_the_newest_record(tmp_path: Path) -> None:
+def test_a_checkup_reports_size_version_and_the_newest_record(tmp_path: Path) -> None:
     path = written(tmp_path / "j.db", claim(1), run(1), run(5), event(3))
     (tmp_path / "j.db.damaged-20260101T000000Z").write_bytes(b"x")
     (tmp_path / "j.db.damaged-20260101T000000Z-wal").write_bytes(b"x")

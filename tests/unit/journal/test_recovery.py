@@ -10,7 +10,7 @@ from harness.ledger import Ledger
 from harness.scheduling import make_issue, make_settings
 from kit.simulator import run_schedule
 from symphony.journal.model import ClaimRecord, RecoveredState, ResultRecord, RunRecord
-from symphony.journal.recorder import EXEMPT, PAUSED, Start, StepRecorder, recovered_event
+from symphony.journal.recorder import BUDGET_WAIVERS, PAUSED, Start, StepRecorder, recovered_event
 from symphony.processes.base import Identity
 from symphony.scheduler import (
     Blocked,
@@ -53,7 +53,7 @@ def _claim(claim: ClaimRecord = CLAIM, *runs: RunRecord, start: Start = START) -
     return found
 
 
-def test_nothing_remembered_is_a_start_from_nothing() -> None:
+def test_an_empty_journal_recovers_nothing() -> None:
     place = WorkspaceRef(issue_id="1", identifier="SYM-1", path="/ws/1")
     found = recovered_event(RecoveredState(), START, workspaces=(place,))
     assert (found.claims, found.workspaces, found.day, found.paused) == ((), (place,), "2026-01-02", False)
@@ -71,14 +71,14 @@ def test_results_come_back_oldest_first_and_never_later_than_now() -> None:
 # --- threads ---------------------------------------------------------------------------------------------
 
 
-def test_a_live_run_goes_on_with_its_thread() -> None:
+def test_a_live_run_continues_its_thread() -> None:
     thread = Thread(thread_id="t", input_tokens=8, output_tokens=2, total_tokens=10)
     found = _claim(CLAIM, RUN)
     assert found.resume == Resume(reason=ResumeReason.INTERRUPTED, thread=thread)
     assert found.workspace_path == "/ws/1"
 
 
-def test_what_the_thread_had_before_the_run_is_counted_too() -> None:
+def test_tokens_of_the_thread_before_the_run_are_counted() -> None:
     had = Thread(thread_id="t", input_tokens=100, output_tokens=10, total_tokens=110)
     given_answer = Resume(reason=ResumeReason.ANSWERED, thread=had, question="?", answer="!")
     thread = Thread(thread_id="t", input_tokens=108, output_tokens=12, total_tokens=120)
@@ -91,7 +91,7 @@ def test_what_the_thread_had_before_the_run_is_counted_too() -> None:
 
 
 @pytest.mark.parametrize("runs", [(), (replace(RUN, thread_id=None),), (replace(RUN, turns=0),)])
-def test_an_answer_that_no_turn_took_is_not_lost(runs: tuple[RunRecord, ...]) -> None:
+def test_an_answer_that_no_turn_received_is_not_lost(runs: tuple[RunRecord, ...]) -> None:
     answered = Resume(reason=ResumeReason.ANSWERED, question="?", answer="!")
     found = _claim(replace(CLAIM, resume=answered), *runs).resume
     assert found is not None
@@ -131,12 +131,12 @@ def test_a_retry_keeps_its_time_within_reason(due_in_ms: int, whole_ms: int, wai
 
 
 @pytest.mark.parametrize(("ago_ms", "since_ms"), [(0, 500), (400, 100), (90_000, -89_500), (-1, 500)])
-def test_a_block_is_as_old_as_it_was_and_never_of_the_future(ago_ms: int, since_ms: int) -> None:
+def test_a_block_keeps_its_age_and_is_never_in_the_future(ago_ms: int, since_ms: int) -> None:
     claim = replace(CLAIM, kind=ClaimKind.BLOCKED, run_id=None, since_wall_ms=WALL_MS - ago_ms)
     assert _claim(claim).since_ms == since_ms
 
 
-def test_a_block_that_stays_keeps_the_time_it_began_at_over_two_restarts() -> None:
+def test_a_block_keeps_its_start_over_two_restarts() -> None:
     record = replace(CLAIM, kind=ClaimKind.BLOCKED, run_id=None, since_wall_ms=WALL_MS - 90_000)
     ledger = Ledger()
     ledger.take([record])
@@ -159,7 +159,7 @@ def test_budgets_are_those_of_today() -> None:
     held = RecoveredState(
         spent={"1": Spent(tokens=5)},
         days={"2026-01-01": 7, "2026-01-02": 9},
-        settings={PAUSED: "true", EXEMPT: '{"day": "2026-01-02", "issues": ["1"]}'},
+        settings={PAUSED: "true", BUDGET_WAIVERS: '{"day": "2026-01-02", "issues": ["1"]}'},
     )
     found = recovered_event(held, START)
     assert (found.spent, found.day_tokens) == ({"1": Spent(tokens=5)}, 9)
@@ -170,8 +170,10 @@ def test_budgets_are_those_of_today() -> None:
 @pytest.mark.parametrize(
     "told", ["", "{", "[]", "7", '{"day": "2026-01-02"}', '{"day": "2026-01-02", "issues": 1}']
 )
-def test_an_exemption_that_cannot_be_read_is_none(told: str) -> None:
-    assert recovered_event(RecoveredState(settings={EXEMPT: told}), START).budget_waivers == frozenset()
+def test_budget_waivers_that_cannot_be_read_are_ignored(told: str) -> None:
+    assert (
+        recovered_event(RecoveredState(settings={BUDGET_WAIVERS: told}), START).budget_waivers == frozenset()
+    )
 
 
 # --- whole lives -----------------------------------------------------------------------------------------
@@ -217,7 +219,7 @@ def _entries(state: State) -> dict[str, ClaimEntry]:
 
 @given(seed=st.integers(min_value=0, max_value=10**9), cut=st.floats(min_value=0, max_value=1))
 @settings(max_examples=60, deadline=None)
-def test_at_any_moment_of_any_life_the_successor_learns_the_same_claims(seed: int, cut: float) -> None:
+def test_after_any_step_a_new_daemon_recovers_the_same_claims(seed: int, cut: float) -> None:
     for life in run_schedule(seed).check().lives:
         ledger, keeper, state, now_ms = Ledger(), StepRecorder(US), life.first, 0
         for now_ms, fact, _ in life.steps[: round(cut * len(life.steps))]:

@@ -135,13 +135,13 @@ async def driven(place: Path, steps: Sequence[Any]) -> None:
 
 @settings(max_examples=40)
 @given(st.lists(PUTS | PUTS | DISTURBANCES, max_size=12))
-def test_the_next_start_knows_the_newest_truth(steps: list[Any]) -> None:
+def test_the_next_start_recovers_the_newest_records(steps: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as place:
         asyncio.run(driven(Path(place), steps))
 
 
 @given(st.lists(PUTS, max_size=8), st.integers(0, 8))
-def test_what_could_not_be_written_comes_before_what_came_since(
+def test_records_that_could_not_be_written_come_before_newer_ones(
     puts: list[tuple[Record, ...]], cut: int
 ) -> None:
     straight, bent = Backlog(), Backlog()

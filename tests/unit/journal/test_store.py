@@ -18,7 +18,7 @@ from symphony.journal.model import (
     SettingRecord,
     SkillUse,
 )
-from symphony.journal.store import open_journal
+from symphony.journal.store import Backlog, open_journal, record_key
 from symphony.scheduler import ClaimKind, Spent
 
 
@@ -36,7 +36,7 @@ def take_away(place: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_was_put_is_remembered_by_the_next(tmp_path: Path) -> None:
+async def test_records_are_recovered_by_the_next_start(tmp_path: Path) -> None:
     path = tmp_path / "state" / "journal.db"
     first = await opened(path)
     assert first.recovered_state == RecoveredState()
@@ -66,7 +66,7 @@ async def test_what_was_put_is_remembered_by_the_next(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_newest_of_a_key_wins_and_writing_twice_changes_nothing(tmp_path: Path) -> None:
+async def test_the_newest_record_of_a_key_wins_and_writing_twice_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = await opened(path)
     for _ in range(2):
@@ -86,7 +86,7 @@ async def test_the_newest_of_a_key_wins_and_writing_twice_changes_nothing(tmp_pa
 
 
 @pytest.mark.asyncio
-async def test_nothing_is_taken_after_the_end(tmp_path: Path) -> None:
+async def test_puts_after_the_end_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = await opened(path)
     await journal.close()
@@ -97,7 +97,7 @@ async def test_nothing_is_taken_after_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_is_put_is_written_without_being_asked_for(tmp_path: Path) -> None:
+async def test_puts_are_written_without_a_flush(tmp_path: Path) -> None:
     written: asyncio.Queue[Record] = asyncio.Queue()
 
     def seen(records: Iterable[Record]) -> None:
@@ -117,7 +117,7 @@ async def test_what_is_put_is_written_without_being_asked_for(tmp_path: Path) ->
 
 
 @pytest.mark.asyncio
-async def test_a_file_that_is_taken_away_is_begun_anew_with_the_present_truth(tmp_path: Path) -> None:
+async def test_a_removed_file_is_replaced_with_the_present_records(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = await opened(path)
     journal.put(claim(1), claim(2), run(1), event(1))
@@ -135,3 +135,45 @@ async def test_a_file_that_is_taken_away_is_begun_anew_with_the_present_truth(tm
     assert (remembered.claims, remembered.live_runs) == ((claim(1),), (run(1),))
     await again.close()
     assert rows(path, "SELECT message FROM events") == [("message 2",)]
+
+
+# --- the backlog -----------------------------------------------------------------------------------------
+
+
+def test_the_newest_record_of_a_key_replaces_the_older_one() -> None:
+    backlog = Backlog()
+    backlog.add([claim(1), run(1)])
+    backlog.add([claim(1, attempt=2), run(1, ended_wall_ms=NOW)])
+    assert backlog.take().records == (claim(1, attempt=2), run(1, ended_wall_ms=NOW))
+    assert not backlog
+
+
+def test_a_live_run_is_not_history() -> None:
+    backlog = Backlog(max_history=0)
+    backlog.add([run(1, ended_wall_ms=NOW), run(1)])
+    backlog.add([run(1)])
+    assert backlog.take().records == (run(1),)
+
+
+def test_only_history_is_dropped() -> None:
+    backlog = Backlog(max_history=2)
+    backlog.add(claim(number) for number in range(5))
+    backlog.add(run(number, ended_wall_ms=NOW) for number in range(5))
+    backlog.add([skills(9)])
+    records = backlog.take().records
+    assert records[:5] == tuple(claim(number) for number in range(5))
+    assert records[5:] == (run(4, ended_wall_ms=NOW), skills(9))
+    assert backlog.lost == 4
+
+
+def test_events_are_dropped_by_size() -> None:
+    backlog = Backlog(max_event_chars=1_000)
+    backlog.add(event(number, message="m" * 200) for number in range(4))
+    assert backlog.lost == 2
+    assert backlog.take().events == (event(2, message="m" * 200), event(3, message="m" * 200))
+    backlog.add([event(1, message="m" * 600)])
+    assert backlog.lost == 2, "what was taken makes room"
+
+
+def test_every_event_has_its_own_key() -> None:
+    assert record_key(event(1)) != record_key(event(2))

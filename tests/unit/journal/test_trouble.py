@@ -38,7 +38,7 @@ def messages(path: Path) -> list[str]:
 
 
 @pytest.mark.asyncio
-async def test_what_could_not_be_written_is_written_later_in_its_order(tmp_path: Path) -> None:
+async def test_records_that_could_not_be_written_are_written_later_in_order(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = await opened(path)
     journal.put(claim(1), claim(2), event(1))
@@ -59,7 +59,7 @@ async def test_what_could_not_be_written_is_written_later_in_its_order(tmp_path:
 
 
 @pytest.mark.asyncio
-async def test_it_tries_again_by_itself_and_tells_whoever_wants_to_know(tmp_path: Path) -> None:
+async def test_writing_is_retried_and_the_health_reported(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     told: asyncio.Queue[HealthState] = asyncio.Queue()
 
@@ -79,7 +79,7 @@ async def test_it_tries_again_by_itself_and_tells_whoever_wants_to_know(tmp_path
 
 
 @pytest.mark.asyncio
-async def test_a_file_that_is_spoilt_while_it_is_open_is_replaced_with_the_present_truth(
+async def test_a_file_that_is_damaged_while_open_is_replaced_with_the_present_records(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "journal.db"
@@ -112,7 +112,7 @@ def spoil(path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_has_no_room_meanwhile_is_counted(tmp_path: Path) -> None:
+async def test_records_without_room_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = await opened(path, backlog=Backlog(max_event_chars=3_000))
     with locked(path):
@@ -126,7 +126,7 @@ async def test_what_has_no_room_meanwhile_is_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_record_that_cannot_be_written_costs_itself(tmp_path: Path) -> None:
+async def test_a_record_that_cannot_be_encoded_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = await opened(path)
     journal.put(run(2**70), claim(1), event(2**70), event(2))
@@ -143,7 +143,7 @@ async def test_a_record_that_cannot_be_written_costs_itself(tmp_path: Path) -> N
 
 
 @pytest.mark.asyncio
-async def test_a_bug_of_ours_neither_ends_the_writer_nor_is_swallowed(
+async def test_an_unexpected_error_neither_ends_the_writer_nor_is_swallowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = await opened(tmp_path / "journal.db")
@@ -166,7 +166,7 @@ async def test_a_bug_of_ours_neither_ends_the_writer_nor_is_swallowed(
 
 
 @pytest.mark.asyncio
-async def test_whoever_stops_waiting_does_no_harm(tmp_path: Path) -> None:
+async def test_a_cancelled_flush_loses_nothing(tmp_path: Path) -> None:
     journal = await opened(tmp_path / "journal.db")
     waiting = asyncio.create_task(journal.flush())
     await asyncio.sleep(0)
@@ -179,7 +179,7 @@ async def test_whoever_stops_waiting_does_no_harm(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_file_that_fails_again_while_it_is_made_anew_is_let_go(
+async def test_a_new_file_that_fails_at_once_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "journal.db"
@@ -200,9 +200,7 @@ async def test_a_file_that_fails_again_while_it_is_made_anew_is_let_go(
 
 
 @pytest.mark.asyncio
-async def test_whoever_asked_just_before_the_end_is_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_flush_just_before_the_end_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = await opened(tmp_path / "journal.db")
     entered, go_on = threading.Event(), threading.Event()
     write = Database.write
@@ -227,7 +225,7 @@ async def test_whoever_asked_just_before_the_end_is_answered(
 
 
 @pytest.mark.asyncio
-async def test_a_disk_that_hangs_is_left_alone_at_the_end(
+async def test_a_disk_that_hangs_is_abandoned_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "_CLOSE_S", 0.01)
@@ -240,7 +238,7 @@ async def test_a_disk_that_hangs_is_left_alone_at_the_end(
 
 
 @pytest.mark.asyncio
-async def test_a_trim_ends_where_the_file_is_lost(tmp_path: Path) -> None:
+async def test_a_trim_ends_when_the_file_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = await opened(path)
     journal.put(*(run(number, ended_wall_ms=1, outcome="failed") for number in range(100)))

@@ -20,7 +20,7 @@ from symphony.journal.model import (
     RunRecord,
     SettingRecord,
 )
-from symphony.journal.recorder import EXEMPT, INTERRUPTED, PAUSED, StepRecorder
+from symphony.journal.recorder import BUDGET_WAIVERS, INTERRUPTED, PAUSED, StepRecorder
 from symphony.processes.base import Identity
 from symphony.scheduler import (
     AgentReported,
@@ -80,7 +80,7 @@ class Kept(Story):
         return found
 
 
-def test_what_runs_came_to_is_kept_and_forgotten() -> None:
+def test_results_are_recorded_and_released() -> None:
     story = Kept()
     story.begin()
     story.streams()
@@ -114,7 +114,7 @@ def _at_work() -> Kept:
 # --- claims ----------------------------------------------------------------------------------------------
 
 
-def test_a_start_is_a_claim_and_a_live_run_in_one_step() -> None:
+def test_a_start_records_a_claim_and_a_live_run_in_one_step() -> None:
     story = Kept()
     story.advance(5)
     story.begin()
@@ -145,7 +145,7 @@ def test_a_retry_is_due_by_the_wall_clock() -> None:
     assert claim.workspace_path == "/ws/1"
 
 
-def test_a_block_keeps_its_reason_and_whether_it_has_settled() -> None:
+def test_a_block_keeps_its_reason_and_baseline() -> None:
     story = _at_work()
     story.advance(3).ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure("which colour?"))
     claim = story.ledger.claims["1"]
@@ -154,10 +154,10 @@ def test_a_block_keeps_its_reason_and_whether_it_has_settled() -> None:
     assert claim.failure is not None
     story.advance(60_000)
     assert story.state.blocked["1"].has_baseline
-    assert story.ledger.claims["1"].settled
+    assert story.ledger.claims["1"].has_baseline
 
 
-def test_a_released_claim_is_gone() -> None:
+def test_a_released_claim_is_deleted() -> None:
     story = _at_work()
     story.put("1", state="Done")
     story.turn_ends().ends().advance(60_000)
@@ -165,7 +165,7 @@ def test_a_released_claim_is_gone() -> None:
     assert ClaimReleased(issue_id="1") in story.of(ClaimReleased)
 
 
-def test_an_issue_that_changes_while_it_runs_is_kept_as_it_is_now() -> None:
+def test_the_claim_of_an_issue_that_changes_during_its_run_is_updated() -> None:
     story = _at_work()
     story.put("1", title="Another title")
     story.turn_ends()
@@ -175,7 +175,7 @@ def test_an_issue_that_changes_while_it_runs_is_kept_as_it_is_now() -> None:
 # --- runs ------------------------------------------------------------------------------------------------
 
 
-def test_signs_of_life_alone_are_not_kept() -> None:
+def test_reports_without_a_milestone_are_not_recorded() -> None:
     story = _at_work()
     story.records.clear()
     story.streams()
@@ -193,7 +193,7 @@ def test_signs_of_life_alone_are_not_kept() -> None:
         {"branch": "symphony/SYM-1"},
     ],
 )
-def test_a_milestone_is(milestone: dict[str, Any]) -> None:
+def test_a_milestone_is_recorded(milestone: dict[str, Any]) -> None:
     story = _at_work()
     story.records.clear()
     story.streams(**milestone)
@@ -202,7 +202,7 @@ def test_a_milestone_is(milestone: dict[str, Any]) -> None:
         assert getattr(row, "turns" if name == "turn_count" else name) == value
 
 
-def test_the_agent_of_a_run_stays_known_to_its_end() -> None:
+def test_the_agent_process_stays_recorded_until_the_end_of_the_run() -> None:
     story = _at_work()
     run_id = story.run_id()
     story.keep(story.keeper.agent_started(run_id, AGENT))
@@ -212,7 +212,7 @@ def test_the_agent_of_a_run_stays_known_to_its_end() -> None:
     assert story.ledger.runs[run_id].total_tokens == 5
 
 
-def test_the_conversation_of_a_run_is_known_before_any_report_tells_it() -> None:
+def test_the_conversation_of_a_run_is_recorded_before_any_report() -> None:
     story = _at_work()
     run_id = story.run_id()
     story.streams(thread_id=None)
@@ -225,11 +225,11 @@ def test_the_conversation_of_a_run_is_known_before_any_report_tells_it() -> None
     assert StepRecorder(US).thread_opened("preflight", "t-1") == ()
 
 
-def test_an_agent_of_no_run_is_not_kept() -> None:
+def test_the_agent_of_an_unknown_run_is_not_recorded() -> None:
     assert StepRecorder(US).agent_started("preflight", AGENT) == ()
 
 
-def test_the_end_of_a_run_says_how_and_why() -> None:
+def test_the_end_of_a_run_is_recorded_with_outcome_and_reason() -> None:
     story = _at_work()
     run_id = story.run_id()
     failure = make_failure("it broke")
@@ -241,7 +241,7 @@ def test_the_end_of_a_run_says_how_and_why() -> None:
     assert story.ledger.live == ()
 
 
-def test_a_run_that_was_stopped_or_finished_says_so() -> None:
+def test_the_reason_says_whether_a_run_was_stopped_or_finished() -> None:
     stopped = _at_work()
     run_id = stopped.run_id()
     stopped.put("1", state="Backlog")
@@ -254,7 +254,7 @@ def test_a_run_that_was_stopped_or_finished_says_so() -> None:
     assert finished.ledger.runs[run_id].reason == "finished: inactive"
 
 
-def test_a_run_that_is_not_known_is_nothing() -> None:
+def test_events_of_an_unknown_run_are_not_recorded() -> None:
     state = Kept().state
     reported = AgentReported(run_id="another", report=RunReport(stage=RunStage.STREAMING_TURN))
     assert _steps(state, state, reported) == ()
@@ -262,7 +262,7 @@ def test_a_run_that_is_not_known_is_nothing() -> None:
     assert _steps(state, state, ended) == ()
 
 
-def test_a_run_that_a_report_ends_is_not_reported_on() -> None:
+def test_a_report_of_a_run_that_is_gone_is_not_recorded() -> None:
     story = _at_work()
     before, after = story.state, replace(story.state, running={})
     reported = AgentReported(run_id=before.running["1"].run_id, report=before.running["1"].report)
@@ -271,7 +271,7 @@ def test_a_run_that_a_report_ends_is_not_reported_on() -> None:
         assert told == (ClaimReleased(issue_id="1"),)
 
 
-def test_runs_that_a_predecessor_left_end_with_the_first_step() -> None:
+def test_runs_that_a_previous_daemon_left_are_ended_with_the_first_step() -> None:
     left = RunRecord(run_id="old-1", issue_id="1", issue_identifier="SYM-1", started_wall_ms=WALL_MS - 5)
     ahead = replace(left, run_id="old-2", started_wall_ms=WALL_MS + 99)
     story = Kept(keeper=StepRecorder(US, left=[left, ahead]))
@@ -285,7 +285,7 @@ def test_runs_that_a_predecessor_left_end_with_the_first_step() -> None:
 # --- events ----------------------------------------------------------------------------------------------
 
 
-def test_what_the_agent_says_is_kept_once() -> None:
+def test_a_message_of_the_agent_is_recorded_once() -> None:
     story = _at_work()
     story.records.clear()
     story.streams(last_event="notification", last_message="I look around")
@@ -302,7 +302,7 @@ def test_what_the_agent_says_is_kept_once() -> None:
     ]
 
 
-def test_what_is_said_about_an_issue_is_kept_masked_with_its_run() -> None:
+def test_log_lines_about_an_issue_are_recorded_masked_with_its_run() -> None:
     story = Kept(keeper=StepRecorder(US, mask=lambda text: text.replace("hunter2", "***")))
     story.begin()
     run_id = story.run_id()
@@ -312,7 +312,7 @@ def test_what_is_said_about_an_issue_is_kept_masked_with_its_run() -> None:
     assert not any("hunter2" in event.message for event in story.ledger.events)
 
 
-def test_a_line_about_the_daemon_or_about_nothing_is_no_event() -> None:
+def test_log_lines_about_the_daemon_are_not_recorded() -> None:
     state = Kept().state
     said = [
         Notify(level="info", event="paused"),
@@ -321,7 +321,7 @@ def test_a_line_about_the_daemon_or_about_nothing_is_no_event() -> None:
     assert _steps(state, state, ASLEEP, *said) == ()
 
 
-def test_an_event_names_its_run_where_there_is_one() -> None:
+def test_an_event_names_its_run() -> None:
     state = Kept().state
     (event,) = _steps(state, state, ASLEEP, Notify(level="info", event="issue_released", issue_id="1"))
     assert isinstance(event, EventRecord)
@@ -331,7 +331,7 @@ def test_an_event_names_its_run_where_there_is_one() -> None:
 # --- budgets and settings --------------------------------------------------------------------------------
 
 
-def test_what_was_used_up_is_kept_and_forgotten() -> None:
+def test_usage_is_recorded_and_reset() -> None:
     state = Kept().state
     spent = replace(state, spent={"1": Spent(tokens=5, turns=1)})
     assert _steps(state, spent) == (IssueSpent(issue_id="1", spent=Spent(tokens=5, turns=1)),)
@@ -339,7 +339,7 @@ def test_what_was_used_up_is_kept_and_forgotten() -> None:
     assert _steps(spent, replace(spent, spent=dict(spent.spent))) == ()
 
 
-def test_a_report_looks_at_the_budget_of_its_own_issue() -> None:
+def test_a_report_records_the_usage_of_its_own_issue() -> None:
     story = _at_work()
     before = story.state
     after = replace(before, spent={"1": Spent(tokens=5)}, day="2026-01-01", day_tokens=5)
@@ -355,18 +355,18 @@ def test_what_came_from_the_journal_is_not_written_back() -> None:
     assert _steps(state, replace(state, spent={"1": Spent(tokens=5)}), Recovered()) == ()
 
 
-def test_pause_and_exemptions_are_words_to_the_successor() -> None:
+def test_pause_and_budget_waivers_are_recorded() -> None:
     state = Kept().state
     paused = replace(state, paused=True)
     assert _steps(state, paused) == (SettingRecord(name=PAUSED, value="true"),)
     assert _steps(paused, state) == (SettingRecord(name=PAUSED, value=None),)
     exempt = replace(state, budget_waivers=frozenset({"b", "a"}), day="2026-01-01")
     told = '{"day": "2026-01-01", "issues": ["a", "b"]}'
-    assert SettingRecord(name=EXEMPT, value=told) in _steps(state, exempt)
-    assert SettingRecord(name=EXEMPT, value=None) in _steps(exempt, state)
+    assert SettingRecord(name=BUDGET_WAIVERS, value=told) in _steps(state, exempt)
+    assert SettingRecord(name=BUDGET_WAIVERS, value=None) in _steps(exempt, state)
 
 
-def test_exemptions_go_with_a_day_that_a_clock_was_set_back_to() -> None:
+def test_budget_waivers_are_recorded_again_when_the_day_changes() -> None:
     state = replace(Kept().state, budget_waivers=frozenset({"a"}), day="2026-01-02")
     told = '{"day": "2026-01-01", "issues": ["a"]}'
-    assert SettingRecord(name=EXEMPT, value=told) in _steps(state, replace(state, day="2026-01-01"))
+    assert SettingRecord(name=BUDGET_WAIVERS, value=told) in _steps(state, replace(state, day="2026-01-01"))

@@ -39,7 +39,7 @@ coverage: $(VENV)/.dev ## Show that the tests of the pure parts reach every bran
 nightly: $(VENV)/.dev ## Run what takes hours: coverage of everything, new schedules, attacks and storms
 	@$(MAKE) --no-print-directory gates
 	@$(BIN)/coverage erase
-	$(BIN)/pytest -n 3 --dist worksteal --cov --cov-report= $(PYTEST_ARGS)
+	SYMPHONY_NIGHTLY=1 $(BIN)/pytest -n 3 --dist worksteal --cov --cov-report= $(PYTEST_ARGS)
 	$(BIN)/coverage report --fail-under=90 | tail -n 40
 	SYMPHONY_SIMULATION_EXAMPLES=10000 $(BIN)/pytest -q -n 2 tests/simulation
 	@$(MAKE) --no-print-directory attack

@@ -9,7 +9,21 @@ from typing import Any
 
 import pytest
 
-MONTHS = ("--days", "90", "--issues", "500", "--slots", "10", "--poll-s", "900", "--profile", "storm")
+from harness.nightly import NIGHTLY
+
+DAYS, ISSUES = (90, 500) if NIGHTLY else (30, 170)
+STORM = (
+    "--days",
+    str(DAYS),
+    "--issues",
+    str(ISSUES),
+    "--slots",
+    "10",
+    "--poll-s",
+    "900",
+    "--profile",
+    "storm",
+)
 
 
 def _simulator(*words: str) -> tuple[int, dict[str, Any]]:
@@ -23,23 +37,23 @@ def _simulator(*words: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.conformance("S-3", "S-16")
-@pytest.mark.timeout(180)
-def test_ninety_days_of_storm_break_no_rule() -> None:
-    code, told = _simulator("--seed", "4711", *MONTHS)
+@pytest.mark.timeout(600)
+def test_months_of_storm_break_no_rule() -> None:
+    code, told = _simulator("--seed", "4711", *STORM)
     assert told["violations"] == []
     assert code == 0
     figures = told["statistics"]
-    assert figures["virtual_ms"] >= 90 * 86_400_000
-    assert figures["issues"] == 500
-    assert figures["finished"] > 250
+    assert figures["virtual_ms"] >= DAYS * 86_400_000
+    assert figures["issues"] == ISSUES
+    assert figures["finished"] > ISSUES // 2
     assert figures["max_running"] >= 10
-    assert figures["lives"] > 20
-    assert figures["blocks"] > 20
+    assert figures["lives"] > DAYS // 5
+    assert figures["blocks"] > DAYS // 5
 
 
 def test_a_failure_is_found_and_its_own_words_replay_it() -> None:
     broken = ("--step", "harness.broken_steps:forgets_a_claim_on_reload")
-    code, told = _simulator("--seed", "11", "--days", "20", "--issues", "60", *broken)
+    code, told = _simulator("--seed", "11", "--days", "10", "--issues", "60", *broken)
     assert code == 1
     (violation,) = told["violations"]
     assert violation["invariant"] == "reload-keeps-claims"

@@ -117,7 +117,8 @@ class Storm:
             for _ in range(self.dice.randint(1, 6)):
                 self._pass(daemon, self.dice.uniform(0.05, 0.8))
                 self._strike(daemon)
-            ending = self.dice.choices([*_ENDINGS], [*_ENDINGS.values()])[0]
+            # A short storm may have few lives: the first one is always killed.
+            ending = self.dice.choices([*_ENDINGS], [*_ENDINGS.values()])[0] if number > 1 else "SIGKILL"
             self._end(daemon, ending, number)
         self.tally[f"daemon: {ending}"] += 1
         self._check_log(daemon, f"life {number}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.nightly import NIGHTLY
 from kit.simulator import INVARIANTS, PROFILES, CrashPoint, Result, Scenario, hours, simulate
 from kit.simulator.crash_points import ALL_POINTS, OUTCOMES, RECOVERY_POINTS, StepPoint, table
 from kit.simulator.profiles import AgentHabits, JournalHabits, OperatorHabits
@@ -14,6 +15,7 @@ from symphony.domain import FaultPoint
 _DOCS = Path(__file__).parents[2] / "docs" / "RELIABILITY.md"
 _BEGIN, _END = "<!-- simulated-crash-points:begin -->", "<!-- simulated-crash-points:end -->"
 _ENOUGH = 60
+_DEATHS = 3 if NIGHTLY else 1
 _MINUTE_MS = 60_000
 _WORLD = replace(
     PROFILES["calm"],
@@ -34,7 +36,7 @@ def _died(point: CrashPoint, *, ordinal: int = 1, journal: JournalHabits | None 
     for result in results:
         if result.statistics.crashes.get(point):
             found.append(result)
-            if len(found) == 3:
+            if len(found) == _DEATHS:
                 break
     return found
 

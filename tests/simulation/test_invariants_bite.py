@@ -9,10 +9,31 @@ from harness.broken_steps import BROKEN_STEPS
 from kit.simulator import INVARIANTS, Result, run_schedule
 
 ENOUGH = 500
+FIRST = {
+    "drops the timer of the drain": 32,
+    "starts under an invalid workflow": 309,
+    "uses a run id again": 34,
+    "starts what is not eligible": 184,
+    "lets idle runs go on": 196,
+    "starts while paused": 55,
+    "ignores the budget of the day": 41,
+    "is deaf to comments": 156,
+    "reads no comments": 156,
+    "drops an answer": 97,
+    "starts on a limited agent": 63,
+    "forgets a limit": 63,
+    "drops the timer of a limit": 63,
+    "keeps only after the effect": 43,
+    "has retries come due at once": 405,
+    "forgets what was asked": 44,
+    "forgets that it is paused": 67,
+}
+"""Where the search starts for those that are found in few schedules: only a saving of time."""
 
 
-def _found(run: Callable[[int], Result], expected: str) -> None:
-    for seed in range(ENOUGH):
+def _find(name: str, run: Callable[[int], Result], expected: str) -> None:
+    first = FIRST.get(name, 0)
+    for seed in range(first, first + ENOUGH):
         result = run(seed)
         if result.violations:
             break
@@ -25,13 +46,17 @@ def _found(run: Callable[[int], Result], expected: str) -> None:
 @pytest.mark.parametrize("name", BROKEN_STEPS)
 def test_a_broken_scheduler_is_found_by_the_rule_that_it_breaks(name: str) -> None:
     broken, expected = BROKEN_STEPS[name]
-    _found(lambda seed: run_schedule(seed, step=broken), expected)
+    _find(name, lambda seed: run_schedule(seed, step=broken), expected)
 
 
 @pytest.mark.parametrize("name", BROKEN_PARTS)
 def test_a_broken_daemon_is_found_by_the_rule_that_it_breaks(name: str) -> None:
     broken, expected = BROKEN_PARTS[name]
-    _found(lambda seed: run_schedule(seed, parts=broken()), expected)
+    _find(name, lambda seed: run_schedule(seed, parts=broken()), expected)
+
+
+def test_the_search_starts_late_only_for_what_is_searched() -> None:
+    assert FIRST.keys() <= {*BROKEN_STEPS, *BROKEN_PARTS}
 
 
 def test_every_invariant_is_shown_to_bite() -> None:

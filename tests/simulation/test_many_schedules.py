@@ -13,12 +13,12 @@ from secrets import randbelow
 
 import pytest
 
+from harness.nightly import SCHEDULES
 from kit.simulator.crash_points import ALL_POINTS
 
-_ASKED = os.environ.get("SYMPHONY_SIMULATION_EXAMPLES")
-CHUNKS = 20 if _ASKED else 4
-EACH = (int(_ASKED or 1_000) + CHUNKS - 1) // CHUNKS
-FIRST = randbelow(10**9) if _ASKED else 0
+CHUNKS = 20 if SCHEDULES else 4
+EACH = (int(SCHEDULES or 1_000) + CHUNKS - 1) // CHUNKS
+FIRST = randbelow(10**9) if SCHEDULES else 0
 
 
 def _environment() -> dict[str, str]:
@@ -27,7 +27,7 @@ def _environment() -> dict[str, str]:
 
 
 @pytest.mark.conformance("S-3", "S-9", "S-14", "S-16", "S-20")
-@pytest.mark.timeout(0 if _ASKED else 120)
+@pytest.mark.timeout(0 if SCHEDULES else 120)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_no_rule_is_broken_in_a_thousand_schedules(chunk: int) -> None:
     first = FIRST + chunk * EACH
@@ -45,6 +45,6 @@ def test_no_rule_is_broken_in_a_thousand_schedules(chunk: int) -> None:
     assert not told["broken_seeds"], f"replay with: {again}"
     assert told["schedules"] == EACH
     assert told["inputs"] > 10 * EACH
-    if not _ASKED:
+    if not SCHEDULES:
         assert sum(told["crashes"].values()) > EACH // 5, "they die often"
         assert len(told["crashes"]) > len(ALL_POINTS) // 2, "and at many points"

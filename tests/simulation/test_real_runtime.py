@@ -1,7 +1,6 @@
 """Random schedules with the real effects, workers, timers, comments and moves, in virtual time."""
 
 import logging
-import os
 from collections import Counter
 from pathlib import Path
 from secrets import randbelow
@@ -10,12 +9,12 @@ import pytest
 import structlog
 
 from harness.broken_steps import BROKEN_STEPS
+from harness.nightly import SCHEDULES
 from kit.real_runtime import live_through
 from symphony.domain import FaultPoint
 
-_ASKED = os.environ.get("SYMPHONY_SIMULATION_EXAMPLES")
-COUNT = int(_ASKED or 1_000) // 25
-FIRST = randbelow(10**9) if _ASKED else 0
+COUNT = int(SCHEDULES or 1_000) // 25
+FIRST = randbelow(10**9) if SCHEDULES else 0
 ENOUGH = 25
 _QUIET = structlog.make_filtering_bound_logger(logging.CRITICAL)
 BITTEN = (
@@ -44,7 +43,7 @@ def without_a_log() -> None:
     structlog.configure(wrapper_class=_QUIET)
 
 
-@pytest.mark.timeout(0 if _ASKED else 400)
+@pytest.mark.timeout(0 if SCHEDULES else 400)
 def test_the_real_runtime_keeps_every_rule_in_random_worlds(tmp_path: Path) -> None:
     starts, deaths = 0, Counter[str]()
     for seed in range(FIRST, FIRST + COUNT):

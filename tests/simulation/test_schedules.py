@@ -5,7 +5,6 @@ the same on every machine and in every run. To look for new ones, here a sixtiet
 `SYMPHONY_SIMULATION_EXAMPLES=100000 pytest tests/simulation`.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -22,6 +21,7 @@ from hypothesis.stateful import (
 )
 from typing_extensions import override
 
+from harness.nightly import SCHEDULES
 from harness.scheduling import make_failure, make_issue, make_settings
 from harness.world import World
 from symphony.domain import Blame, Blocker, Failure
@@ -350,11 +350,10 @@ class Schedules(RuleBasedStateMachine):
         self.world.replay()
 
 
-_EXAMPLES = os.environ.get("SYMPHONY_SIMULATION_EXAMPLES")
 _SETTINGS_OF_THE_SEARCH = settings(
-    max_examples=int(_EXAMPLES) // 60 + 1 if _EXAMPLES else 100,
+    max_examples=int(SCHEDULES) // 60 + 1 if SCHEDULES else 100,
     stateful_step_count=60,
-    derandomize=_EXAMPLES is None,
+    derandomize=SCHEDULES is None,
     database=None,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -362,6 +361,6 @@ _SETTINGS_OF_THE_SEARCH = settings(
 
 
 @pytest.mark.conformance("S-3", "S-16")
-@pytest.mark.timeout(0 if _EXAMPLES else 400)  # a second a piece on a busy machine, with coverage
+@pytest.mark.timeout(0 if SCHEDULES else 400)  # a second a piece on a busy machine, with coverage
 def test_the_promises_hold_in_any_schedule() -> None:
     run_state_machine_as_test(Schedules, settings=_SETTINGS_OF_THE_SEARCH)

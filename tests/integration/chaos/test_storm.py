@@ -7,11 +7,12 @@ import pytest
 
 from chaos.agent import MANNERS, ODD_ATTEMPTS, manner
 from chaos.storm import Storm
+from harness.nightly import NIGHTLY
 
 
 @pytest.mark.timeout(400)
 def test_nothing_is_lost_and_nothing_happens_twice_in_a_storm(tmp_path: Path) -> None:
-    storm = Storm(root=tmp_path, seed="4711", say=sys.stderr.write).rage(40)
+    storm = Storm(root=tmp_path, seed="4711", say=sys.stderr.write).rage(60 if NIGHTLY else 20)
     assert storm.problems == [], f"again: make chaos SEED={storm.seed}"
     assert storm.tally["issues"] >= 6
     assert storm.tally["daemon: SIGKILL"] > 0

@@ -42,7 +42,7 @@ class DieAt:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until the point is reached, or until nothing is left to do: then 0; 1 where the start failed."""
     parser = argparse.ArgumentParser(prog="python -m kit.crashing", description=__doc__)
     points = {point.value: point for point in FaultPoint}
@@ -80,4 +80,4 @@ def _service(path: Path, fault: DieAt) -> Service:
 
 
 if __name__ == "__main__":  # pragma: no cover - the entry of the process
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

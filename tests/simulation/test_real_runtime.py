@@ -17,6 +17,8 @@ COUNT = int(SCHEDULES or 1_000) // 25
 FIRST = randbelow(10**9) if SCHEDULES else 0
 ENOUGH = 25
 _QUIET = structlog.make_filtering_bound_logger(logging.CRITICAL)
+LATE = {"never unblocks": 6, "leaves the last issues": 2, "tells nobody of a block": 16}
+"""The schedules that find these; where the search for them starts is only a saving of time."""
 BITTEN = (
     "frees the slot at StopRun",
     "forgets a run that delivers",
@@ -62,7 +64,8 @@ def test_the_real_runtime_keeps_every_rule_in_random_worlds(tmp_path: Path) -> N
 @pytest.mark.parametrize("name", BITTEN)
 def test_a_broken_scheduler_is_found_under_the_real_runtime(name: str, tmp_path: Path) -> None:
     broken, expected = BROKEN_STEPS[name]
-    for seed in range(ENOUGH):
+    first = LATE.get(name, 0)
+    for seed in range(first, first + ENOUGH):
         folder = tmp_path / str(seed)
         folder.mkdir()
         if (found := live_through(seed, folder, step=broken).violation) is not None:

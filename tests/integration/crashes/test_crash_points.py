@@ -4,14 +4,15 @@ import json
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.crashes import AFTERWARDS, table
+from harness.forks import CRASHING, SYMPHONY, Forks
 from harness.project import DEADLINE_S, Project, scripted
 from symphony.daemon.state_dir import instance_of
 from symphony.domain import FaultPoint
@@ -48,17 +49,30 @@ def project(tmp_path: Path) -> Iterator[Project]:
     assert LocalHost(instance=instance_of(made.state_dir)).find_survivors() == ()
 
 
-def crash(project: Project, *arguments: str) -> "subprocess.CompletedProcess[str]":
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks() as started:
+        yield started
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def crash(project: Project, forks: Forks) -> Run:
     """A daemon that dies as it is told to."""
-    return subprocess.run(
-        [sys.executable, "-m", "kit.crashing", *arguments],
-        cwd=project.repo,
-        env={**project.env(), "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-        stdin=subprocess.DEVNULL,
+    return partial(_run, forks, project, CRASHING)
+
+
+@pytest.fixture
+def symphony(project: Project, forks: Forks) -> Run:
+    """The command line."""
+    return partial(_run, forks, project, SYMPHONY)
+
+
+def _run(forks: Forks, project: Project, main: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return forks.run(
+        main, arguments, cwd=project.repo, env=project.env(), output=project.root, timeout_s=DEADLINE_S
     )
 
 
@@ -84,14 +98,16 @@ _DELIVERY_UNTOLD = frozenset(
 
 
 @pytest.mark.parametrize("point", FaultPoint)
-def test_a_daemon_that_dies_there_is_made_up_for(project: Project, point: FaultPoint) -> None:
+def test_a_daemon_that_dies_there_is_made_up_for(
+    project: Project, crash: Run, symphony: Run, point: FaultPoint
+) -> None:
     if point in _RETRIED:
         project.issue("SYM-1", [_FAIL_ONCE, *_WORK])
-    died = crash(project, "--at", point, "--", "WORKFLOW.md")
+    died = crash("--at", point, "--", "WORKFLOW.md")
     assert died.returncode == -signal.SIGKILL, died.stderr
     before = sessions(project)
 
-    done = project.symphony("run", "--once", "--log-format", "json")
+    done = symphony("run", "--once", "--log-format", "json")
 
     assert done.returncode == 0, done.stderr
     assert project.written_state("SYM-1") == "Done"
@@ -120,14 +136,14 @@ _MENDS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("nth", [2, 3])
 @pytest.mark.parametrize("point", sorted(_BESIDE_THE_RUN))
 def test_the_comment_says_that_a_run_mended_its_skill_whenever_the_daemon_dies(
-    project: Project, point: FaultPoint, nth: int
+    project: Project, crash: Run, symphony: Run, point: FaultPoint, nth: int
 ) -> None:
     """The second and the third comment of a run tell of the delivery and of the skill, in either order."""
     project.issue("SYM-1", _MENDS)
-    died = crash(project, "--at", point, "--nth", str(nth), "--", "WORKFLOW.md")
+    died = crash("--at", point, "--nth", str(nth), "--", "WORKFLOW.md")
     assert died.returncode == -signal.SIGKILL, died.stderr
 
-    done = project.symphony("run", "--once", "--log-format", "json")
+    done = symphony("run", "--once", "--log-format", "json")
 
     assert done.returncode == 0, done.stderr
     assert project.branch_log("SYM-1") == ["Work"]
@@ -135,26 +151,28 @@ def test_the_comment_says_that_a_run_mended_its_skill_whenever_the_daemon_dies(
     assert "missing_description" not in comment
 
 
-def test_dying_again_and_again_at_the_same_point_changes_nothing(project: Project) -> None:
+def test_dying_again_and_again_at_the_same_point_changes_nothing(
+    project: Project, crash: Run, symphony: Run
+) -> None:
     for _ in range(3):
-        died = crash(project, "--at", FaultPoint.BEFORE_TOOL, "--", "WORKFLOW.md")
+        died = crash("--at", FaultPoint.BEFORE_TOOL, "--", "WORKFLOW.md")
         assert died.returncode == -signal.SIGKILL, died.stderr
-    assert project.symphony("run", "--once").returncode == 0
+    assert symphony("run", "--once").returncode == 0
     assert project.branch_log("SYM-1") == ["Work"]
     assert len(project.comments("SYM-1", kind="skills")) == 1
     assert len(project.comments("SYM-1", kind="delivery")) == 1
     assert len(project.comments("SYM-1")) == 2
 
 
-def test_a_point_that_is_not_reached_often_enough_kills_nobody(project: Project) -> None:
-    done = crash(project, "--at", FaultPoint.TURN_ENDED, "--nth", "99", "WORKFLOW.md")
+def test_a_point_that_is_not_reached_often_enough_kills_nobody(project: Project, crash: Run) -> None:
+    done = crash("--at", FaultPoint.TURN_ENDED, "--nth", "99", "WORKFLOW.md")
     assert done.returncode == 0, done.stderr
     assert project.written_state("SYM-1") == "Done"
 
 
-def test_a_start_that_is_refused_is_one_line(project: Project) -> None:
+def test_a_start_that_is_refused_is_one_line(project: Project, crash: Run) -> None:
     project.workflow(command="/nowhere/agent")
-    refused = crash(project, "--at", FaultPoint.LOCKED, "--nth", "99", "WORKFLOW.md")
+    refused = crash("--at", FaultPoint.LOCKED, "--nth", "99", "WORKFLOW.md")
     assert refused.returncode == 1
     assert "codex_not_found" in refused.stderr.splitlines()[-1]
 

@@ -1,4 +1,4 @@
-"""Who may ask (AP10).
+"""Who may ask.
 
 Three ways in, three proofs:
 

@@ -1,7 +1,7 @@
 """The HTTP application: routes, methods, errors. One is made for each way in, with its rule of access.
 
 Paths are matched before they are percent-decoded, so that an identifier may hold a slash (`%2F`) and a fixed
-route cannot be shadowed. A route answers 405 for methods it does not have, however other routes look (AP8).
+route cannot be shadowed. A route answers 405 for methods it does not have, however other routes look.
 """
 
 from collections.abc import Awaitable, Callable

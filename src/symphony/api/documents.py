@@ -1,4 +1,4 @@
-"""Fills the documents of the API from what the daemon knows (AP4, AP6, AP9).
+"""Fills the documents of the API from what the daemon knows (specification section 13.7.2).
 
 Pure. Every surface that tells what is going on (API, `symphony status`, `symphony explain`) shows these
 documents, so they agree. Their types and what holds for all of them are in `model`.
@@ -304,7 +304,7 @@ def _polling(state: State, now_ms: int) -> models.Polling:
 
 
 def _totals(state: State, now_ms: int) -> models.Totals:
-    """Tokens and agent time of all runs since the start, the live ones included (TK6)."""
+    """Tokens and agent time of all runs since the start, the live ones included."""
     totals, reports = state.totals, [run.report for run in state.running.values()]
     spent_ms = totals.running_ms + sum(
         now_ms - run.agent_started_ms for run in state.running.values() if run.agent_started_ms is not None

@@ -18,7 +18,7 @@ from symphony.api.interface import MAX_ANSWER_CHARS
 from symphony.api.models import Answer, Document, Error, ErrorFacts, Trigger
 from symphony.domain import DECODE_ERRORS, Selection, plain_text
 
-# How every answer looks: JSON, one error envelope (AP8), headers that keep browsers harmless.
+# How every answer looks: JSON, one error envelope, headers that keep browsers harmless.
 
 
 SECURITY_HEADERS: Mapping[str, str] = {
@@ -95,7 +95,7 @@ def check_head(scope: Scope) -> None:
 
 
 def identifier(request: Request) -> str:
-    """The issue identifier in the path, percent-decoded once; `%2F` is a slash of the identifier (AP6).
+    """The issue identifier in the path, percent-decoded once; `%2F` is a slash of the identifier.
 
     Raises:
         RequestError: 400: it is not the encoding of a text.
@@ -128,7 +128,7 @@ def selection(request: Request) -> Selection:
 
 
 async def empty_object(request: Request) -> None:
-    """Read the body of a trigger: nothing, or an empty JSON object (AP7).
+    """Read the body of a trigger: nothing, or an empty JSON object.
 
     Raises:
         RequestError: 400, 408 or 413.

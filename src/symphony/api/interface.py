@@ -16,7 +16,7 @@ MAX_ANSWER_CHARS = 20_000
 
 
 class UnavailableError(Exception):
-    """The daemon cannot answer now, which makes a 503 (AP5, AP7).
+    """The daemon cannot answer now, which makes a 503.
 
     `code` is `snapshot_timeout`, `snapshot_unavailable` or `orchestrator_unavailable`.
     """
@@ -69,7 +69,7 @@ class Operator(Protocol):
         ...
 
     def refresh(self) -> Refresh:
-        """Poll and reconcile as soon as possible; a refresh may share a poll that is under way or due (SC15).
+        """Poll and reconcile as soon as possible; a refresh may share a poll that is under way or due.
 
         Raises:
             UnavailableError: the daemon does not poll (any more).

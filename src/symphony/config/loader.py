@@ -1,4 +1,4 @@
-"""The workflow in force: the last file content that was good, and how a newer one takes its place (CF8)."""
+"""The workflow in force: the last valid content of the file, and its reload (specification section 6.2)."""
 
 import hashlib
 import os
@@ -36,7 +36,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """What tells one content of the file from another (CF8): times in nanoseconds, size in bytes."""
+    """What tells one content of the file from another: times in nanoseconds, size in bytes."""
 
     mtime_ns: int
     size: int
@@ -62,7 +62,7 @@ class Workflow:
         template: the prompt of a first turn.
         warnings: what is odd but does not stop anything, in the order found.
         agents: those that an issue may be given to, by name.
-        secret_names: variables the `tracker` section refers to; no child process may see them (AG20).
+        secret_names: variables the `tracker` section refers to; no child process may see them.
         variables: all that the file refers to.
         stamp: of the content this was made from.
         source_map: where its keys stand.
@@ -99,7 +99,7 @@ def read_workflow_file(path: Path) -> WorkflowFile:
     """The content of the file with its stamp, both from one open file.
 
     Raises:
-        WorkflowError: `missing_workflow_file` if it cannot be read (WF2), `workflow_parse_error` if it is
+        WorkflowError: `missing_workflow_file` if it cannot be read, `workflow_parse_error` if it is
             larger than 1 MiB.
     """
     path = path.absolute()
@@ -169,7 +169,7 @@ def parse_workflow(
     """Make a `Workflow` of a file's bytes; pure. Arguments as of `validate_workflow`.
 
     Raises:
-        WorkflowError: every problem found, each with its class (WF5, WF9, WF10) and `path:line`.
+        WorkflowError: every problem found, each with its class (specification section 5.5) and `path:line`.
     """
     judgement = validate_workflow(
         file,
@@ -252,7 +252,7 @@ def _workflow(
 
 
 def _plain_text(file: WorkflowFile) -> bytes:
-    """The content with every newline form as LF (WF4); refuses what is not UTF-8 (WF11)."""
+    """The content with every newline form as LF; refuses what is not UTF-8."""
     data = file.data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     try:
         data.decode()
@@ -295,7 +295,7 @@ def _reviewed(
 
 
 def _prompt(data: bytes, fences: Split | None, path: Path, failures: list[Failure]) -> PromptTemplate | None:
-    """The body as a template; the whole file is body where there is no front matter (WF3)."""
+    """The body as a template; without front matter the whole file is body (specification section 5.2)."""
     body = data.removeprefix(_BOM) if fences is None else data[fences.body_offset :]
     first_line = 1 if fences is None else fences.body_line
     try:
@@ -408,7 +408,7 @@ class WorkflowStore:
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """What is wrong with the file as it is now; empty while it is the one in force (CF7)."""
+        """What is wrong with the file as it is now; empty while it is the one in force."""
         return self._failures
 
     def reload_if_changed(self) -> Reloaded | Rejected | None:

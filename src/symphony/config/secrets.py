@@ -1,4 +1,4 @@
-"""Secrets of a workflow file: known by the name of their key or by their shape, held masked (CF4, CF13)."""
+"""Secrets of a workflow file: known by the name of their key or by their shape, held masked."""
 
 import difflib
 import os
@@ -219,7 +219,7 @@ def _failure(message: str, hint: str) -> Failure:
     )
 
 
-# `$NAME`, `~` and relative paths (CF1-CF5). The environment is always an argument.
+# `$NAME`, `~` and relative paths. The environment is always an argument.
 
 
 STATE_DIR_VARIABLE: Final = "SYMPHONY_STATE_DIR"
@@ -247,7 +247,7 @@ class UnsetVariableError(ResolveError):
 
 
 def reference_name(value: object) -> str | None:
-    """The variable a value refers to: `NAME` if the whole value is `$NAME`, else null (CF3)."""
+    """The variable a value refers to: `NAME` if the whole value is `$NAME`, else null."""
     match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
     return match[1] if match else None
 
@@ -266,7 +266,7 @@ def unset_hint(name: str, environment: Mapping[str, str]) -> str:
 
 
 def referenced_variables(node: object) -> frozenset[str]:
-    """Every variable that is referred to anywhere below `node`; under `tracker` they name secrets (AG20)."""
+    """Every variable that is referred to anywhere below `node`; under `tracker` they name secrets."""
     match node:
         case str():
             name = reference_name(node)
@@ -291,7 +291,7 @@ def root_variable(value: str) -> str | None:
 
 
 def resolve_root(value: str, *, base: Path, environment: Mapping[str, str]) -> Path | None:
-    """`workspace.root` made absolute; None where it refers to a variable that is unset or empty (CF5).
+    """`workspace.root` made absolute; None where it refers to a variable that is unset or empty.
 
     Raises:
         ResolveError: the text is blank or not a path.
@@ -408,7 +408,7 @@ def mask_secrets(node: Any, *, secret: bool = False) -> Any:
 def resolve_secret(
     value: object, *, environment: Mapping[str, str], fallback: str | None = None
 ) -> Secret | None:
-    """The secret that an adapter's setting means, or null where there is none (CF4).
+    """The secret that an adapter's setting means, or null where there is none.
 
     Args:
         value: the setting: null where it is left out, `$NAME`, or the secret itself.
@@ -449,7 +449,7 @@ def _literals(node: object) -> Iterator[str]:
 
 
 def literal_secrets(node: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Where secrets stand in the file as plain text, which every session can read (AG20).
+    """Where secrets stand in the file as plain text, which every session can read.
 
     Below `tracker` a telling key is enough; anywhere else the text must have the shape of a credential.
     """

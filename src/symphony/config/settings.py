@@ -42,12 +42,12 @@ MAX_NUMBER: Final = 2**53 - 1
 OPAQUE_KEYS: Final = frozenset(
     {("codex", "approval_policy"), ("codex", "turn_sandbox_policy"), ("acp", "system_meta")}
 )
-"""Maps handed to the agent unchanged (AG14), nulls included."""
+"""Maps handed to the agent unchanged, nulls included."""
 
 NULLABLE_KEYS: Final = frozenset(
     {("agent", "skills", "user_path"), ("agent", "budget", "max_turns_without_progress")}
 )
-"""Keys that have a default and can be switched off: there a null means "none" and not "default" (WF8)."""
+"""Keys that have a default and can be switched off: there a null means "none" and not "default"."""
 
 
 # --- what a setting says of itself -----------------------------------------------------------------------
@@ -151,12 +151,12 @@ def _trimmed(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Blank and repeated hosts do not count (SW4)."""
+    """Blank and repeated hosts do not count."""
     return tuple(dict.fromkeys(_no_option(name.strip()) for name in names if name.strip()))
 
 
 def _labels(names: tuple[str, ...]) -> tuple[str, ...]:
-    """As issue labels, but a blank one stays: it is a label no issue has, so it matches nothing (DM19)."""
+    """As issue labels, but a blank one stays: it is a label no issue has, so it matches nothing."""
     return tuple(dict.fromkeys(map(normalise_label, names)))
 
 
@@ -253,7 +253,7 @@ OpaqueTextOrMap = Annotated[
 
 
 class Section(BaseModel):
-    """A map of a file. Unknown keys are warned about by `validate` (CF13), not refused."""
+    """A map of a file. Unknown keys are warned about by `validate`, not refused."""
 
     model_config = ConfigDict(frozen=True, strict=True, hide_input_in_errors=True, extra="ignore")
 
@@ -261,7 +261,7 @@ class Section(BaseModel):
 class TrackerSettings(Section):
     """`tracker`: which board, and which of its states mean what. `provider` belongs to the adapter.
 
-    Secrets that stand in `provider` literally are held as `Secret`, whose text form is masked (CF13).
+    Secrets that stand in `provider` literally are held as `Secret`, whose text form is masked.
     States are null where the file does not name them: then the adapter's defaults hold, if it has any.
     `on_start` and `on_block` are states that the daemon moves issues to. `comment_on_delivery` says whether
     an issue gets a comment when its work is ready for review. `webhook_secret` switches webhooks on; it is
@@ -434,7 +434,7 @@ class AgentSettings(Section):
     `kind` is a kind or a name of `agents`. The first of `rules` that fits an issue chooses instead of it,
     when a run starts; `fallback` takes over while the agent is rate limited or out of credit.
     Keys of `max_concurrent_agents_by_state` are trimmed and lower-cased; entries that are not a number
-    greater than 0 were left out with a warning (CF9).
+    greater than 0 were left out with a warning.
     """
 
     kind: Name = session(
@@ -474,7 +474,7 @@ class AgentSection(Section):
 class CodexSettings(AgentSection):
     """`codex`: the app-server backend.
 
-    `command` is a shell string and never rewritten. Null sandbox keys mean our recipe (AG14).
+    `command` is a shell string and never rewritten. Null sandbox keys mean our recipe.
     `turn_timeout_ms` limits silence, `read_timeout_ms` one request; `stall_timeout_ms` <= 0 disables.
     """
 
@@ -601,7 +601,7 @@ class CommandSettings(AgentSection):
 
 
 class ServerSettings(Section):
-    """`server`: the HTTP API on TCP. A port, 0 for a free one, switches it on (AP2)."""
+    """`server`: the HTTP API on TCP. A port, 0 for a free one, switches it on."""
 
     port: Port | None = restart(
         None, "the [HTTP API](api.md) listens here; 0 takes a free port; none means no TCP port"
@@ -610,10 +610,10 @@ class ServerSettings(Section):
 
 
 class WorkerSettings(Section):
-    """`worker`: other machines to run sessions on; none means this one (SW1).
+    """`worker`: other machines to run sessions on; none means this one.
 
     This version has no such workers. What starts a daemon must refuse a list that is not empty, because
-    falling back to this machine would run agents where nobody asked for them (SW3).
+    falling back to this machine would run agents where nobody asked for them.
     """
 
     ssh_hosts: Hosts = live(
@@ -710,7 +710,7 @@ class _Given(BaseSettings):
 
 
 class Variables(_Given):
-    """The variables that override keys of the file, each called `SYMPHONY_` and its field (CF2).
+    """The variables that override keys of the file, each called `SYMPHONY_` and its field.
 
     There is one, and no other variable changes a setting.
     """
@@ -856,7 +856,7 @@ def changed_keys(before: Settings, after: Settings, reload: Reload) -> tuple[str
     )
 
 
-# The agents of a workflow by name: kinds, and what `agents` calls by names of its own (DESIGN 11).
+# The agents of a workflow by name: kinds, and what `agents` calls by names of its own.
 #
 # A kind is a name too: its settings are its section. A named agent has the section of its kind as defaults,
 # and its own keys over them.

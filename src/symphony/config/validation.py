@@ -1,4 +1,4 @@
-"""From the front matter's map to `Settings`, telling all that is wrong with it at once (WF8, CF1-CF13)."""
+"""From the front matter's map to `Settings`, telling all that is wrong with it at once."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -271,7 +271,7 @@ _OPAQUE: Final = frozenset(location[1:] for location in OPAQUE_KEYS)
 """The same keys in a named agent, whatever its kind."""
 
 LINEAR_ALIASES: Final = ("endpoint", "api_key", "project_slug", "assignee")
-"""Keys that once stood directly below `tracker`, when Linear was the only one (CF11)."""
+"""Keys that once stood directly below `tracker`, when Linear was the only one."""
 
 
 def review_settings(
@@ -312,7 +312,7 @@ def review_settings(
 
 
 def _warn_literal_secrets(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
-    """Say where a secret stands in the file, and never what it is (AG20)."""
+    """Say where a secret stands in the file, and never what it is."""
     for location in literal_secrets(raw):
         review.warn(
             location,
@@ -325,7 +325,7 @@ def _warn_literal_secrets(review: ProblemCollector, raw: Mapping[str, Any]) -> N
 def _warn_unset(
     review: ProblemCollector, node: object, environment: Mapping[str, str], at: Location = ()
 ) -> None:
-    """Say which variables are referred to and not set; `workspace` says more of its own (CF5)."""
+    """Say which variables are referred to and not set; `workspace` says more of its own."""
     if at in OPAQUE_KEYS or at == ("workspace",):
         return
     match node:
@@ -347,7 +347,7 @@ def _warn_unset(
 
 
 def _adopt_aliases(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
-    """Move Linear's old flat keys into `tracker.provider`, told at the line where they stand (CF11)."""
+    """Move Linear's old flat keys into `tracker.provider`, told at the line where they stand."""
     tracker = raw["tracker"]
     if not isinstance(tracker, dict) or tracker.get("kind") != "linear":
         return
@@ -422,7 +422,7 @@ def _check_tracker_kind(review: ProblemCollector, raw: Mapping[str, Any], kinds:
 
 
 def _clean_state_limits(review: ProblemCollector, raw: dict[str, Any]) -> None:
-    """Normalise state names and leave out what is not a limit, with a warning (CF9)."""
+    """Normalise state names and leave out what is not a limit, with a warning."""
     agent = raw.get("agent")
     if not isinstance(agent, dict):
         return

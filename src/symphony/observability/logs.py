@@ -1,4 +1,4 @@
-"""Logs by structlog: lines for people, console lines, JSON for machines; secrets masked in all (LG1-LG6)."""
+"""Logs by structlog: lines for people, console lines, JSON for machines; secrets masked in all."""
 
 import logging
 import sys
@@ -15,7 +15,7 @@ from symphony.domain import Redaction
 from symphony.observability.console import PeopleLines
 from symphony.observability.redaction import masked
 
-# Where log lines go: a stream, a file that rotates. A sink that fails loses a line and nothing else (LG3).
+# Where log lines go: a stream, a file that rotates. A sink that fails loses a line and nothing else.
 #
 # The file gets one JSON object per line whatever the stream shows, so that a record with a stack is one
 # line.
@@ -61,7 +61,7 @@ class StreamSink:
 
 
 class LogFile:
-    """`<root>/log/symphony.log`, rotated at 10 MiB with five old files kept (LG4).
+    """`<root>/log/symphony.log`, rotated at 10 MiB with five old files kept.
 
     The first line that cannot be written is told to the other sinks, once until writing works again; each
     later line is another attempt, so that a disk with room again needs no restart.

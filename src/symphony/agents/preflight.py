@@ -34,6 +34,7 @@ from symphony.domain import Blame, Category, Failure, disk_full_hint, is_disk_fu
 from symphony.processes.base import Host
 
 _LOOKUP_TIMEOUT_MS: Final = 10_000
+_NOT_FOUND: Final = 1  # what bash's `command -v` ends with
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _PROGRAM: Final = re.compile(r"[A-Za-z0-9_@%+=:,.~/-]+")
 
@@ -92,10 +93,13 @@ async def missing_program(program: Program, *, host: Host, environment: Mapping[
     env = child_environment(environment, run_id="check")
     try:
         done = await host.run(argv, env=env, timeout_ms=_LOOKUP_TIMEOUT_MS)
-    except OSError:
+    except (FileNotFoundError, PermissionError):
         name = "bash"
+    except OSError:  # no memory, process or descriptor is left: the program may well be there
+        return None
     else:
-        if done.exit_code == 0 or done.timed_out:
+        # A shell that was killed, or that the deadline ended, did not look.
+        if done.timed_out or done.exit_code != _NOT_FOUND:
             return None
     return Failure(
         category=program.category,

@@ -1,3 +1,6 @@
+import errno
+import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,14 +124,57 @@ async def test_a_program_is_looked_for_as_it_would_be_started(command: str, *, f
         assert failure.hint
 
 
-class Shellless(LocalHost):
+class LookupHost(LocalHost):
+    """A host on which the lookup of a program ends as given."""
+
+    def __init__(self, result: Completed | OSError) -> None:
+        super().__init__()
+        self._result = result
+
     @override
     async def run(self, *_: Any, **__: Any) -> Completed:
-        raise FileNotFoundError("bash")
+        if isinstance(self._result, OSError):
+            raise self._result
+        return self._result
+
+
+def ended(exit_code: int, *, timed_out: bool = False) -> Completed:
+    return Completed(exit_code=exit_code, stdout=b"", stderr=b"", timed_out=timed_out)
 
 
 @pytest.mark.asyncio
 async def test_without_a_shell_nothing_is_found() -> None:
-    failure = await missing_program(program_for("codex"), host=Shellless(), environment={})
+    host = LookupHost(FileNotFoundError(errno.ENOENT, "No such file or directory", "bash"))
+    failure = await missing_program(program_for("codex"), host=host, environment={})
     assert failure is not None
     assert "no program bash" in failure.message
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "result",
+    [
+        ended(-signal.SIGKILL),
+        ended(-signal.SIGTERM),
+        ended(128 + signal.SIGKILL),
+        ended(1, timed_out=True),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"),
+    ],
+    ids=["killed", "terminated", "killed below a subreaper", "too slow", "no memory", "no process"],
+)
+async def test_a_lookup_that_was_cut_short_does_not_make_a_program_missing(
+    result: Completed | OSError,
+) -> None:
+    host = LookupHost(result)
+    assert await missing_program(program_for("codex"), host=host, environment={}) is None
+
+
+@pytest.mark.asyncio
+async def test_a_shell_that_is_killed_does_not_make_a_program_missing(tmp_path: Path) -> None:
+    (tmp_path / ".bash_profile").write_text("kill -9 $$\n")
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    assert (
+        await missing_program(program_for("no-such-program"), host=LocalHost(), environment=environment)
+        is None
+    )

@@ -262,8 +262,8 @@ class Offline:
 
     async def _refresh(self, question: RefreshIssues, state: State) -> Event:
         """Refresh the blocked issues. Those that only have a workspace are not worth a request."""
-        if parked := question.ids & (state.idle_workspaces.keys() - state.results.keys()):
-            return RefreshFailed(request=question.request, failure=_NOT_ASKED, culprits=parked)
+        if idle := question.ids & (state.idle_workspaces.keys() - state.results.keys()):
+            return RefreshFailed(request=question.request, failure=_NOT_ASKED, culprits=idle)
         try:
             issues = await self._in_time(self.context.tracker.fetch_issues_by_ids(question.ids))
         except SymphonyError:

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,27 +18,14 @@ if TYPE_CHECKING:
     from symphony.cli.documents import BranchDiff
     from symphony.config import WorkspaceSettings
 
-
-_EPILOG = """\b
-Examples:
-  symphony diff SYM-3
-  symphony diff SYM-3 --stat
-  symphony diff SYM-3 > sym-3.patch
-  symphony diff SYM-3 --json | jq -r '.files[].path'
-
-Compares the branch with the commit on which it left the base branch, as `git diff main...symphony/SYM-3`
-does, in your repository or else in the daemon's mirror of it. Needs no daemon. Nothing that the branch
-names is run: no external diff program and no text conversion.
-
-Exit codes: 0 shown, 1 there is no such issue or nothing to compare, 3 the workflow is invalid.
-"""
 _SAFE: Final = ("--no-ext-diff", "--no-textconv")
 _PIPE_CLOSED: Final = -signal.SIGPIPE
+_DEFAULT_BRANCHES: Final = ("main", "master")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Branch:
-    """A branch in a git directory or a work tree; `base` is a full ref or `HEAD`."""
+    """The branch of an issue in a repository or in the daemon's mirror; `base` is a full ref or `HEAD`."""
 
     repository: Path
     identifier: str
@@ -52,11 +38,24 @@ class _Branch:
 
     @property
     def base_name(self) -> str:
-        """The base as a person names it."""
         return self.base.removeprefix("refs/heads/").removeprefix("refs/remotes/origin/")
 
 
-@click.command(epilog=_EPILOG)
+@click.command(
+    epilog="""\b
+Examples:
+  symphony diff SYM-3
+  symphony diff SYM-3 --stat
+  symphony diff SYM-3 > sym-3.patch
+  symphony diff SYM-3 --json | jq -r '.files[].path'
+
+Compares the branch with the commit on which it left the base branch, as `git diff main...symphony/SYM-3`
+does, in your repository or else in the daemon's mirror of it. Needs no daemon. Nothing that the branch
+names is run: no external diff program and no text conversion.
+
+Exit codes: 0 shown, 1 there is no such issue or nothing to compare, 3 the workflow is invalid.
+"""
+)
 @issue_argument
 @click.option("--stat", is_flag=True, help="The changed files and how many lines, in place of the lines.")
 @json_option
@@ -65,14 +64,14 @@ def diff(*, issue: str, stat: bool, as_json: bool, workflow: Path) -> None:
     """Show what the branch of an issue changes."""
     if as_json and stat:
         raise click.UsageError("--json and --stat exclude each other")
-    # Imported here: `--help` of any command stays fast.
+    # Imported here and below: `--help` stays fast.
     from symphony.cli.serving import open_store
     from symphony.config import read_secrets
 
     environment = read_secrets(os.environ).environment
     settings = open_store(workflow, environment, acknowledged=True).current().settings.workspace
-    branch = _find(issue, settings, workflow)
-    commits = int(_ask(branch, "rev-list", "--count", branch.ref, "--not", branch.base))
+    branch = _find_branch(issue, settings, workflow)
+    commits = int(_git_output(branch, "rev-list", "--count", branch.ref, "--not", branch.base))
     if not commits:
         raise CommandError.of(
             f"{branch.name} has no commit that {branch.base_name} does not have",
@@ -80,29 +79,22 @@ def diff(*, issue: str, stat: bool, as_json: bool, workflow: Path) -> None:
         )
     if as_json:
         print_json(_document(branch, commits))
-    else:
-        _show(branch, "--stat" if stat else "--patch")
-
-
-def _show(branch: _Branch, form: str) -> None:
-    """Let git print, with its pager and colours on a terminal."""
+        return
+    # git prints the difference itself, on a terminal with its pager and colours.
     pager = () if sys.stdout.isatty() else ("--no-pager",)
+    form = "--stat" if stat else "--patch"
+    command = ["git", *pager, "diff", *_SAFE, form, f"{branch.base}...{branch.ref}", "--"]
     sys.stdout.flush()
-    done = subprocess.run(
-        ["git", *pager, "diff", *_SAFE, form, f"{branch.base}...{branch.ref}", "--"],
-        cwd=branch.repository,
-        check=False,
-    )
+    done = subprocess.run(command, cwd=branch.repository, check=False)
     if done.returncode not in {0, _PIPE_CLOSED}:
-        raise _refused(branch, f"git diff ends with exit code {done.returncode}")
+        raise _git_error(branch, f"git diff ends with exit code {done.returncode}")
 
 
 def _document(branch: _Branch, commits: int) -> "BranchDiff":
-    """What is printed with `--json`."""
     from symphony.cli.documents import BranchDiff, ChangedFile
     from symphony.workspaces import NUMSTAT, parse_numstat
 
-    output = _ask(branch, "diff", *NUMSTAT, f"{branch.base}...{branch.ref}", "--")
+    output = _git_output(branch, "diff", *NUMSTAT, f"{branch.base}...{branch.ref}", "--")
     changes = parse_numstat(output.encode("utf-8", "surrogateescape"))
     return BranchDiff(
         issue_identifier=branch.identifier,
@@ -119,45 +111,45 @@ def _document(branch: _Branch, commits: int) -> "BranchDiff":
     )
 
 
-def _ask(branch: _Branch, *arguments: str) -> str:
+def _git_output(branch: _Branch, *arguments: str) -> str:
     done = git(branch.repository, *arguments)
     if done.returncode != 0:
-        raise _refused(branch, done.stderr.strip() or f"exit code {done.returncode}")
+        raise _git_error(branch, done.stderr.strip() or f"exit code {done.returncode}")
     return done.stdout
 
 
-def _refused(branch: _Branch, reason: str) -> CommandError:
+def _git_error(branch: _Branch, reason: str) -> CommandError:
     return CommandError.of(
         f"{branch.name} cannot be compared with {branch.base_name}: {reason}",
         hint=f"look with git in {branch.repository}; workspace.base_branch names another base",
     )
 
 
-# --- where the branch is ---
+# --- where the branch is ----------------------------------------------------------------------------------
 
 
-def _find(issue: str, settings: "WorkspaceSettings", workflow: Path) -> _Branch:
-    """The branch of an issue, which is asked for only where there is no branch of exactly that name.
+def _find_branch(issue: str, settings: "WorkspaceSettings", workflow: Path) -> _Branch:
+    """The branch of an issue. The issue itself is looked up only if no branch has exactly its name.
 
     Raises:
         SymphonyError: there is no such issue, or it has no branch.
     """
     from symphony.cli.queries import Queries, resolve_issue
 
-    found = _located(issue, settings)
-    if found is None:
-        facts = Queries(workflow, os.environ)
-        identifier = resolve_issue(issue, facts.issue, facts.identifiers).issue_identifier
-        found = _located(identifier, settings)
-        if found is None:
-            raise CommandError.of(
-                f"{identifier} has no branch yet",
-                hint="a run delivers its commits when it ends; `symphony explain` says how the issue is",
-            )
-    return found
+    if branch := _branch_of(issue, settings):
+        return branch
+    queries = Queries(workflow, os.environ)
+    identifier = resolve_issue(issue, queries.issue, queries.identifiers).issue_identifier
+    if branch := _branch_of(identifier, settings):
+        return branch
+    raise CommandError.of(
+        f"{identifier} has no branch yet",
+        hint="a run delivers its commits when it ends; `symphony explain` says how the issue is",
+    )
 
 
-def _located(identifier: str, settings: "WorkspaceSettings") -> _Branch | None:
+def _branch_of(identifier: str, settings: "WorkspaceSettings") -> _Branch | None:
+    """The branch in the user's repository, otherwise that in the mirror; None if neither has it."""
     from symphony.domain import branch_name
     from symphony.workspaces import key_of, local_repository, locate_branch, mirror_path, read_ref
 
@@ -167,62 +159,61 @@ def _located(identifier: str, settings: "WorkspaceSettings") -> _Branch | None:
             hint=f"the workspaces are below {settings.root}",
         )
     name = branch_name(key_of(identifier))
+    ref = f"refs/heads/{name}"
     mirror, local = mirror_path(settings), local_repository(settings.repo)
-    delivered = read_ref(mirror, f"refs/heads/{name}")
-    if local is not None and _has(local, f"refs/heads/{name}"):
-        if delivered is not None and not _holds(local, name, delivered):
+    delivered = read_ref(mirror, ref)
+    if local is not None and _has_commit(local, ref):
+        if delivered and git(local, "merge-base", "--is-ancestor", delivered, ref).returncode != 0:
             warn(f"{name} in {local} lacks what was delivered last; git fetch {mirror} {name} brings it")
-        return _Branch(repository=local, identifier=identifier, name=name, base=_base(local, settings, name))
+        base = _base_in_repository(local, settings, name)
+        return _Branch(repository=local, identifier=identifier, name=name, base=base)
     if delivered is None:
         return None
     pushed = read_ref(mirror, f"refs/symphony/pushed/{name}") == delivered
-    where = locate_branch(settings, name, pushed=pushed)
-    if where is not None and where.fetch is not None:
-        click.echo(f"hint: `{where.fetch}` brings the branch into a clone of yours", err=True)
-    return _Branch(repository=mirror, identifier=identifier, name=name, base=_mirrored_base(mirror, settings))
+    location = locate_branch(settings, name, pushed=pushed)
+    if location is not None and location.fetch is not None:
+        click.echo(f"hint: `{location.fetch}` brings the branch into a clone of yours", err=True)
+    base = _base_in_mirror(mirror, settings)
+    return _Branch(repository=mirror, identifier=identifier, name=name, base=base)
 
 
-def _has(repository: Path, ref: str) -> bool:
-    return git(repository, "rev-parse", "--quiet", "--verify", f"{ref}^{{commit}}").returncode == 0
+def _base_in_repository(repository: Path, settings: "WorkspaceSettings", branch: str) -> str:
+    """The configured base branch; without one, the branch that is checked out, or the default branch.
 
+    A branch of an issue is not a base, even if it is checked out to be looked at.
+    """
+    from symphony.domain import BRANCH_PREFIX
 
-def _holds(repository: Path, branch: str, commit: str) -> bool:
-    return git(repository, "merge-base", "--is-ancestor", commit, f"refs/heads/{branch}").returncode == 0
-
-
-def _base(repository: Path, settings: "WorkspaceSettings", branch: str) -> str:
-    """The base branch; what is checked out counts unless it is a branch of ours, being looked at."""
-    for name in _candidates(repository, settings):
-        if name != branch and _has(repository, f"refs/heads/{name}"):
+    if settings.base_branch is not None:
+        names = [settings.base_branch]
+    else:
+        head = _symbolic_ref(repository, "HEAD")
+        remote_head = _symbolic_ref(repository, "refs/remotes/origin/HEAD").removeprefix("origin/")
+        names = ["" if head.startswith(BRANCH_PREFIX) else head, remote_head, *_DEFAULT_BRANCHES]
+    for name in names:
+        if name not in {"", branch} and _has_commit(repository, f"refs/heads/{name}"):
             return f"refs/heads/{name}"
     return "HEAD"
 
 
-def _candidates(repository: Path, settings: "WorkspaceSettings") -> Iterator[str]:
-    from symphony.domain import BRANCH_PREFIX
-
-    if settings.base_branch is not None:
-        yield settings.base_branch
-        return
-    head = git(repository, "symbolic-ref", "--quiet", "--short", "HEAD").stdout.strip()
-    if head and not head.startswith(BRANCH_PREFIX):
-        yield head
-    remote = git(repository, "symbolic-ref", "--quiet", "--short", "refs/remotes/origin/HEAD").stdout.strip()
-    if remote:
-        yield remote.removeprefix("origin/")
-    yield from ("main", "master")
-
-
-def _mirrored_base(mirror: Path, settings: "WorkspaceSettings") -> str:
-    """The base branch among the branches that the mirror has of the repository."""
+def _base_in_mirror(mirror: Path, settings: "WorkspaceSettings") -> str:
+    """The configured base branch; without one, a branch of the origin at the commit of the origin's HEAD."""
     from symphony.workspaces import all_refs, read_ref
 
     if settings.base_branch is not None:
         return f"refs/remotes/origin/{settings.base_branch}"
     head = read_ref(mirror, "refs/symphony/origin-head")
     branches = all_refs(mirror, "refs/remotes/origin/")
-    usual = [f"refs/remotes/origin/{name}" for name in ("main", "master")]
-    for name in (*usual, *sorted(branches)):
-        if name in branches and (head is None or branches[name] == head):
-            return name
+    for ref in (*(f"refs/remotes/origin/{name}" for name in _DEFAULT_BRANCHES), *sorted(branches)):
+        if ref in branches and head in {None, branches[ref]}:
+            return ref
     return "refs/symphony/origin-head"
+
+
+def _has_commit(repository: Path, ref: str) -> bool:
+    return git(repository, "rev-parse", "--quiet", "--verify", f"{ref}^{{commit}}").returncode == 0
+
+
+def _symbolic_ref(repository: Path, name: str) -> str:
+    """The branch that a symbolic ref names; empty if it is not one."""
+    return git(repository, "symbolic-ref", "--quiet", "--short", name).stdout.strip()

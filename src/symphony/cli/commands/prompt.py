@@ -1,9 +1,9 @@
-"""`symphony prompt`: exactly what a session of this issue would be told, without starting one."""
+"""`symphony prompt`: exactly what a session of an issue would be sent, without starting one."""
 
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -11,11 +11,13 @@ from symphony.cli.failures import warn
 from symphony.cli.options import issue_argument, json_option, print_json, workflow_option
 
 if TYPE_CHECKING:
-    from symphony.api.models import Prompt, Skills
+    from symphony.api.models import Prompt
+
+SEPARATOR: Final = "----- prompt -----"
 
 
-SEPARATOR = "----- prompt -----"
-_EPILOG = f"""\b
+@click.command(
+    epilog=f"""\b
 Examples:
   symphony prompt SYM-3
   symphony prompt SYM-3 --envelope-only    the system-level text: which skills are listed
@@ -26,9 +28,7 @@ Nothing is started, made or fetched. On a terminal both texts have a heading. In
 byte: the envelope, if there is one, then a line `{SEPARATOR}`, then the prompt, with a line break added
 after each. With --envelope-only or --prompt-only there is that text and nothing else, not even a line break.
 """
-
-
-@click.command(epilog=_EPILOG)
+)
 @issue_argument
 @click.option("--envelope-only", "only", flag_value="envelope", help="The system-level text alone.")
 @click.option("--prompt-only", "only", flag_value="prompt", help="The prompt alone.")
@@ -38,12 +38,12 @@ def prompt(*, issue: str, only: str | None, as_json: bool, workflow: Path) -> No
     """Print what a dispatch of an issue would send."""
     if as_json and only:
         raise click.UsageError("--json and --envelope-only or --prompt-only exclude each other")
-    # Imported here: `--help` of any command stays fast.
+    # Imported here and below: `--help` stays fast.
     from symphony.cli.documents import PrintedPrompt
     from symphony.cli.queries import Queries, resolve_issue
 
-    facts = Queries(workflow, os.environ)
-    document = resolve_issue(issue, facts.prompt, facts.identifiers)
+    queries = Queries(workflow, os.environ)
+    document = resolve_issue(issue, queries.prompt, queries.identifiers)
     if document.note:
         warn(document.note)
     if as_json:
@@ -51,21 +51,21 @@ def prompt(*, issue: str, only: str | None, as_json: bool, workflow: Path) -> No
     elif only:
         _write((document.envelope if only == "envelope" else document.prompt) or "")
     elif sys.stdout.isatty():
-        _show(document)
+        _print_for_terminal(document)
     else:
-        head = "" if document.envelope is None else f"{document.envelope}\n"
-        _write(f"{head}{SEPARATOR}\n{document.prompt}\n")
+        envelope = "" if document.envelope is None else f"{document.envelope}\n"
+        _write(f"{envelope}{SEPARATOR}\n{document.prompt}\n")
 
 
 def _write(text: str) -> None:
-    """The bytes that the agent gets, whatever the locale says."""
+    """Write the bytes that the agent gets, in any locale."""
     sys.stdout.flush()
     sys.stdout.buffer.write(text.encode("utf-8", "surrogatepass"))
     sys.stdout.buffer.flush()
 
 
-def _show(document: "Prompt") -> None:
-    """Both texts for a person: what could steer the terminal is left out."""
+def _print_for_terminal(document: "Prompt") -> None:
+    """Print both texts with headings and without control characters, then a count of the skills."""
     from rich.rule import Rule
     from rich.text import Text
 
@@ -80,12 +80,11 @@ def _show(document: "Prompt") -> None:
     console.print(lines(document.prompt))
     console.print()
     console.print(Rule(align="left"))
-    console.print(cell(_skill_line(document.skills), "dim"))
-
-
-def _skill_line(skills: "Skills") -> str:
-    errors = sum(one.severity == "error" for one in skills.problems)
-    searched = sum(one.reason == "search" for one in skills.dropped)
-    found = f"{searched} to be searched, " if searched else ""
-    dropped = len(skills.dropped) - searched
-    return f"skills: {len(skills.listed)} listed, {found}{dropped} dropped, {errors} malformed"
+    skills = document.skills
+    errors = sum(problem.severity == "error" for problem in skills.problems)
+    searchable = sum(skill.reason == "search" for skill in skills.dropped)
+    counts = [f"{len(skills.listed)} listed"]
+    if searchable:
+        counts.append(f"{searchable} to be searched")
+    counts += [f"{len(skills.dropped) - searchable} dropped", f"{errors} malformed"]
+    console.print(cell(f"skills: {', '.join(counts)}", "dim"))

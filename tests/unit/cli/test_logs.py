@@ -1,4 +1,4 @@
-"""`symphony logs` and `symphony skills report` on journals that the tests write."""
+"""`symphony logs` on journals that the tests write."""
 
 import json
 import os
@@ -103,7 +103,7 @@ def test_the_lines_of_json_have_their_schema(journal: Path) -> None:
     assert lines[5]["run"]["reason"] == "port_exit: it went"
 
 
-def test_what_came_behind_a_run_stands_behind_its_end(journal: Path) -> None:
+def test_an_event_after_a_run_stands_after_its_end(journal: Path) -> None:
     ended = of_issue(1, ended_wall_ms=NOW + 5, outcome="succeeded")
     written(journal, ended, event(2, message="words"), event(5, run_id=None, message="claim released"))
     lines = call("logs", "SYM-1").stdout.splitlines()
@@ -111,7 +111,7 @@ def test_what_came_behind_a_run_stands_behind_its_end(journal: Path) -> None:
     assert lines[3].endswith("claim released")
 
 
-def test_the_last_lines_or_one_run_can_be_asked_for(journal: Path) -> None:
+def test_the_last_lines_or_one_run_can_be_selected(journal: Path) -> None:
     written(journal, *HISTORY)
     assert call("logs", "SYM-1", "-n", "1").stdout.splitlines()[-1].endswith("Again")
     assert len(call("logs", "SYM-1", "-n", "1").stdout.splitlines()) == 2
@@ -129,14 +129,16 @@ def test_the_last_lines_or_one_run_can_be_asked_for(journal: Path) -> None:
         ("x", "SYM-1 has no run 'x'", "there are r-2, r-1"),
     ],
 )
-def test_a_run_is_named_by_the_begin_of_its_id(journal: Path, begin: str, message: str, hint: str) -> None:
+def test_a_run_id_may_be_shortened_but_must_be_unique(
+    journal: Path, begin: str, message: str, hint: str
+) -> None:
     written(journal, *HISTORY)
     with pytest.raises(CommandError) as caught:
         call("logs", "SYM-1", "--run", begin)
     assert (caught.value.failure.message, caught.value.failure.hint) == (message, hint)
 
 
-def test_an_issue_that_differs_by_case_is_meant_and_an_unknown_one_is_told(journal: Path) -> None:
+def test_an_issue_is_found_in_any_case_and_an_unknown_one_is_an_error(journal: Path) -> None:
     written(journal, *HISTORY, claim(4))
     assert call("logs", "sym-1").stdout == call("logs", "SYM-1").stdout
     with pytest.raises(CommandError) as caught:
@@ -149,7 +151,7 @@ def test_an_issue_that_differs_by_case_is_meant_and_an_unknown_one_is_told(journ
     assert caught.value.failure.hint.startswith("did you mean SYM-1")
 
 
-def test_an_empty_journal_and_none_are_told(journal: Path) -> None:
+def test_an_empty_or_missing_journal_is_an_error(journal: Path) -> None:
     with pytest.raises(SymphonyError) as caught:
         call("logs", "SYM-1")
     assert "`symphony init`" in (caught.value.failure.hint or "")
@@ -159,7 +161,7 @@ def test_an_empty_journal_and_none_are_told(journal: Path) -> None:
     assert caught.value.failure.hint == "nothing was worked on yet"
 
 
-def test_a_run_that_the_journal_has_forgotten_is_named_all_the_same(journal: Path) -> None:
+def test_a_run_without_a_record_is_still_named(journal: Path) -> None:
     written(journal, event(1, run_id="gone", message="hello"))
     assert call("logs", "SYM-1").stdout.splitlines()[0] == "── run gone ──"
     began = json.loads(call("logs", "SYM-1", "--json").stdout.splitlines()[0])
@@ -170,11 +172,11 @@ def test_a_run_that_the_journal_has_forgotten_is_named_all_the_same(journal: Pat
 # --- following ---
 
 
-def test_following_tells_each_line_once_until_no_daemon_is_there(journal: Path) -> None:
+def test_following_shows_each_line_once_until_no_daemon_runs(journal: Path) -> None:
     written(journal, of_issue(1), event(1, message="one"))
-    log, told = IssueLog("SYM-1"), list[LoggedLine]()
+    log, shown = IssueLog("SYM-1"), list[LoggedLine]()
     with open_reader(journal) as reader:
-        told += log.first_lines(reader, limit=10)
+        shown += log.first_lines(reader, limit=10)
     more: list[tuple[Record, ...]] = [
         (event(2, message="two"),),
         (),
@@ -189,8 +191,8 @@ def test_following_tells_each_line_once_until_no_daemon_is_there(journal: Path) 
             return True
         return False
 
-    follow(log, journal, told.append, daemon_lives=lives, sleep=waited.append)
-    words = [log_text(line) for line in told]
+    follow(log, journal, shown.append, daemon_lives=lives, sleep=waited.append)
+    words = [log_text(line) for line in shown]
     assert [line.split("  said ")[-1].strip() for line in words] == [
         f"── run r-1, attempt 1, since {local(NOW + 1)} ──",
         "one",
@@ -202,7 +204,7 @@ def test_following_tells_each_line_once_until_no_daemon_is_there(journal: Path) 
     assert len(waited) == 4
 
 
-def test_a_journal_that_is_taken_away_ends_following_with_the_daemon(journal: Path) -> None:
+def test_following_a_removed_journal_ends_with_the_daemon(journal: Path) -> None:
     written(journal, event(1))
     log = IssueLog("SYM-1")
     journal.unlink()
@@ -211,7 +213,7 @@ def test_a_journal_that_is_taken_away_ends_following_with_the_daemon(journal: Pa
     assert answers == []
 
 
-def test_more_events_than_one_look_takes_are_all_told(journal: Path) -> None:
+def test_more_events_than_one_batch_are_all_shown(journal: Path) -> None:
     written(journal, *(event(number, run_id=f"r-{number // 400}") for number in range(1, 2_300)))
     log = IssueLog("SYM-1")
     with open_reader(journal) as reader:
@@ -225,7 +227,7 @@ def test_without_a_daemon_following_ends_by_itself(journal: Path) -> None:
     assert call("logs", "SYM-1", "-f").stdout == call("logs", "SYM-1").stdout
 
 
-def test_ctrl_c_ends_following_in_order(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_following_with_exit_code_0(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
@@ -255,11 +257,11 @@ def test_following_waits_for_a_daemon_and_for_the_first_event(
     first, second, third = said.err.splitlines()
     assert "no daemon is running" in first
     assert "no daemon is running" not in second
-    assert "SYM-1" in third, "what the journal knows helps whoever mistyped"
+    assert "SYM-1" in third, "the hint names known issues, in case of a typo"
     assert comes == []
 
 
-def test_a_damaged_journal_is_waited_for_only_while_a_daemon_may_mend_it(journal: Path) -> None:
+def test_a_damaged_journal_is_an_error_once_no_daemon_runs(journal: Path) -> None:
     journal.write_bytes(b"no journal" * 100)
     alive = [True, False]
     with pytest.raises(UnusableError):
@@ -270,7 +272,9 @@ def test_a_damaged_journal_is_waited_for_only_while_a_daemon_may_mend_it(journal
 # --- stderr ---
 
 
-def test_the_stderr_of_a_run_is_shown_masked_and_harmless(journal: Path, state: Path) -> None:
+def test_the_stderr_of_a_run_is_shown_masked_and_without_control_characters(
+    journal: Path, state: Path
+) -> None:
     written(journal, *HISTORY)
     text = "first\n\x1b[31mred\x1b[0m token=abcdefgh1234\nlast\r\n"
     StateDirectory(state).stderr_log("r-1").write_text(text)
@@ -281,7 +285,7 @@ def test_the_stderr_of_a_run_is_shown_masked_and_harmless(journal: Path, state: 
         call("logs", "SYM-1", "--stderr", "--run", "r-2")
 
 
-def test_no_stderr_is_told(journal: Path) -> None:
+def test_a_missing_stderr_log_is_an_error(journal: Path) -> None:
     written(journal, *HISTORY)
     with pytest.raises(CommandError, match="there is no stderr of any of its runs"):
         call("logs", "SYM-1", "--stderr")

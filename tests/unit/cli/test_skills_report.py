@@ -55,7 +55,7 @@ USES: tuple[Record, ...] = (
 )
 
 
-def test_a_report_tells_of_listed_and_seen_skills_and_never_of_dropped_ones(
+def test_a_report_counts_listed_and_seen_skills_and_leaves_out_dropped_ones(
     journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(journal, *USES)
@@ -83,7 +83,7 @@ def test_a_report_tells_of_listed_and_seen_skills_and_never_of_dropped_ones(
     assert lines[1].split()[:8] == ["release", "3", "2", "1", "1", "failed,", "1", "running"]
 
 
-def test_a_report_of_a_time_without_runs_says_so(journal: Path) -> None:
+def test_a_report_without_runs_says_so(journal: Path) -> None:
     written(journal, *USES)
     assert call("skills", "report", "--since", "1m").stdout == "No run was told of a skill in this time.\n"
     found = json.loads(call("skills", "report", "--json", "--since", "1m").stdout)

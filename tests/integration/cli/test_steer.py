@@ -1,4 +1,4 @@
-"""The commands that order, in this process: what they send, what they print, how they fail."""
+"""The commands that steer a daemon, in this process: what they send and print, and how they fail."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from published.schemas import conforms_to
 from symphony.api.interface import MAX_ANSWER_CHARS
 from symphony.api.models import Verb
 from symphony.cli.client import RefusedError
-from symphony.cli.commands import steer as drain_module
+from symphony.cli.commands import steer
 from symphony.cli.endpoint import Endpoint, UnreachableError
 from symphony.cli.failures import CommandError
 from symphony.cli.main import main
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class FakeClient:
-    """A daemon that knows SYM-1 and takes every order; `fails` is raised instead, once."""
+    """A daemon that knows SYM-1 and accepts every action; with `fails` it raises that instead."""
 
     def __init__(self, pid: int = 4711) -> None:
         self.endpoint = Endpoint(socket=Path("/s"), pid=pid)
@@ -75,14 +75,14 @@ def failed(done: Result, code: int = 1) -> str:
 
 
 @pytest.mark.parametrize("verb", ["stop", "retry", "unblock"])
-def test_an_order_about_an_issue(daemon: FakeClient, verb: str) -> None:
+def test_an_action_on_an_issue(daemon: FakeClient, verb: str) -> None:
     done = run(verb, "sym-1")
     assert (done.exit_code, done.stdout) == (0, "SYM-1: so it will be.\n")
     assert daemon.given == [(verb, "SYM-1", None)]
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "drain"])
-def test_an_order_to_the_daemon(daemon: FakeClient, verb: str) -> None:
+def test_an_action_on_the_daemon(daemon: FakeClient, verb: str) -> None:
     done = run(verb)
     assert (done.exit_code, done.stdout) == (0, "So it will be.\n")
     assert daemon.given == [(verb, None, None)]
@@ -93,14 +93,14 @@ def test_an_order_to_the_daemon(daemon: FakeClient, verb: str) -> None:
     [("stop", "SYM-1"), ("retry", "SYM-1"), ("unblock", "SYM-1"), ("answer", "SYM-1", "Blue"), ("pause",),
      ("resume",), ("drain",)],
 )  # fmt: skip
-def test_as_json_it_has_its_shape(daemon: FakeClient, arguments: tuple[str, ...]) -> None:
+def test_the_json_of_every_action_has_its_schema(daemon: FakeClient, arguments: tuple[str, ...]) -> None:
     found = json.loads(run(*arguments, "--json").stdout)
     conforms_to("order", found)
     assert found["verb"] == arguments[0] == daemon.given[0][0]
 
 
 @pytest.mark.parametrize("verb", ["stop", "retry", "unblock", "answer", "pause", "resume", "drain"])
-def test_each_has_help_with_examples_and_exit_codes(verb: str) -> None:
+def test_every_command_has_help_with_examples_and_exit_codes(verb: str) -> None:
     shown = run(verb, "--help").stdout
     assert f"symphony {verb}" in shown
     assert "Examples:" in shown
@@ -115,7 +115,7 @@ def test_a_refusal_is_one_line_with_a_hint(daemon: FakeClient) -> None:
     assert failed(run("retry", "SYM-1")) == "error: an agent is running\nhint: stop it\n"
 
 
-def test_an_issue_that_came_or_went_just_now_is_not_called_unknown(daemon: FakeClient) -> None:
+def test_an_issue_that_appears_meanwhile_is_not_called_unknown(daemon: FakeClient) -> None:
     daemon.names = ["SYM-2"]
     said = failed(run("stop", "SYM-2"))
     assert "did not take this for SYM-2, which it has" in said
@@ -156,7 +156,7 @@ def test_the_longest_answer_is_sent_whole(daemon: FakeClient) -> None:
         (("x" * (MAX_ANSWER_CHARS + 1),), None, "at most 20000 characters"),
     ],
 )
-def test_what_is_no_answer_is_a_usage_error(
+def test_an_unusable_answer_is_a_usage_error(
     daemon: FakeClient, arguments: tuple[str, ...], given: bytes | None, complaint: str
 ) -> None:
     done = run("answer", "SYM-1", *arguments, given=given)
@@ -165,7 +165,7 @@ def test_what_is_no_answer_is_a_usage_error(
     assert daemon.given == []
 
 
-def test_an_argument_that_is_no_text_is_a_usage_error(daemon: FakeClient) -> None:
+def test_an_argument_that_is_not_utf8_is_a_usage_error(daemon: FakeClient) -> None:
     assert run("answer", "SYM-1", "\udcff").exit_code == 2
     assert daemon.given == []
 
@@ -191,8 +191,8 @@ def child() -> Iterator[Child]:
             one.stdin.close()
 
 
-class Leaving(FakeClient):
-    """A daemon that is a process of the test, and ends when it is asked to."""
+class EndingDaemon(FakeClient):
+    """A daemon whose process is one of the test, and ends on request."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         super().__init__(process.pid)
@@ -215,7 +215,7 @@ class Leaving(FakeClient):
 def test_a_drain_waits_for_the_end_of_the_process(
     monkeypatch: pytest.MonkeyPatch, child: Child, fails: CommandError | None, said: str
 ) -> None:
-    client = Leaving(child("import sys; sys.stdin.read()"))
+    client = EndingDaemon(child("import sys; sys.stdin.read()"))
     client.fails = fails
     monkeypatch.setattr("symphony.cli.client.connect", lambda *_: client)
     done = run("drain", "--wait")
@@ -233,13 +233,13 @@ def test_a_daemon_that_has_ended_already_is_not_waited_for(
     assert run("drain", "--wait").stdout.endswith("The daemon has ended.\n")
 
 
-def test_a_daemon_that_ends_while_it_is_asked_to_drain_is_not_to_be_restarted(
+def test_a_daemon_that_ends_during_the_drain_request_is_reported_as_ended(
     monkeypatch: pytest.MonkeyPatch, child: Child
 ) -> None:
-    client = Leaving(child("import sys; sys.stdin.read()"))
+    client = EndingDaemon(child("import sys; sys.stdin.read()"))
     client.fails = UnreachableError("it broke off", hint="restart it")
     monkeypatch.setattr("symphony.cli.client.connect", lambda *_: client)
-    monkeypatch.setattr(drain_module, "_MOMENT_S", None)
+    monkeypatch.setattr(steer, "_MOMENT_S", None)
     said = failed(run("drain"), 5)
     assert "ended before it answered" in said
     assert said.endswith("hint: nothing is left to drain\n")
@@ -248,8 +248,8 @@ def test_a_daemon_that_ends_while_it_is_asked_to_drain_is_not_to_be_restarted(
 def test_a_daemon_that_cannot_be_reached_and_does_not_end_is_an_error(
     daemon: FakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drain_module, "_LAST_STEPS_S", 0.0)
-    monkeypatch.setattr(drain_module, "_MOMENT_S", 0.0)
+    monkeypatch.setattr(steer, "_LAST_STEPS_S", 0.0)
+    monkeypatch.setattr(steer, "_MOMENT_S", 0.0)
     daemon.fails = UnreachableError("it broke off", hint="look")
     failed(run("drain", "--wait"), 5)
     assert failed(run("drain"), 5) == "error: it broke off\nhint: look\n"

@@ -1,3 +1,5 @@
+"""The summary of a run, computed from the steps of the scheduler."""
+
 from harness.observing import ObservedStory
 from harness.scheduling import make_failure, make_issue
 from symphony.cli.summary import RunSummary
@@ -10,13 +12,13 @@ def ends(story: ObservedStory, **changes: object) -> None:
     story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
 
 
-def test_attempts_turns_commits_and_places_are_summed_up_over_the_runs_of_an_issue() -> None:
-    tally = RunSummary()
-    story = ObservedStory(tally, make_issue("1")).begin()
+def test_attempts_turns_and_commits_are_summed_over_the_runs_of_an_issue() -> None:
+    summary = RunSummary()
+    story = ObservedStory(summary, make_issue("1")).begin()
     assert isinstance(story, ObservedStory)
     story.streams(turn_count=2, branch="symphony/SYM-1")
     ends(story, kind=OutcomeKind.FAILED, failure=make_failure(), commits=2)
-    (entry,) = tally.issues.values()
+    (entry,) = summary.issues.values()
     assert (entry.attempts, entry.turns, entry.commits) == (1, 2, 2)
     assert entry.last_failure == make_failure()
     story.advance(20_000)
@@ -28,48 +30,48 @@ def test_attempts_turns_commits_and_places_are_summed_up_over_the_runs_of_an_iss
 
 
 def test_issues_that_never_started_are_not_counted() -> None:
-    tally = RunSummary()
-    ObservedStory(tally, make_issue("1"), make_issue("2", dispatchable=False)).begin()
-    assert list(tally.issues) == ["1"]
+    summary = RunSummary()
+    ObservedStory(summary, make_issue("1"), make_issue("2", dispatchable=False)).begin()
+    assert list(summary.issues) == ["1"]
 
 
-def test_the_state_is_the_one_of_the_last_look() -> None:
-    tally = RunSummary()
-    story = ObservedStory(tally, make_issue("1")).begin()
+def test_the_state_is_the_last_one_that_the_scheduler_saw() -> None:
+    summary = RunSummary()
+    story = ObservedStory(summary, make_issue("1")).begin()
     assert isinstance(story, ObservedStory)
     story.streams()
     story.put("1", state="Done")
     story.turn_ends()
     ends(story)
-    assert tally.issues["1"].issue.state == "Done"
+    assert summary.issues["1"].issue.state == "Done"
 
 
 def test_a_block_is_shown_while_it_lasts() -> None:
-    tally = RunSummary()
-    story = ObservedStory(tally, make_issue("1"), poll_interval_ms=1_000).begin()
+    summary = RunSummary()
+    story = ObservedStory(summary, make_issue("1"), poll_interval_ms=1_000).begin()
     assert isinstance(story, ObservedStory)
     ends(story, kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure("ask"))
-    assert tally.issues["1"].blocked == make_failure("ask")
+    assert summary.issues["1"].blocked == make_failure("ask")
     story.advance(1_000)
     story.put("1", title="Another one")
     story.advance(2_000)
-    assert tally.issues["1"].blocked is None
+    assert summary.issues["1"].blocked is None
 
 
 def test_the_error_of_a_retry_is_shown_while_it_waits() -> None:
-    tally = RunSummary()
-    story = ObservedStory(tally, make_issue("1"), poll_interval_ms=10_000_000).begin()
+    summary = RunSummary()
+    story = ObservedStory(summary, make_issue("1"), poll_interval_ms=10_000_000).begin()
     assert isinstance(story, ObservedStory)
     ends(story, kind=OutcomeKind.FAILED, failure=make_failure())
-    assert tally.issues["1"].given_up == "turn_failed: it broke"
+    assert summary.issues["1"].given_up == "turn_failed: it broke"
     story.advance(10_000)
-    assert tally.issues["1"].given_up is None
+    assert summary.issues["1"].given_up is None
     ends(story)
-    assert tally.issues["1"].given_up is None, "a continuation is no failure"
+    assert summary.issues["1"].given_up is None, "a continuation is not a failure"
 
 
-def test_the_end_of_a_run_nobody_knows_changes_nothing() -> None:
-    tally = RunSummary()
-    story = ObservedStory(tally).begin()
+def test_the_end_of_an_unknown_run_changes_nothing() -> None:
+    summary = RunSummary()
+    story = ObservedStory(summary).begin()
     story.tell(RunEnded(run_id="gone", outcome=Outcome(kind=OutcomeKind.SUCCEEDED)))
-    assert tally.issues == {}
+    assert summary.issues == {}

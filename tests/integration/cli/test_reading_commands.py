@@ -130,7 +130,7 @@ def test_without_a_daemon_the_status_is_that_of_the_files(project: Project) -> N
         ("SYM-4", "inactive", "terminal"),
     ],
 )
-def test_every_issue_is_explained_also_one_that_is_no_candidate(
+def test_every_issue_is_explained_even_if_it_is_not_a_candidate(
     project: Project, name: str, status: str, code: str
 ) -> None:
     found = document("explain", name)
@@ -144,7 +144,7 @@ def remembered(name: str, kind: ClaimKind, **issue: Any) -> ClaimRecord:
     return replace(held, issue=replace(held.issue, id=name, identifier=name, **issue))
 
 
-def test_what_the_journal_remembers_is_told_as_the_next_daemon_would_judge_it(project: Project) -> None:
+def test_claims_in_the_journal_are_judged_as_by_the_next_daemon(project: Project) -> None:
     """SYM-1 is blocked, SYM-2 was changed, SYM-4 is over; of the workspace of SYM-5 nothing is asked."""
     records = project.workspaces / ".symphony" / "records"
     records.mkdir(parents=True)
@@ -225,7 +225,9 @@ def test_the_prompt_is_exact_but_for_its_secrets_and_says_that_some_are_masked(p
 
 
 @pytest.mark.parametrize("command", [("status",), ("explain", "SYM-1"), ("prompt", "SYM-1")])
-def test_settings_without_a_sandbox_can_be_asked_about(project: Project, command: tuple[str, ...]) -> None:
+def test_settings_without_a_sandbox_do_not_prevent_reading(
+    project: Project, command: tuple[str, ...]
+) -> None:
     project.workflow(codex={"thread_sandbox": "danger-full-access"})
     done = run(*command)
     assert (done.exit_code, done.stderr) == (0, "")
@@ -244,7 +246,7 @@ def test_options_that_exclude_each_other_are_refused(project: Project) -> None:
     assert project.repo.exists()
 
 
-def test_the_daemon_of_another_workflow_is_named_and_not_shown_as_ones_own(project: Project) -> None:
+def test_the_daemon_of_another_workflow_is_named_but_not_asked(project: Project) -> None:
     note = {"socket": "/s", "pid": os.getpid(), "workflow": "/other/WORKFLOW.md"}
     project.state_dir.mkdir()
     (project.state_dir / "control.json").write_text(json.dumps(note))
@@ -261,7 +263,7 @@ def test_the_daemon_of_another_workflow_is_named_and_not_shown_as_ones_own(proje
     assert run("refresh").stderr.startswith("warning: The daemon of another workflow")
 
 
-def test_a_board_that_is_not_there_is_a_fact_for_the_status_and_an_error_for_one_issue(
+def test_a_missing_board_is_shown_by_status_and_is_an_error_for_one_issue(
     project: Project,
 ) -> None:
     for path in sorted((project.repo / ".symphony").rglob("*"), reverse=True):
@@ -272,7 +274,7 @@ def test_a_board_that_is_not_there_is_a_fact_for_the_status_and_an_error_for_one
     assert run("explain", "SYM-1").exit_code == 1
 
 
-def test_a_malformed_issue_file_is_told_by_its_place(project: Project) -> None:
+def test_a_malformed_issue_file_is_reported_with_its_path(project: Project) -> None:
     (project.repo / ".symphony/issues/SYM-9.md").write_text("---\ntitle: [\n---\n")
     done = run("explain", "SYM-9")
     assert done.exit_code == 1
@@ -301,7 +303,7 @@ def test_an_invalid_workflow_without_a_daemon_is_a_configuration_error(
     assert run(*command, "--workflow", "nowhere.md").exit_code == 3
 
 
-def test_a_tracker_that_hangs_is_given_up(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_that_hangs_is_abandoned(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     async def hang(*_: object) -> None:
         await anyio.sleep_forever()
 
@@ -329,7 +331,7 @@ def test_the_status_of_a_daemon_names_it(project: Project, daemon: Answering) ->
     assert project.repo.exists()
 
 
-def test_an_issue_that_the_daemon_has_not_read_yet_is_not_said_to_want_a_daemon(
+def test_an_issue_that_the_daemon_has_not_read_yet_does_not_ask_for_a_daemon(
     project: Project, daemon: Answering
 ) -> None:
     daemon({})
@@ -355,7 +357,7 @@ def test_a_refresh_says_whether_it_shares_a_poll(
     assert project.repo.exists()
 
 
-def test_a_refresh_without_a_workflow_file_says_what_is_missing(project: Project) -> None:
+def test_a_refresh_without_a_workflow_file_names_the_missing_file(project: Project) -> None:
     (project.repo / "WORKFLOW.md").unlink()
     done = run("refresh")
     assert done.exit_code == 5
@@ -439,7 +441,7 @@ def asked_by(daemon: Answering, *arguments: str) -> Selection:
     return asked
 
 
-def test_only_as_many_waiting_issues_are_asked_for_as_are_shown(project: Project, daemon: Answering) -> None:
+def test_only_the_waiting_issues_that_are_shown_are_requested(project: Project, daemon: Answering) -> None:
     assert asked_by(daemon) == Selection(limit=20)
     assert asked_by(daemon, "--all-issues") == ALL_ISSUES
     assert asked_by(daemon, "--json") == ALL_ISSUES
@@ -451,12 +453,12 @@ def test_only_as_many_waiting_issues_are_asked_for_as_are_shown(project: Project
 @pytest.mark.parametrize(
     "arguments", [["--reason", "no_slots"], ["--all", "--all-issues"], ["--all", "--state", "x"]]
 )
-def test_what_makes_no_sense_is_a_usage_error(project: Project, arguments: list[str]) -> None:
+def test_options_that_contradict_each_other_are_a_usage_error(project: Project, arguments: list[str]) -> None:
     assert run("status", *arguments).exit_code == 2
     assert project.repo.exists()
 
 
-def test_every_code_can_be_asked_for() -> None:
+def test_every_reason_code_can_be_selected() -> None:
     assert CODES == documents.REASON_CODES
 
 

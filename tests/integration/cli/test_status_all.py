@@ -1,4 +1,4 @@
-"""`symphony status --all`: real daemons in several states, and places that somebody else made."""
+"""`symphony status --all`: real daemons in several states, and state directories of other users."""
 
 import json
 import os
@@ -26,7 +26,7 @@ class Host:
         self.homes.mkdir(parents=True)
 
     def project(self, name: str, *, place: bool) -> Project:
-        """A repository, with a state directory of its own or one where they are made by themselves."""
+        """A repository; with `place`, its state directory is given, otherwise it is the default one."""
         root = self.root / name
         environment = {"HOME": str(self.home), "XDG_STATE_HOME": ""}
         if not place:
@@ -37,14 +37,14 @@ class Host:
         project.workflow()
         return project
 
-    def told(self, project: Project) -> dict[str, Any]:
-        """What `--all` says of this host's own daemons, by name."""
+    def rows(self, project: Project) -> dict[str, Any]:
+        """The rows of the daemons of this test, by name."""
         done = project.symphony("status", "--all", "--json")
         assert done.returncode == 0, done.stderr
         document: dict[str, Any] = json.loads(done.stdout)
         conforms_to("status-all", document)
-        rows = (row for row in document["daemons"] if row["state_dir"].startswith(str(self.root)))
-        return {row["name"]: row for row in rows}
+        listed = (row for row in document["daemons"] if row["state_dir"].startswith(str(self.root)))
+        return {row["name"]: row for row in listed}
 
     def skipped(self, project: Project) -> dict[str, str]:
         document = json.loads(project.symphony("status", "--all", "--json").stdout)
@@ -53,14 +53,14 @@ class Host:
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    """Below a short path: that of a socket has a limit."""
+    """Has a short path, because the path of a socket is limited."""
     with TemporaryDirectory(prefix="sym-", ignore_cleanup_errors=True) as place:
         yield Host(Path(place))
 
 
 @pytest.fixture
 def asker(tmp_path: Path, host: Host) -> Project:
-    """Somebody who asks from elsewhere, without a workflow."""
+    """A directory without a workflow, from which the command is run."""
     root = tmp_path / "asker"
     (root / "repo").mkdir(parents=True)
     return Project(
@@ -68,14 +68,14 @@ def asker(tmp_path: Path, host: Host) -> Project:
     )
 
 
-def test_every_daemon_of_the_user_wherever_its_state_is(host: Host, asker: Project) -> None:
+def test_every_daemon_of_the_user_is_listed_wherever_its_state_is(host: Host, asker: Project) -> None:
     app, web = host.project("app", place=True), host.project("web", place=False)
     app.issue("SYM-1", [{"ask_input": "Which?"}])
-    assert host.told(asker) == {}
+    assert host.rows(asker) == {}
     with app.daemon() as first, web.daemon() as second:
         first.wait_for("issue_blocked")
         second.wait_for("serving")
-        found = until(lambda: _all_healthy(host.told(asker)), first.log.read_text)
+        found = until(lambda: _all_healthy(host.rows(asker)), first.log.read_text)
         assert list(found) == ["app", "web"]
         row = found["app"]
         assert (row["status"], row["pid"]) == ("running", first.process.pid)
@@ -89,7 +89,7 @@ def test_every_daemon_of_the_user_wherever_its_state_is(host: Host, asker: Proje
         second.end()
         first.signal(signal.SIGSTOP)
         try:
-            found = host.told(asker)
+            found = host.rows(asker)
         finally:
             first.signal(signal.SIGCONT)
         assert (found["app"]["status"], found["web"]["status"]) == ("silent", "dead")
@@ -102,7 +102,7 @@ def test_every_daemon_of_the_user_wherever_its_state_is(host: Host, asker: Proje
         assert "healthy" in shown
         first.signal(signal.SIGTERM)
         assert first.end() == 0
-    assert list(host.told(asker)) == ["web"], "who ended in order is not listed"
+    assert list(host.rows(asker)) == ["web"], "a daemon that shut down normally is not listed"
 
 
 def _all_healthy(rows: dict[str, Any]) -> dict[str, Any] | None:
@@ -116,7 +116,7 @@ def _note(place: Path, **changes: object) -> None:
     (place / "control.json").write_text(json.dumps(fields | changes))
 
 
-def test_a_stale_socket_is_told_from_a_dead_daemon(host: Host, asker: Project) -> None:
+def test_a_stale_socket_is_distinguished_from_a_dead_daemon(host: Host, asker: Project) -> None:
     _note(host.homes / "stale")
     with closing(socket.socket(socket.AF_UNIX)) as left:
         left.bind(str(host.homes / "stale" / "control.sock"))
@@ -124,7 +124,7 @@ def test_a_stale_socket_is_told_from_a_dead_daemon(host: Host, asker: Project) -
     (host.homes / "lock-only").mkdir()
     (host.homes / "lock-only" / "lock").write_text(json.dumps({"pid": os.getpid()}))
     _note(host.homes / "gone", pid=2**22 - 3)
-    found = host.told(asker)
+    found = host.rows(asker)
     assert {name: row["status"] for name, row in found.items()} == {
         "gone": "dead",
         "lock-only": "silent",
@@ -137,7 +137,7 @@ def test_a_stale_socket_is_told_from_a_dead_daemon(host: Host, asker: Project) -
     assert found["gone"]["started_at"] is None
 
 
-def test_files_that_are_no_daemons_hide_none(host: Host, asker: Project) -> None:
+def test_malformed_files_do_not_hide_a_daemon(host: Host, asker: Project) -> None:
     places = host.homes
     (places / "a-file").write_text("x")
     (places / "a-link").symlink_to("/etc")
@@ -160,7 +160,7 @@ def test_files_that_are_no_daemons_hide_none(host: Host, asker: Project) -> None
     (known / "d.json").write_text(json.dumps({"state_dir": str(places / "empty")}))
     (known / "e.json").symlink_to("e.json")
     _note(places / "good", pid=2**22 - 3, workflow="/srv/\x1b[31mred\n/WORKFLOW.md")
-    found = host.told(asker)
+    found = host.rows(asker)
     assert [row["status"] for row in found.values()] == ["dead"]
     shown = asker.symphony("status", "--all")
     assert shown.returncode == 0, shown.stderr
@@ -171,12 +171,12 @@ def test_files_that_are_no_daemons_hide_none(host: Host, asker: Project) -> None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_root_believes_nobody_about_the_places_of_others(host: Host, asker: Project) -> None:
+def test_root_ignores_state_directories_that_another_user_planted(host: Host, asker: Project) -> None:
     _note(host.homes / "theirs", pid=2**22 - 3)
     os.chown(host.homes / "theirs", 65_534, 65_534)
     _note(host.homes / "planted", pid=2**22 - 3)
     os.chown(host.homes / "planted" / "control.json", 65_534, 65_534)
-    assert host.told(asker) == {}
+    assert host.rows(asker) == {}
     assert host.skipped(asker)[str(host.homes / "theirs")] == "it belongs to nobody"
 
 
@@ -186,7 +186,7 @@ def test_all_and_one_workflow_exclude_each_other(asker: Project) -> None:
     assert "give one of them" in done.stderr
 
 
-def test_it_is_shown_again_and_again(host: Host, asker: Project) -> None:
+def test_watching_repeats_the_list(host: Host, asker: Project) -> None:
     _note(host.homes / "gone", pid=2**22 - 3)
     with asker.start("status", "--all", "--watch", "--interval", "0.1", "--json") as process:
         assert process.stdout is not None

@@ -51,7 +51,7 @@ def refused(*args: str, code: int = 1, stdin: str | bytes | None = None) -> list
     return lines
 
 
-def test_a_new_issue_says_its_id_and_file(folder: Path) -> None:
+def test_a_new_issue_prints_its_id_and_file(folder: Path) -> None:
     result = run("new", "Fix: it", "-d", "Do.", "-l", "Bug", "-l", "ui", "-p", "2")
     assert result.stdout == f"SYM-1  {folder}/SYM-1.md\n"
     made = printed("show", "SYM-1", "--json")
@@ -95,7 +95,7 @@ def test_the_json_shapes_are_the_documented_ones() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_list_is_a_table_in_the_order_of_numbers_and_can_be_narrowed() -> None:
+def test_a_list_is_a_table_in_numeric_order_and_can_be_filtered() -> None:
     for number in range(1, 12):
         run("new", f"title {number}", "--state", "Backlog" if number % 2 else "Todo")
     lines = run("list").stdout.splitlines()
@@ -107,7 +107,7 @@ def test_a_list_is_a_table_in_the_order_of_numbers_and_can_be_narrowed() -> None
     assert "states: Backlog" in refused("list", "-s", "Nope")[1]
 
 
-def test_malformed_files_are_warned_about_with_their_place(folder: Path) -> None:
+def test_malformed_files_are_warned_about_with_their_path(folder: Path) -> None:
     run("new", "fine")
     (folder / "SYM-2.md").write_text("---\ntitle: a\nstate: [\n---\n", encoding="utf-8")
     (folder / "SYM-3.md").write_text("---\ntitle: a\n---\n", encoding="utf-8")
@@ -131,7 +131,7 @@ def printed_problems() -> list[dict[str, str]]:
     return problems
 
 
-def test_an_issue_is_shown_with_all_that_is_known(folder: Path) -> None:
+def test_an_issue_is_shown_with_details_description_and_comments(folder: Path) -> None:
     run("new", "first")
     run("new", "second", "-d", "Line one\n\tline two", "-b", "SYM-1", "-p", "1", "-l", "x")
     run("comment", "SYM-2", "A comment", "--author", "ann")
@@ -142,7 +142,7 @@ def test_an_issue_is_shown_with_all_that_is_known(folder: Path) -> None:
     assert "bad.md:1" in result.stderr
 
 
-def test_text_from_files_cannot_drive_the_terminal(folder: Path) -> None:
+def test_text_from_files_cannot_control_the_terminal(folder: Path) -> None:
     (folder / "SYM-1.md").write_text(
         '---\ntitle: "a\\x1b[2J[red]b"\nstate: "To\\ndo"\n---\nbody \x1b]0;x\x07 \u202e\n', encoding="utf-8"
     )
@@ -155,7 +155,7 @@ def test_text_from_files_cannot_drive_the_terminal(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_move_tells_both_states_and_changes_one_line() -> None:
+def test_a_move_prints_both_states_and_changes_one_line() -> None:
     path = Path(printed("new", "a", "-d", "body", "--json")["path"])
     before = path.read_bytes()
     assert run("move", "sym-1", "in progress").stdout == "SYM-1: Todo -> In Progress\n"
@@ -163,7 +163,7 @@ def test_a_move_tells_both_states_and_changes_one_line() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_comment_is_by_who_is_logged_in_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comment_is_by_the_login_name_or_by_the_given_author(monkeypatch: pytest.MonkeyPatch) -> None:
     run("new", "a")
     monkeypatch.setattr(getpass, "getuser", lambda: "ann")
     assert run("comment", "SYM-1", "one").stdout.startswith("SYM-1: 2")
@@ -205,7 +205,7 @@ def test_a_comment_is_by_who_is_logged_in_unless_told(monkeypatch: pytest.Monkey
         (["list", "--workflow", "nowhere.md"], 3),
     ],
 )
-def test_every_refusal_is_a_line_a_hint_and_a_code(args: list[str], code: int) -> None:
+def test_every_error_has_one_line_a_hint_and_an_exit_code(args: list[str], code: int) -> None:
     lines = refused(*args, code=code)
     assert len(lines) == 2 or args == ["new", "  "]
 
@@ -216,7 +216,7 @@ def test_a_description_must_be_text_of_a_bounded_size(data: bytes) -> None:
     refused("new", "x", "-F", "-", stdin=data, code=2)
 
 
-def test_help_shows_examples_and_costs_no_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_shows_examples_and_needs_no_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for command in ("new", "list", "show", "move", "comment"):
         result = run(command, "--help")
@@ -244,7 +244,7 @@ def workflow(folder: Path, front: str) -> Path:
     return path
 
 
-def test_the_workflow_beside_a_board_says_its_prefix_and_states(
+def test_the_workflow_beside_a_board_sets_its_prefix_and_states(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = workflow(
@@ -278,7 +278,7 @@ def test_a_workflow_for_another_tracker_has_no_board(folder: Path) -> None:
     refused("list", "--workflow", str(file), code=3)
 
 
-def test_a_provider_that_is_no_map_means_the_defaults(folder: Path) -> None:
+def test_a_provider_that_is_not_a_mapping_means_the_defaults(folder: Path) -> None:
     workflow(folder, "tracker: {kind: markdown, provider: 3, active_states: 4}")
     assert printed("new", "a", "--json")["id"] == "SYM-1"
 
@@ -318,7 +318,7 @@ def made() -> str:
 
 
 @pytest.mark.parametrize("around", ["a repository", "nothing"])
-def test_the_number_of_a_deleted_issue_is_not_given_again(folder: Path, around: str) -> None:
+def test_the_number_of_a_deleted_issue_is_not_reused(folder: Path, around: str) -> None:
     if around == "a repository":
         repository(folder)
     assert [made(), made()] == ["SYM-1", "SYM-2"]
@@ -329,7 +329,7 @@ def test_the_number_of_a_deleted_issue_is_not_given_again(folder: Path, around: 
     assert made() == "SYM-4", "nothing else was left"
 
 
-def test_the_board_may_go_as_a_whole(folder: Path) -> None:
+def test_numbers_outlast_a_deleted_board(folder: Path) -> None:
     root = repository(folder)
     assert made() == "SYM-1"
     shutil.rmtree(folder)
@@ -351,7 +351,7 @@ def test_the_board_may_go_as_a_whole(folder: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_branch_of_an_issue_tells_its_number(folder: Path, ref: str, *, packed: bool) -> None:
+def test_the_branch_of_an_issue_reserves_its_number(folder: Path, ref: str, *, packed: bool) -> None:
     root = repository(folder)
     git(root, "update-ref", ref, "HEAD")
     git(root, "update-ref", "refs/heads/other/SYM-90", "HEAD")
@@ -371,7 +371,7 @@ def test_a_fresh_clone_knows_the_branches_of_its_remote(
     assert made() == "SYM-7"
 
 
-def test_workspaces_and_the_journal_tell_numbers_too(
+def test_workspaces_and_the_journal_reserve_numbers(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SYMPHONY_STATE_DIR", str(tmp_path / "state"))
@@ -391,7 +391,7 @@ def test_workspaces_and_the_journal_tell_numbers_too(
 
 
 @pytest.mark.parametrize("mark", ["", "many", "-5", "9" * 40, "\0", "٣"])
-def test_a_mark_that_is_damaged_tells_nothing(folder: Path, mark: str) -> None:
+def test_a_damaged_record_of_the_highest_number_is_ignored(folder: Path, mark: str) -> None:
     made()
     (file,) = folder.glob(".*.number")
     file.write_text(mark)
@@ -402,12 +402,12 @@ def test_a_mark_that_is_damaged_tells_nothing(folder: Path, mark: str) -> None:
     "front",
     ["workspace: {root: $NOT_SET}", "workspace: {root: '~nobody-is-called-so/x'}", "workspace: 5", "{"],
 )
-def test_a_workflow_that_cannot_be_used_keeps_nobody_from_making_issues(folder: Path, front: str) -> None:
+def test_an_unusable_workflow_does_not_prevent_new_issues(folder: Path, front: str) -> None:
     (folder.parent.parent / "WORKFLOW.md").write_text(f"---\n{front}\n---\nx")
     assert run("new", "x").exit_code == 0
 
 
-def test_two_processes_never_give_one_number(folder: Path, tmp_path: Path) -> None:
+def test_two_processes_never_assign_the_same_number(folder: Path, tmp_path: Path) -> None:
     root = repository(folder)
     git(root, "worktree", "add", "--quiet", str(tmp_path / "linked"))
     other = tmp_path / "linked/.symphony/issues"

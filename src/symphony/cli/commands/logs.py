@@ -119,7 +119,7 @@ def wait_for_issue(
     from symphony.journal.model import UnusableError
     from symphony.journal.reader import open_reader
 
-    said = None
+    shown = None
     while True:
         alive, suggestion = daemon_lives(), ""
         try:
@@ -135,9 +135,9 @@ def wait_for_issue(
         message = f"waiting for the first event of {one_line(issue)}{suggestion}"
         if not alive:
             message += "; no daemon is running: symphony run starts one"
-        if message != said:
-            click.echo(f"{message}; Ctrl-C ends it" if said is None else message, err=True)
-            said = message
+        if message != shown:
+            click.echo(f"{message}; Ctrl-C ends it" if shown is None else message, err=True)
+            shown = message
         sleep(_INTERVAL_S)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from symphony.cli.queries import Queries
 
 _PIPE_LIMIT: Final = 20
-"""How many waiting issues are shown without a terminal, whose height would tell."""
+"""How many waiting issues are shown without a terminal; on a terminal its height decides."""
 _PROMPT_LINES: Final = 2
 """What a terminal needs for the command and for what is typed next."""
 CODES: Final = (

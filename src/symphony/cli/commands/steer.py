@@ -230,7 +230,7 @@ def _known_identifiers(client: Client, refused: str) -> Sequence[str]:
     """The issues that the daemon knows.
 
     Raises:
-        CommandError: it knows the one that it just said not to know.
+        CommandError: it knows the issue that it has just called unknown.
     """
     identifiers = client.identifiers()
     if refused in identifiers:

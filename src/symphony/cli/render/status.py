@@ -36,7 +36,7 @@ _RowType = TypeVar("_RowType", bound=Row)
 _WIDE: Final = 100
 """From this width on texts have a column of their own; below, they stand under the title."""
 _NARROW: Final = 72
-"""Below this width facts stand under the title, too."""
+"""Below this width values stand under the title, too."""
 _ID_WIDTH: Final = 8
 _SILENT_S: Final = 120
 _SKIPPED_IN_BRIEF: Final = 3
@@ -124,7 +124,7 @@ def head_view(status: Status, *, workflow: str, brief: bool = False) -> Renderab
 def unavailable_view(failure: Failure) -> RenderableType:
     """The picture while there is no status."""
     message = failure.message if failure.category is Category.COMMAND else failure.line
-    first = Text.assemble(("Nothing can be told now: ", "bold red"), cell(message))
+    first = Text.assemble(("The status cannot be read: ", "bold red"), cell(message))
     return Group(first, *([arrow(failure.hint, indent=0)] if failure.hint else []))
 
 
@@ -138,14 +138,14 @@ def _head(status: Status, workflow: str) -> Iterator[Text]:
             yield cell(status.notice, "yellow")
         yield Text("This is what the files say; `symphony run` starts one.", style="dim")
     else:
-        words, style = _HEALTH.get(status.health.status, ("in trouble", "bold red"))
+        health, style = _HEALTH.get(status.health.status, ("in trouble", "bold red"))
         up = duration(seconds_between(status.daemon.started_at, status.generated_at))
         due_ms = status.polling.next_poll_in_ms
         if status.polling.checking:
             poll = "asking the tracker now"
         else:
             poll = "no poll due" if due_ms is None else f"next poll in {duration(due_ms / 1000)}"
-        yield Text.assemble((f"Daemon {words}", style), f"  pid {status.daemon.pid} · up {up} · {poll}")
+        yield Text.assemble((f"Daemon {health}", style), f"  pid {status.daemon.pid} · up {up} · {poll}")
         yield Text(_counts(status), style="dim")
     total = sum(status.waiting_by_reason.values())
     if total > _COUNT_REASONS_ABOVE:
@@ -172,9 +172,9 @@ def _counts(state: State) -> str:
 def _failures(health: DaemonHealth) -> Iterator[Text]:
     invalid = "WORKFLOW.md cannot be used, so nothing new starts and the last good one holds:"
     silent = "The tracker did not answer the last poll:"
-    for failure, words in ((health.workflow_failure, invalid), (health.poll_failure, silent)):
+    for failure, heading in ((health.workflow_failure, invalid), (health.poll_failure, silent)):
         if failure is not None:
-            yield Text(words, style="red")
+            yield Text(heading, style="red")
             yield Text.assemble("  ", cell(_at(failure.where, failure.message)))
             if failure.hint:
                 yield arrow(failure.hint)
@@ -213,10 +213,10 @@ def _nothing_to_show(health: DaemonHealth, *, selected: bool) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """One issue: `facts` fill the columns of the section, `texts` stand below each other."""
+    """One issue: `values` fill the columns of the section, `texts` stand below each other."""
 
     row: Row
-    facts: Sequence[Text]
+    values: Sequence[Text]
     texts: Sequence[Text]
 
 
@@ -237,10 +237,10 @@ def _running(status: Status, limit: int | None) -> _Section:
     lines = []
     for row in rows:
         silent_s = seconds_between(row.last_event_at, now)
-        said = row.last_message or row.stage.replace("_", " ")
+        message = row.last_message or row.stage.replace("_", " ")
         if row.stopping:
-            said = f"stopping: {row.stopping}"
-        facts = [
+            message = f"stopping: {row.stopping}"
+        values = [
             *_agent(status, row),
             *([Text(attempt_of(row))] if retried else []),
             Text(str(row.turn)),
@@ -249,8 +249,8 @@ def _running(status: Status, limit: int | None) -> _Section:
             Text(tokens(row.tokens.total_tokens)),
         ]
         if silent_s is not None and silent_s > _SILENT_S:
-            facts[-2].stylize("yellow")
-        lines.append(_Line(row=row, facts=facts, texts=[cell(said, "dim")]))
+            values[-2].stylize("yellow")
+        lines.append(_Line(row=row, values=values, texts=[cell(message, "dim")]))
     columns: list[_Column] = [
         *_agent_column(status),
         *([_ATTEMPT] if retried else []),
@@ -267,9 +267,9 @@ def _retrying(status: Status, limit: int | None) -> _Section:
     for row in _first(status.retrying, limit):
         wait_s, error = seconds_between(status.generated_at, row.due_at), failure_before(row, row.last_error)
         due = "now" if wait_s is not None and wait_s <= 0 else duration(wait_s)
-        facts = [*_agent(status, row), Text(attempt_of(row)), Text(due)]
+        values = [*_agent(status, row), Text(attempt_of(row)), Text(due)]
         why = f"after: {error}" if error else "it goes on, if it is still active"
-        lines.append(_Line(row=row, facts=facts, texts=[cell(why, "dim")]))
+        lines.append(_Line(row=row, values=values, texts=[cell(why, "dim")]))
     columns: list[_Column] = [*_agent_column(status), _ATTEMPT, ("DUE IN", "right")]
     return _Section(title="RETRYING", style="yellow", columns=columns, heading="WHY", rows=lines)
 
@@ -281,7 +281,7 @@ def _blocked(status: Status, limit: int | None) -> _Section:
         why = cell(f"{row.error}; it asks: {question}" if question else row.error, "red")
         way = arrow(remedy(row, row.issue_identifier, row.issue_url), indent=0)
         blocked_for = Text(duration(seconds_between(row.blocked_at, status.generated_at)))
-        lines.append(_Line(row=row, facts=[blocked_for], texts=[why, way]))
+        lines.append(_Line(row=row, values=[blocked_for], texts=[why, way]))
     return _Section(
         title="BLOCKED", style="red", columns=[("FOR", "right")], heading="WHY, AND WHAT TO DO", rows=lines
     )
@@ -290,15 +290,15 @@ def _blocked(status: Status, limit: int | None) -> _Section:
 def _ready(status: Status, limit: int | None) -> _Section:
     lines = []
     for row in _first(status.ready, limit):
-        facts = [
+        values = [
             cell(row.state),
             Text(str(row.commits)),
             Text(f"+{row.insertions} -{row.deletions}"),
             Text(ago(seconds_between(row.ended_at, status.generated_at))),
         ]
-        said = f": {row.summary}" if row.summary else ""
-        work = cell(f"{row.branch}{_PUSHES.get(row.push or '', '')}{said}")
-        lines.append(_Line(row=row, facts=facts, texts=[work]))
+        message = f": {row.summary}" if row.summary else ""
+        work = cell(f"{row.branch}{_PUSHES.get(row.push or '', '')}{message}")
+        lines.append(_Line(row=row, values=values, texts=[work]))
     columns: list[_Column] = [
         ("STATE", "left"),
         ("COMMITS", "right"),
@@ -313,7 +313,7 @@ def _waiting(status: Status, limit: int | None) -> _Section:
     lines = [
         _Line(
             row=row,
-            facts=[cell(row.state), *_agent(status, row)],
+            values=[cell(row.state), *_agent(status, row)],
             texts=[cell(row.reason.message, "dim")],
         )
         for row in _first(status.waiting, limit)
@@ -366,8 +366,8 @@ def _hidden_line(count: int, kind: str) -> Text:
 def _draw(section: _Section, *, width: int, brief: bool) -> Table:
     """The table of a section.
 
-    A wide screen has the facts, the title and the texts side by side. On a narrower one the texts stand under
-    the title, and on a very narrow one the facts too, because columns would leave no room for a word.
+    A wide screen shows the values, the title and the texts side by side. A narrower one shows the texts under
+    the title. A very narrow one shows the values there too, because columns would leave no room for a word.
     """
     wide, narrow = width >= _WIDE, width < _NARROW
     style = section.style
@@ -390,15 +390,15 @@ def _draw(section: _Section, *, width: int, brief: bool) -> Table:
         identifier, title = cell(line.row.issue_identifier, style), cell(line.row.title)
         texts = [text for text in line.texts if text.plain]
         if wide:
-            table.add_row(identifier, *line.facts, below_each_other(title), below_each_other(*texts))
+            table.add_row(identifier, *line.values, below_each_other(title), below_each_other(*texts))
         elif narrow:
-            facts = Text(" · ").join(
-                Text(f"{name.lower()} ") + fact
-                for (name, _), fact in zip(section.columns, line.facts, strict=True)
+            values = Text(" · ").join(
+                Text(f"{name.lower()} ") + value
+                for (name, _), value in zip(section.columns, line.values, strict=True)
             )
-            table.add_row(identifier, below_each_other(title, facts, *texts))
+            table.add_row(identifier, below_each_other(title, values, *texts))
         else:
-            table.add_row(identifier, *line.facts, below_each_other(title, *texts))
+            table.add_row(identifier, *line.values, below_each_other(title, *texts))
     return table
 
 

@@ -209,7 +209,7 @@ def test_what_others_wrote_stays_text() -> None:
 
 def test_a_failure_is_shown_in_place_of_a_status() -> None:
     told = Failure(category=Category.COMMAND, blame=Blame.HOST, message="gone [x]", hint="try again")
-    assert drawn(unavailable_view(told), width=80) == "Nothing can be told now: gone [x]\n→ try again\n"
+    assert drawn(unavailable_view(told), width=80) == "The status cannot be read: gone [x]\n→ try again\n"
 
 
 # --- questions ---

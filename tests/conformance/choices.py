@@ -101,7 +101,7 @@ def _policies() -> Iterator[Choice]:
         "Who is trusted, and with what?",
         "`WORKFLOW.md` and its hooks are trusted as the operator. Issues, skills, repository content and all that an agent writes are not: they are data in a prompt, never rendered twice, never part of a command line, and the daemon never runs git with what an agent wrote into `.git`.",
         places=("README", "docs/ARCHITECTURE.md", "docs/adr/0003-workspaces.md"),
-        tests=("template::test_issue_text_is_data", "tests/integration/workspaces/test_hostile_git_dir.py::test_no_trap_is_sprung_and_the_work_is_delivered", "tests/acceptance/test_bad_input.py::test_hostile_titles_are_data", "tests/unit/trackers/test_board.py::test_hostile_text_stays_text"),
+        tests=("template::test_issue_text_is_data", "tests/integration/workspaces/test_hostile_git_dir.py::test_no_trap_is_sprung_and_the_work_is_delivered", "tests/acceptance/test_bad_input.py::test_hostile_titles_are_data", "tests/unit/trackers/markdown/test_board.py::test_hostile_text_stays_text"),
     )
     yield _choice(
         "hook-trust", group,
@@ -245,7 +245,7 @@ def _open() -> Iterator[Choice]:
         "What may an agent do to the tracker?",
         "It sees, comments on and moves its own issue, through the daemon and with the daemon's credential; never another one.",
         places=("docs/trackers/markdown.md", "src/symphony/trackers/markdown/tracker.py"),
-        tests=("tests/unit/trackers/test_tracker.py::test_a_session_sees_its_own_issue", "tests/unit/trackers/test_tracker.py::test_a_session_moves_its_own_issue_to_configured_states_only", "tests/acceptance/test_board.py::test_a_session_comments_on_and_moves_its_own_issue_only"),
+        tests=("tests/unit/trackers/markdown/test_tracker.py::test_a_session_sees_its_own_issue", "tests/unit/trackers/markdown/test_tracker.py::test_a_session_moves_its_own_issue_to_configured_states_only", "tests/acceptance/test_board.py::test_a_session_comments_on_and_moves_its_own_issue_only"),
     )
     yield _choice(
         "own-comments", group,

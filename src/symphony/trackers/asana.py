@@ -84,7 +84,7 @@ def dependencies_of(record: Any) -> tuple[str, ...]:
 
 
 def section_of(record: Any, settings: AsanaSettings) -> Mapping[str, Any] | None:
-    """The section of a task in the project; empty if it is not told, `None` outside of the project."""
+    """The section of a task in the project; empty if the answer lacks it, `None` outside of the project."""
     for membership in items(dig(record, "memberships")):
         if gid_of(dig(membership, "project")) == settings.project_gid:
             return mapping(membership.get("section"))
@@ -360,7 +360,7 @@ class AsanaFlows(Flows[AsanaSettings]):
 
     @override
     def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
-        """Those stories of a task that somebody wrote. Whoever comments was invited to the task."""
+        """The stories that are comments. Everybody who can comment was invited to the task."""
         me = yield from self._account()
         path = f"/tasks/{self.check_id(issue_id)}/stories"
         query = [("opt_fields", "resource_subtype,text,created_by,created_by.name")]

@@ -166,7 +166,7 @@ def blocker_of(record: Any, settings: ForgejoSettings) -> Blocker:
 # that was not changed since it was created. What this cannot see (a deleted issue, a renamed label, a blocker
 # in another repository) is found by the full list of every tenth poll, and by every refresh.
 #
-# Pages are requested by number: behind a proxy, the server's links begin with another address than ours.
+# Pages are requested by number: behind a proxy, the server's links begin with another address.
 
 PAGE = 50
 """The maximum of servers, unless they are configured otherwise."""
@@ -370,7 +370,7 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
     def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
         """The author of the issue, and those who may be assigned to issues: they may write to the repository.
 
-        A token without `read:repository` is not told the latter.
+        A token without `read:repository` does not get the latter.
         """
         wanted = frozenset(author_keys) - {""}
         answer = yield Request(endpoint=ISSUE, path=self.issue_path(issue_id))

@@ -559,7 +559,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
     def _set_label(self, issue_id: str, state: str) -> Flow[None]:
         """Change the status label in one write: between two writes, the issue would contradict itself.
 
-        A label that somebody changes between our read and the write is set back. GitHub has no conditional
+        A label that changes between the read and the write is set back. GitHub has no conditional
         write that would prevent it.
         """
         label = self.settings.label_of(state)

@@ -148,7 +148,10 @@ def issue_of(record: Any, settings: GitlabSettings, blockers: Blockers) -> Issue
 
 
 def blocker_of(link: Any, settings: GitlabSettings, project_id: int | None) -> Blocker | None:
-    """A linked issue if it blocks; one of another project is named by its path, and has no labels of ours."""
+    """A linked issue if it blocks.
+
+    An issue of another project is named by its path, and its labels do not count.
+    """
     iid, state = iid_of(link), text(dig(link, "state"))
     if dig(link, "link_type") != "is_blocked_by" or iid is None:
         return None

@@ -296,7 +296,7 @@ class MemoryTracker:
         return tuple(self._comments.get(issue_id, {}).values())
 
     async def who_may_answer(self, issue_id: str, author_keys: Collection[str]) -> frozenset[str]:
-        """None of the authors: each comment says whether its author may."""
+        """Always empty: `may_answer` of each comment already decides it."""
         del issue_id, author_keys
         await anyio.lowlevel.checkpoint()
         return frozenset()
@@ -316,7 +316,7 @@ class MemoryTracker:
                 comment_id = f"c{next(self._numbers)}"
         elif comment_id not in comments or not comments[comment_id].mine:
             raise _missing(
-                f"there is no comment {comment_id[:_MAX_NAME]!r} of ours on {issue_id[:_MAX_NAME]!r}"
+                f"there is no comment {comment_id[:_MAX_NAME]!r} of the daemon on {issue_id[:_MAX_NAME]!r}"
             )
         comments[comment_id] = Comment(id=comment_id, body=body, mine=True)
         self._created[issue_id, key] = comment_id

@@ -51,10 +51,10 @@ for number in range(40):
 COMMENT = (
     START
     + """
-notes = CommentStore(Path(sys.argv[1]), now=board.now)
+comments = CommentStore(Path(sys.argv[1]), now=board.now)
 for number in range(10):
-    notes.put("SYM-1", f"{name} {number}", key="k", note_id=None)
-    notes.add("SYM-1", f"{name} {number}", author="ann")
+    comments.put("SYM-1", f"{name} {number}", key="k", comment_id=None)
+    comments.add("SYM-1", f"{name} {number}", author="ann")
 """
 )
 CRASH = (

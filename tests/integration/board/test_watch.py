@@ -11,7 +11,7 @@ import watchfiles
 from structlog.testing import capture_logs
 from typing_extensions import override
 
-from symphony.trackers.markdown import BoardConfig, MarkdownTracker, tracker
+from symphony.trackers.markdown import BoardConfig, MarkdownTracker, watch
 from symphony.trackers.markdown.board import Board, Snapshot
 
 pytestmark = pytest.mark.asyncio
@@ -123,10 +123,11 @@ async def test_comments_and_temporary_files_wake_nobody(folder: Path) -> None:
 
 async def _looks(folder: Path, count: int) -> None:
     """Wait until a watch of our own has looked at the same folder a few times."""
-    async with aclosing(
-        tracker._changes(folder, tracker._Look(place=None, paths=(folder, folder.parent)))
-    ) as batches:
-        async for _ in batches:
+    looks = watchfiles.awatch(
+        folder, folder.parent, debounce=50, step=25, rust_timeout=500, yield_on_timeout=True, recursive=False
+    )
+    async with aclosing(looks):
+        async for _ in looks:
             count -= 1
             if count == 0:
                 return
@@ -173,6 +174,6 @@ async def test_a_system_that_cannot_watch_is_told_once_and_tried_again(
 
     monkeypatch.setattr(watchfiles, "awatch", sometimes)
     with capture_logs() as logs, anyio.fail_after(15):
-        async with aclosing(tracker.folder_changes(folder, pause_s=0.01)) as hints:
+        async with aclosing(watch.folder_changes(folder, pause_s=0.01)) as hints:
             await anext(hints)
     assert [log["event"] for log in logs] == ["board_watch_failed"]

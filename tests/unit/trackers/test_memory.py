@@ -9,10 +9,12 @@ import pytest
 from harness.scheduling import make_issue
 from symphony.config import TrackerSettings
 from symphony.domain import Blocker, Issue
-from symphony.trackers.base import TrackerConfigError, TrackerError
+from symphony.frontmatter import Profile, load
+from symphony.trackers.base import AccountCapability, MovingCapability, TrackerConfigError, TrackerError
 from symphony.trackers.memory import DEFAULT_ACTIVE, DEFAULT_TERMINAL, MemoryTracker, issue_of, read_issues
 from symphony.trackers.registry import create_tracker, tracker_kind, with_default_states
 
+PAGE = (Path(__file__).parents[3] / "docs/trackers/memory.md").read_text(encoding="utf-8")
 HERE = Path("/project")
 RECORD = {"id": "M-1", "title": "One", "state": "Todo", "dispatchable": True}
 
@@ -56,7 +58,7 @@ async def test_a_board_of_the_file_is_empty_unless_it_names_issues() -> None:
         ([RECORD, RECORD], ["tracker.provider.issues[1] has the id 'M-1' of another one"]),
     ],
 )
-def test_read_issues_the_file_that_do_not_fit_are_told_at_once(issues: Any, problems: list[str]) -> None:
+def test_issues_of_the_file_that_do_not_fit_are_told_at_once(issues: Any, problems: list[str]) -> None:
     with pytest.raises(TrackerConfigError) as caught:
         read_issues({"issues": issues})
     assert [problem.failure.message for problem in caught.value.problems] == problems
@@ -66,7 +68,7 @@ def test_read_issues_the_file_that_do_not_fit_are_told_at_once(issues: Any, prob
 
 @pytest.mark.conformance("T-7")
 @pytest.mark.asyncio
-async def test_read_issues_code_come_back_as_they_are() -> None:
+async def test_issues_of_code_come_back_as_they_are() -> None:
     issue = make_issue("1", labels=("a",), blocked_by=(Blocker(id="2", state="Todo"),), native_ref={"n": 1})
     assert list(await MemoryTracker([issue]).fetch_issues_by_ids(["1"])) == [issue]
 
@@ -155,3 +157,38 @@ async def test_an_issue_that_comes_back_has_no_old_comments() -> None:
     fresh: Issue = (await tracker.fetch_issues_by_ids(["M-1"]))[0]
     await tracker.put_comment(fresh.id, "new", key="k", comment_id=None)
     assert [comment.body for comment in await tracker.list_comments("M-1")] == ["new"]
+
+
+@pytest.mark.asyncio
+async def test_a_record_in_memory_goes_to_any_state() -> None:
+    tracker = MemoryTracker([RECORD])
+    for capability in (MovingCapability, AccountCapability):
+        assert isinstance(tracker, capability)
+    assert await tracker.move_issue("M-1", "Anywhere") == "Anywhere"
+    assert (await tracker.account_info()).states == ()
+    with pytest.raises(TrackerError):
+        await tracker.move_issue("M-2", "Todo")
+
+
+# --- the page ---
+
+
+@pytest.mark.asyncio
+async def test_the_board_shown_works() -> None:
+    tracker = load(PAGE.split("```yaml\n")[1].split("```")[0].encode(), profile=Profile.CORE).value["tracker"]
+    made = create_tracker(TrackerSettings.model_validate(tracker), base_dir=Path("/x"), environment={})
+    (issue,) = await made.fetch_issues_by_states(DEFAULT_ACTIVE)
+    assert issue.dispatchable
+
+
+def test_the_code_shown_works() -> None:
+    names: dict[str, object] = {}
+    exec(PAGE.split("```python\n")[1].split("```")[0], names)  # noqa: S102 - the page's own example
+    assert isinstance(names["board"], MemoryTracker)
+
+
+def test_keys_states_and_tools_are_named() -> None:
+    for name in (*tracker_kind("memory").provider_keys, *DEFAULT_ACTIVE, *DEFAULT_TERMINAL):
+        assert f"`{name}`" in PAGE
+    for spec in MemoryTracker().agent_tool_specs():
+        assert f"`{spec.name}`" in PAGE

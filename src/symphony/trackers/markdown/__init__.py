@@ -1,7 +1,13 @@
 """The embedded board: one Markdown file per issue in a folder of the repository (kind `markdown`)."""
 
 from symphony.trackers.markdown.board import Board, IssueNumbers, MoveResult, Snapshot
-from symphony.trackers.markdown.comments import CommentStore, StoredComment
+from symphony.trackers.markdown.comments import (
+    AGENT,
+    RESERVED_AUTHORS,
+    CommentStore,
+    StoredComment,
+    author_name,
+)
 from symphony.trackers.markdown.config import (
     DEFAULT_ACTIVE,
     DEFAULT_PATH,
@@ -11,7 +17,8 @@ from symphony.trackers.markdown.config import (
     PROVIDER_KEYS,
     BoardConfig,
 )
-from symphony.trackers.markdown.document import AGENT, RESERVED_AUTHORS, Draft, author_name, printable
+from symphony.trackers.markdown.document import Draft
+from symphony.trackers.markdown.errors import printable
 from symphony.trackers.markdown.tracker import KIND, MarkdownTracker
 
 __all__ = [

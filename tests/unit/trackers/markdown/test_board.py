@@ -4,12 +4,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.untouched import writing_of
 from symphony.domain import Blocker, Category
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import Board, BoardConfig, Draft, files
 from symphony.trackers.markdown import board as board_module
+from symphony.trackers.markdown import store as store_module
+from symphony.trackers.markdown.board import find_cycles, next_number
+from symphony.trackers.markdown.store import id_problem
 
 Write = Callable[..., Path]
 
@@ -169,10 +174,10 @@ def test_bounds_are_told_and_never_cut_silently(
 ) -> None:
     write("SYM-1")
     write("SYM-2")
-    monkeypatch.setattr(board_module, "MAX_TOTAL_BYTES", 10)
+    monkeypatch.setattr(store_module, "MAX_TOTAL_BYTES", 10)
     with pytest.raises(TrackerError, match="bytes of issues"):
         board.all()
-    monkeypatch.setattr(board_module, "MAX_FILES", 1)
+    monkeypatch.setattr(store_module, "MAX_FILES", 1)
     with pytest.raises(TrackerError, match="holds 2 issues"):
         board.all()
 
@@ -181,7 +186,7 @@ def test_an_unchanged_file_is_parsed_once_and_a_changed_one_again(
     board: Board, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write("SYM-1")
-    monkeypatch.setattr(board_module, "_SETTLED_NS", -(10**12))
+    monkeypatch.setattr(store_module, "_FINE_GRAIN_NS", -(10**12))
     assert board.find("SYM-1").state == "Todo"
     with monkeypatch.context() as patch:
         patch.setattr(files, "read", lambda *_, **__: pytest.fail("read again"))
@@ -195,18 +200,18 @@ def test_an_unchanged_file_is_parsed_once_and_a_changed_one_again(
 def test_a_listing_tells_the_issues_and_whether_a_file_is_being_written(board: Board, write: Write) -> None:
     write("SYM-1")
     (board.config.path / ".gitkeep").touch()
-    assert board.store.listing().ids == ("SYM-1",)
-    assert not board.store.unfinished
+    assert tuple(board.store.listing().files) == ("SYM-1",)
+    assert not board.store.has_unfinished_writes
     half = board.config.path / f".symphony-{'0' * 16}.tmp"
     half.touch()
     (board.config.path / "SYM-1" / "comments").mkdir(parents=True)
-    assert board.store.listing().ids == ("SYM-1",)
-    assert board.store.unfinished
+    assert tuple(board.store.listing().files) == ("SYM-1",)
+    assert board.store.has_unfinished_writes
     half.rename(board.config.path / "SYM-2.md")
-    assert board.store.listing().ids == ("SYM-1", "SYM-2")
-    assert not board.store.unfinished
+    assert tuple(board.store.listing().files) == ("SYM-1", "SYM-2")
+    assert not board.store.has_unfinished_writes
     (board.config.path / "SYM-1.md").unlink()
-    assert board.store.listing().ids == ("SYM-2",)
+    assert tuple(board.store.listing().files) == ("SYM-2",)
 
 
 def test_a_fresh_file_is_read_again_even_if_its_metadata_is_the_same(board: Board, write: Write) -> None:
@@ -377,3 +382,78 @@ def test_a_board_with_its_own_states_judges_by_them(folder: Path, write: Write) 
     write("SYM-1", state="B", blocked_by="[SYM-9]")
     write("SYM-2", state="A", blocked_by="[SYM-1]")
     assert issues(Board(config)) == {"SYM-1": None, "SYM-2": None}
+
+
+# --- ids and numbers ---
+
+
+@pytest.mark.parametrize("stem", ["a\nb", "a\x1b[31m", "a\u202eb", "a\udcffb", " a", "a ", "", "x" * 300])
+def test_unusable_ids_are_named(stem: str) -> None:
+    assert id_problem(stem)
+
+
+@pytest.mark.parametrize("stem", ["SYM-1", "a b", "übung", "1"])
+def test_usable_ids_are_not(stem: str) -> None:
+    assert id_problem(stem) is None
+
+
+def test_the_next_number_follows_the_highest_whatever_its_case() -> None:
+    assert next_number("SYM", ["SYM-2", "sym-9", "SYM-10.bak", "OTHER-99", "SYM-x", "SYM-" + "9" * 30]) == 10
+    assert next_number("SYM", []) == 1
+
+
+# --- cycles ---
+
+IDS = st.sampled_from("abcdefgh")
+
+
+def test_a_chain_has_no_cycle() -> None:
+    assert find_cycles({"a": ["b"], "b": ["c"], "c": []}) == {}
+
+
+def test_an_issue_that_blocks_itself_is_a_cycle_of_one() -> None:
+    assert find_cycles({"a": ["a"]}) == {"a": ("a",)}
+
+
+def test_each_member_of_a_cycle_is_told_beginning_with_itself() -> None:
+    cycles = find_cycles({"a": ["b"], "b": ["c"], "c": ["a"]})
+    assert cycles == {"a": ("a", "b", "c"), "b": ("b", "c", "a"), "c": ("c", "a", "b")}
+
+
+def test_who_only_waits_for_a_cycle_is_not_in_it() -> None:
+    assert set(find_cycles({"a": ["b"], "b": ["a"], "c": ["a"]})) == {"a", "b"}
+
+
+def test_unknown_blockers_are_no_cycle() -> None:
+    assert find_cycles({"a": ["gone"]}) == {}
+
+
+def test_a_ring_of_twenty_thousand_is_found_in_linear_time() -> None:
+    count = 20_000
+    ring = {str(index): [str((index + 1) % count)] for index in range(count)}
+    cycles = find_cycles({**ring, "tail": ["0"]})
+    assert len(cycles) == count
+    assert cycles["19997"] == ("19997", "19998", "19999", "0", "1", "2", "3", "4", "5", "6", "...")
+
+
+@given(st.dictionaries(IDS, st.lists(IDS)))
+def test_for_any_board_a_cycle_is_told_exactly_when_there_is_one(graph: dict[str, list[str]]) -> None:
+    cycles = find_cycles(graph)
+    for issue, ring in cycles.items():
+        assert ring[0] == issue
+        for here, there in zip(ring, (*ring[1:], ring[0]), strict=True):
+            assert there in graph[here]
+    assert bool(cycles) == any(_reaches(graph, issue, issue) for issue in graph)
+
+
+def _reaches(graph: dict[str, list[str]], start: str, goal: str) -> bool:
+    seen: set[str] = set()
+    todo = list(graph[start])
+    while todo:
+        issue = todo.pop()
+        if issue == goal:
+            return True
+        if issue in graph and issue not in seen:
+            seen.add(issue)
+            todo.extend(graph[issue])
+    return False

@@ -29,7 +29,7 @@ def board(config: BoardConfig) -> Board:
 
 
 @pytest.fixture
-def notes(folder: Path) -> CommentStore:
+def comments(folder: Path) -> CommentStore:
     return CommentStore(folder, now=lambda: MOMENT)
 
 

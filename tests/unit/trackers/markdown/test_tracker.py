@@ -10,10 +10,16 @@ from blockbuster import blockbuster_ctx
 from structlog.testing import capture_logs
 
 from symphony.domain import Category, Issue, ToolResult
-from symphony.trackers.base import CommentCapability, Tracker, TrackerError
+from symphony.trackers.base import (
+    AccountCapability,
+    AccountInfo,
+    CommentCapability,
+    MovingCapability,
+    Tracker,
+    TrackerError,
+)
 from symphony.trackers.comments import Outcome, upsert_comment
 from symphony.trackers.markdown import Board, BoardConfig, MarkdownTracker
-from symphony.trackers.markdown import tracker as tracker_module
 
 pytestmark = pytest.mark.asyncio
 
@@ -39,7 +45,8 @@ async def one(tracker: MarkdownTracker, issue_id: str = "SYM-1") -> Issue:
 @pytest.mark.conformance("T-7")
 async def test_it_is_a_tracker_with_comments_and_without_secrets(tracker: MarkdownTracker) -> None:
     contract: Tracker = tracker
-    assert isinstance(contract, CommentCapability)
+    for capability in (CommentCapability, MovingCapability, AccountCapability):
+        assert isinstance(contract, capability)
     assert contract.secret_environment_names() == frozenset()
 
 
@@ -300,7 +307,7 @@ async def test_a_tool_answers_even_when_the_issue_is_gone_or_the_code_is_wrong(
     def broken(*_: object) -> ToolResult:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(tracker_module, "_run", broken)
+    monkeypatch.setattr(tracker, "_run_tool", broken)
     answer = await call(tracker, issue, "board_show")
     assert answer["error"]["message"] == "the tool failed: ZeroDivisionError"
 
@@ -311,3 +318,32 @@ async def test_the_tools_are_described_with_the_legal_states(tracker: MarkdownTr
     states = specs["board_move"].input_schema["properties"]["state"]["enum"]
     assert states == ["Backlog", "Todo", "In Progress", "Human Review", "Done", "Cancelled"]
     assert all(spec.input_schema["additionalProperties"] is False for spec in specs.values())
+
+
+# --- moves, and what there is ---
+
+
+async def test_a_file_is_moved_and_read_back(tracker: MarkdownTracker, write: Write) -> None:
+    path = write("SYM-1", body="Its text.\n")
+    assert await tracker.move_issue("SYM-1", "human review") == "Human Review"
+    assert path.read_text(encoding="utf-8").endswith("state: Human Review\n---\nIts text.\n")
+
+
+@pytest.mark.parametrize(("issue_id", "state"), [("SYM-1", "Nowhere"), ("SYM-9", "Todo")])
+async def test_what_is_not_there_is_refused(
+    tracker: MarkdownTracker, write: Write, issue_id: str, state: str
+) -> None:
+    write("SYM-1")
+    with pytest.raises(TrackerError) as caught:
+        await tracker.move_issue(issue_id, state)
+    assert caught.value.failure.hint
+
+
+async def test_a_board_tells_its_states(
+    tracker: MarkdownTracker, config: BoardConfig, tmp_path: Path
+) -> None:
+    assert await tracker.account_info() == AccountInfo(
+        login=None, scope=str(config.path), states=config.states
+    )
+    with pytest.raises(TrackerError):
+        await MarkdownTracker(BoardConfig(path=tmp_path / "none")).account_info()

@@ -1,4 +1,4 @@
-"""The layout of Backlog.md, on boards written by hand; `tests/integration/board` has the program itself."""
+"""Which file is which issue. `tests/integration/board` has boards of the real Backlog.md."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -9,6 +9,7 @@ import pytest
 
 from symphony.trackers.base import TrackerConfigError, TrackerError
 from symphony.trackers.markdown import Board, BoardConfig, Draft
+from symphony.trackers.markdown.layout import OWN, is_issue_file
 
 CONFIG = 'project_name: "demo"\nstatuses: ["To Do", "In Progress", "Done"]\ntask_prefix: "task"\n'
 
@@ -133,6 +134,15 @@ def test_priorities_of_the_board_are_ranked_in_their_order(place: Path, write: W
     assert [issue.priority for issue in Board(config(place)).all().issues] == [2, None]
 
 
+def test_a_task_without_a_priority_has_none_even_if_a_priority_is_called_none(
+    place: Path, write: Write
+) -> None:
+    (place / "backlog" / "config.yml").write_text(CONFIG + "priorities: [None, high]\n", encoding="utf-8")
+    write("task-1 - A")
+    write("task-2 - B", priority="None")
+    assert [issue.priority for issue in Board(config(place)).all().issues] == [None, 1]
+
+
 def test_files_that_are_no_tasks_are_left_alone(place: Path, write: Write) -> None:
     write("task-1.2 - A-part")
     for name in (
@@ -201,3 +211,21 @@ def test_new_tasks_are_made_by_the_program_whose_board_it_is(place: Path) -> Non
     with pytest.raises(TrackerError, match="board of another program"):
         Board(config(place)).create(Draft(title="A", state="To Do"))
     assert list((place / "backlog" / "tasks").iterdir()) == []
+
+
+# --- the board's own layout ---
+
+
+@pytest.mark.parametrize("name", ["SYM-1.md", "fix login.md", "Ü.md"])
+def test_markdown_files_are_issues(name: str) -> None:
+    assert is_issue_file(name)
+
+
+@pytest.mark.parametrize("name", [".SYM-1.md", "README.md", "readme.md", "SYM-1.MD", "SYM-1.md~", "SYM-1"])
+def test_other_files_are_not(name: str) -> None:
+    assert not is_issue_file(name)
+
+
+def test_ids_that_differ_only_by_case_are_twins() -> None:
+    twins = OWN.twins(OWN.files(["SYM-1.md", "sym-1.md", "Sym-1.md", "SYM-2.md"]))
+    assert twins == {"SYM-1": "Sym-1.md", "Sym-1": "SYM-1.md", "sym-1": "SYM-1.md"}

@@ -1,0 +1,211 @@
+"""How issues are stored in the board's folder: which file is which issue, and what a file says.
+
+`Layout` is the board's own: `SYM-12.md` is the issue `SYM-12`. `BacklogLayout` is that of Backlog.md 1.52:
+`backlog/tasks/task-12 - Title.md`, with the states in `backlog/config.yml`. That program and this daemon work
+on the same files. Tasks are read as it writes them, and the only change ever made to one is that of its
+state. Titles in file names have no meaning. A task that was moved to `completed` is over; an archived one is
+deleted, and Backlog.md removes it from dependencies.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from typing_extensions import override
+
+from symphony.domain import normalise_labels, normalise_state
+from symphony.frontmatter import FrontMatterError, Profile, load
+from symphony.trackers.markdown import files
+from symphony.trackers.markdown.document import (
+    Fields,
+    MalformedError,
+    Parts,
+    description_of,
+    parse_issue,
+    parse_parts,
+)
+
+
+def is_issue_file(name: str) -> bool:
+    """Whether a file of this name can be an issue. Dot files are temporary, `README.md` is for people."""
+    return name.endswith(".md") and not name.startswith(".") and name.lower() != "readme.md"
+
+
+class Layout:
+    """`SYM-12.md` is the issue `SYM-12`.
+
+    Attributes:
+        state_key: the key of the state.
+        can_create: whether new issues are made here; false on a board of another program.
+    """
+
+    state_key = "state"
+    can_create = True
+
+    def files(self, names: Iterable[str]) -> dict[str, str]:
+        """The file of each issue, by id."""
+        return {name[:-3]: name for name in names if is_issue_file(name)}
+
+    def twins(self, files: Mapping[str, str]) -> Mapping[str, str]:
+        """For each id that cannot be told from another one: the file of that other.
+
+        Ids that differ only by case are one file on some machines and two on others.
+        """
+        by_case: dict[str, list[str]] = {}
+        for issue_id in sorted(files):
+            by_case.setdefault(issue_id.casefold(), []).append(issue_id)
+        twins: dict[str, str] = {}
+        for first, *others in by_case.values():
+            if others:
+                twins |= {first: files[others[0]], **dict.fromkeys(others, files[first])}
+        return twins
+
+    def finished(self, folder: Path) -> frozenset[str]:
+        """The case-folded ids of issues that are over and stored elsewhere. Raises `OSError`."""
+        del folder
+        return frozenset()
+
+    def parse(self, data: bytes, issue_id: str) -> Fields:
+        """What a file says. Raises `MalformedError`."""
+        del issue_id
+        return parse_issue(data)
+
+
+OWN = Layout()
+
+
+# --- Backlog.md ------------------------------------------------------------------------------------------
+
+BACKLOG_CONFIG = "config.yml"
+BACKLOG_TASKS, BACKLOG_COMMENTS = "tasks", ".symphony"
+_COMPLETED = "completed"
+_MAX_RANK = 4
+_TASK_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
+_SECTION_MARK = re.compile(r"[ \t]*<!--[ \t]*[A-Z:_-]+:(?:BEGIN|END)[ \t]*-->[ \t]*\r?\n?")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BacklogSettings:
+    """`config.yml`: states in order, the prefix of ids, and priorities from the highest on."""
+
+    statuses: tuple[str, ...]
+    prefix: str
+    priorities: tuple[str, ...]
+
+    @classmethod
+    def read(cls, folder: Path) -> "BacklogSettings":
+        """Read `config.yml` in the folder of a board.
+
+        Raises:
+            MalformedError: the file does not fit.
+            OSError: it cannot be read.
+        """
+        try:
+            data = files.read(folder / BACKLOG_CONFIG, root=folder)
+            values = load(data, profile=Profile.TEXT, first_line=1).value
+        except files.RefusedFileError as error:
+            raise MalformedError(1, str(error)) from error
+        except FrontMatterError as error:
+            raise MalformedError(error.line, error.message) from error
+        parts = Parts(values=values, lines={}, body="")
+        statuses = unique(parts.names("statuses") or ())
+        prefix = values.get("task_prefix", "task")
+        if not statuses:
+            raise MalformedError(1, "there are no `statuses`")
+        if not isinstance(prefix, str) or not _TASK_PREFIX.fullmatch(prefix):
+            raise MalformedError(1, "`task_prefix` must be a word")
+        priorities = tuple(map(str.lower, unique(parts.names("priorities") or ())))
+        return cls(statuses=statuses, prefix=prefix, priorities=priorities or ("high", "medium", "low"))
+
+
+def unique(names: Iterable[str]) -> tuple[str, ...]:
+    """Trimmed names without blank or repeated ones, in their first order and spelling."""
+    found: dict[str, str] = {}
+    for name in names:
+        if name.strip():
+            found.setdefault(normalise_state(name), name.strip())
+    return tuple(found.values())
+
+
+class BacklogLayout(Layout):
+    """`task-12 - Title.md` is the issue `TASK-12`; `task-12.1 - Title.md` is its part `TASK-12.1`."""
+
+    state_key = "status"
+    can_create = False
+
+    def __init__(self, settings: BacklogSettings) -> None:
+        self._settings = settings
+        self._name = re.compile(
+            rf"({re.escape(settings.prefix)}-\d{{1,9}}(?:\.\d{{1,9}})*)(?: - .*)?\.md",
+            re.IGNORECASE | re.DOTALL,
+        )
+
+    @override
+    def files(self, names: Iterable[str]) -> dict[str, str]:
+        """A second file of one task has its whole name as id, so that `twins` can report both."""
+        found: dict[str, str] = {}
+        for name in sorted(names):
+            if match := self._name.fullmatch(name):
+                issue_id = match[1].upper()
+                found[name.removesuffix(".md") if issue_id in found else issue_id] = name
+        return found
+
+    @override
+    def twins(self, files: Mapping[str, str]) -> Mapping[str, str]:
+        twins: dict[str, str] = {}
+        for issue_id, name in files.items():
+            match = self._name.fullmatch(name)
+            if match is not None and match[1].upper() != issue_id:
+                first = match[1].upper()
+                twins |= {issue_id: files[first], first: name}
+        return twins
+
+    @override
+    def finished(self, folder: Path) -> frozenset[str]:
+        try:
+            names = os.listdir(folder.parent / _COMPLETED)  # noqa: PTH208 - names are all that is needed
+        except FileNotFoundError:
+            return frozenset()
+        return frozenset(issue_id.casefold() for issue_id in self.files(names))
+
+    @override
+    def parse(self, data: bytes, issue_id: str) -> Fields:
+        parts = parse_parts(data)
+        named = parts.required("id").strip()
+        if named.casefold() != issue_id.casefold():
+            message = f"`id` is {named[:80]!r}, not that of the file name"
+            raise MalformedError(parts.lines.get("id", 1), message)
+        blocked_by, problem = parts.blockers("dependencies")
+        assignees = (name.strip().lstrip("@") for name in parts.names("assignee") or () if name.strip(" @"))
+        return Fields(
+            title=parts.required("title"),
+            state=parts.required("status").strip(),
+            labels=normalise_labels(parts.names("labels") or ()),
+            priority=self._rank(parts.values.get("priority")),
+            assignee=next(assignees, None),
+            blocked_by=blocked_by,
+            blockers_problem=problem,
+            created=_backlog_time(parts.values.get("created_date")),
+            updated=_backlog_time(parts.values.get("updated_date")),
+            description=description_of(_SECTION_MARK.sub("", parts.body)),
+        )
+
+    def _rank(self, value: object) -> int | None:
+        """1 for the highest of the board's priorities, up to 4."""
+        name = value.strip().lower() if isinstance(value, str) else ""
+        ranked = self._settings.priorities[:_MAX_RANK]
+        return ranked.index(name) + 1 if name in ranked else None
+
+
+def _backlog_time(value: object) -> datetime | None:
+    """A time as Backlog.md writes it: in UTC, without an offset."""
+    if not isinstance(value, str) or not _DATE.fullmatch(value.strip()):
+        return None
+    try:
+        return datetime.fromisoformat(value.strip()).replace(tzinfo=UTC)
+    except ValueError:
+        return None

@@ -1,0 +1,190 @@
+"""Reads the board's folder: which issues there are, and what each file says now.
+
+A file is parsed again only if its metadata changed. A file that changed a moment ago is not remembered,
+because a second change in the same clock tick would leave the metadata as it was: for a fifth of a second
+where the file system stores fractions of seconds (its ticks are 10 ms at most), else for two seconds.
+
+A scan fails beyond 20,000 issue files or 256 MB, and never shows only a part.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
+
+from symphony.domain import UnsafeKeyError, workspace_key
+from symphony.trackers.base import TrackerError
+from symphony.trackers.markdown import files
+from symphony.trackers.markdown.document import Fields, MalformedError
+from symphony.trackers.markdown.errors import malformed, refused, unreachable
+from symphony.trackers.markdown.layout import Layout
+
+MAX_FILES = 20_000
+MAX_TOTAL_BYTES = 268_435_456
+_SECOND_NS = 1_000_000_000
+_FINE_GRAIN_NS = _SECOND_NS // 5
+_COARSE_GRAIN_NS = 2 * _SECOND_NS
+
+_signature = attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
+"""What differs once a file has changed."""
+
+
+def id_problem(stem: str) -> str | None:
+    """Why the stem of a file name cannot be an id."""
+    if stem != stem.strip() or not stem:
+        return "the file name begins or ends with a space"
+    if not stem.isprintable():
+        return "the file name holds control or undecodable characters"
+    try:
+        workspace_key(stem)
+    except UnsafeKeyError as error:
+        return str(error)
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The issue files at one moment.
+
+    Attributes:
+        files: file names by id, sorted.
+        twins: ids that cannot be told from another one, with the file name of that other.
+        by_name: ids by case-folded name.
+        finished: case-folded ids of issues that are over and stored elsewhere.
+    """
+
+    files: Mapping[str, str]
+    twins: Mapping[str, str]
+    by_name: Mapping[str, str]
+    finished: frozenset[str]
+
+    def find(self, name: str) -> str | None:
+        """The id that a person means, whatever its case."""
+        return name if name in self.files else self.by_name.get(name.casefold())
+
+
+@dataclass(slots=True, kw_only=True)
+class Scan:
+    """What was read: sound issues, and for the others the error that says where and why."""
+
+    issues: dict[str, Fields] = field(default_factory=dict)
+    problems: dict[str, TrackerError] = field(default_factory=dict)
+
+
+class Store:
+    """The issue files of one folder. Threads may share it; at worst a file is read twice.
+
+    Attributes:
+        has_unfinished_writes: whether the last listing showed a temporary file, of a write or of a crash.
+    """
+
+    def __init__(self, folder: Path, layout: Layout) -> None:
+        self.folder = folder
+        self._layout = layout
+        self._parsed: dict[str, tuple[object, Fields]] = {}
+        self._files: Mapping[str, str] = {}
+        self.has_unfinished_writes = False
+
+    def path(self, issue_id: str) -> Path:
+        """The file of an issue; only for ids of a listing, or made by the board."""
+        return self.folder / self._files.get(issue_id, f"{issue_id}.md")
+
+    def listing(self) -> Listing:
+        """List the folder.
+
+        Raises:
+            TrackerError: the folder cannot be read, or holds more than 20,000 issues.
+        """
+        try:
+            names = os.listdir(self.folder)  # noqa: PTH208 - names are all that is needed
+            finished = self._layout.finished(self.folder)
+        except OSError as error:
+            raise unreachable(self.folder, error) from error
+        found = dict(sorted(self._layout.files(names).items()))
+        if len(found) > MAX_FILES:
+            raise refused(f"{self.folder} holds {len(found)} issues, more than {MAX_FILES}")
+        self.has_unfinished_writes = any(map(files.is_temporary, names))
+        self._files = found
+        for deleted in [issue_id for issue_id in tuple(self._parsed) if issue_id not in found]:
+            self._parsed.pop(deleted, None)
+        return Listing(
+            files=found,
+            twins=self._layout.twins(found),
+            by_name={issue_id.casefold(): issue_id for issue_id in found},
+            finished=finished,
+        )
+
+    def scan(self, listing: Listing, ids: Iterable[str]) -> Scan:
+        """Read these ids; those that are not in the listing, or deleted since, are omitted.
+
+        Raises:
+            TrackerError: the file system failed, or there is more than 256 MB to read.
+        """
+        scan, bytes_read = Scan(), 0
+        for issue_id in dict.fromkeys(ids):
+            if issue_id not in listing.files:
+                continue
+            try:
+                self.check_name(issue_id, listing)
+                # Runs for each file at each poll, and is faster with a text than with a Path.
+                info = os.lstat(f"{self.folder}{os.sep}{listing.files[issue_id]}")
+                known = self._parsed.get(issue_id)
+                if known is not None and known[0] == _signature(info):
+                    scan.issues[issue_id] = known[1]
+                    continue
+                started_ns = time.time_ns()
+                data = self.read(issue_id)
+                bytes_read += len(data)
+                scan.issues[issue_id] = fields = self.parse(issue_id, data)
+                if not stat.S_ISLNK(info.st_mode) and _has_settled(info, started_ns):
+                    self._parsed[issue_id] = (_signature(info), fields)
+            except FileNotFoundError:
+                continue
+            except TrackerError as error:
+                scan.problems[issue_id] = error
+            except OSError as error:
+                raise unreachable(self.path(issue_id), error) from error
+            if bytes_read > MAX_TOTAL_BYTES:
+                raise refused(f"{self.folder} holds more than {MAX_TOTAL_BYTES} bytes of issues")
+        return scan
+
+    def check_name(self, issue_id: str, listing: Listing) -> None:
+        """Raise `TrackerError` if the file name alone makes an issue unusable."""
+        path = self.folder / listing.files[issue_id]
+        if problem := id_problem(issue_id):
+            raise malformed(path, 1, problem, issue_id=issue_id, hint="rename the file")
+        if issue_id in listing.twins:
+            other = listing.twins[issue_id]
+            how = "differs only by case" if path.name.casefold() == other.casefold() else "has it too"
+            raise malformed(path, 1, f"duplicate id: {self.folder / other} {how}", issue_id=issue_id)
+
+    def read(self, issue_id: str) -> bytes:
+        """The bytes of an issue file.
+
+        Raises:
+            TrackerError: the file may not be read.
+            OSError: it is deleted, or the file system failed.
+        """
+        path = self.path(issue_id)
+        try:
+            return files.read(path, root=self.folder)
+        except files.RefusedFileError as error:
+            raise malformed(path, 1, str(error), issue_id=issue_id) from error
+        except PermissionError as error:
+            raise malformed(path, 1, error.strerror or "not readable", issue_id=issue_id) from error
+
+    def parse(self, issue_id: str, data: bytes) -> Fields:
+        """The fields of an issue file. Raises `TrackerError` with `path:line` if it is malformed."""
+        try:
+            return self._layout.parse(data, issue_id)
+        except MalformedError as error:
+            raise malformed(self.path(issue_id), error.line, error.message, issue_id=issue_id) from error
+
+
+def _has_settled(info: os.stat_result, now_ns: int) -> bool:
+    """Whether any further change will show. Nobody can set the change time, so it tells the clock's grain."""
+    grain_ns = _FINE_GRAIN_NS if info.st_ctime_ns % _SECOND_NS else _COARSE_GRAIN_NS
+    return max(info.st_mtime_ns, info.st_ctime_ns) < now_ns - grain_ns

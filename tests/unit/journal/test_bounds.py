@@ -1,4 +1,4 @@
-"""What a journal keeps of a run, and what a trim drops."""
+"""How many events of a run are kept, and what a trim deletes."""
 
 import asyncio
 import sqlite3
@@ -105,8 +105,8 @@ def ended(number: int, *, ago_ms: int) -> RunRecord:
 
 
 def history(number: int, *, ago_ms: int, events: int = 10) -> tuple[Record, ...]:
-    told = (event(n, run_id=f"r-{number}", issue=number, message="m" * 1_000) for n in range(events))
-    return ended(number, ago_ms=ago_ms), *told, skills(number, USE)
+    events_of_run = (event(n, run_id=f"r-{number}", issue=number, message="m" * 1_000) for n in range(events))
+    return ended(number, ago_ms=ago_ms), *events_of_run, skills(number, USE)
 
 
 def test_an_old_run_is_deleted_with_everything_that_belongs_to_it(tmp_path: Path) -> None:

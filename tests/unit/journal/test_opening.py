@@ -81,9 +81,9 @@ async def test_a_damaged_journal_is_set_aside_and_replaced(tmp_path: Path, damag
     DAMAGES[damage](path)
     journal = await opened(path)
     assert journal.health.state is HealthState.OK
-    (told,) = journal.take_notices()
-    assert "damaged" in told.message
-    assert "journal.db.damaged-20231114T221320Z" in (told.hint or "")
+    (notice,) = journal.take_notices()
+    assert "damaged" in notice.message
+    assert "journal.db.damaged-20231114T221320Z" in (notice.hint or "")
     assert journal.take_notices() == ()
     assert journal.recovered_state == RecoveredState()
     journal.put(claim(3))
@@ -245,8 +245,8 @@ async def test_rows_that_do_not_decode_are_skipped_and_reported_once(tmp_path: P
         "INSERT INTO days VALUES ('today', 1.5)",
     )
     journal = await opened(path)
-    told = [failure.message for failure in journal.take_notices()]
-    assert [message.split(" could")[0] for message in told] == [
+    messages = [failure.message for failure in journal.take_notices()]
+    assert [message.split(" could")[0] for message in messages] == [
         f"1 of the journal's {table}" for table in ("claims", "runs", "spent", "days", "settings")
     ]
     assert journal.recovered_state == RecoveredState(

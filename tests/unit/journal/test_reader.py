@@ -14,10 +14,10 @@ def use(name: str, sha256: str | None = "1", *, listed: bool = True, seen: bool 
 
 
 def messages(reader: JournalReader, after_id: int, run_id: str | None = None) -> list[str]:
-    return told(reader.events("SYM-1", after_id=after_id, run_id=run_id))
+    return messages_of(reader.events("SYM-1", after_id=after_id, run_id=run_id))
 
 
-def told(found: tuple[NumberedEvent, ...]) -> list[str]:
+def messages_of(found: tuple[NumberedEvent, ...]) -> list[str]:
     return [numbered.event.message for numbered in found]
 
 
@@ -51,8 +51,8 @@ def test_new_events_are_read_by_id_while_they_are_written(tmp_path: Path) -> Non
             journal.put(event(4))
             runner.run(journal.flush())
             assert messages(reader, last) == ["message 4"]
-            assert told(reader.latest_events("SYM-1", limit=2)) == ["message 2", "message 4"]
-            assert told(reader.latest_events("SYM-1", run_id="r-1")) == ["message 1", "message 4"]
+            assert messages_of(reader.latest_events("SYM-1", limit=2)) == ["message 2", "message 4"]
+            assert messages_of(reader.latest_events("SYM-1", run_id="r-1")) == ["message 1", "message 4"]
         runner.run(journal.close())
 
 

@@ -1,4 +1,4 @@
-"""What is kept of each step: claims as they are, runs at their milestones, and nothing of what is nothing."""
+"""Which records each step of the scheduler leaves: claims, runs at their milestones, and events."""
 
 from dataclasses import replace
 from typing import Any
@@ -47,14 +47,14 @@ WALL_MS = 1_700_000_000_000
 ASLEEP = WakeAsked(reason="nothing happened")
 
 
-class Kept(Story):
-    """A story with a keeper beside it: `records` holds what was kept since the last `forget_records`."""
+class RecordedStory(Story):
+    """A story whose steps are recorded: `records` holds all records so far."""
 
-    keeper = StepRecorder(US)
+    recorder = StepRecorder(US)
 
-    def __init__(self, *, keeper: StepRecorder | None = None) -> None:
+    def __init__(self, *, recorder: StepRecorder | None = None) -> None:
         super().__init__(make_issue("1"))
-        self.keeper = keeper or StepRecorder(US)
+        self.recorder = recorder or StepRecorder(US)
         self.records: list[Record] = []
         self.ledger = Ledger()
 
@@ -62,13 +62,15 @@ class Kept(Story):
     def _step(self, fact: Event) -> tuple[Command, ...]:
         before = self.state
         commands = super()._step(fact)
-        self.keep(self.keeper.step(before, fact, self.state, commands, now_ms=self.now, wall_ms=self.wall))
+        self.record(
+            self.recorder.step(before, fact, self.state, commands, now_ms=self.now, wall_ms=self.wall)
+        )
         return commands
 
-    def keep(self, records: tuple[Record, ...]) -> None:
+    def record(self, records: tuple[Record, ...]) -> None:
         self.records.extend(records)
         self.ledger.take(records)
-        check_present(self.keeper, self.ledger, now_ms=self.now, wall_ms=self.wall)
+        check_present(self.recorder, self.ledger, now_ms=self.now, wall_ms=self.wall)
 
     @property
     def wall(self) -> int:
@@ -81,7 +83,7 @@ class Kept(Story):
 
 
 def test_results_are_recorded_and_released() -> None:
-    story = Kept()
+    story = RecordedStory()
     story.begin()
     story.streams()
     delivered = DeliveredBranch(branch="symphony/SYM-1", head="abc", commits=1)
@@ -100,12 +102,12 @@ def test_results_are_recorded_and_released() -> None:
     assert _steps(before, replace(before, results={})) == (ResultReleased(issue_id="1"),)
 
 
-def _steps(before: State, after: State, fact: Event = ASLEEP, *said: Command) -> tuple[Record, ...]:
-    return StepRecorder(US).step(before, fact, after, said, now_ms=0, wall_ms=WALL_MS)
+def _steps(before: State, after: State, event: Event = ASLEEP, *commands: Command) -> tuple[Record, ...]:
+    return StepRecorder(US).step(before, event, after, commands, now_ms=0, wall_ms=WALL_MS)
 
 
-def _at_work() -> Kept:
-    story = Kept()
+def _at_work() -> RecordedStory:
+    story = RecordedStory()
     story.begin()
     story.streams(turn_count=1, thread_id="t", session_id="t-1")
     return story
@@ -115,7 +117,7 @@ def _at_work() -> Kept:
 
 
 def test_a_start_records_a_claim_and_a_live_run_in_one_step() -> None:
-    story = Kept()
+    story = RecordedStory()
     story.advance(5)
     story.begin()
     run_id = story.run_id()
@@ -205,7 +207,7 @@ def test_a_milestone_is_recorded(milestone: dict[str, Any]) -> None:
 def test_the_agent_process_stays_recorded_until_the_end_of_the_run() -> None:
     story = _at_work()
     run_id = story.run_id()
-    story.keep(story.keeper.agent_started(run_id, AGENT))
+    story.record(story.recorder.agent_started(run_id, AGENT))
     assert story.ledger.runs[run_id].agent == AGENT
     story.streams(total_tokens=5)
     assert story.ledger.runs[run_id].agent == AGENT
@@ -216,7 +218,7 @@ def test_the_conversation_of_a_run_is_recorded_before_any_report() -> None:
     story = _at_work()
     run_id = story.run_id()
     story.streams(thread_id=None)
-    story.keep(story.keeper.thread_opened(run_id, "t-1"))
+    story.record(story.recorder.thread_opened(run_id, "t-1"))
     assert story.ledger.runs[run_id].thread_id == "t-1"
     story.streams(total_tokens=5)
     assert (story.ledger.runs[run_id].thread_id, story.ledger.runs[run_id].total_tokens) == ("t-1", 5)
@@ -255,7 +257,7 @@ def test_the_reason_says_whether_a_run_was_stopped_or_finished() -> None:
 
 
 def test_events_of_an_unknown_run_are_not_recorded() -> None:
-    state = Kept().state
+    state = RecordedStory().state
     reported = AgentReported(run_id="another", report=RunReport(stage=RunStage.STREAMING_TURN))
     assert _steps(state, state, reported) == ()
     ended = RunEnded(run_id="another", outcome=Outcome(kind=OutcomeKind.SUCCEEDED))
@@ -266,15 +268,15 @@ def test_a_report_of_a_run_that_is_gone_is_not_recorded() -> None:
     story = _at_work()
     before, after = story.state, replace(story.state, running={})
     reported = AgentReported(run_id=before.running["1"].run_id, report=before.running["1"].report)
-    for keeper in (story.keeper, StepRecorder(US)):
-        told = keeper.step(before, reported, after, (), now_ms=0, wall_ms=WALL_MS)
-        assert told == (ClaimReleased(issue_id="1"),)
+    for recorder in (story.recorder, StepRecorder(US)):
+        records = recorder.step(before, reported, after, (), now_ms=0, wall_ms=WALL_MS)
+        assert records == (ClaimReleased(issue_id="1"),)
 
 
 def test_runs_that_a_previous_daemon_left_are_ended_with_the_first_step() -> None:
     left = RunRecord(run_id="old-1", issue_id="1", issue_identifier="SYM-1", started_wall_ms=WALL_MS - 5)
     ahead = replace(left, run_id="old-2", started_wall_ms=WALL_MS + 99)
-    story = Kept(keeper=StepRecorder(US, left=[left, ahead]))
+    story = RecordedStory(recorder=StepRecorder(US, left=[left, ahead]))
     story.begin()
     ends = {run.run_id: (run.ended_wall_ms, run.outcome) for run in story.ledger.runs.values()}
     assert ends["old-1"] == (WALL_MS, INTERRUPTED)
@@ -303,17 +305,17 @@ def test_a_message_of_the_agent_is_recorded_once() -> None:
 
 
 def test_log_lines_about_an_issue_are_recorded_masked_with_its_run() -> None:
-    story = Kept(keeper=StepRecorder(US, mask=lambda text: text.replace("hunter2", "***")))
+    story = RecordedStory(recorder=StepRecorder(US, mask=lambda text: text.replace("hunter2", "***")))
     story.begin()
     run_id = story.run_id()
     story.fails(failure=make_failure("hunter2 is wrong"))
-    told = {(event.event, event.run_id) for event in story.ledger.events}
-    assert ("run_started", run_id) in told
+    recorded = {(event.event, event.run_id) for event in story.ledger.events}
+    assert ("run_started", run_id) in recorded
     assert not any("hunter2" in event.message for event in story.ledger.events)
 
 
 def test_log_lines_about_the_daemon_are_not_recorded() -> None:
-    state = Kept().state
+    state = RecordedStory().state
     said = [
         Notify(level="info", event="paused"),
         Notify(level="debug", event="dispatch_skipped", issue_id="1", issue_identifier="SYM-1"),
@@ -322,7 +324,7 @@ def test_log_lines_about_the_daemon_are_not_recorded() -> None:
 
 
 def test_an_event_names_its_run() -> None:
-    state = Kept().state
+    state = RecordedStory().state
     (event,) = _steps(state, state, ASLEEP, Notify(level="info", event="issue_released", issue_id="1"))
     assert isinstance(event, EventRecord)
     assert (event.run_id, event.issue_identifier, event.message) == (None, "1", "")
@@ -332,7 +334,7 @@ def test_an_event_names_its_run() -> None:
 
 
 def test_usage_is_recorded_and_reset() -> None:
-    state = Kept().state
+    state = RecordedStory().state
     spent = replace(state, spent={"1": Spent(tokens=5, turns=1)})
     assert _steps(state, spent) == (IssueSpent(issue_id="1", spent=Spent(tokens=5, turns=1)),)
     assert _steps(spent, replace(spent, spent={})) == (IssueSpent(issue_id="1", spent=Spent()),)
@@ -343,30 +345,30 @@ def test_a_report_records_the_usage_of_its_own_issue() -> None:
     story = _at_work()
     before = story.state
     after = replace(before, spent={"1": Spent(tokens=5)}, day="2026-01-01", day_tokens=5)
-    fact = AgentReported(run_id=before.running["1"].run_id, report=before.running["1"].report)
-    assert story.keeper.step(before, fact, after, (), now_ms=0, wall_ms=0) == (
+    event = AgentReported(run_id=before.running["1"].run_id, report=before.running["1"].report)
+    assert story.recorder.step(before, event, after, (), now_ms=0, wall_ms=0) == (
         IssueSpent(issue_id="1", spent=Spent(tokens=5)),
         DayRecord(day="2026-01-01", tokens=5),
     )
 
 
 def test_what_came_from_the_journal_is_not_written_back() -> None:
-    state = Kept().state
+    state = RecordedStory().state
     assert _steps(state, replace(state, spent={"1": Spent(tokens=5)}), Recovered()) == ()
 
 
 def test_pause_and_budget_waivers_are_recorded() -> None:
-    state = Kept().state
+    state = RecordedStory().state
     paused = replace(state, paused=True)
     assert _steps(state, paused) == (SettingRecord(name=PAUSED, value="true"),)
     assert _steps(paused, state) == (SettingRecord(name=PAUSED, value=None),)
     exempt = replace(state, budget_waivers=frozenset({"b", "a"}), day="2026-01-01")
-    told = '{"day": "2026-01-01", "issues": ["a", "b"]}'
-    assert SettingRecord(name=BUDGET_WAIVERS, value=told) in _steps(state, exempt)
+    text = '{"day": "2026-01-01", "issues": ["a", "b"]}'
+    assert SettingRecord(name=BUDGET_WAIVERS, value=text) in _steps(state, exempt)
     assert SettingRecord(name=BUDGET_WAIVERS, value=None) in _steps(exempt, state)
 
 
 def test_budget_waivers_are_recorded_again_when_the_day_changes() -> None:
-    state = replace(Kept().state, budget_waivers=frozenset({"a"}), day="2026-01-02")
-    told = '{"day": "2026-01-01", "issues": ["a"]}'
-    assert SettingRecord(name=BUDGET_WAIVERS, value=told) in _steps(state, replace(state, day="2026-01-01"))
+    state = replace(RecordedStory().state, budget_waivers=frozenset({"a"}), day="2026-01-02")
+    text = '{"day": "2026-01-01", "issues": ["a"]}'
+    assert SettingRecord(name=BUDGET_WAIVERS, value=text) in _steps(state, replace(state, day="2026-01-01"))

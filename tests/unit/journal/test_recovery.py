@@ -1,4 +1,4 @@
-"""From memory to the first input: whatever a daemon lived through, its successor knows the same claims."""
+"""From the journal to the first event: the next daemon recovers the claims of the previous one."""
 
 from dataclasses import replace
 
@@ -168,11 +168,11 @@ def test_budgets_are_those_of_today() -> None:
 
 
 @pytest.mark.parametrize(
-    "told", ["", "{", "[]", "7", '{"day": "2026-01-02"}', '{"day": "2026-01-02", "issues": 1}']
+    "text", ["", "{", "[]", "7", '{"day": "2026-01-02"}', '{"day": "2026-01-02", "issues": 1}']
 )
-def test_budget_waivers_that_cannot_be_read_are_ignored(told: str) -> None:
+def test_budget_waivers_that_cannot_be_read_are_ignored(text: str) -> None:
     assert (
-        recovered_event(RecoveredState(settings={BUDGET_WAIVERS: told}), START).budget_waivers == frozenset()
+        recovered_event(RecoveredState(settings={BUDGET_WAIVERS: text}), START).budget_waivers == frozenset()
     )
 
 
@@ -180,7 +180,7 @@ def test_budget_waivers_that_cannot_be_read_are_ignored(told: str) -> None:
 
 
 def _same(entry: ClaimEntry, claim: RecoveredClaim) -> bool:
-    """Whether the successor is told of a claim what the dead daemon knew of it."""
+    """Whether a recovered claim equals the claim of the previous daemon."""
     known = (claim.issue, claim.attempt, claim.workspace_path)
     match entry:
         case Running():
@@ -221,14 +221,14 @@ def _entries(state: State) -> dict[str, ClaimEntry]:
 @settings(max_examples=60, deadline=None)
 def test_after_any_step_a_new_daemon_recovers_the_same_claims(seed: int, cut: float) -> None:
     for life in run_schedule(seed).check().lives:
-        ledger, keeper, state, now_ms = Ledger(), StepRecorder(US), life.first, 0
+        ledger, recorder, state, now_ms = Ledger(), StepRecorder(US), life.first, 0
         for now_ms, fact, _ in life.steps[: round(cut * len(life.steps))]:
             before = state
             state, said = step(before, fact, now_ms)
             wall_ms = WALL_MS + now_ms
-            ledger.take(keeper.step(before, fact, state, said, now_ms=now_ms, wall_ms=wall_ms))
+            ledger.take(recorder.step(before, fact, state, said, now_ms=now_ms, wall_ms=wall_ms))
         anew = Ledger()
-        anew.take(keeper.snapshot(now_ms=now_ms, wall_ms=WALL_MS + now_ms) or ())
+        anew.take(recorder.snapshot(now_ms=now_ms, wall_ms=WALL_MS + now_ms) or ())
         start = Start(now_ms=now_ms, wall_ms=WALL_MS + now_ms, today="2026-01-02", max_wait_ms=10**9)
         entries = _entries(state)
         overdue = {
@@ -237,7 +237,7 @@ def test_after_any_step_a_new_daemon_recovers_the_same_claims(seed: int, cut: fl
             if entry.due_ms < now_ms
         }
         for known in (ledger, anew):
-            told = {claim.issue.id: claim for claim in recovered_event(known.remembered(), start).claims}
-            assert told.keys() == entries.keys()
-            assert all(_same(overdue.get(key, entry), told[key]) for key, entry in entries.items())
+            recovered = {claim.issue.id: claim for claim in recovered_event(known.remembered(), start).claims}
+            assert recovered.keys() == entries.keys()
+            assert all(_same(overdue.get(key, entry), recovered[key]) for key, entry in entries.items())
             assert {run.run_id for run in known.live} == {run.run_id for run in state.running.values()}

@@ -1,4 +1,4 @@
-"""Any sequence of puts, whatever happens to the file between: the next start knows the newest truth."""
+"""Any sequence of puts and damage to the file: the next start recovers the newest records."""
 
 import asyncio
 import sqlite3
@@ -51,7 +51,7 @@ DISTURBANCES = st.sampled_from(["flush", "restart", "lock", "unlock", "take away
 
 
 def truth_of(puts: Sequence[Record]) -> RecoveredState:
-    """What a start must know after these, told as simply as it can be."""
+    """What a start must recover after these records, by the simplest implementation."""
     newest = {record_key(record): record for record in puts if not isinstance(record, EventRecord)}
 
     def held(kind: type[_T]) -> list[_T]:
@@ -82,7 +82,7 @@ def present(puts: Sequence[Record]) -> list[Record]:
 
 
 async def known(journal: Journal) -> RecoveredState:
-    """What a start is told, but for the comments, which are a saving and nothing else."""
+    """What a start recovers, without the comments, which only save requests."""
     return replace(journal.recovered_state, comments=())
 
 

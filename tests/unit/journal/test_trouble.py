@@ -1,4 +1,4 @@
-"""What happens when the file fails in the middle of a life: nothing is raised, and what can be kept is."""
+"""A file that fails while it is open: nothing is raised, and no record is lost that can be kept."""
 
 import asyncio
 import sqlite3
@@ -61,18 +61,18 @@ async def test_records_that_could_not_be_written_are_written_later_in_order(tmp_
 @pytest.mark.asyncio
 async def test_writing_is_retried_and_the_health_reported(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    told: asyncio.Queue[HealthState] = asyncio.Queue()
+    states: asyncio.Queue[HealthState] = asyncio.Queue()
 
     def tell(health: Health) -> None:
-        told.put_nowait(health.state)
+        states.put_nowait(health.state)
 
     journal = await opened(path, retry_s=0.01, on_health=tell)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(journal.run)
         with locked(path):
             journal.put(event(1))
-            assert await told.get() is HealthState.MEMORY
-        assert await told.get() is HealthState.OK
+            assert await states.get() is HealthState.MEMORY
+        assert await states.get() is HealthState.OK
         tasks.cancel_scope.cancel()
     await journal.close()
     assert await asyncio.to_thread(messages, path) == ["message 1"]
@@ -119,8 +119,8 @@ async def test_records_without_room_are_counted(tmp_path: Path) -> None:
         journal.put(*(event(number, message="x" * 700) for number in range(8)))
         await journal.flush()
     await journal.flush()
-    (told,) = journal.take_notices()
-    assert told.message == "the journal could not keep 5 records while it was unusable"
+    (notice,) = journal.take_notices()
+    assert notice.message == "the journal could not keep 5 records while it was unusable"
     await journal.close()
     assert len(await asyncio.to_thread(messages, path)) == 3
 
@@ -133,9 +133,9 @@ async def test_a_record_that_cannot_be_encoded_is_left_out(tmp_path: Path) -> No
     journal.put(run(ended_wall_ms=2**63))
     await journal.flush()
     assert state(journal) is HealthState.OK
-    told = " ".join(failure.message for failure in journal.take_notices())
-    assert told.count("left out a RunRecord") == 2
-    assert told.count("left out an event") == 1
+    messages = " ".join(failure.message for failure in journal.take_notices())
+    assert messages.count("left out a RunRecord") == 2
+    assert messages.count("left out an event") == 1
     await journal.close()
     again = await opened(path)
     assert again.recovered_state.claims == (claim(1),)

@@ -1,71 +1,159 @@
-"""Commands in forks of a process that has loaded the program, which saves each the start of an interpreter.
+"""Commands as forks of a process that has loaded the program, which saves each the start of an interpreter.
 
-Every command is a process of its own, with its own directory, environment and output, and ends as any other.
+Every command is a process with its own directory, environment and output, and ends as any other.
 """
 
 import json
 import os
-import select
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["CRASHING", "SYMPHONY", "Forks"]
+__all__ = ["CRASHING", "SYMPHONY", "Fork", "Forks"]
 
 SYMPHONY = "symphony.__main__"
 CRASHING = "kit.crashing"
 _SERVER = f"""
-import importlib, json, os, pkgutil, sys
+import importlib, json, os, pkgutil, select, socket, sys
 import symphony, {CRASHING}
 for module in pkgutil.walk_packages(symphony.__path__, "symphony."):
     if "demo_content" not in module.name and not module.name.endswith("__main__"):
         importlib.import_module(module.name)
-main = {{}}
-for name in ({SYMPHONY!r}, {CRASHING!r}):
-    main[name] = importlib.import_module(name).main
+main = {{name: importlib.import_module(name).main for name in ({SYMPHONY!r}, {CRASHING!r})}}
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
 print("ready", flush=True)
-while line := os.read(0, 1_000_000):
-    asked = json.loads(line)
-    if child := os.fork():
-        print(child, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+while listener in select.select([listener, 0], [], [])[0]:  # the end of 0 is that of the tests
+    connection, _ = listener.accept()
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+    if os.fork():
+        connection.close()
         continue
-    os.chdir(asked["cwd"])
-    os.environ.clear()
-    os.environ.update(asked["env"])
-    for number, path in enumerate((os.devnull, asked["out"], asked["err"])):
-        opened = os.open(path, os.O_RDWR | os.O_CREAT)
-        os.dup2(opened, number)
-        os.close(opened)
-    sys.argv[1:] = asked["arguments"]
-    sys.exit(main[asked["main"]]())
+    listener.close()  # the parent of one command, which tells how that ends
+    with connection, connection.makefile("r") as reader:
+        asked = json.loads(reader.readline())
+        if child := os.fork():
+            connection.sendall(b"%d\\n" % child)
+            connection.sendall(b"%d\\n" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            os._exit(0)
+    break
+else:
+    sys.exit()
+os.chdir(asked["cwd"])
+os.environ.clear()
+os.environ.update(asked["env"])
+for number, path in enumerate((os.devnull, asked["out"], asked["err"])):
+    opened = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    os.dup2(opened, number)
+    os.close(opened)
+sys.argv[1:] = asked["arguments"]
+sys.exit(main[asked["main"]]())
 """
+
+
+class Fork:
+    """A running command, which is used like a `subprocess.Popen`."""
+
+    def __init__(self, connection: socket.socket, arguments: list[str]) -> None:
+        self._connection = connection
+        self._arguments = arguments
+        self.pid = self._answer()
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, if it has ended."""
+        try:
+            return self.wait(0.001)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; minus the signal's number where one ended it.
+
+        Raises:
+            subprocess.TimeoutExpired: it goes on.
+        """
+        if self.returncode is None:
+            self._connection.settimeout(timeout)
+            try:
+                self.returncode = self._answer()
+            except TimeoutError:
+                raise subprocess.TimeoutExpired(self._arguments, timeout or 0) from None
+            self._connection.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Signal it, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def _answer(self) -> int:
+        """The next number that its parent tells."""
+        digits = b""
+        while not digits.endswith(b"\n"):
+            digit = self._connection.recv(1)
+            assert digit, "the process that forks has ended"
+            digits += digit
+        return int(digits)
 
 
 class Forks:
     """A process that has loaded everything; a context manager that ends it."""
 
     def __enter__(self) -> Self:
+        self._place = tempfile.TemporaryDirectory(prefix="symphony-forks-")
+        self._address = str(Path(self._place.name, "socket"))
         self._server = subprocess.Popen(
-            [sys.executable, "-c", _SERVER],
+            [sys.executable, "-c", _SERVER, self._address],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            bufsize=0,
         )
-        assert self._answer(60) == "ready"
+        assert self._server.stdout is not None
+        assert self._server.stdout.readline() == b"ready\n"
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._server as server:
-            server.kill()
+        with self._place, self._server:
+            self._server.kill()
+
+    def start(
+        self, main: str, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], out: Path, err: Path
+    ) -> Fork:
+        """Start the `main` of a module; the files `out` and `err` get what it prints."""
+        asked = {
+            "main": main,
+            "arguments": [*arguments],
+            "cwd": str(cwd),
+            "env": dict(env),
+            "out": str(out),
+            "err": str(err),
+        }
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(self._address)
+        connection.sendall(json.dumps(asked).encode() + b"\n")
+        return Fork(connection, [main, *arguments])
 
     def run(
         self,
@@ -77,33 +165,19 @@ class Forks:
         output: Path,
         timeout_s: float,
     ) -> subprocess.CompletedProcess[str]:
-        """Run the `main` of a module to its end; files in the directory `output` get what it prints."""
-        words, out, err = [*arguments], output / "out", output / "err"
-        asked = {
-            "main": main,
-            "arguments": words,
-            "cwd": str(cwd),
-            "env": dict(env),
-            "out": str(out),
-            "err": str(err),
-        }
+        """Run the `main` of a module to its end; files in the directory `output` get what it prints.
+
+        Raises:
+            subprocess.TimeoutExpired: it took too long, and was killed.
+        """
+        out, err = output / "out", output / "err"
         for path in (out, err):
             path.write_bytes(b"")
-        assert self._server.stdin is not None
-        self._server.stdin.write(json.dumps(asked).encode())
-        child = int(self._answer(timeout_s))
+        fork = self.start(main, arguments, cwd=cwd, env=env, out=out, err=err)
         try:
-            code = int(self._answer(timeout_s))
-        except TimeoutError:
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-            self._answer(timeout_s)
+            code = fork.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            fork.kill()
+            fork.wait()
             raise
-        return subprocess.CompletedProcess(words, code, out.read_text(), err.read_text())
-
-    def _answer(self, timeout_s: float) -> str:
-        stream = self._server.stdout
-        assert stream is not None
-        if not select.select([stream], [], [], timeout_s)[0]:
-            raise TimeoutError
-        return stream.readline().decode().strip()
+        return subprocess.CompletedProcess([main, *arguments], code, out.read_text(), err.read_text())

@@ -1,5 +1,6 @@
 """A real git repository with a board and a workflow, and the daemon as a real process beside it."""
 
+import atexit
 import json
 import os
 import shlex
@@ -7,18 +8,22 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import psutil
 from click.testing import CliRunner
 
 import symphony
+from harness.forks import SYMPHONY as PROGRAM
+from harness.forks import Fork, Forks
 from symphony.cli.main import main
 
 __all__ = [
@@ -60,6 +65,14 @@ def scripted(*switches: str) -> str:
 def remembering(threads: Path, *switches: str) -> str:
     """The same of an agent that remembers its threads there; of this very source tree, like the daemon."""
     return f"PYTHONPATH={Path(symphony.__file__).parents[1]} {scripted('--threads', str(threads), *switches)}"
+
+
+@cache
+def _forks() -> Forks:
+    """A process of this session of tests, in which daemons begin."""
+    forks = Forks().__enter__()
+    atexit.register(forks.__exit__, None, None, None)
+    return forks
 
 
 @dataclass
@@ -203,6 +216,16 @@ class Project:
             if done.exception is not None and not isinstance(done.exception, SystemExit):
                 raise done.exception
             return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
+        if self._forks:
+            with tempfile.TemporaryDirectory(dir=self.root) as output:
+                return _forks().run(
+                    PROGRAM,
+                    arguments,
+                    cwd=cwd or self.repo,
+                    env=self.env(),
+                    output=Path(output),
+                    timeout_s=timeout_s,
+                )
         return subprocess.run(
             [self.python, *SYMPHONY[1:], *arguments],
             cwd=cwd or self.repo,
@@ -215,6 +238,17 @@ class Project:
             user=self.user,
             group=self.user,
             extra_groups=None if self.user is None else (),
+        )
+
+    @property
+    def _forks(self) -> bool:
+        """Whether an interpreter that has begun can serve: as this user, unmeasured, with its settings."""
+        set_at_its_start = ("PYTHON", "LANG", "LC_", "COV")
+        return (
+            self.user is None
+            and self.python == sys.executable
+            and not any(name.startswith(set_at_its_start) for name in self.environment)
+            and not any(name.startswith("COV") for name in os.environ)
         )
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
@@ -233,18 +267,15 @@ class Project:
         """`symphony run` as a process; killed hard at the end if it is still there."""
         (self.root / "home").mkdir(exist_ok=True)
         log = self.root / f"daemon-{time.monotonic_ns()}.log"
+        command = ["run", "--log-format", "json", *arguments]
         with log.open("wb") as sink:
-            process = subprocess.Popen(
-                [self.python, *SYMPHONY[1:], "run", "--log-format", "json", *arguments],
-                cwd=self.repo,
-                env=self.env(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=sink,
-                user=self.user,
-                group=self.user,
-                extra_groups=None if self.user is None else (),
-            )
+            process: subprocess.Popen[bytes] | Fork
+            if self._forks:
+                process = _forks().start(
+                    PROGRAM, command, cwd=self.repo, env=self.env(), out=Path(os.devnull), err=log
+                )
+            else:
+                process = self._popen(command, sink)
             daemon = Daemon(process=process, log=log)
             try:
                 yield daemon
@@ -253,12 +284,25 @@ class Project:
                     process.kill()
                 process.wait()
 
+    def _popen(self, command: Sequence[str], sink: BinaryIO) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [self.python, *SYMPHONY[1:], *command],
+            cwd=self.repo,
+            env=self.env(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=sink,
+            user=self.user,
+            group=self.user,
+            extra_groups=None if self.user is None else (),
+        )
+
 
 @dataclass
 class Daemon:
     """A running daemon and what it logged."""
 
-    process: "subprocess.Popen[bytes]"
+    process: "subprocess.Popen[bytes] | Fork"
     log: Path
 
     def events(self) -> list[dict[str, Any]]:

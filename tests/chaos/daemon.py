@@ -53,8 +53,8 @@ class StormyService(Service):
         return self
 
     @override
-    def _bind(self, workflow: Workflow) -> RuntimeContext:
-        context = super()._bind(workflow)
+    def _build_context(self, workflow: Workflow) -> RuntimeContext:
+        context = super()._build_context(workflow)
         return replace(context, tracker=Weathered(context.tracker, self._weather))
 
 

@@ -61,7 +61,7 @@ _SUITES = {
     "service": "tests/integration/daemon/test_service.py",
     "rows": "tests/integration/daemon/test_attempts.py",
     "logs": "tests/unit/observability/test_logs.py",
-    "notes": "tests/unit/daemon/test_notes.py",
+    "notes": "tests/unit/daemon/test_comments.py",
     "mapping": "tests/unit/agents/test_mapping.py",
 }
 

@@ -131,7 +131,7 @@ class Mailbox:
     changed: anyio.Event = field(default_factory=anyio.Event)
 
     def post(self, item: Event | ActionRequest) -> None:
-        self.facts.append(item.fact if isinstance(item, ActionRequest) else item)
+        self.facts.append(item.event if isinstance(item, ActionRequest) else item)
         self.changed.set()
         self.changed = anyio.Event()
 
@@ -162,7 +162,6 @@ def make_context(
         tracker=tracker,
         workspaces=cast("WorkspaceManager", workspaces or FakeWorkspaces()),
         agents={"codex": cast("AgentBackend", None)},
-        named=workflow.agents,
         secret_names=frozenset(),
         redaction=Redaction([SECRET]),
     )

@@ -48,10 +48,11 @@ from symphony.agents.events import (
 )
 from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
 from symphony.daemon.clock import Timers
-from symphony.daemon.comments import IssueComments, SkillComments
+from symphony.daemon.comments import CommentWriter, SkillComments
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.effects import Effects
 from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.worker import RunCallbacks
 from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, Redaction
 from symphony.scheduler import (
     DayBegan,
@@ -406,28 +407,31 @@ class _Daemon:
                     if world.crashes.reach(point):
                         return
                 memory.begin(self.life)
-                notes = IssueComments(memory.known_comments, remember=self._commented)
+                comments = CommentWriter(memory.known_comments, on_written=self._commented)
                 timers = Timers(self.post, now_ms=_now_ms)
+                context = self._context()
                 self._effects = Effects(
-                    context=self._context(),
+                    context=lambda: context,
                     state_dir=world.state_dir,
                     tasks=self.tasks,
                     timers=timers,
                     post=self.post,
                     before_poll=_nothing,
                     on_exit=self._ended,
-                    on_skills=lambda *_: None,
-                    on_agent=lambda *_: None,
-                    on_conversation=_conversation_opened,
-                    notes=notes,
-                    skill_comments=SkillComments(notes, remember=lambda _: None, written=_nothing),
+                    callbacks=RunCallbacks(
+                        agent_spawned=lambda *_: None,
+                        conversation_opened=_conversation_opened,
+                        skills_changed=lambda *_: None,
+                    ),
+                    comments=comments,
+                    skill_comments=SkillComments(comments, record=lambda _: None, recorded=_nothing),
                     now_ms=_now_ms,
                 )
                 refs = tuple(world.workspaces[key] for key in sorted(world.workspaces))
                 self.post(memory.first_input(world.settings, refs))
                 world.referee.begin(initial_state(world.settings, epoch=f"d{self.life}"))
                 world.referee.books.remember(memory.left)
-                self._effects.begin()
+                self._effects.start()
                 self.tasks.start_soon(timers.run)
                 world.tell_change()
                 async for fact in self._inbox:
@@ -480,17 +484,15 @@ class _Daemon:
         path = world.folder / "WORKFLOW.md"
         file = WorkflowFile(path=path, data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256=""))
         workflow = parse_workflow(file, environment={}, tracker_kinds=("memory",), agent_kinds=AGENT_SECTIONS)
-        named = workflow.agents["codex"]
-        names = ("codex", "claude", "gemini", "aider")
+        names, codex = ("codex", "claude", "gemini", "aider"), workflow.agents["codex"]
         backend = cast("AgentBackend", _Backend(self))
         return RuntimeContext(
-            workflow=workflow,
+            workflow=replace(workflow, agents={name: replace(codex, name=name) for name in names}),
             active_states=("Todo", "In Progress"),
             terminal_states=("Done", "Cancelled"),
             tracker=world.board,
             workspaces=cast("WorkspaceManager", _Workspaces(self)),
             agents=dict.fromkeys(names, backend),
-            named={name: replace(named, name=name) for name in names},
             secret_names=frozenset(),
             redaction=Redaction(),
             fault=self.fault,

@@ -188,11 +188,11 @@ def _hook(hooks: WebhookReceiver) -> Handler:
 
     async def handler(request: Request) -> Response:
         tracker, headers = str(request.path_params["tracker"]), dict(request.headers)
-        answered = hooks.admit(tracker, headers)
+        answered = hooks.check_headers(tracker, headers)
         if answered is None:
             async with reading:
                 body = await delivered(request)
-            answered = hooks.take(tracker, headers, body)
+            answered = hooks.receive(tracker, headers, body)
         response = answer(Delivered(status=answered.status), status=answered.code)
         response.headers.update(answered.headers)
         return response
@@ -290,4 +290,4 @@ class _Door:
 
     def _delivers(self, method: str, path: str) -> bool:
         hooks = self._hooks
-        return hooks is not None and method == "POST" and path.startswith(HOOKS_PATH) and hooks.open()
+        return hooks is not None and method == "POST" and path.startswith(HOOKS_PATH) and hooks.enabled

@@ -1,4 +1,4 @@
-"""What the web layer needs of a daemon: questions, a trigger, the verbs. The runtime implements it."""
+"""What the API needs from a daemon: questions, a refresh, actions, and webhooks. The daemon implements it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,17 +8,19 @@ from symphony.api.models import Issue, Prompt, Refresh, State, Verb
 from symphony.domain import ALL_ISSUES, Selection
 
 ISSUE_ACTIONS = ("stop", "retry", "unblock", "answer")
-"""What may be asked of one issue."""
+"""What an operator may do about an issue."""
 DAEMON_ACTIONS = ("pause", "resume", "drain")
-"""What may be asked of the daemon itself."""
+"""What an operator may do about the daemon."""
 MAX_ANSWER_CHARS = 20_000
-"""How long an answer to an agent's question may be."""
+"""The longest answer to an agent's question."""
 
 
 class UnavailableError(Exception):
-    """The daemon cannot answer now, which makes a 503.
+    """The daemon cannot answer now (HTTP status 503).
 
-    `code` is `snapshot_timeout`, `snapshot_unavailable` or `orchestrator_unavailable`.
+    Attributes:
+        code: `snapshot_timeout`, `snapshot_unavailable` or `orchestrator_unavailable`.
+        message: for people.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -28,9 +30,12 @@ class UnavailableError(Exception):
 
 
 class ConflictError(Exception):
-    """A verb does not fit the present state, which makes a 409.
+    """An action does not fit the present state (HTTP status 409).
 
-    `code` is stable, `message` and `hint` (what to do instead, or null) are for people.
+    Attributes:
+        code: stable.
+        message: for people.
+        hint: what to do instead, or `None`.
     """
 
     def __init__(self, code: str, message: str, *, hint: str | None = None) -> None:
@@ -41,18 +46,18 @@ class ConflictError(Exception):
 
 
 class Operator(Protocol):
-    """What people may ask of a daemon. Every document it gives is fit to be shown: secrets are masked."""
+    """What people may ask of a daemon. Secrets are masked in all documents and errors."""
 
     async def state(self, only: Selection = ALL_ISSUES) -> State:
-        """The state of the daemon; rows of those issues only.
+        """The state of the daemon, with rows of the selected issues.
 
         Raises:
-            UnavailableError: there is no state yet or no more, or it took too long.
+            UnavailableError: there is no state yet or any more, or it took too long.
         """
         ...
 
     async def issue(self, identifier: str) -> Issue | None:
-        """One issue; `None` when it is not known.
+        """One issue; `None` if it is not known.
 
         Raises:
             UnavailableError: as `state`.
@@ -60,38 +65,42 @@ class Operator(Protocol):
         ...
 
     async def prompt(self, identifier: str) -> Prompt | None:
-        """What a dispatch of the issue would send now; `None` when it is not known. No side effects.
+        """What a dispatch of the issue would send now; `None` if it is not known. Without side effects.
 
         Raises:
             UnavailableError: as `state`.
-            SymphonyError: what would fail the dispatch as well.
+            SymphonyError: the dispatch would fail with the same error.
         """
         ...
 
     def refresh(self) -> Refresh:
-        """Poll and reconcile as soon as possible; a refresh may share a poll that is under way or due.
+        """Poll and reconcile soon; may share a poll that is under way or due.
 
         Raises:
-            UnavailableError: the daemon does not poll (any more).
+            UnavailableError: the daemon does not poll yet or any more.
         """
         ...
 
     async def act(self, verb: str, identifier: str | None, text: str | None = None) -> Verb | None:
-        """Do what an operator asks for; `None` when the issue is not known.
+        """Carry out an operator's action; `None` if the issue is not known.
 
-        `verb` is one of `ISSUE_ACTIONS` with an identifier, or one of `DAEMON_ACTIONS` without. `text` is the
-        answer to a question. What is asked for afterwards already shows what the verb did.
+        Later questions already show the effect.
+
+        Args:
+            verb: one of `ISSUE_ACTIONS` with an identifier, or of `DAEMON_ACTIONS` without.
+            identifier: the issue.
+            text: the answer to a question.
 
         Raises:
-            ConflictError: it does not fit the present state.
-            UnavailableError: as `refresh`.
+            ConflictError: the action does not fit the present state.
+            UnavailableError: the daemon starts or has ended.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookAnswer:
-    """What a tracker is told that sent something: `accepted`, `duplicate`, `ignored` or `handshake`."""
+    """The answer to a webhook: `accepted`, `duplicate`, `ignored` or `handshake`."""
 
     status: str
     code: int = 202
@@ -99,7 +108,13 @@ class WebhookAnswer:
 
 
 class WebhookDeniedError(Exception):
-    """A delivery is not taken; `status` is the one of HTTP, `code` is stable."""
+    """A webhook is not accepted.
+
+    Attributes:
+        status: of HTTP.
+        code: stable.
+        message: for people.
+    """
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -109,16 +124,25 @@ class WebhookDeniedError(Exception):
 
 
 class WebhookReceiver(Protocol):
-    """What trackers may tell a daemon. Names of headers are in lower case."""
+    """Receives webhooks of trackers. Header names are in lower case."""
 
-    def open(self) -> bool:
-        """Whether anything is taken at all."""
+    @property
+    def enabled(self) -> bool:
+        """Whether webhooks are accepted at all."""
         ...
 
-    def admit(self, tracker: str, headers: Mapping[str, str]) -> WebhookAnswer | None:
-        """Judge a delivery before its body is read; `None` to read it. Raises `WebhookDeniedError`."""
+    def check_headers(self, tracker: str, headers: Mapping[str, str]) -> WebhookAnswer | None:
+        """Judge a request before its body is read; `None` if the body is needed.
+
+        Raises:
+            WebhookDeniedError: this tracker sends none, or the signature is missing.
+        """
         ...
 
-    def take(self, tracker: str, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
-        """Take a delivery. Raises `WebhookDeniedError`."""
+    def receive(self, tracker: str, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
+        """Take a webhook; its effect comes later.
+
+        Raises:
+            WebhookDeniedError: as `check_headers`, or the signature or the body is wrong.
+        """
         ...

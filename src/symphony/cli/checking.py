@@ -212,7 +212,7 @@ def _repository_warnings(settings: Settings, workflow: Path, source: SourceMap) 
 
 def _skill_problems(settings: Settings) -> Iterator[WorkflowWarning]:
     """Malformed skills in the folder of a local repository."""
-    options, repo = skill_options(settings), settings.workspace.repo
+    options, repo = skill_options(settings.agent.skills), settings.workspace.repo
     if not options.enabled or repo is None or not Path(repo).is_dir():
         return
     for problem in with_advice(Path(repo), options, skills.load(Path(repo), options)).problems:

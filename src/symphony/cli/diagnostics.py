@@ -37,7 +37,8 @@ from symphony.cli.journal import journal_path
 from symphony.cli.serving import open_store
 from symphony.cli.stale_workspaces import find_workspaces
 from symphony.config import EXPOSED_HINT, SecretFileError, WarningCode, read_secrets
-from symphony.daemon.context import RuntimeContext, build_context, preflight_agent
+from symphony.daemon.context import RuntimeContext, build_context
+from symphony.daemon.preflight import preflight_agent
 from symphony.daemon.state_dir import instance_of, locate
 from symphony.domain import Category, Failure, Redaction, Selection, SymphonyError
 from symphony.journal.reader import checkup

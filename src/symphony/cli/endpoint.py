@@ -22,7 +22,8 @@ from typing import Annotated, Final
 import msgspec
 
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.daemon.state_dir import LockHolder, locate, parse_lock_holder
+from symphony.daemon.instance_lock import LockHolder, parse_lock_holder
+from symphony.daemon.state_dir import locate
 from symphony.domain import DECODE_ERRORS
 from symphony.processes.table import ProcessTable
 

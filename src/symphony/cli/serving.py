@@ -77,7 +77,8 @@ def serve(
     Raises:
         SymphonyError: start-up failed.
     """
-    notifier, secrets = Notifier.of(environment), read_secrets(without_service_manager(environment))
+    notifier = Notifier.from_environment(environment)
+    secrets = read_secrets(without_service_manager(environment))
     environment = secrets.environment
     store, tally = open_store(workflow_path, environment, acknowledged=acknowledged), RunSummary()
     with ExitStack() as stack:

@@ -135,9 +135,9 @@ def _repository(directory: Path) -> Path:
 
 
 def _bound(section: "SkillsSettings") -> "SkillOptions":
-    from symphony.daemon.context import options_of
+    from symphony.daemon.context import skill_options
 
-    return options_of(section)
+    return skill_options(section)
 
 
 def _sections(

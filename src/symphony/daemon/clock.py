@@ -1,16 +1,18 @@
-"""Time for the shell: the monotonic clock in milliseconds, and the scheduler's timers on it."""
+"""Clocks, and the scheduler's timers."""
 
 import heapq
+import math
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
 
 import anyio
 
 from symphony.domain import Blame, Category, Failure, SymphonyError
 from symphony.scheduler import SetTimer, Timer, TimerFired
 
-_FOREVER_S = 86_400.0
-_EARLIEST_MS = 1_704_067_200_000  # 2024-01-01: nobody ran this program before
+_EARLIEST_MS: Final = 1_704_067_200_000  # 2024-01-01, before the first release
 
 
 def monotonic_ms() -> int:
@@ -19,26 +21,29 @@ def monotonic_ms() -> int:
 
 
 def wall_ms() -> int:
-    """Milliseconds since 1970 by the wall clock, which people may set."""
+    """Milliseconds since 1970 by the wall clock."""
     return time.time_ns() // 1_000_000
 
 
-def check_wall_clock(wall_ms: int) -> None:
-    """See that the clock on the wall is set, which it is not where a machine has no battery and just booted.
+def utc_day(wall_ms: int) -> str:
+    """The UTC date of a moment, `YYYY-MM-DD`."""
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).date().isoformat()
 
-    Nothing of a daemon's timing depends on it, but certificates do, and the dates of commits and of all that
-    is remembered.
+
+def check_wall_clock(wall_ms: int) -> None:
+    """Check that the wall clock is set. A machine without a battery may not know the time after a boot.
+
+    Certificates and the dates of commits and records depend on it.
 
     Raises:
         SymphonyError: `clock_not_set`.
     """
     if wall_ms < _EARLIEST_MS:
-        day = time.strftime("%Y-%m-%d", time.gmtime(max(wall_ms, 0) // 1000))
         raise SymphonyError(
             Failure(
                 category=Category.CLOCK_NOT_SET,
                 blame=Blame.HOST,
-                message=f"the clock of this machine is not set: it says {day}",
+                message=f"the clock of this machine is not set: it says {utc_day(max(wall_ms, 0))}",
                 hint="set it (timedatectl set-ntp true), or start after time-sync.target; then start again",
             )
         )
@@ -61,19 +66,14 @@ class Timers:
         self._changed.set()
 
     async def run(self) -> None:
-        """Fire what comes due, until cancelled."""
+        """Fire timers when they are due, until cancelled."""
         while True:
             self._changed = anyio.Event()
-            self._fire_due()
-            with anyio.move_on_after(self._wait_s()):
+            while self._heap and self._heap[0][0] <= self._now_ms():
+                _, token, timer = heapq.heappop(self._heap)
+                if self._tokens.get(timer) == token:
+                    del self._tokens[timer]
+                    self._fire(TimerFired(timer=timer, token=token))
+            wait_s = max(self._heap[0][0] - self._now_ms(), 0) / 1000 if self._heap else math.inf
+            with anyio.move_on_after(wait_s):
                 await self._changed.wait()
-
-    def _fire_due(self) -> None:
-        while self._heap and self._heap[0][0] <= self._now_ms():
-            _, token, timer = heapq.heappop(self._heap)
-            if self._tokens.get(timer) == token:
-                del self._tokens[timer]
-                self._fire(TimerFired(timer=timer, token=token))
-
-    def _wait_s(self) -> float:
-        return max(self._heap[0][0] - self._now_ms(), 0) / 1000 if self._heap else _FOREVER_S

@@ -1,11 +1,12 @@
-"""One coroutine per command: the only place where decisions meet the world.
+"""Carries out the commands of the scheduler: the only place where decisions have effects.
 
-Every effect answers the scheduler or logs; none lets an exception out, because one failing call must not take
-the daemon down.
+Each command runs in a task of its own. An effect reports its result as an event or logs it, and lets no
+exception out: a failing call must not end the daemon.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 from weakref import WeakValueDictionary
@@ -16,11 +17,11 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from symphony.daemon.clock import Timers
-from symphony.daemon.comments import Answers, IssueComments, SkillComments
+from symphony.daemon.comments import AnswerReader, CommentWriter, SkillComments, draft_of
 from symphony.daemon.context import RuntimeContext, comment_severity
 from symphony.daemon.moves import Moves
 from symphony.daemon.state_dir import StateDirectory
-from symphony.daemon.worker import OnAgent, OnConversation, OnSkills, Worker
+from symphony.daemon.worker import RunCallbacks, Worker
 from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, SymphonyError
 from symphony.scheduler import (
     AnswersRead,
@@ -58,57 +59,91 @@ from symphony.workspaces import WorkspaceRecord
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Limits in seconds.
+
+    Attributes:
+        tracker_s: for one answer of the tracker with all its pages. Adapters limit each request themselves.
+        exit_s: for comments, removals and pushes that are under way when the daemon exits.
+        hurried_exit_s: the same, when the operator wants to stop at once.
+    """
+
+    tracker_s: float = 120.0
+    exit_s: float = 35.0
+    hurried_exit_s: float = 5.0
+
+
 class Effects:
-    """Carries commands out in tasks of one group; `context` may be replaced by a reload at any time."""
+    """Carries out commands in the tasks of one group.
+
+    Args:
+        context: returns the context in force; a reload may replace it at any time.
+        state_dir: where agents write their logs.
+        tasks: the group of all tasks.
+        timers: the scheduler's timers.
+        post: puts an event into the mailbox.
+        before_poll: awaited before each poll.
+        on_exit: called when the daemon may end.
+        callbacks: what runs report besides events.
+        comments: writes the daemon's comments.
+        skill_comments: writes comments about skills.
+        now_ms: the monotonic clock.
+        timeouts: limits of the effects.
+    """
 
     def __init__(
         self,
         *,
-        context: RuntimeContext,
+        context: Callable[[], RuntimeContext],
         state_dir: StateDirectory,
         tasks: TaskGroup,
         timers: Timers,
         post: Callable[[Event], None],
         before_poll: Callable[[], Awaitable[None]],
         on_exit: Callable[[], None],
-        on_skills: OnSkills,
-        on_agent: OnAgent,
-        on_conversation: OnConversation,
-        notes: IssueComments,
+        callbacks: RunCallbacks,
+        comments: CommentWriter,
         skill_comments: SkillComments,
         now_ms: Callable[[], int],
+        timeouts: Timeouts = Timeouts(),
     ) -> None:
-        self.context = context
+        self._context = context
         self._state_dir = state_dir
         self._tasks = tasks
         self._timers = timers
         self._post = post
         self._before_poll = before_poll
         self._on_exit = on_exit
-        self._on_skills = on_skills
-        self._on_agent = on_agent
-        self._on_conversation = on_conversation
-        self._workers: dict[str, Worker] = {}
-        self._places: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
-        self._notes = notes
+        self._callbacks = callbacks
+        self._comments = comments
         self._skill_comments = skill_comments
-        self._answers = Answers(notes, now_ms=now_ms)
-        self._moves = Moves(wake=lambda: post(WakeAsked(reason="issue_moved")))
-        self._background = 0
-        self._quiet = anyio.Event()
-        self._leaving: anyio.CancelScope | None = None
+        self._timeouts = timeouts
+        self._answers = AnswerReader(comments, now_ms=now_ms)
+        self._moves = Moves(on_moved_back=lambda: post(WakeAsked(reason="issue_moved")))
+        self._workers: dict[str, Worker] = {}
+        # A run and a removal never meet in the workspace of an issue.
+        self._workspace_locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+        self._background_tasks = 0
+        self._background_idle = anyio.Event()
+        self._exit_scope: anyio.CancelScope | None = None
         self._hurried = False
 
-    def carry_out(self, command: Command) -> None:  # noqa: C901, PLR0912 - one line per kind of command
-        """Begin to carry out one command; returns at once."""
+    def start(self) -> None:
+        """Write the comments that the previous daemon left unwritten, in the background."""
+        self._in_background(self._skill_comments.post_pending, self._context())
+        self._tasks.start_soon(self._skill_comments.run, self._context)
+
+    def carry_out(self, command: Command) -> None:  # noqa: C901, PLR0912 - one case per command
+        """Start to carry out one command; returns at once."""
         match command:
             case FetchCandidates():
                 self._tasks.start_soon(self._fetch, command)
             case RefreshIssues():
                 self._tasks.start_soon(self._refresh, command)
             case StartRun():
-                self._moves.forget(command.issue.id)
-                self._start(command)
+                self._moves.cancel(command.issue.id)
+                self._start_run(command)
             case ContinueRun() | FinishRun():
                 if worker := self._workers.get(command.run_id):
                     worker.direct(command)
@@ -118,33 +153,33 @@ class Effects:
             case SetTimer():
                 self._timers.set(command)
             case CleanWorkspace():
-                self._beside(self._clean, command)
+                self._in_background(self._clean, command)
             case PostComment():
-                self._beside(self._note, command)
+                self._in_background(self._comment, command)
             case PushBranch():
-                self._beside(self._push, command)
+                self._in_background(self._push, command)
             case ReadAnswers():
                 self._tasks.start_soon(self._read_answers, command)
             case MoveIssue():
-                self._moves.ask(command)
-                self._beside(self._moves.make, self.context, command)
+                self._moves.request(command)
+                self._in_background(self._moves.move, self._context(), command)
             case Notify():
-                _notify(command)
+                fields = {key: value for key, value in command.fields.items() if value is not None}
+                if command.issue_id is not None:
+                    fields["issue_id"] = command.issue_id
+                    fields["issue_identifier"] = command.issue_identifier
+                getattr(_log, command.level)(command.event, **fields)
             case Exit():
                 self._tasks.start_soon(self._exit)
             case _:
                 assert_never(command)
 
-    def begin(self) -> None:
-        """What comments shall say that a predecessor left unsaid is said beside the work."""
-        self._beside(self._skill_comments.say_left, self.context)
-        self._tasks.start_soon(self._skill_comments.run, lambda: self.context)
-
     def hurry(self) -> None:
-        """What is being ended anyway ends soon (CL6); a comment that is cut off is for the successor."""
+        """Give what is about to end little time; the next daemon makes up for what is cut off."""
         self._hurried = True
-        if self._leaving is not None:
-            self._leaving.deadline = min(self._leaving.deadline, anyio.current_time() + _HURRY_S)
+        if self._exit_scope is not None:
+            deadline = anyio.current_time() + self._timeouts.hurried_exit_s
+            self._exit_scope.deadline = min(self._exit_scope.deadline, deadline)
         for worker in self._workers.values():
             worker.hurry()
 
@@ -153,22 +188,22 @@ class Effects:
     async def _fetch(self, command: FetchCandidates) -> None:
         try:
             await self._before_poll()
-            context = self.context
-            with _bounded():
+            context = self._context()
+            with self._tracker_deadline():
                 issues = await context.tracker.fetch_issues_by_states(context.active_states)
-        except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
-            self._post(PollFailed(request=command.request, failure=self._failure(error)))
+        except Exception as error:  # noqa: BLE001 - every failure becomes an event
+            self._post(PollFailed(request=command.request, failure=self._tracker_failure(error)))
         else:
             skipped = tuple(context.redaction.failure(each) for each in skipped_by(context.tracker))
             self._post(Polled(request=command.request, issues=tuple(issues), skipped_records=skipped))
 
     async def _refresh(self, command: RefreshIssues) -> None:
         try:
-            with _bounded():
-                issues = await self.context.tracker.fetch_issues_by_ids(command.ids)
-        except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
+            with self._tracker_deadline():
+                issues = await self._context().tracker.fetch_issues_by_ids(command.ids)
+        except Exception as error:  # noqa: BLE001 - every failure becomes an event
             culprits = error.culprits if isinstance(error, TrackerError) else frozenset()
-            failure = self._failure(error)
+            failure = self._tracker_failure(error)
             self._post(RefreshFailed(request=command.request, failure=failure, culprits=culprits))
         else:
             self._post(Refreshed(request=command.request, issues=tuple(issues)))
@@ -176,172 +211,151 @@ class Effects:
     async def _read_answers(self, command: ReadAnswers) -> None:
         issue_id, question = command.comment.issue.id, command.question
         try:
-            with _bounded():
-                answers, others = await self._answers.read(self.context, command.comment)
-        except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
-            failure = self._failure(error)
+            with self._tracker_deadline():
+                answers, others = await self._answers.read(self._context(), command.comment)
+        except Exception as error:  # noqa: BLE001 - every failure becomes an event
+            failure = self._tracker_failure(error)
             self._post(AnswersReadFailed(issue_id=issue_id, question=question, failure=failure))
         else:
             self._post(
                 AnswersRead(issue_id=issue_id, question=question, answers=answers, unauthorized=others)
             )
 
-    def _failure(self, error: Exception) -> Failure:
+    @contextmanager
+    def _tracker_deadline(self) -> Iterator[None]:
+        """Give up on a tracker that does not answer: one hanging request must not end polling for good."""
+        with anyio.move_on_after(self._timeouts.tracker_s) as scope:
+            yield
+        if scope.cancelled_caught:
+            raise TrackerError(
+                Failure(
+                    category=Category.TRACKER_REQUEST,
+                    blame=Blame.TRACKER,
+                    message=f"no answer within {self._timeouts.tracker_s:g} s",
+                    hint="see whether the tracker can be reached; it is asked again with the next poll",
+                )
+            )
+
+    def _tracker_failure(self, error: Exception) -> Failure:
+        redaction = self._context().redaction
         if isinstance(error, SymphonyError):
-            return self.context.redaction.failure(error.failure)
+            return redaction.failure(error.failure)
         _log.error("tracker_crashed", exc_info=error)
         return Failure(
             category=Category.TRACKER_REQUEST,
             blame=Blame.TRACKER,
-            message=self.context.redaction.text(f"internal error: {error!r}"),
+            message=redaction.text(f"internal error: {error!r}"),
         )
 
     # --- runs --------------------------------------------------------------------------------------------
 
-    def _start(self, command: StartRun) -> None:
+    def _start_run(self, command: StartRun) -> None:
         try:
             worker = Worker(
                 command,
-                context=self.context,
+                context=self._context(),
                 state_dir=self._state_dir,
                 post=self._post,
+                callbacks=self._callbacks,
                 report_skills=self._report_skills,
-                on_skills=self._on_skills,
-                on_agent=self._on_agent,
-                on_conversation=self._on_conversation,
             )
-        except Exception as error:  # noqa: BLE001 - a start that fails is a failed attempt (SC10)
+        except Exception as error:  # noqa: BLE001 - a failed start is a failed attempt
             _log.exception("run_crashed", run_id=command.run_id)
-            self._post(RunEnded(run_id=command.run_id, outcome=self._not_spawned(error)))
+            failure = Failure(
+                category=Category.INTERNAL,
+                blame=Blame.HOST,
+                message=self._context().redaction.text(f"failed to spawn agent: {error!r}"),
+            )
+            outcome = Outcome(kind=OutcomeKind.FAILED, failure=failure)
+            self._post(RunEnded(run_id=command.run_id, outcome=outcome))
             return
         self._workers[command.run_id] = worker
         self._tasks.start_soon(self._run, command, worker)
 
-    def _not_spawned(self, error: Exception) -> Outcome:
-        failure = Failure(
-            category=Category.INTERNAL,
-            blame=Blame.HOST,
-            message=self.context.redaction.text(f"failed to spawn agent: {error!r}"),
-        )
-        return Outcome(kind=OutcomeKind.FAILED, failure=failure)
-
     async def _run(self, command: StartRun, worker: Worker) -> None:
         try:
-            async with self._place(command.issue.id):
+            async with self._workspace_lock(command.issue.id):
                 await worker.run()
         finally:
             self._workers.pop(command.run_id, None)
             self._moves.run_ended(command.issue.id)
             with anyio.CancelScope(shield=True):
-                await to_thread.run_sync(self._state_dir.drop_empty_log, command.run_id)
+                await to_thread.run_sync(self._state_dir.remove_empty_log, command.run_id)
 
     async def _report_skills(self, issue: Issue, found: SkillSet) -> None:
-        """Keep in the journal what the comment shall say, and have it said beside the run."""
-        at_least = comment_severity(self.context.settings)
-        if await self._skill_comments.want(self.context, issue, found, at_least=at_least):
-            self._beside(self._skill_comments.say, self.context, issue.id)
+        """Record what the comment about skills has to say, and write it in the background."""
+        context = self._context()
+        at_least = comment_severity(context.settings)
+        if await self._skill_comments.update(context, issue, found, at_least=at_least):
+            self._in_background(self._skill_comments.post, context, issue.id)
 
-    # --- beside the work ---------------------------------------------------------------------------------
+    # --- in the background -------------------------------------------------------------------------------
 
     async def _clean(self, command: CleanWorkspace) -> None:
-        facts = {"issue_id": command.issue_id, "issue_identifier": command.identifier}
-        async with self._place(command.issue_id):
+        ids = {"issue_id": command.issue_id, "issue_identifier": command.identifier}
+        async with self._workspace_lock(command.issue_id):
+            context = self._context()
             try:
-                self.context.fault(FaultPoint.BEFORE_CLEAN)
-                removal = await self.context.workspaces.remove(await self._record(command))
+                context.fault(FaultPoint.BEFORE_CLEAN)
+                if command.path is None:  # not recorded: where it would be below the present root
+                    record = await context.workspaces.locate(command.issue_id, command.identifier)
+                else:
+                    path = Path(command.path)
+                    record = WorkspaceRecord(
+                        issue_id=command.issue_id, identifier=command.identifier, key=path.name, path=path
+                    )
+                removal = await context.workspaces.remove(record)
             except SymphonyError as error:
-                _log.warning("workspace_kept", reason=error.failure.line, **facts)
+                _log.warning("workspace_kept", reason=error.failure.line, **ids)
                 return
             except OSError as error:
-                _log.warning("workspace_kept", reason=str(error), **facts)
+                _log.warning("workspace_kept", reason=str(error), **ids)
                 return
-        self.context.fault(FaultPoint.AFTER_CLEAN)
+        context.fault(FaultPoint.AFTER_CLEAN)
         if removal.removed:
-            _log.info("workspace_removed", **facts)
+            _log.info("workspace_removed", **ids)
         elif removal.kept_reason:
-            _log.warning("workspace_kept", reason=removal.kept_reason, **facts)
+            _log.warning("workspace_kept", reason=removal.kept_reason, **ids)
 
-    async def _record(self, command: CleanWorkspace) -> WorkspaceRecord:
-        """The recorded workspace of a run, or where it would be below the present root (WS13)."""
-        if command.path is None:
-            return await self.context.workspaces.locate(command.issue_id, command.identifier)
-        path = Path(command.path)
-        return WorkspaceRecord(
-            issue_id=command.issue_id, identifier=command.identifier, key=path.name, path=path
-        )
-
-    async def _note(self, command: PostComment) -> None:
-        await self._notes.post(
-            self.context, command.issue, kind=command.kind, body=command.body, occasion=command.occasion
-        )
+    async def _comment(self, command: PostComment) -> None:
+        await self._comments.post(self._context(), draft_of(command))
 
     async def _push(self, command: PushBranch) -> None:
+        context = self._context()
         try:
-            failure = await self.context.workspaces.push(command.branch)
-        except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
+            failure = await context.workspaces.push(command.branch)
+        except Exception as error:  # noqa: BLE001 - every failure becomes an event
             _log.exception("effect_crashed")
             failure = Failure(
                 category=Category.INTERNAL, blame=Blame.HOST, message=f"internal error: {error!r}"
             )
-        failure = None if failure is None else self.context.redaction.failure(failure)
+        failure = None if failure is None else context.redaction.failure(failure)
         self._post(Pushed(issue_id=command.issue_id, head=command.head, failure=failure))
 
-    def _place(self, issue_id: str) -> anyio.Lock:
-        """The lock of an issue's workspace: a run and a removal never meet there.
+    def _workspace_lock(self, issue_id: str) -> anyio.Lock:
+        return self._workspace_locks.setdefault(issue_id, anyio.Lock())
 
-        Who holds it or waits for it keeps it; one that nobody needs any more is gone.
-        """
-        return self._places.setdefault(issue_id, anyio.Lock())
+    def _in_background(self, effect: Callable[..., Awaitable[None]], *arguments: object) -> None:
+        """Start an effect that the exit of the daemon waits for, for a limited time."""
 
-    def _beside(self, effect: Callable[..., Awaitable[None]], *arguments: object) -> None:
-        self._background += 1
-        self._tasks.start_soon(self._counted, effect, arguments)
+        async def run() -> None:
+            try:
+                await effect(*arguments)
+            except Exception:  # noqa: BLE001 - background work must not end the daemon
+                _log.exception("effect_crashed")
+            finally:
+                self._background_tasks -= 1
+                if self._background_tasks == 0:
+                    self._background_idle.set()
 
-    async def _counted(self, effect: Callable[..., Awaitable[None]], arguments: tuple[object, ...]) -> None:
-        try:
-            await effect(*arguments)
-        except Exception:  # noqa: BLE001 - what is done beside the work must not end it
-            _log.exception("effect_crashed")
-        finally:
-            self._background -= 1
-            if self._background == 0:
-                self._quiet.set()
-                self._quiet = anyio.Event()
+        self._background_tasks += 1
+        self._tasks.start_soon(run)
 
     async def _exit(self) -> None:
-        """Let comments and removals that are under way end, for a bounded time, then leave."""
-        with anyio.move_on_after(_HURRY_S if self._hurried else _LEAVE_S) as self._leaving:
-            while self._background:
-                await self._quiet.wait()
+        """Wait for background tasks, for a limited time, and let the daemon end."""
+        limit_s = self._timeouts.hurried_exit_s if self._hurried else self._timeouts.exit_s
+        with anyio.move_on_after(limit_s) as self._exit_scope:
+            while self._background_tasks:
+                self._background_idle = anyio.Event()
+                await self._background_idle.wait()
         self._on_exit()
-
-
-_LEAVE_S = 35.0
-_HURRY_S = 5.0
-_TRACKER_S = 120.0
-
-
-@contextmanager
-def _bounded() -> Iterator[None]:
-    """Give up on a tracker that does not answer: one question that hangs must not end polling for ever.
-
-    Adapters bound each request themselves; this is the limit of a whole answer, all pages of it.
-    """
-    with anyio.move_on_after(_TRACKER_S) as limit:
-        yield
-    if limit.cancelled_caught:
-        raise TrackerError(
-            Failure(
-                category=Category.TRACKER_REQUEST,
-                blame=Blame.TRACKER,
-                message=f"no answer within {_TRACKER_S:g} s",
-                hint="see whether the tracker can be reached; it is asked again with the next poll",
-            )
-        )
-
-
-def _notify(command: Notify) -> None:
-    facts = {key: value for key, value in command.fields.items() if value is not None}
-    if command.issue_id is not None:
-        facts |= {"issue_id": command.issue_id, "issue_identifier": command.issue_identifier}
-    getattr(_log, command.level)(command.event, **facts)

@@ -1,10 +1,11 @@
-"""The HTTP server: a control socket always, a TCP port if asked for, and a note that says where they are.
+"""The HTTP server: a control socket always, and a TCP port if one is configured.
 
-The note is `control.json` in the state directory: `{"socket", "host", "port", "pid", "workflow"}`. Clients
-read it, because the path of a Unix socket may be too long for the system, and a port may be any free one.
+`control.json` in the state directory tells clients where they are: `{"socket", "host", "port", "pid",
+"workflow"}`. The path of a Unix socket has a short limit, so it may be elsewhere, and a port may be any free
+one.
 
-Each way in has an application and a server of its own on the daemon's event loop, each with its own bounds:
-a crowd on the port cannot lock the operator out of the control socket, and no client can hold up the daemon.
+Each listener has an application and a server of its own on the daemon's event loop, with its own limits:
+clients of the port cannot lock the operator out of the control socket, and no client can stop the daemon.
 """
 
 import asyncio
@@ -37,11 +38,11 @@ from symphony.api.interface import Operator, WebhookReceiver
 from symphony.daemon.state_dir import StateDirectory, operator_token
 from symphony.domain import Blame, Category, Failure, SymphonyError
 
-NOTE_NAME: Final = "control.json"
+CONTROL_FILE: Final = "control.json"
 MAX_CONNECTIONS = 64
 EXCHANGE_S = 75.0
-_IDLE_S: Final = 5
-_GOODBYE_S: Final = 1
+_KEEP_ALIVE_S: Final = 5
+_SHUTDOWN_S: Final = 1
 _MAX_PATH_BYTES: Final = 107
 _BACKLOG: Final = 64
 _PROBE_S: Final = 2.0
@@ -58,77 +59,74 @@ async def serve_http(
     port: int | None,
     environment: Mapping[str, str],
     workflow: Path | None = None,
-    hooks: WebhookReceiver | None = None,
+    webhooks: WebhookReceiver | None = None,
 ) -> AsyncIterator["Listeners"]:
-    """Open the doors and answer on them while the body runs. Called under the instance lock.
+    """Listen and answer while the body runs. The caller holds the instance lock.
+
+    Webhooks are accepted on the TCP port only.
 
     Raises:
         SymphonyError: `http_server`: the port or the token cannot be used; or what the body raised.
     """
-    token, public = "", False
+    token = ""
     if port is not None:
         token = await to_thread.run_sync(operator_token, state_dir, environment)
-        public = not is_loopback(host)
     opened = open_listeners(state_dir, host=host, port=port, environment=environment, workflow=workflow)
-    refused: SymphonyError | None = None
-    with _logs():
-        doors = await to_thread.run_sync(opened.__enter__)
+    error: SymphonyError | None = None
+    with _forwarded_logs():
+        listeners = await to_thread.run_sync(opened.__enter__)
         try:
-            if doors.port is not None:
-                _log.info("http_serving", host=host, port=doors.port, token_needed=public)
-            servers = list(_servers(doors, operator, Access.tcp(host, token), hooks))
+            servers: list[tuple[uvicorn.Server, socket.socket]] = []
+            if listeners.control is not None:
+                servers.append((_server(create_app(operator, CONTROL)), listeners.control))
+            if listeners.tcp is not None:
+                app = create_app(operator, Access.tcp(host, token), webhooks)
+                servers.append((_server(app), listeners.tcp))
+                public = not is_loopback(host)
+                _log.info("http_serving", host=host, port=listeners.port, token_needed=public)
             async with anyio.create_task_group() as tasks:
-                for server, door in servers:
-                    tasks.start_soon(_serve, server, door)
+                for server, listener in servers:
+                    tasks.start_soon(_serve, server, listener)
                 try:
-                    yield doors
-                except SymphonyError as error:
-                    refused = error  # raised below, where no task group wraps it
+                    yield listeners
+                except SymphonyError as raised:
+                    error = raised  # raised below, where no task group wraps it
                 finally:
                     for server, _ in servers:
                         server.should_exit = True
         finally:
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(opened.__exit__, None, None, None)
-    if refused is not None:
-        raise refused
+    if error is not None:
+        raise error
 
 
-# --- answering -------------------------------------------------------------------------------------------
-
-
-def _servers(
-    doors: "Listeners", operator: Operator, access: Access, hooks: WebhookReceiver | None
-) -> Iterator[tuple[uvicorn.Server, socket.socket]]:
-    """One for each way in; `access` is the rule of the TCP one, which alone has hooks."""
-    if doors.control is not None:
-        yield _server(create_app(operator, CONTROL)), doors.control
-    if doors.tcp is not None:
-        yield _server(create_app(operator, access, hooks)), doors.tcp
+# --- uvicorn ---------------------------------------------------------------------------------------------
 
 
 def _server(app: ASGIApp) -> uvicorn.Server:
-    config = uvicorn.Config(
-        app,
-        http=_Exchange,
-        ws="none",
-        lifespan="off",
-        loop="none",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-        timeout_keep_alive=_IDLE_S,
-        timeout_graceful_shutdown=_GOODBYE_S,
+    return _Server(
+        uvicorn.Config(
+            app,
+            http=_LimitedConnection,
+            ws="none",
+            lifespan="off",
+            loop="none",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_SHUTDOWN_S,
+        )
     )
-    return _Server(config)
 
 
-async def _serve(server: uvicorn.Server, door: socket.socket) -> None:
-    """Answer until `should_exit` is set: it takes nothing new then, and lets answers go out for a moment."""
+async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
+    """Answer until `should_exit` is set, then let running answers end for a moment."""
     with anyio.CancelScope(shield=True):
-        await server.serve(sockets=[door])
+        await server.serve(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
@@ -140,13 +138,13 @@ class _Server(uvicorn.Server):
         yield
 
 
-class _Exchange(H11Protocol):
-    """A connection on which a request and its answer take at most `EXCHANGE_S`, however slow the client is.
+class _LimitedConnection(H11Protocol):
+    """An HTTP connection with a total time limit per request and response, and a limit of connections.
 
-    The time counts from the connection or the last answer. This is a subclass because neither an application
-    nor a setting can bound what happens outside of the application: a client that sends no or half a head
-    has not reached it yet, and one that reads its answer slowly has left it. `limit_concurrency` refuses
-    requests, and leaves the connections open on which none comes.
+    The time counts from the connection or the last response. This must be a subclass: neither an application
+    nor a setting can limit a client that sends half a request head, which has not reached the application
+    yet, or one that reads its response slowly, which has left it. `limit_concurrency` refuses requests, but
+    keeps connections open on which none comes.
     """
 
     _deadline: asyncio.TimerHandle | None = None
@@ -157,7 +155,7 @@ class _Exchange(H11Protocol):
         if len(self.connections) > MAX_CONNECTIONS:
             transport.abort()
         else:
-            self._count()
+            self._restart_deadline()
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
@@ -168,19 +166,16 @@ class _Exchange(H11Protocol):
     @override
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._count()
+        self._restart_deadline()
 
-    def _count(self) -> None:
+    def _restart_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = self.loop.call_later(EXCHANGE_S, self.transport.abort)
 
 
-class _Forward(logging.Handler):
-    """Passes what uvicorn logs to our log.
-
-    What a client did wrong, and which answers were cut off by the end, is logged for debugging only.
-    """
+class _ForwardHandler(logging.Handler):
+    """Forwards uvicorn's log. Mistakes of clients and aborted responses are worth debug lines only."""
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
@@ -192,25 +187,24 @@ class _Forward(logging.Handler):
 
 
 @contextmanager
-def _logs() -> Iterator[None]:
+def _forwarded_logs() -> Iterator[None]:
     logger = logging.getLogger("uvicorn.error")
-    forward = _Forward()
-    before = logger.propagate
-    logger.addHandler(forward)
+    handler, propagate = _ForwardHandler(), logger.propagate
+    logger.addHandler(handler)
     logger.propagate = False
     try:
         yield
     finally:
-        logger.removeHandler(forward)
-        logger.propagate = before
+        logger.removeHandler(handler)
+        logger.propagate = propagate
 
 
-# --- listening -------------------------------------------------------------------------------------------
+# --- listeners -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listeners:
-    """Listening sockets. `control` is null where no Unix socket can be made, `tcp` where none is wanted."""
+    """Listening sockets; `control` is `None` if no Unix socket can be made, `tcp` without a port."""
 
     control: socket.socket | None
     tcp: socket.socket | None
@@ -230,86 +224,100 @@ def open_listeners(
     environment: Mapping[str, str],
     workflow: Path | None = None,
 ) -> Iterator[Listeners]:
-    """Bind what is wanted and write the note; everything is gone at the end. Called under the instance lock.
+    """Bind the sockets and write `control.json`; removes all of it at the end.
 
-    `workflow` is whom the note names, so that a client of another one does not take the daemon for its own.
+    `control.json` names the `workflow`, so that a client of another one does not take this daemon for its
+    own.
 
     Raises:
-        SymphonyError: `http_server`: the port is taken, or the address is none of this machine.
+        SymphonyError: `http_server`: the port is taken, or the address does not belong to this machine.
     """
     with ExitStack() as stack:
         tcp = None if port is None else stack.enter_context(_listen_tcp(host, port))
         control, path = _listen_control(state_dir, environment, stack)
-        doors = Listeners(control=control, tcp=tcp)
-        _write_note(
-            state_dir,
-            {
-                "socket": None if path is None else str(path),
-                "host": None if doors.port is None else host,
-                "port": doors.port,
-                "pid": os.getpid(),
-                "workflow": None if workflow is None else os.path.realpath(workflow),
-            },
-        )
-        stack.callback(_remove, state_dir.path / NOTE_NAME)
-        yield doors
-
-
-# --- TCP -------------------------------------------------------------------------------------------------
+        listeners = Listeners(control=control, tcp=tcp)
+        content = {
+            "socket": None if path is None else str(path),
+            "host": None if listeners.port is None else host,
+            "port": listeners.port,
+            "pid": os.getpid(),
+            "workflow": None if workflow is None else os.path.realpath(workflow),
+        }
+        file = state_dir.path / CONTROL_FILE
+        draft = file.with_name(f"{CONTROL_FILE}.tmp")
+        try:
+            draft.write_text(json.dumps(content) + "\n", encoding="utf-8")
+            draft.replace(file)
+        except OSError as error:  # clients cannot find the daemon, which works all the same
+            _log.warning("control_socket_failed", reason=str(error.strerror))
+        stack.callback(_remove, file)
+        yield listeners
 
 
 def _listen_tcp(host: str, port: int) -> socket.socket:
+    listener: socket.socket | None = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        bound = socket.socket(family, kind, protocol)
-    except (OSError, UnicodeError) as error:  # the latter for a name that cannot be looked up at all
-        raise _unreachable(host, port, error) from error
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen(_BACKLOG)
-    except (OSError, OverflowError) as error:
-        bound.close()
-        raise _unreachable(host, port, error) from error
-    return bound
-
-
-def _unreachable(host: str, port: int, error: Exception) -> SymphonyError:
-    if isinstance(error, UnicodeError):
-        reason = "no machine can have this name"
-    else:
-        reason = getattr(error, "strerror", None) or str(error)
-    return SymphonyError(
-        Failure(
-            category=Category.HTTP_SERVER,
-            blame=Blame.HOST,
-            message=f"cannot listen on {host} port {port}: {reason}",
-            retryable=False,
-            hint="give another --port (0 takes a free one), or see who has this one: ss -ltnp",
-        )
-    )
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except (OSError, OverflowError, UnicodeError) as error:
+        if listener is not None:
+            listener.close()
+        if isinstance(error, UnicodeError):  # of a name that cannot be encoded for a look-up
+            reason = "no machine can have this name"
+        else:
+            reason = getattr(error, "strerror", None) or str(error)
+        raise SymphonyError(
+            Failure(
+                category=Category.HTTP_SERVER,
+                blame=Blame.HOST,
+                message=f"cannot listen on {host} port {port}: {reason}",
+                retryable=False,
+                hint="give another --port (0 takes a free one), or see who has this one: ss -ltnp",
+            )
+        ) from error
+    return listener
 
 
 # --- the control socket ----------------------------------------------------------------------------------
 
 
+def control_socket_answers(state_dir: StateDirectory) -> bool:
+    """Whether a process listens on the control socket that `control.json` names."""
+    with suppress(OSError, ValueError, TypeError, KeyError), socket.socket(socket.AF_UNIX) as probe:
+        path = json.loads((state_dir.path / CONTROL_FILE).read_bytes())["socket"]
+        probe.settimeout(_PROBE_S)
+        probe.connect(path)
+        return True
+    return False
+
+
 def _listen_control(
     state_dir: StateDirectory, environment: Mapping[str, str], stack: ExitStack
 ) -> tuple[socket.socket | None, Path | None]:
-    """The first place that will do. Without any the daemon works, and says that nobody can ask it."""
-    _remove_left_socket(state_dir)
+    """Bind in the first directory that works; the stack closes and removes the socket.
+
+    Without a control socket the daemon works, and logs that clients cannot reach it.
+    """
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        # A killed daemon may have left its socket in a temporary directory.
+        left = Path(json.loads((state_dir.path / CONTROL_FILE).read_bytes())["socket"])
+        if left.is_socket():
+            _remove_socket(left)
     reason = "no place is private"
     for place in (_in_runtime_directory, _in_state_directory, _in_temp_directory):
         path = None
         try:
             path = place(state_dir, environment)
             if path is not None:
-                bound = _bind(path)
+                listener = _bind_private(path)
                 stack.callback(_remove_socket, path)
-                stack.enter_context(bound)
-                return bound, path
+                stack.enter_context(listener)
+                return listener, path
         except OSError as error:
             reason = error.strerror or str(error)
         if path is not None:
@@ -318,37 +326,32 @@ def _listen_control(
     return None, None
 
 
-def _bind(path: Path) -> socket.socket:
-    """A socket file that only its owner may use; its directory is private, so no moment is open to others."""
+def _bind_private(path: Path) -> socket.socket:
+    """A socket for its owner only; others never reach it, because its directory is private."""
     if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-    with suppress(FileNotFoundError):
-        path.unlink()
-    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        bound.bind(os.fspath(path))
+        listener.bind(os.fspath(path))
         path.chmod(0o600)
-        bound.listen(_BACKLOG)
+        listener.listen(_BACKLOG)
     except OSError:
-        bound.close()
+        listener.close()
         raise
-    return bound
-
-
-def _name(state_dir: StateDirectory) -> str:
-    """Like the state directory, and unlike that of any other: two may have the same last part."""
-    digest = sha256(os.fsencode(os.path.realpath(state_dir.path))).hexdigest()[:8]
-    return f"{state_dir.path.name[:40]}-{digest}.sock"
+    return listener
 
 
 def _in_runtime_directory(state_dir: StateDirectory, environment: Mapping[str, str]) -> Path | None:
-    """Below `$XDG_RUNTIME_DIR`, if that is a private directory of ours."""
-    given = environment.get("XDG_RUNTIME_DIR", "")
-    if not given.startswith("/") or not _is_private(Path(given)):
+    """A path below `$XDG_RUNTIME_DIR`, if that is a private directory of this user."""
+    runtime = environment.get("XDG_RUNTIME_DIR", "")
+    if not runtime.startswith("/") or not _is_private(Path(runtime)):
         return None
-    directory = Path(given) / "symphony"
+    directory = Path(runtime) / "symphony"
     directory.mkdir(mode=0o700, exist_ok=True)
-    return directory / _name(state_dir) if _is_private(directory) else None
+    # Two state directories may have the same name: the digest tells them apart.
+    digest = sha256(os.fsencode(os.path.realpath(state_dir.path))).hexdigest()[:8]
+    return directory / f"{state_dir.path.name[:40]}-{digest}.sock" if _is_private(directory) else None
 
 
 def _in_state_directory(state_dir: StateDirectory, _: Mapping[str, str]) -> Path | None:
@@ -360,30 +363,12 @@ def _in_temp_directory(_: StateDirectory, __: Mapping[str, str]) -> Path:
 
 
 def _is_private(directory: Path) -> bool:
-    """Whether it is a real directory of this user that nobody else may enter."""
+    """Whether it is a real directory of this user that no other user may enter."""
     try:
         facts = directory.lstat()
     except OSError:
         return False
     return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o077
-
-
-def control_socket_answers(state_dir: StateDirectory) -> bool:
-    """Whether a living process listens on the control socket that the note names."""
-    with suppress(OSError, ValueError, TypeError, KeyError), socket.socket(socket.AF_UNIX) as probe:
-        path = json.loads((state_dir.path / NOTE_NAME).read_bytes())["socket"]
-        probe.settimeout(_PROBE_S)
-        probe.connect(path)
-        return True
-    return False
-
-
-def _remove_left_socket(state_dir: StateDirectory) -> None:
-    """What a killed predecessor left in a temp directory: its note says where; only a socket is removed."""
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        path = Path(json.loads((state_dir.path / NOTE_NAME).read_bytes())["socket"])
-        if path.is_socket():
-            _remove_socket(path)
 
 
 def _remove_socket(path: Path) -> None:
@@ -396,13 +381,3 @@ def _remove_socket(path: Path) -> None:
 def _remove(path: Path) -> None:
     with suppress(OSError):
         path.unlink(missing_ok=True)
-
-
-def _write_note(state_dir: StateDirectory, note: Mapping[str, object]) -> None:
-    """Written whole or not at all; without it clients take the daemon for unreachable."""
-    draft = state_dir.path / f"{NOTE_NAME}.tmp"
-    try:
-        draft.write_text(json.dumps(note) + "\n", encoding="utf-8")
-        draft.replace(state_dir.path / NOTE_NAME)
-    except OSError as error:
-        _log.warning("control_socket_failed", reason=str(error.strerror))

@@ -1,88 +1,101 @@
-"""Moves issues to the states of `tracker.on_start` and `tracker.on_block`."""
+"""Moves issues to other tracker states, for `tracker.on_start` and `tracker.on_block`.
+
+The scheduler decides which moves to make. A move is made only if the issue still is in the state that the
+decision was based on, and the tracker's own answer tells whether it happened.
+"""
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import suppress
+from typing import Final
+from weakref import WeakValueDictionary
 
 import anyio
 import structlog
 
 from symphony.daemon.context import RuntimeContext
 from symphony.domain import Blame, Category, Failure, SymphonyError, normalise_state
-from symphony.scheduler import (
-    MoveIssue,
-    MoveReason,
-)
+from symphony.scheduler import MoveIssue, MoveReason
 from symphony.trackers.base import MovingCapability, TrackerError, not_moved
 
-_TIMEOUT_S = 60.0
-_MAX_TOLD = 1_024
+TIMEOUT_S: Final = 60.0
+MAX_REPORTED: Final = 1_024
 _log = structlog.get_logger(__name__)
 
 
 class Moves:
-    """One move of an issue at a time; the newest that was asked for is the one that counts.
+    """Makes one move of an issue at a time; the newest request replaces earlier ones.
 
     Args:
-        wake: called when an issue was moved back that waits for it.
+        on_moved_back: called after an issue was moved back to an active state, where it waits for a poll.
+        timeout_s: limit of one move.
+        max_reported: number of failed moves whose warning is not repeated.
     """
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
+    def __init__(
+        self,
+        on_moved_back: Callable[[], None],
+        *,
+        timeout_s: float = TIMEOUT_S,
+        max_reported: int = MAX_REPORTED,
+    ) -> None:
+        self._on_moved_back = on_moved_back
+        self._timeout_s = timeout_s
+        self._max_reported = max_reported
         self._wanted: dict[str, MoveIssue] = {}
-        self._locks: dict[str, anyio.Lock] = {}
-        self._told: dict[tuple[str, str], str] = {}
+        self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+        self._reported: OrderedDict[tuple[str, str], str] = OrderedDict()  # failures by issue and state
 
-    def ask(self, command: MoveIssue) -> None:
-        """Note that this is the move which counts from now on."""
+    def request(self, command: MoveIssue) -> None:
+        """Replace earlier requests for the issue; `move` must follow."""
         self._wanted[command.issue.id] = command
 
-    def forget(self, issue_id: str) -> None:
-        """A run starts: what was asked for before, and is not made yet, is not wanted any more."""
+    def cancel(self, issue_id: str) -> None:
+        """Drop a move that is not made yet, because a run of the issue starts."""
         self._wanted.pop(issue_id, None)
 
     def run_ended(self, issue_id: str) -> None:
-        """A move for the start of a run that is over comes too late."""
+        """Drop a move for the start of a run that has ended."""
         wanted = self._wanted.get(issue_id)
         if wanted is not None and wanted.reason is MoveReason.START:
             del self._wanted[issue_id]
 
-    async def make(self, context: RuntimeContext, command: MoveIssue) -> None:
-        """Carry out a move that was asked for; never raises."""
-        issue_id = command.issue.id
-        lock = self._locks.setdefault(issue_id, anyio.Lock())
-        try:
-            async with lock:
-                await self._make(context, command)
-        finally:
-            if self._wanted.get(issue_id) is command:
-                del self._wanted[issue_id]
-            if not lock.locked():  # a waiting one owns it by now
-                self._locks.pop(issue_id, None)
-
-    async def _make(self, context: RuntimeContext, command: MoveIssue) -> None:
+    async def move(self, context: RuntimeContext, command: MoveIssue) -> None:
+        """Make a requested move, unless a newer request replaced it; failures are logged."""
         issue = command.issue
-        facts = {"issue_id": issue.id, "issue_identifier": issue.identifier, "state": command.state}
+        fields = {"issue_id": issue.id, "issue_identifier": issue.identifier, "state": command.state}
         try:
-            with anyio.fail_after(_TIMEOUT_S):
-                before = await self._moved(context, command)
-        except Exception as error:  # noqa: BLE001 - a move is never worth a run
-            failure = context.redaction.failure(_failure(error))
-            self._tell(command, failure)
-            return
-        if before is None:
-            _log.debug("move_skipped", **facts)
-            return
-        self._told.pop((issue.id, command.state), None)
-        _log.info("issue_moved", before=before, reason=command.reason.value, **facts)
-        if command.reason is MoveReason.BACK:
-            self._wake()
+            async with self._locks.setdefault(issue.id, anyio.Lock()):
+                try:
+                    with anyio.fail_after(self._timeout_s):
+                        before = await self._moved_from(context, command)
+                except Exception as error:  # noqa: BLE001 - a move must not cost a run
+                    self._report(command, context.redaction.failure(self._failure(error)))
+                    return
+                if before is None:
+                    _log.debug("move_skipped", **fields)
+                    return
+                self._reported.pop((issue.id, command.state), None)
+                _log.info("issue_moved", before=before, reason=command.reason.value, **fields)
+                if command.reason is MoveReason.BACK:
+                    self._on_moved_back()
+        finally:
+            if self._wanted.get(issue.id) is command:
+                del self._wanted[issue.id]
 
-    async def _moved(self, context: RuntimeContext, command: MoveIssue) -> str | None:
-        """The state before the move; null where it was not to be made any more."""
-        tracker = context.tracker
+    async def _moved_from(self, context: RuntimeContext, command: MoveIssue) -> str | None:
+        """The state before the move; `None` if the move no longer fits."""
+        tracker, kind = context.tracker, context.settings.tracker.kind
         if not isinstance(tracker, MovingCapability):
-            raise TrackerError(_cannot(context.settings.tracker.kind))
+            raise TrackerError(
+                Failure(
+                    category=Category.INVALID_TRACKER_CONFIG,
+                    blame=Blame.CONFIG,
+                    message=f"a tracker of kind {kind} does not move issues",
+                    retryable=False,
+                    hint="leave out tracker.on_start and tracker.on_block",
+                )
+            )
         found = await tracker.fetch_issues_by_ids([command.issue.id])
         if not found or self._wanted.get(command.issue.id) is not command:
             return None
@@ -91,45 +104,33 @@ class Moves:
             return None
         after = await tracker.move_issue(command.issue.id, command.state)
         if normalise_state(after) != normalise_state(command.state):
-            kind = context.settings.tracker.kind
             raise not_moved(kind, command.issue.identifier, wanted=command.state, found=after)
         return before
 
-    def _tell(self, command: MoveIssue, failure: Failure) -> None:
+    def _failure(self, error: Exception) -> Failure:
+        if isinstance(error, SymphonyError):
+            return error.failure
+        slow = isinstance(error, TimeoutError)
+        return Failure(
+            category=Category.TRACKER_REQUEST,
+            blame=Blame.TRACKER,
+            message=f"not moved within {self._timeout_s:g} s" if slow else f"internal error: {error!r}",
+            hint="move the issue by hand; the work goes on",
+        )
+
+    def _report(self, command: MoveIssue, failure: Failure) -> None:
+        """Warn of a failure once per issue and state, until a move to that state succeeds."""
         issue, key = command.issue, (command.issue.id, command.state)
-        facts = {"issue_id": issue.id, "issue_identifier": issue.identifier}
-        again = self._told.get(key) == failure.message
-        if not again and len(self._told) >= _MAX_TOLD:
-            with suppress(StopIteration):
-                del self._told[next(iter(self._told))]
-        self._told[key] = failure.message
+        repeated = self._reported.get(key) == failure.message
+        self._reported[key] = failure.message
+        if len(self._reported) > self._max_reported:
+            self._reported.popitem(last=False)
         _log.log(
-            logging.DEBUG if again else logging.WARNING,
+            logging.DEBUG if repeated else logging.WARNING,
             "move_failed",
             state=command.state,
             reason=failure.line,
             hint=failure.hint,
-            **facts,
+            issue_id=issue.id,
+            issue_identifier=issue.identifier,
         )
-
-
-def _failure(error: Exception) -> Failure:
-    if isinstance(error, SymphonyError):
-        return error.failure
-    slow = isinstance(error, TimeoutError)
-    return Failure(
-        category=Category.TRACKER_REQUEST,
-        blame=Blame.TRACKER,
-        message=f"not moved within {_TIMEOUT_S:g} s" if slow else f"internal error: {error!r}",
-        hint="move the issue by hand; the work goes on",
-    )
-
-
-def _cannot(kind: str) -> Failure:
-    return Failure(
-        category=Category.INVALID_TRACKER_CONFIG,
-        blame=Blame.CONFIG,
-        message=f"a tracker of kind {kind} does not move issues",
-        retryable=False,
-        hint="leave out tracker.on_start and tracker.on_block",
-    )

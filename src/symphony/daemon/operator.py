@@ -1,6 +1,6 @@
-"""Answers the web layer out of what the service holds: immutable states, so nothing waits and nothing locks.
+"""Answers the API from what the service holds: immutable states, so nothing waits and nothing locks.
 
-The tracker is never asked for a snapshot: while it hangs, people still see what runs and why the rest waits.
+The tracker is never asked: while it hangs, people still see what runs and why other issues wait.
 """
 
 import shlex
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, partial
+from typing import Final, assert_never
 
 import anyio
 from anyio import CapacityLimiter, to_thread
@@ -42,156 +43,59 @@ from symphony.scheduler import (
     would_coalesce,
 )
 
-# What an operator orders: judged, put into the mailbox, and answered once the scheduler has taken it.
-#
-# So whoever looks after the answer sees what the order did. The verdict is that of `scheduler.verbs` on the
-# very state in which the order was taken: of two people who answer one question, one hears that it is too
-# late.
-
-
-TAKEN_S = 10.0
+ACTION_TIMEOUT_S: Final = 10.0
+SNAPSHOT_TIMEOUT_S: Final = 15.0
+PREVIEW_TIMEOUT_S: Final = 60.0
+_PREVIEWS_AT_ONCE: Final = 2
+_REFRESH_REASON: Final = "operator"
+_MAX_CACHED_TEXTS: Final = 50_000
+_MAX_CACHED_CHARS: Final = 300
 
 
 @dataclass(slots=True, eq=False)
 class ActionRequest:
-    """An order in the mailbox; `refused` and `already` are the verdict once it is `taken`."""
+    """An operator's action in the mailbox.
 
-    fact: OperatorAsked
+    The verdict is that of the state in which the scheduler takes the event: of two people who answer the same
+    question, one learns that it is too late.
+
+    Attributes:
+        event: for the scheduler.
+        taken: set when the verdict is known.
+        refused: why the action does not fit.
+        no_change: the daemon already was as the action asks for.
+    """
+
+    event: OperatorAsked
     taken: anyio.Event = field(default_factory=anyio.Event)
     refused: Refusal | None = None
-    already: bool = False
+    no_change: bool = False
 
-    def take(self, before: State) -> None:
-        """Judge it by the state in which the scheduler took it."""
-        self.refused = refusal(before, self.fact.action, self.fact.issue_id, self.fact.text)
-        self.already = already_done(before, self.fact.action)
+    def resolve(self, before: State) -> None:
+        """Judge the action by the state in which the scheduler took its event."""
+        self.refused = refusal(before, self.event.action, self.event.issue_id, self.event.text)
+        self.no_change = already_done(before, self.event.action)
         self.taken.set()
 
 
-class Orders:
-    """Gives orders to one scheduler; the reader of its mailbox, `post`, calls `ActionRequest.take`."""
-
-    def __init__(self, post: Callable[[ActionRequest], None], *, taken_s: float = TAKEN_S) -> None:
-        self._post = post
-        self._taken_s = taken_s
-
-    async def give(
-        self, state: State, verb: OperatorAction, issue: Issue | None, text: str | None
-    ) -> tuple[str, bool]:
-        """Have it done; what happens now, in one line, and whether anything changed.
-
-        An order that is still in the mailbox after a while counts as taken: it will be.
-
-        Raises:
-            ConflictError: it does not fit the present state.
-        """
-        issue_id = None if issue is None else issue.id
-        refused = refusal(state, verb, issue_id, text)
-        settled = already_done(state, verb)
-        if refused is None and not settled:
-            order = ActionRequest(OperatorAsked(action=verb, issue_id=issue_id, text=text))
-            self._post(order)
-            with anyio.move_on_after(self._taken_s):
-                await order.taken.wait()
-            refused, settled = order.refused, order.already
-        if refused is not None:
-            raise ConflictError(
-                refused.code, refused.message, hint=refused.hint or _hint(refused.code, issue)
-            )
-        return (_ALREADY[verb], False) if settled else (_WORDS[verb](state, issue_id or ""), True)
-
-
-# --- words -----------------------------------------------------------------------------------------------
-
-
-def _stopped(state: State, issue_id: str) -> str:
-    what = "the run is being stopped" if issue_id in state.running else "it is not tried again by itself"
-    return f"{what}; the issue stays blocked until somebody has it retried"
-
-
-def _tried(state: State, _: str) -> str:
-    if state.paused:
-        return "it is tried once the daemon is resumed"
-    return "it is tried now, or as soon as a slot is free"
-
-
-def _unblocked(state: State, issue_id: str) -> str:
-    return f"its budget counts anew, and {_tried(state, issue_id)}"
-
-
-def _answered(state: State, issue_id: str) -> str:
-    blocked = state.blocked.get(issue_id)
-    goes_on = blocked is not None and blocked.resume is not None and blocked.resume.thread is not None
-    how = "the agent gets the answer in the same conversation" if goes_on else "the next attempt is told it"
-    return f"{how}; {_tried(state, issue_id)}"
-
-
-def _paused(state: State, _: str) -> str:
-    return f"nothing new is started until `symphony resume`; {_agents(state)}"
-
-
-def _resumed(*_: object) -> str:
-    return "issues are started again"
-
-
-def _drained(state: State, _: str) -> str:
-    if not state.running:
-        return "nothing is running, so the daemon ends now"
-    return f"nothing new is started; the daemon ends after the present turns ({len(state.running)} running)"
-
-
-def _agents(state: State) -> str:
-    count = len(state.running)
-    if not count:
-        return "none is running"
-    return f"{count} running agent{'' if count == 1 else 's'} may go on"
-
-
-_WORDS: dict[OperatorAction, Callable[[State, str], str]] = {
-    OperatorAction.STOP: _stopped,
-    OperatorAction.RETRY: _tried,
-    OperatorAction.UNBLOCK: _unblocked,
-    OperatorAction.ANSWER: _answered,
-    OperatorAction.PAUSE: _paused,
-    OperatorAction.RESUME: _resumed,
-    OperatorAction.DRAIN: _drained,
-}
-
-_ALREADY = {
-    OperatorAction.PAUSE: "the daemon is paused already",
-    OperatorAction.RESUME: "the daemon is not paused",
-    OperatorAction.DRAIN: "the daemon is shutting down already",
-}
-
-_HINTS = {
-    "running": "`symphony stop {}` ends its run",
-    "empty_answer": 'say something: symphony answer {} "…"',
-}
-
-
-def _hint(code: str, issue: Issue | None) -> str:
-    """What to do instead of what was refused."""
-    name = "" if issue is None else shlex.quote(one_line(issue.identifier))
-    fallback = (
-        "`symphony status` tells how the daemon is" if issue is None else "`symphony explain {}` tells why"
-    )
-    return _HINTS.get(code, fallback).format(name)
-
-
-SNAPSHOT_TIMEOUT_S = 15.0
-PREVIEW_TIMEOUT_S = 60.0
-_PREVIEWS = 2
-_REASON = "operator"
-_KEPT_TEXTS = 50_000
-_MAX_KEPT_CHARS = 300
-
-
 class ServiceOperator:
-    """The port of one service; also an observer of it, to know what is still in its mailbox.
+    """Implements `api.interface.Operator` for one service; an observer of it.
 
-    `state`, `context` and `journal_health` give what holds now, `runs` the last runs of an issue by its
-    identifier. A state is made into a document in a thread of its own, one at a time, and few prompts are
-    looked ahead at together: neither a large board nor a crowd slows the loop.
+    Documents are made in a thread, one at a time, and only few prompts are previewed together: neither a
+    large board nor many clients slow the loop.
+
+    Args:
+        state: the present state of the scheduler; `None` before it starts.
+        history: what happened.
+        context: the context in force; `None` before the daemon serves.
+        post: puts an item into the mailbox.
+        now_ms: the monotonic clock.
+        now: the wall clock.
+        journal_health: whether records survive a restart; `None` if there is no journal.
+        runs: the last runs of an issue by its identifier; blocking.
+        timeout_s: limit of a snapshot.
+        preview_timeout_s: limit of a preview of a prompt.
+        action_timeout_s: how long to wait for the scheduler to take an action.
     """
 
     def __init__(
@@ -207,8 +111,9 @@ class ServiceOperator:
         runs: Callable[[str], Sequence[RunRecord]] = lambda _: (),
         timeout_s: float = SNAPSHOT_TIMEOUT_S,
         preview_timeout_s: float = PREVIEW_TIMEOUT_S,
+        action_timeout_s: float = ACTION_TIMEOUT_S,
     ) -> None:
-        self._current = state
+        self._state = state
         self._history = history
         self._context = context
         self._post = post
@@ -218,53 +123,45 @@ class ServiceOperator:
         self._runs = runs
         self._timeout_s = timeout_s
         self._preview_timeout_s = preview_timeout_s
-        self._asked = False
+        self._action_timeout_s = action_timeout_s
+        self._refresh_posted = False
         self._one_at_a_time = CapacityLimiter(1)
-        self._previews = anyio.Semaphore(_PREVIEWS)
-        self._mask = _Mask()
-        self._orders = Orders(post)
+        self._previews = anyio.Semaphore(_PREVIEWS_AT_ONCE)
+        self._masking: tuple[Redaction, Callable[[str], str]] | None = None
 
-    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """See that a refresh was taken."""
+    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
+        """See whether a refresh was taken from the mailbox."""
         del before, after, commands
-        if isinstance(fact, WakeAsked) and fact.reason == _REASON:
-            self._asked = False
+        if isinstance(event, WakeAsked) and event.reason == _REFRESH_REASON:
+            self._refresh_posted = False
 
     # --- questions ---------------------------------------------------------------------------------------
 
     async def state(self, only: Selection = ALL_ISSUES) -> models.State:
         """See `api.interface.Operator`."""
         state, context = self._ready()
-        build = partial(
-            self._build, state, self._now_ms(), self._now(), self._journal_health(), context, only
-        )
+        now_ms, now, journal = self._now_ms(), self._now(), self._journal_health()
+        mask = self._cached_mask(context.redaction)
+
+        def build() -> models.State:
+            document = state_document(
+                state,
+                self._history,
+                now_ms=now_ms,
+                now=now,
+                journal=journal,
+                workspace=context.settings.workspace,
+                only=only,
+            )
+            public: models.State = masked(document, mask)
+            return structs.replace(public, version=__version__, commit=commit())
+
         try:
             with anyio.fail_after(self._timeout_s):
                 return await to_thread.run_sync(build, abandon_on_cancel=True, limiter=self._one_at_a_time)
         except TimeoutError:
             message = f"no snapshot within {self._timeout_s:g} s: the machine is overloaded"
             raise UnavailableError("snapshot_timeout", message) from None
-
-    def _build(
-        self,
-        state: State,
-        now_ms: int,
-        now: datetime,
-        journal: Health | None,
-        context: RuntimeContext,
-        only: Selection,
-    ) -> models.State:
-        document = state_document(
-            state,
-            self._history,
-            now_ms=now_ms,
-            now=now,
-            journal=journal,
-            workspace=context.settings.workspace,
-            only=only,
-        )
-        shown: models.State = masked(document, self._mask.of(context.redaction))
-        return structs.replace(shown, version=__version__, commit=commit())
 
     async def issue(self, identifier: str) -> models.Issue | None:
         """See `api.interface.Operator`."""
@@ -280,39 +177,58 @@ class ServiceOperator:
             runs=runs,
             workspace=context.settings.workspace,
         )
-        shown: models.Issue | None = masked(document, context.redaction.text)
-        return shown
+        public: models.Issue | None = masked(document, context.redaction.text)
+        return public
 
     async def prompt(self, identifier: str) -> models.Prompt | None:
         """See `api.interface.Operator`."""
         state, context = self._ready()
-        found = _find(state, identifier)
+        found = _find_claim_or_candidate(state, identifier)
         if found is None:
             return None
+        issue, attempt = found
+        agent, resume = _next_run(state, issue)
         try:
             with anyio.fail_after(self._preview_timeout_s):
                 async with self._previews:
-                    issue, attempt = found
-                    agent, resume = _plan(state, issue)
-                    seen = await preview_prompt(context, issue, attempt, resume, agent=agent)
-                    build = partial(prompt_document, seen, source="daemon", redaction=context.redaction)
-                    return await to_thread.run_sync(build)
+                    preview = await preview_prompt(context, issue, attempt, resume, agent=agent)
+                    return await to_thread.run_sync(
+                        partial(prompt_document, preview, source="daemon", redaction=context.redaction)
+                    )
         except SymphonyError as error:
             raise SymphonyError(context.redaction.failure(error.failure)) from error
         except TimeoutError:
             message = f"no prompt within {self._preview_timeout_s:g} s: the workspace or the disk is slow"
             raise UnavailableError("snapshot_timeout", message) from None
 
+    def _ready(self) -> tuple[State, RuntimeContext]:
+        state, context = self._state(), self._context()
+        if state is None or context is None:
+            raise UnavailableError("snapshot_unavailable", "the daemon is starting")
+        return state, context
+
+    def _cached_mask(self, redaction: Redaction) -> Callable[[str], str]:
+        """Masks texts, with a cache: a board has the same few thousand titles in every snapshot."""
+        if self._masking is None or self._masking[0] is not redaction:
+            cached = lru_cache(maxsize=_MAX_CACHED_TEXTS)(redaction.text)
+            self._masking = (
+                redaction,
+                lambda text: cached(text) if len(text) <= _MAX_CACHED_CHARS else redaction.text(text),
+            )
+        return self._masking[1]
+
+    # --- actions -----------------------------------------------------------------------------------------
+
     def refresh(self) -> models.Refresh:
-        """See `api.interface.Operator`. A burst of requests puts one fact into the mailbox."""
-        state = self._current()
+        """See `api.interface.Operator`. Any number of requests puts one event into the mailbox."""
+        state = self._state()
         if state is None or state.drain is not Drain.NO:
             message = "the daemon is not polling yet" if state is None else "the daemon is shutting down"
             raise UnavailableError("orchestrator_unavailable", message)
-        coalesced = self._asked or would_coalesce(state)
-        if not self._asked:
-            self._asked = True
-            self._post(WakeAsked(reason=_REASON, by_operator=True))
+        coalesced = self._refresh_posted or would_coalesce(state)
+        if not self._refresh_posted:
+            self._refresh_posted = True
+            self._post(WakeAsked(reason=_REFRESH_REASON, by_operator=True))
         return models.Refresh(
             queued=True,
             coalesced=coalesced,
@@ -321,72 +237,38 @@ class ServiceOperator:
         )
 
     async def act(self, verb: str, identifier: str | None, text: str | None = None) -> models.Verb | None:
-        """See `api.interface.Operator`."""
-        state, context = self._current(), self._context()
+        """See `api.interface.Operator`. An action that is in the mailbox for long counts as taken."""
+        state, context = self._state(), self._context()
         if state is None or context is None or state.drain is Drain.EXITED:
             message = "the daemon has ended" if state and context else "the daemon is starting"
             raise UnavailableError("orchestrator_unavailable", message)
-        issue = None
-        if identifier is not None:
-            issue = _named(state, identifier)
-            if issue is None:
-                return None
-        asked_at = self._now()
-        try:
-            message, changed = await self._orders.give(state, OperatorAction(verb), issue, text)
-        except ConflictError as error:
+        issue = None if identifier is None else _find(state, identifier)
+        if identifier is not None and issue is None:
+            return None
+        requested_at = utc_text(self._now())
+        action, issue_id = OperatorAction(verb), None if issue is None else issue.id
+        refused, no_change = refusal(state, action, issue_id, text), already_done(state, action)
+        if refused is None and not no_change:
+            request = ActionRequest(OperatorAsked(action=action, issue_id=issue_id, text=text))
+            self._post(request)
+            with anyio.move_on_after(self._action_timeout_s):
+                await request.taken.wait()
+            refused, no_change = request.refused, request.no_change
+        if refused is not None:
             mask = context.redaction.text
-            hint = None if error.hint is None else mask(error.hint)
-            raise ConflictError(error.code, mask(error.message), hint=hint) from None
+            hint = mask(refused.hint or _hint(refused.code, identifier))
+            raise ConflictError(refused.code, mask(refused.message), hint=hint)
         return models.Verb(
             verb=verb,
             issue_identifier=identifier,
-            changed=changed,
-            message=message,
-            requested_at=utc_text(asked_at),
+            changed=not no_change,
+            message=_ALREADY[action] if no_change else _effect(action, state, issue_id or ""),
+            requested_at=requested_at,
         )
 
-    def _ready(self) -> tuple[State, RuntimeContext]:
-        state, context = self._current(), self._context()
-        if state is None or context is None:
-            raise UnavailableError("snapshot_unavailable", "the daemon is starting")
-        return state, context
 
-
-class _Mask:
-    """Masks texts, and remembers the short ones: the same few thousand titles go out again and again."""
-
-    def __init__(self) -> None:
-        self._redaction: Redaction | None = None
-        self._text: Callable[[str], str] = str
-
-    def of(self, redaction: Redaction) -> Callable[[str], str]:
-        """The function for what is secret now; another redaction forgets what the last one masked."""
-        if redaction is not self._redaction:
-            kept = lru_cache(maxsize=_KEPT_TEXTS)(redaction.text)
-            self._redaction = redaction
-            self._text = lambda text: kept(text) if len(text) <= _MAX_KEPT_CHARS else redaction.text(text)
-        return self._text
-
-
-def _plan(state: State, issue: Issue) -> tuple[AgentChoice, Resume | None]:
-    """Who runs an issue next, or now, and what it goes on with."""
-    if run := state.running.get(issue.id):
-        return run.agent, run.resume
-    entry = state.retrying.get(issue.id) or state.blocked.get(issue.id)
-    return plan_run(state, issue, entry.resume if entry else None)
-
-
-def _named(state: State, identifier: str) -> Issue | None:
-    """The issue of that identifier, also where nothing can be done about it any more."""
-    if found := _find(state, identifier):
-        return found[0]
-    known = (result.issue for result in state.results.values())
-    return next((issue for issue in known if issue.identifier == identifier), None)
-
-
-def _find(state: State, identifier: str) -> tuple[Issue, int | None] | None:
-    """The issue of that identifier, and the number that its next attempt would have."""
+def _find_claim_or_candidate(state: State, identifier: str) -> tuple[Issue, int | None] | None:
+    """The issue of that identifier, and the number of its present or next attempt."""
     for run in state.running.values():
         if run.issue.identifier == identifier:
             return run.issue, run.attempt
@@ -397,3 +279,79 @@ def _find(state: State, identifier: str) -> tuple[Issue, int | None] | None:
         if issue.identifier == identifier:
             return issue, None
     return None
+
+
+def _find(state: State, identifier: str) -> Issue | None:
+    """The issue of that identifier, also if nothing can be done about it any more."""
+    if found := _find_claim_or_candidate(state, identifier):
+        return found[0]
+    issues = (result.issue for result in state.results.values())
+    return next((issue for issue in issues if issue.identifier == identifier), None)
+
+
+def _next_run(state: State, issue: Issue) -> tuple[AgentChoice, Resume | None]:
+    """The agent of the present or next run of an issue, and what that run resumes."""
+    if run := state.running.get(issue.id):
+        return run.agent, run.resume
+    entry = state.retrying.get(issue.id) or state.blocked.get(issue.id)
+    return plan_run(state, issue, entry.resume if entry else None)
+
+
+# --- messages --------------------------------------------------------------------------------------------
+
+_ALREADY: Final = {
+    OperatorAction.PAUSE: "the daemon is paused already",
+    OperatorAction.RESUME: "the daemon is not paused",
+    OperatorAction.DRAIN: "the daemon is shutting down already",
+}
+
+
+def _effect(  # noqa: C901, PLR0911 - one case per action
+    action: OperatorAction, state: State, issue_id: str
+) -> str:
+    """What happens now, in one line; `state` is from before the action."""
+    running = len(state.running)
+    if state.paused:
+        retry = "it is tried once the daemon is resumed"
+    else:
+        retry = "it is tried now, or as soon as a slot is free"
+    match action:
+        case OperatorAction.STOP:
+            stopped = issue_id in state.running
+            what = "the run is being stopped" if stopped else "it is not tried again by itself"
+            return f"{what}; the issue stays blocked until you retry it"
+        case OperatorAction.RETRY:
+            return retry
+        case OperatorAction.UNBLOCK:
+            return f"its budget counts anew, and {retry}"
+        case OperatorAction.ANSWER:
+            blocked = state.blocked.get(issue_id)
+            if blocked is not None and blocked.resume is not None and blocked.resume.thread is not None:
+                return f"the agent gets the answer in the same conversation; {retry}"
+            return f"the next attempt gets the answer; {retry}"
+        case OperatorAction.PAUSE:
+            agents = f"{running} running agent{'' if running == 1 else 's'} may go on"
+            agents = agents if running else "none is running"
+            return f"nothing new is started until `symphony resume`; {agents}"
+        case OperatorAction.RESUME:
+            return "issues are started again"
+        case OperatorAction.DRAIN:
+            if not running:
+                return "nothing is running, so the daemon ends now"
+            return f"nothing new is started; the daemon ends after the present turns ({running} running)"
+        case _:
+            assert_never(action)
+
+
+def _hint(code: str, identifier: str | None) -> str:
+    """What to do instead of a refused action."""
+    name = "" if identifier is None else shlex.quote(one_line(identifier))
+    match code:
+        case "running":
+            return f"`symphony stop {name}` ends its run"
+        case "empty_answer":
+            return f'say something: symphony answer {name} "…"'
+        case _ if identifier is None:
+            return "`symphony status` shows the state of the daemon"
+        case _:
+            return f"`symphony explain {name}` shows why"

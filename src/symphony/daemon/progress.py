@@ -1,4 +1,4 @@
-"""Reports the progress of a run to the scheduler, at milestones at once, else every 250 ms."""
+"""Reports the progress of a run to the scheduler: milestones at once, anything else every 250 ms."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -14,25 +14,19 @@ from symphony.agents.events import (
 )
 from symphony.agents.run_stats import RunStats
 from symphony.domain import Redaction
-from symphony.scheduler import (
-    AgentReported,
-    Event,
-    RunReport,
-    RunStage,
-    Thread,
-)
+from symphony.scheduler import AgentReported, Event, RunReport, RunStage, Thread
 
 INTERVAL_S: Final = 0.25
-# A piece of work that begins may be followed by minutes of silence, so it is told at once.
+# Minutes of silence may follow the start of an item, so it is reported at once.
 _MILESTONES = (ItemStarted, TurnEnded, InputRequired)
-# A drain lets turns end, so it must know of them; delivery may take minutes.
-_TOLD_AT_ONCE = frozenset([RunStage.STREAMING_TURN, RunStage.FINISHING])
+# A drain lets turns end, so the scheduler must know of them; a delivery may take minutes.
+_URGENT_STAGES = frozenset([RunStage.STREAMING_TURN, RunStage.FINISHING])
 
 
 class ProgressReporter:
-    """Between the agent's stream, which may be fast, and the scheduler, which must not be flooded.
+    """Turns the events of an agent, which may come fast, into few reports to the scheduler.
 
-    `run` reports what is new while it runs; what must be told in time is reported without it.
+    While `run` runs, every change is reported sooner or later, also the last one before a long silence.
     """
 
     def __init__(
@@ -46,35 +40,40 @@ class ProgressReporter:
         self._run_id = run_id
         self._post = post
         self._interval_s = interval_s
-        self._progress = RunStats(redaction=redaction)
-        self._pid: int | None = None
+        self._stats = RunStats(redaction=redaction)
         self._stage = RunStage.PREPARING_WORKSPACE
         self._workspace_path: str | None = None
         self._branch: str | None = None
+        self._pid: int | None = None
         self._tool_calls = 0
-        self._told_limits: Mapping[str, Any] | None = None
+        self._reported_limits: Mapping[str, Any] | None = None
         self._is_due = False
-        self._news = anyio.Event()
+        self._changed = anyio.Event()
         self._milestone = anyio.Event()
 
     async def run(self) -> None:
-        """Report what is new, until cancelled. What one read brought makes one report."""
+        """Report changes until cancelled. All events of one read make one report."""
         while True:
-            await self._news.wait()
-            self._news, self._milestone = anyio.Event(), anyio.Event()
+            await self._changed.wait()
+            self._changed, self._milestone = anyio.Event(), anyio.Event()
             if self._is_due:
-                self.beat()
+                self.report_now()
                 with anyio.move_on_after(self._interval_s):
                     await self._milestone.wait()
 
-    def place(self, workspace_path: str, branch: str | None) -> None:
+    def on_workspace(self, path: str, branch: str | None) -> None:
         """The workspace exists."""
-        self._workspace_path, self._branch = workspace_path, branch
-        self._note()
+        self._workspace_path, self._branch = path, branch
+        self._set_due()
 
-    def resumes(self, thread: Thread) -> None:
-        """The session goes on with a thread: what it had used before is not counted again."""
-        self._progress.resume_from(
+    def on_launched(self, pid: int) -> None:
+        """The agent's process exists; `pid` is 0 for an agent that starts a process for each turn."""
+        self._pid = pid or None
+        self._set_due()
+
+    def on_resumed(self, thread: Thread) -> None:
+        """The session resumes a thread: do not count the thread's earlier tokens again."""
+        self._stats.resume_from(
             Tokens(
                 input_tokens=thread.input_tokens,
                 output_tokens=thread.output_tokens,
@@ -82,68 +81,62 @@ class ProgressReporter:
             )
         )
 
-    def launched(self, pid: int) -> None:
-        """The agent process exists; 0 for an agent that starts one with each turn."""
-        self._pid = pid or None
-        self._note()
+    def on_stage(self, stage: RunStage) -> None:
+        """The run enters a stage."""
+        if stage is self._stage:
+            return
+        self._stage = stage
+        if stage in _URGENT_STAGES:
+            self.report_now()
+        else:
+            self._set_due()
 
-    def stage(self, stage: RunStage) -> None:
-        """The attempt entered a stage."""
-        if stage is not self._stage:
-            self._stage = stage
-            if stage in _TOLD_AT_ONCE:
-                self.beat()
-            else:
-                self._note()
-
-    def new_turn(self) -> None:
-        """A continuation turn begins: tool calls are counted per turn."""
+    def on_next_turn(self) -> None:
+        """A continuation turn starts: tool calls are counted per turn."""
         self._tool_calls = 0
 
-    def tool_begins(self) -> None:
-        """The session calls a tool of ours; told first, as the effect may be seen before the end."""
+    def on_tool_call(self) -> None:
+        """The session calls a client tool. Reported first: its effect may be visible before it returns."""
         self._tool_calls += 1
-        self.beat()
+        self.report_now()
 
-    def feel(self, event: AgentEvent) -> None:
-        """Take one event of the agent."""
-        self._progress.add(event)
-        self._note()
+    def on_event(self, event: AgentEvent) -> None:
+        """The agent sent an event."""
+        self._stats.add(event)
+        self._set_due()
         if isinstance(event, _MILESTONES):
             self._milestone.set()
 
-    def end(self) -> None:
+    def flush(self) -> None:
         """Report what is not reported yet."""
         if self._is_due:
-            self.beat()
+            self.report_now()
 
-    def _note(self) -> None:
-        self._is_due = True
-        self._news.set()
-
-    def beat(self) -> None:
-        """Report now."""
+    def report_now(self) -> None:
+        """Report the present state."""
         self._is_due = False
-        self._post(AgentReported(run_id=self._run_id, report=self._report()))
-
-    def _report(self) -> RunReport:
-        now = self._progress.snapshot()
-        limits = now.rate_limits if now.rate_limits is not self._told_limits else None
-        self._told_limits = now.rate_limits
-        return RunReport(
+        stats = self._stats.snapshot()
+        limits = None if stats.rate_limits is self._reported_limits else stats.rate_limits
+        self._reported_limits = stats.rate_limits
+        report = RunReport(
             stage=self._stage,
             workspace_path=self._workspace_path,
             branch=self._branch,
-            session_id=now.session_id,
-            thread_id=now.thread_id,
+            session_id=stats.session_id,
+            thread_id=stats.thread_id,
             pid=self._pid,
-            turn_count=now.turn_count,
-            event_count=now.events,
+            turn_count=stats.turn_count,
+            event_count=stats.events,
             tool_calls=self._tool_calls,
-            last_event=now.last_event,
-            last_message=now.last_message,
-            input_tokens=now.tokens.input_tokens,
-            output_tokens=now.tokens.output_tokens,
-            total_tokens=now.tokens.total_tokens,
+            last_event=stats.last_event,
+            last_message=stats.last_message,
+            input_tokens=stats.tokens.input_tokens,
+            output_tokens=stats.tokens.output_tokens,
+            total_tokens=stats.tokens.total_tokens,
             rate_limits=limits,
         )
+        self._post(AgentReported(run_id=self._run_id, report=report))
+
+    def _set_due(self) -> None:
+        self._is_due = True
+        self._changed.set()

@@ -1,15 +1,12 @@
-"""The skills of one session: loaded, listed, offered as tools, and recognised when they are used."""
+"""The skills of one session: loading, briefing, tools, and noticing which ones the agent uses."""
 
-import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import anyio
 import structlog
-from anyio import CapacityLimiter, to_thread
 from msgspec import structs
 
 from symphony.agents.base import Briefing, ListAgentSkills
@@ -17,12 +14,11 @@ from symphony.api.models import Skills
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.skills import (
     RunCatalog,
-    alone,
+    exclude_agent_listed,
+    in_skill_thread,
+    load_run_skills,
     read_catalog,
     session_options,
-    settled,
-    skill_threads,
-    skills_of_run,
 )
 from symphony.domain import Issue, ToolResult, ToolSpec
 from symphony.skills import (
@@ -39,128 +35,226 @@ from symphony.skills import (
 from symphony.trackers.base import Tracker
 from symphony.workspaces import Workspace
 
-_OCCURRENCE: Final = re.compile(r"([^/\n]+)/SKILL\.md(?![\w-])")
-_BETWEEN_WORDS: Final = re.compile(r"""[\s"'`=(]""")
-_PART_OF_A_PATH: Final = re.compile(r"[\w./~-]")
-
-
-class SkillUsageTracker:
-    """The skills that one run has loaded, and which of them were seen; each is told once."""
-
-    def __init__(self, catalog: RunCatalog, workspace: Path) -> None:
-        self._told = catalog.skills
-        self._unseen: dict[str, Skill] = {}
-        self._ways: dict[str, list[tuple[str, Skill]]] = {}
-        if catalog.found is not None:
-            self._learn(catalog.found, workspace)
-
-    def _learn(self, found: SkillSet, workspace: Path) -> None:
-        for skill in found.skills:
-            self._unseen[skill.name] = skill
-            for way in _ways(skill, found.file(skill), workspace):
-                self._ways.setdefault(skill.directory, []).append((way, skill))
-
-    @property
-    def skills(self) -> Skills:
-        """What people are told, with what was seen so far."""
-        listed = tuple(structs.replace(one, seen=one.name not in self._unseen) for one in self._told.listed)
-        return structs.replace(self._told, listed=listed)
-
-    def named_in(self, arguments: str) -> tuple[Skill, ...]:
-        """The skills that are seen for the first time in the arguments of a tool call."""
-        seen = {}
-        for occurrence in _OCCURRENCE.finditer(arguments):
-            directory = occurrence[1]
-            for name in {directory, _BETWEEN_WORDS.split(directory)[-1]}:
-                for way, skill in self._ways.get(name, ()):
-                    if _ends_with(arguments, way, occurrence.end()):
-                        seen[skill.name] = skill
-        return tuple(skill for name, skill in seen.items() if self._unseen.pop(name, None))
-
-    def activated(self, name: str) -> tuple[Skill, ...]:
-        """The skill of that name, unless it was seen before: the session has asked for it."""
-        skill = self._unseen.pop(name, None)
-        return () if skill is None else (skill,)
-
-
-def _ways(skill: Skill, file: Path, workspace: Path) -> Iterator[str]:
-    """How the path of a skill's file is written."""
-    yield str(file)
-    if file.is_relative_to(workspace):
-        below = file.relative_to(workspace).as_posix()
-        yield from (below, f"./{below}")
-    elif skill.path.startswith("~"):
-        yield skill.path
-
-
-def _ends_with(text: str, path: str, end: int) -> bool:
-    """Whether the path stands before `end` and is not the tail of a longer one."""
-    begin = end - len(path)
-    return text.endswith(path, 0, end) and (begin == 0 or not _PART_OF_A_PATH.match(text, begin - 1))
-
-
-TOOL_DEADLINE_S = 5.0
+TOOL_DEADLINE_S: Final = 5.0
 _MAX_QUERY_CHARS: Final = 1_000
 _DEFAULT_FOUND: Final = 10
-_TOO_SLOW: Final = ToolResult.error(
-    "the skills could not be read in time", hint="try again, or go on without"
-)
-_T = TypeVar("_T")
+_SKILL_FILE: Final = re.compile(r"([^/\n]+)/SKILL\.md(?![\w-])")
+_WORD_START: Final = re.compile(r"""[\s"'`=(]""")
+_PATH_CHARACTER: Final = re.compile(r"[\w./~-]")
+_log = structlog.get_logger(__name__)
 
 
-class SessionTools:
-    """Advertises and runs the tools of one session; one for each, because it remembers.
+class SessionSkills:
+    """The skills of one session.
+
+    `load` runs beside the start of the agent; `loaded` and `brief` wait for it. Tools and usage exist from
+    `brief` on.
 
     Args:
-        tracker: whose tools come first.
-        offer: the skills of the session; null for none.
-        limiter: threads for what may hang on a dead disk.
-        on_activated: called with the name of each skill whose body the session was given.
+        context: the context of the run.
+        agent: the name of the agent.
+        on_skills: called with what the session lists, and again each time it uses a skill.
+        report_problems: called with loaded skills whose problems may be worth a comment on the issue.
     """
 
     def __init__(
         self,
-        tracker: Tracker,
-        offer: AvailableSkills | None,
+        context: RuntimeContext,
+        agent: str,
         *,
-        limiter: CapacityLimiter,
-        on_activated: Callable[[str], None],
+        on_skills: Callable[[Skills], None],
+        report_problems: Callable[[SkillSet], Awaitable[None]],
+    ) -> None:
+        self._context = context
+        self._agent = agent
+        self._on_skills = on_skills
+        self._report_problems = report_problems
+        self._catalog = RunCatalog()
+        self._loaded = anyio.Event()
+        self._at_start: SkillSet | None = None
+        self._unreported: SkillSet | None = None
+        self._tools: SessionTools | None = None
+        self._usage: SkillUsageTracker | None = None
+
+    async def load(self, workspace: Workspace) -> None:
+        """Load the skills of the run."""
+        self._catalog = await load_run_skills(self._context, workspace, self._agent)
+        enabled = self._context.settings.agent.skills.enabled
+        self._at_start = self._catalog.found if enabled else SkillSet(root=workspace.path)
+        self._unreported = self._at_start
+        self._loaded.set()
+
+    async def loaded(self) -> None:
+        """Wait for the end of `load`."""
+        await self._loaded.wait()
+
+    async def reload(self, workspace: Workspace) -> None:
+        """Load the skills as the run leaves them, to report their problems; never raises.
+
+        Skills of the base branch cannot change during a run.
+        """
+        settings = self._context.settings.agent.skills
+        if self._at_start is None or not settings.enabled or settings.source == "base_branch":
+            return
+        catalog = await read_catalog(workspace.path, session_options(self._context, self._agent))
+        if catalog.found is not None and catalog.found != self._at_start:
+            self._unreported = catalog.found
+
+    async def report_problems(self) -> None:
+        """Report the skills that were loaded last, once."""
+        found, self._unreported = self._unreported, None
+        if found is not None:
+            await self._report_problems(found)
+
+    async def brief(self, workspace: Workspace, list_agent_skills: ListAgentSkills) -> Briefing:
+        """The system-level text and the tools of the session."""
+        await self.loaded()
+        options = session_options(self._context, self._agent)
+        catalog = await exclude_agent_listed(self._catalog, options, list_agent_skills)
+        self._on_skills(catalog.document)
+        self._usage = SkillUsageTracker(catalog, workspace.path)
+        if catalog.listed:
+            digests = {skill.name: catalog.sha256.get(skill.path) for skill in catalog.listed}
+            _log.info("skills_listed", names=catalog.names, sha256=digests, commit=catalog.commit)
+        self._tools = SessionTools(self._context.tracker, catalog.offer, on_activated=self._on_activated)
+        return Briefing(
+            envelope=catalog.block,
+            tools=self._tools.specs,
+            agent_lists_skills=catalog.agent_lists_skills,
+        )
+
+    async def run_tool(self, name: str, arguments: Mapping[str, Any], *, issue: Issue) -> ToolResult:
+        """Run a tool of the session; raises only what the tracker raises."""
+        if self._tools is None:
+            return ToolResult.error("this session has been offered no tool yet")
+        return await self._tools.run(name, arguments, issue=issue)
+
+    def on_compacted(self) -> None:
+        """The agent compacted its conversation: every skill may be activated again."""
+        if self._tools is not None:
+            self._tools.on_compacted()
+
+    def on_tool_arguments(self, arguments: str) -> None:
+        """Note the skills whose files the arguments of a tool call name."""
+        if self._usage is not None:
+            self._note_used(self._usage, self._usage.named_in(arguments))
+
+    def _on_activated(self, name: str) -> None:
+        if self._usage is not None:
+            self._note_used(self._usage, self._usage.activated(name))
+
+    def _note_used(self, usage: "SkillUsageTracker", used: Sequence[Skill]) -> None:
+        for skill in used:
+            _log.info("skill_seen", name=skill.name, path=skill.path)
+        if used:
+            self._on_skills(usage.document)
+
+
+class SkillUsageTracker:
+    """Which skills of a catalog a session used; reports each one once.
+
+    A skill counts as used if a tool call names the path of its SKILL.md or if the session activates it. That
+    is a lower bound: a session may change into the directory first, or read all files by a pattern.
+    """
+
+    def __init__(self, catalog: RunCatalog, workspace: Path) -> None:
+        self._document = catalog.document
+        self._unused: dict[str, Skill] = {}
+        self._paths: dict[str, list[tuple[str, Skill]]] = {}  # by the name of the skill's directory
+        if catalog.found is None:
+            return
+        for skill in catalog.found.skills:
+            self._unused[skill.name] = skill
+            file = catalog.found.file(skill)
+            paths = [str(file)]
+            if file.is_relative_to(workspace):
+                relative = file.relative_to(workspace).as_posix()
+                paths += [relative, f"./{relative}"]
+            elif skill.path.startswith("~"):
+                paths.append(skill.path)
+            self._paths.setdefault(skill.directory, []).extend((path, skill) for path in paths)
+
+    @property
+    def document(self) -> Skills:
+        """The document of the catalog, with the skills used so far."""
+        listed = tuple(
+            structs.replace(one, seen=one.name not in self._unused) for one in self._document.listed
+        )
+        return structs.replace(self._document, listed=listed)
+
+    def named_in(self, arguments: str) -> tuple[Skill, ...]:
+        """The skills that the arguments of a tool call name for the first time."""
+        named: dict[str, Skill] = {}
+        for match in _SKILL_FILE.finditer(arguments):
+            directory, end = match[1], match.end()
+            for name in {directory, _WORD_START.split(directory)[-1]}:
+                for path, skill in self._paths.get(name, ()):
+                    start = end - len(path)
+                    # The path must not be the tail of a longer one.
+                    if arguments.endswith(path, 0, end) and (
+                        start == 0 or not _PATH_CHARACTER.match(arguments, start - 1)
+                    ):
+                        named[skill.name] = skill
+        return tuple(skill for name, skill in named.items() if self._unused.pop(name, None))
+
+    def activated(self, name: str) -> tuple[Skill, ...]:
+        """The skill of that name, if this is its first use."""
+        skill = self._unused.pop(name, None)
+        return () if skill is None else (skill,)
+
+
+# --- tools -----------------------------------------------------------------------------------------------
+
+
+class SessionTools:
+    """The client tools of one session: those of the tracker, then those that give access to skills.
+
+    Args:
+        tracker: whose tools come first.
+        offer: the skills of the session; `None` for no skill tools.
+        on_activated: called with the name of each skill whose text the session was given.
+    """
+
+    def __init__(
+        self, tracker: Tracker, offer: AvailableSkills | None, *, on_activated: Callable[[str], None]
     ) -> None:
         self._tracker = tracker
-        self._activation = self._search = None
+        self._activate: _ActivateSkill | None = None
+        self._skill_tools: dict[str, _ActivateSkill | _SearchSkills] = {}
         if offer is not None and offer.options.activation is ActivationMode.TOOL:
-            self._activation = _ActivateSkill(offer.activations(), limiter, on_activated)
+            self._activate = _ActivateSkill(offer.activations(), on_activated)
+            self._skill_tools[ACTIVATE_TOOL] = self._activate
         if offer is not None and offer.uses_search:
-            self._search = _SkillSearch(offer, limiter)
-        own = (self._activation, self._search)
-        self._own = {tool.spec.name: tool for tool in own if tool is not None}
+            self._skill_tools[SEARCH_TOOL] = _SearchSkills(offer)
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the agent is told that it may call."""
-        return (*self._tracker.agent_tool_specs(), *(tool.spec for tool in self._own.values()))
+        """The tools to advertise to the agent."""
+        return (*self._tracker.agent_tool_specs(), *(tool.spec for tool in self._skill_tools.values()))
 
     async def run(self, name: str, arguments: Mapping[str, Any], *, issue: Issue) -> ToolResult:
-        """Run one of the tools; raises no more than the tracker does."""
-        tool = self._own.get(name)
+        """Run one of the tools; raises only what the tracker raises."""
+        tool = self._skill_tools.get(name)
         if tool is None:
             return await self._tracker.execute_agent_tool(name, arguments, issue=issue)
-        return await tool.run(arguments)
+        result = await tool.run(arguments)
+        if result is None:
+            return ToolResult.error(
+                "the skills could not be read in time", hint="try again, or go on without"
+            )
+        return result
 
-    def forget(self) -> None:
-        """The conversation was compacted: every skill may be asked for again."""
-        if self._activation is not None:
-            self._activation.forget()
+    def on_compacted(self) -> None:
+        """The agent compacted its conversation: every skill may be activated again."""
+        if self._activate is not None:
+            self._activate.activations.forget()
 
 
 class _ActivateSkill:
-    """Gives the body of a skill, once."""
+    """Gives the text of a skill, once per conversation."""
 
-    def __init__(
-        self, activations: Activations, limiter: CapacityLimiter, on_activated: Callable[[str], None]
-    ) -> None:
-        self._activations = activations
-        self._limiter = limiter
+    def __init__(self, activations: Activations, on_activated: Callable[[str], None]) -> None:
+        self.activations = activations
         self._on_activated = on_activated
         self.spec = ToolSpec(
             name=ACTIVATE_TOOL,
@@ -168,16 +262,17 @@ class _ActivateSkill:
             input_schema=activations.input_schema(),
         )
 
-    async def run(self, arguments: Mapping[str, Any]) -> ToolResult:
+    async def run(self, arguments: Mapping[str, Any]) -> ToolResult | None:
+        """The text, an error, or `None` if reading takes too long."""
         name = arguments.get("name")
         if arguments.keys() != {"name"} or not isinstance(name, str):
             return ToolResult.error("the arguments are one text, `name`")
-        answer = self._activations.immediate_answer(name)
+        answer = self.activations.immediate_answer(name)
         if answer is None:
-            answer = await _in_thread(lambda: self._activations.read(name), self._limiter)
+            answer = await in_skill_thread(lambda: self.activations.read(name), TOOL_DEADLINE_S)
         if answer is None:
-            return _TOO_SLOW
-        self._activations.record(answer)
+            return None
+        self.activations.record(answer)
         if answer.status is ActivationStatus.ACTIVATED:
             _log.info("skill_activated", name=answer.name)
             self._on_activated(answer.name)
@@ -185,30 +280,29 @@ class _ActivateSkill:
             return ToolResult.error(answer.text)
         return ToolResult(success=True, text=answer.text, read_only=True)
 
-    def forget(self) -> None:
-        self._activations.forget()
 
+class _SearchSkills:
+    """Finds skills by words, if there are too many to list."""
 
-class _SkillSearch:
-    """Finds skills by words, where there are too many to list."""
-
-    def __init__(self, offer: AvailableSkills, limiter: CapacityLimiter) -> None:
-        self._offer = offer
-        self._limiter = limiter
-        query = {"type": "string", "minLength": 1, "maxLength": _MAX_QUERY_CHARS}
-        limit = {"type": "integer", "minimum": 1, "maximum": MAX_FOUND, "default": _DEFAULT_FOUND}
-        self.spec = ToolSpec(
-            name=SEARCH_TOOL,
-            description="Find skills for a task by a few words, the best first.",
-            input_schema={
-                "type": "object",
-                "properties": {"query": query, "limit": limit},
-                "required": ["query"],
-                "additionalProperties": False,
+    spec = ToolSpec(
+        name=SEARCH_TOOL,
+        description="Find skills for a task by a few words, the best first.",
+        input_schema={
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "minLength": 1, "maxLength": _MAX_QUERY_CHARS},
+                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_FOUND, "default": _DEFAULT_FOUND},
             },
-        )
+            "required": ["query"],
+            "additionalProperties": False,
+        },
+    )
 
-    async def run(self, arguments: Mapping[str, Any]) -> ToolResult:
+    def __init__(self, offer: AvailableSkills) -> None:
+        self._offer = offer
+
+    async def run(self, arguments: Mapping[str, Any]) -> ToolResult | None:
+        """The skills found, an error, or `None` if the search takes too long."""
         query, limit = arguments.get("query"), arguments.get("limit", _DEFAULT_FOUND)
         if unknown := sorted(arguments.keys() - {"query", "limit"}):
             return ToolResult.error(f"unknown argument {unknown[0][:80]!r}")
@@ -216,119 +310,5 @@ class _SkillSearch:
             return ToolResult.error(f"`query` must be a text of 1 to {_MAX_QUERY_CHARS} characters")
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_FOUND:
             return ToolResult.error(f"`limit` must be a whole number from 1 to {MAX_FOUND}")
-        found = await _in_thread(lambda: self._offer.find(query, limit=limit), self._limiter)
-        return _TOO_SLOW if found is None else ToolResult(success=True, text=found, read_only=True)
-
-
-async def _in_thread(step: Callable[[], _T], limiter: CapacityLimiter) -> _T | None:
-    """The result of a step that reads the disk; `None` when it takes longer than `DEADLINE_S`.
-
-    A step that hangs keeps its thread. `alone` holds the next ones back, so that one thread hangs at most.
-    """
-    with anyio.move_on_after(TOOL_DEADLINE_S), contextlib.suppress(TimeoutError):
-        one_at_a_time = partial(alone, step, TOOL_DEADLINE_S)
-        return await to_thread.run_sync(one_at_a_time, abandon_on_cancel=True, limiter=limiter)
-    return None
-
-
-_NOT_YET = ToolResult.error("this session has been offered no tool yet")
-_log = structlog.get_logger(__name__)
-
-
-class SessionSkills:
-    """One for each session: `load` once, and `brief`, before which there is nothing to be seen or run.
-
-    `load` may run beside the start of the agent: `loaded` and `brief` wait for it.
-    `on_skills` is told what the session is told of, and again when it was seen to read one.
-    """
-
-    def __init__(self, context: RuntimeContext, agent: str, on_skills: Callable[[Skills], None]) -> None:
-        self._context = context
-        self._agent = agent
-        self._on_skills = on_skills
-        self._tools: SessionTools | None = None
-        self._sightings: SkillUsageTracker | None = None
-        self._catalog = RunCatalog()
-        self._loaded = anyio.Event()
-        self._found: SkillSet | None = None
-        self._first: SkillSet | None = None
-
-    async def load(self, workspace: Workspace) -> None:
-        """Load the skills of the run, and look at what is wrong with them."""
-        self._catalog = await skills_of_run(self._context, workspace, self._agent)
-        self._found = self._first = _looked_at(self._context, self._catalog, workspace)
-        self._loaded.set()
-
-    async def loaded(self) -> None:
-        """Return when `load` has come to its end."""
-        await self._loaded.wait()
-
-    async def look_again(self, workspace: Workspace) -> None:
-        """Look at what the run has left, for `take_found`; raises nothing.
-
-        Those of the base branch are what they were at the start.
-        """
-        settings = self._context.settings.agent.skills
-        if self._first is None or not settings.enabled or settings.source == "base_branch":
-            return
-        catalog = await read_catalog(workspace.path, session_options(self._context, self._agent))
-        if catalog.found is not None and catalog.found != self._first:
-            self._found = catalog.found
-
-    async def brief(self, workspace: Workspace, ask: ListAgentSkills) -> Briefing:
-        """What the session is told of the skills, and the tools that it is given."""
-        await self.loaded()
-        catalog = await settled(self._catalog, session_options(self._context, self._agent), ask)
-        self._learn(catalog, workspace)
-        self._tools = SessionTools(
-            self._context.tracker, catalog.offer, limiter=skill_threads(), on_activated=self._activated
-        )
-        return Briefing(
-            envelope=catalog.block,
-            tools=self._tools.specs,
-            agent_lists_skills=catalog.own_listing,
-        )
-
-    def take_found(self) -> SkillSet | None:
-        """The skills as they were last looked at, once; null where not all were looked at."""
-        found, self._found = self._found, None
-        return found
-
-    async def run_tool(self, name: str, arguments: Mapping[str, Any], *, issue: Issue) -> ToolResult:
-        """Run a tool of the session; raises no more than the tracker does."""
-        return _NOT_YET if self._tools is None else await self._tools.run(name, arguments, issue=issue)
-
-    def forget(self) -> None:
-        """The conversation was compacted: every skill may be asked for again."""
-        if self._tools is not None:
-            self._tools.forget()
-
-    def sight(self, arguments: str) -> None:
-        """Note the skills whose files a tool call names."""
-        if self._sightings is not None:
-            self._saw(self._sightings, self._sightings.named_in(arguments))
-
-    def _learn(self, catalog: RunCatalog, workspace: Workspace) -> None:
-        self._on_skills(catalog.skills)
-        self._sightings = SkillUsageTracker(catalog, workspace.path)
-        if catalog.listed:
-            digests = {skill.name: catalog.sha256.get(skill.path) for skill in catalog.listed}
-            _log.info("skills_listed", names=catalog.names, sha256=digests, commit=catalog.commit)
-
-    def _activated(self, name: str) -> None:
-        """Note a skill whose body the session was given."""
-        if self._sightings is not None:
-            self._saw(self._sightings, self._sightings.activated(name))
-
-    def _saw(self, sightings: SkillUsageTracker, seen: Sequence[Skill]) -> None:
-        for skill in seen:
-            _log.info("skill_seen", name=skill.name, path=skill.path)
-        if seen:
-            self._on_skills(sightings.skills)
-
-
-def _looked_at(context: RuntimeContext, catalog: RunCatalog, workspace: Workspace) -> SkillSet | None:
-    """What is known of the skills: nothing to complain of where they are switched off."""
-    if not context.settings.agent.skills.enabled:
-        return SkillSet(root=workspace.path)
-    return catalog.found
+        found = await in_skill_thread(lambda: self._offer.find(query, limit=limit), TOOL_DEADLINE_S)
+        return None if found is None else ToolResult(success=True, text=found, read_only=True)

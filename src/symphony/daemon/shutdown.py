@@ -1,13 +1,11 @@
-"""Signals: SIGTERM asks to drain, the second one and SIGINT to stop at once, SIGHUP to reload (CL6, SC16).
+"""Signals: SIGTERM drains, a second SIGTERM or SIGINT stops at once, SIGHUP reloads.
 
-They are heard from before the start to the end of the service, without a gap in which one would end the
-process half-way. asyncio's own handlers would leave such a gap: removing one brings the default action back.
+They are handled from before the start to the end of the service, without a gap in which one would end the
+process half-way. Handlers of asyncio or anyio leave such a gap: removing one restores the default action.
 """
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
@@ -17,73 +15,65 @@ import structlog
 from symphony.daemon.service import Service
 from symphony.domain import SymphonyError
 
-_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+_END_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _log = structlog.get_logger(__name__)
 
 
 async def serve_until_signalled(service: Service, last: bool = False) -> None:  # noqa: FBT001, FBT002 - for `anyio.run`
-    """Run the service; signals end it in order.
+    """Run the service; signals shut it down gracefully.
 
-    With `last` the process has nothing to do behind it: then further signals to end are ignored instead of
-    doing what they did before, so that the way out cannot be interrupted either.
+    With `last` the process ends afterwards: further signals are then ignored, so that they do not interrupt
+    the end of the process.
 
     Raises:
         SymphonyError: as `Service.run`.
     """
-    refused: SymphonyError | None = None
-    ears = _SignalHandlers(service)
-    with _heard(ears, last=last):
+    signals = _Signals(service)
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        loop.call_soon_threadsafe(signals.handle, signal.Signals(number))
+
+    before = {number: signal.signal(number, on_signal) for number in (*_END_SIGNALS, signal.SIGHUP)}
+    error: SymphonyError | None = None
+    try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ears.reload)
+            tasks.start_soon(signals.reload)
             try:
                 await service.run()
-            except SymphonyError as error:
-                refused = error  # raised below, where no task group wraps it
+            except SymphonyError as raised:
+                error = raised  # raised below, where no task group wraps it
             tasks.cancel_scope.cancel()
-    if refused is not None:
-        raise refused
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_IGN if last else handler)
+    if error is not None:
+        raise error
 
 
-class _SignalHandlers:
-    """What each signal asks of the service. However many come, what was asked once is not asked again."""
+class _Signals:
+    """Passes signals on to the service; a repeated signal does nothing new."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._asked = self._now = False
+        self._drain_requested = self._stop_requested = False
         self._hangup = anyio.Event()
 
-    def hear(self, number: signal.Signals) -> None:
-        if number not in _ENDING:
+    def handle(self, number: signal.Signals) -> None:
+        """Act on a signal; called on the event loop."""
+        if number not in _END_SIGNALS:
             self._hangup.set()
             return
-        now = self._asked or number == signal.SIGINT
-        if not self._now:
+        now = self._drain_requested or number == signal.SIGINT
+        if not self._stop_requested:
             _log.warning("signal_received", signal=number.name, now=now)
             self._service.request_shutdown(now=now)
-        self._asked, self._now = True, now
+        self._drain_requested, self._stop_requested = True, now
 
     async def reload(self) -> None:
+        """Reload after each SIGHUP, until cancelled."""
         while True:
             await self._hangup.wait()
             self._hangup = anyio.Event()
             _log.info("reload_asked", signal="SIGHUP")
             await self._service.reload_now()
-
-
-@contextmanager
-def _heard(ears: _SignalHandlers, *, last: bool) -> Iterator[None]:
-    # asyncio itself: a signal handler is called outside of any task, and anyio's receiver leaves the gap.
-    loop = asyncio.get_running_loop()
-    before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
-
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        del frame
-        loop.call_soon_threadsafe(ears.hear, signal.Signals(number))
-
-    for one in (*_ENDING, signal.SIGHUP):
-        before[one] = signal.signal(one, pass_on)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_IGN if last else handler)

@@ -1,10 +1,14 @@
-"""The skills of a run: loaded under a deadline, listed in the envelope, never in the way of a dispatch."""
+"""The skills of a run: which ones apply, loaded within a deadline, and rendered for the system-level text.
+
+`load_run_skills` serves a run and `preview_run_skills` the preview of one. Both choose the same files.
+Broken or slow skills cost a log line, never a run.
+"""
 
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -38,51 +42,50 @@ from symphony.skills import (
 from symphony.workspaces import Workspace, WorkspacePreview
 
 LOAD_DEADLINE_S = 2.0
-GRACE_S = 0.5  # for a loader that keeps to its deadline, but not to the millisecond
 DIGEST_DEADLINE_S = 1.0
+_GRACE_S = 0.5  # for a loader that keeps its deadline, but not to the millisecond
 _THREADS = 4
-_turn = threading.Lock()
-_FOR_WANT_OF_ROOM = frozenset({DropReason.COUNT, DropReason.BUDGET})
 _LEVELS = {Severity.ERROR: logging.WARNING, Severity.WARNING: logging.DEBUG, Severity.INFO: logging.DEBUG}
-T = TypeVar("T")
-_limiters = RunVar[CapacityLimiter]("symphony_skill_loaders")
+_thread_limiter = RunVar[CapacityLimiter]("symphony_skill_threads")
+_one_at_a_time = threading.Lock()
 _log = structlog.get_logger(__name__)
-
-Head = Callable[[], str | None]
-"""Tells the commit of a tree, blocking; null where it is not known."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scanned:
-    """The directories in which the agent looks for skills by itself.
+class AgentSkillScan:
+    """The directories in which the agent finds skills by itself.
 
     Attributes:
         workspace: where the files of the session's workspace can be read now.
-        roots: absolute; those of the workspace below that directory.
-        copies: ours are read elsewhere (`source: base_branch`). What the agent would show is then the text of
-            the branch, for which ours is never left out.
+        roots: absolute paths; those of the workspace are below `workspace`.
+        catalog_is_copy: the catalog is read from another place (`source: base_branch`). The agent may then
+            show another version of a skill, so the catalog lists each skill in any case.
     """
 
     workspace: Path
     roots: tuple[Path, ...]
-    copies: bool = False
+    catalog_is_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCatalog:
-    """The block for the envelope (null when there is nothing to list) and what was wrong with files.
+    """The skills of one run.
 
     Attributes:
+        block: the text for the envelope; `None` if there is nothing to list.
         listed: the skills of the block, in its order.
-        shortened: names of the listed whose text was cut to keep the block within its characters.
-        sha256: by path, of the files that are listed or malformed, as far as they could be read.
-        complete: whether everything was looked at. If not, that a problem is missing says nothing.
-        commit: of which the skills of the repository are; null where it is not known.
-        found: all that was loaded; null where nothing could be.
-        offer: what the session may ask for by its tools; null for nothing.
-        own_listing: the agent may list skills by itself; not where every one of them is ours.
-        once_told: gives the catalog for an agent that has said which files it lists; null where that changes
-            nothing.
+        dropped: skills that are left out of the block.
+        shortened: names of listed skills whose text was cut to keep the block within its size.
+        problems: what is wrong with skill files.
+        sha256: digests by path of the listed and the malformed files, as far as they could be read.
+        complete: all files were read in time. If not, the absence of a problem means nothing.
+        commit: the commit of the repository's skills; `None` if it is not known.
+        found: everything that was loaded; `None` if nothing could be loaded.
+        offer: what the session may request through tools; `None` for nothing.
+        agent_lists_skills: the agent may list skills by itself. False if all of them are in the catalog.
+        without_agent_listed: makes the catalog of an agent that lists these files by itself; `None` if the
+            answer of the agent changes nothing.
     """
 
     block: str | None = None
@@ -95,17 +98,19 @@ class RunCatalog:
     commit: str | None = None
     found: SkillSet | None = None
     offer: AvailableSkills | None = None
-    own_listing: bool = True
-    once_told: Callable[[Collection[Path]], "RunCatalog"] | None = field(default=None, compare=False)
+    agent_lists_skills: bool = True
+    without_agent_listed: Callable[[Collection[Path]], "RunCatalog"] | None = field(
+        default=None, compare=False
+    )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the listed skills."""
+        """Names of the listed skills."""
         return tuple(skill.name for skill in self.listed)
 
     @property
-    def skills(self) -> Skills:
-        """The same for people: names, places and digests, without the text."""
+    def document(self) -> Skills:
+        """The catalog as a document of the API: names, paths and digests, without texts."""
         return Skills(
             commit=self.commit,
             listed=tuple(
@@ -127,206 +132,87 @@ class RunCatalog:
         )
 
 
-async def load_catalog(
-    workspace: Path,
-    options: SkillOptions,
-    *,
-    scanned: Scanned | None = None,
-    deadline_s: float | None = None,
-    head: Head | None = None,
-) -> RunCatalog:
-    """The catalog of a workspace, and a log line for what is wrong with it or left out."""
-    catalog = await read_catalog(workspace, options, scanned=scanned, deadline_s=deadline_s, head=head)
-    _tell_problems(catalog)
-    if catalog.once_told is None:
-        _tell_listing(catalog, options)
-    return catalog
+# --- the skills of a run ---------------------------------------------------------------------------------
 
 
-async def settled(catalog: RunCatalog, options: SkillOptions, ask: ListAgentSkills) -> RunCatalog:
-    """A catalog of `load_catalog` for a session whose agent may be asked what it lists by itself.
+async def load_run_skills(context: RuntimeContext, workspace: Workspace, agent: str) -> RunCatalog:
+    """The catalog for a session of an agent in a prepared workspace; logs problems.
 
-    It is asked only where it finds a file of ours. One that cannot say leaves the catalog as it is.
+    With `source: base_branch` and an unreadable base branch the catalog is empty: the issue's own branch is
+    not trusted instead.
     """
-    if catalog.once_told is None:
-        return catalog
-    listed = await ask()
-    if listed is not None:
-        told = await to_thread.run_sync(catalog.once_told, listed, limiter=skill_threads())
-        catalog = replace(told, commit=catalog.commit, sha256=catalog.sha256)
-    _tell_listing(catalog, options)
-    return catalog
-
-
-def _tell_problems(catalog: RunCatalog) -> None:
-    for problem in catalog.problems:
-        where = f"{problem.path}:{problem.line}" if problem.line else problem.path
-        level = _LEVELS[problem.severity]
-        _log.log(level, "skill_problem", path=where, code=problem.code.value, hint=problem.hint)
-    for hidden in catalog.found.shadowed if catalog.found else ():
-        _log.debug("skill_shadowed", name=hidden.name, path=hidden.path, by=hidden.by)
-
-
-def _tell_listing(catalog: RunCatalog, options: SkillOptions) -> None:
-    if catalog.shortened:
-        _log.info("skills_shortened", names=catalog.shortened, limit=options.max_prompt_chars)
-    if catalog.offer is not None and catalog.offer.uses_search:
-        count = len(catalog.offer.skill_set.skills)
-        _log.info("skills_searchable", count=count, limit=options.search_above)
-    if not catalog.own_listing:
-        _log.info("agent_skills_silenced")
-    if catalog.dropped:
-        _tell_dropped(catalog.dropped, options)
-
-
-def _tell_dropped(dropped: Sequence[Dropped], options: SkillOptions) -> None:
-    """What there was no room for is news; what the operator has chosen to leave out is not."""
-    reasons: dict[str, list[str]] = {}
-    for one in dropped:
-        reasons.setdefault(one.reason.value, []).append(one.name)
-    names = tuple(one.name for one in dropped)
-    level = logging.INFO if _FOR_WANT_OF_ROOM & reasons.keys() else logging.DEBUG
-    limit = options.max_skills_in_prompt
-    _log.log(level, "skills_dropped", names=names, reasons=reasons, limit=limit)
-
-
-async def read_catalog(
-    workspace: Path,
-    options: SkillOptions,
-    *,
-    tree: Path | None = None,
-    scanned: Scanned | None = None,
-    deadline_s: float | None = None,
-    head: Head | None = None,
-) -> RunCatalog:
-    """The catalog alone; a slow disk gives what could be read, a bug in the loader nothing, both a warning.
-
-    Args:
-        workspace: where the agent will find the skills.
-        options: what the operator chose.
-        tree: where to read them instead, for a place that is not made yet.
-        scanned: what the agent lists by itself; null where that is nobody's concern.
-        deadline_s: seconds after which no further skill is read; null for `DEADLINE_S`.
-        head: tells the commit that the skills are of, in the thread that reads them.
-    """
+    options = session_options(context, agent)
     if not options.enabled:
         return RunCatalog()
-    catalog: RunCatalog | None = None
-    deadline_s = LOAD_DEADLINE_S if deadline_s is None else deadline_s
-    until = time.monotonic() + deadline_s
-    with anyio.move_on_after(deadline_s + GRACE_S):
-        try:
-            load = partial(_load, workspace, options, tree, scanned, head, until)
-            one_at_a_time = partial(alone, load, deadline_s)
-            catalog = await to_thread.run_sync(one_at_a_time, abandon_on_cancel=True, limiter=skill_threads())
-        except TimeoutError:
-            pass  # said below
-        except Exception as error:  # noqa: BLE001 - the loader must never cost a dispatch, whatever its bug
-            _log.warning("skills_failed", reason=type(error).__name__)
-            return RunCatalog()
-    if catalog is None or not catalog.complete:
-        _log.warning("skills_timed_out", deadline_s=deadline_s)
-    if catalog is None:
+    for name, reason in missing_tools(context, agent).items():
+        _log.warning("skill_tool_left_out", tool=name, reason=reason)
+    scan = _agent_scan(context, workspace.path, agent)
+    if not _from_base_branch(context):
+        read_commit = partial(context.workspaces.head_commit, workspace)
+        return await load_catalog(workspace.path, options, scan=scan, read_commit=read_commit)
+    try:
+        pinned = await context.workspaces.pin(_repository_paths(options))
+    except Exception as error:  # noqa: BLE001 - a run does not fail because of skills
+        _log.warning("skills_failed", reason=context.redaction.text(str(error)) or type(error).__name__)
         return RunCatalog()
-    digests = await _digests(tree or workspace, options, catalog)
-    return replace(catalog, sha256=digests) if digests else catalog
+    return replace(await load_catalog(pinned.root, options, scan=scan), commit=pinned.commit)
 
 
-async def _digests(tree: Path, options: SkillOptions, catalog: RunCatalog) -> dict[str, str]:
-    """The digests, under a deadline of their own: without them a run goes on as well, and nobody is told."""
-    listed = catalog.listed if catalog.once_told is None or catalog.found is None else catalog.found.skills
-    files: tuple[Skill | Problem, ...] = (*listed, *catalog.problems)
-    if not files:
-        return {}
-    with anyio.move_on_after(DIGEST_DEADLINE_S):
-        try:
-            digests = partial(skills.skill_digests, tree, files, options)
-            one_at_a_time = partial(alone, digests, DIGEST_DEADLINE_S)
-            return await to_thread.run_sync(one_at_a_time, abandon_on_cancel=True, limiter=skill_threads())
-        except TimeoutError:
-            return {}
-        except Exception as error:  # noqa: BLE001 - as above
-            _log.warning("skills_failed", reason=type(error).__name__)
-    return {}
-
-
-def alone(work: Callable[[], T], wait_s: float) -> T:
-    """Do what may hang on a dead disk, one at a time, so that no more than one thread ever hangs.
+async def preview_run_skills(
+    context: RuntimeContext, issue: Issue, agent: str
+) -> tuple[RunCatalog, str | None]:
+    """The catalog that a session would get now, and a note if skills are missing that a run might find.
 
     Raises:
-        TimeoutError: another thread is still at it after `wait_s` seconds.
+        SymphonyError: the run would fail with the same error.
     """
-    if not _turn.acquire(timeout=wait_s):
-        raise TimeoutError
-    try:
-        return work()
-    finally:
-        _turn.release()
+    options = session_options(context, agent)
+    if not options.enabled:
+        return RunCatalog(), None
+    async with _previews(context, issue, options, agent) as (seen, workspace):
+        if seen.tree is None:
+            return RunCatalog(), seen.note
+        catalog = await read_catalog(
+            seen.path,
+            options,
+            tree=None if seen.exists else seen.tree,
+            scan=None if workspace is None else _agent_scan(context, workspace, agent),
+        )
+        return replace(catalog, commit=seen.commit), seen.note
 
 
-def skill_threads() -> CapacityLimiter:
-    """Threads of its own: a loader that hangs for good on a dead disk must not use up everybody's."""
-    try:
-        return _limiters.get()
-    except LookupError:
-        limiter = CapacityLimiter(_THREADS)
-        _limiters.set(limiter)
-        return limiter
-
-
-def _load(
-    workspace: Path,
-    options: SkillOptions,
-    tree: Path | None,
-    scanned: Scanned | None,
-    head: Head | None,
-    until: float,
-) -> RunCatalog:
-    commit = None if head is None else head()
-    found = skills.load(tree or workspace, options, root=workspace, until=until)
-    native = (
-        NativeListing() if scanned is None else skills.dedupe_native(found, scanned.workspace, scanned.roots)
-    )
-    if scanned is not None and scanned.copies:
-        native = NativeListing(listing=native.listing)
-    catalog = _rendered(found, options, tree or workspace, native)
-    return replace(catalog, commit=commit)
-
-
-def _rendered(found: SkillSet, options: SkillOptions, tree: Path, native: NativeListing) -> RunCatalog:
-    def once_told(listed: Collection[Path]) -> RunCatalog:
-        return _rendered(found, options, tree, replace(native.confirmed(listed), shared={}))
-
-    block = skills.render(found, options, native=native.duplicates)
-    named = {skill.name: skill for skill in found.skills}
-    return RunCatalog(
-        block=block.text,
-        listed=tuple(named[name] for name in block.listed),
-        dropped=block.dropped,
-        shortened=block.shortened,
-        problems=found.problems,
-        complete=found.incomplete is not Incomplete.TIME,
-        found=found,
-        offer=AvailableSkills.of(found, block, workspace=tree, options=options),
-        own_listing=native.listing,
-        once_told=once_told if native.shared else None,
-    )
+@asynccontextmanager
+async def _previews(
+    context: RuntimeContext, issue: Issue, options: SkillOptions, agent: str
+) -> AsyncIterator[tuple[WorkspacePreview, Path | None]]:
+    """The skills that a run would load, and where the files of its workspace can be read."""
+    preview, paths = context.workspaces.preview, _repository_paths(options)
+    with_agent_roots = (*paths, *_agent_roots(context, agent).workspace)
+    if not _from_base_branch(context):
+        async with preview(issue.identifier, with_agent_roots) as seen:
+            yield seen, seen.tree
+        return
+    async with (
+        preview(issue.identifier, paths, base=True) as seen,
+        preview(issue.identifier, with_agent_roots) as workspace,
+    ):
+        yield seen, workspace.tree
 
 
 def session_options(context: RuntimeContext, agent: str) -> SkillOptions:
-    """The choices about skills, as far as a session of an agent can keep them.
+    """The skill options, reduced to what a session of the agent supports.
 
-    A tool that is missing is not written of: the agent reads the file instead, and the skills are listed.
+    Without the activation tool the agent reads the files; without the search tool all skills are listed.
     """
-    options, missing = skill_options(context.settings), missing_tools(context, agent)
+    options, missing = skill_options(context.settings.agent.skills), missing_tools(context, agent)
     if ACTIVATE_TOOL in missing:
         options = replace(options, activation=ActivationMode.READ)
     return replace(options, search_above=None) if SEARCH_TOOL in missing else options
 
 
 def missing_tools(context: RuntimeContext, agent: str) -> Mapping[str, str]:
-    """The tools for skills that are chosen and cannot be offered, each with the reason, in words."""
-    options = skill_options(context.settings)
+    """The configured skill tools that cannot be offered, each with the reason."""
+    options = skill_options(context.settings.agent.skills)
     tools = [ACTIVATE_TOOL] if options.activation is ActivationMode.TOOL else []
     tools += [] if options.search_above is None else [SEARCH_TOOL]
     if tools and not context.agent(agent).capabilities.client_tools:
@@ -335,85 +221,210 @@ def missing_tools(context: RuntimeContext, agent: str) -> Mapping[str, str]:
     return {name: "the tracker has a tool of this name" for name in tools if name in taken}
 
 
-# Whose skills a run is told of: those of the issue's own branch, or those of the base branch (`source`).
-#
-# One place for the run and for the preview, so that both name the same files.
-
-
-async def skills_of_run(context: RuntimeContext, workspace: Workspace, agent: str) -> RunCatalog:
-    """The catalog for a session of an agent in a workspace that is ready for it; what is wrong is logged.
-
-    Where the base branch is to be the source and cannot be read, there is no catalog: the branch's own files
-    are no replacement for it.
-    """
-    options = session_options(context, agent)
-    if not options.enabled:
-        return RunCatalog()
-    for name, reason in missing_tools(context, agent).items():
-        _log.warning("skill_tool_left_out", tool=name, reason=reason)
-    scanned = _scanned(context, workspace.path, agent)
-    if not _of_base(context):
-        head = partial(context.workspaces.head_commit, workspace)
-        return await load_catalog(workspace.path, options, scanned=scanned, head=head)
-    try:
-        pinned = await context.workspaces.pin(_paths(options))
-    except Exception as error:  # noqa: BLE001 - skills are never worth a run
-        _log.warning("skills_failed", reason=context.redaction.text(str(error)) or type(error).__name__)
-        return RunCatalog()
-    return replace(await load_catalog(pinned.root, options, scanned=scanned), commit=pinned.commit)
-
-
-async def skills_foreseen(context: RuntimeContext, issue: Issue, agent: str) -> tuple[RunCatalog, str | None]:
-    """The catalog that a session would get now, and why skills are missing that it might get.
-
-    Raises:
-        SymphonyError: what would fail the attempt as well.
-    """
-    options = session_options(context, agent)
-    if not options.enabled:
-        return RunCatalog(), None
-    async with _foreseen(context, issue, options, agent) as (seen, workspace):
-        if seen.tree is None:
-            return RunCatalog(), seen.note
-        tree = None if seen.exists else seen.tree
-        scanned = None if workspace is None else _scanned(context, workspace, agent)
-        catalog = await read_catalog(seen.path, options, tree=tree, scanned=scanned)
-        return replace(catalog, commit=seen.commit), seen.note
-
-
-@asynccontextmanager
-async def _foreseen(
-    context: RuntimeContext, issue: Issue, options: SkillOptions, agent: str
-) -> AsyncIterator[tuple[WorkspacePreview, Path | None]]:
-    """The skills that a run would load, and where what it would have in its workspace can be seen."""
-    preview, paths = context.workspaces.preview, _paths(options)
-    both = (*paths, *_own_roots(context, agent).workspace)
-    if not _of_base(context):
-        async with preview(issue.identifier, both) as seen:
-            yield seen, seen.tree
-        return
-    async with (
-        preview(issue.identifier, paths, base=True) as seen,
-        preview(issue.identifier, both) as workspace,
-    ):
-        yield seen, workspace.tree
-
-
-def _of_base(context: RuntimeContext) -> bool:
+def _from_base_branch(context: RuntimeContext) -> bool:
     return context.settings.agent.skills.source == "base_branch"
 
 
-def _own_roots(context: RuntimeContext, agent: str) -> AgentSkillRoots:
-    """Where the agent finds skills by itself, as far as `native` makes that our concern."""
-    left_alone = context.settings.agent.skills.native == "always"
-    return AgentSkillRoots() if left_alone else context.agent(agent).skill_roots
-
-
-def _scanned(context: RuntimeContext, workspace: Path, agent: str) -> Scanned:
-    roots = _own_roots(context, agent)
-    below = tuple(workspace / one for one in roots.workspace)
-    return Scanned(workspace=workspace, roots=(*below, *roots.host), copies=_of_base(context))
-
-
-def _paths(options: SkillOptions) -> tuple[str, ...]:
+def _repository_paths(options: SkillOptions) -> tuple[str, ...]:
     return options.path, *options.extra_paths
+
+
+def _agent_roots(context: RuntimeContext, agent: str) -> AgentSkillRoots:
+    """Where the agent finds skills by itself; empty if `native: always` makes that irrelevant."""
+    if context.settings.agent.skills.native == "always":
+        return AgentSkillRoots()
+    return context.agent(agent).skill_roots
+
+
+def _agent_scan(context: RuntimeContext, workspace: Path, agent: str) -> AgentSkillScan:
+    roots = _agent_roots(context, agent)
+    return AgentSkillScan(
+        workspace=workspace,
+        roots=(*(workspace / one for one in roots.workspace), *roots.host),
+        catalog_is_copy=_from_base_branch(context),
+    )
+
+
+# --- loading ---------------------------------------------------------------------------------------------
+
+
+async def load_catalog(
+    workspace: Path,
+    options: SkillOptions,
+    *,
+    scan: AgentSkillScan | None = None,
+    deadline_s: float | None = None,
+    read_commit: Callable[[], str | None] | None = None,
+) -> RunCatalog:
+    """As `read_catalog`; also logs what is wrong with skills and what is left out."""
+    catalog = await read_catalog(
+        workspace, options, scan=scan, deadline_s=deadline_s, read_commit=read_commit
+    )
+    for problem in catalog.problems:
+        where = f"{problem.path}:{problem.line}" if problem.line else problem.path
+        level = _LEVELS[problem.severity]
+        _log.log(level, "skill_problem", path=where, code=problem.code.value, hint=problem.hint)
+    for hidden in catalog.found.shadowed if catalog.found else ():
+        _log.debug("skill_shadowed", name=hidden.name, path=hidden.path, by=hidden.by)
+    if catalog.without_agent_listed is None:
+        _log_listing(catalog, options)
+    return catalog
+
+
+async def exclude_agent_listed(
+    catalog: RunCatalog, options: SkillOptions, list_agent_skills: ListAgentSkills
+) -> RunCatalog:
+    """Leave out the skills that the agent lists by itself, so that each skill is listed once.
+
+    Asks the agent only if it could find a file of the catalog. If it cannot answer, the catalog stays as it
+    is.
+    """
+    if catalog.without_agent_listed is None:
+        return catalog
+    listed = await list_agent_skills()
+    if listed is not None:
+        rest = await to_thread.run_sync(catalog.without_agent_listed, listed, limiter=_skill_threads())
+        catalog = replace(rest, commit=catalog.commit, sha256=catalog.sha256)
+    _log_listing(catalog, options)
+    return catalog
+
+
+async def read_catalog(
+    workspace: Path,
+    options: SkillOptions,
+    *,
+    tree: Path | None = None,
+    scan: AgentSkillScan | None = None,
+    deadline_s: float | None = None,
+    read_commit: Callable[[], str | None] | None = None,
+) -> RunCatalog:
+    """Load and render the skills of a workspace.
+
+    A slow disk gives the skills that could be read in time, a bug in the loader gives none; both are logged.
+
+    Args:
+        workspace: where the agent will find the skills.
+        options: the operator's choices.
+        tree: where to read the skills instead, if the workspace does not exist yet.
+        scan: where the agent finds skills by itself; `None` if that is irrelevant.
+        deadline_s: seconds after which no further skill is read; `LOAD_DEADLINE_S` by default.
+        read_commit: returns the commit of the skills; blocking, called in the thread that reads them.
+    """
+    if not options.enabled:
+        return RunCatalog()
+    deadline_s = LOAD_DEADLINE_S if deadline_s is None else deadline_s
+    until = time.monotonic() + deadline_s
+    tree = tree or workspace
+
+    def load() -> RunCatalog:
+        commit = None if read_commit is None else read_commit()
+        found = skills.load(tree, options, root=workspace, until=until)
+        native = NativeListing() if scan is None else skills.dedupe_native(found, scan.workspace, scan.roots)
+        if scan is not None and scan.catalog_is_copy:
+            native = NativeListing(listing=native.listing)
+        return replace(_render(found, options, tree, native), commit=commit)
+
+    try:
+        catalog = await in_skill_thread(load, deadline_s, grace_s=_GRACE_S)
+    except Exception as error:  # noqa: BLE001 - a bug in the loader must not cost a run
+        _log.warning("skills_failed", reason=type(error).__name__)
+        return RunCatalog()
+    if catalog is None or not catalog.complete:
+        _log.warning("skills_timed_out", deadline_s=deadline_s)
+    if catalog is None:
+        return RunCatalog()
+    return replace(catalog, sha256=await _digests(tree, options, catalog))
+
+
+async def _digests(tree: Path, options: SkillOptions, catalog: RunCatalog) -> Mapping[str, str]:
+    """The digests of the files that the catalog names; empty if they cannot be read in time."""
+    listed = catalog.listed
+    if catalog.without_agent_listed is not None and catalog.found is not None:
+        listed = catalog.found.skills
+    files: tuple[Skill | Problem, ...] = (*listed, *catalog.problems)
+    if not files:
+        return {}
+    try:
+        return (
+            await in_skill_thread(partial(skills.skill_digests, tree, files, options), DIGEST_DEADLINE_S)
+            or {}
+        )
+    except Exception as error:  # noqa: BLE001 - as above
+        _log.warning("skills_failed", reason=type(error).__name__)
+        return {}
+
+
+def _render(found: SkillSet, options: SkillOptions, tree: Path, native: NativeListing) -> RunCatalog:
+    def without_agent_listed(listed: Collection[Path]) -> RunCatalog:
+        return _render(found, options, tree, replace(native.confirmed(listed), shared={}))
+
+    block = skills.render(found, options, native=native.duplicates)
+    by_name = {skill.name: skill for skill in found.skills}
+    return RunCatalog(
+        block=block.text,
+        listed=tuple(by_name[name] for name in block.listed),
+        dropped=block.dropped,
+        shortened=block.shortened,
+        problems=found.problems,
+        complete=found.incomplete is not Incomplete.TIME,
+        found=found,
+        offer=AvailableSkills.of(found, block, workspace=tree, options=options),
+        agent_lists_skills=native.listing,
+        without_agent_listed=without_agent_listed if native.shared else None,
+    )
+
+
+def _log_listing(catalog: RunCatalog, options: SkillOptions) -> None:
+    """Log what the block leaves out or shortens."""
+    if catalog.shortened:
+        _log.info("skills_shortened", names=catalog.shortened, limit=options.max_prompt_chars)
+    if catalog.offer is not None and catalog.offer.uses_search:
+        count = len(catalog.offer.skill_set.skills)
+        _log.info("skills_searchable", count=count, limit=options.search_above)
+    if not catalog.agent_lists_skills:
+        _log.info("agent_skills_silenced")
+    if catalog.dropped:
+        reasons: dict[str, list[str]] = {}
+        for one in catalog.dropped:
+            reasons.setdefault(one.reason.value, []).append(one.name)
+        # The operator knows what the settings leave out; a lack of room may be news.
+        no_room = not reasons.keys().isdisjoint({DropReason.COUNT, DropReason.BUDGET})
+        _log.log(
+            logging.INFO if no_room else logging.DEBUG,
+            "skills_dropped",
+            names=tuple(one.name for one in catalog.dropped),
+            reasons=reasons,
+            limit=options.max_skills_in_prompt,
+        )
+
+
+# --- threads ---------------------------------------------------------------------------------------------
+
+
+async def in_skill_thread(work: Callable[[], T], deadline_s: float, *, grace_s: float = 0.0) -> T | None:
+    """The result of blocking work that reads skill files; `None` if it takes longer than the deadline.
+
+    Work that hangs on a dead disk keeps its thread and the lock, so at most one thread hangs for good.
+    """
+
+    def one_at_a_time() -> T | None:
+        if not _one_at_a_time.acquire(timeout=deadline_s):
+            return None
+        try:
+            return work()
+        finally:
+            _one_at_a_time.release()
+
+    with anyio.move_on_after(deadline_s + grace_s), suppress(TimeoutError):
+        return await to_thread.run_sync(one_at_a_time, abandon_on_cancel=True, limiter=_skill_threads())
+    return None
+
+
+def _skill_threads() -> CapacityLimiter:
+    """A limiter of its own: threads that hang on a dead disk must not use up the default one."""
+    try:
+        return _thread_limiter.get()
+    except LookupError:
+        limiter = CapacityLimiter(_THREADS)
+        _thread_limiter.set(limiter)
+        return limiter

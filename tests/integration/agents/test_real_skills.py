@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 
 from harness.binding import FakeTracker
 from integration.agents.conftest import RealBench
@@ -74,12 +74,12 @@ async def session(
 
     async def briefing(ask: ListAgentSkills) -> Briefing:
         block, plan, offer = await _skills(bench, options, ask if native else None)
-        tools = SessionTools(FakeTracker(), offer, limiter=CapacityLimiter(1), on_activated=lambda _: None)
+        tools = SessionTools(FakeTracker(), offer, on_activated=lambda _: None)
         made.append(tools)
         return Briefing(envelope=block, tools=tools.specs, agent_lists_skills=plan.listing)
 
     def forget() -> None:
-        made[0].forget()
+        made[0].on_compacted()
 
     async def run_tool(name: str, arguments: Mapping[str, Any]) -> ToolResult:
         answer = await made[0].run(name, arguments, issue=ISSUE)

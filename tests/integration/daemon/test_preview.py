@@ -14,7 +14,7 @@ from harness.serving import serving
 from symphony.cli.serving import open_store
 from symphony.daemon.context import RuntimeContext, build_context
 from symphony.daemon.prompts import PromptPreview, preview_prompt
-from symphony.daemon.skills import RunCatalog, skills_of_run
+from symphony.daemon.skills import RunCatalog, load_run_skills
 from symphony.domain import Category, Issue, SymphonyError
 from symphony.processes.local import LocalHost
 from symphony.scheduler import AgentChoice, RunEnded
@@ -177,7 +177,7 @@ async def test_without_a_base_branch_there_is_no_catalog_and_no_replacement(proj
     workflow = replace(context.workflow, settings=settings)
     elsewhere = build_context(workflow, host=LocalHost(), environment=project.env())
     with capture_logs() as logs:
-        catalog = await skills_of_run(elsewhere, workspace, "codex")
+        catalog = await load_run_skills(elsewhere, workspace, "codex")
     assert catalog == RunCatalog()
     assert not catalog.complete, "so that no comment says that all is well"
     (line,) = [line for line in logs if line["event"] == "skills_failed"]

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from harness.project import Project
 from harness.serving import serving
 from symphony import skills as all_skills
-from symphony.daemon import comments, skills
+from symphony.daemon import skills
 from symphony.scheduler import RunEnded
 from symphony.skills import SkillOptions, SkillSet
 from symphony.trackers.markdown import MarkdownTracker
@@ -66,12 +66,10 @@ async def test_a_tracker_that_hangs_at_a_comment_does_not_delay_the_run(
         await anyio.sleep_forever()
 
     monkeypatch.setattr(MarkdownTracker, "list_comments", hang)
-    monkeypatch.setattr(comments, "_TIMEOUT_S", 60.0)
     await to_thread.run_sync(_setup, project)
     async with serving(project) as served:
         ended = await served.watcher.until_seen(RunEnded)
         assert asked.is_set(), "it is still waiting"
-        monkeypatch.setattr("symphony.daemon.effects._LEAVE_S", 0.01)
     assert ended.outcome.commits == 1
 
 

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from harness.project import Project, marked_processes, scripted
 from harness.scheduling import make_failure
 from harness.serving import DEADLINE_S, Watcher, make_service, serving
-from symphony.daemon import service
-from symphony.daemon.skills import RunCatalog, skills_of_run
+from symphony.daemon import reload, service
+from symphony.daemon.skills import RunCatalog, load_run_skills
 from symphony.domain import Blame, Category, Issue, SymphonyError
 from symphony.scheduler import (
     CleanWorkspace,
@@ -167,7 +167,7 @@ async def test_the_workspace_of_an_issue_that_ended_meanwhile_is_swept_at_the_st
 async def test_an_agent_that_is_installed_after_the_reload_is_found_without_another_edit(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "_REFUSED_AGAIN_MS", 0)
+    monkeypatch.setattr(reload, "_RETRY_MS", 0)
     project.workflow()
     later = project.root / "later"
     async with serving(project) as served:
@@ -259,9 +259,9 @@ async def test_a_crash_in_a_run_is_answered_once_and_costs_one_attempt(
         calls.append(arguments)
         if len(calls) == 1:
             raise RuntimeError("a bug of ours")
-        return await skills_of_run(*arguments)
+        return await load_run_skills(*arguments)
 
-    monkeypatch.setattr("symphony.daemon.briefing.skills_of_run", breaks_once)
+    monkeypatch.setattr("symphony.daemon.session_skills.load_run_skills", breaks_once)
     project.workflow()
     project.issue("SYM-1", [*WORK, DONE])
     with capture_logs() as logs:
@@ -519,11 +519,9 @@ async def test_a_day_that_begins_is_told_also_when_somebody_sets_the_clock(
     async with serving(project) as served:
         watcher = served.watcher
         await watcher.until_seen(Recovered)
-        memory = served.service._memory
-        assert memory is not None
         for days, day in ((0, "2026-01-01"), (1, "2026-01-02"), (-1, "2025-12-31")):
             now_ms = noon_ms + days * day_ms
-            monkeypatch.setattr(memory, "_wall_ms", partial(int, now_ms))
+            monkeypatch.setattr(served.service, "_wall_ms", partial(int, now_ms))
             await watcher.until(partial(_is_day, watcher, day))
     assert [fact.day for fact in watcher.all(DayBegan)] == ["2026-01-01", "2026-01-02", "2025-12-31"]
 

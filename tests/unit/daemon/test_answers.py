@@ -7,7 +7,7 @@ import pytest
 
 from harness.binding import FakeTracker, make_context
 from harness.scheduling import make_issue
-from symphony.daemon.comments import Answers, IssueComments
+from symphony.daemon.comments import AnswerReader, CommentWriter, draft_of
 from symphony.scheduler import MAX_ANSWER_CHARS, IssueComment, PostComment, join_comments
 from symphony.trackers.memory import MemoryTracker
 
@@ -22,18 +22,16 @@ class World:
         self.now_ms = 0
         self.tracker = MemoryTracker([make_issue()])
         self.context = replace(make_context(tmp_path, FakeTracker()), tracker=self.tracker)
-        self.notes = IssueComments()
-        self.answers = Answers(self.notes, now_ms=lambda: self.now_ms)
+        self.comments = CommentWriter()
+        self.answers = AnswerReader(self.comments, now_ms=lambda: self.now_ms)
 
     async def ask(self) -> None:
-        await self.notes.post(
-            self.context, NOTE.issue, kind="blocked", body=NOTE.body, occasion=NOTE.occasion
-        )
+        await self.comments.post(self.context, draft_of(NOTE))
 
     async def read(self) -> tuple[tuple[IssueComment, ...], tuple[IssueComment, ...]]:
         return await self.answers.read(self.context, NOTE)
 
-    async def comments(self) -> list[str]:
+    async def bodies(self) -> list[str]:
         return [comment.body for comment in await self.tracker.list_comments("1")]
 
 
@@ -80,17 +78,17 @@ async def test_a_question_that_is_missing_is_asked_again_now_and_then(world: Wor
     world.tracker._comments["1"].clear()
     world.tracker.comment("1", "Blue")
     assert await world.read() == ((), ())
-    assert sum("Red or blue?" in body for body in await world.comments()) == 1
+    assert sum("Red or blue?" in body for body in await world.bodies()) == 1
     world.tracker.comment("1", "Blue, I said")
     answers, _ = await world.read()
     assert [one.text for one in answers] == ["Blue, I said"]
     world.tracker._comments["1"].clear()
     world.now_ms = 599_999
     await world.read()
-    assert await world.comments() == []
+    assert await world.bodies() == []
     world.now_ms = 600_000
     await world.read()
-    assert len(await world.comments()) == 1
+    assert len(await world.bodies()) == 1
     assert asked.mine
 
 

@@ -22,9 +22,11 @@ from harness.binding import (
 from harness.scheduling import make_failure, make_issue
 from symphony.daemon import effects as module
 from symphony.daemon.clock import Timers
-from symphony.daemon.comments import IssueComments, SkillComments
-from symphony.daemon.effects import Effects
+from symphony.daemon.comments import CommentWriter, SkillComments
+from symphony.daemon.context import RuntimeContext
+from symphony.daemon.effects import Effects, Timeouts
 from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.worker import RunCallbacks
 from symphony.domain import Category, Failure
 from symphony.scheduler import (
     AnswersRead,
@@ -60,6 +62,7 @@ from symphony.workspaces import Removal, WorkspaceError
 
 pytestmark = pytest.mark.asyncio
 
+DEFAULT_TIMEOUTS = Timeouts()
 ONE, TWO = make_issue("1"), make_issue("2")
 START = StartRun(run_id="e-1", issue=ONE, attempt=None)
 CLEAN = CleanWorkspace(issue_id="1", identifier="SYM-1", path="/w/SYM-1")
@@ -73,6 +76,7 @@ class Desk:
     effects: Effects
     mailbox: Mailbox
     exited: anyio.Event
+    contexts: list[RuntimeContext]  # the last one is in force
 
 
 async def _unheard(_run_id: str, _thread_id: str) -> None:
@@ -85,29 +89,34 @@ async def at_work(
     tracker: FakeTracker | None = None,
     workspaces: FakeWorkspaces | None = None,
     before_poll: Callable[[], Awaitable[None]] = nothing,
+    timeouts: Timeouts = DEFAULT_TIMEOUTS,
 ) -> AsyncIterator[Desk]:
     mailbox, exited = Mailbox(), anyio.Event()
+    contexts = [make_context(path, tracker or FakeTracker(), workspaces)]
     timers = Timers(mailbox.post)
     state_dir = StateDirectory(path / "state")
     await to_thread.run_sync(state_dir.create)
     async with anyio.create_task_group() as tasks:
         effects = Effects(
-            context=make_context(path, tracker or FakeTracker(), workspaces),
+            context=lambda: contexts[-1],
             state_dir=state_dir,
             tasks=tasks,
             timers=timers,
             post=mailbox.post,
             before_poll=before_poll,
             on_exit=exited.set,
-            on_skills=lambda _issue_id, _run_id, _skills: None,
-            on_agent=lambda _run_id, _agent: None,
-            on_conversation=_unheard,
-            notes=(notes := IssueComments()),
-            skill_comments=SkillComments(notes, remember=lambda _: None, written=checkpoint),
+            callbacks=RunCallbacks(
+                agent_spawned=lambda _run_id, _agent: None,
+                conversation_opened=_unheard,
+                skills_changed=lambda _issue_id, _run_id, _skills: None,
+            ),
+            comments=(comments := CommentWriter()),
+            skill_comments=SkillComments(comments, record=lambda _: None, recorded=checkpoint),
             now_ms=lambda: 0,
+            timeouts=timeouts,
         )
         tasks.start_soon(timers.run)
-        yield Desk(effects, mailbox, exited)
+        yield Desk(effects, mailbox, exited, contexts)
         tasks.cancel_scope.cancel()
 
 
@@ -188,7 +197,7 @@ async def test_a_poll_uses_what_the_reload_before_it_bound(tmp_path: Path) -> No
     newer = FakeTracker((TWO,))
 
     async def reload() -> None:
-        desk.effects.context = make_context(tmp_path, newer)
+        desk.contexts.append(make_context(tmp_path, newer))
 
     async with at_work(tmp_path, FakeTracker((ONE,)), before_poll=reload) as desk:
         desk.effects.carry_out(FetchCandidates(request=1))
@@ -196,11 +205,9 @@ async def test_a_poll_uses_what_the_reload_before_it_bound(tmp_path: Path) -> No
 
 
 @pytest.mark.conformance("S-7")
-async def test_a_tracker_that_never_answers_is_given_up_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_TRACKER_S", 0.01)
-    async with at_work(tmp_path, FakeTracker(before_answer=anyio.sleep_forever)) as desk:
+async def test_a_tracker_that_never_answers_is_given_up_and_named(tmp_path: Path) -> None:
+    tracker = FakeTracker(before_answer=anyio.sleep_forever)
+    async with at_work(tmp_path, tracker, timeouts=Timeouts(tracker_s=0.01)) as desk:
         desk.effects.carry_out(FetchCandidates(request=1))
         desk.effects.carry_out(RefreshIssues(request=2, ids=frozenset({"1"})))
         poll = await desk.mailbox.until(PollFailed)
@@ -290,12 +297,11 @@ async def test_a_removal_waits_for_the_run_of_its_issue(
 
 
 async def test_no_lock_of_a_workspace_is_kept_when_nobody_needs_it(tmp_path: Path) -> None:
-    place = Effects._place
     async with at_work(tmp_path) as desk:
-        async with place(desk.effects, "1"):
-            assert place(desk.effects, "1").locked()
-            assert len(desk.effects._places) == 1
-        assert not desk.effects._places
+        async with desk.effects._workspace_lock("1"):
+            assert desk.effects._workspace_lock("1").locked()
+            assert len(desk.effects._workspace_locks) == 1
+        assert not desk.effects._workspace_locks
 
 
 async def test_a_run_waits_for_the_removal_of_its_issue(
@@ -389,7 +395,7 @@ async def test_comments_are_read_and_what_fails_is_a_fact(tmp_path: Path) -> Non
     note = PostComment(issue=ONE, kind="blocked", body="Red or blue?", occasion="r1")
     tracker = MemoryTracker([ONE])
     async with at_work(tmp_path) as desk:
-        desk.effects.context = replace(desk.effects.context, tracker=tracker)
+        desk.contexts.append(replace(desk.contexts[-1], tracker=tracker))
         desk.effects.carry_out(note)
         await anyio.wait_all_tasks_blocked()
         tracker.comment(ONE.id, "Blue", author="ann")
@@ -419,9 +425,9 @@ async def test_leaving_waits_for_what_is_under_way(tmp_path: Path) -> None:
             await desk.exited.wait()
 
 
-async def test_leaving_waits_for_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LEAVE_S", 0.01)
-    async with at_work(tmp_path, workspaces=FakeWorkspaces(anyio.sleep_forever)) as desk:
+async def test_leaving_waits_for_a_bounded_time(tmp_path: Path) -> None:
+    workspaces = FakeWorkspaces(anyio.sleep_forever)
+    async with at_work(tmp_path, workspaces=workspaces, timeouts=Timeouts(exit_s=0.01)) as desk:
         desk.effects.carry_out(CLEAN)
         desk.effects.carry_out(Exit())
         with anyio.fail_after(5):
@@ -430,10 +436,10 @@ async def test_leaving_waits_for_a_bounded_time(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("early", [True, False])
 async def test_who_stops_at_once_does_not_wait_for_a_tracker_that_hangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, early: bool
+    tmp_path: Path, *, early: bool
 ) -> None:
-    monkeypatch.setattr(module, "_HURRY_S", 0.01)
-    async with at_work(tmp_path, workspaces=FakeWorkspaces(anyio.sleep_forever)) as desk:
+    workspaces = FakeWorkspaces(anyio.sleep_forever)
+    async with at_work(tmp_path, workspaces=workspaces, timeouts=Timeouts(hurried_exit_s=0.01)) as desk:
         desk.effects.carry_out(CLEAN)
         if early:
             desk.effects.hurry()

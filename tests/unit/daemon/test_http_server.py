@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from symphony.daemon import http_server
-from symphony.daemon.http_server import NOTE_NAME, open_listeners
+from symphony.daemon.http_server import CONTROL_FILE, open_listeners
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Blame, Category, SymphonyError
 
@@ -24,7 +24,7 @@ def state_dir(tmp_path: Path) -> StateDirectory:
 
 
 def note(state_dir: StateDirectory) -> dict[str, object]:
-    return dict(json.loads((state_dir.path / NOTE_NAME).read_text()))
+    return dict(json.loads((state_dir.path / CONTROL_FILE).read_text()))
 
 
 def socket_of(state_dir: StateDirectory) -> Path:
@@ -52,7 +52,7 @@ def test_only_its_owner_may_use_the_control_socket_and_a_note_tells_where_it_is(
             client.connect(str(path))
         assert doors.port is None
     assert not path.exists()
-    assert not (state_dir.path / NOTE_NAME).exists()
+    assert not (state_dir.path / CONTROL_FILE).exists()
 
 
 def test_the_runtime_directory_is_preferred_and_two_daemons_do_not_meet_there(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_what_a_killed_daemon_left_is_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"socket": 3}', '{"socket": "/etc/passwd"}', "{}"])
 def test_a_damaged_note_is_no_reason_to_remove_anything(state_dir: StateDirectory, text: str) -> None:
-    (state_dir.path / NOTE_NAME).write_text(text)
+    (state_dir.path / CONTROL_FILE).write_text(text)
     with open_listeners(state_dir, host=HERE, port=None, environment={}):
         assert socket_of(state_dir).is_socket()
     assert Path("/etc/passwd").exists()
@@ -176,7 +176,7 @@ def test_a_directory_that_others_may_enter_holds_no_socket(tmp_path: Path) -> No
 
 
 def test_a_note_that_cannot_be_written_costs_the_note(state_dir: StateDirectory) -> None:
-    (state_dir.path / f"{NOTE_NAME}.tmp").mkdir()
+    (state_dir.path / f"{CONTROL_FILE}.tmp").mkdir()
     with capture_logs() as logs, open_listeners(state_dir, host=HERE, port=None, environment={}) as doors:
         assert doors.control is not None
     assert [line["event"] for line in logs] == ["control_socket_failed"]
@@ -219,7 +219,7 @@ def test_a_port_that_is_taken_is_one_clear_failure_and_leaves_nothing(state_dir:
     assert (failure.category, failure.blame) == (Category.HTTP_SERVER, Blame.HOST)
     assert failure.message == f"cannot listen on {HERE} port {port}: Address already in use"
     assert "--port" in str(failure.hint)
-    assert not (state_dir.path / NOTE_NAME).exists()
+    assert not (state_dir.path / CONTROL_FILE).exists()
 
 
 @pytest.mark.parametrize("host", ["203.0.113.7", "no-such-host.invalid", "::zz"])

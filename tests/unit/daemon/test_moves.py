@@ -12,7 +12,6 @@ from typing_extensions import override
 
 from harness.binding import SECRET, FakeTracker, make_context
 from harness.scheduling import make_failure, make_issue
-from symphony.daemon import moves as module
 from symphony.daemon.moves import Moves
 from symphony.domain import Issue
 from symphony.scheduler import MoveIssue, MoveReason
@@ -39,28 +38,30 @@ class MovingTracker(FakeTracker):
         return after
 
 
-@dataclass
 class Desk:
-    moves: Moves
-    path: Path
-    wakes: list[None]
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.wakes = 0
+        self.moves = Moves(self.moved_back)
+
+    def moved_back(self) -> None:
+        self.wakes += 1
 
     async def do(self, tracker: FakeTracker, *commands: MoveIssue) -> list[str]:
         """Carry the moves out, the last of them being what counts; the events that were logged."""
         context = make_context(self.path, tracker)
         with capture_logs() as lines:
             for command in commands:
-                self.moves.ask(command)
+                self.moves.request(command)
             for command in commands:
-                await self.moves.make(context, command)
+                await self.moves.move(context, command)
         assert SECRET not in str(lines)
         return [f"{line['log_level']} {line['event']}" for line in lines]
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    wakes: list[None] = []
-    return Desk(moves=Moves(lambda: wakes.append(None)), path=tmp_path, wakes=wakes)
+    return Desk(tmp_path)
 
 
 def _move(reason: MoveReason = MoveReason.START, state: str = "In Progress", *only: str) -> MoveIssue:
@@ -71,12 +72,12 @@ async def test_an_issue_is_moved(desk: Desk) -> None:
     tracker = MovingTracker(issues=(ONE,))
     assert await desk.do(tracker, _move()) == ["info issue_moved"]
     assert tracker.moved == [("1", "In Progress")]
-    assert desk.wakes == []
+    assert desk.wakes == 0
 
 
 async def test_who_waits_for_a_move_back_is_woken(desk: Desk) -> None:
     assert await desk.do(MovingTracker(issues=(ONE,)), _move(MoveReason.BACK)) == ["info issue_moved"]
-    assert desk.wakes == [None]
+    assert desk.wakes == 1
 
 
 @pytest.mark.parametrize("issues", [(), (make_issue("1", state="Done"),)], ids=["gone", "moved"])
@@ -98,18 +99,18 @@ async def test_a_move_for_a_run_that_is_over_comes_too_late(desk: Desk) -> None:
     context = make_context(desk.path, tracker)
     for reason, moved in ((MoveReason.START, 0), (MoveReason.BLOCK, 1)):
         command = _move(reason)
-        desk.moves.ask(command)
+        desk.moves.request(command)
         desk.moves.run_ended("1")
-        await desk.moves.make(context, command)
+        await desk.moves.move(context, command)
         assert len(tracker.moved) == moved
     desk.moves.run_ended("2")
 
 
 async def test_a_move_that_is_late_does_not_take_the_issue_from_a_run(desk: Desk) -> None:
     tracker = MovingTracker(issues=(ONE,))
-    desk.moves.ask(command := _move(MoveReason.BLOCK))
-    desk.moves.forget("1")
-    await desk.moves.make(make_context(desk.path, tracker), command)
+    desk.moves.request(command := _move(MoveReason.BLOCK))
+    desk.moves.cancel("1")
+    await desk.moves.move(make_context(desk.path, tracker), command)
     assert tracker.moved == []
 
 
@@ -130,8 +131,8 @@ async def test_a_failure_is_told_once_with_a_hint_until_a_move_succeeds(desk: De
 async def test_a_service_that_accepts_and_ignores_has_failed(desk: Desk) -> None:
     tracker = MovingTracker(issues=(ONE,), goes_to="Todo")
     with capture_logs() as lines:
-        desk.moves.ask(command := _move())
-        await desk.moves.make(make_context(desk.path, tracker), command)
+        desk.moves.request(command := _move())
+        await desk.moves.move(make_context(desk.path, tracker), command)
     (line,) = lines
     assert "still in 'Todo'" in line["reason"]
     assert line["hint"]
@@ -141,10 +142,10 @@ async def test_a_tracker_that_cannot_move_says_so(desk: Desk) -> None:
     assert await desk.do(FakeTracker(issues=(ONE,)), _move()) == ["warning move_failed"]
 
 
-async def test_a_bug_and_a_silence_cost_a_warning(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_and_a_silence_cost_a_warning(desk: Desk) -> None:
     tracker = MovingTracker(issues=(ONE,), failure=ZeroDivisionError(SECRET))
     assert await desk.do(tracker, _move()) == ["warning move_failed"]
-    monkeypatch.setattr(module, "_TIMEOUT_S", 0.0)
+    desk.moves = Moves(desk.moved_back, timeout_s=0.0)
 
     @dataclass
     class Silent(MovingTracker):
@@ -156,8 +157,8 @@ async def test_a_bug_and_a_silence_cost_a_warning(desk: Desk, monkeypatch: pytes
     assert await desk.do(Silent(), _move()) == ["warning move_failed"]
 
 
-async def test_what_was_told_is_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_TOLD", 1)
+async def test_the_number_of_remembered_warnings_is_bounded(desk: Desk) -> None:
+    desk.moves = Moves(desk.moved_back, max_reported=1)
     tracker = MovingTracker(issues=(ONE,), failure=TrackerError(make_failure("no")))
     assert await desk.do(tracker, _move()) == ["warning move_failed"]
     assert await desk.do(tracker, _move(MoveReason.BLOCK, "Other")) == ["warning move_failed"]
@@ -176,8 +177,8 @@ async def test_moves_of_one_issue_come_one_after_the_other(desk: Desk) -> None:
     first, second = _move(), _move(MoveReason.BLOCK, "Human Review")
     async with _held(tracker, gate), anyio.create_task_group() as tasks:
         for command in (first, second):
-            desk.moves.ask(command)
-            tasks.start_soon(desk.moves.make, context, command)
+            desk.moves.request(command)
+            tasks.start_soon(desk.moves.move, context, command)
         await anyio.wait_all_tasks_blocked()
         assert len(tracker.asked) == 1
         gate.set()

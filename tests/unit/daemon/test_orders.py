@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -11,7 +12,7 @@ from harness.chronicle import Chronicle, populated
 from harness.scheduling import make_failure, make_issue
 from symphony.api.interface import ConflictError, UnavailableError
 from symphony.api.models import utc_text
-from symphony.daemon.operator import ActionRequest, Orders, ServiceOperator
+from symphony.daemon.operator import ActionRequest, ServiceOperator
 from symphony.domain import Category
 from symphony.scheduler import Event, OperatorAction, OperatorAsked, OutcomeKind
 
@@ -23,7 +24,7 @@ class Desk:
 
     meanwhile: Callable[[], None] | None = None
 
-    def __init__(self, tmp_path: Path, story: Chronicle | None = None) -> None:
+    def __init__(self, tmp_path: Path, story: Chronicle | None = None, **options: Any) -> None:
         self.story = story or populated()
         self.context = make_context(tmp_path, FakeTracker())
         self.started = True
@@ -36,6 +37,7 @@ class Desk:
             post=self.post,
             now_ms=lambda: self.story.now,
             now=self.story.wall,
+            **options,
         )
 
     def post(self, item: Event | ActionRequest) -> None:
@@ -48,9 +50,9 @@ class Desk:
         if self.meanwhile is not None:
             self.meanwhile()
         before = self.story.state
-        self.story.tell(item.fact if isinstance(item, ActionRequest) else item)
+        self.story.tell(item.event if isinstance(item, ActionRequest) else item)
         if isinstance(item, ActionRequest):
-            item.take(before)
+            item.resolve(before)
 
     async def act(self, verb: str, identifier: str | None = None, text: str | None = None) -> str:
         done = await self.operator.act(verb, identifier, text)
@@ -108,7 +110,7 @@ async def test_a_retry_comes_due_and_a_block_ends(tmp_path: Path) -> None:
 async def test_an_answer_says_whether_the_conversation_goes_on(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     assert await desk.act("answer", "SYM-3", "Blue") == (
-        "the next attempt is told it; it is tried now, or as soon as a slot is free"
+        "the next attempt gets the answer; it is tried now, or as soon as a slot is free"
     )
     story = Chronicle(make_issue("1")).begin()
     story.streams("1", thread_id="t-1", session_id="t-1", turn_count=1)
@@ -135,12 +137,12 @@ async def test_a_drain_says_what_it_waits_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("verb", "identifier", "text", "code", "hint"),
     [
-        ("stop", "SYM-3", None, "not_running", "`symphony explain SYM-3` tells why"),
+        ("stop", "SYM-3", None, "not_running", "`symphony explain SYM-3` shows why"),
         ("stop", "a/b ü", None, "not_running", "move it to a state that is not active"),
         ("retry", "SYM-1", None, "running", "`symphony stop SYM-1` ends its run"),
         ("retry", "SYM-4", None, "not_waiting", "`symphony explain`"),
-        ("unblock", "a/b ü", None, "not_blocked", "`symphony explain 'a/b ü'` tells why"),
-        ("answer", "SYM-1", "Blue", "no_question", "`symphony explain SYM-1` tells why"),
+        ("unblock", "a/b ü", None, "not_blocked", "`symphony explain 'a/b ü'` shows why"),
+        ("answer", "SYM-1", "Blue", "no_question", "`symphony explain SYM-1` shows why"),
         ("answer", "SYM-3", " \n", "empty_answer", 'say something: symphony answer SYM-3 "…"'),
         ("answer", "SYM-3", None, "empty_answer", "say something"),
     ],
@@ -217,7 +219,7 @@ async def test_an_order_is_answered_when_it_is_taken_and_not_before(tmp_path: Pa
         while not desk.held:
             await anyio.lowlevel.checkpoint()
         assert told == []
-        ActionRequest(OperatorAsked(action=OperatorAction.PAUSE)).take(desk.story.state)
+        ActionRequest(OperatorAsked(action=OperatorAction.PAUSE)).resolve(desk.story.state)
         for _ in range(3):
             await anyio.lowlevel.checkpoint()
         assert told == [], "the order of somebody else is not this one, however equal"
@@ -226,15 +228,13 @@ async def test_an_order_is_answered_when_it_is_taken_and_not_before(tmp_path: Pa
 
 
 async def test_an_order_that_is_not_taken_for_long_counts_as_given(tmp_path: Path) -> None:
-    story = Desk(tmp_path).story
-    posted: list[ActionRequest] = []
-    orders = Orders(posted.append, taken_s=0)
-    told, changed = await orders.give(story.state, OperatorAction.PAUSE, None, None)
-    assert "nothing new" in told
-    assert changed
-    (order,) = posted
-    assert order.fact == OperatorAsked(action=OperatorAction.PAUSE)
-    order.take(story.state)  # late, and nobody waits any more
+    desk = Desk(tmp_path, action_timeout_s=0)
+    desk.holds = True
+    assert "nothing new" in await desk.act("pause")
+    (order,) = desk.held
+    assert isinstance(order, ActionRequest)
+    assert order.event == OperatorAsked(action=OperatorAction.PAUSE)
+    order.resolve(desk.story.state)  # late
 
 
 # --- when there is nobody to order ---

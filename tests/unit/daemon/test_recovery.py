@@ -4,8 +4,8 @@ import pytest
 from structlog.testing import capture_logs
 from typing_extensions import override
 
+from symphony.daemon.instance_lock import StateDirectoryError
 from symphony.daemon.recovery import reap_predecessor, scan_orphans
-from symphony.daemon.state_dir import StateDirectoryError
 from symphony.domain import Category
 from symphony.processes.base import Completed, HostProcess, Identity
 from symphony.processes.local import LocalHost

@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 
 from symphony.config import RetentionSettings
 from symphony.daemon.retention import (
+    InUse,
     RetentionLimits,
     Surplus,
     keep_bounded,
@@ -129,10 +130,14 @@ class FakeJournal:
         return answer
 
 
+def in_use(*, runs: frozenset[str] = frozenset(), threads: frozenset[str] = frozenset()) -> InUse:
+    return InUse(settings=SETTINGS, runs=runs, threads=threads)
+
+
 async def kept_bounded(state_dir: StateDirectory, *answers: TrimResult | Exception) -> FakeJournal:
     with anyio.CancelScope() as scope:
         fake = FakeJournal(scope, *answers)
-        await keep_bounded(state_dir, fake.trim, lambda: (SETTINGS, frozenset()), 0)
+        await keep_bounded(state_dir, fake.trim, in_use, 0)
     return fake
 
 
@@ -158,7 +163,7 @@ async def test_the_log_of_a_run_that_begins_during_the_look_stays(state_dir: Sta
     said_nothing.touch()
     with anyio.CancelScope() as scope:
         trim = FakeJournal(scope, TrimResult()).trim
-        await keep_bounded(state_dir, trim, lambda: (SETTINGS, asked.pop(0) if asked else frozenset()), 0)
+        await keep_bounded(state_dir, trim, lambda: in_use(runs=asked.pop(0) if asked else frozenset()), 0)
     assert begun.exists()
     assert not said_nothing.exists()
 
@@ -193,8 +198,7 @@ async def test_a_daemon_removes_them_and_tells(state_dir: StateDirectory) -> Non
         os.utime(path, (0, 0))
     with anyio.CancelScope() as scope, capture_logs() as logs:
         trim = FakeJournal(scope, TrimResult()).trim
-        settings = (SETTINGS, frozenset[str]())
-        await keep_bounded(state_dir, trim, lambda: settings, 0, lambda: frozenset({"thread-b"}))
+        await keep_bounded(state_dir, trim, lambda: in_use(threads=frozenset({"thread-b"})), 0)
     assert not old.exists()
     assert needed.exists()
     assert [(line["event"], line["files"], line["bytes"]) for line in logs] == [("threads_trimmed", 1, 10)]

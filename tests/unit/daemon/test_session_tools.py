@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 from structlog.testing import capture_logs
 from typing_extensions import override
 
@@ -18,7 +18,7 @@ from symphony.config import AgentSettings
 from symphony.daemon import session_skills
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.session_skills import SessionTools
-from symphony.daemon.skills import missing_tools, session_options, skills_of_run
+from symphony.daemon.skills import load_run_skills, missing_tools, session_options
 from symphony.domain import Issue, ToolResult, ToolSpec
 from symphony.skills import ActivationMode, AvailableSkills, SkillOptions, load, render
 
@@ -76,7 +76,7 @@ def _made(workspace: Path, names: Iterable[str], options: SkillOptions) -> Sessi
     found = load(workspace, options)
     offer = AvailableSkills.of(found, render(found, options), workspace=workspace, options=options)
     given: list[str] = []
-    tools = SessionTools(ToolTracker(), offer, limiter=CapacityLimiter(2), on_activated=given.append)
+    tools = SessionTools(ToolTracker(), offer, on_activated=given.append)
     return Session(tools, given)
 
 
@@ -133,12 +133,12 @@ class TestActivating:
     async def test_after_a_compaction_it_comes_again(self, tmp_path: Path) -> None:
         ours = await session(tmp_path, "a")
         await ours.call("activate_skill", name="a")
-        ours.tools.forget()
+        ours.tools.on_compacted()
         assert "Body of a." in (await ours.call("activate_skill", name="a")).text
         assert ours.given == ["a", "a"]
 
     async def test_a_compaction_is_nothing_to_a_session_that_reads(self, tmp_path: Path) -> None:
-        (await session(tmp_path, "a", options=SkillOptions())).tools.forget()
+        (await session(tmp_path, "a", options=SkillOptions())).tools.on_compacted()
 
     @pytest.mark.parametrize(
         "arguments", [{}, {"name": 1}, {"name": None}, {"name": ["a"]}, {"name": "a", "x": 1}, {"skill": "a"}]
@@ -304,7 +304,7 @@ class TestWhatCannotBeOffered:
         workspace = cast("Workspace", Place(path=tmp_path))
         await session(tmp_path, "a")
         with capture_logs() as logs:
-            catalog = await skills_of_run(
+            catalog = await load_run_skills(
                 replace(context, workspaces=cast("WorkspaceManager", Place())), workspace, "codex"
             )
         assert "read `" in str(catalog.block)

@@ -108,12 +108,12 @@ def test_each_skill_is_told_once_however_it_was_seen() -> None:
 
 def test_people_are_told_what_was_seen_so_far() -> None:
     looked = sightings(skill("a"), skill("b"))
-    assert [one.seen for one in looked.skills.listed] == [False, False]
+    assert [one.seen for one in looked.document.listed] == [False, False]
     looked.activated("b")
-    assert [(one.name, one.seen) for one in looked.skills.listed] == [("a", False), ("b", True)]
+    assert [(one.name, one.seen) for one in looked.document.listed] == [("a", False), ("b", True)]
 
 
 def test_without_skills_there_is_nothing_to_see() -> None:
     looked = SkillUsageTracker(RunCatalog(), WORKSPACE)
     assert looked.named_in(f"cat {ROOT}/a/SKILL.md") == ()
-    assert looked.skills == RunCatalog().skills
+    assert looked.document == RunCatalog().document

@@ -16,8 +16,7 @@ from structlog.testing import capture_logs
 from harness.binding import SECRET, CommentingTracker, FakeTracker, make_context, nothing
 from harness.scheduling import make_failure, make_issue
 from symphony import skills
-from symphony.daemon import comments
-from symphony.daemon.comments import IssueComments, SkillComments
+from symphony.daemon.comments import CommentWriter, SkillComments
 from symphony.journal.model import SkillsComment, decode, encode
 from symphony.skills import Severity, SkillOptions, SkillSet
 from symphony.trackers.base import TrackerError
@@ -52,14 +51,23 @@ class Desk:
     """One daemon's comments on a tracker, and the journal that outlives it."""
 
     def __init__(
-        self, path: Path, tracker: FakeTracker | None = None, left: Iterable[SkillsComment] = ()
+        self,
+        path: Path,
+        tracker: FakeTracker | None = None,
+        left: Iterable[SkillsComment] = (),
+        **options: Any,
     ) -> None:
         self.tracker = tracker or CommentingTracker()
         self.context = make_context(path, self.tracker)
         self.journal = {one.issue_id: one for one in left}
         self.said = anyio.Event()
         self.comments = SkillComments(
-            IssueComments(), tuple(left), remember=self._remember, first_retry_s=0.001, written=checkpoint
+            CommentWriter(),
+            tuple(left),
+            record=self._remember,
+            recorded=checkpoint,
+            first_retry_s=0.001,
+            **options,
         )
 
     def _remember(self, note: SkillsComment) -> None:
@@ -68,8 +76,8 @@ class Desk:
             self.said.set()
 
     async def report(self, seen: SkillSet, *, at_least: Severity | None = Severity.ERROR) -> None:
-        if await self.comments.want(self.context, ISSUE, seen, at_least=at_least):
-            await self.comments.say(self.context, ISSUE.id)
+        if await self.comments.update(self.context, ISSUE, seen, at_least=at_least):
+            await self.comments.post(self.context, ISSUE.id)
 
     @property
     def bodies(self) -> list[str]:
@@ -207,8 +215,7 @@ class TestWhatTheTrackerDidNotTake:
         waits = [line["wait_s"] for line in logs if line["event"] == "comment_retry"]
         assert waits == [0.001, 0.002, 0.004]
 
-    async def test_the_wait_is_bounded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(comments, "LONGEST_RETRY_S", 0.003)
+    async def test_the_wait_is_bounded(self, tmp_path: Path) -> None:
         tries, enough = [], anyio.Event()
 
         async def never() -> None:
@@ -217,7 +224,7 @@ class TestWhatTheTrackerDidNotTake:
                 enough.set()
             await refuse()
 
-        desk = Desk(tmp_path, CommentingTracker(before_answer=never))
+        desk = Desk(tmp_path, CommentingTracker(before_answer=never), longest_retry_s=0.003)
         with capture_logs() as logs:
             async with retrying(desk):
                 await desk.report(await found(tmp_path, BROKEN))
@@ -234,13 +241,13 @@ class TestWhatTheTrackerDidNotTake:
         assert not desk.journal[ISSUE.id].said
         desk.tracker.before_answer = nothing
         later = desk.successor(tmp_path)
-        await later.comments.say_left(later.context)
+        await later.comments.post_pending(later.context)
         assert "are mended" in desk.bodies[0]
         assert later.journal[ISSUE.id].said
 
     async def test_it_is_in_the_journal_before_the_tracker_is_asked(self, tmp_path: Path) -> None:
         desk = Desk(tmp_path)
-        assert await desk.comments.want(
+        assert await desk.comments.update(
             desk.context, ISSUE, await found(tmp_path, BROKEN), at_least=Severity.ERROR
         )
         assert not desk.journal[ISSUE.id].said
@@ -263,22 +270,21 @@ class TestWhatTheTrackerDidNotTake:
         await desk.report(await found(tmp_path, BROKEN))
         left = [replace(one, tracker="another") for one in desk.journal.values()]
         later = Desk(tmp_path, left=left)
-        await later.comments.say_left(later.context)
+        await later.comments.post_pending(later.context)
         assert (later.bodies, later.tracker.asked) == ([], [])
         await later.report(await found(tmp_path, GOOD))
         assert later.bodies == [], "and what was said there is not said here"
 
-    async def test_what_is_kept_is_bounded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(comments, "_MAX_KEPT", 2)
-        desk = Desk(tmp_path, CommentingTracker(before_answer=refuse))
+    async def test_what_is_kept_is_bounded(self, tmp_path: Path) -> None:
+        desk = Desk(tmp_path, CommentingTracker(before_answer=refuse), max_kept=2)
         broken = await found(tmp_path, BROKEN)
         for number in "123":
             issue = make_issue(number)
-            assert await desk.comments.want(desk.context, issue, broken, at_least=Severity.ERROR)
-            await desk.comments.say(desk.context, number)
+            assert await desk.comments.update(desk.context, issue, broken, at_least=Severity.ERROR)
+            await desk.comments.post(desk.context, number)
         desk.tracker.before_answer = nothing
         desk.tracker.asked.clear()
-        await desk.comments.say_left(desk.context)
+        await desk.comments.post_pending(desk.context)
         assert {*desk.tracker.asked} == {"2", "3"}
 
 

@@ -7,15 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from symphony.daemon.state_dir import (
-    LockHolder,
-    StateDirectory,
-    StateDirectoryError,
-    holding,
-    instance_of,
-    locate,
-    parse_lock_holder,
-)
+from symphony.daemon.instance_lock import LockHolder, StateDirectoryError, hold_lock, parse_lock_holder
+from symphony.daemon.state_dir import StateDirectory, instance_of, locate
 from symphony.domain import Category
 from symphony.processes.base import Identity
 
@@ -23,7 +16,8 @@ AGENT = Identity(boot_id="b", pid=7, started=1.5)
 HOLD = """\
 import sys
 from pathlib import Path
-from symphony.daemon.state_dir import StateDirectory, StateDirectoryError
+from symphony.daemon.instance_lock import StateDirectoryError
+from symphony.daemon.state_dir import StateDirectory
 try:
     with StateDirectory(Path(sys.argv[1])).lock():
         print("held", flush=True)
@@ -189,8 +183,8 @@ def test_the_holder_says_who_it_is_and_what_it_serves(state: StateDirectory, tmp
     assert "SYMPHONY_STATE_DIR" in (failure.hint or "")
 
 
-@pytest.mark.parametrize("content", [b"4711\n", b"", b'{"pid": 47', b"\0" * 90, b'{"pid": 4711}\n'])
-def test_the_lock_file_of_an_older_version_or_a_crash_is_taken_over(
+@pytest.mark.parametrize("content", [b"", b'{"pid": 47', b"\0" * 90, b'{"pid": 4711}\n'])
+def test_a_lock_file_without_a_holder_or_of_a_crash_is_taken_over(
     state: StateDirectory, content: bytes
 ) -> None:
     (state.path / "lock").write_bytes(content)
@@ -276,7 +270,7 @@ def test_a_file_system_without_locks_is_told_in_one_line(
 
     with (
         pytest.raises(StateDirectoryError, match=said) as told,
-        holding(state.path / "lock", LockHolder(pid=1), flock=refuse),
+        hold_lock(state.path / "lock", LockHolder(pid=1), flock=refuse),
     ):
         pass
     assert "SYMPHONY_STATE_DIR" in (told.value.failure.hint or "")
@@ -291,6 +285,6 @@ def test_the_log_of_a_run_that_said_nothing_is_dropped(tmp_path: Path) -> None:
     state.stderr_log("silent").touch()
     state.stderr_log("talking").write_text("something")
     for run_id in ("silent", "talking", "never-there"):
-        state.drop_empty_log(run_id)
+        state.remove_empty_log(run_id)
     assert not state.stderr_log("silent").exists()
     assert state.stderr_log("talking").exists()

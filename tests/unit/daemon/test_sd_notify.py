@@ -36,7 +36,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]
 def test_the_first_turn_makes_it_ready_and_each_start_asks_for_time(manager: Manager) -> None:
     notifier = Notifier(manager.address)
     notifier.starting("checking")
-    notifier.turned(IDLE)
+    notifier.looped(IDLE)
     assert manager.waiting() == [
         {"EXTEND_TIMEOUT_USEC": "180000000", "STATUS": "starting: checking"},
         {"READY": "1", "WATCHDOG": "1", "STATUS": "0 running, 0 retrying, 0 blocked"},
@@ -46,14 +46,14 @@ def test_the_first_turn_makes_it_ready_and_each_start_asks_for_time(manager: Man
 def test_the_watchdog_is_fed_at_most_at_a_quarter_of_its_time_unless_there_is_news(manager: Manager) -> None:
     clock = Clock()
     notifier = Notifier(manager.address, watchdog_ms=8_000, now_ms=clock)
-    notifier.turned(IDLE)
+    notifier.looped(IDLE)
     for clock.now in (1, 1_999):
-        notifier.turned(IDLE)
+        notifier.looped(IDLE)
     assert len(manager.waiting()) == 1
-    notifier.turned(PAUSED)
+    notifier.looped(PAUSED)
     assert [said["STATUS"] for said in manager.waiting()] == ["0 running, 0 retrying, 0 blocked; paused"]
     clock.now = 4_000
-    notifier.turned(PAUSED)
+    notifier.looped(PAUSED)
     assert manager.waiting() == [{"WATCHDOG": "1", "STATUS": "0 running, 0 retrying, 0 blocked; paused"}]
 
 
@@ -62,7 +62,7 @@ def test_a_reload_is_told_with_its_moment_and_its_end(manager: Manager) -> None:
     notifier.reloading()  # it is not ready yet, so there is nothing to reload
     notifier.reloaded()
     assert manager.waiting() == []
-    notifier.turned(IDLE)
+    notifier.looped(IDLE)
     notifier.reloading()
     notifier.reloaded()
     _, began, ended = manager.waiting()
@@ -74,12 +74,12 @@ def test_a_reload_is_told_with_its_moment_and_its_end(manager: Manager) -> None:
 def test_an_end_is_told_once_and_each_turn_of_a_drain_asks_for_more_time(manager: Manager) -> None:
     clock = Clock()
     notifier = Notifier(manager.address, now_ms=clock)
-    notifier.turned(IDLE)
+    notifier.looped(IDLE)
     notifier.stopping()
     notifier.stopping()
     notifier.reloading()
     notifier.reloaded()
-    notifier.turned(replace(IDLE, drain=Drain.DRAINING))
+    notifier.looped(replace(IDLE, drain=Drain.DRAINING))
     assert manager.waiting()[1:] == [
         {"STOPPING": "1", "EXTEND_TIMEOUT_USEC": "60000000"},
         {
@@ -107,7 +107,7 @@ def test_a_socket_that_cannot_be_used_costs_one_line(address: str) -> None:
     with capture_logs() as logs:
         notifier.starting("checking")
         for clock.now in range(0, 100_000, 20_000):
-            notifier.turned(IDLE)
+            notifier.looped(IDLE)
         notifier.reloading()
         notifier.reloaded()
         notifier.stopping()
@@ -117,11 +117,11 @@ def test_a_socket_that_cannot_be_used_costs_one_line(address: str) -> None:
 def test_what_did_not_arrive_is_said_again_when_somebody_listens(tmp_path: Path) -> None:
     clock = Clock()
     notifier = Notifier(str(tmp_path / "late"), now_ms=clock)
-    notifier.turned(IDLE)
+    notifier.looped(IDLE)
     notifier.reloading()
     with managing(tmp_path / "late") as manager:
         clock.now = 20_000
-        notifier.turned(IDLE)
+        notifier.looped(IDLE)
         assert list(manager.read()) == ["RELOADING", "MONOTONIC_USEC", "WATCHDOG", "STATUS"]
         notifier.reloaded()
         assert manager.read() == {"READY": "1"}
@@ -132,19 +132,19 @@ def test_a_manager_that_does_not_read_is_not_waited_for_and_not_complained_about
     with managing(tmp_path / "busy") as manager, capture_logs() as logs:
         notifier = Notifier(manager.address, now_ms=clock)
         for clock.now in range(0, 100_000_000, 20_000):
-            notifier.turned(IDLE)
+            notifier.looped(IDLE)
         notifier.stopping()
         assert len(manager.waiting()) < 4_000
         clock.now += 20_000
-        notifier.turned(IDLE)
+        notifier.looped(IDLE)
         assert manager.read()["STOPPING"] == "1"
     assert logs == []
 
 
 def test_nothing_is_said_without_a_manager() -> None:
-    notifier = Notifier.of({})
+    notifier = Notifier.from_environment({})
     notifier.starting("checking")
-    notifier.turned(IDLE)
+    notifier.looped(IDLE)
     notifier.reloading()
     notifier.stopping()
     assert notifier.watchdog_ms is None
@@ -166,13 +166,13 @@ def test_the_environment_says_how_long_the_watchdog_waits_and_for_whom(
     usec: str, pid: str | None, expected: int | None
 ) -> None:
     environment = {"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": usec, **({"WATCHDOG_PID": pid} if pid else {})}
-    assert Notifier.of(environment, pid=7).watchdog_ms == expected
+    assert Notifier.from_environment(environment, pid=7).watchdog_ms == expected
 
 
 def test_of_a_process_it_means_this_one() -> None:
     environment = {"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "2000000", "WATCHDOG_PID": str(os.getpid())}
-    assert Notifier.of(environment).watchdog_ms == 2_000
-    assert Notifier.of({"WATCHDOG_USEC": "2000000"}).watchdog_ms is None
+    assert Notifier.from_environment(environment).watchdog_ms == 2_000
+    assert Notifier.from_environment({"WATCHDOG_USEC": "2000000"}).watchdog_ms is None
 
 
 def test_children_get_nothing_by_which_to_speak_to_the_manager() -> None:
@@ -197,11 +197,11 @@ async def test_the_loop_is_nudged_until_nobody_wants_it_any_more() -> None:
             nudged.set()
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(Notifier("/x", watchdog_ms=4).nudges, post)
+        tasks.start_soon(Notifier("/x", watchdog_ms=4).keep_alive, post)
         with anyio.fail_after(10):
             await nudged.wait()
         tasks.cancel_scope.cancel()
-    await Notifier().nudges(post)  # nobody to speak to: it ends at once
+    await Notifier().keep_alive(post)  # nobody to speak to: it ends at once
 
 
 def test_the_socket_of_each_word_is_closed(manager: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,5 +213,5 @@ def test_the_socket_of_each_word_is_closed(manager: Manager, monkeypatch: pytest
             made.append(self)
 
     monkeypatch.setattr(socket, "socket", Kept)
-    Notifier(manager.address).turned(IDLE)
+    Notifier(manager.address).looped(IDLE)
     assert [one.fileno() for one in made] == [-1]

@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 from harness.binding import FakeTracker, make_context
 from symphony.agents.base import Preflight
 from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
-from symphony.daemon.context import RuntimeContext, changed_agents, preflight_agents, scheduler_settings
+from symphony.daemon.context import RuntimeContext, scheduler_settings
+from symphony.daemon.preflight import changed_agents, preflight_agents
 from symphony.domain import Blame, Category, Failure, SymphonyError
 from symphony.scheduler import AgentInfo, AssignmentRule
 
@@ -61,7 +62,7 @@ def _context(tmp_path: Path, front: str = FRONT, **backends: Backend) -> Runtime
     named = workflow.agents
     agents: Mapping[str, Any] = {name: backends.get(name, Backend()) for name in named}
     made = make_context(tmp_path, FakeTracker())
-    return replace(made, workflow=workflow, named=named, agents=cast("Mapping[str, AgentBackend]", agents))
+    return replace(made, workflow=workflow, agents=cast("Mapping[str, AgentBackend]", agents))
 
 
 def _missing() -> Failure:

@@ -18,7 +18,6 @@ from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
 from symphony.daemon import webhooks as module
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.webhooks import Webhooks
-from symphony.journal.model import CommentRecord
 from symphony.scheduler import WakeAsked
 
 pytestmark = pytest.mark.asyncio
@@ -90,8 +89,8 @@ class Desk:
             "x-github-event": event,
             "x-github-delivery": delivery or f"d-{self._count}",
         }
-        assert self.hooks.admit("github", headers) is None
-        return self.hooks.take("github", headers, body)
+        assert self.hooks.check_headers("github", headers) is None
+        return self.hooks.receive("github", headers, body)
 
     def comment(self, comment_id: int, body: str = "Please.") -> WebhookAnswer:
         return self.send({"comment": {"id": comment_id, "body": body}}, event="issue_comment")
@@ -159,21 +158,16 @@ async def test_a_ping_is_ignored() -> None:
 
 async def test_our_own_comments_wake_nothing_by_their_id() -> None:
     desk = Desk()
-    known = CommentRecord(issue_id="7", kind="skills", comment_id="77", fingerprint="f", at_wall_ms=0)
-    told: list[tuple[str, ...]] = []
-    notes = desk.hooks.heard([known], lambda *facts: told.append(facts))
+    desk.hooks.ignore_comment("7/77")
     assert desk.comment(77).status == "ignored"
     assert desk.comment(78).status == "accepted"
-    notes._remember("7", "blocked", "7/79", "f")
-    assert desk.comment(79).status == "ignored"
-    assert told == [("7", "blocked", "7/79", "f")], "the journal hears of it too"
 
 
 async def test_a_comment_that_becomes_known_as_ours_in_the_meantime_wakes_nothing() -> None:
-    """The tracker may tell of a comment before it has answered him who wrote it."""
+    """The tracker may tell of a comment before it has answered the daemon that wrote it."""
     async with at_work(Desk()) as desk:
         assert desk.comment(77).status == "accepted"
-        desk.hooks.wrote("77")
+        desk.hooks.ignore_comment("77")
         await desk.naps.end_next()
         assert desk.wakes() == 0
 
@@ -181,8 +175,8 @@ async def test_a_comment_that_becomes_known_as_ours_in_the_meantime_wakes_nothin
 async def test_how_many_own_comments_are_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_OWN", 1)
     desk = Desk()
-    desk.hooks.wrote("1")
-    desk.hooks.wrote("2")
+    desk.hooks.ignore_comment("1")
+    desk.hooks.ignore_comment("2")
     assert desk.comment(1).status == "accepted"
     assert desk.comment(2).status == "ignored"
 
@@ -192,8 +186,8 @@ async def test_how_many_own_comments_are_known_is_bounded(monkeypatch: pytest.Mo
 
 def _denied(desk: Desk, tracker: str = "github", headers: dict[str, str] | None = None) -> WebhookDeniedError:
     try:
-        if desk.hooks.admit(tracker, headers or {}) is None:
-            desk.hooks.take(tracker, headers or {}, b"{}")
+        if desk.hooks.check_headers(tracker, headers or {}) is None:
+            desk.hooks.receive(tracker, headers or {}, b"{}")
     except WebhookDeniedError as error:
         return error
     raise AssertionError("it was taken")
@@ -201,13 +195,13 @@ def _denied(desk: Desk, tracker: str = "github", headers: dict[str, str] | None 
 
 async def test_off_is_as_if_there_were_nothing() -> None:
     for desk in (Desk(_context(secret=None)), Desk(_context("redmine")), Desk(_context(secret="$UNSET"))):
-        assert not desk.hooks.open()
+        assert not desk.hooks.enabled
         assert _denied(desk).status == 404
     starting = Desk()
     starting.context = None
-    assert not starting.hooks.open()
+    assert not starting.hooks.enabled
     assert _denied(starting).status == 404
-    assert Desk().hooks.open()
+    assert Desk().hooks.enabled
 
 
 async def test_another_tracker_is_not_served() -> None:
@@ -242,13 +236,13 @@ async def test_a_handshake_is_answered_and_not_believed() -> None:
     desk = Desk(_context("asana"))
     word = "b537207f20cbfa02357cf448134da559"
     with capture_logs() as lines:
-        answered = desk.hooks.admit("asana", {"x-hook-secret": word})
+        answered = desk.hooks.check_headers("asana", {"x-hook-secret": word})
     assert answered == WebhookAnswer(status="handshake", code=200, headers={"x-hook-secret": word})
     assert word not in str(lines)
     body = b'{"events": [{"resource": {"gid": "7", "resource_type": "task"}}]}'
     mac = hmac.new(word.encode(), body, hashlib.sha256).hexdigest()
     with pytest.raises(WebhookDeniedError):
-        desk.hooks.take("asana", {"x-hook-signature": mac}, body)
+        desk.hooks.receive("asana", {"x-hook-signature": mac}, body)
 
 
 @pytest.mark.parametrize("word", ["short", "a b c d e f g h", "x" * 300, "line\r\nset-cookie: a=b"])

@@ -57,13 +57,13 @@ async def test_what_one_life_knew_the_next_one_is_told(tmp_path: Path) -> None:
         first(AT_WORK, Recovered(), AT_WORK, ())
         first.agent_spawned("e-1", AGENT)
         first.agent_spawned("preflight", AGENT)
-        first.commented("1", "blocked", "c-1", "f")
+        first.comment_written("1", "blocked", "c-1", "f")
         listed = (ListedSkill(name="s", path="p", sha256="0" * 64, seen=True),)
         first.skills_loaded("e-1", Skills(commit="abc", listed=listed))
         assert first.health.state is HealthState.OK
     async with _life(tmp_path) as second:
         told = second.recovery_event(SETTINGS, ())
-        assert second.left_agents == (AGENT,)
+        assert second.live_agents == (AGENT,)
         assert [(one.kind, one.comment_id) for one in second.comments] == [("blocked", "c-1")]
     (claim,) = told.claims
     assert (claim.kind, claim.attempt, claim.failures) == (ClaimKind.RUNNING, 2, 1)
@@ -98,12 +98,12 @@ async def test_what_is_put_and_what_is_written_of_a_run_and_of_its_retry_can_be_
     async with opened as memory:
         memory(EMPTY, Recovered(), AT_WORK, ())
         assert reached == [FaultPoint.CLAIM_PUT]
-        await memory.journal.flush()
+        await memory.flush()
         assert reached == [FaultPoint.CLAIM_PUT, FaultPoint.CLAIM_WRITTEN]
         reached.clear()
         memory(AT_WORK, ended, retrying, ())
         assert {*reached} == {FaultPoint.RETRY_PUT, FaultPoint.END_PUT}
-        await memory.journal.flush()
+        await memory.flush()
         assert {*reached} > {FaultPoint.RETRY_WRITTEN, FaultPoint.END_WRITTEN}
 
 
@@ -120,7 +120,6 @@ async def test_a_damaged_journal_is_told_once_and_a_new_one_begun(tmp_path: Path
     with capture_logs() as logs:
         async with _life(tmp_path) as memory:
             assert memory.health.state is HealthState.OK
-            assert memory.journal.take_notices() == ()
     assert [line["event"] for line in logs] == ["journal_notice"]
     assert "journal" in logs[0]["reason"]
 
@@ -132,10 +131,10 @@ async def test_what_is_lost_while_it_serves_is_told_with_the_next_record_or_at_t
     with capture_logs() as logs:
         async with _life(tmp_path) as memory:
             await to_thread.run_sync((tmp_path / JOURNAL_FILE).unlink)
-            memory.commented("1", "blocked", "c-1", "f")
-            await memory.journal.flush()
+            memory.comment_written("1", "blocked", "c-1", "f")
+            await memory.flush()
             if more:
-                memory.commented("1", "blocked", "c-1", "f")
+                memory.comment_written("1", "blocked", "c-1", "f")
                 assert [line["event"] for line in logs] == ["journal_notice"]
     (line,) = logs
     assert "taken away" in line["reason"]
@@ -144,18 +143,18 @@ async def test_what_is_lost_while_it_serves_is_told_with_the_next_record_or_at_t
 async def test_a_journal_that_is_begun_anew_in_mid_life_holds_what_the_daemon_holds(tmp_path: Path) -> None:
     note = SkillsComment(issue_id="1", issue_identifier="SYM-1", tracker="t", body="b")
     async with _life(tmp_path) as first:
-        first.unsaid_from(lambda: [note])
+        first.include_pending(lambda: [note])
         first(EMPTY, Recovered(), AT_WORK, ())
         first.agent_spawned("e-1", AGENT)
-        await first.journal.flush()
+        await first.flush()
         for file in await to_thread.run_sync(lambda: [*tmp_path.iterdir()]):
             file.unlink()
-        first.commented("1", "blocked", "c-1", "f")
+        first.comment_written("1", "blocked", "c-1", "f")
     async with _life(tmp_path) as second:
         (claim,) = second.recovery_event(SETTINGS, ()).claims
         assert (claim.kind, claim.attempt, claim.failures) == (ClaimKind.RUNNING, 2, 1)
-        assert second.left_agents == (AGENT,)
-        assert second.skills_notes == (note,)
+        assert second.live_agents == (AGENT,)
+        assert second.skill_comments == (note,)
         assert second.recovery_event(SETTINGS, ()).day_tokens == 7
 
 

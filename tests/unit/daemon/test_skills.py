@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from symphony import skills
 from symphony.daemon import skills as runtime_catalog
-from symphony.daemon.skills import RunCatalog, Scanned, load_catalog, settled
+from symphony.daemon.skills import AgentSkillScan, RunCatalog, exclude_agent_listed, load_catalog
 from symphony.skills import Scope, Severity, SkillOptions, SkillSet, resolve_anchor
 from symphony.testing.scripted_agent.script import path_of
 
@@ -42,7 +42,7 @@ async def test_no_folder_and_switched_off_give_the_same_envelope(tmp_path: Path)
     off = await load_catalog(with_skills, SkillOptions(enabled=False))
     absent = await load_catalog(without, SkillOptions())
     assert off == RunCatalog()
-    assert (absent.block, absent.skills, absent.problems) == (off.block, off.skills, off.problems)
+    assert (absent.block, absent.document, absent.problems) == (off.block, off.document, off.problems)
     assert absent.complete, "there was nothing, which is not the same as not knowing"
     assert not off.complete
     assert off.block is absent.block is None
@@ -242,7 +242,7 @@ async def test_the_scripted_agent_finds_the_file_of_a_listed_skill(tmp_path: Pat
 async def test_what_was_listed_or_malformed_is_told_with_its_digest(tmp_path: Path) -> None:
     good, bad = add(tmp_path, "good"), add(tmp_path, "bad", "no front matter\n")
     add(tmp_path, "late")
-    told = (await load_catalog(tmp_path, SkillOptions(max_skills_in_prompt=1))).skills
+    told = (await load_catalog(tmp_path, SkillOptions(max_skills_in_prompt=1))).document
     sha256 = hashlib.sha256(good.read_bytes()).hexdigest()
     assert [(one.name, one.path, one.sha256) for one in told.listed] == [
         ("good", ".symphony/skills/good/SKILL.md", sha256)
@@ -264,7 +264,7 @@ async def test_digests_that_fail_cost_nothing_but_themselves(
     with capture_logs() as logs:
         catalog = await load_catalog(tmp_path, SkillOptions())
     assert catalog.names == ("greet",)
-    assert catalog.skills.listed[0].sha256 is None
+    assert catalog.document.listed[0].sha256 is None
     assert [line["reason"] for line in logs if line["event"] == "skills_failed"] == ["RuntimeError"]
 
 
@@ -300,7 +300,7 @@ class TestWhatTheAgentListsItself:
         for name in ("even", "odd"):
             (theirs / name).symlink_to(workspace / ".symphony/skills" / name)
         return await load_catalog(
-            workspace, SkillOptions(), scanned=Scanned(workspace=workspace, roots=(theirs,))
+            workspace, SkillOptions(), scan=AgentSkillScan(workspace=workspace, roots=(theirs,))
         )
 
     @pytest.mark.parametrize(
@@ -321,10 +321,10 @@ class TestWhatTheAgentListsItself:
             return None if told is None else frozenset(told)
 
         with capture_logs() as logs:
-            catalog = await settled(await self.loaded(tmp_path), SkillOptions(), ask)
+            catalog = await exclude_agent_listed(await self.loaded(tmp_path), SkillOptions(), ask)
         assert catalog.names == ours
-        assert {one.sha256 is None for one in catalog.skills.listed} == {False}
-        assert catalog.own_listing
+        assert {one.sha256 is None for one in catalog.document.listed} == {False}
+        assert catalog.agent_lists_skills
         dropped = [line["names"] for line in logs if line["event"] == "skills_dropped"]
         assert dropped == ([tuple(sorted({"even", "odd"} - {*ours}))] if len(ours) < 3 else [])
 
@@ -333,6 +333,6 @@ class TestWhatTheAgentListsItself:
             raise AssertionError
 
         add(tmp_path, "ours")
-        scanned = Scanned(workspace=tmp_path, roots=(tmp_path / "theirs",))
-        catalog = await load_catalog(tmp_path, SkillOptions(), scanned=scanned)
-        assert await settled(catalog, SkillOptions(), ask) is catalog
+        scan = AgentSkillScan(workspace=tmp_path, roots=(tmp_path / "theirs",))
+        catalog = await load_catalog(tmp_path, SkillOptions(), scan=scan)
+        assert await exclude_agent_listed(catalog, SkillOptions(), ask) is catalog

@@ -1,0 +1,103 @@
+"""Takes over changes of the workflow file while the daemon runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+import structlog
+
+from symphony.config import Rejected, Reload, Reloaded, Workflow, WorkflowStore, changed_keys
+from symphony.daemon.context import RuntimeContext, scheduler_settings
+from symphony.daemon.preflight import changed_agents, preflight_agents
+from symphony.domain import Failure, SymphonyError
+from symphony.scheduler import Event, SettingsChanged, WorkflowRejected
+
+_RETRY_MS: Final = 30_000
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refused:
+    """A valid workflow file that could not be taken over, why, and when that was tried last."""
+
+    workflow: Workflow
+    failure: Failure
+    at_ms: int
+
+
+class Reloader:
+    """Keeps the runtime context in step with the workflow file.
+
+    A valid change replaces `context`; runs that started before keep theirs to their end. After an invalid
+    change the last context stays in force, and the scheduler starts nothing new until the file is valid.
+
+    Attributes:
+        context: what is in force.
+        replaced: set when another context takes its place.
+    """
+
+    def __init__(
+        self,
+        context: RuntimeContext,
+        *,
+        store: WorkflowStore,
+        build: Callable[[Workflow], RuntimeContext],
+        post: Callable[[Event], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.context = context
+        self.replaced = anyio.Event()
+        self._store = store
+        self._build = build
+        self._post = post
+        self._now_ms = now_ms
+        self._refused: _Refused | None = None
+        self._lock = anyio.Lock()
+
+    async def check(self, *, retry: bool = False) -> None:
+        """Take over the workflow file if it changed; failures are posted or logged.
+
+        A valid file can be refused because of its agent or its repository, which can be repaired without a
+        change of the file. It is tried again after a while, or at once with `retry`.
+        """
+        async with self._lock:
+            try:
+                match self._store.reload_if_changed():
+                    case Reloaded(workflow=workflow):
+                        await self._take_over(workflow)
+                    case Rejected(failures=failures):
+                        self._refused = None
+                        self._post(WorkflowRejected(failure=failures[0]))
+                    case None:
+                        refused = self._refused
+                        if refused is not None and (retry or self._now_ms() - refused.at_ms >= _RETRY_MS):
+                            await self._take_over(refused.workflow)
+            except Exception:  # noqa: BLE001 - what is in force stays in force
+                _log.exception("reload_failed")
+
+    async def _take_over(self, workflow: Workflow) -> None:
+        try:
+            context = self._build(workflow)
+            await context.workspaces.check_root()
+            await preflight_agents(context, changed_agents(self.context, context))
+        except SymphonyError as error:
+            repeated = self._refused is not None and self._refused.failure == error.failure
+            self._refused = _Refused(workflow=workflow, failure=error.failure, at_ms=self._now_ms())
+            if not repeated:
+                self._post(WorkflowRejected(failure=error.failure))
+            return
+        before, self.context, self._refused = self.context, context, None
+        self.replaced.set()
+        self.replaced = anyio.Event()
+        log_warnings(workflow)
+        _log.info("workflow_reloaded", workflow=str(workflow.path))
+        if keys := changed_keys(before.settings, workflow.settings, Reload.RESTART):
+            _log.warning("restart_needed", keys=keys)
+        self._post(SettingsChanged(settings=scheduler_settings(context)))
+
+
+def log_warnings(workflow: Workflow) -> None:
+    """Log the warnings of a workflow file."""
+    for warning in workflow.warnings:
+        _log.warning("workflow_warning", where=warning.where, reason=warning.message, hint=warning.hint)

@@ -1,0 +1,225 @@
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from symphony.agents.events import (
+    Activity,
+    AgentEvent,
+    InputRequired,
+    ItemStarted,
+    RateLimits,
+    SessionStarted,
+    Text,
+    ToolCalled,
+    TurnEnded,
+    TurnStatus,
+    Usage,
+)
+from symphony.daemon.progress import ProgressReporter
+from symphony.domain import MASK, Redaction
+from symphony.scheduler import AgentReported, Event, RunReport, RunStage
+
+pytestmark = pytest.mark.asyncio
+
+NEVER_S = 3_600.0
+STARTED = SessionStarted(session_id="t-1", thread_id="t", turn_id="1")
+TOOL = ToolCalled(name="board_move", success=True)
+MILESTONES: list[AgentEvent] = [
+    ItemStarted(kind="commandExecution", summary="make"),
+    TurnEnded(status=TurnStatus.COMPLETED),
+    InputRequired(reason="which one?"),
+]
+
+
+class Desk:
+    """A reporter and what it reported."""
+
+    def __init__(self, *secrets: str, interval_s: float = NEVER_S) -> None:
+        self.events: list[Event] = []
+        self._more = anyio.Event()
+        self.reporter = ProgressReporter("e-1", self._post, Redaction(secrets), interval_s=interval_s)
+
+    def _post(self, event: Event) -> None:
+        self.events.append(event)
+        self._more.set()
+        self._more = anyio.Event()
+
+    async def until(self, count: int) -> None:
+        with anyio.fail_after(10):
+            while len(self.events) < count:
+                await self._more.wait()
+
+    @property
+    def reports(self) -> list[RunReport]:
+        found = [event for event in self.events if isinstance(event, AgentReported)]
+        assert all(event.run_id == "e-1" for event in found)
+        return [event.report for event in found]
+
+    @property
+    def last(self) -> RunReport:
+        return self.reports[-1]
+
+
+@asynccontextmanager
+async def reporting(*secrets: str, interval_s: float = NEVER_S) -> AsyncIterator[Desk]:
+    """A running reporter; by default only milestones end an interval."""
+    desk = Desk(*secrets, interval_s=interval_s)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(desk.reporter.run)
+        await anyio.wait_all_tasks_blocked()
+        yield desk
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_flood_is_one_report_in_each_interval_and_loses_no_count() -> None:
+    async with reporting() as desk:
+        for number in range(1_000):
+            desk.reporter.on_event(Text(message=f"x {number}"))
+            await anyio.lowlevel.checkpoint()
+        assert len(desk.reports) == 1
+        desk.reporter.flush()
+    assert (len(desk.reports), desk.last.event_count) == (2, 1_000)
+
+
+@pytest.mark.parametrize("event", MILESTONES, ids=lambda event: type(event).__name__)
+async def test_a_milestone_ends_the_interval_and_takes_along_what_came_before(event: AgentEvent) -> None:
+    async with reporting() as desk:
+        desk.reporter.on_event(Text(message="first"))
+        await anyio.wait_all_tasks_blocked()
+        desk.reporter.on_event(Text(message="not now"))
+        await anyio.wait_all_tasks_blocked()
+        assert len(desk.reports) == 1
+        desk.reporter.on_event(event)
+        await anyio.wait_all_tasks_blocked()
+        assert [one.event_count for one in desk.reports] == [1, 3]
+
+
+@pytest.mark.parametrize("event", [STARTED, TOOL, Activity(count=1)], ids=lambda event: type(event).__name__)
+async def test_other_events_wait_for_the_end_of_the_interval(event: AgentEvent) -> None:
+    async with reporting() as desk:
+        desk.reporter.on_event(Activity(count=1))
+        await anyio.wait_all_tasks_blocked()
+        desk.reporter.on_event(event)
+        await anyio.wait_all_tasks_blocked()
+        assert [one.event_count for one in desk.reports] == [1]
+
+
+async def test_the_last_event_before_a_silence_is_reported_when_it_is_due() -> None:
+    async with reporting(interval_s=0.01) as desk:
+        desk.reporter.on_event(STARTED)
+        await desk.until(1)
+        desk.reporter.on_event(Text(message="first"))
+        desk.reporter.on_event(Text(message="last"))
+        await desk.until(2)
+        assert desk.last.last_message == "last"
+        desk.reporter.flush()
+        assert len(desk.reports) == 2
+
+
+async def test_the_milestones_of_one_read_make_one_report() -> None:
+    async with reporting() as desk:
+        for event in MILESTONES:
+            desk.reporter.on_event(event)
+        assert desk.events == []
+        await anyio.wait_all_tasks_blocked()
+        assert [one.event_count for one in desk.reports] == [len(MILESTONES)]
+
+
+async def test_a_report_in_between_replaces_the_one_that_was_due() -> None:
+    async with reporting() as desk:
+        desk.reporter.on_event(STARTED)
+        desk.reporter.report_now()
+        await anyio.wait_all_tasks_blocked()
+        assert len(desk.reports) == 1
+        desk.reporter.on_event(Text(message="next"))
+        await anyio.wait_all_tasks_blocked()
+        assert desk.last.last_message == "next", "it is not waited for a report that was not made"
+
+
+async def test_a_stage_is_reported_once_when_it_is_entered() -> None:
+    desk = Desk()
+    desk.reporter.on_stage(RunStage.PREPARING_WORKSPACE)
+    desk.reporter.flush()
+    assert desk.reports == []
+    for _ in range(2):
+        desk.reporter.on_stage(RunStage.BUILDING_PROMPT)
+        desk.reporter.flush()
+    assert [report.stage for report in desk.reports] == [RunStage.BUILDING_PROMPT]
+
+
+async def test_the_steps_of_a_start_that_follow_each_other_closely_make_one_report() -> None:
+    async with reporting() as desk:
+        desk.reporter.on_workspace("/w/SYM-1", None)
+        desk.reporter.on_stage(RunStage.LAUNCHING_AGENT)
+        desk.reporter.on_launched(42)
+        await anyio.wait_all_tasks_blocked()
+        (told,) = desk.reports
+        assert (told.workspace_path, told.stage, told.pid) == ("/w/SYM-1", RunStage.LAUNCHING_AGENT, 42)
+
+
+@pytest.mark.parametrize("stage", [RunStage.STREAMING_TURN, RunStage.FINISHING])
+async def test_a_turn_and_the_end_of_a_run_are_reported_before_they_start(
+    stage: RunStage,
+) -> None:
+    """A drain that comes then stops what has not begun to work, and lets what has come to its end."""
+    desk = Desk()
+    desk.reporter.on_event(Usage(absolute=True, input_tokens=10, output_tokens=5, total_tokens=15))
+    desk.reporter.on_stage(stage)
+    assert [(one.stage, one.total_tokens) for one in desk.reports] == [(stage, 15)]
+    desk.reporter.flush()
+    assert len(desk.reports) == 1
+
+
+async def test_a_run_that_ends_at_once_has_reported_its_workspace() -> None:
+    desk = Desk()
+    desk.reporter.on_workspace("/w/SYM-1", None)
+    desk.reporter.flush()
+    assert [one.workspace_path for one in desk.reports] == ["/w/SYM-1"]
+
+
+async def test_workspace_process_and_session_stay_known() -> None:
+    desk = Desk()
+    desk.reporter.on_workspace("/w/SYM-1", "symphony/SYM-1")
+    desk.reporter.on_launched(42)
+    desk.reporter.on_event(STARTED)
+    desk.reporter.report_now()
+    report = desk.last
+    assert (report.workspace_path, report.branch, report.pid) == ("/w/SYM-1", "symphony/SYM-1", 42)
+    assert (report.session_id, report.thread_id, report.turn_count) == ("t-1", "t", 1)
+
+
+async def test_a_tool_call_is_reported_when_it_starts_and_counted_per_turn() -> None:
+    desk = Desk()
+    desk.reporter.on_tool_call()
+    assert desk.last.tool_calls == 1
+    desk.reporter.on_event(TOOL)
+    desk.reporter.report_now()
+    assert desk.last.tool_calls == 1, "its end is no second call"
+    desk.reporter.on_tool_call()
+    assert desk.last.tool_calls == 2
+    desk.reporter.on_next_turn()
+    desk.reporter.report_now()
+    assert desk.last.tool_calls == 0
+
+
+async def test_each_rate_limit_is_reported_once() -> None:
+    desk = Desk()
+    first, second = {"primary": {"used_percent": 1}}, {"primary": {"used_percent": 2}}
+    desk.reporter.on_event(RateLimits(payload=first))
+    desk.reporter.report_now()
+    desk.reporter.on_event(RateLimits(payload=second))
+    desk.reporter.report_now()
+    desk.reporter.report_now()
+    assert [report.rate_limits for report in desk.reports] == [first, second, None]
+
+
+async def test_what_the_agent_says_is_masked() -> None:
+    desk = Desk("correct-horse-battery")
+    desk.reporter.on_event(Text(message="the password is correct-horse-battery, key sk-abcdef123456"))
+    desk.reporter.report_now()
+    assert desk.last.last_message is not None
+    assert "correct-horse" not in desk.last.last_message
+    assert "sk-abc" not in desk.last.last_message
+    assert MASK in desk.last.last_message

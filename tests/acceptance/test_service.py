@@ -47,9 +47,10 @@ def test_a_start_that_is_refused_is_one_line_with_a_hint_and_the_exit_code_that_
     project.environment = missing
     no_secret = project.symphony("run")
     project.environment.pop("GITHUB_TOKEN_FILE")
-    project.workflow(tracker={"kind": "github", "active_states": ["a"], "terminal_states": ["b"]})
-    not_valid = project.symphony("run")
-    for done, code in ((second, 1), (no_secret, 3), (not_valid, 4)):
+    states = {"active_states": ["open"], "terminal_states": ["closed"]}
+    project.workflow(tracker={"kind": "github", "provider": {"repo": "acme/widgets"}, **states})
+    no_credential = project.symphony("run")
+    for done, code in ((second, 1), (no_secret, 3), (no_credential, 4)):
         assert done.returncode == code, done.stderr
         error, hint, *_ = done.stderr.splitlines()
         assert (error[:7], hint[:6]) == ("error: ", "hint: ")

@@ -1,14 +1,12 @@
-"""Who may ask.
+"""Access to the API, by listener.
 
-Three ways in, three proofs:
+- Control socket: the permissions of the socket file decide.
+- TCP on the loopback interface: every process of this machine may read, and web pages of other sites may
+  not. These are recognised by the Host header (against DNS rebinding) and, if they write, by their origin.
+- TCP on any other address: every request needs a bearer token. The Host header is not checked there, because
+  a browser never adds the token by itself.
 
-- the control socket: the permission of its file is the permission;
-- TCP on the loopback interface: being on this machine, and not being a web page. A page of another site is
-  refused by the Host header it cannot forge (DNS rebinding) and, where it would write, by its origin;
-- TCP anywhere else: a bearer token on every request. A browser never adds one by itself, so the name
-  in the Host header, which may be any, proves nothing there and is not judged.
-
-What an operator orders (stop, answer, pause ...) takes the token on any TCP port: agents are on this machine
+Actions of an operator (stop, answer, pause ...) need the token on any TCP port: agents run on this machine
 too, and must not answer their own questions.
 """
 
@@ -30,27 +28,27 @@ _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:/?#@\s]+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """The rule of one way in.
+    """The access rule of one listener.
 
     Attributes:
-        hosts: names that a Host header may give, lower case; null where any will do.
-        token: what a bearer must show for anything at all; null where nothing is needed.
-        order_token: what a bearer must show for the verbs of an operator; null where nothing is needed.
+        hosts: names that the Host header may have, in lower case; `None` allows any.
+        token: needed for every request; `None` if no token is.
+        action_token: needed for actions of an operator; `None` if no token is.
     """
 
     hosts: frozenset[str] | None
     token: str | None
-    order_token: str | None
+    action_token: str | None
 
     @classmethod
     def tcp(cls, host: str, token: str) -> "Access":
-        """The rule of a bound address: on the loopback interface the token is for orders only."""
+        """The rule of a bound address: on the loopback interface the token is for actions only."""
         if is_loopback(host):
-            return cls(hosts=_LOOPBACK_NAMES | {host.lower()}, token=None, order_token=token)
-        return cls(hosts=None, token=token, order_token=token)
+            return cls(hosts=_LOOPBACK_NAMES | {host.lower()}, token=None, action_token=token)
+        return cls(hosts=None, token=token, action_token=token)
 
     def check(self, headers: Headers, *, writes: bool) -> None:
-        """Let the request pass.
+        """Check a request.
 
         Raises:
             RequestError: 401 or 403; for a write also 415.
@@ -63,21 +61,21 @@ class Access:
             _check_origin(headers)
             _check_type(headers)
 
-    def check_order(self, headers: Headers) -> None:
-        """Let an order of an operator pass, which `check` has let pass as a write.
+    def check_action(self, headers: Headers) -> None:
+        """Check an action of an operator, in addition to `check`.
 
         Raises:
             RequestError: 401.
         """
-        if self.order_token is not None:
-            _check_token(headers, self.order_token)
+        if self.action_token is not None:
+            _check_token(headers, self.action_token)
 
 
-CONTROL = Access(hosts=None, token=None, order_token=None)
+CONTROL = Access(hosts=None, token=None, action_token=None)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to bind to is reached from this machine only; a name counts only as `localhost`."""
+    """Whether an address can be reached from this machine only; of names, only `localhost` counts."""
     if host.lower() == "localhost":
         return True
     try:
@@ -95,13 +93,13 @@ def _check_token(headers: Headers, token: str) -> None:
 
 
 def _name(host: str) -> str:
-    """The name of a Host header, without port and brackets, lower case; empty where it is none."""
+    """The name in a Host header, without port and brackets, in lower case; empty if it is malformed."""
     found = _HOST.fullmatch(host)
     return "" if found is None else (found["address"] or found["name"]).lower()
 
 
 def _check_origin(headers: Headers) -> None:
-    """No page of another origin may write: browsers tell where a request comes from."""
+    """Refuse writes by web pages of another origin; browsers send these headers with each request."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     foreign = site is not None and site.lower() not in _OWN_SITE
     if origin is not None:
@@ -112,7 +110,7 @@ def _check_origin(headers: Headers) -> None:
 
 
 def _check_type(headers: Headers) -> None:
-    """A form could be sent by any page without being asked for permission first; JSON could not."""
+    """Refuse what an HTML form can send: browsers send forms across origins without a preflight."""
     kind = headers.get("content-type")
     if kind is not None and kind.partition(";")[0].strip().lower() != "application/json":
         raise RequestError(415, "unsupported_media_type", "send JSON, as application/json, or no body")

@@ -1,7 +1,7 @@
-"""Fills the documents of the API from what the daemon knows (specification section 13.7.2).
+"""Makes the documents of the API from the state of the scheduler, and rows of issues for the terminal.
 
-Pure. Every surface that tells what is going on (API, `symphony status`, `symphony explain`) shows these
-documents, so they agree. Their types and what holds for all of them are in `model`.
+All functions are pure. The API, `symphony status` and `symphony explain` show these documents, so they agree.
+The types of the documents are in `models`.
 """
 
 import shlex
@@ -49,72 +49,86 @@ from symphony.scheduler import (
 )
 from symphony.workspaces import locate_branch
 
-# Why each known issue is not running: the verdict of `policy` for all of them at once, in its own words.
+# --- why issues wait -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingReason:
-    """`code` is stable: one of `policy.ReasonCode`, or `starting` or `deferred`; `message` is for people."""
+    """Why an issue does not run.
+
+    Attributes:
+        code: stable: a `ReasonCode`, `starting` or `deferred`.
+        message: for people.
+    """
 
     code: str
     message: str
 
 
 Reasons = Callable[[State], Iterable[tuple[Issue, WaitingReason]]]
-"""What tells the waiting issues with their reasons, in the order in which they would start."""
+"""Returns the waiting issues with their reasons, in the order in which they would start."""
 
 _STARTING = WaitingReason("starting", "starts as soon as it is refreshed")
 _DEFERRED = WaitingReason("deferred", "its refresh failed; it is asked about again after the next poll")
 REASON_CODES: Final = (*(code.value for code in ReasonCode), _STARTING.code, _DEFERRED.code, "ready")
-"""Every code that an issue can be selected by; those that are `ready` for review wait for nothing of ours."""
+"""The codes by which issues can be selected. Issues that are `ready` wait for a review."""
 
 
 def waiting_issues(state: State, *, identifier: str | None = None) -> Iterator[tuple[Issue, WaitingReason]]:
-    """The candidates without a claim, in the order in which they would start, each with its reason.
+    """The candidates without a claim and their reasons, in the order in which they would start.
 
-    With `identifier`, only those that are called so.
+    With `identifier`, only the issues of that identifier.
     """
     for issue in state.candidates.values():
         if identifier is not None and issue.identifier != identifier:
             continue
         if not (issue.id in state.running or issue.id in state.retrying or issue.id in state.blocked):
-            yield issue, _reason(issue, state)
+            verdict = eligibility(issue, state)
+            if isinstance(verdict, Ineligible):
+                yield issue, WaitingReason(verdict.code.value, verdict.message)
+            else:
+                yield issue, _DEFERRED if issue.id in state.skipped_until_poll else _STARTING
 
 
-def _reason(issue: Issue, state: State) -> WaitingReason:
-    verdict = eligibility(issue, state)
-    if isinstance(verdict, Ineligible):
-        return WaitingReason(verdict.code.value, verdict.message)
-    return _DEFERRED if issue.id in state.skipped_until_poll else _STARTING
-
-
-# How a person looks at delivered work: the same commands in the API and on the terminal.
+# --- how to review delivered work ------------------------------------------------------------------------
 
 
 def review_commands(
     identifier: str, branch: str, workspace: WorkspaceSettings | None, *, pushed: bool
 ) -> tuple[str, ...]:
-    """Commands, the simplest first: ours, and git's own, or the one that brings the branch into a clone.
+    """Commands that show the work: `symphony diff`, and one of git that shows or fetches the branch.
 
-    `workspace` is where workspaces come from, `None` where that is not known. `pushed` says whether `origin`
-    has the branch.
+    Args:
+        identifier: the issue.
+        branch: its branch.
+        workspace: where workspaces come from; `None` if that is not known.
+        pushed: whether `origin` has the branch.
     """
-    ours = f"symphony diff {shlex.quote(identifier)}"
+    diff = f"symphony diff {shlex.quote(identifier)}"
     where = None if workspace is None else locate_branch(workspace, branch, pushed=pushed)
     if workspace is None or where is None:
-        return (ours,)
+        return (diff,)
     base = workspace.base_branch or "HEAD"
-    return (ours, where.fetch or f"git diff {shlex.quote(f'{base}...{branch}')}")
+    return (diff, where.fetch or f"git diff {shlex.quote(f'{base}...{branch}')}")
 
 
-# What is going on right now, read off the scheduler's state: pure, so every surface says the same.
-#
-# One row per issue the daemon knows of, with the reason why it is not running in the words of `policy`.
+# --- rows for the terminal -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssueRow:
-    """One issue; `status` is `running`, `retrying`, `blocked` or `waiting`; `detail` is for people."""
+    """One issue on one line.
+
+    Attributes:
+        issue_id: the issue.
+        issue_identifier: its name for people.
+        title: its title.
+        state: its state at the tracker.
+        status: `running`, `retrying`, `blocked` or `waiting`.
+        detail: for people.
+        turn: the turn of a run.
+        total_tokens: what the run used.
+    """
 
     issue_id: str
     issue_identifier: str
@@ -127,7 +141,7 @@ class IssueRow:
 
 
 def issue_rows(state: State) -> tuple[IssueRow, ...]:
-    """All known issues, in the order of their identifiers (`ids.by_number`)."""
+    """All known issues, in the natural order of their identifiers."""
     found = [_running(run) for run in state.running.values()]
     found += [
         _row(retry.issue, "retrying", retry_text(retry, state.settings)) for retry in state.retrying.values()
@@ -138,7 +152,7 @@ def issue_rows(state: State) -> tuple[IssueRow, ...]:
 
 
 def describe_blocked(blocked: Blocked) -> str:
-    """Why an issue waits for a person, what its agent asks, and what to do: one line."""
+    """Why an issue is blocked, what its agent asks, and what to do, on one line."""
     failure, question = blocked.failure, blocked.question
     asks = "" if question is None or question in failure.message else f", which asks: {question}"
     return f"{failure.message}{asks}{'' if failure.hint is None else f' → {failure.hint}'}"
@@ -170,6 +184,9 @@ def _row(issue: Issue, status: str, detail: str) -> IssueRow:
     )
 
 
+# --- documents -------------------------------------------------------------------------------------------
+
+
 def state_document(
     state: State,
     history: History,
@@ -181,21 +198,21 @@ def state_document(
     only: Selection = ALL_ISSUES,
     reasons: Reasons = waiting_issues,
 ) -> models.State:
-    """The whole daemon: health, counts, one row per known issue by status, totals, limits, conditions.
+    """The document of the daemon: health, counts, one row per issue, totals and limits.
 
     Args:
-        state: what the scheduler knows.
-        history: what happened.
-        now_ms: the moment on the scheduler's clock.
-        now: the same on the wall clock.
-        journal: whether what happens is remembered; `None` where nothing is known of one.
-        workspace: where branches lie; `None` where that is not known.
-        only: the issues that get a row. The counts are always those of all issues.
-        reasons: the issues that wait, each with its reason.
+        state: the state of the scheduler.
+        history: what happened before.
+        now_ms: the present moment on the scheduler's clock.
+        now: the same moment on the wall clock.
+        journal: whether records survive a restart; `None` if that is not known.
+        workspace: where branches are; `None` if that is not known.
+        only: the issues that get a row. Counts are of all issues.
+        reasons: returns the waiting issues.
     """
     view = _View(state, history, now_ms, now, workspace=workspace)
     ready = results_with_status(state, ResultStatus.READY)
-    # The last poll may have seen an issue in the state that it has left since.
+    # An issue may have left the state in which the last poll saw it.
     reviewed = {result.issue.id for result in ready}
     waits = [(issue, reason) for issue, reason in reasons(state) if issue.id not in reviewed]
     chosen = [(issue, reason) for issue, reason in waits if only.includes(issue, reason.code)]
@@ -249,17 +266,16 @@ def issue_document(
     runs: Sequence[RunRecord] = (),
     workspace: WorkspaceSettings | None = None,
 ) -> models.Issue | None:
-    """One issue by its identifier, compared exactly; `None` when neither the daemon nor its journal knows it.
+    """The document of one issue; `None` if neither the daemon nor its journal knows the identifier.
 
-    `runs` are those of the issue that the journal remembers, the newest first; `workspace` as in
-    `state_document`.
+    `runs` are the runs in the journal, the newest first. The others are as in `state_document`.
     """
     view = _View(state, history, now_ms, now, journal, runs, workspace)
-    return view.claimed(identifier) or view.unclaimed(identifier)
+    return view.claimed_issue(identifier) or view.unclaimed_issue(identifier)
 
 
 def agent_document(chosen: AgentChoice) -> models.Agent:
-    """Which agent it is and why."""
+    """The agent of an issue, and why it was chosen."""
     return models.Agent(
         name=chosen.name,
         kind=chosen.kind,
@@ -273,11 +289,11 @@ def agent_document(chosen: AgentChoice) -> models.Agent:
 
 
 def _health(state: State, history: History, journal: Health | None) -> models.DaemonHealth:
-    """Whether the daemon is well; `status` is `starting`, `ok`, `degraded` or `draining`."""
-    forgets = journal is not None and journal.state is not HealthState.OK
+    """The health of the daemon; `status` is `starting`, `ok`, `degraded` or `draining`."""
+    journal_failed = journal is not None and journal.state is not HealthState.OK
     if state.drain is not Drain.NO:
         status = "draining"
-    elif state.config_error is not None or state.last_poll_failure is not None or forgets:
+    elif state.config_error is not None or state.last_poll_failure is not None or journal_failed:
         status = "degraded"
     else:
         status = "ok" if state.polls else "starting"
@@ -304,7 +320,7 @@ def _polling(state: State, now_ms: int) -> models.Polling:
 
 
 def _totals(state: State, now_ms: int) -> models.Totals:
-    """Tokens and agent time of all runs since the start, the live ones included."""
+    """Tokens and agent time of all runs since the start, also of running ones."""
     totals, reports = state.totals, [run.report for run in state.running.values()]
     spent_ms = totals.running_ms + sum(
         now_ms - run.agent_started_ms for run in state.running.values() if run.agent_started_ms is not None
@@ -333,12 +349,12 @@ def _budgets(state: State) -> models.Budgets:
     )
 
 
-def _asks_next_ms(state: State) -> int | None:
-    """When the next question is due, a poll or one by id; `None` while an answer is waited for."""
+def _next_request_ms(state: State) -> int | None:
+    """When the next request to the tracker is due; `None` while one is under way."""
     if state.cycle is not Cycle.IDLE or state.refresh is not None:
         return None
-    quiet_ms = state.timer_due_ms(Timer(TimerKind.TRACKER_PAUSE)) if state.ids_to_refresh else None
-    return min((due for due in (state.next_poll_ms, quiet_ms) if due is not None), default=None)
+    refresh_ms = state.timer_due_ms(Timer(TimerKind.TRACKER_PAUSE)) if state.ids_to_refresh else None
+    return min((due for due in (state.next_poll_ms, refresh_ms) if due is not None), default=None)
 
 
 def _journal(health: Health | None) -> models.JournalHealth | None:
@@ -352,14 +368,14 @@ def _journal(health: Health | None) -> models.JournalHealth | None:
     )
 
 
-# --- its issues ------------------------------------------------------------------------------------------
+# --- issues ----------------------------------------------------------------------------------------------
 
 _NO_HISTORY = IssueHistory()
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """One moment's look: turns the moments of the state into times of day."""
+    """The state at one moment, with wall-clock times for the monotonic ones of the scheduler."""
 
     state: State
     history: History
@@ -370,10 +386,10 @@ class _View:
     workspace: WorkspaceSettings | None = None
 
     def agents(self) -> tuple[models.AgentInUse, ...]:
-        """Those that issues may be given to."""
+        """The agents that issues may get."""
         return tuple(
-            models.AgentInUse(name=name, kind=facts.kind, model=facts.model, limited=self._limited(name))
-            for name, facts in self.state.settings.agents.items()
+            models.AgentInUse(name=name, kind=agent.kind, model=agent.model, limited=self._limited(name))
+            for name, agent in self.state.settings.agents.items()
         )
 
     def _limited(self, name: str) -> models.AgentLimit | None:
@@ -388,14 +404,14 @@ class _View:
         )
 
     def tracker(self) -> models.Tracker:
-        weather, until_ms = self.state.breaker, requests_paused_until(self.state, self.now_ms)
-        next_ms = _asks_next_ms(self.state)
+        breaker, until_ms = self.state.breaker, requests_paused_until(self.state, self.now_ms)
+        next_ms = _next_request_ms(self.state)
         return models.Tracker(
             circuit=circuit_state(self.state, self.now_ms).value,
-            failures_in_a_row=weather.failures,
+            failures_in_a_row=breaker.failures,
             until=None if until_ms is None else self._moment(until_ms),
             asks_next_at=None if next_ms is None else self._moment(next_ms),
-            last_error=None if weather.failure is None else weather.failure.message,
+            last_error=None if breaker.failure is None else breaker.failure.message,
         )
 
     def _agent_of(self, issue: Issue, resume: Resume | None = None) -> models.Agent:
@@ -406,7 +422,7 @@ class _View:
         return utc_text(self.history.wall(moment_ms, now_ms=self.now_ms, now=self.now))
 
     def running(self, run: Running) -> models.RunningRow:
-        issue, skills = run.issue, self._of(run.issue).skills
+        issue, skills = run.issue, self._history_of(run.issue).skills
         return models.RunningRow(
             **structs.asdict(self._run(run)),
             issue_id=issue.id,
@@ -429,7 +445,7 @@ class _View:
             title=issue.title,
             state=issue.state,
             agent=self._agent_of(issue, retry.resume),
-            last_error=self._of(issue).last_error,
+            last_error=self._history_of(issue).last_error,
             worker_host=None,
             workspace_path=retry.workspace_path,
         )
@@ -459,8 +475,8 @@ class _View:
             agent=self._agent_of(issue),
         )
 
-    def claimed(self, identifier: str) -> models.Issue | None:
-        """The issue of that identifier, if it is claimed."""
+    def claimed_issue(self, identifier: str) -> models.Issue | None:
+        """The running, retrying or blocked issue of that identifier."""
         for run in self.state.running.values():
             if run.issue.identifier == identifier:
                 return self.issue(run.issue, "running", run=run)
@@ -472,17 +488,17 @@ class _View:
                 return self.issue(blocked.issue, "blocked", blocked=blocked)
         return None
 
-    def unclaimed(self, identifier: str) -> models.Issue | None:
-        """The issue of that identifier, where it waits, or after its work."""
+    def unclaimed_issue(self, identifier: str) -> models.Issue | None:
+        """The waiting or ended issue of that identifier."""
         found = [each for each in self.state.results.values() if each.issue.identifier == identifier]
         for result in found:
             if result.status is not ResultStatus.OPEN:
                 status = "ready" if result.status is ResultStatus.READY else "ended"
                 return self.issue(result.issue, status)
         for issue, reason in waiting_issues(self.state, identifier=identifier):
-            parked = self.state.idle_workspaces.get(issue.id)
-            return self.issue(issue, "waiting", reason=reason, path=parked.path if parked else None)
-        if found:  # it is nowhere else: it is about to be looked at
+            idle = self.state.idle_workspaces.get(issue.id)
+            return self.issue(issue, "waiting", reason=reason, path=idle.path if idle else None)
+        if found:  # it is about to be refreshed
             return self.issue(found[0].issue, "ended")
         if self.runs:
             issue_id = self.runs[0].issue_id
@@ -491,7 +507,7 @@ class _View:
         return None
 
     def result(self, result: IssueResult) -> models.ReadyRow:
-        """What the runs of an issue came to: a row of `ready`."""
+        """The result of an issue, as a row of `ready`."""
         issue, delivered = result.issue, result.delivered
         look: tuple[str, ...] = ()
         if delivered is not None:
@@ -521,15 +537,15 @@ class _View:
         )
 
     def failed_push(self, result: IssueResult) -> models.FailedPush:
-        """A delivered branch that `origin` does not have, and when it is pushed again."""
+        """A delivered branch that could not be pushed, and when it is pushed again."""
         delivered = result.delivered
-        assert delivered is not None  # noqa: S101 - it is what was not pushed
+        assert delivered is not None  # noqa: S101 - of `unpushed_results`
         assert delivered.push_failure is not None  # noqa: S101 - as above
         due_ms = self.state.timer_due_ms(Timer(TimerKind.PUSH, result.issue.id))
         return models.FailedPush(
             issue_identifier=result.issue.identifier,
             branch=delivered.branch,
-            failure=_told(delivered.push_failure),
+            failure=_failure_document(delivered.push_failure),
             next_try_at=None if due_ms is None else self._moment(due_ms),
         )
 
@@ -544,7 +560,7 @@ class _View:
         reason: WaitingReason | None = None,
         path: str | None = None,
     ) -> models.Issue:
-        memory = self._of(issue)
+        history = self._history_of(issue)
         for claim in (retry, blocked):
             path = claim.workspace_path if claim else path
         attempt, claim, going = _attempt(run, retry), retry or blocked, run or retry
@@ -572,7 +588,7 @@ class _View:
                 limit=last,
                 restart_count=max(attempt - 1, 0),
                 current_retry_attempt=attempt,
-                runs_started=memory.runs,
+                runs_started=history.runs,
             ),
             running=self._run(run) if run else None,
             retry=self._retry(retry) if retry else None,
@@ -585,10 +601,10 @@ class _View:
             logs=models.Logs(codex_session_logs=_session_logs(run)),
             recent_events=tuple(
                 models.Event(at=utc_text(one.at), event=one.event, message=one.message)
-                for one in memory.recent()
+                for one in history.recent()
             ),
-            last_error=blocked.failure.line if blocked else memory.last_error,
-            skills=memory.skills,
+            last_error=blocked.failure.line if blocked else history.last_error,
+            skills=history.skills,
             spent=self._spent(issue),
             tracked={},
             paused=self.state.paused,
@@ -597,16 +613,16 @@ class _View:
             journal=_journal(self.journal),
         )
 
-    def _of(self, issue: Issue) -> IssueHistory:
+    def _history_of(self, issue: Issue) -> IssueHistory:
         return self.history.of(issue.id) or _NO_HISTORY
 
     def _spent(self, issue: Issue) -> models.Spent:
-        """What an issue used of its budget."""
+        """What an issue has used of its budget."""
         used = self.state.spent.get(issue.id) or Spent()
         return models.Spent(tokens=used.tokens, turns=used.turns)
 
     def _run(self, run: Running) -> models.Run:
-        report, memory = run.report, self._of(run.issue)
+        report, history = run.report, self._history_of(run.issue)
         number, last = attempt_numbers(run, self.state.settings)
         return models.Run(
             run_id=run.run_id,
@@ -621,10 +637,10 @@ class _View:
             turn_count=report.turn_count,
             last_event=report.last_event,
             last_message=report.last_message,
-            started_at=self._noted(memory.started_at, run.started_ms),
-            last_event_at=_text(memory.last_event_at)
+            started_at=self._noted(history.started_at, run.started_ms),
+            last_event_at=_text(history.last_event_at)
             if run.last_activity_ms is None
-            else self._noted(memory.last_event_at, run.last_activity_ms),
+            else self._noted(history.last_event_at, run.last_activity_ms),
             tokens=_tokens(report),
             resumed_from=_resumed_from(run.resume),
         )
@@ -640,16 +656,16 @@ class _View:
         )
 
     def _block(self, blocked: Blocked) -> models.Block:
-        report, memory = blocked.report, self._of(blocked.issue)
+        report, history = blocked.report, self._history_of(blocked.issue)
         return models.Block(
             state=blocked.issue.state,
             error=blocked.failure.message,
-            failure=_told(blocked.failure),
+            failure=_failure_document(blocked.failure),
             session_id=report.session_id if report else None,
-            blocked_at=self._noted(memory.blocked_at, blocked.blocked_ms),
+            blocked_at=self._noted(history.blocked_at, blocked.blocked_ms),
             last_event=report.last_event if report else None,
             last_message=report.last_message if report else None,
-            last_event_at=_text(memory.last_event_at),
+            last_event_at=_text(history.last_event_at),
             question=_question(blocked),
             resumable=blocked.resume is not None and blocked.resume.thread is not None,
             not_obeyed=tuple(
@@ -659,17 +675,17 @@ class _View:
         )
 
     def _noted(self, noted: datetime | None, moment_ms: int) -> str:
-        """The time noted when it happened, which no jump of the clock moves; else as it looks from now."""
+        """The time noted at the moment, which no clock change affects; else converted now."""
         return self._moment(moment_ms) if noted is None else utc_text(noted)
 
 
 def _question(blocked: Blocked) -> str | None:
-    """What the agent wants to be told, in its own words where it gave any; `None` where it asks nothing."""
+    """The question of the agent, in its own words if it gave any; `None` if it asks nothing."""
     return blocked.question or (blocked.failure.message if awaits_answer(blocked) else None)
 
 
 def _resumed_from(resume: Resume | None) -> models.ResumedFrom | None:
-    """What a run goes on with; neither the question nor the answer, which may be long."""
+    """What a run resumes, without question and answer, which may be long."""
     if resume is None:
         return None
     thread = resume.thread
@@ -679,7 +695,7 @@ def _resumed_from(resume: Resume | None) -> models.ResumedFrom | None:
 
 
 def _push(result: IssueResult) -> str | None:
-    """Whether `origin` has the branch; `None` where it was not to be pushed."""
+    """Whether `origin` has the branch; `None` if it need not be pushed."""
     delivered = result.delivered
     if delivered is None:
         return None
@@ -689,7 +705,7 @@ def _push(result: IssueResult) -> str | None:
 
 
 def _past_run(record: RunRecord) -> models.PastRun:
-    """A run as the journal remembers it; one that goes on has no end."""
+    """A run of the journal; a running one has no end."""
     return models.PastRun(
         run_id=record.run_id,
         attempt=record.attempt,
@@ -710,7 +726,7 @@ def _wall(wall_ms: int) -> str:
 
 
 def _attempt(run: Running | None, retry: Retry | None) -> int:
-    """The number of the attempt that runs or comes next; 0 is the first."""
+    """The number of the present or next attempt; 0 is the first."""
     if retry is not None:
         return retry.attempt
     return 0 if run is None else run.attempt or 0
@@ -725,7 +741,7 @@ def _tokens(report: RunReport) -> models.Tokens:
 
 
 def _session_logs(run: Running | None) -> tuple[models.LogFile, ...]:
-    """What the agent wrote to stderr, as a path below the daemon's state directory."""
+    """The stderr log of the agent, as a path below the state directory."""
     if run is None or run.agent_started_ms is None:
         return ()
     return (models.LogFile(label="stderr", path=f"logs/{run.run_id}.stderr.log", url=None),)
@@ -741,10 +757,10 @@ def _names(skills: models.Skills) -> models.SkillNames:
 
 
 def _failure(failure: Failure | None) -> models.Failure | None:
-    return None if failure is None else _told(failure)
+    return None if failure is None else _failure_document(failure)
 
 
-def _told(failure: Failure) -> models.Failure:
+def _failure_document(failure: Failure) -> models.Failure:
     return models.Failure(
         code=failure.category.value, message=failure.message, hint=failure.hint, where=failure.where
     )

@@ -1,8 +1,8 @@
-"""What is read out of a request, within bounds: an identifier from its path, an object from its body."""
+"""Reads requests within limits, and makes responses: JSON, one error envelope, security headers."""
 
 import re
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import anyio
@@ -18,8 +18,14 @@ from symphony.api.interface import MAX_ANSWER_CHARS
 from symphony.api.models import Answer, Document, Error, ErrorFacts, Trigger
 from symphony.domain import DECODE_ERRORS, Selection, plain_text
 
-# How every answer looks: JSON, one error envelope, headers that keep browsers harmless.
-
+MAX_HEAD_BYTES: Final = 32_768
+MAX_BODY_BYTES: Final = 65_536
+MAX_ANSWER_BYTES: Final = 4 * MAX_BODY_BYTES
+MAX_WEBHOOK_BYTES: Final = 1_048_576
+BODY_TIMEOUT_S: Final = 5.0
+_MAX_DIGITS: Final = 9
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_CLOSE: Mapping[str, str] = {"connection": "close"}  # the rest of the body is not read
 
 SECURITY_HEADERS: Mapping[str, str] = {
     "cache-control": "no-store",
@@ -29,9 +35,14 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "x-content-type-options": "nosniff",
 }
 
+_Body = TypeVar("_Body", Answer, Trigger)
+
+
+# --- responses -------------------------------------------------------------------------------------------
+
 
 class RequestError(HTTPException):
-    """A request that is not served; `code` is stable, `message` is for people and holds no text of theirs."""
+    """A request is refused; `code` is stable, `message` is for people and quotes nothing of the request."""
 
     def __init__(
         self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None
@@ -47,7 +58,7 @@ def answer(document: Document, *, status: int = 200) -> Response:
 
 
 def encoded(value: object, *, status: int = 200) -> Response:
-    """Anything that can be written as JSON."""
+    """Any value as JSON."""
     return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
 
 
@@ -60,29 +71,20 @@ def refusal(
     headers: Mapping[str, str] | None = None,
     generated_at: str | UnsetType = UNSET,
 ) -> Response:
-    """The error envelope; `generated_at` stands beside it where it is told."""
+    """The error envelope, with `generated_at` beside the error if it is set."""
     error = ErrorFacts(code=code, message=message, hint=UNSET if hint is None else hint)
     response = answer(Error(error=error, generated_at=generated_at), status=status)
     response.headers.update(headers or {})
     return response
 
 
-_Question = TypeVar("_Question", Answer, Trigger)
-
-MAX_HEAD_BYTES = 32_768
-MAX_BODY_BYTES = 65_536
-MAX_ANSWER_BYTES = 4 * MAX_BODY_BYTES
-MAX_DELIVERY_BYTES = 1_048_576
-BODY_TIMEOUT_S = 5.0
-_HANG_UP = {"connection": "close"}  # what is left of the body is of no interest
-_MOST_DIGITS = 9
-_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+# --- requests --------------------------------------------------------------------------------------------
 
 
 def check_head(scope: Scope) -> None:
-    """See that the head of a request is no larger than it may be.
+    """Limit the size of a request head.
 
-    The server's own bound is for a head that is not complete yet: one that comes at once gets past it.
+    The server limits only heads that arrive in pieces.
 
     Raises:
         RequestError: 431.
@@ -91,18 +93,18 @@ def check_head(scope: Scope) -> None:
     size += sum(len(name) + len(value) + len(b": \r\n") for name, value in scope["headers"])
     if size > MAX_HEAD_BYTES:
         message = f"a request head has at most {MAX_HEAD_BYTES} bytes here"
-        raise RequestError(431, "head_too_large", message, headers=_HANG_UP)
+        raise RequestError(431, "head_too_large", message, headers=_CLOSE)
 
 
 def identifier(request: Request) -> str:
     """The issue identifier in the path, percent-decoded once; `%2F` is a slash of the identifier.
 
     Raises:
-        RequestError: 400: it is not the encoding of a text.
+        RequestError: 400: the path is no percent-encoded UTF-8.
     """
     raw = str(request.path_params["identifier"])
     if _BROKEN_ESCAPE.search(raw):
-        raise RequestError(400, "bad_request", "the path holds a % without two hex digits")
+        raise RequestError(400, "bad_request", "the path contains a % without two hex digits")
     try:
         return unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError:
@@ -110,67 +112,62 @@ def identifier(request: Request) -> str:
 
 
 def selection(request: Request) -> Selection:
-    """The issues that the query asks for: `waiting` once, `state` and `reason` any number of times.
+    """The issues that the query selects: `waiting` once, `state` and `reason` any number of times.
 
     Raises:
-        RequestError: 400: a number that is none, or a code that does not exist.
+        RequestError: 400: `waiting` is no number, or a code does not exist.
     """
-    asked = request.query_params
-    most = asked.get("waiting")
-    if most is not None and not (most.isascii() and most.isdecimal() and len(most) <= _MOST_DIGITS):
+    query = request.query_params
+    limit = query.get("waiting")
+    if limit is not None and not (limit.isascii() and limit.isdecimal() and len(limit) <= _MAX_DIGITS):
         raise RequestError(400, "bad_request", "waiting is how many waiting issues to list: 0, 1, 2, …")
-    codes = frozenset(asked.getlist("reason"))
+    codes = frozenset(query.getlist("reason"))
     if codes - {*REASON_CODES}:
         raise RequestError(400, "bad_request", f"reason is one of {', '.join(REASON_CODES)}")
     return Selection(
-        limit=None if most is None else int(most), states=frozenset(asked.getlist("state")), codes=codes
+        limit=None if limit is None else int(limit), states=frozenset(query.getlist("state")), codes=codes
     )
 
 
 async def empty_object(request: Request) -> None:
-    """Read the body of a trigger: nothing, or an empty JSON object.
+    """Read a body that must be empty or an empty JSON object.
 
     Raises:
         RequestError: 400, 408 or 413.
     """
-    body = await _body(request, MAX_BODY_BYTES)
-    if body:  # blanks alone are no JSON
+    body = await read_body(request, MAX_BODY_BYTES)
+    if body:  # white space alone is no JSON
         _decoded(body, Trigger, "the body may only be empty or {}")
 
 
 async def answer_text(request: Request) -> str:
-    """The text of a person's answer, `{"text": "…"}`, without what would steer a terminal.
+    """The text of a person's answer, `{"text": "…"}`, without control characters.
 
     Raises:
         RequestError: 400, 408 or 413.
     """
-    body = await _body(request, MAX_ANSWER_BYTES)
-    text = _decoded(body, Answer, 'the body is to be {"text": "the answer"}').text
+    body = await read_body(request, MAX_ANSWER_BYTES)
+    text = _decoded(body, Answer, 'the body must be {"text": "the answer"}').text
     if len(text) > MAX_ANSWER_CHARS:
         raise RequestError(400, "bad_request", f"an answer has at most {MAX_ANSWER_CHARS} characters")
     return plain_text(text)
 
 
-async def delivered(request: Request) -> bytes:
-    """What a tracker sent, as it came: its signature is over these bytes.
-
-    Raises:
-        RequestError: 400, 408 or 413.
-    """
-    return await _body(request, MAX_DELIVERY_BYTES)
-
-
-def _decoded(body: bytes, kind: type[_Question], else_say: str) -> _Question:
+def _decoded(body: bytes, kind: type[_Body], mismatch: str) -> _Body:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError:
-        raise RequestError(400, "bad_request", else_say) from None
+        raise RequestError(400, "bad_request", mismatch) from None
     except DECODE_ERRORS:
         raise RequestError(400, "bad_request", "the body is not JSON") from None
 
 
-async def _body(request: Request, limit: int) -> bytes:
-    """The body, given up as soon as it is known to be too large or too slow."""
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body, byte for byte; stops reading when it is too large or too slow.
+
+    Raises:
+        RequestError: 400, 408 or 413.
+    """
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared[:20]) > limit:
         raise _too_large(limit)
@@ -184,7 +181,7 @@ async def _body(request: Request, limit: int) -> bytes:
                 chunks.append(chunk)
     except TimeoutError:
         raise RequestError(
-            408, "request_timeout", "the body did not arrive in time", headers=_HANG_UP
+            408, "request_timeout", "the body did not arrive in time", headers=_CLOSE
         ) from None
     except ClientDisconnect:
         raise RequestError(400, "bad_request", "the body did not arrive") from None
@@ -193,4 +190,4 @@ async def _body(request: Request, limit: int) -> bytes:
 
 def _too_large(limit: int) -> RequestError:
     message = f"a body has at most {limit} bytes here"
-    return RequestError(413, "payload_too_large", message, headers=_HANG_UP)
+    return RequestError(413, "payload_too_large", message, headers=_CLOSE)

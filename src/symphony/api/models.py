@@ -1,24 +1,22 @@
-"""How every surface writes a moment; apart from the documents, because readers of them need nothing else."""
+"""The documents of API v1: one type for each, from which JSON, JSON Schema and OpenAPI are made.
+
+`documents` makes them, the API sends them, and the command line reads them. Docstrings and `_is` become the
+descriptions in the schemas.
+
+Within v1, fields are added, never removed or retyped. An added field has a default, so that answers of
+earlier daemons can be read. Readers ignore unknown fields. A field is always sent, with null for no value,
+unless its type has `UnsetType`. Times are UTC, ISO-8601, to the second. Texts come from trackers and agents:
+`observability.redaction.masked` hides the secrets in them before a document is sent.
+"""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-# The documents of API v1: one type for each, from which the JSON and its schema are made.
-#
-# `documents` fills them, the API sends them, the command line reads them. `web.schema` makes JSON Schema of
-# them: docstrings and `_is` are the descriptions there.
-#
-# Within v1 fields are added, never removed or retyped. A field that is added has a default, so that an
-# answer of an earlier daemon can be read. What a reader does not know it leaves out. A field is always
-# sent, null where there is nothing to say, unless its type has `UnsetType`. Times are UTC, ISO-8601, to the
-# second. Texts are what trackers and agents wrote: `masking.masked` hides the secrets in them before a
-# document goes out.
-
 
 class Document(Struct, frozen=True):
-    """What all documents and their parts are made of."""
+    """Base of all documents and their parts."""
 
 
 def _is(description: str) -> Meta:
@@ -32,10 +30,10 @@ IssueId = Annotated[str, _is("The tracker's own id.")]
 Identifier = Annotated[str, _is("The name for people and for routes.")]
 Title = Annotated[str, _is("Untrusted text of the tracker.")]
 TrackerState = Annotated[str, _is("In the tracker's spelling.")]
-Host = Annotated[str | None, _is("Null on this machine.")]
+Host = Annotated[str | None, _is("Null for this machine.")]
 WorkspacePath = Annotated[str | None, _is("Absolute; null until the workspace exists.")]
 AttemptLimit = Annotated[
-    Positive, _is("After this attempt a person is asked, unless an attempt makes progress before.")
+    Positive, _is("After this attempt the issue is blocked, unless an attempt makes progress before.")
 ]
 Digest = Annotated[str | None, _is("Of the whole file, in hex.")]
 
@@ -53,7 +51,7 @@ class Failure(Document, frozen=True, kw_only=True):
 
 
 class Reason(Document, frozen=True, kw_only=True):
-    """Why it does not run, in the words of the scheduler."""
+    """Why the issue does not run."""
 
     code: Annotated[
         str,
@@ -66,30 +64,32 @@ class Reason(Document, frozen=True, kw_only=True):
 
 
 class Agent(Document, frozen=True, kw_only=True):
-    """Which agent has an issue, or would get it if its run began now."""
+    """The agent of an issue, or the one that would get it if its run started now."""
 
-    name: Annotated[str, _is("As WORKFLOW.md calls it.")]
-    kind: Annotated[str | None, _is("codex, claude, acp or command; null where it is not told any more.")]
-    model: Annotated[str | None, _is("As it is configured; null leaves it to the agent.")]
-    reason: Annotated[str, _is("Why it is this one, in words.")]
-    instead_of: Annotated[str | None, _is("The agent that the rules ask for, where another takes its place.")]
+    name: Annotated[str, _is("Its name in WORKFLOW.md.")]
+    kind: Annotated[
+        str | None, _is("codex, claude, acp or command; null if WORKFLOW.md no longer has the agent.")
+    ]
+    model: Annotated[str | None, _is("As configured; null leaves it to the agent.")]
+    reason: Annotated[str, _is("Why this agent was chosen, for people.")]
+    instead_of: Annotated[str | None, _is("The agent that the rules name, if another one replaces it.")]
 
 
 class AgentLimit(Document, frozen=True, kw_only=True):
-    """Nobody is given to the agent for a while."""
+    """The agent gets no issues for a while."""
 
     until: Moment
     code: Annotated[str, _is("agent_rate_limited or agent_usage_limit.")]
-    message: Annotated[str, _is("As the agent told it.")]
+    message: Annotated[str, _is("As the agent reported it.")]
     times: Annotated[Positive, _is("How often in a row.")]
 
 
 class AgentInUse(Document, frozen=True, kw_only=True):
-    """An agent that an issue may be given to."""
+    """An agent that issues may get."""
 
-    name: Annotated[str, _is("As WORKFLOW.md calls it.")]
+    name: Annotated[str, _is("Its name in WORKFLOW.md.")]
     kind: Annotated[str, _is("codex, claude, acp or command.")]
-    model: Annotated[str | None, _is("As it is configured; null leaves it to the agent.")]
+    model: Annotated[str | None, _is("As configured; null leaves it to the agent.")]
     limited: AgentLimit | None
 
 
@@ -111,17 +111,17 @@ class Totals(Document, frozen=True, kw_only=True):
 
 
 class Spent(Document, frozen=True, kw_only=True):
-    """What an issue used of its budget since it was first started, or last unblocked."""
+    """What an issue has used of its budget since its first start, or since it was last unblocked."""
 
     tokens: Count
     turns: Count
 
 
 class ResumedFrom(Document, frozen=True, kw_only=True):
-    """What a run goes on with."""
+    """What a run resumes."""
 
     reason: Annotated[str, _is("interrupted, or answered: a person answered the question.")]
-    thread_id: Annotated[str | None, _is("The agent's conversation that goes on; null where it began anew.")]
+    thread_id: Annotated[str | None, _is("The agent's conversation that is resumed; null for a new one.")]
 
 
 class Remark(Document, frozen=True, kw_only=True):
@@ -166,7 +166,7 @@ class SkillProblem(Document, frozen=True, kw_only=True):
 class Skills(Document, frozen=True, kw_only=True):
     """The skills of the latest run."""
 
-    commit: Annotated[str | None, _is("Of which the repository's skills are, as far as it is known.")] = None
+    commit: Annotated[str | None, _is("Commit of the repository's skills, if known.")] = None
     listed: tuple[ListedSkill, ...] = ()
     dropped: tuple[DroppedSkill, ...] = ()
     problems: tuple[SkillProblem, ...] = ()
@@ -185,29 +185,29 @@ class SkillsTotals(Document, frozen=True, kw_only=True):
 
     runs: Count = 0
     listed: Count = 0
-    dropped: Annotated[Count, _is("Names that there was no room for.")] = 0
+    dropped: Annotated[Count, _is("Skills for which there was no room.")] = 0
     malformed: Annotated[Count, _is("Files with an error, once per run.")] = 0
 
 
-# --- what holds for all issues ---------------------------------------------------------------------------
+# --- the daemon ------------------------------------------------------------------------------------------
 
 
 class Spender(Document, frozen=True, kw_only=True):
-    """The run that used the last of the budget of a day."""
+    """The run that used up the budget of a day."""
 
     issue_identifier: Annotated[str, _is("Its issue.")]
     agent: Annotated[str, _is("The agent that reported it, by name.")]
-    tokens: Annotated[Count, _is("Tokens of the run when it did.")]
+    tokens: Annotated[Count, _is("Tokens of the run at that time.")]
 
 
 class Budgets(Document, frozen=True, kw_only=True):
-    """What issues may use, and what they used today. Null is without limit."""
+    """What issues may use, and what they used today. Null means no limit."""
 
-    day: Annotated[str | None, _is("The day that is counted, YYYY-MM-DD, UTC; null before it is known.")]
+    day: Annotated[str | None, _is("The counted day, YYYY-MM-DD, UTC; null before it is known.")]
     day_tokens: Annotated[Count, _is("Tokens that all issues used on that day.")]
     used_up_by: Annotated[
         Spender | None,
-        _is("Whose report used up the budget of the day; null while some is left, and after a restart."),
+        _is("The run that used up the budget of the day; null while some is left, and after a restart."),
     ]
     max_tokens_per_day: Annotated[Count | None, _is("agent.budget.max_tokens_per_day")]
     max_tokens_per_issue: Annotated[Count | None, _is("agent.budget.max_tokens_per_issue")]
@@ -217,41 +217,39 @@ class Budgets(Document, frozen=True, kw_only=True):
 
 
 class Tracker(Document, frozen=True, kw_only=True):
-    """How the tracker answers."""
+    """Whether the tracker answers."""
 
     circuit: Annotated[
         str,
         _is(
-            "closed: it is asked as usual; open: it is left alone until then; "
-            "half_open: one question decides."
+            "closed: requests are made as usual; open: requests pause until `until`; "
+            "half_open: the next request decides."
         ),
     ]
-    failures_in_a_row: Annotated[Count, _is("Questions in a row that went wrong.")]
-    until: Annotated[Moment | None, _is("When it is asked again; null unless the circuit is open.")]
-    asks_next_at: Annotated[
-        Moment | None, _is("When the next question is due; null while an answer is waited for.")
-    ]
-    last_error: Annotated[str | None, _is("Why the last of them went wrong.")]
+    failures_in_a_row: Annotated[Count, _is("Failed requests in a row.")]
+    until: Annotated[Moment | None, _is("When requests resume; null unless the circuit is open.")]
+    asks_next_at: Annotated[Moment | None, _is("When the next request is due; null while one is under way.")]
+    last_error: Annotated[str | None, _is("Why the last of them failed.")]
 
 
 class JournalHealth(Document, frozen=True, kw_only=True):
-    """Whether what happens is remembered over a restart."""
+    """Whether records survive a restart."""
 
-    state: Annotated[str, _is("ok, or memory: it is not.")]
+    state: Annotated[str, _is("ok, or memory: records are lost with the process.")]
     reason: Annotated[str | None, _is("What is wrong with the journal.")]
     hint: Annotated[str | None, _is("What to do about it.")]
 
 
 class SkippedRecord(Document, frozen=True, kw_only=True):
-    """An issue of which nothing is known, because its record cannot be read."""
+    """An issue that is left out, because its record cannot be read."""
 
-    where: Annotated[str | None, _is("path:line, where there is one.")]
+    where: Annotated[str | None, _is("path:line, if there is one.")]
     message: str
     hint: str | None
 
 
 class DaemonHealth(Document, frozen=True, kw_only=True):
-    """Whether the daemon does its work."""
+    """The health of the daemon."""
 
     status: Annotated[
         str, _is("starting, ok, degraded (poll_failure or workflow_failure says why) or draining.")
@@ -279,7 +277,7 @@ class Polling(Document, frozen=True, kw_only=True):
 
 
 class Run(Document, frozen=True, kw_only=True):
-    """The run under way."""
+    """The present run."""
 
     run_id: str
     state: str
@@ -287,12 +285,12 @@ class Run(Document, frozen=True, kw_only=True):
         str, _is("preparing_workspace, building_prompt, launching_agent, streaming_turn or finishing.")
     ]
     attempt: Annotated[int | None, _is("Null on the first attempt.")]
-    attempt_number: Annotated[Positive, _is("The attempt that runs, counted from 1 as people count.")]
+    attempt_number: Annotated[Positive, _is("The present attempt, counted from 1.")]
     attempt_limit: AttemptLimit
-    turn: Annotated[Count, _is("The turn that runs, from 1.")]
-    stopping: Annotated[str | None, _is("Why the run was asked to stop.")]
+    turn: Annotated[Count, _is("The present turn, counted from 1.")]
+    stopping: Annotated[str | None, _is("Why the run is being stopped.")]
     session_id: str | None
-    turn_count: Annotated[Count, _is("Turns that began in this run.")]
+    turn_count: Annotated[Count, _is("Turns that started in this run.")]
     last_event: str | None
     last_message: Annotated[str | None, _is("One line of the agent, for display.")]
     started_at: Moment
@@ -302,20 +300,20 @@ class Run(Document, frozen=True, kw_only=True):
 
 
 class Retry(Document, frozen=True, kw_only=True):
-    """The attempt to come."""
+    """The next attempt."""
 
-    attempt: Annotated[Count, _is("The attempt that comes next.")]
-    attempt_number: Annotated[Positive, _is("The attempt that comes next, counted from 1 as people count.")]
+    attempt: Annotated[Count, _is("The next attempt; 0 is the first.")]
+    attempt_number: Annotated[Positive, _is("The next attempt, counted from 1.")]
     attempt_limit: AttemptLimit
     due_at: Moment
     error: Annotated[str | None, _is("Null after a clean end.")]
 
 
 class Block(Document, frozen=True, kw_only=True):
-    """What a person is asked for."""
+    """Why the issue waits for a person."""
 
     state: str
-    error: Annotated[str, _is("What a person is asked for.")]
+    error: Annotated[str, _is("Why the issue is blocked.")]
     failure: Failure
     session_id: str | None
     blocked_at: Moment
@@ -323,22 +321,22 @@ class Block(Document, frozen=True, kw_only=True):
     last_message: str | None
     last_event_at: Moment | None
     question: Annotated[str | None, _is("What the agent asked, in its own words.")]
-    resumable: Annotated[bool, _is("Whether the agent's conversation goes on when the issue is tried again.")]
+    resumable: Annotated[bool, _is("Whether a retry resumes the agent's conversation.")]
     not_obeyed: Annotated[
         tuple[Remark, ...],
         _is(
-            "The newest comments on the issue that answer nothing, as their authors may not write to the "
-            "project: who wrote them, and their first lines."
+            "The newest comments that do not count as answers, because their authors have no write access "
+            "to the project."
         ),
     ]
     answers_failure: Annotated[
         Failure | None,
-        _is("Why the comments on the issue could not be read the last time; null where they could."),
+        _is("Why the comments on the issue could not be read the last time; null if they could."),
     ]
 
 
 class RunningRow(Run, frozen=True, kw_only=True):
-    """An agent is at work."""
+    """A running issue."""
 
     issue_id: IssueId
     issue_identifier: Identifier
@@ -351,7 +349,7 @@ class RunningRow(Run, frozen=True, kw_only=True):
 
 
 class RetryingRow(Retry, frozen=True, kw_only=True):
-    """The next attempt waits for its time."""
+    """An issue that waits for its next attempt."""
 
     issue_id: IssueId
     issue_identifier: Identifier
@@ -361,14 +359,14 @@ class RetryingRow(Retry, frozen=True, kw_only=True):
     agent: Agent
     last_error: Annotated[
         str | None,
-        _is("The last failure of a run of it; `error` does not tell it while no slot is free."),
+        _is("The last failure of a run; `error` does not have it while no slot is free."),
     ]
     worker_host: Host
     workspace_path: WorkspacePath
 
 
 class BlockedRow(Block, frozen=True, kw_only=True):
-    """A person is asked."""
+    """A blocked issue."""
 
     issue_id: IssueId
     issue_identifier: Identifier
@@ -381,7 +379,7 @@ class BlockedRow(Block, frozen=True, kw_only=True):
 
 
 class WaitingRow(Document, frozen=True, kw_only=True):
-    """A candidate that does not run."""
+    """A candidate that does not run yet."""
 
     issue_id: IssueId
     issue_identifier: Identifier
@@ -401,23 +399,23 @@ class ReadyRow(Document, frozen=True, kw_only=True):
     title: Title
     state: TrackerState
     branch: Annotated[str | None, _is("Where the work is.")]
-    commits: Annotated[Count, _is("How many the branch has of its own.")]
+    commits: Annotated[Count, _is("Commits that only this branch has.")]
     files_changed: Count
     insertions: Annotated[Count, _is("Lines added.")]
     deletions: Annotated[Count, _is("Lines removed.")]
     turns: Annotated[Count, _is("Of all runs of the issue.")]
     total_tokens: Annotated[Count, _is("Of all runs of the issue.")]
     cost_usd: Annotated[
-        float | None, _is("What the agents said that the runs cost; null where none said it.")
+        float | None, _is("Cost of the runs as reported by the agents; null if none reported it.")
     ]
-    summary: Annotated[str | None, _is("The last words of the agent, one line; untrusted text.")]
+    summary: Annotated[str | None, _is("The last message of the agent, one line; untrusted text.")]
     pull_request_url: Annotated[str | None, _is("Null for now.")]
-    push: Annotated[str | None, _is("pushed or failed; null where nothing is to be pushed.")]
+    push: Annotated[str | None, _is("pushed or failed; null if nothing is to be pushed.")]
     push_failure: Failure | None
     look: Annotated[
         tuple[str, ...], _is("Commands that show the work, or bring it into a clone; the simplest first.")
     ]
-    ended_at: Annotated[Moment, _is("When its last run ended; UTC, to the second.")]
+    ended_at: Annotated[Moment, _is("When the last run ended.")]
 
 
 Row = RunningRow | RetryingRow | BlockedRow | WaitingRow | ReadyRow
@@ -431,25 +429,23 @@ class FailedPush(Document, frozen=True, kw_only=True):
     failure: Failure
     next_try_at: Annotated[
         Moment | None,
-        _is(
-            "When it is pushed again; null while that is under way, or not before the next delivery or start."
-        ),
+        _is("When it is pushed again; null during a push, and if only a delivery or a restart pushes again."),
     ]
 
 
 class PastRun(Document, frozen=True, kw_only=True):
-    """A run as the journal remembers it."""
+    """A run in the journal."""
 
     run_id: str
     attempt: Annotated[int | None, _is("Null for a first attempt.")]
     agent: Annotated[str | None, _is("By name.")]
     started_at: Moment
-    ended_at: Annotated[Moment | None, _is("Null while it goes on.")]
+    ended_at: Annotated[Moment | None, _is("Null while it runs.")]
     outcome: Annotated[
         str | None,
         _is("How it ended: succeeded, failed, timed_out, input_required, canceled or interrupted."),
     ]
-    reason: Annotated[str | None, _is("Why it ended so, in one line.")]
+    reason: Annotated[str | None, _is("Why it ended that way, in one line.")]
     turns: Count
     total_tokens: Count
     commits: Count
@@ -457,30 +453,30 @@ class PastRun(Document, frozen=True, kw_only=True):
 
 
 class Place(Document, frozen=True, kw_only=True):
-    """Where it is worked on."""
+    """The workspace of the issue."""
 
     path: str | None
     host: Host
-    branch: Annotated[str | None, _is("The issue's branch, where the daemon knows it.")]
+    branch: Annotated[str | None, _is("The issue's branch, if known.")]
 
 
 class Attempts(Document, frozen=True, kw_only=True):
-    """How often it was tried."""
+    """The attempts of the issue."""
 
     number: Annotated[
-        Positive | None, _is("The attempt that runs or comes next, counted from 1; null where none does.")
+        Positive | None, _is("The present or next attempt, counted from 1; null if there is none.")
     ]
     limit: Annotated[
         Positive | None,
-        _is("After this attempt a person is asked, unless an attempt makes progress before."),
+        _is("After this attempt the issue is blocked, unless an attempt makes progress before."),
     ]
     restart_count: Annotated[Count, _is("Attempts after the first retry.")]
-    current_retry_attempt: Annotated[Count, _is("The attempt that runs or comes next; 0 is the first.")]
-    runs_started: Annotated[Count, _is("Runs of the issue in this daemon's life.")]
+    current_retry_attempt: Annotated[Count, _is("The present or next attempt; 0 is the first.")]
+    runs_started: Annotated[Count, _is("Runs of the issue since the start of the daemon.")]
 
 
 class Waiting(Document, frozen=True, kw_only=True):
-    """Why it waits."""
+    """Why the issue waits."""
 
     reason: Reason
 
@@ -500,7 +496,7 @@ class Logs(Document, frozen=True, kw_only=True):
 
 
 class Event(Document, frozen=True, kw_only=True):
-    """Something that happened, oldest first."""
+    """Something that happened to the issue."""
 
     at: Moment
     event: str
@@ -521,7 +517,7 @@ class Counts(Document, frozen=True, kw_only=True):
 
 
 class Slots(Document, frozen=True, kw_only=True):
-    """Agents that may run at once, and how many do."""
+    """Running agents, and how many may run."""
 
     used: Count
     limit: Count
@@ -539,31 +535,30 @@ class State(Document, frozen=True, kw_only=True):
     blocked: tuple[BlockedRow, ...]
     waiting: Annotated[
         tuple[WaitingRow, ...],
-        _is("In the order in which they would start; the first ones, where the query bounds it."),
+        _is("In the order in which they would start; the first ones, if the query limits the number."),
     ]
     waiting_by_reason: Annotated[
         dict[str, Positive],
-        _is("How many issues wait for each reason, by its code, whatever the query selects."),
+        _is("Number of waiting issues by the code of the reason, whatever the query selects."),
     ]
     waiting_left_out: Annotated[
-        Count, _is("How many selected issues wait and have no row, because the query bounds the list.")
+        Count, _is("Number of selected waiting issues without a row, because the query limits the list.")
     ]
     ready: Annotated[tuple[ReadyRow, ...], _is("The newest first.")]
     failed_pushes: tuple[FailedPush, ...]
     codex_totals: Totals
     skills_totals: SkillsTotals
     rate_limits: Annotated[dict[str, Any] | None, _is("The newest payload of the agent, as it sent it.")]
-    agents: Annotated[tuple[AgentInUse, ...], _is("Agents that issues may be given to, the default first.")]
+    agents: Annotated[tuple[AgentInUse, ...], _is("Agents that issues may get, the default first.")]
     polling: Polling
     drain: Annotated[str, _is("no, draining or exited.")]
     paused: Annotated[bool, _is("An operator paused the daemon: nothing new starts.")]
     budgets: Budgets
     tracker: Tracker
     journal: JournalHealth | None
-    version: Annotated[str, _is("Of the program that answers.")] | UnsetType = UNSET
+    version: Annotated[str, _is("Version of the program that answers.")] | UnsetType = UNSET
     commit: (
-        Annotated[str | None, _is("The commit it was made of, seven digits; null where that cannot be told.")]
-        | UnsetType
+        Annotated[str | None, _is("The commit it was built from, seven digits; null if unknown.")] | UnsetType
     ) = UNSET
 
 
@@ -574,8 +569,8 @@ class Issue(Document, frozen=True, kw_only=True):
     issue_id: IssueId
     issue_identifier: Identifier
     issue_url: str | None
-    title: Annotated[str, _is("Untrusted text of the tracker; empty where only the journal knows the issue.")]
-    state: Annotated[str, _is("In the tracker's spelling; empty where only the journal knows the issue.")]
+    title: Annotated[str, _is("Untrusted text of the tracker; empty if only the journal knows the issue.")]
+    state: Annotated[str, _is("In the tracker's spelling; empty if only the journal knows the issue.")]
     status: Annotated[str, _is("running, retrying, blocked, waiting, ready or ended.")]
     agent: Agent
     workspace: Place
@@ -585,7 +580,7 @@ class Issue(Document, frozen=True, kw_only=True):
     blocked: Block | None
     waiting: Waiting | None
     result: ReadyRow | None
-    runs: Annotated[tuple[PastRun, ...], _is("The last 50 that the journal remembers, the newest first.")]
+    runs: Annotated[tuple[PastRun, ...], _is("The last 50 in the journal, the newest first.")]
     logs: Logs
     recent_events: tuple[Event, ...]
     last_error: str | None
@@ -602,7 +597,7 @@ class Prompt(Document, frozen=True, kw_only=True):
     """What a dispatch would send now."""
 
     issue_identifier: str
-    source: Annotated[str, _is("daemon, or files where no daemon runs.")]
+    source: Annotated[str, _is("daemon, or files if no daemon runs.")]
     attempt: Annotated[int | None, _is("As the template sees it.")]
     agent: Agent
     envelope: Annotated[str | None, _is("The system-level text.")]
@@ -612,7 +607,7 @@ class Prompt(Document, frozen=True, kw_only=True):
 
 
 class Refresh(Document, frozen=True, kw_only=True):
-    """A poll was asked for."""
+    """A poll was requested."""
 
     queued: bool
     coalesced: Annotated[bool, _is("It shares a poll that is under way or due.")]
@@ -621,12 +616,12 @@ class Refresh(Document, frozen=True, kw_only=True):
 
 
 class Verb(Document, frozen=True, kw_only=True):
-    """What an operator asked for is done."""
+    """An operator's action was carried out."""
 
     verb: Annotated[str, _is("stop, retry, unblock, answer, pause, resume or drain.")]
-    issue_identifier: Annotated[str | None, _is("Null where it is about the daemon.")]
+    issue_identifier: Annotated[str | None, _is("Null for an action on the daemon.")]
     changed: Annotated[
-        bool, _is("False where the daemon was already as asked for: paused, not paused, draining.")
+        bool, _is("False if the daemon was in that state already: paused, not paused, draining.")
     ]
     message: Annotated[str, _is("What happens now, in one line.")]
     requested_at: Moment
@@ -639,7 +634,7 @@ class Health(Document, frozen=True, kw_only=True):
 
 
 class Delivered(Document, frozen=True, kw_only=True):
-    """What a tracker is told that sent something."""
+    """The answer to a webhook."""
 
     status: Annotated[str, _is("accepted, duplicate, ignored or handshake.")]
 
@@ -666,7 +661,7 @@ class Error(Document, frozen=True, kw_only=True):
     generated_at: Moment | UnsetType = UNSET
 
 
-# --- questions -------------------------------------------------------------------------------------------
+# --- request bodies --------------------------------------------------------------------------------------
 
 
 class Answer(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -676,7 +671,7 @@ class Answer(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Trigger(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nothing to say."""
+    """An empty object."""
 
 
 def utc_text(moment: datetime) -> str:

@@ -1,4 +1,4 @@
-"""The description of the API for machines: OpenAPI 3.1, built from the types of the documents."""
+"""JSON Schema of the documents, and the OpenAPI 3.1 description of the API made from it."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -23,16 +23,18 @@ from symphony.api.models import (
     Verb,
 )
 
-# JSON Schema of documents, made of their types.
-
-
 IN_DEFS: Final = "#/$defs/{name}"
+_REF: Final = "#/components/schemas/{name}"
+_JSON: Final = "application/json"
+API: Final = (State, Issue, Prompt, Refresh, Verb, Health, Description, Error, Answer, Trigger)
+"""The documents that the API sends and receives."""
 
 
 def schemas(*kinds: type[Document], ref: str = IN_DEFS) -> dict[str, Any]:
-    """The schemas of these documents and of their parts by name; they refer to each other by `ref`.
+    """The schemas of these documents and of their parts by name; `ref` is the form of references.
 
-    A field is required unless it may be unset: one with another default is for readers, and is always sent.
+    A field is required unless it may be unset. Fields with another default are always sent; the default is
+    for readers of older answers.
     """
     _, found = msgspec.json.schema_components(kinds, ref_template=ref)
     for kind in _all_kinds(Document):
@@ -49,15 +51,9 @@ def _all_kinds(kind: type[Document]) -> Iterator[type[Document]]:
         yield from _all_kinds(one)
 
 
-_JSON = "application/json"
-_REF: Final = "#/components/schemas/{name}"
-API: Final = (State, Issue, Prompt, Refresh, Verb, Health, Description, Error, Answer, Trigger)
-"""What is answered and asked."""
-
-
 @cache
 def description() -> Mapping[str, Any]:
-    """The whole document."""
+    """The OpenAPI document."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -75,8 +71,8 @@ def description() -> Mapping[str, Any]:
                 "operatorToken": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "Needed for orders over TCP, and for everything where the daemon is bound "
-                    "to more than the loopback interface.",
+                    "description": "Needed over TCP for actions of an operator, and for every request if the "
+                    "daemon is bound to more than the loopback interface.",
                 }
             },
         },
@@ -114,37 +110,37 @@ def _paths() -> dict[str, Any]:
             "get": _operation("prompt", "What a dispatch would send now.", Prompt, refusals=(400, 404, 409)),
         },
         **{
-            f"/api/v1/{{identifier}}/{verb}": {"parameters": [_IDENTIFIER], "post": _order(verb, 404, 409)}
+            f"/api/v1/{{identifier}}/{verb}": {"parameters": [_IDENTIFIER], "post": _action(verb, 404, 409)}
             for verb in ISSUE_ACTIONS
         },
-        **{f"/api/v1/control/{verb}": {"post": _order(verb)} for verb in DAEMON_ACTIONS},
+        **{f"/api/v1/control/{verb}": {"post": _action(verb)} for verb in DAEMON_ACTIONS},
         "/healthz": {
             "get": {
                 "operationId": "health",
                 "summary": "Whether the daemon's event loop answers. Needs no token.",
                 "security": [{}],
-                "responses": {"200": _response("It does.", Health)},
+                "responses": {"200": _response("It answers.", Health)},
             }
         },
     }
 
 
 def _selection() -> list[dict[str, Any]]:
-    """What of the issues is listed; the counts are of all."""
+    """The query parameters that select the listed issues; counts are of all issues."""
     texts = {"type": "array", "items": {"type": "string"}}
     codes = {"type": "array", "items": {"enum": list(REASON_CODES)}}
-    asked: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    parameters: tuple[tuple[str, str, dict[str, Any]], ...] = (
         (
             "waiting",
-            "List so many waiting issues at most, the first to start.",
+            "List at most this number of waiting issues, the first to start.",
             {"type": "integer", "minimum": 0, "maximum": 999_999_999},
         ),
-        ("state", "List issues in these states only.", texts),
-        ("reason", "List issues with these codes only.", codes),
+        ("state", "List only issues in these states.", texts),
+        ("reason", "List only issues with these codes.", codes),
     )
     return [
-        {"name": name, "in": "query", "required": False, "description": words, "schema": schema}
-        for name, words, schema in asked
+        {"name": name, "in": "query", "required": False, "description": text, "schema": schema}
+        for name, text, schema in parameters
     ]
 
 
@@ -152,40 +148,39 @@ _IDENTIFIER = {
     "name": "identifier",
     "in": "path",
     "required": True,
-    "description": "The issue's identifier, percent-encoded; a slash is %2F. Fixed routes win over it.",
+    "description": "The issue's identifier, percent-encoded; a slash is %2F. Fixed routes take precedence.",
     "schema": {"type": "string", "minLength": 1},
 }
 
-_ORDERS = {
-    "stop": "End the run of the issue, and keep it from starting until somebody says so.",
-    "retry": "Have the issue tried now.",
-    "unblock": "Give the issue a new budget, and have it tried.",
-    "answer": "Answer the question of the issue's agent, which then goes on.",
-    "pause": "Start nothing new; what runs goes on.",
+_ACTIONS = {
+    "stop": "Stop the run of the issue, and block the issue until it is retried.",
+    "retry": "Retry the issue now.",
+    "unblock": "Give the issue a new budget, and retry it.",
+    "answer": "Answer the question of the issue's agent, and let it continue.",
+    "pause": "Start nothing new; running agents continue.",
     "resume": "Start issues again.",
-    "drain": "Let running turns end, start nothing, then exit.",
+    "drain": "Start nothing new, let running turns end, then exit.",
 }
 
 _REFUSALS = {
     400: "The request is malformed.",
     401: "A bearer token is needed.",
-    403: "Another site's page, or a Host header that does not name this daemon.",
-    404: "The daemon does not know the issue now.",
-    405: "The route has other methods; a fixed route wins over an issue of its name.",
+    403: "The request comes from a page of another site, or its Host header does not name this daemon.",
+    404: "The daemon does not know the issue.",
+    405: "The route has other methods; a fixed route takes precedence over an issue of its name.",
     408: "The body did not arrive in time.",
-    409: "It does not fit the present state, or a dispatch would fail; the code says how.",
+    409: "The action does not fit the present state, or a dispatch would fail; the code says why.",
     413: "The body is too large.",
     415: "The body is not JSON.",
-    500: "Our fault; the log of the daemon says more.",
+    500: "An internal error; the log of the daemon has the details.",
     503: "The daemon cannot answer now.",
 }
 
 
-def _order(verb: str, *refusals: int) -> dict[str, Any]:
-    """What an operator orders; it takes the token wherever it comes over TCP."""
+def _action(verb: str, *refusals: int) -> dict[str, Any]:
     answers = verb == "answer"
     return {
-        **_operation(verb, _ORDERS[verb], Verb, status=202, refusals=(400, *refusals, 408, 413, 415)),
+        **_operation(verb, _ACTIONS[verb], Verb, status=202, refusals=(400, *refusals, 408, 413, 415)),
         "requestBody": {
             "required": answers,
             "content": {_JSON: {"schema": _ref(Answer if answers else Trigger)}},

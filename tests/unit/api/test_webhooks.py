@@ -9,7 +9,7 @@ import pytest
 from harness.asking import FakeOperator
 from symphony.api.access import CONTROL, Access
 from symphony.api.app import create_app
-from symphony.api.http import MAX_DELIVERY_BYTES
+from symphony.api.http import MAX_WEBHOOK_BYTES
 from symphony.api.interface import WebhookAnswer, WebhookDeniedError
 
 pytestmark = pytest.mark.asyncio
@@ -66,7 +66,7 @@ async def test_a_delivery_needs_no_token_and_no_host_of_ours(access: Access) -> 
 async def test_what_has_no_proof_is_refused_before_it_is_read() -> None:
     receiver = FakeReceiver()
     async with sending(receiver) as client:
-        answered = await client.post("/webhooks/github", content=b"x" * (MAX_DELIVERY_BYTES + 1))
+        answered = await client.post("/webhooks/github", content=b"x" * (MAX_WEBHOOK_BYTES + 1))
     assert (answered.status_code, answered.json()["error"]["code"]) == (401, "webhook_unsigned")
     assert receiver.taken == []
 
@@ -74,12 +74,10 @@ async def test_what_has_no_proof_is_refused_before_it_is_read() -> None:
 async def test_a_delivery_that_is_too_large_is_given_up() -> None:
     receiver = FakeReceiver()
     async with sending(receiver) as client:
-        large = await client.post(
-            "/webhooks/github", content=b"x" * (MAX_DELIVERY_BYTES + 1), headers=PROXIED
-        )
-        whole = await client.post("/webhooks/github", content=b"x" * MAX_DELIVERY_BYTES, headers=PROXIED)
+        large = await client.post("/webhooks/github", content=b"x" * (MAX_WEBHOOK_BYTES + 1), headers=PROXIED)
+        whole = await client.post("/webhooks/github", content=b"x" * MAX_WEBHOOK_BYTES, headers=PROXIED)
     assert (large.status_code, whole.status_code) == (413, 202)
-    assert [len(body) for body in receiver.taken] == [MAX_DELIVERY_BYTES]
+    assert [len(body) for body in receiver.taken] == [MAX_WEBHOOK_BYTES]
 
 
 async def test_a_handshake_is_answered_with_its_header() -> None:

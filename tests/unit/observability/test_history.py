@@ -29,8 +29,8 @@ def test_a_talkative_agent_does_not_push_out_why_the_issue_was_retried() -> None
         story.streams(last_event="item", last_message=f"word {number}")
     memory = story.history.of("1")
     assert memory is not None
-    assert [one.event for one in memory.steps] == ["run_started"]
-    assert len(memory.words) == MAX_EVENTS
+    assert [one.event for one in memory.decisions] == ["run_started"]
+    assert len(memory.agent_events) == MAX_EVENTS
     assert memory.recent()[-1].message == f"word {MAX_EVENTS * 3 - 1}"
 
 
@@ -40,7 +40,7 @@ def test_a_word_that_is_repeated_is_one_event() -> None:
         story.streams(last_message="reads")
     memory = story.history.of("1")
     assert memory is not None
-    assert [(one.event, one.message) for one in memory.words] == [("notification", "reads")]
+    assert [(one.event, one.message) for one in memory.agent_events] == [("notification", "reads")]
 
 
 def test_only_a_sign_of_life_moves_the_time_of_the_last_one() -> None:

@@ -1,7 +1,7 @@
-"""Skills of a repository: found, validated, listed for an agent, and reported where they are malformed.
+"""Agent Skills of a repository: loads, validates, lists and searches them, and reports malformed ones.
 
-Usable alone; nothing of ours is imported but `symphony.frontmatter`. A body is read only when a session asks
-for it, and nothing in here raises because of what a file holds.
+The package depends only on `symphony.frontmatter` and can be used alone. The body of a skill is read only
+when a session asks for it. No file content makes a function raise.
 
     skill_set = load(workspace, SkillOptions())
     block = render(skill_set, SkillOptions())

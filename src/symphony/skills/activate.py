@@ -1,8 +1,7 @@
-"""Activation: a session asks for a skill by its name and gets its body once (agentskills.io client guide).
+"""Activation: a session requests a skill by name and gets its body once (agentskills.io client guide).
 
-The tool knows an enum of names and nothing else, so no name ever becomes a path. The record lives as long
-as the session's context does: `forget` clears it after a compaction or a resume, when the model may have lost
-what it had read.
+Names are looked up among the loaded skills and never used as paths. The record of activated skills is cleared
+by `forget` after a compaction or a resume, because the model may have lost the bodies then.
 """
 
 import os
@@ -24,11 +23,10 @@ from symphony.skills.model import Skill, SkillOptions, SkillSet, one_line
 from symphony.skills.parser import split_file
 from symphony.skills.search import search_skills
 
-# Reads the body of one skill and lists the files that come with it, when a session asks for the skill.
+# --- Reading one skill ---
 #
-# The same care as at loading: nothing outside the anchor is opened, only regular files are read, and every
-# amount is bounded. Bundled files are listed and never read; links among them are left out.
-
+# As at loading, nothing outside the anchor is opened, only regular files are read, and everything is bounded.
+# Bundled files are listed, without links, and never read.
 
 MAX_BODY_BYTES: Final = 512 * 1024
 MAX_FILES: Final = 100
@@ -39,19 +37,19 @@ _CHUNK: Final = 65_536
 
 
 class ContentError(Exception):
-    """The skill cannot be read now; the text is one sentence without anything of the file."""
+    """The skill cannot be read; the message is one sentence without file content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillContent:
-    """What a skill says, whole.
+    """The content of a skill.
 
     Attributes:
         directory: absolute path of the skill's directory.
-        body: everything behind the front matter; bytes that are not UTF-8 are replaced.
-        cut: the body was longer than 512 KiB and ends early.
+        body: the text after the front matter; bytes that are not UTF-8 are replaced.
+        cut: whether the body was cut at 512 KiB.
         files: bundled regular files, relative to the directory, with `/`, sorted; at most 100.
-        more_files: how many more there are, as far as they were counted.
+        more_files: how many more files were found.
     """
 
     directory: Path
@@ -65,7 +63,7 @@ def read_content(anchor: Path, path: str) -> SkillContent:
     """The content of the skill whose SKILL.md is at `path`.
 
     Args:
-        anchor: the workspace, or another root that no link may lead out of.
+        anchor: the workspace or another root; no link may lead out of it.
         path: of the SKILL.md, relative to the anchor, with `/`.
 
     Raises:
@@ -97,7 +95,7 @@ def _opened(descriptor: int) -> Iterator[int]:
 
 
 def _read(descriptor: int) -> tuple[bytes, bool]:
-    """The beginning of a regular file, and whether there is more."""
+    """The first bytes of a regular file, and whether there are more."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise ContentError("The skill's SKILL.md is not a regular file.")
     data = bytearray()
@@ -119,14 +117,14 @@ def _body(data: bytes) -> str:
 
 
 def _bundled(directory: int, own_name: str) -> tuple[tuple[str, ...], int]:
-    """The files of a skill's directory without its SKILL.md: so many are named, and so many more exist."""
+    """The first files of a skill's directory without its SKILL.md, and the number of the others."""
     found = sorted(name for name in _walk(directory, _Budget(), 0, "") if name != own_name)
     return tuple(found[:MAX_FILES]), max(len(found) - MAX_FILES, 0)
 
 
 @dataclass(slots=True)
 class _Budget:
-    """How many directory entries may still be looked at."""
+    """The number of directory entries that may still be read."""
 
     entries: int = _MAX_ENTRIES
 
@@ -145,7 +143,7 @@ def _walk(directory: int, budget: _Budget, depth: int, above: str) -> Iterator[s
 
 
 def _entries(directory: int, budget: _Budget) -> list[tuple[str, int]]:
-    """Names and kinds, links as links; hidden ones and names that cannot be shown are left out."""
+    """Names and kinds of the entries, without hidden and unprintable names; links are not followed."""
     found = []
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -163,11 +161,13 @@ def _kind(entry: os.DirEntry[str]) -> int:
     return stat.S_IFDIR if entry.is_dir(follow_symlinks=False) else 0
 
 
+# --- Activation ---
+
 _CLOSING: Final = re.compile(r"<(?=\s*/\s*skill_content)", re.IGNORECASE)
 
 
 class ActivationStatus(StrEnum):
-    """What became of one request."""
+    """Result of one request."""
 
     ACTIVATED = "activated"
     ALREADY_ACTIVE = "already_active"
@@ -182,7 +182,7 @@ class Source:
     Attributes:
         anchor: absolute; no link may lead out of it.
         path: relative to the anchor.
-        shown: the name as the catalog writes it, by which a session asks for the skill; empty for the name.
+        shown: the name as in the catalog, which a session uses; empty if it is `name`.
     """
 
     name: str
@@ -201,20 +201,20 @@ class Activation:
 
     @property
     def success(self) -> bool:
-        """Whether the model has the skill now."""
+        """Whether the model has the body of the skill."""
         return self.status in {ActivationStatus.ACTIVATED, ActivationStatus.ALREADY_ACTIVE}
 
 
 def sources_of(
     skill_set: SkillSet, names: Collection[str], workspace: Path, options: SkillOptions
 ) -> tuple[Source, ...]:
-    """Where the bodies of these skills are: below the workspace they were loaded from, or the user's root.
+    """Where the bodies of these skills are read from.
 
     Args:
-        skill_set: what `load(workspace, options)` gave.
-        names: which of them, in whatever order.
-        workspace: the directory that they were loaded from.
-        options: the same as at the load.
+        skill_set: the result of `load(workspace, options)`.
+        names: of the skills, in any order.
+        workspace: the directory they were loaded from.
+        options: the options they were loaded with.
     """
     wanted = frozenset(names)
     return tuple(_source(skill, workspace, options) for skill in skill_set.skills if skill.name in wanted)
@@ -226,10 +226,10 @@ def _source(skill: Skill, workspace: Path, options: SkillOptions) -> Source:
 
 
 class Activations:
-    """The skills of one session and which of them it has asked for: never more than there are.
+    """The skills of one session, and the record of those it has activated.
 
-    `closed` says that the session has seen all names, so that the tool can tell them as an enum; otherwise it
-    learns names from a search.
+    If `closed`, the catalog lists all names and the tool's schema has them as an enum. Otherwise the session
+    finds names by a search.
     """
 
     def __init__(self, sources: Iterable[Source], *, closed: bool = True) -> None:
@@ -241,16 +241,16 @@ class Activations:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What can be asked for; without any there is no tool to register."""
+        """The names that can be activated; if there are none, no tool is registered."""
         return tuple(self._sources)
 
     @property
     def active(self) -> frozenset[str]:
-        """What the session has asked for and not forgotten."""
+        """The names of the skills whose bodies the session has."""
         return frozenset(self._active)
 
     def input_schema(self) -> Mapping[str, Any]:
-        """The JSON Schema of the tool's arguments: one name, out of those that exist."""
+        """The JSON Schema of the tool's arguments."""
         name: dict[str, Any] = {"type": "string", "description": "The skill to activate."}
         if self._closed:
             name["enum"] = list(self._sources)
@@ -262,17 +262,17 @@ class Activations:
         }
 
     def forget(self) -> None:
-        """The session's context was compacted or resumed: every body may be asked for again."""
+        """Clear the record after a compaction or a resume, so that every body can be requested again."""
         self._active.clear()
 
     def activate(self, name: str) -> Activation:
-        """The body of a skill, once. Reads one file; raises nothing."""
+        """The body of a skill, once. Reads one file; never raises."""
         answer = self.immediate_answer(name) or self.read(name)
         self.record(answer)
         return answer
 
     def immediate_answer(self, name: str) -> Activation | None:
-        """The answer that needs no file: there is no such skill, or it is active; null for any other name."""
+        """The answer for an unknown or an active skill; `None` if the file has to be read."""
         if name not in self._sources:
             known = f" Skills: {', '.join(self._sources)}." if self._closed else ""
             text = f"There is no such skill.{known}"
@@ -283,7 +283,7 @@ class Activations:
         return None
 
     def read(self, name: str) -> Activation:
-        """The body of a skill that exists. Leaves the record alone, so that it may run in another thread."""
+        """Read the body of a known skill. Does not change the record, so it may run in another thread."""
         source = self._sources[name]
         try:
             content = read_content(source.anchor, source.path)
@@ -293,13 +293,13 @@ class Activations:
         return Activation(name=source.name, status=ActivationStatus.ACTIVATED, text=text)
 
     def record(self, answer: Activation) -> None:
-        """The session was given this answer."""
+        """Record that the session has received this answer."""
         if answer.status is ActivationStatus.ACTIVATED:
             self._active.add(answer.name)
 
 
 def _wrapped(name: str, content: SkillContent) -> str:
-    """The body verbatim, but that it cannot end its own wrapping."""
+    """The body in its XML element; a closing tag in the body is escaped."""
     attribute = escape(one_line(name).replace("&lt;", "<"))
     lines = [f'<skill_content name="{attribute}">', _CLOSING.sub("&lt;", content.body)]
     if content.cut:
@@ -317,8 +317,7 @@ def _files(content: SkillContent) -> list[str]:
     return ["<skill_resources>", *named, *rest, "</skill_resources>"]
 
 
-# What one session may ask for by its tools: the skills that its block lists, or those that it may find.
-
+# --- Skills of one session ---
 
 MAX_FOUND: Final = 20
 _NOTHING: Final = "No skill fits these words. Try other ones, or go on without a skill."
@@ -326,13 +325,13 @@ _NOTHING: Final = "No skill fits these words. Try other ones, or go on without a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvailableSkills:
-    """The skills of one session.
+    """The skills that one session can activate.
 
     Attributes:
-        skill_set: those that are offered, and no others.
-        workspace: the directory that they were loaded from.
-        options: the ones that they were loaded and rendered with.
-        searched: none of them is listed, so that the session has to search.
+        skill_set: with these skills only.
+        workspace: the directory they were loaded from.
+        options: the options they were loaded and rendered with.
+        uses_search: whether none is listed, so that the session has to search.
     """
 
     skill_set: SkillSet
@@ -344,20 +343,20 @@ class AvailableSkills:
     def of(
         cls, skill_set: SkillSet, block: Block, *, workspace: Path, options: SkillOptions
     ) -> "AvailableSkills | None":
-        """The offer that a block makes; null where it makes none."""
+        """The skills that a block makes available; `None` if there are none."""
         if not block.available:
             return None
         kept = _only(skill_set, frozenset(block.available))
         return cls(skill_set=kept, workspace=workspace, options=options, uses_search=block.uses_search)
 
     def activations(self) -> Activations:
-        """A fresh record for one session."""
+        """A new record for one session."""
         names = [skill.name for skill in self.skill_set.skills]
         sources = sources_of(self.skill_set, names, self.workspace, self.options)
         return Activations(sources, closed=not self.uses_search)
 
     def find(self, query: str, *, limit: int = 10) -> str:
-        """What fits the words, the best first, in the form of the block; at most `MAX_FOUND` skills."""
+        """The best matches for a query, in the format of the catalog; at most `MAX_FOUND` skills."""
         hits = search_skills(self.skill_set.skills, query, limit=min(limit, MAX_FOUND))
         return render_search(self.skill_set, [hit.skill for hit in hits], self.options) or _NOTHING
 

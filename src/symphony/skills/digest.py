@@ -1,4 +1,4 @@
-"""Digests of SKILL.md files, so that people can tell later which text of a skill a run could have read."""
+"""Digests of SKILL.md files, which record the versions of the skills that a run could read."""
 
 import hashlib
 import os
@@ -18,20 +18,20 @@ _CHUNK: Final = 65_536
 
 
 def file_digests(workspace: Path, paths: Iterable[str]) -> dict[str, str]:
-    """The SHA-256, in hex, of each whole file; those that cannot be digested are absent. Raises nothing.
+    """The SHA-256, in hex, of each file; files that cannot be read are missing. Never raises.
 
     Args:
-        workspace: nothing outside of it is opened, whatever links there are.
-        paths: relative to the workspace, with `/`, as `Skill.path` and `Problem.path` tell them.
+        workspace: nothing outside of it is opened, not even through links.
+        paths: relative to the workspace, with `/`, as in `Skill.path` and `Problem.path`.
 
-    Only regular files count, of at most 4 MiB each and 32 MiB together: a digest is no reason to read a disk.
+    Only regular files are read, of at most 4 MiB each and 32 MiB in total.
     """
     found: dict[str, str] = {}
     room = MAX_TOTAL_BYTES
-    with closing(_Shelf(workspace.absolute())) as shelf:
+    with closing(_Opener(workspace.absolute())) as opener:
         for path in dict.fromkeys(paths):
             try:
-                read, digest = _digest(shelf, path, min(room, MAX_FILE_BYTES))
+                read, digest = _digest(opener, path, min(room, MAX_FILE_BYTES))
             except (OSError, ValueError, loader.OutsideWorkspaceError):
                 continue
             room -= read
@@ -41,9 +41,9 @@ def file_digests(workspace: Path, paths: Iterable[str]) -> dict[str, str]:
 
 
 def skill_digests(workspace: Path, files: Iterable[Skill | Problem], options: SkillOptions) -> dict[str, str]:
-    """As `file_digests`, by `path`, for the files of any scope; each anchor has a limit of its own.
+    """As `file_digests`, for files of any scope; the limits apply to each root separately.
 
-    `workspace` and `options` are those that they were loaded from and with.
+    `workspace` and `options` are those that the files were loaded with.
     """
     anchors: dict[Path, dict[str, str]] = {}
     for one in files:
@@ -56,8 +56,8 @@ def skill_digests(workspace: Path, files: Iterable[Skill | Problem], options: Sk
     }
 
 
-class _Shelf:
-    """Opens files below an anchor; the one that holds the directory of the last stays open."""
+class _Opener:
+    """Opens files below an anchor and keeps the last root of skills open for the next file."""
 
     __slots__ = ("_anchor", "_descriptor", "_parts")
 
@@ -67,7 +67,7 @@ class _Shelf:
         self._descriptor = -1
 
     def open(self, parts: tuple[str, ...]) -> int:
-        """A descriptor, as `beneath.open_file`."""
+        """A descriptor, as `loader.open_file`."""
         root = self._root(parts[:-2])
         if len(parts) == 1:
             return loader.open_file(self._anchor, root, parts)
@@ -85,18 +85,18 @@ class _Shelf:
         return self._descriptor
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Close the directory."""
         if self._parts is not None:
             os.close(self._descriptor)
             self._parts = None
 
 
-def _digest(shelf: _Shelf, path: str, limit: int) -> tuple[int, str | None]:
-    """How many bytes were read, and the digest if that was the whole of a regular file."""
+def _digest(opener: _Opener, path: str, limit: int) -> tuple[int, str | None]:
+    """The number of bytes read, and the digest if they were a complete regular file."""
     parts = PurePosixPath(path).parts
     if path.startswith("/") or ".." in parts or not parts:
         return 0, None
-    descriptor = shelf.open(parts)
+    descriptor = opener.open(parts)
     try:
         return _read(descriptor, limit)
     finally:

@@ -1,9 +1,9 @@
-"""Copying skills: reading them as bundles of files, finding those of a foreign folder, and placing them.
+"""Import and export of skills: finds skills in a folder, reads their files, and installs them.
 
-A source may be hostile: each folder is listed and opened through a descriptor, no link leads out of it, and
-every amount is bounded. Any folder with a SKILL.md is a skill, up to five levels deep. Flat `<name>.md`
-files, files without front matter and `manifest.yaml` count here and nowhere else: a run never sees them. A
-skill is put into its place whole or not at all, and never over what was changed there.
+A source may be hostile: folders are listed and opened through descriptors, no link leads out of the source,
+and everything is bounded. Every folder with a SKILL.md is a skill, up to five levels deep. An import also
+understands flat `<name>.md` files, files without front matter, and `manifest.yaml`, which a run ignores. A
+skill is installed completely or not at all, and changed files are never overwritten without `force`.
 """
 
 import os
@@ -39,8 +39,7 @@ from symphony.skills.model import (
 )
 from symphony.skills.parser import Parsed, ParseOptions, SkillFile, is_clean_name, parse
 
-# Writes the beginning of a SKILL.md: every value is serialised, none is pasted, whatever it holds.
-
+# --- Writing front matter; every value is quoted ---
 
 _MAX_NAME: Final = 64
 _BOM: Final = b"\xef\xbb\xbf"
@@ -58,12 +57,10 @@ _BODY: Final = """\
 
 
 def draft(name: str, description: str | None, when_to_use: str | None) -> str:
-    """The text of a new skill, with a body to be filled in; `name` should be a clean one.
-
-    A text that is not given is one to be filled in as well, which `is_unfilled` knows again.
+    """The text of a new skill with placeholders, which `is_unfilled` recognises; `name` should be clean.
 
     Raises:
-        ValueError: a text holds lone surrogates and cannot be written as UTF-8.
+        ValueError: a text has lone surrogates and cannot be encoded as UTF-8.
     """
     description = _DESCRIPTION.format(name=name) if description is None else description
     when_to_use = _WHEN_TO_USE.format(name=name) if when_to_use is None else when_to_use
@@ -71,14 +68,14 @@ def draft(name: str, description: str | None, when_to_use: str | None) -> str:
 
 
 def is_unfilled(name: str, description: str, when_to_use: str) -> bool:
-    """Whether a skill still says what `draft` wrote for want of something better."""
+    """Whether a skill still has a placeholder of `draft`."""
     return description == _DESCRIPTION.format(name=name) or when_to_use == _WHEN_TO_USE.format(name=name)
 
 
 def with_front_matter(data: bytes, name: str) -> bytes | None:
-    """A bare file with front matter before its own bytes; the description is its first paragraph.
+    """Add front matter to a file; the description is its first paragraph.
 
-    Null where the file is not bare, is not UTF-8, or says nothing that could be a description.
+    Returns `None` if the file has front matter, is not UTF-8, or has no text for a description.
     """
     data = data.removeprefix(_BOM)
     try:
@@ -92,9 +89,9 @@ def with_front_matter(data: bytes, name: str) -> bytes | None:
 
 
 def with_metadata(data: bytes, values: Mapping[str, str]) -> bytes | None:
-    """The file with those keys in its `metadata` that it has not itself, and nothing else changed.
+    """Add the missing keys to the `metadata` of a file; nothing else changes.
 
-    None where the front matter has no room for them: it is malformed, or `metadata` is no plain block.
+    Returns `None` if that is impossible: the front matter is malformed, or `metadata` is not a block mapping.
     """
     try:
         found = frontmatter.split(data)
@@ -107,7 +104,7 @@ def with_metadata(data: bytes, values: Mapping[str, str]) -> bytes | None:
             return data
         changed = _inserted(found, before, missing)
         after = frontmatter.load(changed, profile=Profile.TEXT).value
-    except (FrontMatterError, TypeError, ValueError):  # the latter two: `metadata` is no map
+    except (FrontMatterError, TypeError, ValueError):  # the last two: `metadata` is not a map
         return None
     if after != {**before.value, "metadata": {**missing, **metadata}}:
         return None
@@ -116,12 +113,12 @@ def with_metadata(data: bytes, values: Mapping[str, str]) -> bytes | None:
 
 
 def suggested_name(text: str) -> str:
-    """A clean name that resembles the text; empty where nothing of it is left."""
+    """A clean name made of the text; empty if no character remains."""
     return _NO_NAME.sub("-", text.lower()).strip("-")[:_MAX_NAME].strip("-")
 
 
 def _inserted(found: Split, before: Document, missing: Mapping[str, str]) -> bytes:
-    """The front matter with more lines in its `metadata`, or with a `metadata` at its end."""
+    """The front matter with more lines in its `metadata`, or with a new `metadata` at its end."""
     end = b"\r\n" if found.front.endswith(b"\r\n") else b"\n"
     lines = found.front.split(b"\n")
     children = [place for path, place in before.positions.items() if path[:1] == ("metadata",) and path[1:]]
@@ -154,6 +151,8 @@ def _gist(text: str) -> str:
     return shorten(clean(heading), MAX_FIELD)
 
 
+# --- Reading the files of a skill ---
+
 MAX_FILES: Final = 500
 MAX_BYTES: Final = 32 * 1024 * 1024
 _MAX_DEPTH: Final = 8
@@ -163,12 +162,12 @@ _LEFT_OUT: Final = frozenset({_GIT, ".DS_Store", "__pycache__"})
 
 
 class BundleError(Exception):
-    """The folder cannot be copied; the text is one sentence without anything of a file's content."""
+    """The folder cannot be copied; the message is one sentence without file content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundledFile:
-    """One file: its bytes, and whether its owner may run it."""
+    """One file: its bytes, and whether its owner may execute it."""
 
     data: bytes
     executable: bool = False
@@ -176,14 +175,14 @@ class BundledFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """The files of one skill by their paths below its folder, with `/`; one of them is SKILL.md."""
+    """The files of one skill, by path below its folder, with `/`; one of them is SKILL.md."""
 
     files: Mapping[str, BundledFile]
 
 
 @dataclass(slots=True)
 class Room:
-    """How many bytes may still be read, by all readers that share it."""
+    """The number of bytes that all readers together may still read."""
 
     left: int
 
@@ -196,21 +195,21 @@ def read_bundle(
     only: Collection[str] | None = None,
     any_case: bool = False,
 ) -> Bundle:
-    """The folder that `parts` lead to below the anchor, at most 500 files and 32 MiB.
+    """Read a folder of at most 500 files and 32 MiB.
 
-    Links are followed where they stay below the anchor and lead into no `.git`; what they lead to is copied.
+    Links are followed and their targets are copied, unless they lead out of the anchor or into a `.git`.
     `.git`, `.DS_Store` and `__pycache__` are left out.
 
     Args:
         anchor: no link may lead out of it.
-        parts: the steps from there.
-        room: shared by all the bundles of a source; what is refused takes of it as well.
-        only: the names to take of the folder; all where there are none.
-        any_case: a `skill.md` becomes the SKILL.md of a folder without one.
+        parts: the path of the folder below the anchor.
+        room: shared by all bundles of a source, including those that are refused.
+        only: names in the folder to read; `None` for all.
+        any_case: use `skill.md` if there is no SKILL.md.
 
     Raises:
-        BundleError: it is too large, cannot be read, or holds a link that leads out or something that is
-            neither file nor folder.
+        BundleError: the folder is too large or unreadable, has a link that leads out, or has an entry that is
+            neither a file nor a folder.
     """
     reader = _Reader(anchor.absolute(), room)
     try:
@@ -229,7 +228,7 @@ def read_bundle(
 
 
 def read_file(anchor: Path, parts: tuple[str, ...], *, room: Room | None = None) -> BundledFile:
-    """One file of at most 32 MiB. Raises `BundleError`, as `read_bundle`."""
+    """Read one file of at most 32 MiB. Raises `BundleError`, as `read_bundle`."""
     reader = _Reader(anchor.absolute(), room)
     try:
         directory = loader.open_directory(reader.anchor, parts[:-1])
@@ -245,7 +244,7 @@ def read_file(anchor: Path, parts: tuple[str, ...], *, room: Room | None = None)
 
 
 class _Reader:
-    """Takes files in until there are too many."""
+    """Collects files up to the limits."""
 
     __slots__ = ("_entries", "_left", "_room", "anchor", "files")
 
@@ -266,7 +265,7 @@ class _Reader:
                 self.take(directory, (*parts, name), f"{above}{name}")
 
     def take(self, directory: int, parts: tuple[str, ...], path: str) -> None:
-        """A file, or all that is below a folder."""
+        """Read a file, or everything below a folder."""
         self._entries += 1
         if self._entries > MAX_FILES or path.count("/") > _MAX_DEPTH:
             raise BundleError(f"it holds more than {MAX_FILES} files, or folders more than {_MAX_DEPTH} deep")
@@ -289,7 +288,7 @@ class _Reader:
             os.close(descriptor)
 
     def _leads_into_git(self, directory: int, parts: tuple[str, ...]) -> bool:
-        """The configuration of a clone may hold a password, and a link to it looks like any other file."""
+        """Whether it is a link into a `.git`, whose configuration may contain a password."""
         if not stat.S_ISLNK(os.stat(parts[-1], dir_fd=directory, follow_symlinks=False).st_mode):
             return False
         real = os.path.realpath(self.anchor.joinpath(*parts))
@@ -318,11 +317,13 @@ def _reason(error: Exception, path: str) -> str:
     return f"{clean(path)} is a link that leads out of the source"
 
 
+# --- Installing ---
+
 _DIFFERS: Final = "what is there differs; --force replaces it"
 
 
 class InstallOutcome(StrEnum):
-    """What became of one skill."""
+    """What was done with one skill."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -331,17 +332,17 @@ class InstallOutcome(StrEnum):
 
 
 class Installed(NamedTuple):
-    """What became of one skill, and for a skipped one why."""
+    """Result of `install`; a skipped skill has a reason."""
 
     outcome: InstallOutcome
     reason: str | None = None
 
 
 def install(bundle: Bundle, root: Path, directory: str, *, force: bool, dry_run: bool = False) -> Installed:
-    """Write the files to `root/directory`; raises nothing.
+    """Write the files to `root/directory`; never raises.
 
-    An equal folder stays untouched. One that differs is replaced with `force` only, and then by nothing but
-    these files. Links are never written through. With `dry_run` nothing is written at all.
+    An equal folder is not touched. A different one is replaced as a whole, but only with `force`. Links are
+    never followed. With `dry_run`, nothing is written.
     """
     target = root / directory
     try:
@@ -364,7 +365,7 @@ def install(bundle: Bundle, root: Path, directory: str, *, force: bool, dry_run:
 
 
 def _present(target: Path) -> int | None:
-    """The mode of what stands there, of a link its own."""
+    """The mode of an existing file or folder; links are not followed."""
     try:
         return target.lstat().st_mode
     except FileNotFoundError:
@@ -379,9 +380,9 @@ def _equals(root: Path, directory: str, bundle: Bundle) -> bool:
 
 
 def _replace(target: Path, files: Mapping[str, BundledFile]) -> None:
-    """Write beside the target, then rename: nobody ever sees half a skill.
+    """Write to a temporary folder and rename it, so that no reader sees an incomplete skill.
 
-    The name of the temporary folder begins with a dot, so that no loader takes it for a skill.
+    The name of the temporary folder starts with a dot, so that the loader ignores it.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(dir=target.parent, prefix=".symphony-"))
@@ -406,11 +407,13 @@ def _write(new: Path, files: Mapping[str, BundledFile]) -> None:
     for path, file in files.items():
         to = new / path
         to.parent.mkdir(parents=True, exist_ok=True)
-        mode = 0o777 if file.executable else 0o666  # less what the umask takes
+        mode = 0o777 if file.executable else 0o666  # limited by the umask
         descriptor = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with os.fdopen(descriptor, "wb") as out:
             out.write(file.data)
 
+
+# --- Manifest ---
 
 MANIFEST: Final = "manifest.yaml"
 _VERSION: Final = "1"
@@ -421,11 +424,11 @@ _PHASE: Final = re.compile(r"[^\s,]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One skill.
+    """One skill in a manifest.
 
     Attributes:
-        name: what it is called where its file has no name; None where the manifest has none either.
-        metadata: what the file should say in its own `metadata`.
+        name: used for the folder if the file has no clean name.
+        metadata: to be added to the `metadata` of the file.
     """
 
     name: str | None = None
@@ -434,9 +437,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The entries by the steps from the folder to a flat file, or to the folder of a SKILL.md.
+    """A parsed manifest.
 
-    `fault` is a sentence about what cannot be used, None for nothing; it holds no text of the file.
+    Attributes:
+        entries: by the path (in parts) of a flat file, or of the folder of a SKILL.md.
+        fault: a sentence on what is invalid, without file content.
     """
 
     entries: dict[tuple[str, ...], Entry] = field(default_factory=dict)
@@ -444,7 +449,7 @@ class Manifest:
 
 
 def read_manifest(data: bytes) -> Manifest | None:
-    """The manifest, or None where the file is one of something else. Raises nothing."""
+    """Parse a manifest; `None` if the file is not a manifest of skills. Never raises."""
     try:
         value = frontmatter.load(data, profile=Profile.TEXT).value
     except FrontMatterError as error:
@@ -470,7 +475,7 @@ def read_manifest(data: bytes) -> Manifest | None:
 
 def _entry(value: Any) -> tuple[tuple[str, ...], Entry]:
     if not isinstance(value, dict):
-        raise ValueError("it is no map")  # noqa: TRY004 - told as the other faults are
+        raise ValueError("it is no map")  # noqa: TRY004 - reported like the other faults
     name, file = value.get("name"), value.get("file")
     if name is not None and not isinstance(name, str):
         raise ValueError("`name` is not text")
@@ -499,6 +504,8 @@ def _metadata(priority: object, phases: object) -> dict[str, str]:
     return found
 
 
+# --- Finding skills ---
+
 PLACES: Final = (
     ".symphony/skills",
     ".agents/skills",
@@ -509,7 +516,7 @@ PLACES: Final = (
     ".opencode/skills",
     "skills",
 )
-"""Where repositories keep skills, for this agent or another; of two with one name the earlier is taken."""
+"""Usual folders of skills in repositories. Of two skills with one name, the earlier folder wins."""
 
 MAX_IMPORT_BYTES: Final = 256 * 1024 * 1024
 _MAX_LEVELS: Final = 5
@@ -529,15 +536,15 @@ _LEADS_OUT: Final = "the folder is a link that leads out of the source"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportCandidate:
-    """One skill that may be copied, or why it may not.
+    """One skill that can be imported, or the reason why it cannot.
 
     Attributes:
-        name: of the skill, or what it is called where it has none that can be used.
-        directory: of the folder it should get.
+        name: of the skill; of its file or folder if it has no valid name.
+        directory: the name of the folder to install it in.
         source: where it was found, relative to the anchor.
-        flat: it is a file that gets a folder.
-        bundle: its files; None with a `reason`.
-        problems: what the loader would say about it there; an error comes first.
+        flat: whether it is a single file, which gets a folder.
+        bundle: its files; `None` if there is a `reason`.
+        problems: what the loader would report after the import; an error is first.
     """
 
     name: str
@@ -550,43 +557,43 @@ class ImportCandidate:
 
     @property
     def folder(self) -> str:
-        """The folder that it was found in, relative to the anchor; `.` for the anchor itself."""
+        """The parent folder of `source`, relative to the anchor; `.` for the anchor itself."""
         return self.source.rpartition("/")[0] or "."
 
 
 def find_importable(
     anchor: Path, starts: Iterable[tuple[str, ...]], options: SkillOptions, *, flat: bool
 ) -> list[ImportCandidate]:
-    """The skills of some folders, the usual places first and the upper folders before the lower ones.
+    """Find the skills in some folders: usual folders first, then by depth.
 
     Args:
         anchor: no link may lead out of it.
-        starts: the steps from there to a folder, which may be one skill, or to a flat file.
-        options: the rules that the skills will have to pass, and do so now.
-        flat: whether `<name>.md` files of these folders themselves count, with or without front matter.
+        starts: paths (in parts) below the anchor: of folders, which may be skills, or of flat files.
+        options: the skills are validated with these.
+        flat: whether `<name>.md` files directly in these folders are skills, even without front matter.
     """
     walk = _Walk(anchor.absolute(), flat=flat)
     for start in starts:
         walk.run(start)
-    judge = _Judge(anchor, ParseOptions.of(options))
-    found = [judge.judge(place) for place in walk.places()]
+    reader = _CandidateReader(anchor, ParseOptions.of(options))
+    found = [reader.read(place) for place in walk.places()]
     return _settled([one for one in found if one is not None])
 
 
 def places_of_skills(anchor: Path, start: tuple[str, ...]) -> list[tuple[tuple[str, ...], bool]]:
-    """The steps to each folder with a SKILL.md and to each flat file, and whether it is one; none is read."""
+    """The paths of folders with a SKILL.md and of flat files, and whether each is flat; reads no file."""
     walk = _Walk(anchor.absolute(), flat=True)
     walk.run(start)
     return [(place.parts, place.flat) for place in walk.places() if place.reason is None]
 
 
 def directory_key(directory: str) -> str:
-    """Two folders of which this is equal are one on file systems that do not tell letters or forms apart."""
+    """Equal for names that are the same on file systems that ignore case or Unicode normalisation."""
     return unicodedata.normalize("NFKC", directory).casefold()
 
 
 def parse_bytes(data: bytes, directory: str, path: str, rules: ParseOptions) -> Parsed:
-    """What the loader would say of a SKILL.md with these bytes in a directory of this name."""
+    """Validate a SKILL.md with these bytes in a directory of this name, as the loader would."""
     whole = len(data) <= _MAX_READ
     head = data if whole else data[: data.rfind(b"\n", 0, _MAX_READ) + 1]
     found = SkillFile(path=path, directory=directory, data=head, whole=whole)
@@ -594,7 +601,7 @@ def parse_bytes(data: bytes, directory: str, path: str, rules: ParseOptions) -> 
 
 
 def _settled(found: list[ImportCandidate]) -> list[ImportCandidate]:
-    """A place that two want is the first one's that can be used; equal copies of it are one skill."""
+    """Resolve name conflicts: the first usable candidate wins, and equal copies are dropped."""
     owners: dict[str, ImportCandidate] = {}
     settled = []
     for one in found:
@@ -610,17 +617,18 @@ def _flat_name(name: str) -> str:
     return name.removesuffix(_FLAT).replace("_", "-")
 
 
-# --- where skills may be ---
+# --- Possible locations ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where a skill may be, or one line on what cannot be looked at.
+    """A possible location of a skill.
 
     Attributes:
-        bare: a flat file counts although it has no front matter.
-        whole: all of the folder is the skill's; else it has others below, and only what is surely its own.
-        reason: why it is not read.
+        bare: whether a flat file is a skill even without front matter.
+        whole: whether the whole folder belongs to the skill. Otherwise there are other skills below it, and
+            only the names of `_OWN_PARTS` belong to it.
+        reason: one line on why it is not read.
     """
 
     parts: tuple[str, ...]
@@ -632,7 +640,7 @@ class _Place:
 
 
 class _Walk:
-    """Looks for skills folder by folder, the upper ones first, links last, and into none of them twice."""
+    """Searches folders breadth-first, links last, and no folder twice."""
 
     __slots__ = ("_anchor", "_entries", "_flat", "_folders", "_places", "_queue", "_seen", "_via_links")
 
@@ -647,7 +655,7 @@ class _Walk:
         self._entries: dict[tuple[str, ...], Entry] = {}
 
     def run(self, start: tuple[str, ...]) -> None:
-        """Look into one folder and those below it, or at one file."""
+        """Search one folder and its subfolders, or add one file."""
         if start and start[-1].endswith(_FLAT) and not self._is_folder(start):
             self._places.append(_Place(parts=start, flat=True))
             return
@@ -656,7 +664,7 @@ class _Walk:
         while queue := self._queue or self._via_links:
             if self._folders == _MAX_FOLDERS:
                 reason = f"only {_MAX_FOLDERS:,} folders were looked at: narrow it with --from"
-                self._tell(start, reason)
+                self._report(start, reason)
                 return
             self._folders += 1
             self._look(*queue.popleft())
@@ -665,11 +673,11 @@ class _Walk:
             self._places[first] = replace(found[0], whole=False)
 
     def places(self) -> list[_Place]:
-        """All of them, in the order in which they should get their names."""
+        """All locations, in the order of precedence for their names."""
         return sorted(self._named(), key=self._rank)
 
     def _named(self) -> Iterator[_Place]:
-        """With what a manifest says of them, and what it says of files that are not there."""
+        """The locations with their manifest entries, and entries whose files were not found."""
         skills = 0
         for place in self._places:
             skills += place.reason is None
@@ -694,11 +702,11 @@ class _Walk:
             return False
         return True
 
-    def _tell(self, parts: tuple[str, ...], reason: str) -> None:
+    def _report(self, parts: tuple[str, ...], reason: str) -> None:
         self._places.append(_Place(parts=parts, reason=reason))
 
     def _look(self, parts: tuple[str, ...], depth: int) -> None:
-        """One folder: a skill, or a place to go on from; a dangling link and a file are neither."""
+        """Search one folder. Dangling links and files are ignored."""
         try:
             descriptor = loader.open_directory(self._anchor, parts)
             try:
@@ -709,21 +717,23 @@ class _Walk:
             finally:
                 os.close(descriptor)
         except loader.OutsideWorkspaceError:
-            self._tell(parts, _LEADS_OUT)
+            self._report(parts, _LEADS_OUT)
         except OSError as error:
             if error.errno not in {ENOENT, ENOTDIR, ELOOP}:
-                self._tell(parts, f"it cannot be read: {error.strerror}")
+                self._report(parts, f"it cannot be read: {error.strerror}")
 
     def _list(self, descriptor: int, parts: tuple[str, ...], depth: int) -> None:
         with os.scandir(descriptor) as found:
             names = {entry.name: entry for entry in islice(found, _MAX_NAMES)}
             if next(found, None) is not None:
-                self._tell(parts, f"only {_MAX_NAMES:,} of its entries were looked at")
+                self._report(parts, f"only {_MAX_NAMES:,} of its entries were looked at")
         main = names.get(FILE_NAME) or names.get(_LOWER_CASE)
         is_skill = main is not None and not main.is_dir(follow_symlinks=False)
         if depth > _MAX_LEVELS:
             if is_skill:
-                self._tell(parts, f"it is more than {_MAX_LEVELS} levels deep: name one above it with --from")
+                self._report(
+                    parts, f"it is more than {_MAX_LEVELS} levels deep: name one above it with --from"
+                )
             return
         if is_skill:
             self._places.append(_Place(parts=parts))
@@ -753,7 +763,7 @@ class _Walk:
             self._take_flat(descriptor, parts, names, bare=bare)
 
     def _leads_on(self, own: str, name: str) -> bool:
-        """Of hidden folders, those of agents hold skills, and those in a folder `skills` are categories."""
+        """Whether a subfolder is searched; hidden ones only if they are of agents or in a folder `skills`."""
         if name in _NOT_LOOKED_AT:
             return False
         if own in _AGENTS:
@@ -771,7 +781,7 @@ class _Walk:
                 self._places.append(_Place(parts=(*parts, name), flat=True, bare=bare))
 
     def _leads_to_a_file(self, descriptor: int, parts: tuple[str, ...]) -> bool:
-        """A link out is told later, when it is to be read."""
+        """Whether a link leads to a file; also true if it leads out, which is reported when it is read."""
         try:
             os.close(loader.open_file(self._anchor, descriptor, parts))
         except OSError:
@@ -784,19 +794,19 @@ class _Walk:
         try:
             manifest = read_manifest(read_file(self._anchor, (*parts, MANIFEST)).data)
         except BundleError as error:
-            self._tell((*parts, MANIFEST), str(error))
+            self._report((*parts, MANIFEST), str(error))
             return
         if manifest is not None:
             if manifest.fault is not None:
-                self._tell((*parts, MANIFEST), manifest.fault)
+                self._report((*parts, MANIFEST), manifest.fault)
             self._entries |= {(*parts, *steps): entry for steps, entry in manifest.entries.items()}
 
 
-# --- what they are ---
+# --- Candidates ---
 
 
-class _Judge:
-    """Reads what was found, adds front matter where a file has none, and asks the loader's own rules."""
+class _CandidateReader:
+    """Reads the skills at possible locations, adds missing front matter, and validates them."""
 
     __slots__ = ("_anchor", "_room", "_rules")
 
@@ -805,43 +815,49 @@ class _Judge:
         self._rules = rules
         self._room = Room(MAX_IMPORT_BYTES)
 
-    def judge(self, place: _Place) -> ImportCandidate | None:
-        """The skill, or why it is none; None for a file in a category that does not say it is one."""
+    def read(self, place: _Place) -> ImportCandidate | None:
+        """The candidate, with a reason if it cannot be imported; `None` for a flat file that is no skill."""
         directory = place.parts[-1] if place.parts else self._anchor.absolute().name
         source = path_text("/".join(place.parts)) or "."
-        told = ImportCandidate(name=path_text(directory), directory=directory, source=source, flat=place.flat)
+        candidate = ImportCandidate(
+            name=path_text(directory), directory=directory, source=source, flat=place.flat
+        )
         if place.reason is not None:
-            return replace(told, reason=place.reason)
+            return replace(candidate, reason=place.reason)
         try:
             if place.flat:
-                return self._flat(place, replace(told, directory=_flat_name(directory)))
+                return self._flat(place, replace(candidate, directory=_flat_name(directory)))
             if not directory.isprintable() or directory != directory.strip() or directory.startswith("."):
                 reason = "the name of its folder begins with a dot, or cannot be shown in a line of text"
-                return replace(told, reason=reason)
-            return self._folder(place, told)
+                return replace(candidate, reason=reason)
+            return self._folder(place, candidate)
         except BundleError as error:
-            return replace(told, reason=str(error))
+            return replace(candidate, reason=str(error))
 
-    def _folder(self, place: _Place, told: ImportCandidate) -> ImportCandidate:
-        """A folder with a SKILL.md; it keeps its name, unless front matter has to be added."""
+    def _folder(self, place: _Place, candidate: ImportCandidate) -> ImportCandidate:
+        """Read a folder with a SKILL.md. It keeps its name, unless front matter has to be added."""
         only = None if place.whole else _OWN_PARTS
         bundle = read_bundle(self._anchor, place.parts, room=self._room, only=only, any_case=True)
-        return self._judged(bundle, told, f"{told.source}/{FILE_NAME}".removeprefix("./"), place.entry)
+        return self._validated(
+            bundle, candidate, f"{candidate.source}/{FILE_NAME}".removeprefix("./"), place.entry
+        )
 
-    def _flat(self, place: _Place, told: ImportCandidate) -> ImportCandidate | None:
-        """A file that becomes the SKILL.md of a folder, named by its front matter or else as the file."""
+    def _flat(self, place: _Place, candidate: ImportCandidate) -> ImportCandidate | None:
+        """Read a flat file as the SKILL.md of a folder, which is named by its front matter or by the file."""
         file = replace(read_file(self._anchor, place.parts, room=self._room), executable=False)
         lenient = replace(self._rules, validation=Validation.LENIENT)
-        skill = parse_bytes(file.data, told.directory, told.source, lenient).skill
+        skill = parse_bytes(file.data, candidate.directory, candidate.source, lenient).skill
         if skill is None and not place.bare:
             return None
         for name in (place.entry.name, None if skill is None else skill.name):
             if name is not None and is_clean_name(name.replace("_", "-")):
-                told = replace(told, directory=name.replace("_", "-"))
-        return self._judged(Bundle(files={FILE_NAME: file}), told, told.source, place.entry)
+                candidate = replace(candidate, directory=name.replace("_", "-"))
+        return self._validated(Bundle(files={FILE_NAME: file}), candidate, candidate.source, place.entry)
 
-    def _judged(self, bundle: Bundle, told: ImportCandidate, path: str, entry: Entry) -> ImportCandidate:
-        main, directory = bundle.files[FILE_NAME], told.directory
+    def _validated(
+        self, bundle: Bundle, candidate: ImportCandidate, path: str, entry: Entry
+    ) -> ImportCandidate:
+        main, directory = bundle.files[FILE_NAME], candidate.directory
         plain = directory.replace("_", "-")
         data = with_front_matter(main.data, plain) if is_clean_name(plain) else None
         directory, data = (directory, main.data) if data is None else (plain, data)
@@ -849,12 +865,12 @@ class _Judge:
         bundle = Bundle(files={**bundle.files, FILE_NAME: replace(main, data=marked or data)})
         parsed = parse_bytes(marked or data, path_text(directory), path, self._rules)
         problems = tuple(one for one in parsed.problems if one.severity is not Severity.INFO)
-        told = replace(told, directory=directory, problems=problems)
+        candidate = replace(candidate, directory=directory, problems=problems)
         if parsed.skill is None:
-            return replace(told, reason=f"{problems[0].message} ({problems[0].code.value})")
+            return replace(candidate, reason=f"{problems[0].message} ({problems[0].code.value})")
         if marked is None:
             message = "The manifest's priority and phases have no place in its `metadata`."
-            told = replace(
-                told, problems=(*problems, problem(Code.BAD_OPTIONAL_FIELD, path, message=message))
+            candidate = replace(
+                candidate, problems=(*problems, problem(Code.BAD_OPTIONAL_FIELD, path, message=message))
             )
-        return replace(told, name=parsed.skill.name, bundle=bundle)
+        return replace(candidate, name=parsed.skill.name, bundle=bundle)

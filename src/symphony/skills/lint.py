@@ -1,4 +1,4 @@
-"""Writes problems in the style of a linter, for terminals and for the annotations of GitHub."""
+"""Formats problems for terminals and as GitHub annotations, and finds skills that are not loaded."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -19,16 +19,15 @@ from symphony.skills.model import (
     problem,
 )
 
-# Tells of what people meant to be a skill and no run takes for one: looked for by checks, not by a run.
-
+# --- Files that look like skills but are not loaded; only checks look for them ---
 
 _NO_SKILLS: Final = frozenset({"readme.md", "index.md"})
 
 
 def with_advice(workspace: Path, options: SkillOptions, skill_set: SkillSet) -> SkillSet:
-    """The set as it was loaded, with more problems: flat files, nested skills, texts left to be filled in.
+    """The set with more problems: flat files, nested skills, and unfilled texts of `symphony skills new`.
 
-    Blocks on the file system, at most as long as an import looks for skills. Raises nothing.
+    Blocks on the file system, at most as long as an import looks for skills. Never raises.
     """
     more: list[Problem] = []
     known = {one.path for one in skill_set.problems} | {one.path for one in skill_set.shadowed}
@@ -56,6 +55,8 @@ def _misplaced(source: Source) -> Iterator[Problem]:
             yield problem(Code.NESTED_TOO_DEEP, source.path(*below, FILE_NAME), scope=source.scope)
 
 
+# --- Output ---
+
 _LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
 
@@ -66,7 +67,7 @@ def is_failure(problems: Iterable[Problem], *, strict: bool) -> bool:
 
 
 def text_lines(problems: Iterable[Problem], below: str) -> Iterator[str]:
-    """`path:line:column: severity code message hint`; `below` is where the workspace is."""
+    """`path:line:column: severity code message hint`; `below` is the path of the workspace."""
     for one in problems:
         place = f"{one.line or 1}:{one.column or 1}"
         words = f"{one.severity.value} {one.code.value} {one.message} {one.hint}"
@@ -74,7 +75,7 @@ def text_lines(problems: Iterable[Problem], below: str) -> Iterator[str]:
 
 
 def github_lines(problems: Iterable[Problem], below: str) -> Iterator[str]:
-    """Workflow commands that GitHub shows beside the lines of a pull request."""
+    """GitHub workflow commands, which become annotations of a pull request."""
     for one in problems:
         facts = {
             "file": _path(one, below),
@@ -87,7 +88,7 @@ def github_lines(problems: Iterable[Problem], below: str) -> Iterator[str]:
 
 
 def summary(skill_set: SkillSet) -> str:
-    """How many of each, so that nothing found is told from nothing looked at."""
+    """The numbers of skills, errors and warnings."""
     severities = [one.severity for one in skill_set.problems]
     counts = [len(skill_set.skills), severities.count(Severity.ERROR), severities.count(Severity.WARNING)]
     words = zip(counts, ("skill", "error", "warning"), strict=True)
@@ -99,7 +100,7 @@ def _path(problem: Problem, below: str) -> str:
 
 
 def _escaped(text: str, also: str = "") -> str:
-    """A path is untrusted: nothing in it may begin another command."""
+    """Escape untrusted text, so that it cannot start another workflow command."""
     for character in f"%\r\n{also}":
         text = text.replace(character, f"%{ord(character):02X}")
     return clean(text)

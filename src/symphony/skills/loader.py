@@ -1,4 +1,4 @@
-"""Puts the roots together: reads every skill, settles names that are given twice, sorts."""
+"""Loads the skills of all roots, resolves duplicate names, and sorts."""
 
 import errno
 import math
@@ -32,8 +32,9 @@ from symphony.skills.model import (
 )
 from symphony.skills.parser import TOP, Parsed, ParseOptions, SkillFile, is_clean_name, parse, split_file
 
-# Opens files and directories so that no link, however placed or swapped, leads out of the workspace.
-
+# --- Safe opening ---
+#
+# No link leads out of the workspace, even if one is replaced while a path is opened.
 
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _DIRECTORY: Final = _FLAGS | os.O_DIRECTORY
@@ -46,7 +47,7 @@ class OutsideWorkspaceError(Exception):
 
 
 def open_directory(workspace: Path, parts: Sequence[str]) -> int:
-    """A descriptor of a directory below the workspace; the workspace itself for no parts.
+    """A descriptor of a directory below the workspace; without parts, of the workspace itself.
 
     Raises:
         OutsideWorkspaceError: a link on the way leads out.
@@ -61,7 +62,7 @@ def open_directory(workspace: Path, parts: Sequence[str]) -> int:
 
 
 def open_child(workspace: Path, parent: int, parts: Sequence[str]) -> int:
-    """A descriptor of a directory in the directory `parent`; `parts` is its full path below the workspace.
+    """A descriptor of a directory in the open directory `parent`; `parts` is its path below the workspace.
 
     Raises:
         OutsideWorkspaceError, OSError: as `open_directory`.
@@ -70,7 +71,7 @@ def open_child(workspace: Path, parent: int, parts: Sequence[str]) -> int:
 
 
 def open_file(workspace: Path, parent: int, parts: Sequence[str]) -> int:
-    """A descriptor of whatever stands at that name, never blocking; the caller checks that it is a file.
+    """A descriptor of anything with that name; never blocks. The caller checks that it is a regular file.
 
     Raises:
         OutsideWorkspaceError, OSError: as `open_directory`.
@@ -88,7 +89,7 @@ def _open_at(workspace: Path, parent: int, parts: Sequence[str], flags: int) -> 
 
 
 def _open_real(workspace: Path, parts: Sequence[str], flags: int) -> int:
-    """Follow the links, look where they end, and open that path without following any."""
+    """Resolve the links, check the result, and open it without following any link."""
     base = Path(os.path.realpath(workspace))
     real = Path(os.path.realpath(base.joinpath(*parts), strict=True))
     if not real.is_relative_to(base):
@@ -97,7 +98,7 @@ def _open_real(workspace: Path, parts: Sequence[str], flags: int) -> int:
 
 
 def _walk(base: Path, parts: Sequence[str], flags: int) -> int:
-    """Step by step, no step through a link; the base itself may be reached through some."""
+    """Open part by part without following a link. The base itself may be behind links."""
     if not parts:
         return os.open(base, _BASE)
     descriptor = os.open(f"{base}/{parts[0]}", flags if len(parts) == 1 else _DIRECTORY)
@@ -110,19 +111,19 @@ def _walk(base: Path, parts: Sequence[str], flags: int) -> int:
     return descriptor
 
 
-# Says which directories are looked at for skills, in the order of precedence.
+# --- Roots ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One directory to look at.
+    """One directory to load skills from.
 
     Attributes:
         base: absolute; no link may lead out of it.
-        parts: the steps from `base` to the directory.
-        root: absolute, the directory as the catalog names it.
-        shown: what the paths of problems begin with; empty for `base` itself.
-        optional: it is no fault that it is missing.
+        parts: the path from `base` to the directory.
+        root: absolute; the directory as the catalog names it.
+        shown: the prefix of paths in problems; empty for `base` itself.
+        optional: whether it may be missing without a problem.
     """
 
     scope: Scope
@@ -133,17 +134,17 @@ class Source:
     optional: bool
 
     def path(self, *names: str) -> str:
-        """The path of what stands below the directory, as text that can be encoded."""
+        """A path below the directory, as text that can be encoded as UTF-8."""
         return path_text("/".join([self.shown, *names] if self.shown else names)) or "."
 
 
 def path_text(path: str) -> str:
-    """A path as text that can be encoded, whatever bytes its names are made of."""
+    """A path as text that can be encoded as UTF-8; other bytes are replaced."""
     return path if path.isascii() else os.fsencode(path).decode(errors="replace")
 
 
 def sources(workspace: Path, options: SkillOptions, root: Path | None) -> Iterator[Source | Problem]:
-    """The roots of the options: the project's, the user's, the further ones; or why one is none."""
+    """The configured roots in the order of precedence, with a problem in place of an invalid one."""
     base = workspace.absolute()
     named = base if root is None else root.absolute()
     yield _below(base, named, options.path, Scope.PROJECT, "path")
@@ -188,10 +189,10 @@ def resolve_anchor(scope: Scope, path: str, workspace: Path, options: SkillOptio
     """The directory that no link of a skill may lead out of, and the skill's path below it.
 
     Args:
-        scope: of a `Skill` or a `Problem`.
-        path: of the same.
-        workspace: the directory that it was loaded from.
-        options: those that it was loaded with.
+        scope: of a `Skill` or `Problem`.
+        path: of that `Skill` or `Problem`.
+        workspace: the directory it was loaded from.
+        options: the options it was loaded with.
     """
     roots = [root.rstrip("/") for root in options.user_paths] if scope is Scope.USER else []
     within = [root for root in roots if f"{path}/".startswith(f"{path_text(root)}/")]
@@ -202,7 +203,7 @@ def resolve_anchor(scope: Scope, path: str, workspace: Path, options: SkillOptio
 
 
 def _user_root(path: str) -> Path:
-    """The user's directory, absolute; `path` is as it is configured."""
+    """The absolute directory of a configured user path."""
     base = Path(path).expanduser() if path == "~" or path.startswith("~/") else Path(path)
     return base.absolute()
 
@@ -211,18 +212,17 @@ def _is_sane(path: str) -> bool:
     return bool(path.strip()) and path.isprintable()
 
 
-# Finds the SKILL.md files of one root and reads their beginnings; nothing in here raises.
+# --- Scanning one root ---
 #
-# One directory level, 2,000 entries, 64 KiB per file; special files never block, and hidden directories as
-# well as whatever vanishes between listing and opening are skipped. The bytes and the keys and values of a
-# root are limited, and the clock is looked at before each file, so that a load ends whatever lies there.
-
+# Reads one directory level: at most 2,000 entries, 64 KiB per file, and a total of bytes and of YAML events
+# per root, until a deadline. Special files never block. Hidden directories, and files that vanish between
+# listing and opening, are skipped. Nothing raises.
 
 _FIRST_READ: Final = 4_096
 _MAX_READ: Final = 65_536
 _MAX_ENTRIES: Final = 2_000
 _MAX_NAMES: Final = 50_000
-# Per root; some six times of what a thousand ordinary skills take.
+# Per root; about six times what a thousand ordinary skills need.
 _MAX_BYTES: Final = 24 * 1024 * 1024
 _MAX_EVENTS: Final = 100_000
 _LIMITS: Final = {
@@ -234,7 +234,7 @@ _OUTSIDE: Final = "A link leads out of the skills directory."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """What one root gave, in the order of its directories; `root` is null where there is none to look at."""
+    """The content of one root, in the order of its directories; `root` is `None` if it cannot be opened."""
 
     root: Root | None = None
     items: tuple[Parsed, ...] = ()
@@ -243,9 +243,9 @@ class Listing:
 
 
 def scan(source: Source, rules: ParseOptions, seen: set[tuple[int, int]], until: float) -> Listing:
-    """Load one root, unless it is one of the directories `seen` before under whatever name.
+    """Load one root, unless its directory (device, inode) is in `seen`, and add it there.
 
-    No file is opened when `time.monotonic()` has come to `until`.
+    Stops opening files when `time.monotonic()` reaches `until`.
     """
     try:
         descriptor = open_directory(source.base, source.parts)
@@ -285,7 +285,7 @@ def _code(error: Exception) -> Code:
 
 
 class _Scan:
-    """One walk over one root; every name is opened relative to the directory it was listed in."""
+    """One scan of one root. Every name is opened relative to the directory in which it was listed."""
 
     def __init__(self, source: Source, rules: ParseOptions, until: float) -> None:
         self._source = source
@@ -295,7 +295,7 @@ class _Scan:
         self._events = _MAX_EVENTS
 
     def run(self, descriptor: int) -> Listing:
-        """The root's skills, and the root itself where it is a skill."""
+        """The skills of the root, and the root itself if it is a skill."""
         source = self._source
         root = Root(scope=source.scope, path=source.path(), directory=source.root)
         try:
@@ -311,7 +311,7 @@ class _Scan:
         if is_skill:
             own = self._file(descriptor, source.parts, source.root.name, FILE_NAME)
             others = any(item.skill for item in items)
-            if own is None or (others and not own.bears_its_name):
+            if own is None or (others and not own.has_directory_name):
                 problems.append(problem(Code.STRAY_FILE, source.path(FILE_NAME), scope=source.scope))
             else:
                 items = (own, *items)
@@ -319,7 +319,7 @@ class _Scan:
         return Listing(root=root, items=items, problems=tuple(problems), incomplete=incomplete)
 
     def _all(self, descriptor: int, names: list[str]) -> tuple[tuple[Parsed, ...], Incomplete | None]:
-        """What the directories hold, as far as the limits allow, and which of these ended it."""
+        """The files of the directories up to the limits, and the limit that was reached, if any."""
         items: list[Parsed] = []
         for name in names:
             if time.monotonic() >= self._until:
@@ -355,7 +355,7 @@ class _Scan:
             os.close(descriptor)
 
     def _failed(self, error: Exception, name: str, *names: str) -> Parsed | None:
-        """A plain file in the root, a dangling link and what has just vanished are nobody's problem."""
+        """The problem, if it is one: plain files in the root, dangling links and vanished entries are not."""
         gone = isinstance(error, OSError) and error.errno in {errno.ENOENT, errno.ENOTDIR}
         return None if gone else self._broken(_code(error), name, *names)
 
@@ -384,11 +384,12 @@ class _Scan:
         return self._broken(Code.INVALID_DIRECTORY, name, *names)
 
     def _beginning(self, descriptor: int, size: int, name: str, *names: str) -> SkillFile:
-        """One read of 4 KiB; more, up to 64 KiB, only while the front matter goes on."""
+        """Read 4 KiB, and up to 64 KiB while the front matter is not closed."""
         data = os.read(descriptor, _FIRST_READ)
         while True:
             whole = len(data) >= size
-            lines = data if whole else data[: data.rfind(b"\n") + 1]  # half a line must not pass for a fence
+            # An incomplete last line could look like a fence.
+            lines = data if whole else data[: data.rfind(b"\n") + 1]
             parts = split_file(lines)
             goes_on = parts is not None and (parts.glued or not parts.fences.closed)
             if whole or not goes_on or len(data) >= _MAX_READ:
@@ -411,7 +412,7 @@ class _Scan:
 
 
 def _names(descriptor: int) -> tuple[list[str], bool, bool]:
-    """What may be a skill directory, sorted; whether there is more; whether a SKILL.md lies beside them."""
+    """Possible skill directories, sorted; whether there are more; whether the root has a SKILL.md itself."""
     names = []
     is_skill = False
     with os.scandir(descriptor) as entries:
@@ -429,30 +430,34 @@ def _names(descriptor: int) -> tuple[list[str], bool, bool]:
 def load(
     workspace: Path, options: SkillOptions, *, root: Path | None = None, until: float = math.inf
 ) -> SkillSet:
-    """The skills of a workspace, and what is wrong with the rest; raises nothing.
+    """Load the skills of a workspace and the problems with them; never raises.
 
-    Blocks on the file system, so the caller runs it in a thread; several may run at once. What is not read
-    when `time.monotonic()` comes to `until` is left out, and the set says so. With `enabled` off the set is
-    empty and the file system is left alone. With `root` the catalog names that directory in place of the
-    workspace, for skills that an agent will find elsewhere than they are read.
+    Blocks on the file system, so the caller uses a thread; concurrent calls are safe.
+
+    Args:
+        workspace: the directory that relative paths start from.
+        options: if not `enabled`, the set is empty and nothing is read.
+        root: named in the catalog instead of the workspace, if the agent will see the files there.
+        until: deadline by `time.monotonic()`. Skills that were not read until then are missing, and
+            `incomplete` says so.
     """
     if not options.enabled:
         return SkillSet(root=(root or workspace) / options.path)
-    shelf = _Shelf(options)
+    collector = _Collector(options)
     rules, seen = ParseOptions.of(options), set[tuple[int, int]]()
     for source in sources(workspace, options, root):
         if isinstance(source, Source):
             listing = scan(source, rules, seen, until)
-            shelf.add(source, listing)
+            collector.add(source, listing)
             if listing.root is not None and not (source.optional or listing.items or listing.problems):
-                shelf.problems.append(problem(Code.NO_SKILLS, source.path(), scope=source.scope))
+                collector.problems.append(problem(Code.NO_SKILLS, source.path(), scope=source.scope))
         else:
-            shelf.problems.append(source)
-    return shelf.finish((root or workspace).absolute())
+            collector.problems.append(source)
+    return collector.finish((root or workspace).absolute())
 
 
-class _Shelf:
-    """Takes roots in the order of precedence; the first skill of a name keeps it."""
+class _Collector:
+    """Collects roots in the order of precedence; the first skill with a name wins."""
 
     def __init__(self, options: SkillOptions) -> None:
         self.problems: list[Problem] = []
@@ -466,7 +471,7 @@ class _Shelf:
         self._incomplete: Incomplete | None = None
 
     def add(self, source: Source, listing: Listing) -> None:
-        """Take in what one root gave."""
+        """Add the content of one root."""
         if listing.root is not None:
             self._roots.append(listing.root)
         if source.scope is Scope.PROJECT:
@@ -483,7 +488,7 @@ class _Shelf:
                 self.problems.append(_taken(item, item.skill, kept))
             self.problems += item.problems
         for key, item in mine.items():
-            assert item.skill is not None  # noqa: S101 - as it was put there
+            assert item.skill is not None  # noqa: S101 - items of `_kept` have one
             first = self._skills.setdefault(key, item.skill)
             if first is not item.skill:
                 skill = item.skill
@@ -491,7 +496,7 @@ class _Shelf:
                 self._shadowed.append(hidden)
 
     def finish(self, workspace: Path) -> SkillSet:
-        """The set, with a word on every name among the options that nothing has."""
+        """The set, with a warning for every configured name that does not exist."""
         skills = tuple(sorted(self._skills.values(), key=attrgetter("priority", "name", "directory")))
         return SkillSet(
             root=self._project or workspace,
@@ -503,7 +508,7 @@ class _Shelf:
         )
 
     def _unknown(self, skills: tuple[Skill, ...]) -> list[Problem]:
-        """A malformed file is known by its directory: its error says enough."""
+        """Warnings for unknown names. A malformed file counts by its directory: it has an error already."""
         choices = {"disabled_skills": self._options.disabled_skills, "include": self._options.include}
         if not any(choices.values()):
             return []
@@ -521,17 +526,17 @@ class _Shelf:
 
 
 def _kept(items: tuple[Parsed, ...]) -> dict[str, Parsed]:
-    """The skills of one root by their keys; of several with one name the directory that bears it has it."""
+    """The skills of one root by their keys; of several with one name, the one whose directory has it wins."""
     kept: dict[str, Parsed] = {}
     for item in items:
         if item.skill is not None:
             first = kept.setdefault(item.key, item)
-            if item.bears_its_name and not first.bears_its_name:
+            if item.has_directory_name and not first.has_directory_name:
                 kept[item.key] = item
     return kept
 
 
 def _taken(item: Parsed, skill: Skill, first: Skill) -> Problem:
     message = f"`name` is already taken by {first.path}."
-    place = TOP if item.sheet is None else item.sheet.place("name")
+    place = TOP if item.fields is None else item.fields.place("name")
     return problem(Code.DUPLICATE_NAME, skill.path, place, message=message, scope=skill.scope)

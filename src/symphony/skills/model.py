@@ -1,4 +1,4 @@
-"""The vocabulary of skills: what a skill is, what can be wrong with one, and what a caller chooses."""
+"""Skills, problems and options, and functions that make untrusted text safe to show."""
 
 import re
 import unicodedata
@@ -11,14 +11,13 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-# Makes text that a repository wrote safe to show in one line of a prompt.
-
+# --- Text of a repository, made safe for one line of a prompt ---
 
 MAX_FIELD: Final = 1_024
 
-# Control characters other than white space; what is invisible and only steers the display (bidirectional
-# marks, fillers, tags, soft hyphen, zero-width space); surrogates, non-characters. The joiners of Indic and
-# Arabic scripts and of emoji carry text and stay, as do visible ones such as the Arabic number sign.
+# Control characters other than white space; invisible characters that only affect the display (bidirectional
+# marks, fillers, tags, soft hyphen, zero-width space); surrogates and non-characters. The joiners of Indic
+# and Arabic scripts and of emoji are part of the text and stay, as do visible format characters.
 _SILENT: Final = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f"
     "\u202a-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufdd0-\ufdef\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
@@ -26,18 +25,16 @@ _SILENT: Final = re.compile(
     + "".join(f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0x10000, 0x110000, 0x10000))
     + "]+"
 )
-# A joiner or variation selector shapes the character before it, in emoji two do; a longer run hides words.
+# One joiner or variation selector (in emoji two) changes the character before it; longer runs hide words.
 _SHAPING: Final = "\u200c\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef"
 _SHAPING_RUN: Final = re.compile(f"([{_SHAPING}]{{2}})[{_SHAPING}]+")
 _BLANKS: Final = re.compile(r"\s+")
 _TAG: Final = re.compile(r"<(?=[^\W\d_]|[/!])")
 
-# Shown, and yet not to be seen: what shapes its neighbour, Mongolian selectors, the blank of Braille, and a
-# note without a head.
+# Kept in texts, but invisible alone: joiners, Mongolian selectors, the Braille blank, a headless note.
 _UNSEEN: Final = re.compile(f"[{_SHAPING}\u180b-\u180f\u2800\U0001d159]")
-_POSES_AS_OURS: Final = re.compile(r" — |\((?:directory|file): |&lt;")
-# What at the beginning of an item of a list begins a heading, a quotation, a table, a fence, another list, a
-# line, or the definition of a link.
+_LOOKS_LIKE_CATALOG: Final = re.compile(r" — |\((?:directory|file): |&lt;")
+# Starts a Markdown block in a list item: heading, quotation, table, fence, list, rule or link definition.
 _OPENS_A_BLOCK: Final = re.compile(
     r"[#>|]|```|~~~|[-+*](?:\s|\Z)|\d{1,9}[.)](?:\s|\Z)|(?:[-*_]\s*){3,}\Z|\[[^\]]*\]:"
 )
@@ -45,28 +42,28 @@ _XML: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot
 
 
 def one_line(text: str) -> str:
-    """At most 1,024 characters on one line, without what only steers the display, and without tags.
+    """At most 1,024 characters on one line, without tags and characters that only affect the display.
 
-    Text of every script stays intact. A longer text ends in an ellipsis; it is shortened before `<` is
-    escaped, so that no escape is ever cut.
+    Text of every script stays intact. A longer text ends in an ellipsis. It is shortened before `<` is
+    escaped, so that no escape is cut.
     """
     return escape(shorten(clean(text), MAX_FIELD))
 
 
 def clean(text: str) -> str:
-    """The text on one line, without what only steers the display."""
-    if text.isascii() and text.isprintable():  # as most are: nothing but spaces could be too much
+    """The text on one line, without characters that only affect the display."""
+    if text.isascii() and text.isprintable():  # the common case; only spaces can be superfluous
         return " ".join(text.split())
     return _BLANKS.sub(" ", _SHAPING_RUN.sub(r"\1", _SILENT.sub("", text))).strip()
 
 
 def shorten(line: str, limit: int) -> str:
-    """At most `limit` characters of a line; one that is cut ends in an ellipsis."""
+    """The line; one of more than `limit` characters is cut and ends in an ellipsis."""
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
 def escape(line: str) -> str:
-    """The line with every `<` written out that could begin a tag."""
+    """The line with every `<` that could start a tag escaped."""
     return _TAG.sub("&lt;", line) if "<" in line else line
 
 
@@ -76,24 +73,24 @@ def escape_xml(line: str) -> str:
 
 
 def is_visible(text: str) -> bool:
-    """Whether anything of the text can be seen."""
-    if text.isascii() and text.isprintable():  # as most are
+    """Whether the text has a visible character."""
+    if text.isascii() and text.isprintable():  # the common case
         return bool(text.strip())
     return any(unicodedata.category(one)[0] in "LNPS" for one in _UNSEEN.sub("", _SILENT.sub("", text)))
 
 
 def is_plain(text: str) -> bool:
-    """Whether a line shows the text so that it can be told apart from any other; `<` may be escaped."""
+    """Whether the catalog can show the text unambiguously and, except for `<`, unchanged."""
     return (
         clean(text) == text
         and is_visible(text)
         and not _UNSEEN.search(text)
-        and not _POSES_AS_OURS.search(text)
+        and not _LOOKS_LIKE_CATALOG.search(text)
     )
 
 
 def is_name(text: str) -> bool:
-    """Whether the text can be the name of an entry: plain, no path, and not the beginning of a block."""
+    """Whether the text can be a name in the catalog: plain, not a path, not the start of a block."""
     return (
         is_plain(text)
         and not any(one in text for one in "/\\")
@@ -111,7 +108,7 @@ SEARCH_TOOL: Final = "skill_search"
 
 
 class Scope(StrEnum):
-    """Where a skill comes from; of two with one name the earlier scope wins."""
+    """Where a skill comes from. Of two skills with one name, the one of the earlier scope wins."""
 
     PROJECT = "project"
     USER = "user"
@@ -126,7 +123,7 @@ class Validation(StrEnum):
 
 
 class Format(StrEnum):
-    """How the catalog is written: name and one text, everything in a list, or everything as XML."""
+    """Format of the catalog: names with one text each, a list with all fields, or XML with all fields."""
 
     COMPACT = "compact"
     FULL = "full"
@@ -134,14 +131,14 @@ class Format(StrEnum):
 
 
 class ActivationMode(StrEnum):
-    """How a session gets at a skill's body: its own file tool, or the tool `activate_skill`."""
+    """How a session reads a skill's body: with its own file tool, or with the tool `activate_skill`."""
 
     READ = "read"
     TOOL = "tool"
 
 
 class Severity(StrEnum):
-    """How much a problem matters: an error leaves the skill out, a warning and an info do not."""
+    """Severity of a problem; a skill with an error is not loaded."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -149,7 +146,7 @@ class Severity(StrEnum):
 
 
 class Incomplete(StrEnum):
-    """Why some skills were not read: there are too many, they are too large together, or time was up."""
+    """The limit that ended loading: the number of skills, their total size, or the time."""
 
     COUNT = "count"
     SIZE = "size"
@@ -157,7 +154,7 @@ class Incomplete(StrEnum):
 
 
 class Code(StrEnum):
-    """Every problem by its stable name; `symphony.skills.model` says what each one means."""
+    """Stable names of all problems; `MEANINGS` has their texts."""
 
     NOT_REGULAR_FILE = "not_regular_file"
     OUTSIDE_WORKSPACE = "outside_workspace"
@@ -196,14 +193,14 @@ class Code(StrEnum):
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """Something a person should know about one file; holds no text of that file.
+    """A problem with one file, to be shown to people; contains no text of that file.
 
     Attributes:
-        path: relative to the workspace, with `/`; of the user's scope, below `user_path` as it is configured.
+        path: relative to the workspace, with `/`; in the scope `user`, below `user_path` as configured.
             It is untrusted text.
-        line: 1-based, or null where the problem is not inside the file; likewise `column`.
+        line: 1-based; `None` if the problem has no position in the file. The same for `column`.
         hint: what to do next.
-        scope: whose file it is; those of the user are nothing for a comment on an issue.
+        scope: where the file comes from. Comments on issues leave out the scope `user`.
     """
 
     path: str
@@ -217,15 +214,15 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 class Skill(Struct, frozen=True, kw_only=True):
-    """One usable skill; its body is never loaded.
+    """One usable skill, without its body.
 
     Attributes:
         name, description, when_to_use: untrusted text of the file, trimmed; one of the last two may be empty.
-        directory: the name of the directory that holds the file.
+        directory: the name of the directory with the file.
         path: of the SKILL.md, as `Problem.path`.
-        priority: a lower one is listed earlier.
-        phases: of the work, for which the skill is meant, as the file writes them; empty for all of them.
-        root: absolute, the directory of skill directories; null where it is that of the set.
+        priority: lower numbers are listed first.
+        phases: phases of the work that the skill is for, as in the file; empty for all.
+        root: the absolute directory of the skill directories; `None` if it is `SkillSet.root`.
     """
 
     name: str
@@ -240,17 +237,17 @@ class Skill(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """What the catalog says about the skill: `when_to_use`, or the description where that is blank."""
+        """The text for the catalog: `when_to_use`, or the description if that is blank."""
         return self.when_to_use if self.when_to_use.strip() else self.description
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root:
-    """One directory of skills that was there.
+    """One existing directory of skills.
 
     Attributes:
-        path: as it is configured.
-        directory: absolute, that of the skill directories, as the catalog names it.
+        path: as configured.
+        directory: the absolute directory of the skill directories, as the catalog names it.
     """
 
     scope: Scope
@@ -260,10 +257,10 @@ class Root:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shadowed:
-    """A usable skill that stands back, because an earlier root has one of its name.
+    """A usable skill that is hidden by a skill of the same name in an earlier root.
 
     Attributes:
-        by: the path of the skill that is listed instead.
+        by: the path of the skill that hides it.
     """
 
     name: str
@@ -277,12 +274,12 @@ class SkillSet:
     """The skills of a workspace, of all its roots.
 
     Attributes:
-        root: absolute, that of the project's own scope.
-        skills: sorted by (priority, name, directory); also those that the options leave out of the catalog.
-        problems: in the order of roots and directories, of one file in the order of its lines.
-        roots: those that exist, in the order of precedence.
+        root: the absolute root of the scope `project`.
+        skills: sorted by (priority, name, directory), with those that the options hide from the catalog.
+        problems: in the order of roots, directories and lines.
+        roots: the existing ones, in the order of precedence.
         shadowed: in the order of roots and directories.
-        incomplete: why there may be more skills than these; null where everything was looked at.
+        incomplete: the limit that ended loading; `None` if everything was read.
     """
 
     root: Path
@@ -299,21 +296,21 @@ class SkillSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillOptions:
-    """What the operator chooses, `agent.skills` of WORKFLOW.md.
+    """The settings `agent.skills` of WORKFLOW.md.
 
     Attributes:
         path: relative to the workspace; a directory of skills, or one skill.
-        max_skills_in_prompt: how many entries the catalog has at most.
-        enabled: off means that nothing is listed, opened or rendered.
-        user_path: roots outside of the workspace, absolute or below `~`, in the order of precedence.
+        max_skills_in_prompt: maximum number of entries in the catalog.
+        enabled: if false, nothing is read or listed.
+        user_path: roots outside the workspace, absolute or below `~`, in the order of precedence.
         extra_paths: further roots, relative to the workspace, in the order of precedence.
-        max_prompt_chars: how many characters the catalog has at most.
-        name_fallback: a missing name is that of the directory.
-        reserved_words: words that no name may contain, in whatever case.
-        include: exact names to keep; empty for all.
-        disabled_skills: exact names to leave out; their problems are nobody's concern.
-        activation: how a session gets at the body of a skill.
-        search_above: with more skills than this the catalog lists none, and the session searches; null never.
+        max_prompt_chars: maximum length of the catalog.
+        name_fallback: use the name of the directory if `name` is missing.
+        reserved_words: words that no name may contain, in any case.
+        include: exact names to list; empty for all.
+        disabled_skills: exact names to hide; their problems are not reported.
+        activation: how a session reads the body of a skill.
+        search_above: with more skills than this, the catalog lists none and the session searches.
     """
 
     path: str = DEFAULT_PATH
@@ -333,17 +330,17 @@ class SkillOptions:
 
     @property
     def user_paths(self) -> tuple[str, ...]:
-        """`user_path` as a list, whether it is one, a single path or none."""
+        """`user_path` as a tuple."""
         if self.user_path is None:
             return ()
         return (self.user_path,) if isinstance(self.user_path, str) else self.user_path
 
 
-# What each code means: one fixed sentence, one fixed hint, and its severity unless a rule says otherwise.
+# --- Severity, message and hint of each code ---
 
 
 class Meaning(NamedTuple):
-    """The fixed words of a code; short, because twenty of them share one comment."""
+    """The texts of a code; short, because one comment contains up to twenty of them."""
 
     severity: Severity
     message: str
@@ -460,7 +457,7 @@ def problem(
     hint: str | None = None,
     scope: Scope = Scope.PROJECT,
 ) -> Problem:
-    """A problem with the fixed words of its code; `message` and `hint` replace them where more is known."""
+    """A problem with the texts of its code, unless `message` or `hint` replaces them."""
     meaning = MEANINGS[code]
     line, column = (None, None) if place is None else place
     return Problem(

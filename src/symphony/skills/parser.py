@@ -1,4 +1,4 @@
-"""Judges one SKILL.md by the rules: a skill, or the one error that leaves it out, and any warnings."""
+"""Parses and validates one SKILL.md. Gives a skill or one error, and any number of warnings."""
 
 import re
 import unicodedata
@@ -25,14 +25,15 @@ from symphony.skills.model import (
     problem,
 )
 
-# Mends the faults that people make in front matter, without adding or removing a line.
-
+# --- Repair of front matter ---
+#
+# Common mistakes are repaired. The number of lines stays the same, so that positions stay right.
 
 _KEY: Final = re.compile(rb"[A-Za-z0-9_-]+[ \t]*:[ \t]+")
 _COLON: Final = re.compile(rb"[^-&*!|>%@`{}\[\]\"',?].*:(?:[ \t]|\Z)", re.DOTALL)
 _QUOTED: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|' rb"'(?:[^']|'')*'", re.DOTALL)
 _ALIAS_AND_MORE: Final = re.compile(rb"\*\S+[ \t]+[^\s#]")
-# An anchor or a tag before words is YAML, and the reader would lose it: nobody means it in these files.
+# YAML takes a first word with `&` or `!` for an anchor or a tag and drops it. In a skill it is always text.
 _LOST_WORD: Final = rb"""[&!](?!!)(?:[^\s,\[\]{}]*[ \t]+[^\s\[{"'|>#&!*]|[^\s,\[\]{}]+[ \t\r]*$)"""
 _LOSES_A_WORD: Final = re.compile(_LOST_WORD)
 _LOSING_LINE: Final = re.compile(rb"^[A-Za-z0-9_-]+[ \t]*:[ \t]+(?=" + _LOST_WORD + rb")", re.MULTILINE)
@@ -40,11 +41,11 @@ _CHUNK: Final = re.compile(
     rb"^(name|description|when_to_use|metadata)[ \t]*:[ \t]*(.*(?:\n(?:[ \t].*|\r?$))*)", re.MULTILINE
 )
 _MAX_LINES: Final = 200
-_MAX_VALUE: Final = 4_096  # in bytes; what a person writes on one line is shorter
+_MAX_VALUE: Final = 4_096  # in bytes; longer values are not repaired
 
 
 class Advice(NamedTuple):
-    """What was mended, as the sentence and the hint of a problem."""
+    """Message and hint of the problem that reports a repair."""
 
     message: str
     hint: str
@@ -65,24 +66,24 @@ _LINES_ALONE: Final = Advice(
 
 
 def load(front: bytes) -> Document:
-    """The front matter of a skill.
+    """Parse the front matter of a skill.
 
     Raises:
-        FrontMatterError: it cannot be read as it is.
+        FrontMatterError: it is invalid and was not repaired.
     """
     return frontmatter.load(front, profile=Profile.TEXT, allow_nested_duplicates=True)
 
 
 def lost_word(front: bytes) -> int | None:
-    """Where the first value begins of which a reader of YAML would drop the first word, or null."""
+    """Offset of the first value whose first word YAML would drop; `None` if there is no such value."""
     found = _LOSING_LINE.search(front) if b"&" in front or b"!" in front else None
     return None if found is None else found.end()
 
 
 def quoted(front: bytes) -> tuple[bytes, Advice]:
-    """The front matter with every top-level one-line value quoted that is not YAML where it stands alone.
+    """Quote every top-level one-line value that is not valid YAML on its own.
 
-    A value that goes on in the next line is left as it is.
+    A value that continues on the next line is not changed.
     """
     lines = front.split(b"\n")
     advice = None
@@ -104,9 +105,9 @@ def quoted(front: bytes) -> tuple[bytes, Advice]:
 
 
 def legible(front: bytes) -> tuple[bytes, Advice] | None:
-    """Only the keys that we read; a text among them that is no YAML is taken as it stands, on one line.
+    """Keep only the keys that are used. A text among them that is not valid YAML is quoted, on one line.
 
-    Null unless `name` and `description` are there, each once.
+    Returns `None` if `name` or `description` is missing, or a key occurs twice.
     """
     kept: dict[bytes, tuple[int, bytes]] = {}
     for found in _CHUNK.finditer(front):
@@ -130,7 +131,7 @@ def legible(front: bytes) -> tuple[bytes, Advice] | None:
 
 
 def _is_yaml(line: bytes, value: bytes) -> bool:
-    """Whether lines can be read alone. An alias is refused as one, unless more than an alias is there."""
+    """Whether lines are valid YAML on their own. A lone alias counts as valid: it is refused as an alias."""
     try:
         load(line)
     except FrontMatterError as error:
@@ -143,8 +144,9 @@ def _in_quotes(value: bytes) -> bytes:
     return b"'" + value.replace(b"'", b"''") + b"'"
 
 
-# Reads what the front matter of one file says, wherever the file stands and whatever the rules are.
-
+# --- Reading the fields ---
+#
+# The result depends on the bytes only, not on the path or the options, so that it can be cached.
 
 Place: TypeAlias = tuple[int, int]
 
@@ -159,11 +161,11 @@ _CODES: Final = {
     frontmatter.Code.DUPLICATE_KEY: Code.INVALID_YAML,
     frontmatter.Code.TOO_MANY_EVENTS: Code.FRONT_MATTER_TOO_LARGE,
 }
-_MENDABLE: Final = {frontmatter.Code.INVALID_YAML, frontmatter.Code.ALIAS_NOT_ALLOWED}
+_REPAIRABLE: Final = {frontmatter.Code.INVALID_YAML, frontmatter.Code.ALIAS_NOT_ALLOWED}
 
 
 class Fault(NamedTuple):
-    """What is wrong at one place; `message` and `hint` replace the fixed sentences of the code."""
+    """A problem at one position; `message` and `hint` replace the fixed texts of the code."""
 
     code: Code
     place: Place
@@ -172,16 +174,17 @@ class Fault(NamedTuple):
 
 
 class FrontMatterFields(NamedTuple):
-    """What the front matter says, or the one error that makes it useless.
+    """The fields of the front matter, or the error that makes it unusable.
 
     Attributes:
-        strict_error: the one error that it is in the strict profile.
-        faults: what is odd and does no harm.
-        events: how many keys and values the parser found; what the reading cost, about.
-        name: null where it is missing, empty where it is no text. Blanks in it are single ones.
-        description, when_to_use: trimmed, empty where missing and where nothing of it can be seen.
-        not_text: what stands in place of a description that is no text.
-        document: where its keys stand; `None` where there is none.
+        error: why it is unusable in every profile.
+        strict_error: why it is unusable in the strict profile.
+        faults: problems that are warnings.
+        events: number of keys and values that the parser found, as a measure of its cost.
+        name: `None` if it is missing, empty if it is not text.
+        description, when_to_use: trimmed; empty if missing or invisible.
+        not_text: what the description is, if it is not text.
+        document: has the positions of the keys; `None` if parsing failed.
     """
 
     error: Fault | None = None
@@ -197,19 +200,19 @@ class FrontMatterFields(NamedTuple):
     document: Document | None = None
 
     def place(self, key: str) -> Place:
-        """Line and column of a key of the top level; the top of the file where it is not there."""
+        """Line and column of a top-level key; the top of the file if it is missing."""
         return (None if self.document is None else self.document.position(key)) or TOP
 
 
 class Parts(NamedTuple):
-    """The fences of a file; `glued` says that the body begins on the line of the closing one."""
+    """The fences of a file; `glued` says that the body begins on the line of the closing fence."""
 
     fences: Split
     glued: bool = False
 
 
 def split_file(data: bytes) -> Parts | None:
-    """As `frontmatter.split`, but that `---# Title` closes front matter which nothing else closes."""
+    """As `frontmatter.split`, but `---# Title` closes front matter that has no other closing fence."""
     found = frontmatter.split(data)
     if found is None:
         return None
@@ -223,7 +226,7 @@ def split_file(data: bytes) -> Parts | None:
 
 
 def read_fields(front: bytes, faults: tuple[Fault, ...] = ()) -> FrontMatterFields:
-    """The sheet of what stands between two fences, besides `faults` of the fences; raises nothing."""
+    """Read the text between two fences; never raises. `faults` are those of the fences."""
     strict_error = None
     lost = lost_word(front)
     events = 0
@@ -242,17 +245,17 @@ def read_fields(front: bytes, faults: tuple[Fault, ...] = ()) -> FrontMatterFiel
             place,
             f"The front matter cannot be used: {error.message}.",
         )
-        mended = _mended(front) if error.code in _MENDABLE else None
+        mended = _repaired(front) if error.code in _REPAIRABLE else None
         if mended is None:
             return FrontMatterFields(error=fault, faults=faults, events=events)
         document, advice, whole = mended
         strict_error = None if whole else fault
         faults = (*faults, Fault(Code.REPAIRED_YAML, place, *advice))
-    return _Reader(document, faults).sheet(strict_error, events)
+    return _Reader(document, faults).fields(strict_error, events)
 
 
-def _mended(front: bytes) -> tuple[Document, Advice, bool] | None:
-    """The document that could be made of it, and whether it is whole."""
+def _repaired(front: bytes) -> tuple[Document, Advice, bool] | None:
+    """The repaired document, what was repaired, and whether all keys were kept."""
     for mend in (quoted, legible):
         mended = mend(front)
         with suppress(FrontMatterError):
@@ -262,7 +265,7 @@ def _mended(front: bytes) -> tuple[Document, Advice, bool] | None:
 
 
 class _Reader:
-    """Takes the known fields out of a document; what is odd about them piles up."""
+    """Takes the known fields out of a document and collects warnings about them."""
 
     __slots__ = ("_document", "_faults", "_value")
 
@@ -271,7 +274,7 @@ class _Reader:
         self._value = document.value
         self._faults = [*faults]
 
-    def sheet(self, strict_error: Fault | None, events: int) -> FrontMatterFields:
+    def fields(self, strict_error: Fault | None, events: int) -> FrontMatterFields:
         value = self._value
         name, description = value.get("name"), value.get("description")
         metadata = value.get("metadata")
@@ -295,7 +298,7 @@ class _Reader:
             document=self._document,
         )
 
-    def _odd(self, *path: str, what: str, hint: str | None = None) -> None:
+    def _warn(self, *path: str, what: str, hint: str | None = None) -> None:
         place = self._document.positions.get(path, TOP)
         message = f"`{'.'.join(path)}` {what}."
         self._faults.append(Fault(Code.BAD_OPTIONAL_FIELD, place, message, hint))
@@ -306,7 +309,7 @@ class _Reader:
             return ""
         if isinstance(value, str):
             return value.strip() if is_visible(value) else ""
-        self._odd(*path, what="is not text")
+        self._warn(*path, what="is not text")
         return ""
 
     def _priority(self, metadata: dict[str, Any]) -> int:
@@ -315,7 +318,7 @@ class _Reader:
             return DEFAULT_PRIORITY
         if isinstance(value, str) and _PRIORITY.fullmatch(value.strip()):
             return int(value)
-        self._odd("metadata", "symphony-priority", what="is not a whole number")
+        self._warn("metadata", "symphony-priority", what="is not a whole number")
         return DEFAULT_PRIORITY
 
     def _phases(self, metadata: dict[str, Any]) -> tuple[str, ...]:
@@ -329,15 +332,15 @@ class _Reader:
             and all(isinstance(one, str) for one in words)
         ):
             return tuple(words)
-        self._odd("metadata", "symphony-phases", what="is not a list of phases")
+        self._warn("metadata", "symphony-phases", what="is not a list of phases")
         return ()
 
     def _keys(self) -> None:
-        """Optional fields of an unusual type, and keys that look like a mistake."""
+        """Warn about optional fields of an unusual type and keys that look like a mistake."""
         for key, value in self._value.items():
             if key in _OPTIONAL:
                 if value is not None and not _OPTIONAL[key](value):
-                    self._odd(key, what="has an unusual type or length")
+                    self._warn(key, what="has an unusual type or length")
             elif key in _MISSPELT:
                 self._stray_key(key, "A key like `when_to_use` is not read.", "Write it as `when_to_use`.")
             elif " " in key:
@@ -349,7 +352,7 @@ class _Reader:
         self._faults.append(Fault(Code.BAD_OPTIONAL_FIELD, place, message, hint))
 
     def _repeated(self) -> Fault | None:
-        """A key given twice matters in what we read, and is a warning anywhere else."""
+        """A key that is given twice is an error in `metadata`, which is read, and else a warning."""
         for top, place in self._document.duplicates:
             message = "A key is given twice."
             if top == "metadata":
@@ -374,15 +377,15 @@ _MAX_DESCRIPTION: Final = 1_024
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff", b"-\0-\0-\0", b"\0-\0-\0-")
 _BLANKS: Final = re.compile("[ \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
 _PATH_AS_NAME: Final = "A name is no path: use the last part of it. Codex would take the whole as the name."
-_CACHED: Final = 2_048  # sheets, whose front matter has at most so many bytes:
-_MAX_CACHED_BYTES: Final = 4_096
+_CACHED: Final = 2_048
+_MAX_CACHED_BYTES: Final = 4_096  # larger front matter is not cached
 _NO_WHEN_TO_USE: Final = Fault(Code.MISSING_WHEN_TO_USE, TOP)
 _LENIENT: Final = {Code.MISSING_DESCRIPTION: Severity.WARNING}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseOptions:
-    """Those of the options that decide what a file gives."""
+    """Options that affect parsing."""
 
     validation: Validation = Validation.LENIENT
     name_fallback: bool = False
@@ -390,7 +393,7 @@ class ParseOptions:
 
     @classmethod
     def of(cls, options: SkillOptions) -> Self:
-        """The rules among the options."""
+        """The options that affect parsing."""
         return cls(
             validation=options.validation,
             name_fallback=options.name_fallback,
@@ -402,11 +405,11 @@ class SkillFile(NamedTuple):
     """The beginning of one SKILL.md.
 
     Attributes:
-        path: as `Skill.path`, fit for showing.
-        directory: its directory's name, fit for showing.
-        data: whole lines only, unless `whole`.
-        whole: `data` is the complete file.
-        parts: what `sheet.split` makes of `data`, where the caller has it already.
+        path: as `Skill.path`, printable.
+        directory: the name of its directory, printable.
+        data: complete lines, unless `whole`.
+        whole: whether `data` is the complete file.
+        parts: the result of `split_file(data)`, if the caller has it already.
         root: as `Skill.root`.
     """
 
@@ -420,13 +423,15 @@ class SkillFile(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """What one file gave: a skill, or null and exactly one error; in both cases any number of warnings.
+    """The result for one file.
 
     Attributes:
-        directory: its directory's name, fit for showing.
-        events: about what reading the front matter cost, in keys and values.
-        key: what two skills must not have in common: the name in its compatible composed form.
-        sheet: what the file says, for a caller that finds the name taken.
+        skill: `None` if there is an error.
+        problems: exactly one error if there is no skill, and any number of warnings.
+        directory: the name of its directory, printable.
+        events: as `FrontMatterFields.events`.
+        key: the name in Unicode form NFKC, which must be unique among the skills.
+        fields: what the file says; `None` if there is an error.
     """
 
     skill: Skill | None
@@ -434,40 +439,40 @@ class Parsed(NamedTuple):
     directory: str
     events: int = 0
     key: str = ""
-    sheet: FrontMatterFields | None = None
+    fields: FrontMatterFields | None = None
 
     @property
-    def bears_its_name(self) -> bool:
-        """Whether there is a skill, named as its directory is."""
+    def has_directory_name(self) -> bool:
+        """Whether there is a skill and its name is that of its directory."""
         return self.skill is not None and self.key == unicodedata.normalize("NFKC", self.directory)
 
 
 def is_clean_name(name: str) -> bool:
-    """Whether every reader of the format takes the name: 1 to 64 of a-z, 0-9 and single hyphens."""
+    """Whether the name meets the Agent Skills format: 1 to 64 of a-z, 0-9 and single hyphens."""
     return len(name) <= _MAX_NAME and _CLEAN_NAME.fullmatch(name) is not None
 
 
 def parse(found: SkillFile, rules: ParseOptions) -> Parsed:
-    """Validate one file; raises nothing."""
-    sheet = _sheet(found)
-    judge = _Judge(found, sheet, rules)
+    """Parse and validate one file; never raises."""
+    fields = _fields_of(found)
+    validator = _Validator(found, fields, rules)
     try:
-        skill = judge.skill()
+        skill = validator.skill()
     except _Rejected as rejected:
-        error = judge.problem(rejected.fault, Severity.ERROR)
-        problems = (error, *judge.warnings())
-        return Parsed(skill=None, problems=problems, directory=found.directory, events=sheet.events)
+        error = validator.problem(rejected.fault, Severity.ERROR)
+        problems = (error, *validator.warnings())
+        return Parsed(skill=None, problems=problems, directory=found.directory, events=fields.events)
     return Parsed(
         skill=skill,
-        problems=judge.warnings(),
+        problems=validator.warnings(),
         directory=found.directory,
-        events=sheet.events,
+        events=fields.events,
         key=skill.name if skill.name.isascii() else unicodedata.normalize("NFKC", skill.name),
-        sheet=sheet,
+        fields=fields,
     )
 
 
-def _sheet(found: SkillFile) -> FrontMatterFields:
+def _fields_of(found: SkillFile) -> FrontMatterFields:
     data = found.data
     split = found.parts or split_file(data)
     if split is None:
@@ -479,61 +484,61 @@ def _sheet(found: SkillFile) -> FrontMatterFields:
         code = Code.UNCLOSED_FRONT_MATTER if found.whole else Code.FRONT_MATTER_TOO_LARGE
         return FrontMatterFields(error=Fault(code, TOP), faults=bom)
     read = _read if len(parts.front) <= _MAX_CACHED_BYTES else read_fields
-    sheet = read(parts.front, bom)
+    fields = read(parts.front, bom)
     if glued:
         message, hint = "Text follows on the line of the closing `---`.", "Put a line break after the `---`."
         unclosed = Fault(Code.UNCLOSED_FRONT_MATTER, (parts.body_line, 4), message, hint)
         fault = unclosed._replace(code=Code.REPAIRED_YAML)
-        sheet = sheet._replace(strict_error=unclosed, faults=(*sheet.faults, fault))
-    return sheet
+        fields = fields._replace(strict_error=unclosed, faults=(*fields.faults, fault))
+    return fields
 
 
-# By content, for all workspaces: a fresh clone has new inodes and times, and the same bytes.
+# Keyed by content, because fresh clones of a repository have the same bytes.
 _read = lru_cache(_CACHED)(read_fields)
 
 
 def clear_cache() -> None:
-    """Remember no file that was read so far."""
+    """Clear the cache of parsed front matter."""
     _read.cache_clear()
 
 
 class _Rejected(Exception):  # noqa: N818 - unwinds to `parse`, never leaves the module
-    """The one error of a file."""
+    """Carries the one error of a file."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.code)
         self.fault = fault
 
 
-class _Judge:
-    """Looks at one sheet from top to bottom; warnings pile up, the first error unwinds."""
+class _Validator:
+    """Validates the fields of one file: collects warnings and raises `_Rejected` at the first error."""
 
-    __slots__ = ("_faults", "_found", "_rules", "_sheet", "_strict")
+    __slots__ = ("_faults", "_fields", "_found", "_rules", "_strict")
 
-    def __init__(self, found: SkillFile, sheet: FrontMatterFields, rules: ParseOptions) -> None:
+    def __init__(self, found: SkillFile, fields: FrontMatterFields, rules: ParseOptions) -> None:
         self._found = found
-        self._sheet = sheet
+        self._fields = fields
         self._rules = rules
         self._strict = rules.validation is Validation.STRICT
-        self._faults: list[Fault] = [*sheet.faults]
+        self._faults: list[Fault] = [*fields.faults]
 
     def skill(self) -> Skill:
-        sheet, found = self._sheet, self._found
-        if sheet.error is not None:
-            raise _Rejected(sheet.error)
-        if self._strict and sheet.strict_error is not None:  # then nothing counts as mended
+        fields, found = self._fields, self._found
+        if fields.error is not None:
+            raise _Rejected(fields.error)
+        if self._strict and fields.strict_error is not None:  # then no repair is reported
             self._faults = [one for one in self._faults if one.code is not Code.REPAIRED_YAML]
-            raise _Rejected(sheet.strict_error)
+            raise _Rejected(fields.strict_error)
         name = self._name()
         self._texts()
         return Skill(
             name=name,
-            description=sheet.description,
-            when_to_use=sheet.when_to_use,
+            description=fields.description,
+            when_to_use=fields.when_to_use,
             directory=found.directory,
             path=found.path,
-            priority=sheet.priority,
-            phases=sheet.phases,
+            priority=fields.priority,
+            phases=fields.phases,
             scope=found.scope,
             root=found.root,
         )
@@ -546,58 +551,58 @@ class _Judge:
         )
 
     def warnings(self) -> tuple[Problem, ...]:
-        """What does no harm, in the order of the lines."""
+        """The warnings, in the order of the lines."""
         faults = self._faults if len(self._faults) < 2 else sorted(self._faults, key=lambda one: one.place)  # noqa: PLR2004 - nothing to sort
         return tuple([self.problem(one, _LENIENT.get(one.code)) for one in faults])
 
-    def _odd(self, fault: Fault) -> None:
-        """A warning, or in the strict profile the end."""
+    def _warn(self, fault: Fault) -> None:
+        """Add a warning; in the strict profile it is an error."""
         if self._strict:
             raise _Rejected(fault)
         self._faults.append(fault)
 
     def _name(self) -> str:
-        sheet, directory = self._sheet, self._found.directory
-        name = sheet.name
+        fields, directory = self._fields, self._found.directory
+        name = fields.name
         if name is None and self._rules.name_fallback:
             name = directory
         if name is None:
-            raise _Rejected(Fault(Code.MISSING_NAME, sheet.place("name")))
+            raise _Rejected(Fault(Code.MISSING_NAME, fields.place("name")))
         clean = _CLEAN_NAME.fullmatch(name) is not None
         if not clean:
             name = _BLANKS.sub(" ", name.strip())
         if len(name) > _MAX_ANY_NAME or not (clean or is_name(name)):
             hint = _PATH_AS_NAME if "/" in name else None
-            raise _Rejected(Fault(Code.INVALID_NAME, sheet.place("name"), hint=hint))
+            raise _Rejected(Fault(Code.INVALID_NAME, fields.place("name"), hint=hint))
         self._reserved(name)
         if len(name) > _MAX_NAME:
-            self._odd(Fault(Code.NAME_TOO_LONG, sheet.place("name")))
+            self._warn(Fault(Code.NAME_TOO_LONG, fields.place("name")))
         if not clean:
-            self._odd(Fault(Code.NAME_CHARSET, sheet.place("name")))
+            self._warn(Fault(Code.NAME_CHARSET, fields.place("name")))
         if name != directory and not _same(name, directory):
-            self._odd(Fault(Code.NAME_DIR_MISMATCH, sheet.place("name")))
+            self._warn(Fault(Code.NAME_DIR_MISMATCH, fields.place("name")))
         return name
 
     def _reserved(self, name: str) -> None:
         if self._rules.reserved_words:
             words = _words(name)
             if any(_words(word) in words for word in self._rules.reserved_words):
-                place, message = self._sheet.place("name"), "`name` contains a reserved word."
+                place, message = self._fields.place("name"), "`name` contains a reserved word."
                 raise _Rejected(Fault(Code.INVALID_NAME, place, message))
 
     def _texts(self) -> None:
-        sheet = self._sheet
-        if not sheet.description:
-            missing = Fault(Code.MISSING_DESCRIPTION, sheet.place("description"))
-            if sheet.not_text:
-                message = f"`description` is {sheet.not_text}, not text."
+        fields = self._fields
+        if not fields.description:
+            missing = Fault(Code.MISSING_DESCRIPTION, fields.place("description"))
+            if fields.not_text:
+                message = f"`description` is {fields.not_text}, not text."
                 missing = missing._replace(message=message, hint="Write it as one text.")
-            if not sheet.when_to_use:
+            if not fields.when_to_use:
                 raise _Rejected(missing)
-            self._odd(missing)
-        if len(sheet.description) > _MAX_DESCRIPTION:
-            self._odd(Fault(Code.DESCRIPTION_TOO_LONG, sheet.place("description")))
-        if not sheet.when_to_use:
+            self._warn(missing)
+        if len(fields.description) > _MAX_DESCRIPTION:
+            self._warn(Fault(Code.DESCRIPTION_TOO_LONG, fields.place("description")))
+        if not fields.when_to_use:
             self._faults.append(_NO_WHEN_TO_USE)
 
 
@@ -606,5 +611,5 @@ def _same(name: str, directory: str) -> bool:
 
 
 def _words(text: str) -> str:
-    """The words of a name between blanks, so that only whole ones are found in it."""
+    """The words of a name, each with a blank on both sides, so that a search finds whole words only."""
     return f" {_NO_WORD.sub(' ', text).strip().casefold()} "

@@ -1,4 +1,4 @@
-"""Words the comment about malformed skills: fixed sentences, places, neutralised paths, never file text."""
+"""Writes the comment about malformed skills: fixed texts, positions and escaped paths, no file content."""
 
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -7,7 +7,7 @@ from urllib.parse import quote
 from symphony.skills.model import MEANINGS, Code, Problem, Scope, Severity, SkillSet
 
 NamedProblem = tuple[str, str]
-"""A problem as the comment names it: its path in harmless form, and its code."""
+"""A problem as the comment names it: its escaped path, and its code."""
 
 _MAX_ENTRIES: Final = 20
 _MAX_BYTES: Final = 4_000
@@ -29,13 +29,13 @@ _RANKS: Final = {Severity.INFO: 0, Severity.WARNING: 1, Severity.ERROR: 2}
 
 
 def comment_body(problems: Iterable[Problem], *, at_least: Severity = Severity.ERROR) -> str | None:
-    """The comment in Markdown, at most 20 entries and 4 kB; null where no problem is worth one.
+    """The comment in Markdown, at most 20 entries and 4 kB; `None` if no problem is reported.
 
     Args:
         problems: what the loader found.
-        at_least: the mildest severity that is named.
+        at_least: the lowest severity that is reported.
     """
-    worth = _worth_naming(problems, at_least)
+    worth = _reported(problems, at_least)
     shown = _that_fit(worth)
     if not shown:
         return None
@@ -51,27 +51,27 @@ def comment_body(problems: Iterable[Problem], *, at_least: Severity = Severity.E
 def named_problems(
     problems: Iterable[Problem], *, at_least: Severity | None = Severity.ERROR
 ) -> tuple[NamedProblem, ...]:
-    """What `comment_body` names of these, in its order; `None` as the severity names nothing."""
-    worth = [] if at_least is None else _worth_naming(problems, at_least)
-    return tuple((_neutral(problem.path), problem.code.value) for problem, _ in _that_fit(worth))
+    """The problems that `comment_body` reports, in its order; none if `at_least` is `None`."""
+    worth = [] if at_least is None else _reported(problems, at_least)
+    return tuple((_escaped(problem.path), problem.code.value) for problem, _ in _that_fit(worth))
 
 
 def resolved_body(
     named: Collection[NamedProblem], found: SkillSet, *, switched_off: Collection[str] = ()
 ) -> str:
-    """What the comment says when nothing is left to report: which of what it named is mended.
+    """The comment when nothing is left to report: it lists the files that are mended.
 
-    That is a file which can be loaded now, without the problem that it was named for.
+    A file is mended if it can be loaded now, without the problem that was reported.
 
     Args:
-        named: what the comment has named.
-        found: the skills as they are now.
-        switched_off: names of skills that are not looked at (`disabled_skills`).
+        named: the problems that the comment reported.
+        found: the present skills.
+        switched_off: names of skills whose problems are not reported (`disabled_skills`).
     """
-    loaded = {_neutral(one.path) for one in found.skills if one.name not in switched_off}
-    loaded |= {_neutral(one.path) for one in found.shadowed if one.name not in switched_off}
-    left = {_neutral(problem.path) for problem in found.problems if problem.severity is Severity.ERROR}
-    left |= {path for path, _ in {(_neutral(one.path), one.code.value) for one in found.problems} & {*named}}
+    loaded = {_escaped(one.path) for one in found.skills if one.name not in switched_off}
+    loaded |= {_escaped(one.path) for one in found.shadowed if one.name not in switched_off}
+    left = {_escaped(problem.path) for problem in found.problems if problem.severity is Severity.ERROR}
+    left |= {path for path, _ in {(_escaped(one.path), one.code.value) for one in found.problems} & {*named}}
     paths = dict.fromkeys(path for path, _ in named)
     mended = [f"- `{path}`" for path in paths if path in loaded - left]
     others = [f"- `{path}`" for path in paths if path not in loaded - left]
@@ -85,13 +85,10 @@ def resolved_body(
     return "\n".join(lines)
 
 
-def _worth_naming(problems: Iterable[Problem], at_least: Severity) -> list[Problem]:
-    """What the repository can mend, from this severity on, the errors first.
-
-    The user's own files are not its business.
-    """
-    theirs = (problem for problem in problems if problem.scope is not Scope.USER)
-    named = [problem for problem in theirs if _RANKS[problem.severity] >= _RANKS[at_least]]
+def _reported(problems: Iterable[Problem], at_least: Severity) -> list[Problem]:
+    """Problems of at least this severity, errors first, without the files of the user."""
+    in_repository = (problem for problem in problems if problem.scope is not Scope.USER)
+    named = [problem for problem in in_repository if _RANKS[problem.severity] >= _RANKS[at_least]]
     return sorted(named, key=lambda problem: -_RANKS[problem.severity])
 
 
@@ -110,11 +107,11 @@ def _that_fit(problems: list[Problem]) -> list[tuple[Problem, str]]:
 def _entry(problem: Problem) -> str:
     place = "" if problem.line is None else f" at {problem.line}:{problem.column}"
     meaning = MEANINGS[Code(problem.code)]
-    return f"- `{_neutral(problem.path)}` `{problem.code.value}`{place}: {meaning.message} {meaning.hint}"
+    return f"- `{_escaped(problem.path)}` `{problem.code.value}`{place}: {meaning.message} {meaning.hint}"
 
 
-def _neutral(path: str) -> str:
-    """The path with everything percent-encoded that a tracker could take for more than a path."""
+def _escaped(path: str) -> str:
+    """The path with every character percent-encoded that a tracker could interpret."""
     safe = "".join(one if one.isalnum() else quote(one, safe="/ ._-", errors="replace") for one in path)
-    safe = safe.replace("~", "%7E")  # which `quote` lets pass
+    safe = safe.replace("~", "%7E")  # `quote` does not encode it
     return safe if len(safe) <= _MAX_PATH else f"{safe[: _MAX_PATH // 2]}…{safe[-_MAX_PATH // 2 :]}"

@@ -1,9 +1,9 @@
-"""Ranks skills for a few words: what a session asks when there are too many skills to list.
+"""Full-text search of skills, for sessions with too many skills to list.
 
-Okapi BM25 over three weighted fields, so that a word in a name says more than one in a description. Words are
-folded (NFKC, case), compounds count as a whole and by their parts (`pdf-tools`, `PDFTools`), a plural finds
-its singular, and the beginning of a word finds it with less weight. Scripts without blanks between words are
-cut into pairs of characters. Pure and deterministic: equal scores fall back to the order of the catalog.
+Okapi BM25 over three weighted fields: a word in a name counts more than one in a description. Words are
+folded (NFKC, case), compounds count as a whole and by their parts (`pdf-tools`, `PDFTools`), a plural matches
+its singular, and a prefix matches with less weight. Scripts without blanks between words are split into pairs
+of characters. The search is pure and deterministic: equal scores keep the order of the catalog.
 """
 
 import math
@@ -26,14 +26,14 @@ _MIN_PREFIX: Final = 3
 _MAX_QUERY_WORDS: Final = 32
 _MAX_FIELD_CHARS: Final = 4_096
 _WORD: Final = re.compile(r"[^\W_]+")
-_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_CAMEL_CASE: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _UNSPACED: Final = re.compile(r"[\u0E00-\u0EFF\u3040-\u30FF\u3400-\u9FFF\uF900-\uFAFF]+")
 _PLURAL_MIN: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """One skill that was found; a higher `score` fits better, and only their order means something."""
+    """A match; a higher `score` is better, and only comparable within one search."""
 
     skill: Skill
     score: float
@@ -49,12 +49,12 @@ class _Document:
 
 
 def search_skills(skills: Iterable[Skill], query: str, *, limit: int = DEFAULT_LIMIT) -> tuple[Hit, ...]:
-    """The skills that fit the words best, the best first; none where no word occurs anywhere.
+    """The best matches for a query, best first; none if no skill has any of its words.
 
     Args:
-        skills: what may be found, in the order that breaks ties.
-        query: any text; its first 32 words count.
-        limit: how many hits at most.
+        skills: in the order that breaks ties.
+        query: any text; only its first 32 words are used.
+        limit: maximum number of matches.
     """
     documents = [_document(skill) for skill in skills]
     wanted = tuple(dict.fromkeys(_words(query)))[:_MAX_QUERY_WORDS]
@@ -75,25 +75,25 @@ class _Scores:
         self._holders = Counter(word for one in documents for word in one.words)
 
     def of(self, document: _Document, wanted: Sequence[str]) -> float:
-        """How well a document fits; 0 where it holds none of the words."""
+        """The score of a document; 0 if it has none of the words."""
         share = 1 - _LENGTH_SHARE + _LENGTH_SHARE * document.length / self._average
         return sum(self._word(document, word, share) for word in wanted)
 
     def _word(self, document: _Document, word: str, share: float) -> float:
-        """The word itself, or else the best word that it begins."""
+        """The score of one word, or else of the best word that it is a prefix of."""
         if (weight := document.words.get(word)) is not None:
-            return self._rarity(word) * _saturated(weight, share)
+            return self._idf(word) * _saturated(weight, share)
         if len(word) < _MIN_PREFIX:
             return 0.0
         longer = (
-            self._rarity(one) * _saturated(weight, share)
+            self._idf(one) * _saturated(weight, share)
             for one, weight in document.words.items()
             if one.startswith(word)
         )
         return _PREFIX_SHARE * max(longer, default=0.0)
 
-    def _rarity(self, word: str) -> float:
-        """The weight of a word by how few documents hold it; never negative."""
+    def _idf(self, word: str) -> float:
+        """The inverse document frequency of a word; never negative."""
         holders = self._holders[word]
         return math.log(1 + (self._count - holders + 0.5) / (holders + 0.5))
 
@@ -116,14 +116,14 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _forms(word: str) -> Iterator[str]:
-    """A word as it is looked up: folded, singular, its humps, or its pairs in a script without blanks."""
+    """The index terms of a word: folded and singular, and its camel-case parts; or pairs of characters."""
     if _UNSPACED.search(word):
         yield from _pairs(word.casefold())
         return
     yield _singular(word.casefold())
-    humps = _HUMP.split(word)
-    if len(humps) > 1:
-        yield from (_singular(hump.casefold()) for hump in humps)
+    parts = _CAMEL_CASE.split(word)
+    if len(parts) > 1:
+        yield from (_singular(part.casefold()) for part in parts)
 
 
 def _pairs(text: str) -> Iterator[str]:
@@ -134,7 +134,7 @@ def _pairs(text: str) -> Iterator[str]:
 
 
 def _singular(word: str) -> str:
-    """Without an English plural; deliberately crude, as both sides go through it."""
+    """The word without its plural ending; crude, but the same for queries and texts."""
     if len(word) < _PLURAL_MIN or not word.endswith("s") or word.endswith(("ss", "us", "is")):
         return word
     return f"{word[:-3]}y" if word.endswith("ies") else word[:-1]

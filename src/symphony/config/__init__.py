@@ -1,4 +1,4 @@
-"""`WORKFLOW.md`: document, typed settings, strict template, live store."""
+"""`WORKFLOW.md`: parsing, typed settings, prompt templates, secrets, and reload."""
 
 from symphony.config.errors import (
     Location,

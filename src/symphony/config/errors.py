@@ -1,4 +1,4 @@
-"""How a broken `WORKFLOW.md` is told: one error that carries every problem found, and warnings beside it."""
+"""Problems of a `WORKFLOW.md`: one error with every failure, and warnings."""
 
 import difflib
 import json
@@ -18,7 +18,7 @@ _MAX_QUOTED: Final = 60
 
 
 class WarningCode(StrEnum):
-    """Every warning by its stable name, as `symphony check --json` tells it."""
+    """Stable names of all warnings, as in `symphony check --json`."""
 
     UNKNOWN_KEY = "unknown_key"
     IGNORED_STATE_LIMIT = "ignored_state_limit"
@@ -44,7 +44,7 @@ class WarningCode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowWarning:
-    """Something odd that does not stop the file from working; `where` is `path:line` where there is one."""
+    """A problem that does not stop the file from working; `where` is `path:line`, if known."""
 
     code: WarningCode
     message: str
@@ -53,9 +53,9 @@ class WorkflowWarning:
 
 
 class WorkflowError(SymphonyError):
-    """The workflow file cannot be used as it is.
+    """The workflow file cannot be used.
 
-    `failures` lists every problem found, in the order of the file; the first one is also `failure`.
+    `failures` has every problem, in the order of the file; the first one is also `failure`.
     """
 
     def __init__(self, failures: Sequence[Failure]) -> None:
@@ -79,7 +79,7 @@ def config_failure(
     hint: str | None = None,
     retryable: bool = False,
 ) -> Failure:
-    """A failure that only an edit of the workflow file or of the environment cures; it always has a hint."""
+    """A failure that needs a change of the workflow file or of the environment; it always has a hint."""
     return Failure(
         category=category,
         blame=Blame.CONFIG,
@@ -91,30 +91,29 @@ def config_failure(
 
 
 def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str | None:
-    """A hint that names the closest known spelling, or null where nothing is close."""
+    """A hint with the most similar known name; `None` if none is similar."""
     match = difflib.get_close_matches(name.strip().lower(), sorted(known), n=1, cutoff=0.6)
     return f'did you mean "{prefix}{match[0]}"?' if match else None
 
 
 def one_of(known: Iterable[str]) -> str:
-    """A hint that names all that there are."""
+    """A hint with all known names."""
     return f"supported: {', '.join(sorted(known))}"
 
 
 def did_you_mean_one_of(name: str, known: Iterable[str]) -> str:
-    """A hint that names the closest known spelling, where one is close, and all that there are."""
+    """A hint with the most similar known name, if any, and all known names."""
     known = tuple(known)
     return " ".join(filter(None, (did_you_mean(name, known), one_of(known))))
 
 
 def quoted(text: str) -> str:
-    """Text of the file for a one-line message: in double quotes, escaped, and not too long."""
+    """Text of the file for a one-line message: in double quotes, escaped, and cut if it is long."""
     shown = text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}..."
     return json.dumps(shown, ensure_ascii=False)
 
 
-# What a look at a front matter finds: failures and warnings, each at the line of its key.
-
+# --- Collecting failures and warnings, each with the line of its key ---
 
 Location = tuple[str | int, ...]
 """The keys and list indices that lead to a value."""
@@ -122,7 +121,7 @@ Location = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceMap:
-    """Where the keys of a file stand, line and column; `first_line` is where its front matter begins."""
+    """Positions (line, column) of the keys of a file; `first_line` is the first of its front matter."""
 
     path: Path
     positions: Mapping[Location, tuple[int, int]]
@@ -143,7 +142,7 @@ class SourceMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontMatter:
-    """The root map of a file, which may hold secrets; `present` is false where the file has none."""
+    """The root map of a file, which may contain secrets; `present` says whether the file has one."""
 
     source_map: SourceMap
     value: Mapping[str, Any] = field(repr=False)
@@ -157,13 +156,13 @@ class FrontMatter:
 
 @dataclass(slots=True, kw_only=True)
 class ProblemCollector:
-    """Failures and warnings of one front matter, and what is usable of it in spite of them.
+    """Failures and warnings of one front matter, and the parts that are usable in spite of them.
 
     Attributes:
         sections: the valid sections, so that an error in one does not hide the adapter's errors in another.
         partial_sections: the invalid sections with defaults in place of their invalid keys.
         given_keys: per invalid section, the valid keys that the file has.
-        agents: the agents that an issue may get, as far as they are known.
+        agents: the agents that can be chosen for an issue, as far as they are valid.
         settings: set only if there are no failures.
     """
 
@@ -178,12 +177,12 @@ class ProblemCollector:
 
     @property
     def source_map(self) -> SourceMap:
-        """Where the keys stand."""
+        """The positions of the keys."""
         return self.source.source_map
 
     @property
     def failures(self) -> list[Failure]:
-        """What is wrong, in the order of the file."""
+        """The failures, in the order of the file."""
         return [failure for _, failure in sorted(self._failures, key=lambda entry: entry[0])]
 
     def fail(
@@ -204,29 +203,29 @@ class ProblemCollector:
         self._failures.append((self.source_map.line(location), failure))
 
     def add(self, location: Location, failure: Failure) -> None:
-        """Record a failure that somebody else has worded, at the line of its key."""
+        """Record an existing failure at the line of its key."""
         placed = replace(failure, where=self.source_map.where(location))
         self._failures.append((self.source_map.line(location), placed))
 
     def fail_each(self, error: ValidationError, at: Location = (), *, but: Location | None = None) -> None:
-        """Record everything that pydantic found wrong below `at`, except for the mistake at `but`."""
+        """Record all errors of pydantic below `at`, except for the one at `but`."""
         for problem in error.errors(include_url=False):
             if problem["loc"] != but:
                 text, hint = describe_error(problem)
                 self.fail((*at, *problem["loc"]), text, hint=hint)
 
     def fail_variable(self, name: str, problem: str) -> None:
-        """Record that an environment variable, which stands in no file, has a `problem`."""
+        """Record that an environment variable, which has no line in the file, has a `problem`."""
         self._failures.append((self.source_map.first_line, config_failure(f"{name} {problem}")))
 
     def warn(self, location: Location, message: str, *, code: WarningCode, hint: str | None = None) -> None:
-        """Record something odd at `location`."""
+        """Record a warning at `location`."""
         where = self.source_map.where(location)
         self.warnings.append(WorkflowWarning(code=code, message=message, where=where, hint=hint))
 
 
 Validator = Callable[[ProblemCollector], None]
-"""What a layer above has to say about the sections of a front matter: it adds to the review."""
+"""A check of another layer, which adds its failures and warnings to the collector."""
 
 
 def dotted(location: Location) -> str:
@@ -237,7 +236,7 @@ def dotted(location: Location) -> str:
     return text
 
 
-# --- pydantic's errors in our own words ------------------------------------------------------------------
+# --- Messages for pydantic's errors ---
 
 _EXPECTED: Final = {
     "bool_type": ("true or false", "write true or false, without quotes"),
@@ -255,7 +254,7 @@ _BOUNDS: Final = {
     "greater_than_equal": ("must be {} or more", "ge"),
     "less_than_equal": ("must be {} or less", "le"),
 }
-"""Per kind of bound: the phrase, and where pydantic keeps the number."""
+"""Per kind of bound: the phrase, and the name of the number in pydantic's context."""
 
 _KINDS: Final[tuple[tuple[type, str], ...]] = (
     (bool, "true or false"),
@@ -266,11 +265,11 @@ _KINDS: Final[tuple[tuple[type, str], ...]] = (
     (dict, "a map"),
     (type(None), "nothing"),
 )
-"""What people call the values of YAML; bool stands first because it is an int."""
+"""Names of YAML values for people; bool is first because it is a subclass of int."""
 
 
 def describe_error(problem: ErrorDetails) -> tuple[str, str | None]:
-    """What follows the name of the key, and a hint; neither ever shows the value."""
+    """The phrase after the name of the key, and a hint; neither contains the value."""
     kind, context = problem["type"], problem.get("ctx", {})
     if kind in _EXPECTED:
         expected, hint = _EXPECTED[kind]

@@ -1,4 +1,4 @@
-"""The workflow in force: the last valid content of the file, and its reload (specification section 6.2)."""
+"""Reads and validates `WORKFLOW.md`, and reloads it when it changes (specification section 6.2)."""
 
 import hashlib
 import os
@@ -27,8 +27,7 @@ from symphony.config.validation import review_settings
 from symphony.domain import Category, Failure, SymphonyError
 from symphony.frontmatter import Code, FrontMatterError, Profile, Split, load, split
 
-# `WORKFLOW.md` as one value: settings, prompt and warnings, or an error with everything that is wrong.
-
+# --- Parsing ---
 
 _MAX_FILE_BYTES: Final = 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
@@ -36,7 +35,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """What tells one content of the file from another: times in nanoseconds, size in bytes."""
+    """Identifies one content of the file; the time is in nanoseconds, the size in bytes."""
 
     mtime_ns: int
     size: int
@@ -45,7 +44,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowFile:
-    """The bytes of a workflow file as read once; `path` is absolute."""
+    """The content of a workflow file; `path` is absolute."""
 
     path: Path
     data: bytes = field(repr=False)
@@ -54,18 +53,18 @@ class WorkflowFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
-    """A workflow file that can be worked with.
+    """A valid workflow file.
 
     Attributes:
         path: absolute.
         settings: typed and resolved.
         template: the prompt of a first turn.
-        warnings: what is odd but does not stop anything, in the order found.
-        agents: those that an issue may be given to, by name.
-        secret_names: variables the `tracker` section refers to; no child process may see them.
-        variables: all that the file refers to.
-        stamp: of the content this was made from.
-        source_map: where its keys stand.
+        agents: the agents that can be chosen for an issue, by name.
+        warnings: in the order in which they were found.
+        secret_names: variables that the `tracker` section refers to; child processes never get them.
+        variables: all variables that the file refers to.
+        stamp: identifies the content.
+        source_map: positions of the keys.
     """
 
     path: Path
@@ -96,11 +95,11 @@ def load_workflow(
 
 
 def read_workflow_file(path: Path) -> WorkflowFile:
-    """The content of the file with its stamp, both from one open file.
+    """Read the file and its stamp, both from one open file.
 
     Raises:
-        WorkflowError: `missing_workflow_file` if it cannot be read, `workflow_parse_error` if it is
-            larger than 1 MiB.
+        WorkflowError: `missing_workflow_file` if it cannot be read, `workflow_parse_error` if it is larger
+            than 1 MiB.
     """
     path = path.absolute()
     try:
@@ -117,7 +116,7 @@ def read_workflow_file(path: Path) -> WorkflowFile:
 
 
 def _read(path: Path) -> tuple[bytes, os.stat_result]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not block us
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait on a pipe
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -143,7 +142,7 @@ class WorkflowReport:
     """Result of validating a workflow file.
 
     Attributes:
-        failures, warnings: in the order of the file; those of the prompt come last.
+        failures, warnings: in the order of the file; those of the prompt are last.
         workflow: set if, and only if, there are no failures.
         sections, partial_sections, given_keys, agents: as in `ProblemCollector`.
     """
@@ -166,21 +165,21 @@ def parse_workflow(
     agent_kinds: AgentKinds,
     validators: Sequence[Validator] = (),
 ) -> Workflow:
-    """Make a `Workflow` of a file's bytes; pure. Arguments as of `validate_workflow`.
+    """Parse the content of a file; pure. The arguments are those of `validate_workflow`.
 
     Raises:
-        WorkflowError: every problem found, each with its class (specification section 5.5) and `path:line`.
+        WorkflowError: every problem, each with its category (specification section 5.5) and `path:line`.
     """
-    judgement = validate_workflow(
+    report = validate_workflow(
         file,
         environment=environment,
         tracker_kinds=tracker_kinds,
         agent_kinds=agent_kinds,
         validators=validators,
     )
-    if judgement.workflow is None:
-        raise WorkflowError(judgement.failures)
-    return judgement.workflow
+    if report.workflow is None:
+        raise WorkflowError(report.failures)
+    return report.workflow
 
 
 def validate_workflow(
@@ -191,14 +190,14 @@ def validate_workflow(
     agent_kinds: AgentKinds,
     validators: Sequence[Validator] = (),
 ) -> WorkflowReport:
-    """Say everything about a file's bytes; pure, and it never raises.
+    """Validate the content of a file; pure, never raises.
 
     Args:
-        file: what was read.
+        file: the content.
         environment: variables that `$NAME` may refer to.
-        tracker_kinds: adapters that exist; the layer above knows them.
-        agent_kinds: agent backends that exist, with the models of their sections.
-        validators: what the layers above say about sections that are sound in themselves.
+        tracker_kinds: the existing tracker adapters.
+        agent_kinds: the existing agent backends, with the models of their sections.
+        validators: checks of other layers, for valid sections.
     """
     source_map = SourceMap(path=file.path, positions={}, first_line=1)
     try:
@@ -209,16 +208,16 @@ def validate_workflow(
             source_map=source_map, failures=error.failures, warnings=(), sections={}, workflow=None
         )
 
-    def judged(front: FrontMatter) -> ProblemCollector:
+    def collect(front: FrontMatter) -> ProblemCollector:
         review = review_settings(
             front, environment=environment, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds
         )
-        for judge in validators:
-            judge(review)
+        for validate in validators:
+            validate(review)
         return review
 
     failures: list[Failure] = []
-    review = _reviewed(fences, file.path, failures, judged)
+    review = _reviewed(fences, file.path, failures, collect)
     template = _prompt(data, fences, file.path, failures)
     return WorkflowReport(
         source_map=source_map if review is None else review.source_map,
@@ -235,7 +234,7 @@ def validate_workflow(
 def _workflow(
     file: WorkflowFile, review: ProblemCollector | None, template: PromptTemplate | None
 ) -> Workflow:
-    assert review is not None, "an unreadable front matter is a failure"  # noqa: S101 - told above
+    assert review is not None, "an unreadable front matter is a failure"  # noqa: S101 - see `failures`
     assert review.settings is not None, "settings that do not fit are failures"  # noqa: S101 - likewise
     assert template is not None, "a prompt that does not parse is a failure"  # noqa: S101 - likewise
     return Workflow(
@@ -252,7 +251,7 @@ def _workflow(
 
 
 def _plain_text(file: WorkflowFile) -> bytes:
-    """The content with every newline form as LF; refuses what is not UTF-8."""
+    """The content with all newlines as LF. Raises `WorkflowError` if it is not UTF-8."""
     data = file.data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     try:
         data.decode()
@@ -274,7 +273,7 @@ def _reviewed(
     fences: Split | None,
     path: Path,
     failures: list[Failure],
-    judged: Callable[[FrontMatter], ProblemCollector],
+    collect: Callable[[FrontMatter], ProblemCollector],
 ) -> ProblemCollector | None:
     front = b"" if fences is None else fences.front
     first_line = 1 if fences is None else fences.front_line
@@ -283,7 +282,7 @@ def _reviewed(
     except FrontMatterError as error:
         failures.append(_front_matter_failure(error, path, closed=fences is None or fences.closed))
         return None
-    review = judged(
+    review = collect(
         FrontMatter(
             source_map=SourceMap(path=path, positions=document.positions, first_line=first_line),
             value=document.value,
@@ -295,7 +294,7 @@ def _reviewed(
 
 
 def _prompt(data: bytes, fences: Split | None, path: Path, failures: list[Failure]) -> PromptTemplate | None:
-    """The body as a template; without front matter the whole file is body (specification section 5.2)."""
+    """The body as a template. Without front matter, it is the whole file (specification section 5.2)."""
     body = data.removeprefix(_BOM) if fences is None else data[fences.body_offset :]
     first_line = 1 if fences is None else fences.body_line
     try:
@@ -329,6 +328,8 @@ def _unparseable(message: str, where: str, *, hint: str | None = None) -> Failur
     return config_failure(message, category=Category.WORKFLOW_PARSE_ERROR, where=where, hint=hint)
 
 
+# --- Reload ---
+
 _DEBOUNCE_MS: Final = 50
 _STEP_MS: Final = 10
 _WATCH_ROUND_MS: Final = 500
@@ -337,23 +338,23 @@ _SETTLED_NS: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reloaded:
-    """The file changed and its new content is in force: settings and prompt together."""
+    """The file has changed, and its settings and prompt were replaced together."""
 
     workflow: Workflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """The file changed and cannot be used; what was in force stays in force."""
+    """The file has changed and is invalid; the last valid workflow stays in use."""
 
     failures: tuple[Failure, ...]
 
 
 class WorkflowStore:
-    """Holds the last known good workflow and notices changes of its file.
+    """Keeps the last valid workflow and detects changes of its file.
 
-    A change is judged once: neither an unchanged file nor a broken one that stays as it is gives a second
-    answer. The store belongs to one task; its methods read at most one small file and never wait.
+    Each change is reported once, whether it is valid or not. The store belongs to one task. Its methods read
+    at most one small file and never wait.
     """
 
     def __init__(
@@ -367,13 +368,13 @@ class WorkflowStore:
 
         Args:
             path: the workflow file.
-            parse: makes a workflow of a content, or raises a `SymphonyError`; whoever composes the daemon
-                adds the adapter's own validation here, so that nothing is swapped before it passed.
-            wall_ns: wall clock in nanoseconds, as file times use it.
+            parse: parses a content, or raises a `SymphonyError`. The daemon includes the validation of its
+                adapters, so that a workflow is replaced only after all checks have passed.
+            wall_ns: wall clock in nanoseconds, comparable to file times.
 
         Raises:
             WorkflowError: the file cannot be read.
-            SymphonyError: what `parse` raises.
+            SymphonyError: from `parse`.
         """
         self._path = path.absolute()
         self._parse = parse
@@ -393,7 +394,7 @@ class WorkflowStore:
         tracker_kinds: Collection[str],
         agent_kinds: AgentKinds,
     ) -> "WorkflowStore":
-        """A store whose contents are judged by `parse_workflow` alone; arguments and errors as there."""
+        """A store that parses with `parse_workflow` only; arguments and errors as there."""
 
         def parse(file: WorkflowFile) -> Workflow:
             return parse_workflow(
@@ -403,16 +404,16 @@ class WorkflowStore:
         return cls(path, parse)
 
     def current(self) -> Workflow:
-        """The last workflow that was good."""
+        """The last valid workflow."""
         return self._current
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """What is wrong with the file as it is now; empty while it is the one in force."""
+        """The failures of the present content of the file; empty if it is valid."""
         return self._failures
 
     def reload_if_changed(self) -> Reloaded | Rejected | None:
-        """Look at the file and take a change in; null where there is none. Cheap: one `stat` as a rule."""
+        """Reload the file if it has changed; else return `None`. Usually this is one `stat` call."""
         probe = self._look()
         if probe is not None and probe == self._probe:
             return None
@@ -424,9 +425,9 @@ class WorkflowStore:
         if file.stamp.sha256 == self._seen:
             return None
         self._seen = file.stamp.sha256
-        return self._judge(file)
+        return self._load(file)
 
-    def _judge(self, file: WorkflowFile) -> Reloaded | Rejected:
+    def _load(self, file: WorkflowFile) -> Reloaded | Rejected:
         try:
             workflow = self._parse(file)
         except WorkflowError as error:
@@ -440,7 +441,7 @@ class WorkflowStore:
         return Rejected(failures=self._failures)
 
     def _reject(self, cause: str, failures: tuple[Failure, ...]) -> Rejected | None:
-        """An unreadable file is one rejected change, however often it is looked at."""
+        """Report an unreadable file once for each cause."""
         if self._seen == cause:
             return None
         self._seen = cause
@@ -448,9 +449,9 @@ class WorkflowStore:
         return Rejected(failures=failures)
 
     def _look(self) -> "_Probe | None":
-        """What `stat` says; null where that proves nothing: no file, or one written a moment ago.
+        """The `stat` of the file; `None` if it is missing or was modified within the last second.
 
-        Times of a file advance in steps, so a second write within a step could leave no trace.
+        File times advance in steps, so a second write within one step may not change them.
         """
         try:
             status = self._path.stat()
@@ -468,19 +469,19 @@ class WorkflowStore:
         )
 
     async def changes(self) -> AsyncGenerator[None, None]:
-        """Yield soon after the file may have changed: a hint to call `reload_if_changed`, never the proof.
+        """Yield soon after the file may have changed, as a hint to call `reload_if_changed`.
 
-        Watches the directory, since editors replace the file. Ends in silence where watching is not
-        possible; ends within half a second after its task is cancelled.
+        Watches the directory, because editors replace the file. Ends silently if watching is impossible, and
+        within half a second after its task is cancelled.
         """
 
-        def is_ours(_: object, path: str) -> bool:
+        def is_workflow(_: object, path: str) -> bool:
             return Path(path).name == self._path.name
 
         try:
             async for _ in watchfiles.awatch(
                 self._path.parent,
-                watch_filter=is_ours,
+                watch_filter=is_workflow,
                 debounce=_DEBOUNCE_MS,
                 step=_STEP_MS,
                 rust_timeout=_WATCH_ROUND_MS,
@@ -493,7 +494,7 @@ class WorkflowStore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Probe:
-    """What `stat` tells of a file that has settled."""
+    """The `stat` of a file that was not modified lately."""
 
     device: int
     inode: int

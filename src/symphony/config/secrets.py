@@ -1,4 +1,4 @@
-"""Secrets of a workflow file: known by the name of their key or by their shape, held masked."""
+"""Secrets from files and variables, `$NAME` references, paths, and masking of secret values."""
 
 import difflib
 import os
@@ -14,19 +14,17 @@ from typing_extensions import override
 
 from symphony.domain import MASK, Blame, Category, Failure, SymphonyError, holds_credential
 
-# Secrets from files: turns the variables of a process into those that the rest of the program sees.
+# --- Secrets from files ---
 #
-# `NAME_FILE=/path` stands for `NAME=<what is in the file>`, as in the images of container registries. Each
-# file of `$CREDENTIALS_DIRECTORY` (systemd) stands for the variable it is called like; what a directory of
-# credentials puts before that, in lower case and with an underscore, is left out
-# (`secrets_LINEAR_API_KEY`).
+# `NAME_FILE=/path` means `NAME=<content of the file>`, as in many container images. Each file in
+# `$CREDENTIALS_DIRECTORY` (systemd) sets the variable with its name; a prefix in lower case with an
+# underscore is ignored (`secrets_LINEAR_API_KEY`).
 #
-# Both count for names that are called like a secret only: `SSL_CERT_FILE` is none, and what others read by
-# themselves (`AWS_WEB_IDENTITY_TOKEN_FILE`) is theirs. The variable that names the file stays, so that it
-# can be told which secrets came from files: hooks get no more of those than where they are.
+# Both apply only to names with the ending of a secret, so not to `SSL_CERT_FILE`, and not to variables that
+# other programs read themselves (`AWS_WEB_IDENTITY_TOKEN_FILE`). The variable with the path stays, because it
+# shows which secrets came from files; hooks get the path but not the value.
 #
-# Nothing here is logged, and no message holds a value.
-
+# Nothing here is logged, and no message contains a value.
 
 MAX_BYTES: Final = 64 * 1024
 DIRECTORY_VARIABLE: Final = "CREDENTIALS_DIRECTORY"
@@ -36,19 +34,18 @@ SECRET_ENDINGS: Final = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PAT")
 _FILE: Final = "_FILE"
 _OF_OTHERS: Final = ("AWS_", "AZURE_", "GOOGLE_", "SSL_", "TLS_")
 _CREDENTIAL: Final = re.compile(r"(?:[a-z0-9][a-z0-9.@-]*_)?([A-Z][A-Z0-9_]*)")
-# Container runtimes mount secrets here for the one user of the container, readable by all, and nobody can
-# make them otherwise.
+# Container runtimes mount secrets here, readable by all, and their mode cannot be changed.
 _MOUNTED: Final = Path("/run/secrets")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secrets:
-    """The variables with the secrets among them.
+    """The environment with the secrets from files.
 
     Attributes:
-        environment: what was given, with `NAME` and `NAME_FILE` for each secret that came from a file.
-        sources: the files by the names of the variables.
-        exposed: those files that other users can read or change; to be told, and no reason to stop.
+        environment: the given variables, with `NAME` and `NAME_FILE` for each secret from a file.
+        sources: the files, by the names of the variables.
+        exposed: files that other users can read or change; they are reported and used.
     """
 
     environment: Mapping[str, str]
@@ -57,7 +54,7 @@ class Secrets:
 
 
 class SecretFileError(SymphonyError):
-    """Files of secrets cannot be used; `failures` has one for each, the first one is also `failure`."""
+    """Secret files cannot be used; `failures` has one for each, and the first one is also `failure`."""
 
     def __init__(self, failures: Sequence[Failure]) -> None:
         super().__init__(failures[0])
@@ -65,7 +62,7 @@ class SecretFileError(SymphonyError):
 
 
 def is_secret_variable(name: str) -> bool:
-    """Whether a variable of this name holds a secret, by its ending."""
+    """Whether the variable's name has the ending of a secret."""
     return name.endswith(SECRET_ENDINGS)
 
 
@@ -75,13 +72,13 @@ def variables_from_files(environment: Mapping[str, str]) -> frozenset[str]:
 
 
 def read_secrets(environment: Mapping[str, str]) -> Secrets:
-    """Read the files that variables and the directory of credentials name.
+    """Read the secret files that variables and the directory of credentials name.
 
-    `NAME` beside a file that says something else is refused, as nobody can tell which one is meant; so what
-    this returned may be given to it again. An empty variable is as one that is not set.
+    If `NAME` is set too, it must be equal to the content of the file; so the result can be passed in again.
+    An empty variable counts as unset.
 
     Raises:
-        SecretFileError: `secret_file`, for everything that is wrong.
+        SecretFileError: `secret_file`, with every problem.
     """
     problems: list[Failure] = []
     sources: dict[str, Path] = {}
@@ -106,7 +103,7 @@ def read_secrets(environment: Mapping[str, str]) -> Secrets:
 
 
 def _named(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The names with the paths that their `NAME_FILE` holds."""
+    """The names with the paths in their `NAME_FILE`."""
     for variable, path in environment.items():
         name = variable.removesuffix(_FILE)
         if name != variable and path and is_secret_variable(name) and not name.startswith(_OF_OTHERS):
@@ -131,7 +128,7 @@ def _offered(environment: Mapping[str, str], problems: list[Failure]) -> Iterato
 
 
 def _text(name: str, path: Path, problems: list[Failure]) -> str | None:
-    """What the file says, without one line break at its end; null where a problem was added."""
+    """The content without one line break at its end; `None` if a problem was added."""
     try:
         raw = _read(path)
     except OSError as error:
@@ -147,7 +144,7 @@ def _text(name: str, path: Path, problems: list[Failure]) -> str | None:
 
 
 def _read(path: Path) -> bytes | None:
-    """The file, one byte more than is permitted at most; null where it is no file. Raises `OSError`."""
+    """At most one byte more than the limit; `None` if it is not a regular file. Raises `OSError`."""
     descriptor = os.open(_place(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -167,7 +164,7 @@ def _line(raw: bytes) -> bytes:
 
 
 def _wrong(raw: bytes) -> str | None:
-    """Why this can be no secret; null where it can."""
+    """Why the content is not a valid secret; `None` if it is."""
     if len(raw) > MAX_BYTES:
         return f"has more than {MAX_BYTES // 1024} KiB, so it is no secret"
     if not raw.strip():
@@ -182,7 +179,7 @@ def _wrong(raw: bytes) -> str | None:
 
 
 def _exposed(path: Path) -> bool:
-    """Whether other users than its owner can read or change the file where it is."""
+    """Whether users other than its owner can read or change the file."""
     real = Path(os.path.realpath(_place(path)))
     if real.is_relative_to(_MOUNTED):
         return False
@@ -219,27 +216,26 @@ def _failure(message: str, hint: str) -> Failure:
     )
 
 
-# `$NAME`, `~` and relative paths. The environment is always an argument.
-
+# --- `$NAME`, `~` and relative paths; the environment is always an argument ---
 
 STATE_DIR_VARIABLE: Final = "SYMPHONY_STATE_DIR"
-"""The state directory of the workflow file that is judged; `runtime.admission` sets it for every one of them.
+"""The state directory of the workflow file; `symphony.daemon.admission` sets it for each.
 
-It is the one variable that `workspace.root` may go on from, as in `$SYMPHONY_STATE_DIR/workspaces`.
+It is the only variable that `workspace.root` may continue, as in `$SYMPHONY_STATE_DIR/workspaces`.
 """
 
 _REFERENCE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SCP_LIKE: Final = re.compile(r"[^/:]+:")
-_TEMPORARY: Final = "/tmp"  # noqa: S108 - POSIX names it; the workspace layout guards what is made below it
+_TEMPORARY: Final = "/tmp"  # noqa: S108 - from POSIX; the workspace package checks directories below it
 
 
 class ResolveError(ValueError):
-    """A value cannot be resolved; the text completes a sentence that begins with the name of its key."""
+    """A value cannot be resolved; the message continues a sentence that starts with the name of the key."""
 
 
 class UnsetVariableError(ResolveError):
-    """A value is needed, and the variable it refers to is unset or empty; `name` is the variable."""
+    """A required value refers to a variable, `name`, that is unset or empty."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"refers to ${name}, which is not set")
@@ -247,26 +243,26 @@ class UnsetVariableError(ResolveError):
 
 
 def reference_name(value: object) -> str | None:
-    """The variable a value refers to: `NAME` if the whole value is `$NAME`, else null."""
+    """The variable a value refers to: `NAME` if the whole value is `$NAME`, else `None`."""
     match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
     return match[1] if match else None
 
 
 def nearest_variable(name: str, environment: Mapping[str, str]) -> str | None:
-    """The variable that is set and was probably meant, by its name alone; None where no name is close."""
+    """The set variable with the most similar name; `None` if none is similar."""
     names = sorted(other for other, value in environment.items() if value and other != name)
     return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.7)), None)
 
 
 def unset_hint(name: str, environment: Mapping[str, str]) -> str:
-    """What to do about a reference to a variable that is not set."""
+    """The hint for a reference to a variable that is not set."""
     near = nearest_variable(name, environment)
     meant = "" if near is None else f"did you mean ${near}, which is set? Else "
     return f"{meant}set {name} where the daemon starts, or write the value"
 
 
 def referenced_variables(node: object) -> frozenset[str]:
-    """Every variable that is referred to anywhere below `node`; under `tracker` they name secrets."""
+    """Every variable that values below `node` refer to; those below `tracker` are secrets."""
     match node:
         case str():
             name = reference_name(node)
@@ -286,12 +282,12 @@ def default_workspace_root(environment: Mapping[str, str]) -> Path:
 
 
 def root_variable(value: str) -> str | None:
-    """The variable that a `workspace.root` refers to; None for one that is literal."""
+    """The variable that a `workspace.root` refers to; `None` if it is literal."""
     return STATE_DIR_VARIABLE if value.startswith(f"${STATE_DIR_VARIABLE}/") else reference_name(value)
 
 
 def resolve_root(value: str, *, base: Path, environment: Mapping[str, str]) -> Path | None:
-    """`workspace.root` made absolute; None where it refers to a variable that is unset or empty.
+    """The absolute `workspace.root`; `None` if it refers to a variable that is unset or empty.
 
     Raises:
         ResolveError: the text is blank or not a path.
@@ -304,7 +300,7 @@ def resolve_root(value: str, *, base: Path, environment: Mapping[str, str]) -> P
 
 
 def resolve_repository(value: str, *, base: Path, environment: Mapping[str, str]) -> str:
-    """`workspace.repo`: a URL or `host:path` untouched, a local path made absolute.
+    """The `workspace.repo`: a URL or `host:path` unchanged, or an absolute local path.
 
     Raises:
         UnsetVariableError: it refers to a variable that is unset or empty.
@@ -322,12 +318,12 @@ def resolve_repository(value: str, *, base: Path, environment: Mapping[str, str]
 
 
 def expand_path(text: str, *, base: Path, environment: Mapping[str, str]) -> Path:
-    """An absolute path without `.` and `..`: `~` and `~user` expanded, a relative one taken from `base`.
+    """An absolute path without `.` and `..`. Expands `~` and `~user`; a relative path starts from `base`.
 
-    Only the text is looked at: symbolic links stay as they are.
+    The file system is not read, so symbolic links stay.
 
     Raises:
-        ResolveError: the text is blank, holds a NUL character, or names a user without a home.
+        ResolveError: the text is blank, contains a NUL character, or names a user without a home.
     """
     if not text.strip():
         raise ResolveError("must not be blank")
@@ -349,13 +345,15 @@ def _home(user: str, environment: Mapping[str, str]) -> Path:
     return Path(entry.pw_dir)
 
 
+# --- Secrets in the front matter ---
+
 _SECRET_KEY: Final = re.compile(
     r"(?i)(?:.*[_-])?(?:token|secret|passw(?:or)?d|pat|(?:api|access|private)[_-]?key|credentials?)s?"
 )
 
 
 class Secret:
-    """A text that is shown nowhere: only `reveal` tells it, any form of it is a mask. Equal by its text."""
+    """A secret text: `str` and `repr` are masked, and only `reveal` returns it. Compared by its text."""
 
     __slots__ = ("_text",)
 
@@ -384,12 +382,12 @@ class Secret:
 
 
 def is_secret_key(name: str) -> bool:
-    """Whether a key is called like one whose value is a secret: `api_key`, `token`, `client_secret`."""
+    """Whether the key's name says that its value is a secret: `api_key`, `token`, `client_secret`."""
     return _SECRET_KEY.fullmatch(name) is not None
 
 
 def mask_secrets(node: Any, *, secret: bool = False) -> Any:
-    """A copy in which every literal below a secret key is a `Secret`; references stay what they are."""
+    """A copy in which every literal below a secret key is a `Secret`; references are unchanged."""
     match node:
         case Mapping():
             return {
@@ -408,13 +406,13 @@ def mask_secrets(node: Any, *, secret: bool = False) -> Any:
 def resolve_secret(
     value: object, *, environment: Mapping[str, str], fallback: str | None = None
 ) -> Secret | None:
-    """The secret that an adapter's setting means, or null where there is none.
+    """Resolve a secret setting of an adapter; `None` if there is no secret.
 
     Args:
-        value: the setting: null where it is left out, `$NAME`, or the secret itself.
+        value: the setting: `None`, `$NAME`, or the secret itself.
         environment: where variables are looked up.
-        fallback: the variable that the adapter documents for a setting that is left out, or refers to a
-            variable that is not set. One that is set but empty is a missing secret, no reason to fall back.
+        fallback: the adapter's variable, used if the setting is missing or its variable is not set. A
+            variable that is set but empty means that there is no secret.
     """
     if isinstance(value, Secret):
         value = value.reveal()
@@ -431,7 +429,7 @@ def _secret(text: str) -> Secret | None:
 
 
 def secret_values(node: object, environment: Mapping[str, str]) -> frozenset[str]:
-    """What must be masked wherever it is shown: masked literals, and the values of referenced variables."""
+    """The texts to mask in all output: literal secrets, and the values of referenced variables."""
     named = {environment[name] for name in referenced_variables(node) if environment.get(name)}
     return frozenset(named | set(_literals(node)))
 
@@ -449,9 +447,9 @@ def _literals(node: object) -> Iterator[str]:
 
 
 def literal_secrets(node: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Where secrets stand in the file as plain text, which every session can read.
+    """Locations of plain text secrets in the file, which every session can read.
 
-    Below `tracker` a telling key is enough; anywhere else the text must have the shape of a credential.
+    Below `tracker` a secret key is enough; elsewhere the text must match the pattern of a credential.
     """
     match node:
         case Mapping():
@@ -461,8 +459,10 @@ def literal_secrets(node: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple
             for index, value in enumerate(node):
                 yield from literal_secrets(value, (*at, index))
         case str() if node.strip() and reference_name(node) is None:
-            telling = at[0] == "tracker" and any(isinstance(key, str) and is_secret_key(key) for key in at)
-            if telling or holds_credential(node):
+            has_secret_key = at[0] == "tracker" and any(
+                isinstance(key, str) and is_secret_key(key) for key in at
+            )
+            if has_secret_key or holds_credential(node):
                 yield at
         case _:
             return

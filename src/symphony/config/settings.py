@@ -1,14 +1,13 @@
-"""Every setting there is: its key, what its value must be, its default, and when a change takes effect.
+"""All settings: their keys, types, defaults, and when a change takes effect.
 
 A setting is one line of one model here:
 
     max_turns: Positive = session(20, "turns of one session")
 
-The type says what is accepted, `live`, `session` or `restart` when a changed value takes effect, and the
-sentence is what docs/workflow-file.md (`make settings`) and `symphony check --keys` say of it. All models are
-frozen and strict, and no error of theirs holds what was found in the place of a value.
+The type says which values are valid; `live`, `session` or `restart` says when a changed value takes effect;
+the text is shown in docs/workflow-file.md (`make settings`) and by `symphony check --keys`. All models are
+frozen and strict, and their errors do not contain the invalid value.
 
-Reading the file, `$VAR`, paths and the wording of mistakes are `document`, `resolve` and `validate`.
 Durations end in `_ms`. A reload makes a new `Settings`.
 """
 
@@ -37,24 +36,24 @@ from symphony.config.secrets import mask_secrets
 from symphony.domain import normalise_label, normalise_state
 
 MAX_NUMBER: Final = 2**53 - 1
-"""The largest number that every reader of JSON takes for what it is; a clock cannot wait for more either."""
+"""The largest integer that every JSON reader keeps exactly."""
 
 OPAQUE_KEYS: Final = frozenset(
     {("codex", "approval_policy"), ("codex", "turn_sandbox_policy"), ("acp", "system_meta")}
 )
-"""Maps handed to the agent unchanged, nulls included."""
+"""Maps that are passed to the agent unchanged, including nulls."""
 
 NULLABLE_KEYS: Final = frozenset(
     {("agent", "skills", "user_path"), ("agent", "budget", "max_turns_without_progress")}
 )
-"""Keys that have a default and can be switched off: there a null means "none" and not "default"."""
+"""Keys with a default that can be switched off: for these, null means "none" and not "default"."""
 
 
-# --- what a setting says of itself -----------------------------------------------------------------------
+# --- Fields ---
 
 
 class Reload(StrEnum):
-    """When a changed value takes effect (CF, reload column)."""
+    """When a changed value takes effect."""
 
     LIVE = "live"
     SESSION = "session"
@@ -95,18 +94,18 @@ def _setting(
     """A field of a section.
 
     Args:
-        default: `...` for a key that must be there.
+        default: `...` for a required key.
         meaning: one line of Markdown for the documentation.
         reload: when a change takes effect.
-        unset: what holds where the default is `None`, in words.
-        shown: the default as a file would have it, where it is known only when the file is read.
-        repr: false for what may hold a secret.
+        unset: the meaning of a default of `None`, in words.
+        shown: the default as text, if it is known only when the file is read.
+        repr: false for a value that may contain a secret.
     """
     extra: dict[str, Any] = {"reload": reload.value, "unset": unset, "shown": shown}
     return Field(default, description=meaning, repr=repr, json_schema_extra=extra)
 
 
-# --- kinds of values -------------------------------------------------------------------------------------
+# --- Types of values ---
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -130,7 +129,7 @@ def _variable(text: str) -> str:
 
 
 def _no_option(text: str) -> str:
-    """A value that a program would take for an option must not reach its command line."""
+    """Refuse a value that a program would interpret as an option on its command line."""
     if text.startswith("-"):
         raise ValueError("must not begin with a dash")
     return text
@@ -151,12 +150,12 @@ def _trimmed(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Blank and repeated hosts do not count."""
+    """Without blank and repeated hosts."""
     return tuple(dict.fromkeys(_no_option(name.strip()) for name in names if name.strip()))
 
 
 def _labels(names: tuple[str, ...]) -> tuple[str, ...]:
-    """As issue labels, but a blank one stays: it is a label no issue has, so it matches nothing."""
+    """Normalised like issue labels, but blank labels stay, and match no issue."""
     return tuple(dict.fromkeys(map(normalise_label, names)))
 
 
@@ -168,7 +167,7 @@ def _inside_workspace(text: str) -> str:
 
 
 def _home_or_absolute(text: str) -> str:
-    """Not taken from a workspace or from this file: it is the same directory for all sessions."""
+    """Refuse a path relative to a workspace or to the file: the directory is shared by all sessions."""
     if not (text.startswith(("/", "~/")) or text == "~"):
         raise ValueError("must be an absolute path, or begin with ~/")
     return text
@@ -188,7 +187,7 @@ T = TypeVar("T")
 
 
 def _json_safe(value: T) -> T:
-    """The agent is spoken to in JSON, which knows neither `.nan` nor `.inf`."""
+    """Refuse `.nan` and `.inf`, which JSON does not have."""
     try:
         json.dumps(value, allow_nan=False)
     except ValueError as error:
@@ -223,7 +222,7 @@ Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER), Shape("number > 0")]
 NonNegative = Annotated[int, Field(ge=0, le=MAX_NUMBER), Shape("number ≥ 0")]
 Port = Annotated[int, Field(ge=0, le=65_535), Shape("number 0 to 65535")]
 
-# A file has lists: `strict=False` takes them for tuples, and their items are judged as strictly as ever.
+# YAML has lists: `strict=False` accepts them as tuples; their items are still validated strictly.
 Names = Annotated[tuple[Text, ...], Field(strict=False), Shape("list of text")]
 States = Annotated[Names, AfterValidator(_trimmed)]
 Labels = Annotated[Names, AfterValidator(_labels)]
@@ -249,23 +248,23 @@ OpaqueTextOrMap = Annotated[
 ]
 
 
-# --- the sections of a file ------------------------------------------------------------------------------
+# --- Sections ---
 
 
 class Section(BaseModel):
-    """A map of a file. Unknown keys are warned about by `validate`, not refused."""
+    """A section of the file. Unknown keys are ignored here; `validation` warns about them."""
 
     model_config = ConfigDict(frozen=True, strict=True, hide_input_in_errors=True, extra="ignore")
 
 
 class TrackerSettings(Section):
-    """`tracker`: which board, and which of its states mean what. `provider` belongs to the adapter.
+    """`tracker`: the board and the meaning of its states; `provider` is defined by the adapter.
 
-    Secrets that stand in `provider` literally are held as `Secret`, whose text form is masked.
-    States are null where the file does not name them: then the adapter's defaults hold, if it has any.
-    `on_start` and `on_block` are states that the daemon moves issues to. `comment_on_delivery` says whether
-    an issue gets a comment when its work is ready for review. `webhook_secret` switches webhooks on; it is
-    `$NAME` or, against all advice, the secret itself, and no part of the text form.
+    Literal secrets in `provider` are `Secret` objects, which are masked as text. States are `None` if the
+    file does not have them; then the adapter's defaults apply, if it has any. `on_start` and `on_block` are
+    states that the daemon moves issues to. `comment_on_delivery` says whether an issue gets a comment when
+    its work is ready for review. `webhook_secret` switches webhooks on; it is `$NAME` or a literal secret,
+    and not part of the repr.
     """
 
     kind: Name = live(..., "the tracker: one of [these](trackers/README.md)")
@@ -303,10 +302,10 @@ class PollingSettings(Section):
 
 
 class WorkspaceSettings(Section):
-    """`workspace`: where workspaces live, what populates them, and what holds an agent inside.
+    """`workspace`: the directory of workspaces, what populates them, and how agents are confined.
 
-    `root` and a local `repo` are absolute after resolution. `repo` null leaves population to the hooks; it
-    may be an address with credentials, so it is no part of the text form.
+    `root` and a local `repo` are absolute. Without `repo`, hooks populate workspaces. `repo` may be an
+    address with credentials, so it is not part of the repr.
     """
 
     root: AbsolutePath = live(
@@ -334,7 +333,7 @@ class WorkspaceSettings(Section):
 
 
 class HooksSettings(Section):
-    """`hooks`: shell scripts around a run, null where there is none; `timeout_ms` holds for each."""
+    """`hooks`: shell scripts around a run; `timeout_ms` applies to each."""
 
     after_create: Script | None = live(None, "shell script in a new workspace; failure aborts its creation")
     before_run: Script | None = live(None, "before each attempt; failure aborts the attempt")
@@ -344,9 +343,9 @@ class HooksSettings(Section):
 
 
 class BudgetSettings(Section):
-    """`agent.budget`: what an issue, and a day, may use up before a person is asked; null is without limit.
+    """`agent.budget`: limits per issue and per day, after which a person is asked; `None` for no limit.
 
-    Tokens are those that the agent reports as total; days are those of UTC.
+    Tokens are the total that the agent reports; days are in UTC.
     """
 
     max_tokens_per_issue: Positive | None = live(
@@ -372,11 +371,10 @@ class BudgetSettings(Section):
 
 
 class SkillsSettings(Section):
-    """`agent.skills`: the catalog of skills in the envelope.
+    """`agent.skills`: the catalog of skills in the prompt.
 
-    `path` and `extra_paths` are below the workspace. Each of `user_path`, which may be a single text, is
-    absolute or below the home of the account that the daemon runs as; null switches that scope off.
-    `search_above` null means that all are listed.
+    `path` and `extra_paths` are below the workspace. `user_path`, one path or a list, is absolute or below
+    the home of the daemon's user; `None` switches that scope off. Without `search_above`, all are listed.
     """
 
     enabled: Flag = live(True, "list skills; off means that nothing is looked for")
@@ -414,9 +412,9 @@ class SkillsSettings(Section):
 
 
 class AgentRule(Section):
-    """One of `agent.rules`: `use` an agent for issues with a label, in a state, or both (all that is told).
+    """One of `agent.rules`: the agent for issues that have the given label, state, or both.
 
-    Labels and states are trimmed and lower-cased. `fallback` null means `agent.fallback`.
+    Labels and states are trimmed and in lower case. Without `fallback`, `agent.fallback` applies.
     """
 
     use: Name
@@ -429,12 +427,12 @@ AgentRules = Annotated[tuple[AgentRule, ...], Field(strict=False), Shape("list o
 
 
 class AgentSettings(Section):
-    """`agent`: limits of scheduling, and which agent runs.
+    """`agent`: scheduling limits and the choice of the agent.
 
-    `kind` is a kind or a name of `agents`. The first of `rules` that fits an issue chooses instead of it,
-    when a run starts; `fallback` takes over while the agent is rate limited or out of credit.
-    Keys of `max_concurrent_agents_by_state` are trimmed and lower-cased; entries that are not a number
-    greater than 0 were left out with a warning.
+    `kind` is a kind or a name in `agents`. The first of `rules` that matches an issue overrides it when a run
+    starts. `fallback` is used while the agent is rate limited or out of credit. Keys of
+    `max_concurrent_agents_by_state` are trimmed and in lower case; invalid entries were removed with a
+    warning.
     """
 
     kind: Name = session(
@@ -462,7 +460,7 @@ class AgentSettings(Section):
 
 
 class AgentSection(Section):
-    """What the section of every agent has; kinds from other packages add keys (docs/adapters.md)."""
+    """Keys of every agent's section; kinds from other packages add more (docs/adapters.md)."""
 
     model: Name | None = session(None, "model name", unset="the agent's own")
     home: Literal["operator", "private"] = session("operator", "`private`: a home of the daemon's own")
@@ -474,8 +472,8 @@ class AgentSection(Section):
 class CodexSettings(AgentSection):
     """`codex`: the app-server backend.
 
-    `command` is a shell string and never rewritten. Null sandbox keys mean our recipe.
-    `turn_timeout_ms` limits silence, `read_timeout_ms` one request; `stall_timeout_ms` <= 0 disables.
+    `command` is a shell string and never changed. Without sandbox keys, the daemon's defaults apply.
+    `turn_timeout_ms` limits silence, `read_timeout_ms` one request; `stall_timeout_ms` <= 0 disables it.
     """
 
     command: ShellCommand = session(
@@ -507,8 +505,8 @@ class CodexSettings(AgentSection):
 class ClaudeSettings(AgentSection):
     """`claude`: Claude Code over stream-json.
 
-    `on_approval` answers what the agent's permission mode leaves open. `home: private` gives it a
-    configuration directory of the daemon's own. Times as in `codex`.
+    `on_approval` answers requests that the permission mode does not decide. With `home: private` the agent
+    gets a configuration directory from the daemon. Timeouts are as in `codex`.
     """
 
     command: ShellCommand = session(
@@ -534,11 +532,11 @@ class ClaudeSettings(AgentSection):
 class AcpSettings(AgentSection):
     """`acp`: any agent that speaks the Agent Client Protocol.
 
-    `profile` names what is known of an agent; every other key overrides the profile, null means its value.
-    `system_text` says how the envelope travels: `meta` (session/new), `config` (the profile's own way) or
-    `prompt`, in front of the first prompt, which every agent takes. `system_meta` is what `meta` adds to the
-    request, with `{envelope}` where the text stands. `mode` is set by `session/set_mode`. `usage_path` leads
-    to the token counts in the answer to a prompt, with dots; `env_values` are variables with fixed values.
+    `profile` has the defaults for a known agent; other keys override them. `system_text` says how the system
+    text is sent: `meta` (in session/new), `config` (as the profile defines), or `prompt` (before the first
+    prompt, which works with every agent). `system_meta` is what `meta` adds to the request; `{envelope}` in
+    it is replaced by the text. `mode` is set by `session/set_mode`. `usage_path` is the dotted path of the
+    token counts in the answer to a prompt. `env_values` are variables with fixed values.
     """
 
     profile: Name = session("generic", "what is known of the agent; every other key overrides it")
@@ -580,10 +578,10 @@ class AcpSettings(AgentSection):
 
 
 class CommandSettings(AgentSection):
-    """`command`: a one-shot program per turn, whose exit code and changed tree are the result.
+    """`command`: one program call per turn; its exit code and the changed tree are the result.
 
-    `command` is a shell string in which `{prompt_file}`, `{envelope_file}`, `{issue}` and `{model}` stand for
-    quoted words; `profile` names a known program, whose command is used where none is told.
+    `command` is a shell string in which `{prompt_file}`, `{envelope_file}`, `{issue}` and `{model}` are
+    replaced by quoted words. `profile` names a known program, whose command is the default.
     """
 
     profile: Name = session("generic", "what is known of the program; every other key overrides it")
@@ -601,7 +599,7 @@ class CommandSettings(AgentSection):
 
 
 class ServerSettings(Section):
-    """`server`: the HTTP API on TCP. A port, 0 for a free one, switches it on."""
+    """`server`: the HTTP API on TCP. A port switches it on; 0 is any free port."""
 
     port: Port | None = restart(
         None, "the [HTTP API](api.md) listens here; 0 takes a free port; none means no TCP port"
@@ -610,10 +608,10 @@ class ServerSettings(Section):
 
 
 class WorkerSettings(Section):
-    """`worker`: other machines to run sessions on; none means this one.
+    """`worker`: other machines that run sessions; without any, this machine does.
 
-    This version has no such workers. What starts a daemon must refuse a list that is not empty, because
-    falling back to this machine would run agents where nobody asked for them.
+    This version has no remote workers. The daemon refuses to start with a list that is not empty, because
+    running agents on this machine instead is not what the operator wants.
     """
 
     ssh_hosts: Hosts = live(
@@ -623,7 +621,7 @@ class WorkerSettings(Section):
 
 
 class ObservabilitySettings(Section):
-    """`observability`: the reference's live view in a terminal, which this version does not have."""
+    """`observability`: the live terminal view of the reference implementation, which this version lacks."""
 
     dashboard_enabled: Flag = restart(
         True, "for a live view in a terminal; this version has none, `symphony status --watch` shows the same"
@@ -635,9 +633,9 @@ class ObservabilitySettings(Section):
 
 
 class RetentionSettings(Section):
-    """`retention`: how much of what ended runs left is kept; the newest stays, and all of live runs.
+    """`retention`: limits for the data of ended runs; the newest data, and that of live runs, always stays.
 
-    `max_log_bytes` is of all agents' stderr logs together, `max_journal_bytes` of the journal's file.
+    `max_log_bytes` is the total of all agents' stderr logs, `max_journal_bytes` the size of the journal.
     """
 
     max_age_days: Positive = live(
@@ -650,11 +648,11 @@ class RetentionSettings(Section):
     max_journal_bytes: Positive = live(268_435_456, "the journal's file; the oldest runs go first")
 
 
-# --- the whole, and where it comes from ------------------------------------------------------------------
+# --- Settings and their sources ---
 
 
 class FrontMatterSource(PydanticBaseSettingsSource):
-    """The front matter of a file, as `validate` prepared it."""
+    """The front matter of a file, as prepared by `validation`."""
 
     def __init__(self, settings_cls: type[BaseSettings], front_matter: Mapping[str, Any]) -> None:
         super().__init__(settings_cls)
@@ -671,7 +669,7 @@ class FrontMatterSource(PydanticBaseSettingsSource):
 
 
 class EnvironmentSource(EnvSettingsSource):
-    """The variables of a given environment, secrets from files among them, and not those of the process."""
+    """The variables of a given environment, including secrets from files, instead of `os.environ`."""
 
     def __init__(self, settings_cls: type[BaseSettings], environment: Mapping[str, str]) -> None:
         super().__init__(settings_cls)
@@ -679,7 +677,7 @@ class EnvironmentSource(EnvSettingsSource):
 
 
 class _Given(BaseSettings):
-    """Settings with one source, which is given: neither the process nor another file is read."""
+    """Settings from one given source; neither the process environment nor another file is read."""
 
     model_config = SettingsConfigDict(frozen=True, strict=True, hide_input_in_errors=True, extra="ignore")
 
@@ -687,7 +685,7 @@ class _Given(BaseSettings):
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """What a front matter, or an environment, means.
+        """Validate a front matter or an environment.
 
         Raises:
             pydantic.ValidationError: everything that is wrong; its text holds no value.
@@ -710,10 +708,7 @@ class _Given(BaseSettings):
 
 
 class Variables(_Given):
-    """The variables that override keys of the file, each called `SYMPHONY_` and its field.
-
-    There is one, and no other variable changes a setting.
-    """
+    """Environment variables that override keys of the file, named `SYMPHONY_` and the field in upper case."""
 
     model_config = SettingsConfigDict(
         case_sensitive=True, alias_generator=lambda field: f"SYMPHONY_{field.upper()}"
@@ -726,7 +721,7 @@ class Variables(_Given):
 class Settings(_Given):
     """The whole front matter, typed and resolved.
 
-    `agents` holds, by name, a `kind` and what differs from the section of that kind (`agents.named_agents`).
+    `agents` has, by name, a `kind` and the keys that differ from the section of that kind (`named_agent`).
     """
 
     source = FrontMatterSource
@@ -749,7 +744,7 @@ class Settings(_Given):
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
 
 
-# Every key of the front matter as one table, made from the models: name, shape, default, reload class.
+# --- Table of all keys, made from the models ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -757,7 +752,7 @@ class Key:
     """One key.
 
     Attributes:
-        name: dotted, as people write it (`agent.max_turns`).
+        name: dotted (`agent.max_turns`).
         shape: what its value must be.
         default: as it would stand in the file; `None` where leaving it out means nothing is set.
         unset: what holds where there is no default, in words.
@@ -776,7 +771,7 @@ class Key:
 
 
 def sections(model: type[Section] | type[Settings]) -> Mapping[str, type[Section]]:
-    """The sections that a model holds, by their names."""
+    """The sections of a model, by name."""
     fields = model.model_fields.items()
     return {
         name: field.annotation
@@ -786,7 +781,7 @@ def sections(model: type[Section] | type[Settings]) -> Mapping[str, type[Section
 
 
 def keys_of(model: type[Section] | type[Settings], prefix: str = "") -> Iterator[Key]:
-    """The keys of a model and of the sections in it; those that it inherits come last."""
+    """The keys of a model and of its sections; inherited keys are last."""
     below = sections(model)
     own = [name for name in model.__annotations__ if name in model.model_fields]
     for name in dict.fromkeys((*own, *model.model_fields)):
@@ -812,7 +807,7 @@ def _key(name: str, field: FieldInfo) -> Key:
 
 
 def _shape(annotation: Any, marks: Sequence[object]) -> str:
-    """The outermost mark, as an alias may carry one that another alias overrides; choices by their names."""
+    """The outermost mark, because an alias may override the mark of another one; choices by their names."""
     for mark in reversed(marks):
         if isinstance(mark, Shape):
             return mark.text
@@ -856,7 +851,7 @@ def changed_keys(before: Settings, after: Settings, reload: Reload) -> tuple[str
     )
 
 
-# The agents of a workflow by name: kinds, and what `agents` calls by names of its own.
+# --- Agents ---
 #
 # A kind is a name too: its settings are its section. A named agent has the section of its kind as defaults,
 # and its own keys over them.
@@ -871,12 +866,12 @@ To look a model up may import the package of the kind, which raises `SymphonyErr
 AGENT_SECTIONS: Final[AgentKinds] = {
     name: model for name, model in sections(Settings).items() if issubclass(model, AgentSection)
 }
-"""Those whose sections are part of `Settings`, which takes no look at their packages."""
+"""Kinds whose sections are part of `Settings`; their packages are not loaded for that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedAgent:
-    """One agent that an issue may be given to; `settings` are of its `kind`, and `own` names its own keys."""
+    """One agent that can be chosen for an issue; `own` are the keys that differ from its kind's section."""
 
     name: str
     kind: str
@@ -885,24 +880,24 @@ class NamedAgent:
 
     @property
     def section(self) -> str:
-        """Where its keys are written: `codex`, or `agents.fast`."""
+        """The section of its keys: `codex`, or `agents.fast`."""
         return self.name if self.name == self.kind else f"agents.{self.name}"
 
 
 def named_agent(name: str, values: Mapping[str, Any], base: AgentSection) -> NamedAgent:
-    """One of `agents`: its own values over those of its kind's section.
+    """One of `agents`: the section of its kind with its own values.
 
     Raises:
-        pydantic.ValidationError: a value is wrong, which the review of the file tells before.
+        pydantic.ValidationError: a value is invalid; validation reports it earlier.
     """
-    judged = type(base).model_validate(values)
-    own = {key: getattr(judged, key) for key in judged.model_fields_set}
+    valid = type(base).model_validate(values)
+    own = {key: getattr(valid, key) for key in valid.model_fields_set}
     settings = base.model_copy(update=own)
     return NamedAgent(name=name, kind=values["kind"], settings=settings, own=frozenset(own))
 
 
 def requested_agents(agent: AgentSettings) -> tuple[str, ...]:
-    """The names of those that some issue may be given to: the default first, once each."""
+    """The names of the agents that can be chosen for an issue: the default first, without duplicates."""
 
     def names() -> Iterator[str | None]:
         yield from (agent.kind, agent.fallback)

@@ -1,4 +1,4 @@
-"""From the front matter's map to `Settings`, telling all that is wrong with it at once."""
+"""Turns the front matter into `Settings` and reports all of its problems at once."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -52,32 +52,31 @@ from symphony.config.settings import (
 )
 from symphony.domain import Category, SymphonyError, normalise_state
 
-# What is wrong with the agents of a front matter and with the choice among them, each at its line.
+# --- Agents ---
 #
-# A named agent is judged as the section of its kind would be. What is unknown in it is left out, so that
-# nothing that means nothing is held or shown. Whoever is asked for must exist, before anything runs.
-
+# A named agent is validated like the section of its kind. Unknown keys are removed with a warning. Every
+# agent that is referred to must exist.
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-"""A name is a word of log lines and the name of a directory, so that it is short, plain and in one case."""
+"""Names are used in log lines and as directory names."""
 
 
 def check_agents(review: ProblemCollector, raw: dict[str, Any], kinds: AgentKinds) -> None:
-    """Judge `agents`, what `agent` asks of them, and the sections of kinds that are not part of `Settings`.
+    """Validate `agents`, the references to them in `agent`, and sections of kinds from other packages.
 
-    Such a kind is looked at where an issue may be given to it, so that no other package is loaded.
+    The package of a kind is loaded only if an issue can be given to an agent of this kind.
 
     Args:
-        review: where it is told.
-        raw: the front matter without nulls; keys that nobody knows leave it.
-        kinds: those that are installed.
+        review: collects the problems.
+        raw: the front matter without nulls; unknown keys are removed from it.
+        kinds: the installed kinds.
     """
     named = raw.get("agents")
     named = named if isinstance(named, dict) else {}
     agent = raw.get("agent")
     agent = agent if isinstance(agent, dict) else {}
     models = dict(AGENT_SECTIONS)
-    for name, at in _asked_for(agent).items():
+    for name, at in _referenced(agent).items():
         values, kind, place = named.get(name), name, at
         if isinstance(values, dict):
             kind, place = str(values.get("kind")), ("agents", name, "kind")
@@ -95,8 +94,8 @@ def check_agents(review: ProblemCollector, raw: dict[str, Any], kinds: AgentKind
         _check_choice(review, agent, {*kinds, *named})
 
 
-def _asked_for(agent: Mapping[str, Any]) -> Mapping[str, Location]:
-    """The names of agents that are asked for, in a section that nobody has judged yet, and where."""
+def _referenced(agent: Mapping[str, Any]) -> Mapping[str, Location]:
+    """The names of agents that a not yet validated section refers to, with the first location of each."""
     found: dict[str, Location] = {}
 
     def note(name: object, at: Location) -> None:
@@ -115,10 +114,10 @@ def _asked_for(agent: Mapping[str, Any]) -> Mapping[str, Location]:
 def _check_section(
     review: ProblemCollector, raw: Mapping[str, Any], kind: str, model: type[AgentSection]
 ) -> None:
-    """Judge the section of a kind from another package."""
+    """Validate the section of a kind from another package."""
     values = raw.get(kind, {})
     if isinstance(values, dict):
-        _leave_out_unknown(review, values, model.model_fields, (kind,))
+        _remove_unknown(review, values, model.model_fields, (kind,))
     try:
         review.sections[kind] = model.model_validate(values)
     except ValidationError as error:
@@ -146,9 +145,9 @@ def _check_named(
     kind = values.get("kind")
     if isinstance(kind, str) and kind in kinds:
         model = models.get(kind)
-        if model is None:  # of another package, and no issue is given to it
+        if model is None:  # a kind from another package that no issue can be given to
             return
-        _leave_out_unknown(review, values, {"kind", *model.model_fields}, at)
+        _remove_unknown(review, values, {"kind", *model.model_fields}, at)
         try:
             model.model_validate(values)
         except ValidationError as error:
@@ -162,7 +161,7 @@ def _check_named(
         review.fail((*at, "kind"), "must be text", hint=one_of(kinds))
 
 
-def _leave_out_unknown(
+def _remove_unknown(
     review: ProblemCollector, values: dict[str, Any], known: Collection[str], at: Location
 ) -> None:
     for key in sorted(values.keys() - set(known)):
@@ -175,11 +174,8 @@ def _leave_out_unknown(
         )
 
 
-# --- who is asked for ------------------------------------------------------------------------------------
-
-
 def _check_choice(review: ProblemCollector, agent: Mapping[str, Any], known: Collection[str]) -> None:
-    """Values of the wrong kind are not looked at here: their type is told with all others."""
+    """Check that the agents exist. Values of a wrong type are reported elsewhere."""
     _check_exists(review, ("agent", "kind"), agent.get("kind"), known)
     _check_fallback(review, ("agent",), agent.get("kind", "codex"), agent.get("fallback"), known)
     rules = agent.get("rules")
@@ -189,7 +185,7 @@ def _check_choice(review: ProblemCollector, agent: Mapping[str, Any], known: Col
 
 
 def _check_rule(review: ProblemCollector, at: Location, rule: dict[str, Any], known: Collection[str]) -> None:
-    _leave_out_unknown(review, rule, AgentRule.model_fields, at)
+    _remove_unknown(review, rule, AgentRule.model_fields, at)
     _check_exists(review, (*at, "use"), rule.get("use"), known)
     _check_fallback(review, at, rule.get("use"), rule.get("fallback"), known)
     if "label" not in rule and "state" not in rule:
@@ -214,16 +210,13 @@ def _check_exists(review: ProblemCollector, location: Location, name: object, kn
     review.fail(location, f"{quoted(name)} {problem}", hint=did_you_mean_one_of(name, known))
 
 
-# --- what can be told in spite of mistakes ---------------------------------------------------------------
-
-
 def keep_agents(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
-    """Note the agents that an issue may be given to, and warn of rules that never choose any."""
+    """Collect the valid agents that can be chosen for an issue, and warn about rules that never apply."""
     sections = {**review.partial_sections, **review.sections}
     agent = sections.get("agent")
     if not isinstance(agent, AgentSettings):
         agent = AgentSettings()
-    known = {found.name: found for found in _told(sections, raw.get("agents"))}
+    known = {found.name: found for found in _valid_agents(sections, raw.get("agents"))}
     review.agents.update({name: known[name] for name in requested_agents(agent) if name in known})
     for later, rule in enumerate(agent.rules):
         if (earlier := _shadow(agent.rules[:later], rule)) is not None:
@@ -235,7 +228,7 @@ def keep_agents(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
             )
 
 
-def _told(sections: Mapping[str, Any], named: object) -> Iterator[NamedAgent]:
+def _valid_agents(sections: Mapping[str, Any], named: object) -> Iterator[NamedAgent]:
     for kind, section in sections.items():
         if isinstance(section, AgentSection):
             yield NamedAgent(name=kind, kind=kind, settings=section)
@@ -247,7 +240,7 @@ def _told(sections: Mapping[str, Any], named: object) -> Iterator[NamedAgent]:
 
 
 def _shadow(earlier: tuple[AgentRule, ...], rule: AgentRule) -> int | None:
-    """Which rule takes every issue that this one could, or null."""
+    """The index of an earlier rule that matches every issue that this one matches, or `None`."""
     for index, other in enumerate(earlier):
         if other.label in {None, rule.label} and other.state in {None, rule.state}:
             return index
@@ -255,13 +248,15 @@ def _shadow(earlier: tuple[AgentRule, ...], rule: AgentRule) -> int | None:
 
 
 def agent_key_location(agent: NamedAgent, key: str, source_map: SourceMap) -> Location:
-    """Where a key of an agent stands in the file: its own, or that of its kind's section."""
+    """The location of a key of an agent: in its own section, or in that of its kind."""
     own: Location = ("agents", agent.name, key)
     if agent.name == agent.kind:
         return (agent.kind, key)
     of_kind: Location = (agent.kind, key)
     return of_kind if own not in source_map.positions and of_kind in source_map.positions else own
 
+
+# --- The front matter ---
 
 T = TypeVar("T")
 
@@ -271,7 +266,7 @@ _OPAQUE: Final = frozenset(location[1:] for location in OPAQUE_KEYS)
 """The same keys in a named agent, whatever its kind."""
 
 LINEAR_ALIASES: Final = ("endpoint", "api_key", "project_slug", "assignee")
-"""Keys that once stood directly below `tracker`, when Linear was the only one."""
+"""Keys of Linear that are accepted directly below `tracker` too, as in the specification."""
 
 
 def review_settings(
@@ -281,16 +276,16 @@ def review_settings(
     tracker_kinds: Collection[str],
     agent_kinds: AgentKinds,
 ) -> ProblemCollector:
-    """Type, resolve and judge a front matter; never raises.
+    """Validate and resolve a front matter; never raises.
 
     Args:
-        source: the parsed front matter; an empty map where the file has none.
+        source: the parsed front matter; an empty map if the file has none.
         environment: variables that `$NAME` may refer to.
-        tracker_kinds: adapters that exist.
-        agent_kinds: agent backends that exist, with the models of their sections.
+        tracker_kinds: the existing tracker adapters.
+        agent_kinds: the existing agent backends, with the models of their sections.
 
     Returns:
-        a review with `settings` set if, and only if, it has no failures.
+        the problems; `settings` is set if there are no failures.
     """
     review = ProblemCollector(source=source)
     raw = {key: _without_nulls(value, (key,)) for key, value in source.value.items() if value is not None}
@@ -312,7 +307,7 @@ def review_settings(
 
 
 def _warn_literal_secrets(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
-    """Say where a secret stands in the file, and never what it is."""
+    """Warn about plain text secrets in the file, without their values."""
     for location in literal_secrets(raw):
         review.warn(
             location,
@@ -325,7 +320,7 @@ def _warn_literal_secrets(review: ProblemCollector, raw: Mapping[str, Any]) -> N
 def _warn_unset(
     review: ProblemCollector, node: object, environment: Mapping[str, str], at: Location = ()
 ) -> None:
-    """Say which variables are referred to and not set; `workspace` says more of its own."""
+    """Warn about references to unset variables; those in `workspace` are checked with their paths."""
     if at in OPAQUE_KEYS or at == ("workspace",):
         return
     match node:
@@ -347,7 +342,7 @@ def _warn_unset(
 
 
 def _adopt_aliases(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
-    """Move Linear's old flat keys into `tracker.provider`, told at the line where they stand."""
+    """Move Linear's flat keys into `tracker.provider`; their positions stay."""
     tracker = raw["tracker"]
     if not isinstance(tracker, dict) or tracker.get("kind") != "linear":
         return
@@ -363,7 +358,7 @@ def _adopt_aliases(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
 
 
 def _without_nulls(value: Any, location: Location) -> Any:
-    """Drop nulls, which mean "default", except for `NULLABLE_KEYS` and maps that belong to the agent."""
+    """Drop nulls, which mean "default", except for `NULLABLE_KEYS` and maps that are passed to the agent."""
     if location in OPAQUE_KEYS or (location[0] == "agents" and location[2:] in _OPAQUE):
         return value
     if isinstance(value, dict):
@@ -384,7 +379,7 @@ def _warn_unknown(
     at: Location,
     others: Collection[str] = (),
 ) -> None:
-    """`others` are sections that the model does not have: `check_agents` looks at them."""
+    """Warn about unknown keys. `others` are sections that `check_agents` checks."""
     known, below = {*model.model_fields, *others}, sections(model)
     for key, value in raw.items():
         if key not in known:
@@ -422,7 +417,7 @@ def _check_tracker_kind(review: ProblemCollector, raw: Mapping[str, Any], kinds:
 
 
 def _clean_state_limits(review: ProblemCollector, raw: dict[str, Any]) -> None:
-    """Normalise state names and leave out what is not a limit, with a warning."""
+    """Normalise state names and remove invalid limits with a warning (specification section 5.3.5)."""
     agent = raw.get("agent")
     if not isinstance(agent, dict):
         return
@@ -503,7 +498,7 @@ def _resolved(
 
 
 def _override_skills(review: ProblemCollector, raw: dict[str, Any], environment: Mapping[str, str]) -> None:
-    """A variable goes before the key, and mends no section that is not a map."""
+    """Apply the environment variable that overrides `agent.skills.enabled`."""
     try:
         value = Variables.of(environment).agent_skills_enabled
     except ValidationError as error:
@@ -519,7 +514,7 @@ def _override_skills(review: ProblemCollector, raw: dict[str, Any], environment:
 
 
 def _check_skills_source(review: ProblemCollector, settings: Settings | None) -> None:
-    """Without a repository nothing is committed anywhere, and a workspace is no replacement for it."""
+    """Skills of the base branch need a repository."""
     if settings and settings.agent.skills.source == "base_branch" and settings.workspace.repo is None:
         review.fail(
             ("agent", "skills", "source"),
@@ -540,14 +535,14 @@ def _typed(review: ProblemCollector, raw: Mapping[str, Any], *, skip: Location) 
 
 
 def _keep_sections(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
-    """The sections that are right in themselves, and what is left of the others."""
+    """Keep the valid sections, and the valid keys of the others."""
     for name, model in sections(Settings).items():
         values = raw.get(name, {})
         try:
             review.sections[name] = model.model_validate(values)
         except ValidationError as error:
             wrong = {problem["loc"][0] for problem in error.errors(include_url=False) if problem["loc"]}
-            with suppress(ValidationError, AttributeError):  # the latter for what is no map at all
+            with suppress(ValidationError, AttributeError):  # AttributeError: it is not a map
                 left = {key: value for key, value in values.items() if key not in wrong}
                 review.partial_sections[name] = model.model_validate(left)
                 review.given_keys[name] = frozenset(left)

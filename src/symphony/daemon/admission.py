@@ -46,7 +46,7 @@ from symphony.trackers.registry import (
 )
 
 ACKNOWLEDGEMENT = "--i-understand-that-this-will-be-running-without-the-usual-guardrails"
-"""The option by which a person takes responsibility for sessions without a sandbox (CL5)."""
+"""The option that allows sessions without a sandbox."""
 
 USUAL_TOOLS = frozenset(
     {
@@ -205,7 +205,7 @@ def _judge_webhooks(
 
 
 def _judge_worker(review: ProblemCollector) -> None:
-    """Running on this machine what was meant for another one is no way out (SW3)."""
+    """Refuses workers on other machines: an agent must not run on this machine instead."""
     worker = review.sections.get("worker")
     if isinstance(worker, WorkerSettings) and worker.ssh_hosts:
         review.fail(

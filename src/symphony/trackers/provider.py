@@ -208,6 +208,8 @@ class ProviderSettings(BaseModel):
                 mistake = cls._explain(details, tracker.provider.get(key), environment)
                 problems.append(cls.problem(key, mistake))
         problems += cls.check(sound)
+        # The first mistake decides the exit code of a command, and a missing credential has one of its own.
+        problems.sort(key=lambda problem: problem.failure.category is not Category.MISSING_TRACKER_SECRET)
         if settings is None or problems:
             raise TrackerConfigError(problems)
         return settings

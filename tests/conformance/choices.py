@@ -100,7 +100,7 @@ def _policies() -> Iterator[Choice]:
         "trust", group,
         "Who is trusted, and with what?",
         "`WORKFLOW.md` and its hooks are trusted as the operator. Issues, skills, repository content and all that an agent writes are not: they are data in a prompt, never rendered twice, never part of a command line, and the daemon never runs git with what an agent wrote into `.git`.",
-        places=("README", "docs/ARCHITECTURE.md", "docs/adr/0003-workspaces.md"),
+        places=("README", "docs/security.md", "docs/adr/0003-workspaces.md"),
         tests=("template::test_issue_text_is_data", "tests/integration/workspaces/test_hostile_git_dir.py::test_no_trap_is_sprung_and_the_work_is_delivered", "tests/acceptance/test_bad_input.py::test_hostile_titles_are_data", "tests/unit/trackers/markdown/test_board.py::test_hostile_text_stays_text"),
     )
     yield _choice(
@@ -134,8 +134,8 @@ def _policies() -> Iterator[Choice]:
     yield _choice(
         "restart", group,
         "What does a restart bring back?",
-        "Nothing from memory yet: tracker and file system are the truth. What a dead daemon left running is ended first, found by the mark it carries; then issues are polled and workspaces used again as they are.",
-        places=("docs/ARCHITECTURE.md", "src/symphony/daemon/recovery.py"),
+        "Claims, retries, blocks, budgets and conversations, from the journal. Tracker and file system are the truth, so losing the journal costs history alone. Processes of a dead daemon are ended first, found by the mark they carry; then issues are polled, and workspaces are used again as they are.",
+        places=("docs/scheduling.md", "docs/RELIABILITY.md", "src/symphony/daemon/recovery.py"),
         tests=("tests/acceptance/test_restart.py::test_kill_9_in_mid_run_leaves_one_agent_per_issue_and_finishes_it", "tests/unit/daemon/test_recovery.py::test_what_carries_the_mark_or_stands_in_the_journal_ends_and_nothing_else_does"),
     )
 
@@ -153,7 +153,7 @@ def _open() -> Iterator[Choice]:
         "sweep", group,
         "How are workspaces of ended issues found?",
         "The tracker is asked by id about the issues that have a workspace, at the start and then every ten minutes, instead of for a list of every issue that ever ended. A failure costs a warning.",
-        places=("docs/ARCHITECTURE.md", "src/symphony/scheduler/machine.py"),
+        places=("docs/specification.md", "src/symphony/scheduler/machine.py"),
         tests=("cycle::test_idle_workspaces_are_refreshed_by_id_and_ended_ones_removed", "cycle::test_idle_workspaces_are_refreshed_every_ten_minutes_only", "cycle::test_the_check_of_idle_workspaces_precedes_the_first_poll_even_if_it_fails"),
     )
     yield _choice(
@@ -251,7 +251,7 @@ def _open() -> Iterator[Choice]:
         "own-comments", group,
         "Does the daemon itself write to the tracker?",
         "One comment per issue and purpose, edited in place, for what a person must know: malformed skills, and why an issue is blocked. A failure to write it is logged and holds nothing back.",
-        places=("docs/ARCHITECTURE.md", "src/symphony/trackers/comments.py", "src/symphony/daemon/comments.py"),
+        places=("docs/operations.md", "src/symphony/trackers/comments.py", "src/symphony/daemon/comments.py"),
         tests=("notes::test_a_note_is_posted_once_and_edited_in_place", "notes::test_a_failing_comment_is_a_warning_and_nothing_more", "notes::test_a_hanging_comment_is_given_up"),
     )
     yield _choice(
@@ -290,7 +290,7 @@ def _differences() -> Iterator[Choice]:
         "render-first", group,
         "Is the prompt rendered before or after the agent is started?",
         "Before: a mistake in the template costs no process.",
-        places=("docs/ARCHITECTURE.md", "src/symphony/daemon/worker.py"),
+        places=("docs/specification.md", "src/symphony/daemon/worker.py"),
         tests=("rows::test_a_prompt_that_cannot_be_rendered_starts_no_agent_and_is_retried",),
     )
     yield _choice(

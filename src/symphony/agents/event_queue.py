@@ -1,7 +1,7 @@
-"""The events of a session that nobody has taken yet, checked against bounds and limited in number and size.
+"""The events of a session that its consumer has not taken yet, limited in number and size.
 
-Everything that an agent reports passes `EventBounds`, so that no count, text or structure behind it is too
-large to be added up, shown, masked or stored.
+Every event passes `EventBounds` first: no count, text or structure that leaves the queue is too large to be
+added up, shown, masked or stored.
 """
 
 from collections import deque

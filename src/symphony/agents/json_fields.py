@@ -1,4 +1,4 @@
-"""Reading JSON of an agent: decoding within bounds, and fields of objects whose types nobody guarantees."""
+"""Reads JSON of an agent: decodes it within bounds, and gets fields whose types are not guaranteed."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final

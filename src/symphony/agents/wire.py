@@ -209,7 +209,7 @@ class Codec:
     """Both directions of one JSON-RPC connection.
 
     `params` and `result` stay undecoded, and suppressed notifications are only counted: most of a stream is
-    output in small pieces that nobody reads.
+    output in small pieces, which have no use here.
 
     Args:
         max_line_bytes: longer lines are malformed.

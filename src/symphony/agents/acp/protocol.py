@@ -271,7 +271,7 @@ _EXIT_CODE_KEYS: Final = ("exitCode", "exit_code", "exit")
 
 @dataclass(slots=True, kw_only=True)
 class _ToolCall:
-    """What updates have told about a tool call so far.
+    """A tool call, as far as updates have described it.
 
     `command` is the one in the raw input, empty for one of an unknown form; None for other calls.
     """
@@ -290,7 +290,7 @@ class _ToolCall:
         return redact(command or self.title, _SUMMARY_CHARS)
 
     def update(self, update: Json) -> None:
-        """Take over what an update tells; later updates leave out what has not changed."""
+        """Take over the fields of an update; later updates leave out what has not changed."""
         self.kind = text_in(update, "kind")[:40] or self.kind
         title = text_in(update, "title")
         self.title = title[:_ARGUMENT_CHARS] if title.strip() else self.title

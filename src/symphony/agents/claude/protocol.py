@@ -59,8 +59,8 @@ from symphony.domain import DECODE_ERRORS, MAX_COUNT, Blame, Category, Failure
 #
 # The content of a workspace must not control its own agent. Settings of a project could name another model
 # endpoint, which then gets the API key, a program that makes keys, hooks, MCP servers and permissions, and
-# nobody would be asked. So only the operator's settings are read, and the MCP server of the daemon is the
-# only one. A project is heard through its CLAUDE.md, which is text (`--add-dir` together with
+# Claude would ask no person. So it reads only the operator's settings, and the MCP server of the daemon is
+# the only one. A project is heard through its CLAUDE.md, which is text (`--add-dir` together with
 # `CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD`).
 
 EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")

@@ -75,7 +75,7 @@ class CommandBackend(ProcessBackend[CommandSettings]):
     @override
     @classmethod
     def check_settings(cls, settings: CommandSettings, *, isolated: bool) -> SettingIssues:
-        """A command acts with the rights of the daemon's user, and asks nobody."""
+        """A command acts with the rights of the daemon's user and never asks for approval."""
         issue = SettingIssue(
             key="profile" if settings.command is None else "command",
             problem="runs without a sandbox of ours, as the user of the daemon",

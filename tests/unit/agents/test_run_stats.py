@@ -29,7 +29,7 @@ from symphony.domain import Blame, Category, Failure, Redaction
 FAILURE = Failure(category=Category.TURN_FAILED, blame=Blame.AGENT, message="no")
 
 
-def folded(*events: AgentEvent, thread_tokens: Tokens | None = None) -> RunProgress:
+def collected(*events: AgentEvent, thread_tokens: Tokens | None = None) -> RunProgress:
     progress = RunStats(pid=7)
     if thread_tokens is not None:
         progress.resume_from(thread_tokens)
@@ -51,52 +51,52 @@ def started(turn: str) -> SessionStarted:
 
 
 def test_nothing_has_happened_at_first() -> None:
-    assert folded() == RunProgress(pid=7)
+    assert collected() == RunProgress(pid=7)
 
 
 @pytest.mark.conformance("O-4")
 def test_repeated_totals_add_nothing_and_rising_ones_their_rise() -> None:
-    seen = folded(usage(10, 1), usage(10, 1), usage(25, 3))
+    seen = collected(usage(10, 1), usage(10, 1), usage(25, 3))
     assert seen.tokens == seen.thread_tokens == tokens(25, 3)
 
 
 @pytest.mark.conformance("O-4")
 def test_a_falling_total_adds_nothing_and_keeps_the_mark() -> None:
-    seen = folded(usage(10, 5), usage(4, 6), usage(12, 6))
+    seen = collected(usage(10, 5), usage(4, 6), usage(12, 6))
     assert (seen.tokens.input_tokens, seen.tokens.output_tokens) == (12, 6)
 
 
 def test_a_resumed_thread_counts_from_its_stored_mark() -> None:
-    seen = folded(usage(100, 10), usage(120, 15), thread_tokens=tokens(100, 10))
+    seen = collected(usage(100, 10), usage(120, 15), thread_tokens=tokens(100, 10))
     assert seen.tokens == tokens(20, 5)
     assert seen.thread_tokens == tokens(120, 15)
 
 
 def test_usage_that_is_not_absolute_is_added_up() -> None:
-    assert folded(usage(1, 1, absolute=False), usage(2, 2, absolute=False)).tokens == tokens(3, 3)
+    assert collected(usage(1, 1, absolute=False), usage(2, 2, absolute=False)).tokens == tokens(3, 3)
 
 
 @pytest.mark.conformance("O-4")
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=20))
 def test_for_any_totals_the_sum_is_the_highest_seen(totals: list[tuple[int, int]]) -> None:
-    seen = folded(*(usage(given, taken) for given, taken in totals))
+    seen = collected(*(usage(given, taken) for given, taken in totals))
     assert seen.tokens.input_tokens == max([0, *(given for given, _ in totals)])
     assert seen.tokens.output_tokens == max([0, *(taken for _, taken in totals)])
 
 
 def test_turns_are_counted_once_each() -> None:
-    seen = folded(started("1"), started("1"), started("2"))
+    seen = collected(started("1"), started("1"), started("2"))
     assert (seen.turn_count, seen.session_id, seen.thread_id, seen.turn_id) == (2, "th-2", "th", "2")
 
 
 def test_activity_counts_and_hides_nothing() -> None:
-    seen = folded(Text(message="hello"), Activity(count=40))
+    seen = collected(Text(message="hello"), Activity(count=40))
     assert (seen.events, seen.last_message, seen.last_event) == (41, "hello", "notification")
 
 
 @pytest.mark.conformance("O-5")
 def test_the_newest_rate_limits_win() -> None:
-    assert folded(RateLimits(payload={"a": 1}), RateLimits(payload={"b": 2})).rate_limits == {"b": 2}
+    assert collected(RateLimits(payload={"a": 1}), RateLimits(payload={"b": 2})).rate_limits == {"b": 2}
 
 
 def test_a_snapshot_does_not_change_afterwards() -> None:

@@ -1,7 +1,7 @@
 """The program: `symphony`, or `python -m symphony`. Imports nothing before Ctrl-C can end it quietly.
 
-While it loads and while the interpreter ends there is nothing to tidy up, and a stack would tell nobody
-anything: there the signal ends the process as it would any other. In between it is an exception, which the
+While it loads and while the interpreter ends there is nothing to tidy up, and a stack trace helps no
+one: there the signal ends the process as it would any other. In between it is an exception, which the
 commands answer, each in its own way.
 """
 

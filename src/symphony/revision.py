@@ -1,7 +1,7 @@
 """Which revision of the source this program is made of, for `--version`, the API and reports.
 
-A wheel carries it in a file that the build puts in. A source tree asks git, and only when somebody wants to
-know: nothing that starts waits for it.
+A wheel carries it in a file that the build puts in. A source tree asks git, and only when
+the revision is shown: no start waits for it.
 """
 
 import os
@@ -19,7 +19,7 @@ _ABBREVIATED: Final = 7
 
 @cache
 def commit(package: Path = _PACKAGE) -> str | None:
-    """The commit, seven digits; null where neither the build nor git can tell. May start git, so it waits."""
+    """The commit, seven digits; None where neither the build nor git can tell. May start git, so it waits."""
     try:
         told = (package / FILE_NAME).read_text(encoding="ascii")
     except (OSError, ValueError):
@@ -35,7 +35,7 @@ def version_text(package: Path = _PACKAGE) -> str:
 
 
 def _asked(tree: Path) -> str:
-    """What git says of a source tree that is a repository itself, and not a part of somebody else's."""
+    """What git says of a source tree that is a repository itself, not a part of another one."""
     if not (tree / ".git").exists():
         return ""
     try:

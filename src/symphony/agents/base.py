@@ -265,7 +265,7 @@ class AgentBackend(ABC):
         del settings
         issue = SettingIssue(
             key="command",
-            problem="runs without a sandbox of ours, as the user of the daemon",
+            problem="runs without a sandbox of Symphony, as the user of the daemon",
             hint="set workspace.isolation: bwrap",
         )
         return SettingIssues(no_sandbox=None if isolated else issue)

@@ -121,7 +121,7 @@ def encode_line(message: Mapping[str, Any]) -> bytes:
 #
 # One JSON object per line. Both sides number their requests from small integers, so an id alone does not say
 # whose request it is: a message with `method` and `id` is a request of the server, one with `id` only answers
-# a request of ours. Codex leaves the `jsonrpc` member out, the Agent Client Protocol requires it.
+# a request of the client. Codex leaves the `jsonrpc` member out, the Agent Client Protocol requires it.
 
 METHOD_NOT_FOUND: Final = -32_601
 INVALID_PARAMS: Final = -32_602

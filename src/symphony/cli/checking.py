@@ -1,7 +1,7 @@
 """What `symphony check` checks: everything that `symphony run` would validate at its start, without starting.
 
-The file is validated as at a start. Its surroundings are checked as far as that needs no network and changes
-nothing: the repository, the programs of the agents, the skills that sessions would see.
+The file is validated as at a start. The repository, the programs of the agents
+and the skills that sessions would see are checked too, without a network and without changes.
 """
 
 import re
@@ -165,7 +165,7 @@ async def _missing_requirements(report: WorkflowReport, environment: Mapping[str
 def _programs(report: WorkflowReport) -> Iterator[tuple[NamedAgent, Program]]:
     """The programs of the agents whose command is known."""
     for agent in report.agents.values():
-        # A section that is partly invalid has the default for a wrong command, which nobody asked for.
+        # A section that is partly invalid has the default for a wrong command, which the user did not ask for.
         given = agent.own | report.given_keys.get(agent.kind, frozenset())
         if agent.kind in AGENTS.names and (agent.kind in report.sections or "command" in given):
             with suppress(SymphonyError):  # an adapter that cannot be loaded is an error of the file

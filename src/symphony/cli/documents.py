@@ -62,7 +62,7 @@ class Status(State, frozen=True, kw_only=True):
 
     source: Source
     daemon: Annotated[DaemonInfo | None, _is("The daemon that was asked; null where none runs.")]
-    notice: Annotated[str | None, _is("What is odd about there being no daemon, in one line.")] = None
+    notice: Annotated[str | None, _is("Why there is no daemon, in one line, if that is unexpected.")] = None
 
 
 class KnownIssue(Issue, frozen=True, kw_only=True):

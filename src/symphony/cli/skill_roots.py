@@ -38,7 +38,7 @@ class SkillsContext:
     base_branch: str | None = None
 
     def load(self) -> "SkillSet":
-        """The skills, also where `enabled` is off: whoever asks wants to see them."""
+        """The skills, also if `enabled` is off: the user asked to see them."""
         from symphony.skills import load, with_advice
 
         options = replace(self.options, enabled=True)

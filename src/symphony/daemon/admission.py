@@ -88,8 +88,8 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
     `$SYMPHONY_STATE_DIR` stands for the state directory of this very file, whether the variable is set or
     not: so a committed `workspace.root` gives every checkout a place of its own.
 
-    `acknowledged` null means that nobody is about to start anything: settings without a sandbox are odd then,
-    and not wrong.
+    `acknowledged` is None when nothing will be started. Settings without a sandbox are a warning then, not an
+    error.
     """
     environment = {**environment, STATE_DIR_VARIABLE: str(locate(file.path, environment))}
     judgement = validate_workflow(

@@ -68,7 +68,7 @@ async def refuse_second_daemon(state_dir: StateDirectory, host: Host, lock: Inst
                 category=Category.INSTANCE_LOCKED,
                 blame=Blame.HOST,
                 message=f"another symphony {found} of {state_dir.path}, although its lock file is gone",
-                hint="stop it first; somebody removed or replaced the file `lock` while it ran",
+                hint="stop it first; the file `lock` was removed or replaced while it ran",
             )
         )
 

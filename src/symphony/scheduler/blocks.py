@@ -9,8 +9,8 @@ when the issue is blocked. A move is a request without an answer; the next refre
 so a tracker that is slow or refuses delays nothing. If `on_block` is not an active state, the issue *rests*
 there: it stays blocked instead of being released. When a resting issue shall continue, it is refreshed, moved
 back to `on_return`, and retried once a refresh finds it in an active state. Until then other changes of it
-are ignored, because a person who edits a blocked issue is often not done yet. A move to `on_block`, by
-whomever, never unblocks.
+are ignored, because a person who edits a blocked issue is often not done yet. A move to `on_block`
+never unblocks, whatever caused it.
 
 **Answers.** While an agent's question is open, the comments on its issue are read with every poll and every
 wake, one reading at a time. All comments since the question by people who may answer go to the agent

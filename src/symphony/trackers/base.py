@@ -184,6 +184,6 @@ def not_moved(service: str, issue: str, *, wanted: str, found: str, hint: str | 
                 f" after a move to {one_line(wanted, _MAX_NAME)!r}"
             ),
             retryable=False,
-            hint=hint or "the rules of the tracker may forbid this move, or somebody else moved the issue",
+            hint=hint or "the rules of the tracker may forbid this move, or someone else moved the issue",
         )
     )

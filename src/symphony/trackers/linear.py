@@ -278,7 +278,7 @@ class IssueReader:
     def _objection(self, record: Any, relations: Sequence[Relation]) -> str | None:
         """Why an issue is held back. A blocker does not stop work that has begun."""
         if self.assignee and text(dig(record, "assignee", "id")) != self.assignee:
-            return "it is assigned to somebody else, or to nobody"
+            return "it is not assigned to this account"
         state = record["state"]
         if normalise_state(str(state.get("name"))) != "todo" and state.get("type") not in _WAITING_TYPES:
             return None

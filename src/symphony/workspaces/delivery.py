@@ -253,7 +253,7 @@ class Publisher:
         except (GitError, OSError) as error:
             hint = self._login_hint()
             if isinstance(error, GitError) and _is_rejected(error):
-                hint = f"somebody else changed {branch} on origin: delete or rename it there, or merge it"
+                hint = f"someone else changed {branch} on origin: delete or rename it there, or merge it"
             return push_failure(f"{branch} could not be pushed to origin: {error}", hint=hint)
         return None
 

@@ -245,7 +245,7 @@ async def test_a_push_replaces_only_what_we_pushed(
     assert (delivery.pushed, delivery.delivered) == (False, True)
     assert delivery.push_failure is not None
     assert delivery.push_failure.category is Category.PUSH_FAILED
-    assert "somebody else" in (delivery.push_failure.hint or "")
+    assert "someone else" in (delivery.push_failure.hint or "")
     assert git(tmp_path / "bare.git", "rev-parse", "symphony/MT-1") == theirs
 
 

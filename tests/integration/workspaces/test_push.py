@@ -97,7 +97,7 @@ async def test_what_somebody_else_put_on_the_remote_branch_stays(
 
     failure = refused(await manager.deliver(made))
 
-    assert "somebody else" in (failure.hint or "")
+    assert "someone else" in (failure.hint or "")
     assert git(origin, "rev-parse", "symphony/MT-1") == theirs
     assert git(repo, "rev-parse", "symphony/MT-1") == ours, "the repository has the work all the same"
 

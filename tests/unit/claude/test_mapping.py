@@ -211,7 +211,7 @@ def test_tools_of_ours_that_did_not_start_are_told_once(translator: Translator) 
     assert say(translator, init) == []
     failed = {**init, "mcp_servers": [{"name": "symphony", "status": "failed"}]}
     assert say(translator, failed) == [
-        Notice(level="warning", message="the agent has no tools of ours: failed")
+        Notice(level="warning", message="the agent has no tools of Symphony: failed")
     ]
     assert say(translator, failed) == []
 

@@ -76,7 +76,7 @@ async def test_only_issues_of_the_assignee_are_dispatched(assignee: str, expecte
     found = await listed(desk, assignee=assignee)
     assert [issue.assignee_id for issue in found.values() if issue.dispatchable] == [expected]
     assert {issue.not_dispatchable_reason for issue in found.values() if not issue.dispatchable} == {
-        "it is assigned to somebody else, or to nobody"
+        "it is not assigned to this account"
     }
 
 

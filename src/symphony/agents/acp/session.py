@@ -379,7 +379,7 @@ async def _select(call: Call, opened: OpenedSession, choice: _Choice | None, wha
         return
     more = len(values) - _MAX_SHOWN
     shown = ", ".join(values[:_MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")
-    hint = f"it offers {shown}" if values else f"leave acp.{what} out: this agent lets nobody choose"
+    hint = f"it offers {shown}" if values else f"leave acp.{what} out: this agent offers no choice"
     near = get_close_matches(wanted, values, n=1)
     failure = Failure(
         category=Category.RESPONSE_ERROR,

@@ -519,7 +519,7 @@ class Translator:
                 and not self._warned
             ):
                 self._warned = True
-                yield Notice(level="warning", message=f"the agent has no tools of ours: {status}")
+                yield Notice(level="warning", message=f"the agent has no tools of Symphony: {status}")
 
     def _result(self, body: Json) -> Iterator[AgentEvent]:
         usage, cost = self._tokens.result(body), self._tokens.cost_usd(body)

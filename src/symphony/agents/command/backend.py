@@ -78,7 +78,7 @@ class CommandBackend(ProcessBackend[CommandSettings]):
         """A command acts with the rights of the daemon's user and never asks for approval."""
         issue = SettingIssue(
             key="profile" if settings.command is None else "command",
-            problem="runs without a sandbox of ours, as the user of the daemon",
+            problem="runs without a sandbox of Symphony, as the user of the daemon",
             hint="set workspace.isolation: bwrap",
         )
         return SettingIssues(errors=_setting_errors(settings), no_sandbox=None if isolated else issue)

@@ -38,7 +38,7 @@ class Moved:
     Attributes:
         source: its folder or file, as the source names it.
         path: where it is now, or would be.
-        reason: why it was skipped; null else.
+        reason: why it was skipped, or null.
         problems: what the loader says about it.
     """
 
@@ -290,7 +290,7 @@ class _Source:
         anchor: no link may lead out of it.
         starts: the steps from there to each folder or file that was named; one without steps for all of it.
         shown: as people know it.
-        commit: of a repository that was fetched; null else.
+        commit: of a repository that was fetched, or null.
     """
 
     anchor: Path

@@ -18,6 +18,6 @@ USER_AGENT_NAME = "symphony-scripted-agent"
 def command(*switches: str) -> str:
     """The shell command that starts the agent with this interpreter, for `codex.command`.
 
-    `-P` keeps the current directory, which is somebody's workspace, off the module path.
+    `-P` keeps the current directory, which is a workspace, off the module path.
     """
     return shlex.join([sys.executable, "-P", "-m", "symphony.testing.scripted_agent", *switches])

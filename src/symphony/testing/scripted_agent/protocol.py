@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--silent-after", metavar="METHOD", help="write nothing more from this method on")
     add("--exit-on", metavar="METHOD[:CODE]", help="end at this method, with code 1 unless given")
     add("--stderr-flood", type=int, default=0, metavar="BYTES", help="write this much to stderr first")
-    add("--unknown-request", action=flag, help="ask the client something nobody knows, in each turn")
+    add("--unknown-request", action=flag, help="send an unknown request to the client, in each turn")
     add("--slow-start", type=int, default=0, metavar="MS", help="read nothing for this long")
     add("--own-session-child", action=flag, help="leave a child in its own session that ignores SIGTERM")
     add("--pid-file", type=Path, metavar="DIR", help="write <pid>.json there for the agent and its child")
@@ -161,7 +161,7 @@ class Wire:
             return self._answers.pop(request_id, None)
 
     def answered(self, frame: Mapping[str, Any]) -> None:
-        """Deliver an answer of the client to whoever asked; an id that nobody waits for is dropped."""
+        """Deliver an answer of the client to the code that waits for it; drop an unknown id."""
         if isinstance(frame.get("id"), int):
             with self._answered:
                 self._answers[frame["id"]] = frame
@@ -354,7 +354,7 @@ def token_usage(total: Mapping[str, int], last: Mapping[str, int]) -> Object:
 
 
 def rate_limits() -> Object:
-    """Limits that nobody uses up."""
+    """Limits that are not used up."""
     window = {"usedPercent": 0, "windowDurationMins": 300, "resetsAt": None}
     return {"limitId": "scripted", "limitName": None, "primary": window, "secondary": None, "credits": None}
 
@@ -418,7 +418,7 @@ def _flood(size: int) -> None:
 
 
 def _leave_a_child(faults: Faults) -> None:
-    """Start a sleeper that is in no group of ours; it inherits that SIGTERM is ignored."""
+    """Start a sleeper in a process group of its own that ignores SIGTERM."""
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     argv = ["sleep", _DAY_S]
     quiet = subprocess.DEVNULL

@@ -255,4 +255,4 @@ class Server:
         if self._faults.unknown_request:
             answer = turn.ask("scripted/unknownRequest")
             if "error" not in answer:
-                raise StepFailedError("the client answered a request that nobody knows")
+                raise StepFailedError("the client answered an unknown request")

@@ -141,7 +141,7 @@ class Turn:
 
         Raises:
             InterruptedTurnError: the client interrupted the turn instead.
-            ClientGoneError: nobody is there any more.
+            ClientGoneError: the client has closed the connection.
         """
         if flag is not None:
             self._status({"type": "active", "activeFlags": [flag]})
@@ -219,7 +219,7 @@ class Memory:
         unfinished.replace(self.folder / f"{thread.id}.json")
 
     def recall(self, thread_id: str) -> Thread | None:
-        """A thread as it stood last; null when nobody knows it."""
+        """The last state of a thread; None if it is unknown."""
         file = None if self.folder is None else self.folder / f"{Path(thread_id).name}.json"
         if file is None or not file.is_file():
             return None

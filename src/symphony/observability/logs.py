@@ -38,7 +38,7 @@ class Sink(Protocol):
 
 
 class StreamSink:
-    """Lines on a stream; what the stream does not take is lost, because no other place is left to report to."""
+    """Lines on a stream; what the stream does not take is lost: there is no other place to report to."""
 
     def __init__(self, stream: TextIO, render: Render) -> None:
         self._stream = stream

@@ -165,7 +165,7 @@ async def _missing_requirements(report: WorkflowReport, environment: Mapping[str
 def _programs(report: WorkflowReport) -> Iterator[tuple[NamedAgent, Program]]:
     """The programs of the agents whose command is known."""
     for agent in report.agents.values():
-        # A section that is partly invalid has the default for a wrong command, which is not the user's choice.
+        # A section that is partly invalid has the default for a wrong command. The user did not choose it.
         given = agent.own | report.given_keys.get(agent.kind, frozenset())
         if agent.kind in AGENTS.names and (agent.kind in report.sections or "command" in given):
             with suppress(SymphonyError):  # an adapter that cannot be loaded is an error of the file

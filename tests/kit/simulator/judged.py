@@ -54,7 +54,7 @@ HEARD = Invariant(
 FINISHED = Invariant(
     name="finished-or-blocked",
     source="SM1, SC5",
-    rule="Given good weather and time, each issue that may be worked on is finished or blocked.",
+    rule="Without failures, and given time, each issue that may be worked on is finished or blocked.",
 )
 
 ALL = (TOTAL, REPLAY, LIVENESS, WINDS_DOWN, AGENT, COMMENT, TOLD, HEARD, FINISHED)

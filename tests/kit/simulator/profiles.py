@@ -181,16 +181,16 @@ PROFILES: Mapping[str, Profile] = {
         Profile(name="calm", about="nothing goes wrong"),
         Profile(
             name="outage",
-            about="the tracker hangs, fails, limits, repeats and tells old news",
+            about="the tracker hangs, fails, limits, and repeats old answers",
             tracker=_BAD_TRACKER,
         ),
         Profile(name="flaky", about="agents fail, stall, ask, crash and refuse to stop", agents=_BAD_AGENTS),
         Profile(
-            name="busy", about="people edit the board all day, often without a word", people=_BUSY_PEOPLE
+            name="busy", about="people edit the board all day, often without a webhook", people=_BUSY_PEOPLE
         ),
         Profile(
             name="restless",
-            about="reloads, broken workflows, orders, drains, kills, suspends",
+            about="reloads, broken workflows, operator actions, drains, kills, suspends",
             operators=_RESTLESS,
         ),
         Profile(

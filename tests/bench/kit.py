@@ -218,7 +218,7 @@ class Scene:
     def run(self, kind: Kind, *, module: str | None = None) -> Iterator[Program]:
         """The floor or the daemon as a process; both are ended at the end, agents included."""
         module = module or ("bench.floor" if kind == "floor" else "bench.served")
-        arguments = ["run", "WORKFLOW.md"] if module == "symphony.cli" else ["WORKFLOW.md", str(self.journal)]
+        arguments = ["run", "WORKFLOW.md"] if module == "symphony" else ["WORKFLOW.md", str(self.journal)]
         started_ns = time.monotonic_ns()
         with self.log.open("wb") as log:
             process = subprocess.Popen(

@@ -77,7 +77,7 @@ def launch(place: Path, agent: tuple[str, ...], *, rounds: int) -> Delay:
         for kind in _KINDS:
             scene = Scene(place=place / f"{kind}-{number}", agent=agent, switches=("--hold",))
             scene.issue("LAUNCH-1")
-            with scene.run(kind, module="symphony.cli" if kind == "symphony" else None) as program:
+            with scene.run(kind, module="symphony" if kind == "symphony" else None) as program:
                 start = scene.wait_agents("start", 1)[0]
                 waits[kind].append((start.at_ns - program.started_ns) / 1e6)
     return Delay(ms={kind: median(found[1:]) for kind, found in waits.items()})
@@ -98,7 +98,7 @@ def restart(place: Path, agent: tuple[str, ...], *, claims: int, rounds: int) ->
             if kind == "symphony":
                 (scene.place / "state").mkdir(mode=0o700)
                 write_claims(scene.place / "state" / "journal.db", claims)
-            with scene.run("symphony", module="symphony.cli") as program:
+            with scene.run("symphony", module="symphony") as program:
                 start = scene.wait_agents("start", 1)[0]
                 waits[kind].append((start.at_ns - program.started_ns) / 1e6)
     return Delay(ms={kind: median(found[1:]) for kind, found in waits.items()})

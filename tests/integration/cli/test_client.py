@@ -117,7 +117,7 @@ def note(state_dir: Path, **changes: object) -> None:
 
 
 def lock(state_dir: Path, pid: int) -> None:
-    (state_dir / "lock").write_text(f"{pid}\n")
+    (state_dir / "lock").write_text(json.dumps({"pid": pid}))
 
 
 def found(state_dir: Path) -> Endpoint | None:

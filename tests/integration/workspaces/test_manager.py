@@ -246,7 +246,8 @@ class TestHooks:
     async def test_a_hook_that_takes_too_long_ends_with_all_it_started(
         self, make_manager: Make, root: Path, issue: MakeIssue, tmp_path: Path
     ) -> None:
-        script = f"setsid sleep 611 & sleep 611 & echo $! > {tmp_path}/pid; sleep 611"
+        nap = f"611.{os.getpid()}"
+        script = f"setsid sleep {nap} & sleep {nap} & echo $! > {tmp_path}/pid; sleep {nap}"
         manager = make_manager(hooks=HooksSettings(after_create=script, timeout_ms=400))
 
         with pytest.raises(WorkspaceError) as caught:
@@ -255,7 +256,7 @@ class TestHooks:
         assert caught.value.failure.category is Category.WORKSPACE_HOOK_TIMEOUT
         assert "after_create did not end within 400 ms" in caught.value.failure.message
         assert not (root / "MT-1").exists()
-        left = [child for child in psutil.Process().children(recursive=True) if "611" in child.cmdline()]
+        left = [child for child in psutil.process_iter(["cmdline"]) if nap in (child.info["cmdline"] or ())]
         assert left == []
         assert not _runs(int((tmp_path / "pid").read_text()))
 

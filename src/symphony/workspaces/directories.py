@@ -93,7 +93,9 @@ def try_writing(layout: Layout) -> None:
     for left in layout.root.glob(f"{_CHECK_PREFIX}*"):
         with suppress(OSError):  # left by a crash; a directory with content is kept
             left.rmdir()
-    Path(tempfile.mkdtemp(dir=layout.root, prefix=_CHECK_PREFIX)).rmdir()
+    made = Path(tempfile.mkdtemp(dir=layout.root, prefix=_CHECK_PREFIX))
+    with suppress(FileNotFoundError):  # another daemon that starts now has taken it for one that was left
+        made.rmdir()
 
 
 def check_writable(layout: Layout) -> None:

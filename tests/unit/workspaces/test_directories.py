@@ -1,6 +1,7 @@
-"""The containment check by one lstat agrees with following every segment of the path."""
+"""Checks of a root, and of paths in it by one lstat, which agrees with following every segment."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from symphony.domain import Category
 from symphony.workspaces import Layout, WorkspaceError, check_path, is_launchable, resolve_contained
+from symphony.workspaces.directories import try_writing
 
 _NAMES = st.sampled_from(["dir", "file", "missing", "out", "beside", "up", "self", "loop", "dangling"])
 _ROOTS = st.sampled_from(["root", "root-link", "other/../root", "file", "loop"])
@@ -79,3 +81,10 @@ class TestOneLook:
     def test_an_agent_is_never_started_elsewhere(self, world: Path, name: str) -> None:
         with pytest.raises(WorkspaceError):
             is_launchable(world / "root" / name, world / "root")
+
+
+def test_daemons_that_start_at_the_same_moment_can_all_write(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    with ThreadPoolExecutor(4) as daemons:
+        list(daemons.map(lambda _: try_writing(layout), range(400)))
+    assert list(tmp_path.iterdir()) == []

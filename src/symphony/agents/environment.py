@@ -8,7 +8,7 @@ These variables pass:
 
 Everything else stays out: tracker tokens, cloud credentials, `SSH_AUTH_SOCK`, `GIT_*`, `LD_*`, `BASH_ENV`.
 Secrets of the tracker stay out even if they are on the list or a workflow asks for them. Sessions are
-unattended, so git is told not to ask questions and not to open an editor.
+unattended, so git may neither ask questions nor open an editor.
 
 An agent with a private home (`home: private`) inherits no login, MCP server, skill, instruction or setting of
 the person who runs the daemon. A person logs the agent in there once. The home stays between sessions,

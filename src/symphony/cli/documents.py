@@ -58,7 +58,7 @@ class DaemonInfo(Document, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Status(State, frozen=True, kw_only=True):
-    """`symphony status --json`: the state of the API, and who told it."""
+    """`symphony status --json`: the state of the API, and its source."""
 
     source: Source
     daemon: Annotated[DaemonInfo | None, _is("The daemon that was asked; null where none runs.")]
@@ -66,7 +66,7 @@ class Status(State, frozen=True, kw_only=True):
 
 
 class KnownIssue(Issue, frozen=True, kw_only=True):
-    """An issue of the API, and who told it."""
+    """An issue of the API, and its source."""
 
     source: Source
     daemon: Annotated[DaemonInfo | None, _is("The daemon that was asked; null where none runs.")]
@@ -86,7 +86,7 @@ class Explanation(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Explained(KnownIssue, frozen=True, kw_only=True):
-    """`symphony explain --json`: the issue of the API, who told it, and the explanation."""
+    """`symphony explain --json`: the issue of the API, its source, and the explanation."""
 
     explanation: Explanation
 
@@ -118,7 +118,7 @@ class PrintedPrompt(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class UnavailableReason(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why nothing can be told now."""
+    """Why the status cannot be read now."""
 
     code: str
     message: str
@@ -126,7 +126,7 @@ class UnavailableReason(Document, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class StatusUnavailable(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line of `symphony status --watch --json` while nothing can be told."""
+    """A line of `symphony status --watch --json` while the status cannot be read."""
 
     source: None = None
     daemon: None = None
@@ -752,7 +752,7 @@ class SkillUse(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One skill over many runs."""
 
     name: Text
-    listed: Annotated[Count, _is("Runs that were told of it.")]
+    listed: Annotated[Count, _is("Runs that listed it.")]
     seen: Annotated[Count, _is("Runs that looked at it.")]
     outcomes: Annotated[dict[str, Positive], _is("How many of the runs that listed it ended so.")]
     seen_outcomes: Annotated[dict[str, Positive], _is("How many of the runs that looked at it ended so.")]

@@ -45,7 +45,7 @@ class SkillsContext:
         return with_advice(self.workspace, options, load(self.workspace, options))
 
     def block(self, skill_set: "SkillSet") -> "Block":
-        """What a run would be told of them; nothing where `enabled` is off."""
+        """What a run would list; nothing if `enabled` is off."""
         from symphony.skills import Block, render
 
         return render(skill_set, self.options) if self.options.enabled else Block(text=None)
@@ -62,7 +62,7 @@ class SkillsContext:
             names = ", ".join(sorted(unseen))
             warn(f"no session sees what is not committed: git add and commit {names}")
         if not self.options.enabled:
-            warn("agent.skills.enabled is false: sessions are told of no skill")
+            warn("agent.skills.enabled is false: sessions list no skills")
         elif self.pinned:
             warn("agent.skills.source is base_branch: sessions read its commit, and this is the folder")
 

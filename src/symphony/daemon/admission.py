@@ -83,7 +83,7 @@ def admit(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
 
 
 def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool | None) -> WorkflowReport:
-    """As `admit`, but told and not raised.
+    """As `admit`, but returns what it found instead of raising.
 
     `$SYMPHONY_STATE_DIR` stands for the state directory of this very file, whether the variable is set or
     not: so a committed `workspace.root` gives every checkout a place of its own.

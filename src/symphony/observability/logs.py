@@ -63,7 +63,7 @@ class StreamSink:
 class LogFile:
     """`<root>/log/symphony.log`, rotated at 10 MiB with five old files kept.
 
-    The first line that cannot be written is told to the other sinks, once until writing works again; each
+    The first line that cannot be written is reported to the other sinks, once until writing works again; each
     later line is another attempt, so that a disk with room again needs no restart.
     """
 
@@ -198,7 +198,7 @@ def _renderer(out: TextIO, *, console: bool) -> Render:
 def _for_people(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
     """The issue first and the long ids last: session ids by their end, an id that says the same not twice.
 
-    Attempts are told as people count them.
+    Attempts are counted from 1.
     """
     line = dict(event)
     if (number := line.pop("attempt_number", None)) is not None:

@@ -180,7 +180,7 @@ class WorkspaceManager:
         except (GitError, OSError) as error:
             raise WorkspaceError.of(
                 Category.WORKSPACE_ROOT_TAKEN,
-                f"it cannot be told who else works in workspace.root {layout.root}: {error}",
+                f"the other users of workspace.root {layout.root} are unknown: {error}",
                 hint=f"see which other daemons are there, or {OWN_ROOT_HINT}",
                 blame=Blame.CONFIG,
             ) from error

@@ -49,7 +49,7 @@ class RemovalCheck:
         if seen.problem is not None:
             if self.mirror is None and await to_thread.run_sync(is_missing, path / ".git"):
                 return None  # it never was a repository
-            return f"{seen.problem}, so it cannot be told whether work would be lost"
+            return f"{seen.problem}, so work might be lost"
         objects = None if self.mirror is None else self.mirror.objects
         try:
             async with open_shadow(

@@ -85,7 +85,7 @@ def test_a_report_counts_listed_and_seen_skills_and_leaves_out_dropped_ones(
 
 def test_a_report_without_runs_says_so(journal: Path) -> None:
     written(journal, *USES)
-    assert call("skills", "report", "--since", "1m").stdout == "No run was told of a skill in this time.\n"
+    assert call("skills", "report", "--since", "1m").stdout == "No run listed a skill in this time.\n"
     found = json.loads(call("skills", "report", "--json", "--since", "1m").stdout)
     jsonschema.validate(found, schema("skills-report"))
     assert found["skills"] == []

@@ -162,7 +162,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         broken=(
             "It tells the tokens of a turn's last call of the model alone, so a turn with tools counts low.",
             "A permission that is declined ends the turn.",
-            "A rate limit is tried again in silence for more than a minute before it is told.",
+            "The agent retries a rate limit silently for more than a minute before it reports it.",
             "Starting it takes from several seconds to half a minute.",
         ),
     ),
@@ -193,7 +193,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         workspace_skills=(".claude/skills",),
         host_skills=(".claude/skills",),
         observed="claude-agent-acp 0.49.0",
-        broken=("Rate limits are not told before they are reached.",),
+        broken=("Rate limits are not reported before they are reached.",),
     ),
     "codex-acp": Profile(
         command="codex-acp",
@@ -228,8 +228,8 @@ PROFILES: Final[Mapping[str, Profile]] = {
         observed="codex-acp 2.6.0",
         broken=(
             "When a session goes on, a changed envelope stands in front of the prompt.",
-            "Tokens of a turn that was cancelled are not told.",
-            "Rate limits are not told; `kind: codex` tells them.",
+            "Tokens of a cancelled turn are not reported.",
+            "Rate limits are not reported; `kind: codex` reports them.",
         ),
     ),
 }

@@ -230,7 +230,7 @@ def _message(line: bytes) -> Message | None:
         head = _line_decoder.decode(line)
         if head.type == "control_response":
             body = _response_decoder.decode(head.response)
-            error = (body.error or "no reason told") if body.subtype == "error" else None
+            error = (body.error or "no reason given") if body.subtype == "error" else None
             return ControlResponse(body.request_id, body.response, error)
     except DECODE_ERRORS:
         return unreadable(line)

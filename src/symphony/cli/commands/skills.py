@@ -145,7 +145,7 @@ Examples:
   symphony skills prompt --format xml
   symphony skills prompt --json | jq .dropped
 
-Byte for byte what a session is told, with a line break after it; nothing where nothing is listed.
+Byte for byte what a session gets, with a line break after it; nothing if nothing is listed.
 """
 _SEARCH_EXAMPLES = """\b
 Examples:
@@ -154,11 +154,13 @@ Examples:
 """
 
 
-@click.command(name="list", epilog=_LIST_EXAMPLES, short_help="List the skills and who is told of them.")
+@click.command(
+    name="list", epilog=_LIST_EXAMPLES, short_help="List the skills, and which of them sessions see."
+)
 @json_option
 @skills_options
 def list_(*, place: SkillsContext, as_json: bool) -> int:
-    """List the skills: where each comes from, and whether a session is told of it."""
+    """List the skills: where each comes from, and whether sessions see it."""
     from symphony.cli.render.skills import listing
     from symphony.skills import is_failure, skill_digests, summary
 
@@ -225,12 +227,12 @@ def show(*, name: str, place: SkillsContext, as_json: bool) -> None:
         click.echo(line)
 
 
-@click.command(epilog=_PROMPT_EXAMPLES, short_help="Print what a session is told.")
+@click.command(epilog=_PROMPT_EXAMPLES, short_help="Print the block that a session gets.")
 @click.option("--format", "form", type=click.Choice(["compact", "full", "xml"]), help="Another format.")
 @json_option
 @skills_options
 def prompt(*, place: SkillsContext, form: str | None, as_json: bool) -> None:
-    """Print exactly the block that a session is told."""
+    """Print exactly the block that a session gets."""
     from dataclasses import replace
 
     from symphony.cli.render.skills import block_document
@@ -298,7 +300,7 @@ def _unknown(name: str, found: "SkillSet") -> CommandError:
     return CommandError.of(f"there is no skill {one_line(name)!r}", hint=hint)
 
 
-# `symphony skills report`: which skills runs were told of and looked at, and how those runs ended.
+# `symphony skills report`: which skills runs listed and read, and how those runs ended.
 
 
 _REPORT_EPILOG = """\b
@@ -342,7 +344,7 @@ def report(*, since: float, as_json: bool, workflow: Path) -> None:
     elif found:
         _show(found)
     else:
-        click.echo("No run was told of a skill in this time.")
+        click.echo("No run listed a skill in this time.")
 
 
 def _use(one: "SkillReport") -> "SkillUse":
@@ -393,7 +395,7 @@ def _utc(wall_ms: int) -> str:
 
 _EPILOG = """\b
 Examples:
-  symphony skills list                    which skills a session would be told of
+  symphony skills list                    which skills a session would see
   symphony skills check --strict          what is wrong with them, as a linter tells it
   symphony skills new release-notes --when "A version is being prepared."
   symphony skills import ../other-repo
@@ -401,11 +403,11 @@ Examples:
 Needs no daemon and no tracker. The options are those of `agent.skills` in WORKFLOW.md, if there is one.
 """
 _COMMANDS = {
-    "list": ("symphony.cli.commands.skills:list_", "List the skills and who is told of them."),
+    "list": ("symphony.cli.commands.skills:list_", "List the skills, and which of them sessions see."),
     "show": ("symphony.cli.commands.skills:show", "Show one skill."),
     "search": ("symphony.cli.commands.skills:search", "Find skills by words."),
     "check": ("symphony.cli.commands.skills:check", "Tell what is wrong with the skills."),
-    "prompt": ("symphony.cli.commands.skills:prompt", "Print what a session is told."),
+    "prompt": ("symphony.cli.commands.skills:prompt", "Print the block that a session gets."),
     "report": ("symphony.cli.commands.skills:report", "Show how often skills were used."),
     "new": ("symphony.cli.commands.skills:new", "Write a new skill."),
     "import": ("symphony.cli.commands.skills_exchange:import_", "Copy skills from somewhere else."),

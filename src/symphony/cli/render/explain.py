@@ -287,7 +287,7 @@ def _details(issue: Issue, explanation: Explanation, state_dir: Path) -> Mapping
         details["comments"] = block.answers_failure.message if block.answers_failure else None
     if run is not None:
         if (resumed := run.resumed_from) is not None:
-            how = "anew, told what was asked and answered"
+            how = "anew, with the question and the answer"
             if resumed.thread_id is not None:
                 how = f"the conversation {resumed.thread_id} goes on"
             details["resumed"] = f"after it was {resumed.reason}: {how}"

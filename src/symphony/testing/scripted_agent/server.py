@@ -145,7 +145,7 @@ class Server:
         return self._opened(thread, params)
 
     def _thread_resume(self, params: _Params) -> tuple[_Params, Callable[[], None]]:
-        """As the original: system text and tools stay those of the beginning, totals are told once more.
+        """As the original: system text and tools stay those of the beginning, totals are reported again.
 
         `systemText` is none of the original's members: agents that replace their system text have it.
         """

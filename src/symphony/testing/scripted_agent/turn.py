@@ -196,7 +196,7 @@ def _now_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A directory of threads; null remembers nothing, which is what the agent does unless told otherwise."""
+    """A directory of threads; None remembers nothing, which is the default."""
 
     folder: Path | None = None
 

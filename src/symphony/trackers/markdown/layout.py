@@ -50,7 +50,7 @@ class Layout:
         return {name[:-3]: name for name in names if is_issue_file(name)}
 
     def twins(self, files: Mapping[str, str]) -> Mapping[str, str]:
-        """For each id that cannot be told from another one: the file of that other.
+        """For each id that equals another one on some file systems: the file of that other.
 
         Ids that differ only by case are one file on some machines and two on others.
         """

@@ -51,7 +51,7 @@ class Listing:
 
     Attributes:
         files: file names by id, sorted.
-        twins: ids that cannot be told from another one, with the file name of that other.
+        twins: ids that equal another one on some file systems, with the file name of that other.
         by_name: ids by case-folded name.
         finished: case-folded ids of issues that are over and stored elsewhere.
     """

@@ -28,7 +28,7 @@ demo: $(VENV)/.runtime ## Watch four issues become commits (no account, no model
 
 test: $(VENV)/.dev ## Run every gate and every test
 	@$(MAKE) --no-print-directory gates
-	$(BIN)/pytest -n 4 --dist worksteal --conformance-results $(RESULTS) $(PYTEST_ARGS)
+	$(BIN)/pytest -n 4 --dist worksteal --conformance-results=$(RESULTS) $(PYTEST_ARGS)
 	@$(CONFORMANCE) --from $(RESULTS)
 
 coverage: $(VENV)/.dev ## Show that the tests of the pure parts reach every branch of them

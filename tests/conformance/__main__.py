@@ -19,7 +19,7 @@ EPILOG = """\
 \b
 Examples:
   python -m conformance                    run the tests and judge them
-  python -m conformance --from FILE        judge what `pytest --conformance-results FILE` wrote
+  python -m conformance --from FILE        judge what `pytest --conformance-results=FILE` wrote
   python -m conformance --check            look at claims and page only; run nothing
   python -m conformance --write            write docs/CONFORMANCE.md
 """

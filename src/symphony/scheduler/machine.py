@@ -312,6 +312,7 @@ def _rests(state: State) -> bool:
         and not state.ids_to_refresh
         and not state.pending_candidates
         and not state.running
+        and not any(blocked.answer_check.in_progress for blocked in state.blocked.values())
         and not any(_may_start(issue, state) for issue in state.candidates.values())
     )
 

@@ -26,6 +26,7 @@ from symphony.scheduler import (
     WakeAsked,
     claim_of,
     join_comments,
+    run_once_finished,
 )
 
 BLUE = IssueComment(id="c1", author="ann", text="Blue, please")
@@ -93,6 +94,17 @@ def test_a_wake_while_comments_are_read_reads_them_once_more() -> None:
     assert _reads(story) == 2, "the comment may have come after the first"
     story.answer_read()
     assert _reads(story) == 2
+
+
+def test_run_once_does_not_end_while_comments_are_read() -> None:
+    story = _asks()
+    story.slow = True
+    _wake(story)
+    story.answer_refresh()
+    story.answer_poll()
+    assert not run_once_finished(story.state)
+    story.answer_read()
+    assert run_once_finished(story.state)
 
 
 def test_comments_are_not_read_once_more_during_a_shutdown() -> None:

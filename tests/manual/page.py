@@ -16,7 +16,7 @@ _WIDTH = 100
 _ENVIRONMENT = (
     ("SYMPHONY_STATE_DIR", "The state directory, instead of the one below ~/.local/state/symphony."),
     ("STATE_DIRECTORY", "The same, as a service manager gives it."),
-    ("SYMPHONY_AGENT_SKILLS_ENABLED", "false: sessions are told of no skills."),
+    ("SYMPHONY_AGENT_SKILLS_ENABLED", "false: sessions list no skills."),
     ("NO_COLOR", "Set to anything: no colours."),
 )
 _FILES = (

@@ -294,7 +294,7 @@ async def test_a_git_directory_that_is_none_any_more_keeps_the_workspace(
     assert traps.sprung() == ""
     assert delivery.failure is not None
     assert delivery.failure.category is Category.DELIVERY_FAILED
-    assert "cannot be told" in (removal.kept_reason or "")
+    assert "work might be lost" in (removal.kept_reason or "")
     assert (made.path / "work.txt").exists()
 
 

@@ -137,7 +137,7 @@ class TestCreation:
         assert (made.created_now, made.branch, made.base_commit) == (False, "symphony/MT-1", None)
         assert (await _only(manager)).issue_id == "id-of-MT-1"
         kept = await manager.remove(await _only(manager))
-        assert "cannot be told" in (kept.kept_reason or "")
+        assert "work might be lost" in (kept.kept_reason or "")
 
     async def test_an_adopted_clone_delivers_like_any_other(
         self, make_manager: Make, root: Path, repo: Path, issue: MakeIssue, git: Git
@@ -666,7 +666,7 @@ class TestHookPopulated:
 
         removal = await manager.remove(await _only(manager))
 
-        assert "cannot be told" in (removal.kept_reason or "")
+        assert "work might be lost" in (removal.kept_reason or "")
 
 
 class TestRecords:

@@ -87,7 +87,7 @@ def test_a_line_above_the_limit_is_garbled() -> None:
 
 def test_an_error_without_words_is_one_all_the_same() -> None:
     reply = told(b'{"type":"control_response","response":{"subtype":"error","request_id":"r"}}')
-    assert reply.error == "no reason told"
+    assert reply.error == "no reason given"
 
 
 def test_our_lines_are_what_the_agent_reads() -> None:

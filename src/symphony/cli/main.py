@@ -185,7 +185,7 @@ SECTIONS: Final = {
     },
     "Watch": {
         "status": ("symphony.cli.commands.status:status", "Show what runs and what waits, and why."),
-        "explain": ("symphony.cli.commands.explain:explain", "Tell why an issue is running, or is not."),
+        "explain": ("symphony.cli.commands.explain:explain", "Show why an issue runs or waits."),
         "logs": (
             "symphony.cli.commands.logs:logs",
             "Show what happened to an issue, and what its agent said.",
@@ -194,27 +194,27 @@ SECTIONS: Final = {
         "prompt": ("symphony.cli.commands.prompt:prompt", "Print what a dispatch of an issue would send."),
         "health": (
             "symphony.cli.commands.health:health",
-            "Tell by the exit code whether the daemon answers.",
+            "Report by the exit code whether the daemon answers.",
         ),
     },
     "Steer": {
         "stop": ("symphony.cli.commands.steer:stop", "End the run of an issue, and keep it from starting."),
-        "retry": ("symphony.cli.commands.steer:retry", "Have an issue tried now."),
+        "retry": ("symphony.cli.commands.steer:retry", "Retry an issue now."),
         "unblock": (
             "symphony.cli.commands.steer:unblock",
-            "Give a blocked issue a new budget, and have it tried.",
+            "Give a blocked issue a new budget and retry it.",
         ),
         "answer": ("symphony.cli.commands.steer:answer", "Answer the question of an issue's agent."),
-        "pause": ("symphony.cli.commands.steer:pause", "Have the daemon start nothing new."),
-        "resume": ("symphony.cli.commands.steer:resume", "Have a paused daemon start issues again."),
-        "drain": ("symphony.cli.commands.steer:drain", "Have the daemon end once its present turns have."),
-        "refresh": ("symphony.cli.commands.steer:refresh", "Have the daemon poll the tracker now."),
+        "pause": ("symphony.cli.commands.steer:pause", "Start nothing new; running sessions continue."),
+        "resume": ("symphony.cli.commands.steer:resume", "Let a paused daemon start issues again."),
+        "drain": ("symphony.cli.commands.steer:drain", "Let running turns end, then end the daemon."),
+        "refresh": ("symphony.cli.commands.steer:refresh", "Poll the tracker now."),
     },
     "Board": {
         "issue": ("symphony.cli.commands.issue:issue", "Work with the issues of a Markdown board."),
         "tracker": (
             "symphony.cli.commands.tracker:tracker",
-            "Look at the tracker, and write to it from scripts.",
+            "Check the tracker, and write to it from scripts.",
         ),
         "skills": ("symphony.cli.commands.skills:skills", "Manage the skills of a repository."),
     },

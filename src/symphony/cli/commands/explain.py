@@ -23,7 +23,7 @@ Exit codes: 0 explained, 1 there is no such issue, 3 the workflow is invalid, 5 
 @json_option
 @workflow_option
 def explain(*, issue: str, as_json: bool, workflow: Path) -> None:
-    """Tell why an issue is running, or is not.
+    """Show why an issue runs or waits.
 
     And what happens next, and what you can do about it.
     """

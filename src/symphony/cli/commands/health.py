@@ -35,7 +35,7 @@ Exit codes: 0 the daemon answers, 5 it does not, or none is running.
 @json_option
 @workflow_option
 def health(*, as_json: bool, workflow: Path) -> None:
-    """Tell by the exit code whether the daemon answers."""
+    """Report by the exit code whether the daemon answers."""
     try:
         endpoint = find_daemon(workflow, os.environ)
         if endpoint is None:

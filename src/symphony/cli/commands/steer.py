@@ -72,7 +72,7 @@ Budgets stay as they are; `symphony unblock` gives the issue a new one.
 @json_option
 @workflow_option
 def retry(*, issue: str, as_json: bool, workflow: Path) -> None:
-    """Have an issue tried now."""
+    """Retry an issue now."""
     _print_result(_act_on_issue(workflow, "retry", issue), as_json=as_json)
 
 
@@ -88,7 +88,7 @@ Examples:
 @json_option
 @workflow_option
 def unblock(*, issue: str, as_json: bool, workflow: Path) -> None:
-    """Give a blocked issue a new budget, and have it tried."""
+    """Give a blocked issue a new budget and retry it."""
     _print_result(_act_on_issue(workflow, "unblock", issue), as_json=as_json)
 
 
@@ -135,7 +135,7 @@ A pause outlasts a restart of the daemon.
 @json_option
 @workflow_option
 def pause(*, as_json: bool, workflow: Path) -> None:
-    """Have the daemon start nothing new."""
+    """Start nothing new; running sessions continue."""
     _print_result(require_daemon(workflow, os.environ, hint=_START).act("pause"), as_json=as_json)
 
 
@@ -150,7 +150,7 @@ Examples:
 @json_option
 @workflow_option
 def resume(*, as_json: bool, workflow: Path) -> None:
-    """Have a paused daemon start issues again."""
+    """Let a paused daemon start issues again."""
     _print_result(require_daemon(workflow, os.environ, hint=_START).act("resume"), as_json=as_json)
 
 
@@ -170,7 +170,7 @@ not answer.
 @json_option
 @workflow_option
 def drain(*, wait: bool, as_json: bool, workflow: Path) -> None:
-    """Have the daemon end once its present turns have.
+    """Let running turns end, then end the daemon.
 
     It starts nothing new. A daemon that drains already can be waited for.
     """
@@ -201,7 +201,7 @@ Exit codes: 0 asked for, 5 no daemon is running, or it does not answer.
 @json_option
 @workflow_option
 def refresh(*, as_json: bool, workflow: Path) -> None:
-    """Have the daemon poll the tracker now."""
+    """Poll the tracker now."""
     answer = require_daemon(workflow, os.environ, hint=f"{_START}; it polls at once").refresh()
     if as_json:
         print_json(answer)

@@ -36,7 +36,7 @@ Examples:
 
 They use the credential of WORKFLOW.md, beside a running daemon and without one.
 """,
-    short_help="Look at the tracker, and write to it from scripts.",
+    short_help="Check the tracker, and write to it from scripts.",
 )
 @click.pass_context
 def tracker(ctx: click.Context) -> None:

@@ -24,7 +24,7 @@ class FaultPoint(StrEnum):
     LOCKED = "locked", "the instance lock is held; nothing of a predecessor was looked for yet"
     REAPED = "reaped", "what a predecessor left is ended; nothing was asked of agent or tracker yet"
     CHECKED = "checked", "the check of the agent has passed; nothing is dispatched yet"
-    CLAIM_PUT = "claim:put", "an issue is claimed; the journal was told, and has not written it"
+    CLAIM_PUT = "claim:put", "an issue is claimed; the journal has not written it"
     CLAIM_WRITTEN = "claim:written", "the journal has the claim; what follows from it may have begun"
     BEFORE_PREPARE = "before:prepare", "an issue is claimed; its workspace was not touched"
     WORKSPACE_RECORDED = (
@@ -42,27 +42,30 @@ class FaultPoint(StrEnum):
         "conversation:written",
         "the journal has the conversation of the agent's session; it was given no prompt",
     )
-    TURN_ENDED = "turn:ended", "the agent has ended a turn; the scheduler does not know"
-    BEFORE_TOOL = "before:tool", "the agent asked for a tool of ours; it was not executed"
-    AFTER_TOOL = "after:tool", "a tool was executed, such as moving the issue; the agent does not know"
+    TURN_ENDED = "turn:ended", "the agent has ended a turn; the scheduler has not received it"
+    BEFORE_TOOL = "before:tool", "the agent called a tool of Symphony; it was not executed"
+    AFTER_TOOL = (
+        "after:tool",
+        "a tool was executed, such as moving the issue; the agent has not received the result",
+    )
     AGENT_STOPPED = "agent:stopped", "no process of the agent is left; `after_run` has not run"
     BEFORE_DELIVER = "before:deliver", "`after_run` has run; the branch is in the workspace alone"
     AFTER_DELIVER = (
         "after:deliver",
-        "the branch is delivered; the scheduler does not know that the run has ended",
+        "the branch is delivered; the scheduler has not received the end of the run",
     )
-    END_PUT = "end:put", "the run has ended; the journal was told, and has not written it"
+    END_PUT = "end:put", "the run has ended; the journal has not written it"
     END_WRITTEN = "end:written", "the journal has the end of the run; its workspace is still there"
-    RETRY_PUT = "retry:put", "a retry is set; the journal was told, and has not written it"
+    RETRY_PUT = "retry:put", "a retry is set; the journal has not written it"
     RETRY_WRITTEN = "retry:written", "the journal has the retry, with the time when it is due"
     BEFORE_COMMENT = "before:comment", "a comment is wanted; the tracker was not asked"
-    AFTER_COMMENT = "after:comment", "the comment is on the issue; nobody remembers its id"
-    BEFORE_CLEAN = "before:clean", "a workspace is to go; it is there as a whole"
+    AFTER_COMMENT = "after:comment", "the comment is on the issue; its id is not recorded"
+    BEFORE_CLEAN = "before:clean", "a workspace is to be removed; it is complete"
     MOVED_ASIDE = (
         "workspace:moved-aside",
         "a workspace is in the trash; it is not deleted, and its record still stands",
     )
-    AFTER_CLEAN = "after:clean", "a workspace and its record are gone; the scheduler does not know"
+    AFTER_CLEAN = "after:clean", "a workspace and its record are gone; the scheduler has not received it"
 
 
 FaultHook = Callable[[FaultPoint], None]

@@ -26,7 +26,7 @@ from harness.memory_agents import (
 )
 from symphony.agents.acp.protocol import Updates
 from symphony.agents.base import AgentError
-from symphony.agents.command.profiles import Profile
+from symphony.agents.command.profiles import CommandProfile
 from symphony.agents.command.protocol import TurnOutput
 from symphony.agents.event_queue import (
     MAX_PAYLOAD_BYTES,
@@ -51,7 +51,7 @@ from symphony.agents.json_fields import MAX_DEPTH
 from symphony.agents.mcp.server import cancelled_request, respond, tool_answer
 from symphony.agents.run_stats import RunStats
 from symphony.agents.session import ToolCall
-from symphony.agents.wire import Answer, Codec, Notification, ServerRequest
+from symphony.agents.wire import Answer, JsonRpcCodec, Notification, ServerRequest
 from symphony.domain import Category, ToolResult
 
 Rounds = Callable[..., Iterator[Random]]
@@ -235,7 +235,7 @@ async def test_whatever_an_agent_says_its_session_goes_on_or_ends_with_a_typed_e
 
 def test_an_mcp_client_gets_an_answer_to_whatever_it_asks(rounds: Rounds) -> None:
     for random in rounds(10):
-        codec, tools = Codec(versioned=True), BRIEFING.tools
+        codec, tools = JsonRpcCodec(versioned=True), BRIEFING.tools
         for _ in range(40):
             for heard in codec.receive(message(random, "codex")):
                 if isinstance(heard, ServerRequest):
@@ -250,7 +250,7 @@ def test_an_mcp_client_gets_an_answer_to_whatever_it_asks(rounds: Rounds) -> Non
 
 def test_whatever_a_command_prints_is_text_of_bounded_length(rounds: Rounds) -> None:
     for random in rounds(10):
-        output = TurnOutput(Profile())
+        output = TurnOutput(CommandProfile())
         for _ in range(30):
             for event in output.receive(random.choice([message(random, "acp"), random.randbytes(200)])):
                 judge([event, TurnEnded(status=TurnStatus.COMPLETED)], None)

@@ -1,6 +1,6 @@
 """The streams that agents speak on: bounded lines, JSON-RPC messages, and a process that carries them.
 
-`Lines` and `Codec` do no I/O and have no clock: the same bytes give the same messages, however they are cut
+`Lines` and `JsonRpcCodec` do no I/O and have no clock: the same bytes give the same messages, however cut
 into pieces. `MessageStream` reads a process only when a caller asks for it, so the consumer of the messages
 sets the pace of the agent.
 """
@@ -205,7 +205,7 @@ class _Envelope(msgspec.Struct):
 _decoder: Final = msgspec.json.Decoder(_Envelope)
 
 
-class Codec:
+class JsonRpcCodec:
     """Both directions of one JSON-RPC connection.
 
     `params` and `result` stay undecoded, and suppressed notifications are only counted: most of a stream is
@@ -451,7 +451,7 @@ class Connection(MessageStream[Message]):
 
     def __init__(self, process: AgentProcess, *, read_timeout_ms: int, dialect: JsonRpcDialect) -> None:
         self._dialect = dialect
-        self._codec = Codec(versioned=dialect.versioned)
+        self._codec = JsonRpcCodec(versioned=dialect.versioned)
         super().__init__(
             process,
             self._codec,

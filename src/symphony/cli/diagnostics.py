@@ -73,7 +73,7 @@ _OTHER_CHECKS: Final = frozenset(
 """Problems of a workflow file that a check other than `workflow` reports, in more detail."""
 
 
-class Status(StrEnum):
+class CheckStatus(StrEnum):
     """Severity of a finding: a daemon works with a warning, and does not work with an error."""
 
     OK = "ok"
@@ -85,7 +85,7 @@ class Status(StrEnum):
 class Finding:
     """One result of a check; `hint` says how to repair it, and is None if there is nothing to repair."""
 
-    status: Status
+    status: CheckStatus
     message: str
     hint: str | None = None
     code: ExitCode = ExitCode.OK
@@ -93,17 +93,17 @@ class Finding:
 
 def ok(message: str) -> Finding:
     """Nothing to do."""
-    return Finding(status=Status.OK, message=message)
+    return Finding(status=CheckStatus.OK, message=message)
 
 
 def warning(message: str, hint: str) -> Finding:
     """A daemon works, but the user should look at this."""
-    return Finding(status=Status.WARNING, message=message, hint=hint)
+    return Finding(status=CheckStatus.WARNING, message=message, hint=hint)
 
 
 def error(message: str, hint: str, code: ExitCode = ExitCode.FAILURE) -> Finding:
     """A daemon does not work."""
-    return Finding(status=Status.ERROR, message=message, hint=hint, code=code)
+    return Finding(status=CheckStatus.ERROR, message=message, hint=hint, code=code)
 
 
 def failed(failure: Failure, hint: str, code: ExitCode | None = None) -> Finding:

@@ -18,7 +18,7 @@ from symphony.skills.activate import (
     AvailableSkills,
     ContentError,
     SkillContent,
-    Source,
+    SkillPath,
     read_content,
     sources_of,
 )
@@ -121,8 +121,8 @@ __all__ = [
     "SkillContent",
     "SkillFile",
     "SkillOptions",
+    "SkillPath",
     "SkillSet",
-    "Source",
     "Validation",
     "clean",
     "clear_cache",

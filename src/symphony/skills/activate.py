@@ -176,7 +176,7 @@ class ActivationStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SkillPath:
     """Where a listed skill is read from.
 
     Attributes:
@@ -207,7 +207,7 @@ class Activation:
 
 def sources_of(
     skill_set: SkillSet, names: Collection[str], workspace: Path, options: SkillOptions
-) -> tuple[Source, ...]:
+) -> tuple[SkillPath, ...]:
     """Where the bodies of these skills are read from.
 
     Args:
@@ -220,9 +220,9 @@ def sources_of(
     return tuple(_source(skill, workspace, options) for skill in skill_set.skills if skill.name in wanted)
 
 
-def _source(skill: Skill, workspace: Path, options: SkillOptions) -> Source:
+def _source(skill: Skill, workspace: Path, options: SkillOptions) -> SkillPath:
     anchor, path = resolve_anchor(skill.scope, skill.path, workspace, options)
-    return Source(name=skill.name, shown=shown_name(skill.name, options.format), anchor=anchor, path=path)
+    return SkillPath(name=skill.name, shown=shown_name(skill.name, options.format), anchor=anchor, path=path)
 
 
 class Activations:
@@ -232,8 +232,8 @@ class Activations:
     finds names by a search.
     """
 
-    def __init__(self, sources: Iterable[Source], *, closed: bool = True) -> None:
-        self._sources: dict[str, Source] = {}
+    def __init__(self, sources: Iterable[SkillPath], *, closed: bool = True) -> None:
+        self._sources: dict[str, SkillPath] = {}
         for source in sources:
             self._sources.setdefault(source.shown or source.name, source)
         self._closed = closed

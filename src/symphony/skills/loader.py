@@ -115,7 +115,7 @@ def _walk(base: Path, parts: Sequence[str], flags: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SkillRoot:
     """One directory to load skills from.
 
     Attributes:
@@ -143,7 +143,7 @@ def path_text(path: str) -> str:
     return path if path.isascii() else os.fsencode(path).decode(errors="replace")
 
 
-def sources(workspace: Path, options: SkillOptions, root: Path | None) -> Iterator[Source | Problem]:
+def sources(workspace: Path, options: SkillOptions, root: Path | None) -> Iterator[SkillRoot | Problem]:
     """The configured roots in the order of precedence, with a problem in place of an invalid one."""
     base = workspace.absolute()
     named = base if root is None else root.absolute()
@@ -154,13 +154,13 @@ def sources(workspace: Path, options: SkillOptions, root: Path | None) -> Iterat
         yield _below(base, named, path, Scope.EXTRA, "extra_paths")
 
 
-def _below(base: Path, named: Path, path: str, scope: Scope, key: str) -> Source | Problem:
+def _below(base: Path, named: Path, path: str, scope: Scope, key: str) -> SkillRoot | Problem:
     parts = PurePosixPath(path).parts
     if not _is_sane(path) or path.startswith("/") or ".." in parts:
         message = f"`agent.skills.{key}` is not a relative path inside the workspace."
         return problem(Code.OUTSIDE_WORKSPACE, ".", message=message, scope=scope)
     shown = "/".join(parts)
-    return Source(
+    return SkillRoot(
         scope=scope,
         base=base,
         parts=parts,
@@ -170,12 +170,12 @@ def _below(base: Path, named: Path, path: str, scope: Scope, key: str) -> Source
     )
 
 
-def _user(path: str) -> Source | Problem:
+def _user(path: str) -> SkillRoot | Problem:
     if not _is_sane(path):
         message = "`agent.skills.user_path` is not a path."
         return problem(Code.NOT_A_DIRECTORY, ".", message=message, scope=Scope.USER)
     base = _user_root(path)
-    return Source(
+    return SkillRoot(
         scope=Scope.USER,
         base=base,
         parts=(),
@@ -242,7 +242,7 @@ class Listing:
     incomplete: Incomplete | None = None
 
 
-def scan(source: Source, rules: ParseOptions, seen: set[tuple[int, int]], until: float) -> Listing:
+def scan(source: SkillRoot, rules: ParseOptions, seen: set[tuple[int, int]], until: float) -> Listing:
     """Load one root, unless its directory (device, inode) is in `seen`, and add it there.
 
     Stops opening files when `time.monotonic()` reaches `until`.
@@ -262,7 +262,7 @@ def scan(source: Source, rules: ParseOptions, seen: set[tuple[int, int]], until:
         os.close(descriptor)
 
 
-def _root_problem(error: Exception, source: Source) -> tuple[Problem, ...]:
+def _root_problem(error: Exception, source: SkillRoot) -> tuple[Problem, ...]:
     match error:
         case OSError(errno=errno.ENOENT):
             code = Code.MISSING_DIRECTORY
@@ -287,7 +287,7 @@ def _code(error: Exception) -> Code:
 class _Scan:
     """One scan of one root. Every name is opened relative to the directory in which it was listed."""
 
-    def __init__(self, source: Source, rules: ParseOptions, until: float) -> None:
+    def __init__(self, source: SkillRoot, rules: ParseOptions, until: float) -> None:
         self._source = source
         self._rules = rules
         self._until = until
@@ -446,7 +446,7 @@ def load(
     collector = _Collector(options)
     rules, seen = ParseOptions.of(options), set[tuple[int, int]]()
     for source in sources(workspace, options, root):
-        if isinstance(source, Source):
+        if isinstance(source, SkillRoot):
             listing = scan(source, rules, seen, until)
             collector.add(source, listing)
             if listing.root is not None and not (source.optional or listing.items or listing.problems):
@@ -470,7 +470,7 @@ class _Collector:
         self._project: Path | None = None
         self._incomplete: Incomplete | None = None
 
-    def add(self, source: Source, listing: Listing) -> None:
+    def add(self, source: SkillRoot, listing: Listing) -> None:
         """Add the content of one root."""
         if listing.root is not None:
             self._roots.append(listing.root)

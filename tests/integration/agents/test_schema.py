@@ -12,7 +12,7 @@ from kit.app_server_schema import AppServerSchema, violations
 from symphony.agents.codex import protocol
 from symphony.agents.codex.preflight import SCHEMAS, TRIED_VERSION, drift
 from symphony.agents.codex.session import ANSWERED, REFUSED, Policy, decide, tool_answer
-from symphony.agents.wire import Answer, Codec, ServerRequest
+from symphony.agents.wire import Answer, JsonRpcCodec, ServerRequest
 from symphony.config import CodexSettings
 from symphony.domain import ToolResult, ToolSpec
 
@@ -59,7 +59,7 @@ def schema(folder: Path) -> AppServerSchema:
 
 
 def sent(method: str, asked: Json) -> Any:
-    return json.loads(Codec().request(method, asked)[1])
+    return json.loads(JsonRpcCodec().request(method, asked)[1])
 
 
 def thread(settings: CodexSettings, envelope: str | None = "text") -> Json:

@@ -10,7 +10,7 @@ import pytest
 
 from symphony.agents.acp import protocol
 from symphony.agents.acp.backend import AcpBackend
-from symphony.agents.acp.profiles import PROFILES, Profile, command_of, profile_of
+from symphony.agents.acp.profiles import PROFILES, AcpProfile, command_of, profile_of
 from symphony.agents.acp.protocol import (
     AUTH_REQUIRED,
     Updates,
@@ -50,7 +50,7 @@ def settings(**values: Any) -> AcpSettings:
     return AcpSettings(**values)
 
 
-def resolved(**values: Any) -> Profile:
+def resolved(**values: Any) -> AcpProfile:
     profile = profile_of(settings(**values))
     assert profile is not None
     return profile

@@ -9,7 +9,7 @@ from symphony.agents.json_fields import decode_object
 from symphony.agents.wire import (
     MAX_LINE_BYTES,
     Answer,
-    Codec,
+    JsonRpcCodec,
     MalformedLine,
     Message,
     Notification,
@@ -31,13 +31,15 @@ def line(**members: Any) -> bytes:
 
 
 def test_a_message_with_method_only_is_a_notification() -> None:
-    message = only(Codec().receive(line(method="turn/started", params={"threadId": "t"}, emittedAtMs=1)))
+    message = only(
+        JsonRpcCodec().receive(line(method="turn/started", params={"threadId": "t"}, emittedAtMs=1))
+    )
     assert isinstance(message, Notification)
     assert (message.method, decode_object(message.params)) == ("turn/started", {"threadId": "t"})
 
 
 def test_the_two_id_spaces_are_kept_apart() -> None:
-    codec = Codec()
+    codec = JsonRpcCodec()
     number, _ = codec.request("initialize", {})
     theirs, ours = codec.receive(
         line(id=number, method="item/tool/call", params={}) + line(id=number, result={"a": 1})
@@ -49,20 +51,20 @@ def test_the_two_id_spaces_are_kept_apart() -> None:
 
 
 def test_a_refusal_names_the_request_it_answers() -> None:
-    codec = Codec()
+    codec = JsonRpcCodec()
     number, _ = codec.request("thread/start", {})
     answer = only(codec.receive(line(id=number, error={"code": -32600, "message": "Not initialized"})))
     assert answer == Refusal(number, "thread/start", -32600, "Not initialized")
 
 
 def test_an_answer_that_nobody_waits_for_has_no_method() -> None:
-    answer = only(Codec().receive(line(id="x", result={})))
+    answer = only(JsonRpcCodec().receive(line(id="x", result={})))
     assert isinstance(answer, Response)
     assert answer.method == ""
 
 
 def test_our_lines_carry_no_jsonrpc_member() -> None:
-    codec = Codec()
+    codec = JsonRpcCodec()
     _, first = codec.request("initialize", {"clientInfo": {"name": "symphony"}})
     second, wire = codec.request("thread/start", {})
     assert json.loads(first) == {
@@ -79,13 +81,13 @@ def test_our_lines_carry_no_jsonrpc_member() -> None:
 
 
 def test_a_lone_surrogate_in_our_text_is_replaced_and_sent() -> None:
-    _, wire = Codec().request("turn/start", {"text": "a\ud800b"})
+    _, wire = JsonRpcCodec().request("turn/start", {"text": "a\ud800b"})
     assert json.loads(wire)["params"] == {"text": "a?b"}
 
 
 @pytest.mark.parametrize("text", ["WARNING: something", "[1]", "42", '"x"', "null x"])
 def test_a_line_that_does_not_begin_with_a_brace_is_chatter(text: str) -> None:
-    assert only(Codec().receive(text.encode() + b"\r\n")) == PlainLine(text)
+    assert only(JsonRpcCodec().receive(text.encode() + b"\r\n")) == PlainLine(text)
 
 
 @pytest.mark.parametrize(
@@ -101,22 +103,22 @@ def test_a_line_that_does_not_begin_with_a_brace_is_chatter(text: str) -> None:
     ],
 )
 def test_a_line_that_begins_with_a_brace_and_is_no_message_is_garbled(raw: bytes) -> None:
-    assert isinstance(only(Codec().receive(raw + b"\n")), MalformedLine)
+    assert isinstance(only(JsonRpcCodec().receive(raw + b"\n")), MalformedLine)
 
 
 def test_hostile_nesting_is_garbled_and_not_a_crash() -> None:
-    assert isinstance(only(Codec().receive(b'{"params":' + b"[" * 200_000 + b"\n")), MalformedLine)
+    assert isinstance(only(JsonRpcCodec().receive(b'{"params":' + b"[" * 200_000 + b"\n")), MalformedLine)
 
 
 def test_excerpts_are_cut_at_a_thousand_characters() -> None:
-    chatter, garbled = Codec().receive(b"x" * 5_000 + b"\n{" + b"y" * 5_000 + b"\n")
+    chatter, garbled = JsonRpcCodec().receive(b"x" * 5_000 + b"\n{" + b"y" * 5_000 + b"\n")
     assert isinstance(chatter, PlainLine)
     assert isinstance(garbled, MalformedLine)
     assert len(chatter.text) == len(garbled.excerpt) == 1_000
 
 
 def test_blank_lines_are_nothing() -> None:
-    assert Codec().receive(b"\n\r\n  \n") == []
+    assert JsonRpcCodec().receive(b"\n\r\n  \n") == []
 
 
 @pytest.mark.conformance("A-7")
@@ -124,7 +126,7 @@ def test_a_line_of_ten_mebibytes_is_read() -> None:
     empty = len(line(method="m", params={"t": ""}))
     wire = line(method="m", params={"t": "x" * (MAX_LINE_BYTES - empty + 1)})
     assert len(wire) == MAX_LINE_BYTES + 1  # the line break does not count
-    codec = Codec()
+    codec = JsonRpcCodec()
     messages = [
         m for start in range(0, len(wire), 65_536) for m in codec.receive(wire[start : start + 65_536])
     ]
@@ -132,7 +134,7 @@ def test_a_line_of_ten_mebibytes_is_read() -> None:
 
 
 def test_a_longer_line_is_garbled_once_and_the_next_line_is_read() -> None:
-    codec = Codec(max_line_bytes=100)
+    codec = JsonRpcCodec(max_line_bytes=100)
     wire = b'{"method":"m","params":"' + b"x" * 500 + b'"}\n' + line(method="next")
     messages = [m for start in range(0, len(wire), 7) for m in codec.receive(wire[start : start + 7])]
     assert [type(m) for m in messages] == [MalformedLine, Notification]
@@ -141,26 +143,26 @@ def test_a_longer_line_is_garbled_once_and_the_next_line_is_read() -> None:
 
 
 def test_a_longer_line_in_one_piece_is_garbled_too() -> None:
-    messages = Codec(max_line_bytes=20).receive(b"{" + b"x" * 50 + b"\n" + line(method="n"))
+    messages = JsonRpcCodec(max_line_bytes=20).receive(b"{" + b"x" * 50 + b"\n" + line(method="n"))
     assert [type(m) for m in messages] == [MalformedLine, Notification]
 
 
 def test_an_unfinished_line_counts_when_the_stream_ends() -> None:
-    codec = Codec()
+    codec = JsonRpcCodec()
     assert codec.receive(b'{"method":"m"}') == []
     assert isinstance(only(codec.close()), Notification)
     assert codec.close() == []
 
 
 def test_params_that_are_no_object_read_as_empty() -> None:
-    first, second = Codec().receive(b'{"method":"m","params":[1]}\n{"method":"m"}\n')
+    first, second = JsonRpcCodec().receive(b'{"method":"m","params":[1]}\n{"method":"m"}\n')
     assert isinstance(first, Notification)
     assert isinstance(second, Notification)
     assert decode_object(first.params) == decode_object(second.params) == {}
 
 
 def test_params_that_are_not_utf8_are_a_value_error() -> None:
-    message = only(Codec().receive(b'{"method":"m","params":{"t":"\xff"}}\n'))
+    message = only(JsonRpcCodec().receive(b'{"method":"m","params":{"t":"\xff"}}\n'))
     assert isinstance(message, Notification)
     with pytest.raises(ValueError, match="utf-8"):
         decode_object(message.params)
@@ -185,8 +187,8 @@ def comparable(message: Message) -> object:
 )
 def test_for_any_chunking_the_messages_are_the_same(lines: list[bytes], cuts: list[int]) -> None:
     wire = b"".join(entry + b"\n" for entry in lines)
-    whole = Codec(max_line_bytes=64).receive(wire)
-    codec, pieces, position, turn = Codec(max_line_bytes=64), [], 0, 0
+    whole = JsonRpcCodec(max_line_bytes=64).receive(wire)
+    codec, pieces, position, turn = JsonRpcCodec(max_line_bytes=64), [], 0, 0
     while position < len(wire):
         step = cuts[turn % len(cuts)]
         pieces += codec.receive(wire[position : position + step])
@@ -197,7 +199,7 @@ def test_for_any_chunking_the_messages_are_the_same(lines: list[bytes], cuts: li
 
 
 def test_muted_notifications_are_counted_in_their_place() -> None:
-    codec = Codec()
+    codec = JsonRpcCodec()
     codec.suppress("item/delta")
     quiet, loud = b'{"method":"item/delta","params":{}}', b'{"method":"turn/started","params":{}}'
     asked = b'{"method":"item/delta","id":1,"params":{}}'
@@ -215,7 +217,7 @@ def test_muted_notifications_are_counted_in_their_place() -> None:
 
 
 def test_an_agent_cannot_make_us_remember_methods_without_end() -> None:
-    codec = Codec()
+    codec = JsonRpcCodec()
     for number in range(1_000):
         codec.suppress(f"item/{number}")
     told = codec.receive(b'{"method":"item/1","params":{}}\n{"method":"item/999","params":{}}\n')

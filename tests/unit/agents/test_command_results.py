@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from symphony.agents.command.backend import CommandBackend
-from symphony.agents.command.profiles import PROFILES, Profile, command_of
+from symphony.agents.command.profiles import PROFILES, CommandProfile, command_of
 from symphony.agents.command.protocol import MAX_TEXTS, TurnOutput
 from symphony.agents.events import Activity, Text, TurnEnded, TurnStatus
 from symphony.config import CommandSettings
@@ -98,7 +98,7 @@ def test_secrets_in_a_last_line_are_masked() -> None:
     assert "abcdefghijklmnopqrstuvwxyz" not in found.message
 
 
-def ended(*lines: str, profile: Profile = AIDER) -> TurnEnded:
+def ended(*lines: str, profile: CommandProfile = AIDER) -> TurnEnded:
     """The end of a turn with exit code 0 that printed these lines."""
     output = TurnOutput(profile)
     output.receive("".join(f"{line}\n" for line in lines).encode())

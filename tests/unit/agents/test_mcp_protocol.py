@@ -5,7 +5,7 @@ import pytest
 
 from symphony.agents.mcp.server import PROTOCOL_VERSIONS, cancelled_request, respond, tool_answer
 from symphony.agents.session import RefusedCall, ToolCall
-from symphony.agents.wire import Answer, Codec, Notification, ServerRequest
+from symphony.agents.wire import Answer, JsonRpcCodec, Notification, ServerRequest
 from symphony.domain import ToolResult, ToolSpec
 
 LOOK = ToolSpec(name="look", description="Look.", input_schema={"type": "object", "properties": {}})
@@ -13,13 +13,13 @@ LOOK = ToolSpec(name="look", description="Look.", input_schema={"type": "object"
 
 def asked(method: str, params: Any = None) -> ServerRequest:
     line = json.dumps({"jsonrpc": "2.0", "id": 7, "method": method, "params": params})
-    (message,) = Codec().receive(line.encode() + b"\n")
+    (message,) = JsonRpcCodec().receive(line.encode() + b"\n")
     assert isinstance(message, ServerRequest)
     return message
 
 
 def told(method: str, params: Any = None) -> Notification:
-    (message,) = Codec().receive(json.dumps({"method": method, "params": params}).encode() + b"\n")
+    (message,) = JsonRpcCodec().receive(json.dumps({"method": method, "params": params}).encode() + b"\n")
     assert isinstance(message, Notification)
     return message
 
@@ -87,7 +87,7 @@ def test_whatever_else_is_asked_is_not_found(method: str) -> None:
 
 
 def test_unreadable_parameters_are_refused() -> None:
-    (request, note) = Codec().receive(
+    (request, note) = JsonRpcCodec().receive(
         b'{"id":1,"method":"tools/call","params":{"name":"\xff"}}\n'
         b'{"method":"notifications/cancelled","params":{"requestId":"\xff"}}\n'
     )

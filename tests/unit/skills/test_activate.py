@@ -12,7 +12,7 @@ from symphony.skills import (
     Activations,
     ActivationStatus,
     ContentError,
-    Source,
+    SkillPath,
     read_content,
 )
 
@@ -31,7 +31,9 @@ def write(
 
 
 def session(workspace: Path, *names: str) -> Activations:
-    return Activations(Source(name=name, anchor=workspace, path=f"{ROOT}/{name}/SKILL.md") for name in names)
+    return Activations(
+        SkillPath(name=name, anchor=workspace, path=f"{ROOT}/{name}/SKILL.md") for name in names
+    )
 
 
 def activate(workspace: Path, name: str) -> Activation:
@@ -78,7 +80,9 @@ class TestTheAnswer:
     def test_a_name_cannot_end_its_attribute(self, tmp_path: Path) -> None:
         write(tmp_path, "odd")
         name = 'x"><b>\n'
-        answer = Activations([Source(name=name, anchor=tmp_path, path=f"{ROOT}/odd/SKILL.md")]).activate(name)
+        answer = Activations([SkillPath(name=name, anchor=tmp_path, path=f"{ROOT}/odd/SKILL.md")]).activate(
+            name
+        )
         assert answer.text.splitlines()[0] == '<skill_content name="x&quot;&gt;&lt;b&gt;">'
 
     def test_a_file_without_front_matter_is_all_body(self, tmp_path: Path) -> None:
@@ -134,7 +138,9 @@ class TestTheRecord:
     def test_of_two_with_one_name_the_first_counts(self, tmp_path: Path) -> None:
         write(tmp_path, "one", "first")
         write(tmp_path, "two", "second")
-        twins = [Source(name="x", anchor=tmp_path, path=f"{ROOT}/{name}/SKILL.md") for name in ("one", "two")]
+        twins = [
+            SkillPath(name="x", anchor=tmp_path, path=f"{ROOT}/{name}/SKILL.md") for name in ("one", "two")
+        ]
         assert "first" in Activations(twins).activate("x").text
 
     def test_the_schema_is_an_enum_of_the_names(self, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from symphony.agents.acp import protocol
 from symphony.agents.acp.preflight import check
-from symphony.agents.acp.profiles import PROFILES, Profile, command_of, profile_of
+from symphony.agents.acp.profiles import PROFILES, AcpProfile, command_of, profile_of
 from symphony.agents.acp.session import AcpSession, Agent
 from symphony.agents.backend import LaunchOptions, ProcessBackend
 from symphony.agents.base import (
@@ -52,7 +52,7 @@ class AcpBackend(ProcessBackend[AcpSettings]):
     )
 
     def __init__(self, *, settings: AcpSettings, context: BackendContext, name: str = "acp") -> None:
-        self.profile = profile_of(settings) or Profile()
+        self.profile = profile_of(settings) or AcpProfile()
         super().__init__(settings=settings, context=context, name=name)
         if self.home is not None:
             hint = f"it lives in HOME={self.home}: {self.profile.login_hint}"
@@ -195,7 +195,7 @@ async def _write_envelope(stack: AsyncExitStack, envelope: str) -> Path:
     return file
 
 
-def _missing_sandbox(settings: AcpSettings, profile: Profile) -> SettingIssue | None:
+def _missing_sandbox(settings: AcpSettings, profile: AcpProfile) -> SettingIssue | None:
     """Return why nothing would confine sessions, or None.
 
     The protocol has no sandbox to ask for. What remains is that the agent asks before it acts, and is

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from symphony.agents.acp import protocol
-from symphony.agents.acp.profiles import Profile
+from symphony.agents.acp.profiles import AcpProfile
 from symphony.agents.acp.session import Agent, initialize, open_session, select
 from symphony.agents.backend import LaunchOptions, ProcessBackend
 from symphony.agents.base import AgentError, Preflight
@@ -20,7 +20,7 @@ from symphony.domain import Blame, Category
 
 
 async def check(
-    backend: ProcessBackend[AcpSettings], profile: Profile, options: LaunchOptions
+    backend: ProcessBackend[AcpSettings], profile: AcpProfile, options: LaunchOptions
 ) -> tuple[Preflight, Agent]:
     """Open a session as a run would, in `options.cwd`; also return the agent that answered.
 
@@ -46,7 +46,7 @@ async def check(
     return Preflight(agent=agent.name, version=agent.version, notices=notices), agent
 
 
-async def _open(connection: Connection, settings: AcpSettings, profile: Profile, cwd: Path) -> Agent:
+async def _open(connection: Connection, settings: AcpSettings, profile: AcpProfile, cwd: Path) -> Agent:
     limit_ms = max(profile.start_timeout_ms, settings.read_timeout_ms)
 
     async def handle(message: Message) -> None:

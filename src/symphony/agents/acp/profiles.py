@@ -13,7 +13,7 @@ from symphony.config import AcpSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class AcpProfile:
     """One agent.
 
     Attributes:
@@ -99,9 +99,9 @@ _GEMINI_KEYS: Final = frozenset(
     }
 )
 
-PROFILES: Final[Mapping[str, Profile]] = {
-    "generic": Profile(home_variables=_XDG),
-    "gemini": Profile(
+PROFILES: Final[Mapping[str, AcpProfile]] = {
+    "generic": AcpProfile(home_variables=_XDG),
+    "gemini": AcpProfile(
         command="gemini --acp",
         model_argument="-m {model}",
         variables=_GEMINI_KEYS,
@@ -128,7 +128,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             "A rate limit is tried again in silence for minutes; `acp.stall_timeout_ms` ends that.",
         ),
     ),
-    "opencode": Profile(
+    "opencode": AcpProfile(
         command="opencode acp",
         variables=_OPENAI | _ANTHROPIC | _GEMINI_KEYS | {"OPENCODE_API_KEY", "OPENROUTER_API_KEY"},
         env_values={
@@ -166,7 +166,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             "Starting it takes from several seconds to half a minute.",
         ),
     ),
-    "claude-agent-acp": Profile(
+    "claude-agent-acp": AcpProfile(
         command="claude-agent-acp",
         variables=_ANTHROPIC
         | {
@@ -195,7 +195,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         observed="claude-agent-acp 0.49.0",
         broken=("Rate limits are not reported before they are reached.",),
     ),
-    "codex-acp": Profile(
+    "codex-acp": AcpProfile(
         command="codex-acp",
         variables=_OPENAI | {"CODEX_API_KEY", "CODEX_HOME", "CODEX_PATH"},
         # By default a model of its own judges what it would ask the client.
@@ -235,7 +235,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
 }
 
 
-def profile_of(settings: AcpSettings) -> Profile | None:
+def profile_of(settings: AcpSettings) -> AcpProfile | None:
     """Return the named profile with the settings applied to it; None for an unknown name."""
     base = PROFILES.get(settings.profile)
     if base is None:
@@ -258,7 +258,7 @@ def profile_of(settings: AcpSettings) -> Profile | None:
     )
 
 
-def command_of(settings: AcpSettings, profile: Profile) -> str | None:
+def command_of(settings: AcpSettings, profile: AcpProfile) -> str | None:
     """Return the shell command: the operator's, which is not rewritten, else the profile's; or None."""
     command = settings.command or profile.command
     if command is None or settings.command is not None:

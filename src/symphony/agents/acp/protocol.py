@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from symphony import __version__
-from symphony.agents.acp.profiles import Profile
+from symphony.agents.acp.profiles import AcpProfile
 from symphony.agents.events import (
     AgentEvent,
     ItemFinished,
@@ -137,7 +137,7 @@ _UNKNOWN_MODEL: Final = re.compile(
 )
 
 
-def dialect(profile: Profile) -> JsonRpcDialect:
+def dialect(profile: AcpProfile) -> JsonRpcDialect:
     """Return what the connection needs to know about such an agent."""
     return JsonRpcDialect(
         not_found=Category.AGENT_NOT_FOUND,
@@ -147,7 +147,7 @@ def dialect(profile: Profile) -> JsonRpcDialect:
     )
 
 
-def refusal_failure(refusal: Refusal, profile: Profile) -> Failure:
+def refusal_failure(refusal: Refusal, profile: AcpProfile) -> Failure:
     """Return the failure of a JSON-RPC error: of the turn for a prompt, else of the request.
 
     Most agents put the cause into texts of `data`.
@@ -161,12 +161,12 @@ def refusal_failure(refusal: Refusal, profile: Profile) -> Failure:
     return _failure(text, profile, method=refusal.method, code=refusal.code)
 
 
-def message_failure(message: str, profile: Profile) -> Failure:
+def message_failure(message: str, profile: AcpProfile) -> Failure:
     """Return the failure of a turn that the agent reported as a message."""
     return _failure(message or "the turn used no tokens", profile, method=_PROMPT, code=0)
 
 
-def _failure(text: str, profile: Profile, *, method: str, code: int) -> Failure:
+def _failure(text: str, profile: AcpProfile, *, method: str, code: int) -> Failure:
     category = next((category for category, pattern in _PATTERNS if pattern.search(text)), None)
     if category is None and code == AUTH_REQUIRED:
         category = Category.AGENT_AUTH

@@ -13,7 +13,7 @@ from typing import Any, Final
 from typing_extensions import override
 
 from symphony.agents.acp import protocol
-from symphony.agents.acp.profiles import Profile
+from symphony.agents.acp.profiles import AcpProfile
 from symphony.agents.acp.protocol import Updates
 from symphony.agents.base import AgentError, Briefing, SessionRequest, prepend_envelope
 from symphony.agents.event_queue import EventQueue
@@ -59,7 +59,7 @@ class AcpSession(StreamSession[Message]):
         process: AgentProcess,
         *,
         settings: AcpSettings,
-        profile: Profile,
+        profile: AcpProfile,
         request: SessionRequest,
         briefing: Briefing,
         cwd: Path,

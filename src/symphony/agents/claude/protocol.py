@@ -172,7 +172,7 @@ _line_decoder: Final = msgspec.json.Decoder(_Line)
 _response_decoder: Final = msgspec.json.Decoder(_Response)
 
 
-class Codec:
+class ClaudeCodec:
     """Both directions of one stream. Events stay undecoded, and pieces of messages are only counted."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from symphony.agents.base import AgentError, SessionRequest
 from symphony.agents.claude.protocol import (
     INSTALL_HINT,
     OWN_TOOLS,
-    Codec,
+    ClaudeCodec,
     ControlRequest,
     ControlResponse,
     Event,
@@ -44,7 +44,7 @@ class Channel(MessageStream[Message]):
     """A process that speaks the protocol of Claude Code."""
 
     def __init__(self, process: AgentProcess, *, read_timeout_ms: int) -> None:
-        self._codec = Codec()
+        self._codec = ClaudeCodec()
         super().__init__(
             process,
             self._codec,
@@ -232,7 +232,7 @@ _APPROVAL_KEYS: Final = ("command", "file_path", "notebook_path", "url", "plan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ControlAnswer:
     """The answer to a control request: `response` or `error`; `event` is what to report about it."""
 
     response: Json | None = None
@@ -240,40 +240,40 @@ class Answer:
     event: AgentEvent | None = None
 
 
-def decide(request: ControlRequest, on_approval: OnApproval) -> Answer:
+def decide(request: ControlRequest, on_approval: OnApproval) -> ControlAnswer:
     """Return the answer to a control request; never raises. The daemon's own tools are always allowed."""
     try:
         body = decode_object(request.request)
     except ValueError as error:
-        return Answer(error=redact(f"unreadable request: {error}", 200))
+        return ControlAnswer(error=redact(f"unreadable request: {error}", 200))
     if body.get("subtype") == "can_use_tool":
         return _tool_permission(body, on_approval)
     text = redact(f"unsupported request {body.get('subtype')}", 200)
-    return Answer(error=text, event=Notice(level="warning", message=f"{text} was refused"))
+    return ControlAnswer(error=text, event=Notice(level="warning", message=f"{text} was refused"))
 
 
-def _tool_permission(body: Json, on_approval: OnApproval) -> Answer:
+def _tool_permission(body: Json, on_approval: OnApproval) -> ControlAnswer:
     name, arguments = str(body.get("tool_name")), object_in(body, "input")
     allow = {"behavior": "allow", "updatedInput": arguments}
     if name.startswith(OWN_TOOLS):
-        return Answer(response=allow)
+        return ControlAnswer(response=allow)
     if name == "AskUserQuestion":
         questions = [one for one in objects_in(arguments, "questions") if text_in(one, "question")]
         event = question_asked(
             [one["question"] for one in questions], [_with_options(one) for one in questions]
         )
-        return Answer(response=_deny("nobody is here to answer", interrupt=True), event=event)
+        return ControlAnswer(response=_deny("nobody is here to answer", interrupt=True), event=event)
     kind = redact(name, 100)
     match on_approval:
         case "accept":
-            return Answer(response=allow, event=ApprovalAnswered(kind=kind, decision="accept"))
+            return ControlAnswer(response=allow, event=ApprovalAnswered(kind=kind, decision="accept"))
         case "decline":
             declined = ApprovalAnswered(kind=kind, decision="decline")
-            return Answer(response=_deny(_UNATTENDED, interrupt=False), event=declined)
+            return ControlAnswer(response=_deny(_UNATTENDED, interrupt=False), event=declined)
         case "block":
             details = [text_in(arguments, key) for key in _APPROVAL_KEYS]
             blocked = approval_required(kind, [*details, text_in(body, "decision_reason")])
-            return Answer(response=_deny(_UNATTENDED, interrupt=True), event=blocked)
+            return ControlAnswer(response=_deny(_UNATTENDED, interrupt=True), event=blocked)
 
 
 def _deny(message: str, *, interrupt: bool) -> Json:

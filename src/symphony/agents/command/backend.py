@@ -28,7 +28,7 @@ from symphony.agents.command.placeholders import (
     shell_command,
     used_placeholders,
 )
-from symphony.agents.command.profiles import PROFILES, Profile, command_of, profile_of
+from symphony.agents.command.profiles import PROFILES, CommandProfile, command_of, profile_of
 from symphony.agents.command.session import CommandSession, prompt_files
 from symphony.agents.events import redact
 from symphony.agents.preflight import missing_program, preflight_failure, program_of
@@ -57,7 +57,7 @@ class CommandBackend(ProcessBackend[CommandSettings]):
 
     def __init__(self, *, settings: CommandSettings, context: BackendContext, name: str = "command") -> None:
         super().__init__(settings=settings, context=context, name=name)
-        self._profile = profile_of(settings) or Profile()
+        self._profile = profile_of(settings) or CommandProfile()
         self.variables = self._profile.variables
         self.state_paths = self._profile.state_paths
         separate_envelope = "envelope_file" in used_placeholders(self.command)

@@ -26,7 +26,7 @@ class FailurePattern:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class CommandProfile:
     """One agent.
 
     Attributes:
@@ -87,9 +87,9 @@ _AIDER_FAILURES: Final = (
     FailurePattern(pattern=re.compile(r"\blitellm\.\w*(?:Error|Timeout)\b"), category=Category.TURN_FAILED),
 )
 
-PROFILES: Final[Mapping[str, Profile]] = {
-    "generic": Profile(),
-    "aider": Profile(
+PROFILES: Final[Mapping[str, CommandProfile]] = {
+    "generic": CommandProfile(),
+    "aider": CommandProfile(
         command=_AIDER,
         model_argument=" --model {model}",
         # Its cache would look like work of the agent.
@@ -105,12 +105,12 @@ PROFILES: Final[Mapping[str, Profile]] = {
 }
 
 
-def profile_of(settings: CommandSettings) -> Profile | None:
+def profile_of(settings: CommandSettings) -> CommandProfile | None:
     """Return the named profile; None for an unknown name."""
     return PROFILES.get(settings.profile)
 
 
-def command_of(settings: CommandSettings, profile: Profile) -> str | None:
+def command_of(settings: CommandSettings, profile: CommandProfile) -> str | None:
     """Return the shell command with its placeholders: the operator's, else the profile's; or None."""
     if settings.command is not None or profile.command is None:
         return settings.command

@@ -8,7 +8,7 @@ that was overwritten, as by a progress bar, the last state counts.
 import signal
 from typing import Final
 
-from symphony.agents.command.profiles import FailurePattern, Profile
+from symphony.agents.command.profiles import CommandProfile, FailurePattern
 from symphony.agents.events import Activity, AgentEvent, Text, TurnEnded, TurnStatus, redact
 from symphony.agents.wire import Lines, MalformedLine
 from symphony.domain import Blame, Category, Failure
@@ -23,7 +23,7 @@ _SIGNAL_EXITS: Final = 128  # the shell adds the number of the signal
 class TurnOutput:
     """The output of one turn."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: CommandProfile) -> None:
         self._profile = profile
         self._lines = Lines(max_line_bytes=_MAX_LINE_BYTES)
         self._last_line = ""

@@ -18,7 +18,7 @@ from anyio import to_thread
 from typing_extensions import override
 
 from symphony.agents.base import AgentError, SessionRequest, silence_limit
-from symphony.agents.command.profiles import Profile
+from symphony.agents.command.profiles import CommandProfile
 from symphony.agents.command.protocol import TurnOutput
 from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import AgentEvent, SessionStarted
@@ -52,7 +52,7 @@ class CommandSession(TurnSession):
         start: StartTurn,
         *,
         settings: CommandSettings,
-        profile: Profile,
+        profile: CommandProfile,
         request: SessionRequest,
         envelope: str | None,
         files: "PromptFiles",

@@ -40,7 +40,7 @@ from symphony.agents.wire import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     Answer,
-    Codec,
+    JsonRpcCodec,
     Message,
     Notification,
     RequestId,
@@ -169,7 +169,7 @@ class ClientConnection:
         connected.settimeout(0)
         self._socket = connected
         self._calls = calls
-        self._codec = Codec(versioned=True)
+        self._codec = JsonRpcCodec(versioned=True)
         self._send_lock = anyio.Lock()
         self._open_calls: dict[RequestId, anyio.CancelScope] = {}
         self._call_slots = anyio.Semaphore(_MAX_OPEN_CALLS)

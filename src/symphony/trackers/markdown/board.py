@@ -25,7 +25,7 @@ from symphony.trackers.markdown.document import (
     replace_scalar,
 )
 from symphony.trackers.markdown.errors import busy, malformed, missing, refused, unreachable
-from symphony.trackers.markdown.store import Listing, Scan, Store
+from symphony.trackers.markdown.store import BoardListing, Scan, Store
 
 _REPLACE_ATTEMPTS = 8
 _CREATE_ATTEMPTS = 1_000
@@ -76,7 +76,7 @@ def find_cycles(blocked_by: Mapping[str, Sequence[str]]) -> dict[str, tuple[str,
     return cycles
 
 
-class IssueReader:
+class BoardIssueReader:
     """Makes issues of what files say; the scan must hold all blockers.
 
     Id and identifier are the file stem. `updated_at` is not the time of the file, which is that of its last
@@ -84,7 +84,7 @@ class IssueReader:
     or unreadable blocker counts as open.
     """
 
-    def __init__(self, scan: Scan, listing: Listing, config: BoardConfig) -> None:
+    def __init__(self, scan: Scan, listing: BoardListing, config: BoardConfig) -> None:
         self._scan, self._listing, self._config = scan, listing, config
         self._states = set(map(normalise_state, config.states))
         self._terminal = set(map(normalise_state, config.terminal))
@@ -346,13 +346,13 @@ class Board:
             raise refused(f"there is no state {name[:80]!r}", hint=f"states: {', '.join(self.config.states)}")
         return state
 
-    def _find(self, name: str, listing: Listing) -> str:
+    def _find(self, name: str, listing: BoardListing) -> str:
         issue_id = listing.find(name)
         if issue_id is None:
             raise missing(f"there is no issue {name[:80]!r} in {self.config.path}")
         return issue_id
 
-    def _scan_with_blockers(self, listing: Listing, ids: Iterable[str]) -> Scan:
+    def _scan_with_blockers(self, listing: BoardListing, ids: Iterable[str]) -> Scan:
         """These issues and, through any number of steps, the issues that block them."""
         found = Scan()
         pending = list(ids)
@@ -369,8 +369,8 @@ class Board:
             ]
         return found
 
-    def _snapshot(self, scan: Scan, listing: Listing, ids: Iterable[str]) -> Snapshot:
-        reader = IssueReader(scan, listing, self.config)
+    def _snapshot(self, scan: Scan, listing: BoardListing, ids: Iterable[str]) -> Snapshot:
+        reader = BoardIssueReader(scan, listing, self.config)
         return Snapshot(
             issues=tuple(reader.issue(issue_id) for issue_id in ids if issue_id in scan.issues),
             problems={issue_id: scan.problems[issue_id] for issue_id in ids if issue_id in scan.problems},

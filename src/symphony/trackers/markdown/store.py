@@ -46,7 +46,7 @@ def id_problem(stem: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class BoardListing:
     """The issue files at one moment.
 
     Attributes:
@@ -92,7 +92,7 @@ class Store:
         """The file of an issue; only for ids of a listing, or made by the board."""
         return self.folder / self._files.get(issue_id, f"{issue_id}.md")
 
-    def listing(self) -> Listing:
+    def listing(self) -> BoardListing:
         """List the folder.
 
         Raises:
@@ -110,14 +110,14 @@ class Store:
         self._files = found
         for deleted in [issue_id for issue_id in tuple(self._parsed) if issue_id not in found]:
             self._parsed.pop(deleted, None)
-        return Listing(
+        return BoardListing(
             files=found,
             twins=self._layout.twins(found),
             by_name={issue_id.casefold(): issue_id for issue_id in found},
             finished=finished,
         )
 
-    def scan(self, listing: Listing, ids: Iterable[str]) -> Scan:
+    def scan(self, listing: BoardListing, ids: Iterable[str]) -> Scan:
         """Read these ids; those that are not in the listing, or deleted since, are omitted.
 
         Raises:
@@ -151,7 +151,7 @@ class Store:
                 raise refused(f"{self.folder} holds more than {MAX_TOTAL_BYTES} bytes of issues")
         return scan
 
-    def check_name(self, issue_id: str, listing: Listing) -> None:
+    def check_name(self, issue_id: str, listing: BoardListing) -> None:
         """Raise `TrackerError` if the file name alone makes an issue unusable."""
         path = self.folder / listing.files[issue_id]
         if problem := id_problem(issue_id):

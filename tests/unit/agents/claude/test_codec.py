@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.agents.claude.protocol import Codec, ControlRequest, ControlResponse, Event, KeepAlive
+from symphony.agents.claude.protocol import ClaudeCodec, ControlRequest, ControlResponse, Event, KeepAlive
 from symphony.agents.json_fields import decode_object
 from symphony.agents.wire import MalformedLine, PlainLine
 
@@ -23,12 +23,12 @@ LINES = (
 
 
 def told(line: bytes) -> Any:
-    (message,) = Codec().receive(line + b"\n")
+    (message,) = ClaudeCodec().receive(line + b"\n")
     return message
 
 
 def test_a_stream_becomes_messages_in_order() -> None:
-    first, pulse, second, question, reply, refused = Codec().receive(LINES)
+    first, pulse, second, question, reply, refused = ClaudeCodec().receive(LINES)
     assert isinstance(first, Event)
     assert (first.type, first.subtype, decode_object(first.raw)["session_id"]) == ("system", "init", "s")
     assert pulse == KeepAlive(2)
@@ -43,17 +43,17 @@ def test_a_stream_becomes_messages_in_order() -> None:
 
 @given(st.lists(st.integers(0, len(LINES)), max_size=8))
 def test_it_makes_no_difference_how_a_stream_is_cut(cuts: list[int]) -> None:
-    codec, found, places = Codec(), [], [0, *sorted(cuts), len(LINES)]
+    codec, found, places = ClaudeCodec(), [], [0, *sorted(cuts), len(LINES)]
     for begin, end in pairwise(places):
         found += codec.receive(LINES[begin:end])
     counted = sum(message.count for message in found if isinstance(message, KeepAlive))
     rest = [message for message in found if not isinstance(message, KeepAlive)]
     assert counted == 2
-    assert rest == [message for message in Codec().receive(LINES) if not isinstance(message, KeepAlive)]
+    assert rest == [message for message in ClaudeCodec().receive(LINES) if not isinstance(message, KeepAlive)]
 
 
 def test_the_end_of_a_stream_completes_its_last_line() -> None:
-    codec = Codec()
+    codec = ClaudeCodec()
     assert codec.receive(b'{"type":"result","subtype":"success"}') == []
     (last,) = codec.close()
     assert isinstance(last, Event)
@@ -77,11 +77,11 @@ def test_what_looks_like_a_message_and_is_none_is_garbled(line: bytes) -> None:
 def test_other_lines_are_chatter_and_blank_ones_nothing() -> None:
     assert told(b"Update available") == PlainLine("Update available")
     assert isinstance(told(b"[1, 2]"), PlainLine)
-    assert Codec().receive(b"\n  \n") == []
+    assert ClaudeCodec().receive(b"\n  \n") == []
 
 
 def test_a_line_above_the_limit_is_garbled() -> None:
-    found = Codec().receive(b'{"type":"' + b"x" * 11_000_000 + b'"}\n')
+    found = ClaudeCodec().receive(b'{"type":"' + b"x" * 11_000_000 + b'"}\n')
     assert [type(message) for message in found] == [MalformedLine]
 
 
@@ -91,7 +91,7 @@ def test_an_error_without_words_is_one_all_the_same() -> None:
 
 
 def test_our_lines_are_what_the_agent_reads() -> None:
-    codec = Codec()
+    codec = ClaudeCodec()
     name, first = codec.request("initialize", hooks={})
     other, _ = codec.request("interrupt")
     assert (name, other) == ("symphony-1", "symphony-2")

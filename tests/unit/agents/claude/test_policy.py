@@ -5,14 +5,14 @@ import msgspec
 import pytest
 
 from symphony.agents.claude.protocol import ControlRequest
-from symphony.agents.claude.session import Answer, decide
+from symphony.agents.claude.session import ControlAnswer, decide
 from symphony.agents.events import ApprovalAnswered, InputRequired, Notice
 from symphony.agents.session import OnApproval
 
 POLICIES: tuple[OnApproval, ...] = ("decline", "accept", "block")
 
 
-def ask(request: dict[str, Any], on_approval: OnApproval = "decline") -> Answer:
+def ask(request: dict[str, Any], on_approval: OnApproval = "decline") -> ControlAnswer:
     raw = msgspec.Raw(json.dumps(request).encode())
     return decide(ControlRequest("q1", raw), on_approval)
 
@@ -57,7 +57,7 @@ def test_blocking_ends_the_turn_and_says_what_was_asked_for(request_: dict[str, 
 @pytest.mark.parametrize("on_approval", POLICIES)
 def test_our_own_tools_are_always_granted_and_questions_go_to_people(on_approval: OnApproval) -> None:
     granted = ask(tool("mcp__symphony__board_move", {"state": "Done"}), on_approval)
-    assert granted == Answer(response={"behavior": "allow", "updatedInput": {"state": "Done"}})
+    assert granted == ControlAnswer(response={"behavior": "allow", "updatedInput": {"state": "Done"}})
     questions = [
         {"question": "Which?", "options": [{"label": "A"}, {"label": "B"}, {"label": 3}, "x"]},
         {"question": "Why?"},
@@ -83,7 +83,7 @@ def test_a_question_without_words_is_one_all_the_same(given: Any) -> None:
 def test_what_nobody_knows_is_refused(subtype: str | None) -> None:
     answer = ask({"subtype": subtype}, "accept")
     text = f"unsupported request {subtype}"
-    assert answer == Answer(error=text, event=Notice(level="warning", message=f"{text} was refused"))
+    assert answer == ControlAnswer(error=text, event=Notice(level="warning", message=f"{text} was refused"))
 
 
 def test_what_cannot_be_read_is_refused() -> None:

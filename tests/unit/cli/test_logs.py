@@ -9,54 +9,28 @@ from typing import Any
 
 import jsonschema
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
+from harness.commands import call, schema
 from harness.journalling import NOW, claim, event, run, written
 from symphony.cli.commands.logs import follow, wait_for_issue
 from symphony.cli.failures import CommandError
 from symphony.cli.issue_log import IssueLog, LoggedLine, log_text
 from symphony.cli.journal import journal_path
 from symphony.cli.main import main
-from symphony.daemon.journal_writer import JOURNAL_FILE
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import SymphonyError
 from symphony.journal.model import Record, RunRecord, UnusableError
 from symphony.journal.reader import open_reader
 
-ROOT = Path(__file__).parents[3]
-
-
-def schema(name: str) -> Any:
-    return json.loads((ROOT / "docs" / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8"))
-
-
-@pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("SYMPHONY_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.chdir(tmp_path)
-    StateDirectory(tmp_path / "state").create()
-    return tmp_path / "state"
-
-
-@pytest.fixture
-def journal(state: Path) -> Path:
-    return state / "journal.db"
-
 
 def test_the_journal_is_looked_for_where_a_daemon_keeps_it(journal: Path) -> None:
-    assert journal_path(Path("WORKFLOW.md"), os.environ) == journal.with_name(JOURNAL_FILE)
+    assert journal_path(Path("WORKFLOW.md"), os.environ) == journal
 
 
 def of_issue(number: int, **changes: Any) -> RunRecord:
     """A run of SYM-1."""
     return replace(run(number), issue_id="id-1", issue_identifier="SYM-1", **changes)
-
-
-def call(*arguments: str) -> Result:
-    done = CliRunner().invoke(main, arguments, standalone_mode=False)
-    if done.exception is not None:
-        raise done.exception
-    return done
 
 
 def local(wall_ms: int) -> str:

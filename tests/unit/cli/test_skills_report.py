@@ -3,42 +3,13 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
-from click.testing import CliRunner, Result
 
+from harness.commands import call, schema
 from harness.journalling import NOW, run, skills, written
-from symphony.cli.main import main
-from symphony.daemon.state_dir import StateDirectory
 from symphony.journal.model import Record, SkillUse
-
-ROOT = Path(__file__).parents[3]
-
-
-def schema(name: str) -> Any:
-    return json.loads((ROOT / "docs" / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8"))
-
-
-@pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("SYMPHONY_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.chdir(tmp_path)
-    StateDirectory(tmp_path / "state").create()
-    return tmp_path / "state"
-
-
-@pytest.fixture
-def journal(state: Path) -> Path:
-    return state / "journal.db"
-
-
-def call(*arguments: str) -> Result:
-    done = CliRunner().invoke(main, arguments, standalone_mode=False)
-    if done.exception is not None:
-        raise done.exception
-    return done
 
 
 def use(name: str, *, listed: bool = True, seen: bool = False, sha256: str = "1") -> SkillUse:

@@ -1,0 +1,23 @@
+"""A state directory for commands that read the journal beside no daemon."""
+
+from pathlib import Path
+
+import pytest
+
+from symphony.daemon.journal_writer import JOURNAL_FILE
+from symphony.daemon.state_dir import StateDirectory
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The state directory of the current directory."""
+    monkeypatch.setenv("SYMPHONY_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    StateDirectory(tmp_path / "state").create()
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def journal(state: Path) -> Path:
+    """Where its journal is."""
+    return state / JOURNAL_FILE

@@ -84,6 +84,7 @@ def populated() -> Chronicle:
             turn_count=1,
             last_event="item",
             last_message="reads",
+            last_words="I look at the page",
             input_tokens=10,
             output_tokens=2,
             total_tokens=12,

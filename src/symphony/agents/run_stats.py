@@ -10,6 +10,7 @@ from symphony.agents.events import (
     AgentEvent,
     RateLimits,
     SessionStarted,
+    Text,
     Tokens,
     Usage,
     describe_event,
@@ -26,6 +27,7 @@ class RunProgress:
         pid: the agent's process id, None before it exists.
         last_event: the specification's name of the newest event (section 10.4).
         last_message: the newest event that says something, in one short line for display.
+        last_words: the newest message of the agent to people, in one short line; None before the first.
         turn_count: turns started in this run.
         tokens: used by this run.
         thread_tokens: high-water mark of the thread's own totals, from which a resumed thread goes on.
@@ -40,6 +42,7 @@ class RunProgress:
     turn_count: int = 0
     last_event: str | None = None
     last_message: str | None = None
+    last_words: str | None = None
     tokens: Tokens = NO_TOKENS
     thread_tokens: Tokens = NO_TOKENS
     rate_limits: Mapping[str, Any] | None = None
@@ -47,7 +50,7 @@ class RunProgress:
 
 
 class RunStats:
-    """Collects the events of one run; `redaction` masks `last_message`.
+    """Collects the events of one run; `redaction` masks the texts.
 
     A stream may carry thousands of events a second, while the scheduler needs a snapshot a few times a
     second: `add` only remembers, and `snapshot` formats.
@@ -60,6 +63,7 @@ class RunStats:
         self._turn_count = 0
         self._last_event: AgentEvent | None = None
         self._last_described: AgentEvent | None = None
+        self._last_text: Text | None = None
         self._tokens = NO_TOKENS
         self._thread_tokens = NO_TOKENS
         self._rate_limits: Mapping[str, Any] | None = None
@@ -86,6 +90,8 @@ class RunStats:
             case SessionStarted():
                 self._turn_count += self._started is None or event.session_id != self._started.session_id
                 self._started = event
+            case Text():
+                self._last_text = event
             case _:
                 pass
         self._events += 1
@@ -96,6 +102,7 @@ class RunStats:
     def snapshot(self) -> RunProgress:
         """Return the progress at this moment."""
         started, event, described = self._started, self._last_event, self._last_described
+        text = self._last_text
         return RunProgress(
             pid=self._pid,
             session_id=None if started is None else started.session_id,
@@ -104,6 +111,7 @@ class RunStats:
             turn_count=self._turn_count,
             last_event=None if event is None else event_name(event),
             last_message=None if described is None else describe_event(described, self._redaction),
+            last_words=None if text is None else describe_event(text, self._redaction),
             tokens=self._tokens,
             thread_tokens=self._thread_tokens,
             rate_limits=self._rate_limits,

@@ -637,6 +637,7 @@ class _View:
             turn_count=report.turn_count,
             last_event=report.last_event,
             last_message=report.last_message,
+            last_words=report.last_words,
             started_at=self._noted(history.started_at, run.started_ms),
             last_event_at=_text(history.last_event_at)
             if run.last_activity_ms is None

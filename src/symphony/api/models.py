@@ -297,6 +297,9 @@ class Run(Document, frozen=True, kw_only=True):
     last_event_at: Moment | None
     tokens: Tokens
     resumed_from: ResumedFrom | None
+    last_words: Annotated[
+        str | None, _is("The newest message of the agent to people, one line; untrusted text.")
+    ] = None
 
 
 class Retry(Document, frozen=True, kw_only=True):

@@ -130,6 +130,7 @@ class ProgressReporter:
             tool_calls=self._tool_calls,
             last_event=stats.last_event,
             last_message=stats.last_message,
+            last_words=stats.last_words,
             input_tokens=stats.tokens.input_tokens,
             output_tokens=stats.tokens.output_tokens,
             total_tokens=stats.tokens.total_tokens,

@@ -117,6 +117,7 @@ class RunReport:
     tool_calls: int = 0
     last_event: str | None = None
     last_message: str | None = None
+    last_words: str | None = None
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0

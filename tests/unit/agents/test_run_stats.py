@@ -94,6 +94,12 @@ def test_activity_counts_and_hides_nothing() -> None:
     assert (seen.events, seen.last_message, seen.last_event) == (41, "hello", "notification")
 
 
+def test_the_last_words_stay_while_the_agent_works_on_without_a_word() -> None:
+    assert collected(ItemStarted(kind="command", summary="ls")).last_words is None
+    seen = collected(Text(message="first"), Text(message="hello"), ItemStarted(kind="command", summary="ls"))
+    assert (seen.last_words, seen.last_message) == ("hello", "command started: ls")
+
+
 @pytest.mark.conformance("O-5")
 def test_the_newest_rate_limits_win() -> None:
     assert collected(RateLimits(payload={"a": 1}), RateLimits(payload={"b": 2})).rate_limits == {"b": 2}
@@ -151,6 +157,7 @@ def test_a_known_secret_is_masked_before_the_words_are_cut() -> None:
     secret = "swordfish-" * 10
     progress = RunStats(redaction=Redaction([secret]))
     progress.add(Text(message="x" * 150 + secret))
-    shown = progress.snapshot().last_message
-    assert shown is not None
-    assert "sword" not in shown
+    seen = progress.snapshot()
+    for shown in (seen.last_message, seen.last_words):
+        assert shown is not None
+        assert "sword" not in shown

@@ -62,6 +62,7 @@ def test_a_running_row_tells_what_the_agent_does_and_since_when() -> None:
     (row,) = populated().document()["running"]
     assert (row["started_at"], row["last_event_at"]) == (NOON, "2026-03-01T12:00:01Z")
     assert (row["stage"], row["turn_count"], row["last_message"]) == ("streaming_turn", 1, "reads")
+    assert row["last_words"] == "I look at the page"
     assert row["tokens"] == {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
     assert (row["workspace_path"], row["worker_host"]) == ("/ws/1", None)
     assert row["skills"] == {

@@ -291,7 +291,7 @@ def _details(issue: Issue, explanation: Explanation, state_dir: Path) -> Mapping
             if resumed.thread_id is not None:
                 how = f"the conversation {resumed.thread_id} goes on"
             details["resumed"] = f"after it was {resumed.reason}: {how}"
-        details["said last"] = run.last_message
+        details["said last"] = run.last_words or run.last_message
     details |= {
         "url": issue.issue_url,
         "workspace": issue.workspace.path,

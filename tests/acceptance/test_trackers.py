@@ -13,6 +13,7 @@ from contract.desks import DESKS
 from contract.served import served
 from contract.vendor import Fault
 from harness.project import Project
+from harness.scraping import scrape
 
 HOOK_SECRET = "whatever-the-tracker-was-told"
 
@@ -125,6 +126,8 @@ def test_the_daemon_moves_what_it_begins_and_what_waits_for_a_person(project: Pr
             assert _deliver(port, {"type": "Issue"}) == 202
             moved = daemon.wait_for("issue_moved", reason="start")
             assert (moved["before"], moved["state"]) == (desk.todo, desk.doing)
+            received = scrape(project)["symphony_webhooks_total"]
+            assert received == {frozenset({("result", name)}): 1 for name in ("refused", "accepted")}
             daemon.wait_for("issue_blocked")
             blocked = daemon.wait_for("issue_moved", reason="block")
             assert (blocked["before"], blocked["state"]) == (desk.doing, "Backlog")

@@ -11,7 +11,7 @@ from harness.chronicle import Chronicle, populated
 from symphony.api.access import CONTROL, Access
 from symphony.api.app import create_app
 from symphony.api.documents import issue_document, state_document
-from symphony.api.interface import ConflictError
+from symphony.api.interface import ConflictError, Exposition
 from symphony.api.models import Agent, Issue, Prompt, Refresh, Skills, State, Verb
 from symphony.domain import ALL_ISSUES, Selection, SymphonyError
 
@@ -60,6 +60,10 @@ class FakeOperator:
             note=None,
             agent=Agent(name="codex", kind="codex", model=None, reason="r", instead_of=None),
         )
+
+    async def metrics(self) -> Exposition:
+        self._try()
+        return Exposition(content=b"symphony_slots 2\n", content_type="text/plain; version=0.0.4")
 
     def refresh(self) -> Refresh:
         self._try()

@@ -422,6 +422,7 @@ class _Daemon:
                         agent_spawned=lambda *_: None,
                         conversation_opened=_conversation_opened,
                         skills_changed=lambda *_: None,
+                        tool_called=lambda *_: None,
                     ),
                     comments=comments,
                     skill_comments=SkillComments(comments, record=lambda _: None, recorded=_nothing),

@@ -49,6 +49,7 @@ from symphony.api.openapi import description
 from symphony.domain import SymphonyError
 
 HEALTH_PATH: Final = "/healthz"
+METRICS_PATH: Final = "/metrics"
 WEBHOOKS_PATH: Final = "/webhooks/"
 _WEBHOOKS_AT_ONCE: Final = 8
 _READING_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -65,6 +66,7 @@ def create_app(operator: Operator, access: Access, receiver: WebhookReceiver | N
         Route("/api/v1/refresh", _resource(POST=handlers.refresh)),
         Route("/api/v1/openapi.json", _resource(GET=handlers.openapi)),
         Route(HEALTH_PATH, _resource(GET=handlers.health)),
+        Route(METRICS_PATH, _resource(GET=handlers.metrics)),
         *(
             Route(f"/api/v1/control/{verb}", _resource(POST=partial(handlers.act_on_daemon, verb)))
             for verb in DAEMON_ACTIONS
@@ -133,6 +135,10 @@ class _Handlers:
 
     async def openapi(self, _: Request) -> Response:
         return encoded(await to_thread.run_sync(description))  # the first call is slow
+
+    async def metrics(self, _: Request) -> Response:
+        scraped = await self._operator.metrics()
+        return Response(scraped.content, headers={"content-type": scraped.content_type})
 
     async def health(self, _: Request) -> Response:
         return answer(Health())

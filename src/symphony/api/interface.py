@@ -45,6 +45,14 @@ class ConflictError(Exception):
         self.hint = hint
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exposition:
+    """The metrics of the daemon as text, in the form of that media type."""
+
+    content: bytes
+    content_type: str
+
+
 class Operator(Protocol):
     """What people may ask of a daemon. Secrets are masked in all documents and errors."""
 
@@ -71,6 +79,10 @@ class Operator(Protocol):
             UnavailableError: as `state`.
             SymphonyError: the dispatch would fail with the same error.
         """
+        ...
+
+    async def metrics(self) -> Exposition:
+        """The metrics for a scrape; while the daemon starts, those that exist."""
         ...
 
     def refresh(self) -> Refresh:

@@ -114,6 +114,19 @@ def _paths() -> dict[str, Any]:
             for verb in ISSUE_ACTIONS
         },
         **{f"/api/v1/control/{verb}": {"post": _action(verb)} for verb in DAEMON_ACTIONS},
+        "/metrics": {
+            "get": {
+                "operationId": "metrics",
+                "summary": "The metrics of the daemon, for Prometheus.",
+                "responses": {
+                    "200": {
+                        "description": "The text format of Prometheus.",
+                        "content": {"text/plain": {"schema": {"type": "string"}}},
+                    },
+                    **{str(code): _response(_REFUSALS[code], Error) for code in (401, 403, 405, 500)},
+                },
+            }
+        },
         "/healthz": {
             "get": {
                 "operationId": "health",

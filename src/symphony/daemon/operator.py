@@ -4,7 +4,7 @@ The tracker is never asked: while it hangs, people still see what runs and why o
 """
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, partial
@@ -18,7 +18,7 @@ from symphony import __version__
 from symphony.api import models
 from symphony.api.documents import issue_document, state_document
 from symphony.api.history import History, utc_now
-from symphony.api.interface import ConflictError, UnavailableError
+from symphony.api.interface import ConflictError, Exposition, UnavailableError
 from symphony.api.models import utc_text
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.prompts import preview_prompt, prompt_document
@@ -91,6 +91,7 @@ class ServiceOperator:
         post: puts an item into the mailbox.
         now_ms: the monotonic clock.
         now: the wall clock.
+        metrics: the metrics for a scrape.
         journal_health: whether records survive a restart; `None` if there is no journal.
         runs: the last runs of an issue by its identifier; blocking.
         timeout_s: limit of a snapshot.
@@ -106,6 +107,7 @@ class ServiceOperator:
         context: Callable[[], RuntimeContext | None],
         post: Callable[[Event | ActionRequest], None],
         now_ms: Callable[[], int],
+        metrics: Callable[[], Awaitable[Exposition]],
         now: Callable[[], datetime] = utc_now,
         journal_health: Callable[[], Health | None] = lambda: None,
         runs: Callable[[str], Sequence[RunRecord]] = lambda _: (),
@@ -118,6 +120,7 @@ class ServiceOperator:
         self._context = context
         self._post = post
         self._now_ms = now_ms
+        self._metrics = metrics
         self._now = now
         self._journal_health = journal_health
         self._runs = runs
@@ -200,6 +203,10 @@ class ServiceOperator:
         except TimeoutError:
             message = f"no prompt within {self._preview_timeout_s:g} s: the workspace or the disk is slow"
             raise UnavailableError("snapshot_timeout", message) from None
+
+    async def metrics(self) -> Exposition:
+        """See `api.interface.Operator`."""
+        return await self._metrics()
 
     def _ready(self) -> tuple[State, RuntimeContext]:
         state, context = self._state(), self._context()

@@ -31,6 +31,7 @@ from symphony.daemon.effects import Effects
 from symphony.daemon.http_server import serve_http
 from symphony.daemon.instance_lock import InstanceLock, StateDirectoryError
 from symphony.daemon.journal_writer import JOURNAL_FILE, JournalWriter, open_journal_writer, past_runs
+from symphony.daemon.metrics import Metrics
 from symphony.daemon.operator import ActionRequest, ServiceOperator
 from symphony.daemon.preflight import preflight_agents
 from symphony.daemon.recovery import (
@@ -132,17 +133,30 @@ class Service:
         self._effects: Effects | None = None
         self.state: State | None = None
         self._history = History(now_ms=now_ms)
+        self._metrics = Metrics(
+            state=lambda: self.state,
+            journal_health=lambda: None if self._journal is None else self._journal.health,
+            now_ms=now_ms,
+            wall_ms=wall_ms,
+        )
         self._operator = ServiceOperator(
             state=lambda: self.state,
             history=self._history,
             context=self._context,
             post=self.post,
             now_ms=now_ms,
+            metrics=self._metrics.exposition,
             journal_health=lambda: None if self._journal is None else self._journal.health,
             runs=lambda identifier: past_runs(state_dir.path / JOURNAL_FILE, identifier),
         )
-        self._webhooks = Webhooks(self._context, self.post, environment=environment, now_ms=wall_ms)
-        self._observers: tuple[Observer, ...] = (self._history, self._operator, *observers)
+        self._webhooks = Webhooks(
+            self._context,
+            self.post,
+            environment=environment,
+            now_ms=wall_ms,
+            on_result=self._metrics.webhook_received,
+        )
+        self._observers: tuple[Observer, ...] = (self._history, self._metrics, self._operator, *observers)
 
     def post(self, item: Event | ActionRequest | None) -> None:
         """Put an event or an operator's action into the mailbox; `None` only makes the loop turn.
@@ -244,6 +258,7 @@ class Service:
 
         def skills_changed(issue_id: str, run_id: str, skills: Skills) -> None:
             self._history.skills_loaded(issue_id, skills)
+            self._metrics.skills_loaded(run_id, skills)
             journal.skills_loaded(run_id, skills)
 
         def comment_written(issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
@@ -274,6 +289,7 @@ class Service:
                     agent_spawned=journal.agent_spawned,
                     conversation_opened=journal.conversation_opened,
                     skills_changed=skills_changed,
+                    tool_called=self._metrics.tool_called,
                 ),
                 comments=comments,
                 skill_comments=skill_comments,
@@ -288,6 +304,7 @@ class Service:
             tasks.start_soon(self._watch_lock, lock)
             tasks.start_soon(watch_orphans, self._host)
             tasks.start_soon(self._webhooks.run)
+            tasks.start_soon(self._metrics.measure_loop_lag)
             tasks.start_soon(keep_bounded, self._state_dir, journal.trim, self._in_use)
             tasks.start_soon(self._notifier.keep_alive, self.post)
             tasks.start_soon(self._decide, context, self._effects, journal)

@@ -46,6 +46,7 @@ class Webhooks:
         post: takes a `WakeAsked` when the daemon should poll.
         environment: where `$NAME` is looked up.
         now_ms: the wall clock, in milliseconds since 1970.
+        on_result: called with how each delivery was judged.
         sleep: waits between polls.
     """
 
@@ -56,12 +57,14 @@ class Webhooks:
         *,
         environment: Mapping[str, str],
         now_ms: Callable[[], int],
+        on_result: Callable[[str], None] = lambda _: None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self._context = context
         self._post = post
         self._environment = environment
         self._now_ms = now_ms
+        self._on_result = on_result
         self._sleep = sleep
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._own_comments: OrderedDict[str, None] = OrderedDict()
@@ -81,6 +84,7 @@ class Webhooks:
             if not _HANDSHAKE.fullmatch(word):
                 raise self._denied(WebhookRejectedError("webhook_body", "the handshake is malformed"))
             _log.info("webhook_handshake", tracker=tracker)
+            self._on_result("handshake")
             return WebhookAnswer(status="handshake", code=200, headers={scheme.handshake_header: word})
         try:
             scheme.require_signature(headers)
@@ -95,18 +99,23 @@ class Webhooks:
             delivery = scheme.verify(headers, body, secret=secret, now_ms=self._now_ms())
         except WebhookRejectedError as error:
             raise self._denied(error) from None
+        status = self._take(tracker, delivery)
+        self._on_result(status)
+        return WebhookAnswer(status=status)
+
+    def _take(self, tracker: str, delivery: Delivery) -> str:
         if any(name in self._seen for name in delivery.keys):
             _log.debug("webhook_repeated", tracker=tracker)
-            return WebhookAnswer(status="duplicate")
+            return "duplicate"
         for name in delivery.keys:
             _remember(self._seen, name, MAX_SEEN)
         if not delivery.is_news(self._is_own_comment):
-            return WebhookAnswer(status="ignored")
+            return "ignored"
         if len(self._waiting) < MAX_WAITING:
             self._waiting.append(delivery)
         self._received.set()
         _log.debug("webhook_accepted", tracker=tracker)
-        return WebhookAnswer(status="accepted")
+        return "accepted"
 
     def ignore_comment(self, comment_id: str) -> None:
         """The daemon wrote this comment: deliveries about it are not relevant."""
@@ -147,6 +156,7 @@ class Webhooks:
 
     def _denied(self, error: WebhookRejectedError) -> WebhookDeniedError:
         """The error for the client. Logged at most once a minute per reason: anyone can send requests."""
+        self._on_result("refused")
         now_ms = self._now_ms()
         if now_ms - self._logged_ms.get(error.code, -_LOG_EVERY_MS) >= _LOG_EVERY_MS:
             self._logged_ms[error.code] = now_ms

@@ -73,11 +73,13 @@ class RunCallbacks:
         agent_spawned: run id and process of the agent; called before anything is sent to it.
         conversation_opened: run id and conversation of the agent; returns when a restart would know it.
         skills_changed: issue id, run id and skills of the session; called again when it uses one.
+        tool_called: agent, and whether its call of a tool succeeded.
     """
 
     agent_spawned: Callable[[str, Identity], None]
     conversation_opened: Callable[[str, str], Awaitable[None]]
     skills_changed: Callable[[str, str, Skills], None]
+    tool_called: Callable[[str, bool], None]
 
 
 class _FinishedError(Exception):
@@ -389,6 +391,7 @@ class Worker:
             if result.success and not result.read_only:
                 self._wrote_in_turn = self._wrote_in_run = True
             self._commented |= result.success and result.commented
+            self._callbacks.tool_called(self._command.agent, result.success)
             _log.info("tool_called", tool=name, success=result.success)
             return result
 

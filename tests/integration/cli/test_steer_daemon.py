@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.project import DEADLINE_S, SYMPHONY, Daemon, Project, until
+from harness.scraping import scrape
 
 
 @pytest.fixture
@@ -176,5 +177,6 @@ def test_a_daemon_that_cannot_remember_says_so_wherever_people_look(project: Pro
         found = document(project, "status")
         assert (found["journal"]["state"], found["journal"]["reason"]) == ("memory", reason)
         assert found["health"]["status"] == "degraded"
+        assert scrape(project).value("symphony_journal_ok") == 0
         for shown in (told(project, "status"), told(project, "explain", "SYM-1")):
             assert reason[1:] in " ".join(shown.split())

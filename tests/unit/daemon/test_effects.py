@@ -109,6 +109,7 @@ async def at_work(
                 agent_spawned=lambda _run_id, _agent: None,
                 conversation_opened=_unheard,
                 skills_changed=lambda _issue_id, _run_id, _skills: None,
+                tool_called=lambda _agent, _success: None,
             ),
             comments=(comments := CommentWriter()),
             skill_comments=SkillComments(comments, record=lambda _: None, recorded=checkpoint),

@@ -6,6 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
+from harness.asking import FakeOperator
 from harness.binding import SECRET, FakeTracker, Mailbox, make_context
 from harness.chronicle import Chronicle, conforms, populated, sent
 from harness.scheduling import make_failure, make_issue
@@ -39,6 +40,7 @@ class Desk:
             post=self.mailbox.post,
             now_ms=lambda: self.story.now,
             now=self.story.wall,
+            metrics=FakeOperator().metrics,
             **options,
         )
 

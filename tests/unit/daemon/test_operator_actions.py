@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
+from harness.asking import FakeOperator
 from harness.binding import SECRET, FakeTracker, make_context
 from harness.chronicle import Chronicle, populated
 from harness.scheduling import make_failure, make_issue
@@ -37,6 +38,7 @@ class Desk:
             post=self.post,
             now_ms=lambda: self.story.now,
             now=self.story.wall,
+            metrics=FakeOperator().metrics,
             **options,
         )
 

@@ -1,0 +1,142 @@
+"""What the metrics count, in virtual time; test_metrics.py of the acceptance tests drives a real daemon."""
+
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from harness.asking import FakeOperator, asking
+from harness.chronicle import SKILLS
+from harness.scheduling import Story, make_failure, make_issue
+from harness.scraping import Scrape, parsed
+from symphony.api.access import Access
+from symphony.daemon.metrics import Metrics
+from symphony.domain import Blame, Category, Issue
+from symphony.scheduler import (
+    ClaimKind,
+    Command,
+    Event,
+    OutcomeKind,
+    Recovered,
+    RecoveredClaim,
+    WakeAsked,
+)
+
+pytestmark = pytest.mark.asyncio
+
+
+class Counted(Story):
+    """A story whose steps are counted."""
+
+    def __init__(self, *issues: Issue, **settings: Any) -> None:
+        super().__init__(*issues, **settings)
+        self.metrics = Metrics(
+            state=lambda: self.state,
+            journal_health=lambda: None,
+            now_ms=lambda: self.now,
+            wall_ms=lambda: 1_000_000_000_000 + self.now,
+        )
+
+    @override
+    def _step(self, fact: Event) -> tuple[Command, ...]:
+        before = self.state
+        commands = super()._step(fact)
+        self.metrics(before, fact, self.state, commands)
+        return commands
+
+    async def scrape(self) -> Scrape:
+        return parsed((await self.metrics.exposition()).content.decode())
+
+
+async def test_the_wait_of_an_issue_counts_from_the_poll_that_found_it() -> None:
+    story = Counted(make_issue("1", priority=1), make_issue("2"), max_concurrent_agents=1).begin()
+    story.advance(500).streams("1")
+    story.advance(3_500).put("1", state="Done")
+    story.turn_ends("1").ends("1").streams("2")
+    found = await story.scrape()
+    assert found.value("symphony_queue_wait_seconds_count", agent="codex") == 2
+    assert found.value("symphony_queue_wait_seconds_sum", agent="codex") == 4.0
+    assert found.value("symphony_dispatch_seconds_sum", agent="codex") == 4.5
+    assert found.value("symphony_run_duration_seconds_sum", outcome="succeeded") == 4.0
+
+
+async def test_a_retry_waits_in_no_queue_and_has_a_cause() -> None:
+    story = Counted(make_issue("1"), max_concurrent_agents=1, max_attempts_without_progress=9).begin()
+    story.streams("1").fails("1")
+    story.board["2"] = make_issue("2")
+    story.advance(500).tell(WakeAsked(reason="changed"))
+    story.advance(10_000)
+    assert story.started() == ["SYM-1", "SYM-2"]
+    story.streams("2", turn_count=2, input_tokens=70, output_tokens=30, total_tokens=100)
+    story.advance(400_000)
+    story.ends("2", OutcomeKind.CANCELED)
+    found = await story.scrape()
+    assert found.labels("symphony_retries_total", "cause") == {"turn_failed", "no_slot", "stalled"}
+    assert found.value("symphony_runs_ended_total", outcome="canceled", category="stalled") == 1
+    assert found.value("symphony_queue_wait_seconds_count") == 2
+    assert found.value("symphony_turns_total", agent="codex") == 2
+    assert found.value("symphony_tokens_total", kind="input") == 70
+    assert found.value("symphony_tokens_total", kind="output") == 30
+    assert found.value("symphony_unpriced_tokens_total") == 100
+
+
+async def test_reads_of_the_tracker_have_a_result_and_a_duration() -> None:
+    story = Counted(make_issue("1"))
+    story.slow = True
+    story.begin()
+    story.advance(2_000).fail_poll()
+    story.advance(60_000)
+    limited = make_failure(
+        category=Category.TRACKER_RATE_LIMITED, blame=Blame.TRACKER, retry_after_ms=900_000
+    )
+    story.fail_poll(limited)
+    found = await story.scrape()
+    assert found.value("symphony_tracker_requests_total", operation="poll", result="failed") == 1
+    assert found.value("symphony_tracker_requests_total", operation="poll", result="rate_limited") == 1
+    assert found.value("symphony_tracker_request_seconds_sum", operation="poll") >= 2.0
+    assert found.value("symphony_polls_total", result="failed") == 2
+    assert found.value("symphony_tracker_circuit_open") == 1
+    assert "symphony_last_poll_timestamp_seconds" not in found
+    assert found.value("symphony_polls_total", result="ok") == 0
+
+
+async def test_what_a_predecessor_left_is_shown_and_not_counted_again() -> None:
+    story = Counted()
+    issue = make_issue("1")
+    claim = RecoveredClaim(issue=issue, kind=ClaimKind.BLOCKED, failure=make_failure(), run_id="x-1")
+    story.board["1"] = issue
+    story.tell(Recovered(claims=(claim,), day="2026-03-01", day_tokens=500))
+    found = await story.scrape()
+    assert found.value("symphony_issues", status="blocked") == 1
+    assert found.value("symphony_day_tokens") == 500
+    assert "symphony_blocks_total" not in found
+
+
+async def test_the_number_of_series_does_not_grow_with_the_board() -> None:
+    small, large = [
+        await Counted(*(make_issue(str(n)) for n in range(count)), max_concurrent_agents=5).begin().scrape()
+        for count in (10, 2_000)
+    ]
+    assert large.value("symphony_issues", status="waiting") == 1_995
+    assert {name: len(series) for name, series in large.items()} == {
+        name: len(series) for name, series in small.items()
+    }
+
+
+async def test_skills_are_counted_once_per_run_and_shown_as_the_latest_run_has_them() -> None:
+    story = Counted()
+    for run_id in ("a", "a", "b"):
+        story.metrics.skills_loaded(run_id, SKILLS)
+    found = await story.scrape()
+    assert found.value("symphony_skills_dropped_total", reason="count") == 2
+    assert found.value("symphony_skill_problems") == 1
+    assert found.value("symphony_skill_problems", severity="error") == 1
+
+
+async def test_a_scrape_needs_what_any_question_of_the_api_needs() -> None:
+    async with asking(FakeOperator(), Access.tcp("0.0.0.0", "token")) as client:  # noqa: S104 - what is tested
+        refused = await client.get("/metrics")
+        shown = await client.get("/metrics", headers={"authorization": "Bearer token"})
+        posted = await client.post("/metrics", headers={"authorization": "Bearer token"})
+    assert (refused.status_code, shown.status_code, posted.status_code) == (401, 200, 405)
+    assert shown.headers["content-type"] == "text/plain; version=0.0.4"

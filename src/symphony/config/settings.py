@@ -17,9 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
+from ipaddress import ip_address
 from pathlib import Path, PurePosixPath
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, Union, cast, get_args, get_origin
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
@@ -108,6 +110,7 @@ def _setting(
 # --- Types of values ---
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 
 def _without_nul(text: str) -> str:
@@ -173,6 +176,35 @@ def _home_or_absolute(text: str) -> str:
     return text
 
 
+def _manifest_address(text: str) -> str:
+    """Refuse an address with a login, and one that sends instructions in the clear over a network."""
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host, parts = None, urlsplit("")
+    if not host or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("must be the https address of a manifest.yaml")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise ValueError("must not contain a user, a password, a query or a fragment")
+    if parts.scheme != "https" and not (parts.scheme == "http" and _is_this_machine(host)):
+        raise ValueError("must begin with https:// (http:// only for this machine)")
+    return text
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _sha256(text: str) -> str:
+    if _SHA256.fullmatch(text) is None:
+        raise ValueError("must be a SHA-256 of 64 hexadecimal digits; `symphony instructions list` shows it")
+    return text.lower()
+
+
 def _one_or_more(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
@@ -215,12 +247,16 @@ VariableName = Annotated[Text, AfterValidator(_variable)]
 AbsolutePath = Annotated[Path, Shape("path")]
 SkillsPath = Annotated[Text, AfterValidator(_inside_workspace), Shape("relative path")]
 UserPath = Annotated[Name, AfterValidator(_home_or_absolute)]
+FilePath = Annotated[Name, Shape("path of a file")]
+ManifestAddress = Annotated[Name, AfterValidator(_manifest_address), Shape("https address")]
+Sha256 = Annotated[Name, AfterValidator(_sha256), Shape("64 hexadecimal digits")]
 
 Flag = Annotated[bool, Shape("true or false")]
 Whole = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER), Shape("number")]
 Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER), Shape("number > 0")]
 NonNegative = Annotated[int, Field(ge=0, le=MAX_NUMBER), Shape("number ≥ 0")]
 Port = Annotated[int, Field(ge=0, le=65_535), Shape("number 0 to 65535")]
+FetchTimeout = Annotated[int, Field(gt=0, le=60_000), Shape("number 1 to 60000")]
 
 # YAML has lists: `strict=False` accepts them as tuples; their items are still validated strictly.
 Names = Annotated[tuple[Text, ...], Field(strict=False), Shape("list of text")]
@@ -411,6 +447,32 @@ class SkillsSettings(Section):
     )
 
 
+class InstructionsSettings(Section):
+    """`agent.instructions`: modules of text for the system-level text, chosen by phase. Off without `source`.
+
+    `path` is below the workspace; `agent.skills.source` decides whether it is read there or on the base
+    branch. `fallback` is relative to the workflow file.
+    """
+
+    source: Literal["embedded", "local", "remote"] | None = live(
+        None, "where [instructions](instructions.md) come from: this package, the repository, or an address"
+    )
+    path: SkillsPath = live(
+        ".symphony/instructions", "for `local`: the directory of `manifest.yaml`, inside the workspace"
+    )
+    url: ManifestAddress | None = live(None, "for `remote`: the address of `manifest.yaml`")
+    sha256: Sha256 | None = live(
+        None, "the digest that the manifest and its modules must have", unset="any content"
+    )
+    fetch_timeout_ms: FetchTimeout = live(5_000, "for `remote`: how long a dispatch waits for the server")
+    fallback: FilePath | None = live(
+        None, "a file with one text, used if the source fails and was never read; relative to this file"
+    )
+    max_chars: Positive = live(
+        16_000, "at most so many characters; modules that do not fit are dropped from the end"
+    )
+
+
 class AgentRule(Section):
     """One of `agent.rules`: the agent for issues that have the given label, state, or both.
 
@@ -457,6 +519,7 @@ class AgentSettings(Section):
     drain_timeout_ms: NonNegative = live(30_000, "how long running turns may go on after the first SIGTERM")
     budget: BudgetSettings = Field(default_factory=BudgetSettings)
     skills: SkillsSettings = Field(default_factory=SkillsSettings)
+    instructions: InstructionsSettings = Field(default_factory=InstructionsSettings)
 
 
 class AgentSection(Section):

@@ -302,6 +302,7 @@ def review_settings(
     settings = _typed(review, raw, skip=() if has_kind else ("tracker", "kind"))
     keep_agents(review, raw)
     _check_skills_source(review, settings)
+    _check_instructions(review, settings)
     review.settings = None if review.failures else settings
     return review
 
@@ -520,6 +521,16 @@ def _check_skills_source(review: ProblemCollector, settings: Settings | None) ->
             ("agent", "skills", "source"),
             "can be base_branch only where workspace.repo names a repository",
             hint="set workspace.repo, or leave the source out to read skills in the workspace",
+        )
+
+
+def _check_instructions(review: ProblemCollector, settings: Settings | None) -> None:
+    """Remote instructions need an address."""
+    if settings and settings.agent.instructions.source == "remote" and not settings.agent.instructions.url:
+        review.fail(
+            ("agent", "instructions", "source"),
+            "is remote, but agent.instructions.url is missing",
+            hint="set agent.instructions.url to the https address of a manifest.yaml",
         )
 
 

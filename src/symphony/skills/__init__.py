@@ -6,6 +6,11 @@ when a session asks for it. No file content makes a function raise.
     skill_set = load(workspace, SkillOptions())
     block = render(skill_set, SkillOptions())
     comment = comment_body(skill_set.problems)
+
+Instructions are modules of text that are composed for a phase:
+
+    selector = Loader(DirectorySource(workspace, ".symphony/instructions")).load()
+    text = selector.select_for_phase("TEST")
 """
 
 from symphony.skills.activate import (
@@ -49,8 +54,34 @@ from symphony.skills.exchange import (
     suggested_name,
     with_front_matter,
 )
+from symphony.skills.instructions import (
+    EMBEDDED,
+    EMBEDDED_SOURCE,
+    Composition,
+    DirectorySource,
+    FilesSource,
+    InstructionOrigin,
+    InstructionSource,
+    Loader,
+    Module,
+    Selector,
+    SourceError,
+    check_phases,
+    closure_digest,
+)
 from symphony.skills.lint import github_lines, is_failure, summary, text_lines, with_advice
 from symphony.skills.loader import load, path_text, resolve_anchor
+from symphony.skills.manifest import (
+    INSTRUCTION_MEANINGS,
+    MANIFEST_FILE,
+    InstructionCode,
+    InstructionProblem,
+    Manifest,
+    ManifestEntry,
+    has_phase,
+    instruction_problem,
+    is_phase,
+)
 from symphony.skills.model import (
     ACTIVATE_TOOL,
     DEFAULT_PATH,
@@ -83,7 +114,11 @@ from symphony.skills.search import Hit, search_skills
 __all__ = [
     "ACTIVATE_TOOL",
     "DEFAULT_PATH",
+    "EMBEDDED",
+    "EMBEDDED_SOURCE",
     "FILE_NAME",
+    "INSTRUCTION_MEANINGS",
+    "MANIFEST_FILE",
     "MAX_BODY_BYTES",
     "MAX_FIELD",
     "MAX_FILES",
@@ -100,21 +135,33 @@ __all__ = [
     "BundleError",
     "BundledFile",
     "Code",
+    "Composition",
     "ContentError",
+    "DirectorySource",
     "DropReason",
     "Dropped",
+    "FilesSource",
     "Format",
     "Hit",
     "ImportCandidate",
     "Incomplete",
     "InstallOutcome",
     "Installed",
+    "InstructionCode",
+    "InstructionOrigin",
+    "InstructionProblem",
+    "InstructionSource",
+    "Loader",
+    "Manifest",
+    "ManifestEntry",
+    "Module",
     "NamedProblem",
     "NativeListing",
     "ParseOptions",
     "Problem",
     "Root",
     "Scope",
+    "Selector",
     "Severity",
     "Shadowed",
     "Skill",
@@ -123,9 +170,12 @@ __all__ = [
     "SkillOptions",
     "SkillPath",
     "SkillSet",
+    "SourceError",
     "Validation",
+    "check_phases",
     "clean",
     "clear_cache",
+    "closure_digest",
     "comment_body",
     "dedupe_native",
     "directory_key",
@@ -133,9 +183,12 @@ __all__ = [
     "file_digests",
     "find_importable",
     "github_lines",
+    "has_phase",
     "install",
+    "instruction_problem",
     "is_clean_name",
     "is_failure",
+    "is_phase",
     "is_visible",
     "load",
     "named_problems",

@@ -54,7 +54,12 @@ def clean(text: str) -> str:
     """The text on one line, without characters that only affect the display."""
     if text.isascii() and text.isprintable():  # the common case; only spaces can be superfluous
         return " ".join(text.split())
-    return _BLANKS.sub(" ", _SHAPING_RUN.sub(r"\1", _SILENT.sub("", text))).strip()
+    return _BLANKS.sub(" ", without_invisible(text)).strip()
+
+
+def without_invisible(text: str) -> str:
+    """The text with its lines, without control characters and those that only affect the display."""
+    return _SHAPING_RUN.sub(r"\1", _SILENT.sub("", text))
 
 
 def shorten(line: str, limit: int) -> str:

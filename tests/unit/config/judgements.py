@@ -34,6 +34,9 @@ _GOOD = {
     "script": ("make", "'git status'", "' '", "|\n      make\n      make test"),
     "path": ("~/w", "$ROOT", "/srv/w", "w", "$UNSET", "$SYMPHONY_STATE_DIR/w", "$ROOT/x", "~none-such/x"),
     "path or URL": (".", "https://h.test/x.git", "/srv/repo", "git@h.test:x.git", "$REPO", "$UNSET", "-x"),
+    "path of a file": ("rules.md", "/srv/rules.md", "~/rules.md", "..", "$ROOT"),
+    "https address": ("https://h.test/manifest.yaml", "http://127.0.0.1:8000/m.yaml", "http://h.test/m.yaml"),
+    "64 hexadecimal digits": ("a" * 64, "B" * 64, "a" * 63, "sha256"),
     "relative path": (".skills", "a/b", "..", "/etc", "a/../b"),
     "absolute path, or list of them": ("~/skills", "[/a, ~/b]", "/a", "a/b", "[]", "null", "[/a, b]"),
     "shell command": ("codex app-server", "'my agent'", "sh -c x", "claude --dangerously-skip-permissions"),
@@ -41,6 +44,7 @@ _GOOD = {
     "number": ("0", "5", "-1", "300000", _HUGE, f"-{_HUGE}", "1_000", "0x10", "1e3"),
     "number > 0": ("1", "5", "100000", "0", "-1", _HUGE, "9007199254740991", "9007199254740992", "5s", "1m"),
     "number ≥ 0": ("0", "1", "60000", "-1", _HUGE),
+    "number 1 to 60000": ("1", "5000", "0", "60001"),
     "number 0 to 65535": ("0", "80", "65535", "65536", "-1"),
     "map": ("{a: 1, b: {c: null}}", "{type: workspaceWrite, n: [null]}", "{}", "{token: x}", "{a: .nan}"),
     "map of state to number > 0": (

@@ -24,6 +24,15 @@ BY_SHAPE = {
     "script": (*NOT_TEXT, NUL),
     "path": (*NOT_TEXT, *BLANK, NUL, "~no-such-user-here/x"),
     "path or URL": (*NOT_TEXT, *BLANK, NUL, "-x", "--upload-pack=x"),
+    "path of a file": (*NOT_TEXT, *BLANK, NUL),
+    "64 hexadecimal digits": (*NOT_TEXT, *BLANK, NUL, "sha256", "a" * 63, "g" * 64),
+    "https address": (
+        *(*NOT_TEXT, *BLANK, NUL, "manifest.yaml", "https://", "ftp://example.org/m.yaml"),
+        *("http://example.org/m.yaml", "http://127.0.0.1.example.org/m.yaml", "https://[::1/m.yaml"),
+        *("https://user:password@example.org/m.yaml", "https://token@example.org/m.yaml"),
+        *("https://example.org/m.yaml?token=x", "'https://example.org/m.yaml#x'", "https://example.org:x/m"),
+        *("'https://example.org/a b'", "https://exämple.org/m.yaml"),
+    ),
     "relative path": (*NOT_TEXT, *BLANK, NUL, "/etc", "..", "a/../../b", "'~/x'"),
     "absolute path, or list of them": (
         *("7", "true", "1.5", "{a: b}", "[7]", "[/a, b]", "['']"),
@@ -36,6 +45,7 @@ BY_SHAPE = {
     "number > 0": (*NOT_A_NUMBER, "0", "-1"),
     "number ≥ 0": (*NOT_A_NUMBER, "-1"),
     "number 0 to 65535": (*NOT_A_NUMBER, "-1", "65536"),
+    "number 1 to 60000": (*NOT_A_NUMBER, "0", "60001"),
     "map": NOT_A_MAP,
     "map of state to number > 0": NOT_A_MAP,
     "text or map": ("true", "7", "1.5", "[a]", ".nan"),

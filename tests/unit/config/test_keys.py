@@ -6,6 +6,7 @@ from symphony.config import (
     KEYS,
     AgentSettings,
     BudgetSettings,
+    InstructionsSettings,
     Reload,
     Settings,
     SkillsSettings,
@@ -47,7 +48,11 @@ def test_only_the_tracker_kind_is_required() -> None:
 
 def test_a_section_is_known_by_its_name() -> None:
     assert sections(Settings)["agent"] is AgentSettings
-    assert sections(AgentSettings) == {"budget": BudgetSettings, "skills": SkillsSettings}
+    assert sections(AgentSettings) == {
+        "budget": BudgetSettings,
+        "skills": SkillsSettings,
+        "instructions": InstructionsSettings,
+    }
 
 
 def test_what_changed_is_told_by_class(parse: "Parse") -> None:

@@ -42,7 +42,7 @@ def _with(name: str, value: object) -> dict[str, Any]:
 
 @pytest.mark.conformance("O-7")
 def test_no_error_holds_a_secret_that_stands_in_the_place_of_another_value() -> None:
-    places = [*KEYS, *sections(Settings), "agent.skills", "agent.budget"]
+    places = [*KEYS, *sections(Settings), "agent.skills", "agent.budget", "agent.instructions"]
     told = {(name, text) for name in places for value in MISPLACED if (text := _refused(name, value))}
     assert {name for name, _ in told} == set(places)
     assert [name for name, text in told if SECRET in text] == []

@@ -72,6 +72,13 @@ DEFAULTS: dict[str, object] = {
     "agent.skills.activation": "read",
     "agent.skills.search_above": None,
     "agent.skills.source": "workspace",
+    "agent.instructions.source": None,
+    "agent.instructions.path": ".symphony/instructions",
+    "agent.instructions.url": None,
+    "agent.instructions.sha256": None,
+    "agent.instructions.fetch_timeout_ms": 5_000,
+    "agent.instructions.fallback": None,
+    "agent.instructions.max_chars": 16_000,
     "codex.command": "codex app-server",
     "codex.model": None,
     "codex.effort": None,
@@ -385,6 +392,16 @@ def test_skills_of_the_base_branch_need_a_repository(parse: "Parse", refuse: "Re
     assert failure.hint
     settings = parse(text.replace("\nagent:", "\nworkspace: {repo: .}\nagent:")).settings
     assert settings.agent.skills.source == "base_branch"
+
+
+def test_remote_instructions_need_an_address(refuse: "Refuse", parse: "Parse") -> None:
+    (failure,) = refuse(_yaml("agent.instructions.source", "remote"))
+    assert failure.message.startswith("agent.instructions.source is remote")
+    assert failure.hint
+    for url in ("https://example.org/rules/manifest.yaml", "http://127.0.0.1:8000/m.yaml", "http://[::1]/m"):
+        front = _yaml("agent.instructions", f"{{source: remote, url: '{url}', sha256: {'A' * 64}}}")
+        section = parse(front).settings.agent.instructions
+        assert (section.url, section.sha256) == (url, "a" * 64)
 
 
 @pytest.mark.parametrize("nothing", ["null", "", "~"])

@@ -12,7 +12,7 @@ import anyio
 import structlog
 from anyio import to_thread
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -46,6 +46,7 @@ from symphony.api.interface import (
 )
 from symphony.api.models import Delivered, Document, Health, utc_text
 from symphony.api.openapi import description
+from symphony.api.pages.routes import ASSETS_PATH, Pages
 from symphony.domain import SymphonyError
 
 HEALTH_PATH: Final = "/healthz"
@@ -60,8 +61,11 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 def create_app(operator: Operator, access: Access, receiver: WebhookReceiver | None = None) -> ASGIApp:
     """The application of one listener; without a `receiver` there is no route for webhooks."""
-    handlers = _Handlers(operator, access)
+    handlers, pages = _Handlers(operator, access), Pages(operator)
     routes = [
+        Route("/", _resource(GET=pages.board)),
+        Route("/theme", _resource(GET=pages.theme)),
+        Route(f"{ASSETS_PATH}{{name}}", _resource(GET=pages.asset)),
         Route("/api/v1/state", _resource(GET=handlers.state)),
         Route("/api/v1/refresh", _resource(POST=handlers.refresh)),
         Route("/api/v1/openapi.json", _resource(GET=handlers.openapi)),
@@ -264,8 +268,9 @@ class _Guard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                secure = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
-                message = {**message, "headers": [*message["headers"], *secure]}
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)  # a page has a policy of its own
             await send(message)
 
         scope = {**scope, "path": path}

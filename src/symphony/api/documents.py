@@ -215,7 +215,11 @@ def state_document(
     # An issue may have left the state in which the last poll saw it.
     reviewed = {result.issue.id for result in ready}
     waits = [(issue, reason) for issue, reason in reasons(state) if issue.id not in reviewed]
-    chosen = [(issue, reason) for issue, reason in waits if only.includes(issue, reason.code)]
+    chosen = [
+        (position, issue, reason)
+        for position, (issue, reason) in enumerate(waits, 1)
+        if only.includes(issue, reason.code)
+    ]
     listed = chosen[: only.limit]
     return models.State(
         generated_at=utc_text(now),
@@ -237,7 +241,7 @@ def state_document(
         blocked=tuple(
             view.blocked(one) for one in state.blocked.values() if only.includes(one.issue, "blocked")
         ),
-        waiting=tuple(view.waiting(issue, reason) for issue, reason in listed),
+        waiting=tuple(view.waiting(issue, reason, position) for position, issue, reason in listed),
         waiting_by_reason=dict(Counter(reason.code for _, reason in waits).most_common()),
         waiting_left_out=len(chosen) - len(listed),
         ready=tuple(view.result(one) for one in reversed(ready) if only.includes(one.issue, "ready")),
@@ -464,7 +468,7 @@ class _View:
             workspace_path=blocked.workspace_path,
         )
 
-    def waiting(self, issue: Issue, reason: WaitingReason) -> models.WaitingRow:
+    def waiting(self, issue: Issue, reason: WaitingReason, position: int) -> models.WaitingRow:
         return models.WaitingRow(
             issue_id=issue.id,
             issue_identifier=issue.identifier,
@@ -473,6 +477,7 @@ class _View:
             state=issue.state,
             reason=models.Reason(code=reason.code, message=reason.message),
             agent=self._agent_of(issue),
+            position=position,
         )
 
     def claimed_issue(self, identifier: str) -> models.Issue | None:

@@ -112,7 +112,7 @@ def identifier(request: Request) -> str:
 
 
 def selection(request: Request) -> Selection:
-    """The issues that the query selects: `waiting` once, `state` and `reason` any number of times.
+    """The issues that the query selects: `waiting` and `q` once, `state` and `reason` any number of times.
 
     Raises:
         RequestError: 400: `waiting` is no number, or a code does not exist.
@@ -125,7 +125,10 @@ def selection(request: Request) -> Selection:
     if codes - {*REASON_CODES}:
         raise RequestError(400, "bad_request", f"reason is one of {', '.join(REASON_CODES)}")
     return Selection(
-        limit=None if limit is None else int(limit), states=frozenset(query.getlist("state")), codes=codes
+        limit=None if limit is None else int(limit),
+        states=frozenset(query.getlist("state")),
+        codes=codes,
+        text=query.get("q", "").strip(),
     )
 
 

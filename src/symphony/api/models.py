@@ -391,6 +391,9 @@ class WaitingRow(Document, frozen=True, kw_only=True):
     state: TrackerState
     reason: Reason
     agent: Agent
+    position: Annotated[
+        Count, _is("Place in the order in which issues would start, from 1; 0 if unknown.")
+    ] = 0
 
 
 class ReadyRow(Document, frozen=True, kw_only=True):

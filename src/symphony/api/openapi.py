@@ -148,6 +148,7 @@ def _selection() -> list[dict[str, Any]]:
             "List at most this number of waiting issues, the first to start.",
             {"type": "integer", "minimum": 0, "maximum": 999_999_999},
         ),
+        ("q", "List only issues with this text in their identifier or title.", {"type": "string"}),
         ("state", "List only issues in these states.", texts),
         ("reason", "List only issues with these codes.", codes),
     )

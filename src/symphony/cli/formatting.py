@@ -1,17 +1,28 @@
 """Numbers, times and untrusted text as people read them, and the console on which they are printed."""
 
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from symphony.api.models import Retry, Run
+from symphony.api.formatting import ago, attempt_of, duration, parse_time, plural, seconds_between, tokens
 from symphony.domain import one_line, plain_text
 
-_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
-_THOUSAND, _MILLION = 1_000, 1_000_000
-_SHOW_SECONDS_BELOW: Final = 10 * _MINUTE
+__all__ = [
+    "ago",
+    "arrow",
+    "attempt_of",
+    "cell",
+    "console_for",
+    "duration",
+    "lines",
+    "parse_time",
+    "plural",
+    "print_blocks",
+    "seconds_between",
+    "tokens",
+]
+
 _PIPE_WIDTH: Final = 160
 
 
@@ -44,64 +55,6 @@ def lines(text: object, style: str = "") -> Text:
 def arrow(hint: object, *, indent: int = 2) -> Text:
     """A line that says what to do."""
     return Text.assemble(" " * indent, ("→ ", "bold"), cell(hint))
-
-
-def tokens(number: int) -> str:
-    """A number of tokens: `950`, `12.3k`, `4.5M`."""
-    if number < _THOUSAND:
-        return str(number)
-    if number < _MILLION:
-        return f"{number / _THOUSAND:.1f}k"
-    return f"{number / _MILLION:.1f}M"
-
-
-def attempt_of(run: Run | Retry) -> str:
-    """The attempt that runs or comes next: `3 of 5`."""
-    return f"{run.attempt_number} of {run.attempt_limit}"
-
-
-def plural(number: int, noun: str) -> str:
-    """`1 turn`, `2 turns`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def duration(seconds: float | None) -> str:
-    """A duration in its two largest units: `5 s`, `3 min 20 s`, `14 min`, `2 h 5 min`, `3 d 4 h`."""
-    if seconds is None:
-        return "?"
-    whole = max(int(seconds), 0)
-    if whole < _MINUTE:
-        return f"{whole} s"
-    if whole < _HOUR:
-        minutes, rest = divmod(whole, _MINUTE)
-        return f"{minutes} min {rest} s" if rest and whole < _SHOW_SECONDS_BELOW else f"{minutes} min"
-    if whole < _DAY:
-        hours, rest = divmod(whole, _HOUR)
-        return f"{hours} h {rest // _MINUTE} min" if rest >= _MINUTE else f"{hours} h"
-    days, rest = divmod(whole, _DAY)
-    return f"{days} d {rest // _HOUR} h" if rest >= _HOUR else f"{days} d"
-
-
-def ago(seconds: float | None) -> str:
-    """The time since an event: `3 s ago`; `now` within the first second; `never` for None."""
-    if seconds is None:
-        return "never"
-    return "now" if seconds < 1 else f"{duration(seconds)} ago"
-
-
-def parse_time(text: str | None) -> datetime | None:
-    """A time in a document; None if it is missing or malformed."""
-    try:
-        parsed = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-
-
-def seconds_between(earlier: str | None, later: str | None) -> float | None:
-    """Seconds between two times in documents; None if one is missing."""
-    begin, end = parse_time(earlier), parse_time(later)
-    return None if begin is None or end is None else (end - begin) / timedelta(seconds=1)
 
 
 def _encodable(text: object) -> str:

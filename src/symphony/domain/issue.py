@@ -128,15 +128,19 @@ class Selection:
         limit: how many issues at most, those that start first; `None` is all.
         states: only issues in these states, in any spelling; empty is every state.
         codes: only issues that wait for one of these reasons, by code; empty is every code.
+        text: only issues with this text in their identifier or title, in any case; empty is every issue.
     """
 
     limit: int | None = None
     states: frozenset[str] = frozenset()
     codes: frozenset[str] = frozenset()
+    text: str = ""
 
     def includes(self, issue: Issue, code: str) -> bool:
         """Whether an issue with this code passes the filter, regardless of `limit`."""
         if self.codes and code not in self.codes:
+            return False
+        if self.text and self.text.casefold() not in f"{issue.identifier} {issue.title}".casefold():
             return False
         return not self.states or normalise_state(issue.state) in {
             normalise_state(state) for state in self.states

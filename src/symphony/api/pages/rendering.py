@@ -1,0 +1,119 @@
+"""Renders the templates of the pages.
+
+Every value that a template prints is escaped for HTML, and its control and bidirectional characters are shown
+as escapes: titles come from trackers and messages from agents.
+
+This module imports Jinja2. The first request for a page imports it, in a thread: a daemon whose pages nobody
+opens does not need the memory.
+"""
+
+from functools import cache
+from hashlib import sha256
+from importlib import resources
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup
+
+from symphony.api.formatting import duration, plural, seconds_between, tokens
+from symphony.api.pages.views import Frame
+
+CONTENT_SECURITY_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+ASSETS: Final = {
+    "app.css": "text/css",
+    "app.js": "text/javascript",
+    "idiomorph.min.js": "text/javascript",
+}
+"""The files that pages load, by name, with their types."""
+_DIGEST_CHARS: Final = 12
+_SHOWN_AS_IS: Final = frozenset("\n\t")
+
+
+def render(template: str, frame: Frame, view: object) -> str:
+    """The HTML of a page; `view` is what its template shows."""
+    return _environment().get_template(template).render(frame=frame, view=view, now=frame.now)
+
+
+@cache
+def asset(name: str) -> bytes:
+    """The content of one of `ASSETS`."""
+    return resources.files(__package__).joinpath("static", name).read_bytes()
+
+
+@cache
+def asset_path(name: str) -> str:
+    """The path of an asset; it changes with the content, so that browsers may keep what they have."""
+    return f"/assets/{name}?v={sha256(asset(name)).hexdigest()[:_DIGEST_CHARS]}"
+
+
+def visible(text: str) -> str:
+    """The text with each control, bidirectional or otherwise unprintable character as its escape."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char
+        if char.isprintable() or char in _SHOWN_AS_IS
+        else char.encode("unicode_escape", "surrogatepass").decode()
+        for char in text
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("symphony.api.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalized,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        ago=_ago,
+        anchor=lambda text: quote(text, safe=""),
+        duration=duration,
+        issue_path=_issue_path,
+        number=lambda value: f"{value:,}",
+        plural=plural,
+        tokens=tokens,
+        usd=lambda value: f"${value:,.2f}",
+        utc=lambda moment: moment.replace("T", " ").removesuffix("Z") + " UTC",
+        web_url=_web_url,
+        words=lambda code: code.replace("_", " "),
+    )
+    environment.globals["asset_path"] = asset_path
+    return environment
+
+
+def _finalized(value: Any) -> Any:
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return visible(value)
+    return "" if value is None else value
+
+
+@pass_context
+def _ago(context: Context, moment: str) -> str:
+    """The time from a moment to now: `3 min ago`, `in 12 s`, `now`."""
+    seconds = seconds_between(moment, context["now"])
+    if seconds is None:
+        return "?"
+    if abs(seconds) < 1:
+        return "now"
+    return f"{duration(seconds)} ago" if seconds > 0 else f"in {duration(-seconds)}"
+
+
+def _issue_path(identifier: str) -> str:
+    return f"/issues/{quote(identifier, safe='')}"
+
+
+def _web_url(url: str | None) -> str | None:
+    """The address if a browser may be sent there, else `None`."""
+    try:
+        return url if url and urlsplit(url).scheme in {"http", "https"} else None
+    except ValueError:
+        return None

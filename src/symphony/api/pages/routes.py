@@ -1,0 +1,164 @@
+"""The routes of the pages and of the files that they load.
+
+Pages are made and rendered in a thread. The first one loads the template engine.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from symphony.api.history import utc_now
+from symphony.api.http import RequestError, selection
+from symphony.api.interface import Operator, UnavailableError
+from symphony.api.models import utc_text
+from symphony.api.pages.views import MAX_WAITING_SHOWN, WAITING_SHOWN, Frame, Problem, board_view
+
+ASSETS_PATH: Final = "/assets/"
+_THEMES: Final = ("auto", "light", "dark")
+_THEME_COOKIE: Final = "symphony_theme"
+_THEME_SECONDS: Final = 365 * 86_400
+_FOREVER: Final = "private, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Content:
+    """What a page shows, before it is rendered.
+
+    Attributes:
+        template: its file.
+        title: for people.
+        section: the entry of the navigation that it belongs to.
+        twin: the path of the same facts as JSON; empty without one.
+        now: the moment that it shows.
+        view: makes what the template shows; pure.
+        reloads: whether the page may reload itself where there is no JavaScript.
+    """
+
+    template: str
+    title: str
+    section: str
+    twin: str
+    now: str
+    view: Callable[[], object]
+    reloads: bool = False
+
+
+Page = Callable[[Request], Awaitable[Response]]
+
+
+class Pages:
+    """The handlers of the pages."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+
+    async def board(self, request: Request) -> Response:
+        """All issues: what needs a person, what runs, what waits and why."""
+        return await _respond(request, self._board)
+
+    async def _board(self, request: Request) -> _Content:
+        only = selection(request)
+        limit = WAITING_SHOWN if only.limit is None else min(only.limit, MAX_WAITING_SHOWN)
+        state = await self._operator.state(replace(only, limit=limit))
+        return _Content(
+            template="board.html",
+            title="Board",
+            section="Board",
+            twin="/api/v1/state",
+            now=state.generated_at,
+            view=lambda: board_view(state, only),
+            reloads=not any(row.question for row in state.blocked),
+        )
+
+    async def theme(self, request: Request) -> Response:
+        """Remember the colours that a person has chosen, and go back to the page."""
+        chosen, back = request.query_params.get("to", ""), request.query_params.get("back", "/")
+        if chosen not in _THEMES:
+            raise RequestError(400, "bad_request", f"to is one of {', '.join(_THEMES)}")
+        response = RedirectResponse(local_path(back), status_code=303)
+        response.set_cookie(_THEME_COOKIE, chosen, max_age=_THEME_SECONDS, httponly=True, samesite="strict")
+        return response
+
+    async def asset(self, request: Request) -> Response:
+        """A file that pages load. Its address changes with its content."""
+        found = await to_thread.run_sync(_asset, str(request.path_params["name"]))
+        if found is None:
+            raise RequestError(404, "not_found", "there is no such file")
+        content, kind = found
+        return Response(content, media_type=kind, headers={"cache-control": _FOREVER})
+
+
+def local_path(path: str) -> str:
+    """The path if it is one of this site, else that of the board."""
+    return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"
+
+
+async def _respond(request: Request, read: Callable[[Request], Awaitable[_Content]]) -> Response:
+    """The page, or a page that says why there is none."""
+    status = HTTPStatus.OK
+    try:
+        content = await read(request)
+    except UnavailableError as error:
+        status, problem = (
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            Problem(title="The daemon cannot answer now", message=error.message),
+        )
+        content = _problem_page(problem)
+    except RequestError as error:
+        status, problem = (
+            HTTPStatus(error.status_code),
+            Problem(title="This page cannot be shown", message=error.message),
+        )
+        content = _problem_page(problem)
+    return await to_thread.run_sync(_rendered, request, content, status)
+
+
+def _problem_page(problem: Problem) -> _Content:
+    return _Content(
+        template="problem.html",
+        title=problem.title,
+        section="",
+        twin="",
+        now=utc_text(utc_now()),
+        view=lambda: problem,
+        reloads=True,
+    )
+
+
+def _rendered(request: Request, content: _Content, status: HTTPStatus) -> Response:
+    """The response: 304 if the browser has the page already. The time that passes does not change a page."""
+    from symphony.api.pages import rendering  # noqa: PLC0415 - see the docstring of `rendering`
+
+    theme, query = request.cookies.get(_THEME_COOKIE, ""), request.url.query
+    frame = Frame(
+        title=content.title,
+        section=content.section,
+        twin=f"{content.twin}?{query}" if content.twin and query else content.twin,
+        theme=theme if theme in _THEMES else "auto",
+        path=f"{request.scope['path']}?{query}" if query else request.scope["path"],
+        csrf="",
+        now=content.now,
+        reloads=content.reloads,
+    )
+    view = content.view()
+    shown = (content.template, replace(frame, now=""), view, rendering.asset_path("app.css"))
+    etag = f'W/"{sha256(msgspec.json.encode(shown)).hexdigest()[:32]}"'
+    headers = {"etag": etag, "content-security-policy": rendering.CONTENT_SECURITY_POLICY}
+    if status is HTTPStatus.OK and etag in request.headers.get("if-none-match", ""):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    html = rendering.render(content.template, frame, view)
+    return Response(html, status_code=status, media_type="text/html", headers=headers)
+
+
+def _asset(name: str) -> tuple[bytes, str] | None:
+    from symphony.api.pages import rendering  # noqa: PLC0415 - as above
+
+    kind = rendering.ASSETS.get(name)
+    return None if kind is None else (rendering.asset(name), kind)

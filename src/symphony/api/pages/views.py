@@ -1,0 +1,264 @@
+"""What the pages show, made from the documents of the API.
+
+All functions are pure. A view holds moments and no durations, so that two equal views are one unchanged page,
+whenever they are made.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlencode
+
+from symphony.api.formatting import plural, seconds_between, tokens
+from symphony.api.models import (
+    BlockedRow,
+    Budgets,
+    DaemonHealth,
+    ReadyRow,
+    RetryingRow,
+    RunningRow,
+    State,
+    WaitingRow,
+)
+from symphony.domain import Selection, natural_order
+
+SECTIONS: Final = (("Board", "/"),)
+WAITING_SHOWN: Final = 50
+MAX_WAITING_SHOWN: Final = 1_000
+_MORE_AT_ONCE: Final = 200
+_SILENT_S: Final = 120
+_HEALTH: Final = {
+    "ok": ("ok", "Healthy"),
+    "starting": ("info", "Starting"),
+    "draining": ("warn", "Ending after the present turns"),
+}
+_LIMITS: Final = {"agent_rate_limited": "rate limited", "agent_usage_limit": "out of credit"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """What all pages have around their content.
+
+    Attributes:
+        title: of the page, for people.
+        section: the entry of the navigation that it belongs to.
+        twin: the path of the same facts as JSON.
+        theme: `auto`, `light` or `dark`.
+        path: the path and query of the page, to return to it.
+        csrf: the value that every form sends back; empty where none is needed.
+        now: the moment that the page shows, as documents write it.
+        reloads: whether the page reloads itself where there is no JavaScript.
+        sections: the navigation: names and paths.
+    """
+
+    title: str
+    section: str
+    twin: str
+    theme: str
+    path: str
+    csrf: str
+    now: str
+    reloads: bool = False
+    sections: tuple[tuple[str, str], ...] = SECTIONS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Why a page cannot be shown."""
+
+    title: str
+    message: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something that is not normal and affects all issues.
+
+    Attributes:
+        tone: `warn` or `error`.
+        text: what is wrong.
+        hint: what to do about it.
+        until: when it is over or tried again.
+    """
+
+    tone: str
+    text: str
+    hint: str | None = None
+    until: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonLink:
+    """A reason for which issues wait, how many do, and the page that lists only these."""
+
+    code: str
+    count: int
+    href: str
+    selected: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """The board.
+
+    Attributes:
+        tone: of the health: `ok`, `info`, `warn` or `error`.
+        health: the health in a word or two.
+        next_request_at: when the tracker is asked next; `None` while a request is under way.
+        last_poll_at: when the tracker last answered.
+        notices: what is not normal.
+        paused: whether an operator paused the daemon.
+        slots_used: running agents.
+        slots_limit: how many may run.
+        total_tokens: of all runs since the start.
+        day_tokens: tokens of today against the budget of the day; `None` without a budget.
+        search: the text that is searched for.
+        filtered: whether only some issues are listed.
+        needs_you: how many issues wait for a person.
+        questions: issues whose agents ask something, the longest waiting first.
+        blocked: other issues that wait for a person, the longest waiting first.
+        ready: work to be reviewed, the newest first.
+        running: in the order of their identifiers.
+        silent: identifiers of running issues without a sign of life for two minutes.
+        retrying: the next first.
+        waiting: the first ones to start.
+        waiting_count: all that wait, whatever is listed.
+        waiting_left_out: selected ones without a row.
+        more: the page with more of them; `None` if there are no more, or too many.
+        reasons: why they wait.
+    """
+
+    tone: str
+    health: str
+    next_request_at: str | None
+    last_poll_at: str | None
+    notices: tuple[Notice, ...]
+    paused: bool
+    slots_used: int
+    slots_limit: int
+    total_tokens: int
+    day_tokens: str | None
+    search: str
+    filtered: bool
+    needs_you: int
+    questions: tuple[BlockedRow, ...]
+    blocked: tuple[BlockedRow, ...]
+    ready: tuple[ReadyRow, ...]
+    running: tuple[RunningRow, ...]
+    silent: tuple[str, ...]
+    retrying: tuple[RetryingRow, ...]
+    waiting: tuple[WaitingRow, ...]
+    waiting_count: int
+    waiting_left_out: int
+    more: str | None
+    reasons: tuple[ReasonLink, ...]
+
+
+def board_view(state: State, only: Selection) -> Board:
+    """The board of a state whose rows `only` has selected."""
+    tone, health = _HEALTH.get(state.health.status, ("error", "In trouble"))
+    if state.paused and tone == "ok":
+        tone, health = "warn", "Paused"
+    blocked = sorted(state.blocked, key=lambda row: row.blocked_at)
+    shown = len(state.waiting)
+    may_show_more = state.waiting_left_out and shown < MAX_WAITING_SHOWN
+    return Board(
+        tone=tone,
+        health=health,
+        next_request_at=state.tracker.asks_next_at,
+        last_poll_at=state.health.last_poll_at,
+        notices=tuple(_notices(state)),
+        paused=state.paused,
+        slots_used=state.slots.used,
+        slots_limit=state.slots.limit,
+        total_tokens=state.codex_totals.total_tokens,
+        day_tokens=_day_tokens(state.budgets),
+        search=only.text,
+        filtered=bool(only.text or only.states or only.codes),
+        needs_you=state.counts.blocked + state.counts.ready,
+        questions=tuple(row for row in blocked if row.question is not None),
+        blocked=tuple(row for row in blocked if row.question is None),
+        ready=state.ready,
+        running=tuple(sorted(state.running, key=lambda row: natural_order(row.issue_identifier))),
+        silent=tuple(
+            row.issue_identifier
+            for row in state.running
+            if (seconds_between(row.last_event_at or row.started_at, state.generated_at) or 0) > _SILENT_S
+        ),
+        retrying=tuple(sorted(state.retrying, key=lambda row: row.due_at)),
+        waiting=state.waiting,
+        waiting_count=state.counts.waiting,
+        waiting_left_out=state.waiting_left_out,
+        more=_query(only, waiting=min(shown + _MORE_AT_ONCE, MAX_WAITING_SHOWN)) if may_show_more else None,
+        reasons=tuple(
+            ReasonLink(
+                code=code,
+                count=count,
+                href=_query(only, codes=only.codes ^ {code}),
+                selected=code in only.codes,
+            )
+            for code, count in state.waiting_by_reason.items()
+        ),
+    )
+
+
+def _query(only: Selection, *, waiting: int | None = None, codes: frozenset[str] | None = None) -> str:
+    """The address of the board with this selection."""
+    pairs = [("q", only.text)] if only.text else []
+    pairs += [("state", state) for state in sorted(only.states)]
+    pairs += [("reason", code) for code in sorted(only.codes if codes is None else codes)]
+    if waiting is not None:
+        pairs.append(("waiting", str(waiting)))
+    return f"/?{urlencode(pairs)}" if pairs else "/"
+
+
+def _day_tokens(budgets: Budgets) -> str | None:
+    limit = budgets.max_tokens_per_day
+    return None if limit is None else f"{tokens(budgets.day_tokens)} of {tokens(limit)}"
+
+
+def _notices(state: State) -> Iterator[Notice]:
+    yield from _failures(state.health)
+    if state.paused:
+        text = "Paused: nothing new starts, what runs goes on."
+        yield Notice(tone="warn", text=text, hint="symphony resume")
+    for agent in state.agents:
+        if (limit := agent.limited) is not None:
+            text = f"The agent {agent.name} is {_LIMITS.get(limit.code, 'limited')}: {limit.message}"
+            yield Notice(tone="warn", text=text, until=limit.until)
+    tracker = state.tracker
+    if tracker.circuit != "closed":
+        failed = f"{plural(tracker.failures_in_a_row, 'request')} in a row failed"
+        error = "" if tracker.last_error is None or state.health.poll_failure else f": {tracker.last_error}"
+        text = f"Requests to the tracker pause, because {failed}{error}."
+        yield Notice(tone="warn", text=text, until=tracker.until or tracker.asks_next_at)
+    budgets = state.budgets
+    if budgets.max_tokens_per_day is not None and budgets.day_tokens >= budgets.max_tokens_per_day:
+        yield Notice(
+            tone="warn",
+            text=f"The budget of {budgets.day or 'the day'} is used up: {_day_tokens(budgets)} tokens.",
+            hint="wait for the next day (UTC), or raise agent.budget.max_tokens_per_day",
+        )
+    if state.journal is not None and state.journal.state == "memory":
+        reason = state.journal.reason or "the journal cannot be used; a restart forgets what happens now"
+        yield Notice(tone="warn", text=reason, hint=state.journal.hint)
+    for push in state.failed_pushes:
+        text = f"{push.issue_identifier} is not pushed: {push.failure.message}"
+        yield Notice(tone="warn", text=text, hint=push.failure.hint, until=push.next_try_at)
+
+
+def _failures(health: DaemonHealth) -> Iterator[Notice]:
+    invalid = "WORKFLOW.md cannot be used, so nothing new starts and the last good one holds"
+    silent = "The tracker did not answer the last poll"
+    for failure, heading in ((health.workflow_failure, invalid), (health.poll_failure, silent)):
+        if failure is not None:
+            text = f"{heading}: {_at(failure.where)}{failure.message}"
+            yield Notice(tone="error", text=text, hint=failure.hint)
+    for record in health.skipped_records:
+        text = f"An issue cannot be read: {_at(record.where)}{record.message}"
+        yield Notice(tone="error", text=text, hint=record.hint)
+
+
+def _at(where: str | None) -> str:
+    return f"{where}: " if where else ""

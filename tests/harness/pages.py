@@ -1,0 +1,295 @@
+"""A day at a project as documents, an operator that answers with them, and a server for a real browser."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import uvicorn
+from msgspec import structs
+from starlette.types import ASGIApp
+from typing_extensions import override
+
+from harness.asking import FakeOperator
+from symphony.api import models
+from symphony.api.models import utc_text
+from symphony.domain import ALL_ISSUES, Selection
+
+__all__ = ["NOW", "DemoOperator", "demo_state", "serve_app"]
+
+NOW = datetime(2026, 3, 4, 9, 41, tzinfo=UTC)
+CODEX = models.Agent(
+    name="codex", kind="codex", model="gpt-5.2-codex", reason="the default (agent.kind)", instead_of=None
+)
+CLAUDE = models.Agent(
+    name="claude", kind="claude", model="opus", reason="the label docs (agent.rules)", instead_of=None
+)
+
+
+def ago(**units: float) -> str:
+    """The moment that long before NOW."""
+    return utc_text(NOW - timedelta(**units))
+
+
+def running_row(
+    number: int,
+    title: str,
+    last_message: str,
+    *,
+    turn: int = 1,
+    total: int = 0,
+    silent_s: int = 4,
+    agent: models.Agent = CODEX,
+    stage: str = "streaming_turn",
+) -> models.RunningRow:
+    return models.RunningRow(
+        issue_id=str(number),
+        issue_identifier=f"WEB-{number}",
+        issue_url=f"https://tracker.example/WEB-{number}",
+        title=title,
+        agent=agent,
+        worker_host=None,
+        workspace_path=f"/srv/work/WEB-{number}",
+        skills=models.SkillNames(listed=("api-style", "testing"), dropped=(), malformed=()),
+        run_id=f"run-{number}",
+        state="In Progress",
+        stage=stage,
+        attempt=None,
+        attempt_number=1,
+        attempt_limit=5,
+        turn=turn,
+        stopping=None,
+        session_id=f"thread-{number}",
+        turn_count=turn,
+        last_event="item",
+        last_message=last_message or None,
+        started_at=ago(minutes=11 + number % 7),
+        last_event_at=ago(seconds=silent_s),
+        tokens=models.Tokens(input_tokens=total * 9 // 10, output_tokens=total // 10, total_tokens=total),
+        resumed_from=None,
+    )
+
+
+def blocked_row(
+    number: int, title: str, error: str, *, code: str, hint: str | None, question: str | None = None
+) -> models.BlockedRow:
+    return models.BlockedRow(
+        issue_id=str(number),
+        issue_identifier=f"WEB-{number}",
+        issue_url=f"https://tracker.example/WEB-{number}",
+        title=title,
+        agent=CLAUDE if question else CODEX,
+        spent=models.Spent(tokens=212_400, turns=3),
+        worker_host=None,
+        workspace_path=f"/srv/work/WEB-{number}",
+        state="In Progress",
+        error=error,
+        failure=models.Failure(code=code, message=error, hint=hint, where=None),
+        session_id=f"thread-{number}",
+        blocked_at=ago(minutes=7 + number % 60),
+        last_event="item",
+        last_message=None,
+        last_event_at=ago(minutes=7 + number % 60),
+        question=question,
+        resumable=True,
+        not_obeyed=(),
+        answers_failure=None,
+    )
+
+
+def waiting_row(number: int, title: str, code: str, message: str, position: int) -> models.WaitingRow:
+    return models.WaitingRow(
+        issue_id=str(number),
+        issue_identifier=f"WEB-{number}",
+        issue_url=f"https://tracker.example/WEB-{number}",
+        title=title,
+        state="Todo",
+        reason=models.Reason(code=code, message=message),
+        agent=CODEX,
+        position=position,
+    )
+
+
+READY = models.ReadyRow(
+    issue_id="118",
+    issue_identifier="WEB-118",
+    issue_url="https://tracker.example/WEB-118",
+    title="Export reports as CSV",
+    state="In Review",
+    branch="symphony/WEB-118",
+    commits=3,
+    files_changed=7,
+    insertions=214,
+    deletions=38,
+    turns=4,
+    total_tokens=486_000,
+    cost_usd=2.14,
+    summary="Reports can be downloaded as CSV; the export streams, so that large reports need no memory.",
+    pull_request_url="https://forge.example/web/pulls/418",
+    push="pushed",
+    push_failure=None,
+    look=("symphony diff WEB-118", "git diff main...symphony/WEB-118"),
+    ended_at=ago(minutes=42),
+)
+
+
+def demo_state() -> models.State:
+    """A board with something of each kind."""
+    slot = "4 of 4 slots are used"
+    waiting = (
+        waiting_row(141, "Rate limit the public search endpoint", "no_slot", slot, 1),
+        waiting_row(143, "Show the plan on the billing page", "no_slot", slot, 2),
+        waiting_row(
+            139, "Migrate sessions to the new table", "not_dispatchable", "is blocked by WEB-131 (Todo)", 3
+        ),
+        waiting_row(150, "Translate the mails", "label_missing", "has no label agent", 4),
+    )
+    return models.State(
+        generated_at=utc_text(NOW),
+        health=models.DaemonHealth(
+            status="ok",
+            polls=912,
+            last_poll_at=ago(seconds=12),
+            poll_failure=None,
+            workflow_failure=None,
+            skipped_records=(),
+        ),
+        counts=models.Counts(running=4, retrying=1, blocked=2, waiting=4, ready=1),
+        slots=models.Slots(used=4, limit=4),
+        running=(
+            running_row(
+                131,
+                "Paginate the audit log",
+                "The cursor is stable now. I am writing a test with two pages that share a timestamp.",
+                turn=2,
+                total=318_200,
+            ),
+            running_row(
+                134,
+                "Dark mode for the settings page",
+                "pytest -q tests/ui/test_settings.py",
+                turn=1,
+                total=96_400,
+                silent_s=21,
+            ),
+            running_row(
+                137, "Document the webhook payloads", "", total=0, stage="launching_agent", agent=CLAUDE
+            ),
+            running_row(
+                128,
+                "Retry failed card payments",
+                "Waiting for the sandbox of the payment provider",
+                turn=3,
+                total=702_900,
+                silent_s=312,
+            ),
+        ),
+        retrying=(
+            models.RetryingRow(
+                issue_id="126",
+                issue_identifier="WEB-126",
+                issue_url=None,
+                title="Upgrade the image library",
+                state="In Progress",
+                agent=CODEX,
+                last_error=None,
+                worker_host=None,
+                workspace_path=None,
+                attempt=2,
+                attempt_number=3,
+                attempt_limit=5,
+                due_at=utc_text(NOW + timedelta(seconds=95)),
+                error="turn_timeout: no sign of life for 300 s",
+            ),
+        ),
+        blocked=(
+            blocked_row(
+                122,
+                "Delete accounts after 30 days",
+                "the agent needs a person",
+                code="turn_input_required",
+                hint=None,
+                question="Invoices must be kept for ten years. Shall I anonymise them and keep the amounts,\n"
+                "or move them to the archive before the account goes?",
+            ),
+            blocked_row(
+                119,
+                "Speed up the nightly import",
+                "5 attempts without progress: the test tests/import/test_large.py times out each time",
+                code="no_progress",
+                hint="look at the test, then unblock the issue",
+            ),
+        ),
+        waiting=waiting,
+        waiting_by_reason={"no_slot": 2, "not_dispatchable": 1, "label_missing": 1},
+        waiting_left_out=0,
+        ready=(READY,),
+        failed_pushes=(),
+        codex_totals=models.Totals(
+            input_tokens=5_180_000, output_tokens=412_000, total_tokens=5_592_000, seconds_running=18_240.0
+        ),
+        skills_totals=models.SkillsTotals(runs=31, listed=62, dropped=0, malformed=1),
+        rate_limits=None,
+        agents=(
+            models.AgentInUse(name="codex", kind="codex", model="gpt-5.2-codex", limited=None),
+            models.AgentInUse(name="claude", kind="claude", model="opus", limited=None),
+        ),
+        polling=models.Polling(checking=False, next_poll_in_ms=18_000, poll_interval_ms=30_000),
+        drain="no",
+        paused=False,
+        budgets=models.Budgets(
+            day="2026-03-04",
+            day_tokens=3_100_000,
+            used_up_by=None,
+            max_tokens_per_day=12_000_000,
+            max_tokens_per_issue=2_000_000,
+            max_turns_per_issue=None,
+            max_turns_without_progress=3,
+            max_attempts_without_progress=5,
+        ),
+        tracker=models.Tracker(
+            circuit="closed",
+            failures_in_a_row=0,
+            until=None,
+            asks_next_at=utc_text(NOW + timedelta(seconds=18)),
+            last_error=None,
+        ),
+        journal=models.JournalHealth(state="ok", reason=None, hint=None),
+        version="0.1.0",
+        commit="1a2b3c4",
+    )
+
+
+@dataclass
+class DemoOperator(FakeOperator):
+    """Answers with fixed documents, which a test may replace."""
+
+    document: models.State = field(default_factory=demo_state)
+    selections: list[Selection] = field(default_factory=list)
+
+    @override
+    async def state(self, only: Selection = ALL_ISSUES) -> models.State:
+        self._try()
+        self.selections.append(only)
+        waiting = self.document.waiting
+        shown = waiting if only.limit is None else waiting[: only.limit]
+        return structs.replace(self.document, waiting=shown, waiting_left_out=len(waiting) - len(shown))
+
+
+@contextmanager
+def serve_app(app: ASGIApp) -> Iterator[str]:
+    """The address of the application on a free port, served from a thread with an event loop of its own."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -1,0 +1,272 @@
+import re
+from collections.abc import AsyncIterator
+from html.parser import HTMLParser
+from importlib import resources
+
+import httpx
+import pytest
+import pytest_asyncio
+from msgspec import structs
+from typing_extensions import override
+
+from harness.asking import client_of
+from harness.pages import DemoOperator, demo_state, waiting_row
+from symphony.api.access import CONTROL
+from symphony.api.app import create_app
+from symphony.api.interface import UnavailableError
+from symphony.api.models import AgentLimit, JournalHealth, Row
+from symphony.api.pages.routes import local_path
+
+pytestmark = pytest.mark.asyncio
+
+HOSTILE = (
+    "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> \x1b[31mred\x1b[0m \u202egnp.exe {{ 7*7 }}"
+)
+VISIBLE = (
+    "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> \\x1b[31mred\\x1b[0m \\u202egnp.exe {{ 7*7 }}"
+)
+POLICY = {
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "img-src 'self' data:",
+    "connect-src 'self'",
+    "form-action 'self'",
+    "base-uri 'none'",
+    "frame-ancestors 'none'",
+}
+
+
+class Seen(HTMLParser):
+    """What a browser would make of a page, as far as tests ask."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+
+    @override
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    @override
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture
+def operator() -> DemoOperator:
+    return DemoOperator()
+
+
+@pytest_asyncio.fixture
+async def client(operator: DemoOperator) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(create_app(operator, CONTROL)) as client:
+        yield client
+
+
+def check(response: httpx.Response, status: int = 200) -> Seen:
+    """The page, after a look at what holds for every page."""
+    assert (response.status_code, response.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    assert set(response.headers["content-security-policy"].split("; ")) == POLICY
+    page = Seen(response.text)
+    assert [len(page.all(tag)) for tag in ("h1", "main", "nav")] == [1, 1, 1]
+    assert page.all("html")[0]["lang"] == "en"
+    assert [
+        tag for tag, found in page.tags for name in found if name == "style" or name.startswith("on")
+    ] == []
+    assert page.all("style") == []
+    assert {str(each.get("src"))[:8] for each in page.all("script")} == {"/assets/"}
+    ids = [str(found["id"]) for _, found in page.tags if "id" in found]
+    assert len(ids) == len(set(ids))
+    assert not [name for name in ids if not name or re.search(r"\s", name)]
+    for link in page.all("a"):
+        href = str(link["href"])
+        assert href.startswith(("/", "#", "https://", "http://"))
+        assert href.startswith(("/", "#")) or link["rel"] == "noopener noreferrer"
+    return page
+
+
+# --- the board ---
+
+
+async def test_the_board_shows_each_kind_of_issue_and_why(client: httpx.AsyncClient) -> None:
+    page = check(await client.get("/"))
+    state = demo_state()
+    rows: list[Row] = [*state.running, *state.retrying, *state.blocked, *state.waiting, *state.ready]
+    for row in rows:
+        assert row.issue_identifier in page.text
+        assert row.title in page.text
+    for fact in (
+        state.blocked[0].question,
+        state.blocked[1].error,
+        state.blocked[1].failure.hint,
+        state.waiting[2].reason.message,
+        state.retrying[0].error,
+        state.running[1].last_message,
+        state.ready[0].branch,
+        state.ready[0].summary,
+        "+214",
+        "$2.14",
+    ):
+        assert fact is not None
+        assert fact in page.text
+    posted = [str(form["action"]) for form in page.all("form") if form.get("method") == "post"]
+    assert {"/actions/answer", "/actions/retry", "/actions/unblock"} == set(posted)
+    assert {"rel": "alternate", "type": "application/json", "href": "/api/v1/state"} in page.all("link")
+
+
+async def test_text_of_others_is_text(client: httpx.AsyncClient, operator: DemoOperator) -> None:
+    state = demo_state()
+    operator.document = structs.replace(
+        state,
+        running=(structs.replace(state.running[0], title=HOSTILE, last_message=HOSTILE, stage=HOSTILE),),
+        blocked=tuple(
+            structs.replace(
+                row, question=row.question and HOSTILE, error=HOSTILE, issue_identifier=f"{HOSTILE}{at}"
+            )
+            for at, row in enumerate(state.blocked)
+        ),
+        ready=(
+            structs.replace(
+                state.ready[0], summary=HOSTILE, branch=HOSTILE, pull_request_url="javascript:alert(1)"
+            ),
+        ),
+        waiting=(structs.replace(state.waiting[0], title="x" * 10_000 + HOSTILE, state=HOSTILE),),
+    )
+    response = await client.get("/")
+    page = check(response)
+    assert page.text.count(VISIBLE) >= 9
+    assert not re.search(
+        r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]", response.text
+    )
+    assert "javascript:" not in response.text
+
+
+async def test_a_board_about_which_little_is_known(client: httpx.AsyncClient, operator: DemoOperator) -> None:
+    state = demo_state()
+    failure = structs.replace(state.blocked[1].failure, where="WORKFLOW.md:3", hint="mend it")
+    operator.document = structs.replace(
+        state,
+        health=structs.replace(
+            state.health, status="degraded", last_poll_at=None, workflow_failure=failure, poll_failure=failure
+        ),
+        running=tuple(
+            structs.replace(row, last_event_at=None, last_message=None, stopping="canceled")
+            for row in state.running
+        ),
+        retrying=tuple(structs.replace(row, error=None, last_error=None) for row in state.retrying),
+        ready=tuple(
+            structs.replace(
+                row, branch=None, summary=None, cost_usd=None, pull_request_url=None, push=None, look=()
+            )
+            for row in state.ready
+        ),
+        budgets=structs.replace(state.budgets, max_tokens_per_day=None),
+        tracker=structs.replace(state.tracker, circuit="open", failures_in_a_row=3, asks_next_at=None),
+        journal=JournalHealth(state="memory", reason="the disk is full", hint="make room"),
+        agents=(
+            structs.replace(
+                state.agents[0],
+                limited=AgentLimit(
+                    until="2026-03-04T10:00:00Z",
+                    code="agent_rate_limited",
+                    message="come back later",
+                    times=1,
+                ),
+            ),
+        ),
+        paused=True,
+    )
+    page = check(await client.get("/"))
+    for fact in ("In trouble", "WORKFLOW.md:3", "mend it", "symphony resume", "come back later", "none yet"):
+        assert fact in page.text
+    operator.document = structs.replace(
+        state, running=(), retrying=(), blocked=(), ready=(), waiting=(), waiting_by_reason={}, journal=None
+    )
+    check(await client.get("/"))
+
+
+async def test_many_waiting_issues_have_bounded_rows(
+    client: httpx.AsyncClient, operator: DemoOperator
+) -> None:
+    rows = tuple(
+        waiting_row(number, "Title", "no_slot", "no slot", number) for number in range(1_001, 11_001)
+    )
+    operator.document = structs.replace(demo_state(), waiting=rows, waiting_by_reason={"no_slot": 10_000})
+    response = await client.get("/")
+    page = check(response)
+    assert len(page.all("tr")) < 100
+    assert "9,950 more" in page.text
+    assert "/?waiting=250" in [link["href"] for link in page.all("a")]
+    most = check(await client.get("/?waiting=99999"))
+    assert len(most.all("tr")) < 1_100
+    assert "9,000 more" in most.text
+
+
+async def test_the_address_selects_issues(client: httpx.AsyncClient, operator: DemoOperator) -> None:
+    page = check(await client.get("/?q=a%26b&reason=no_slot&state=Todo"))
+    assert operator.selections[-1].text == "a&b"
+    assert operator.selections[-1].codes == {"no_slot"}
+    links = {str(link["href"]) for link in page.all("a")}
+    assert "/?q=a%26b&state=Todo" in links
+    assert "/?q=a%26b&state=Todo&reason=label_missing&reason=no_slot" in links
+    assert [field["value"] for field in page.all("input") if field.get("name") == "q"] == ["a&b"]
+    assert "reason is one of" in check(await client.get("/?reason=x"), 400).text
+
+
+async def test_an_unchanged_page_is_not_sent_again(client: httpx.AsyncClient, operator: DemoOperator) -> None:
+    first = await client.get("/")
+    same = {"if-none-match": first.headers["etag"]}
+    operator.document = structs.replace(operator.document, generated_at="2026-03-04T09:41:30Z")
+    unchanged = await client.get("/", headers=same)
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+    assert (await client.get("/", headers={**same, "cookie": "symphony_theme=dark"})).status_code == 200
+    operator.document = structs.replace(operator.document, paused=True)
+    assert (await client.get("/", headers=same)).status_code == 200
+
+
+async def test_a_daemon_that_cannot_answer_says_so_on_a_page(
+    client: httpx.AsyncClient, operator: DemoOperator
+) -> None:
+    operator.fails = UnavailableError("snapshot_unavailable", "the daemon is starting")
+    assert "the daemon is starting" in check(await client.get("/"), 503).text
+
+
+# --- around the pages ---
+
+
+async def test_the_colours_are_remembered(client: httpx.AsyncClient) -> None:
+    chosen = await client.get("/theme?to=dark&back=/%3Fq%3Dx")
+    assert (chosen.status_code, chosen.headers["location"]) == (303, "/?q=x")
+    assert "symphony_theme=dark" in chosen.headers["set-cookie"]
+    page = check(await client.get("/"))
+    assert page.all("html")[0]["data-theme"] == "dark"
+    assert (await client.get("/theme?to=pink")).status_code == 400
+
+
+@pytest.mark.parametrize("path", ["//evil.example", "https://evil.example", "/\\evil.example", "", "x"])
+async def test_nobody_is_sent_to_another_site(path: str) -> None:
+    assert local_path(path) == "/"
+
+
+async def test_the_files_of_the_pages_are_small_and_may_be_kept(client: httpx.AsyncClient) -> None:
+    page = check(await client.get("/"))
+    files = {str(each["src"]) for each in page.all("script")}
+    files |= {str(each["href"]) for each in page.all("link") if each["rel"] == "stylesheet"}
+    size = 0
+    for file in files:
+        response = await client.get(file)
+        assert response.status_code == 200
+        assert "immutable" in response.headers["cache-control"]
+        size += len(response.content)
+    assert len(files) == 3
+    assert size <= 60_000
+    folder = resources.files("symphony.api.pages").joinpath("static")
+    assert "Zero-Clause BSD" in folder.joinpath("idiomorph.LICENSE").read_text(encoding="utf-8")
+    assert (await client.get("/assets/idiomorph.LICENSE")).status_code == 404

@@ -23,6 +23,7 @@ from symphony.config import (
     secret_values,
     variables_from_files,
 )
+from symphony.daemon.instruction_store import InstructionStore
 from symphony.daemon.state_dir import TOKEN_VARIABLE, locate
 from symphony.domain import (
     Blame,
@@ -55,6 +56,7 @@ class RuntimeContext:
         agents: the backends by the names of the agents.
         secret_names: variables that no agent and no hook gets.
         redaction: masks secrets in everything that leaves the daemon.
+        instructions: reads the instructions of runs; `None` if there are none.
         fault: called at the points of a run where crash tests kill the daemon.
     """
 
@@ -66,6 +68,7 @@ class RuntimeContext:
     agents: Mapping[str, AgentBackend]
     secret_names: frozenset[str]
     redaction: Redaction
+    instructions: InstructionStore | None = None
     fault: FaultHook = no_fault
 
     @property
@@ -106,11 +109,12 @@ def build_context(
     if split_login(settings.workspace.repo or "")[1] is not None:
         secret_names |= {name for name, value in environment.items() if value == settings.workspace.repo}
     redaction = redaction_for(workflow, environment, tracker=tracker)
+    state_dir, instructions = locate(workflow.path, environment), settings.agent.instructions
     backend_context = BackendContext(
         host=host,
         environ=environment,
         secret_names=secret_names,
-        homes=locate(workflow.path, environment) / "homes",
+        homes=state_dir / "homes",
         isolation=build_isolation(workflow, environment),
     )
     return RuntimeContext(
@@ -131,6 +135,9 @@ def build_context(
         agents={name: create_backend(agent, backend_context) for name, agent in workflow.agents.items()},
         secret_names=secret_names,
         redaction=redaction,
+        instructions=None
+        if instructions.source is None
+        else InstructionStore(instructions, base_dir=base_dir, copies=state_dir / "instructions"),
         fault=fault,
     )
 

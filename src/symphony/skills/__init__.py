@@ -57,6 +57,8 @@ from symphony.skills.exchange import (
 from symphony.skills.instructions import (
     EMBEDDED,
     EMBEDDED_SOURCE,
+    MAX_FILE_BYTES,
+    MAX_TOTAL_BYTES,
     Composition,
     DirectorySource,
     FilesSource,
@@ -122,7 +124,9 @@ __all__ = [
     "MAX_BODY_BYTES",
     "MAX_FIELD",
     "MAX_FILES",
+    "MAX_FILE_BYTES",
     "MAX_FOUND",
+    "MAX_TOTAL_BYTES",
     "MEANINGS",
     "SEARCH_TOOL",
     "Activation",

@@ -180,8 +180,8 @@ async def pin_files(
     except TooLargeError as error:
         raise WorkspaceError.of(
             Category.WORKSPACE_REPOSITORY,
-            "the skills of the base branch are too many or too large",
-            hint="let agent.skills.path and extra_paths name directories that hold skills only",
+            "the skills or instructions of the base branch are too many or too large",
+            hint="let agent.skills and agent.instructions name directories that hold nothing else",
         ) from error
     except (GitError, OSError) as error:
         raise mirror.unreadable(error) from error

@@ -1,0 +1,261 @@
+"""Reads instructions from their source, in bounded time, and keeps the last good copy in the state directory.
+
+<state dir>/instructions/<digest of the source>.json
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, urljoin
+
+import anyio
+import msgspec
+import structlog
+from anyio import to_thread
+from msgspec import Struct
+
+from symphony.config import InstructionsSettings
+from symphony.skills import (
+    EMBEDDED_SOURCE,
+    MANIFEST_FILE,
+    MAX_FILE_BYTES,
+    MAX_TOTAL_BYTES,
+    DirectorySource,
+    FilesSource,
+    InstructionCode,
+    InstructionOrigin,
+    InstructionProblem,
+    InstructionSource,
+    Loader,
+    Manifest,
+    Selector,
+    instruction_problem,
+)
+from symphony.trackers.http.exchange import origin_of
+from symphony.trackers.http.transport import ExchangeError, HttpxTransport, Send, Transport
+
+SHARED_S: Final = 30.0
+"""How long runs share the answer of a server, also a failure."""
+_KEPT_S: Final = 30 * 24 * 3_600
+_MAX_REDIRECTS: Final = 3
+_MAX_ETAG_CHARS: Final = 256
+_OK, _NOT_MODIFIED = 200, 304
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_log = structlog.get_logger(__name__)
+
+
+class StoredFile(Struct, frozen=True):
+    """A file of the last good copy, with the ETag of a remote one."""
+
+    data: bytes
+    etag: str | None = None
+
+
+class StoredCopy(Struct, frozen=True):
+    """A manifest and its modules, by their paths beside the manifest."""
+
+    files: dict[str, StoredFile]
+
+    def source(self, shown: str) -> FilesSource:
+        """The files as a source; `shown` is their place in problems."""
+        return FilesSource({path: file.data for path, file in self.files.items()}, shown)
+
+
+class _FetchError(Exception):
+    """A file was not received; the text completes "It cannot be read: "."""
+
+
+def unavailable(place: str, reason: str) -> InstructionProblem:
+    """The problem that a source cannot be read at all."""
+    return instruction_problem(InstructionCode.UNAVAILABLE, place, message=f"It cannot be read: {reason}.")
+
+
+class InstructionStore:
+    """Reads the instructions of one workflow file and keeps the last good copies.
+
+    Args:
+        settings: `agent.instructions`, with a source.
+        base_dir: the directory of the workflow file, where a relative `fallback` starts.
+        copies: the directory of the last good copies; it need not exist.
+        transport: carries requests to a remote source.
+        now_s: a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        settings: InstructionsSettings,
+        *,
+        base_dir: Path,
+        copies: Path,
+        transport: Transport | None = None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._base_dir = base_dir
+        self._copies = copies
+        timeout_s = settings.fetch_timeout_ms / 1_000
+        self._transport = transport or HttpxTransport(
+            connect_s=timeout_s, read_s=timeout_s, total_s=timeout_s, max_bytes=MAX_FILE_BYTES
+        )
+        self._now_s = now_s
+        self._fetching = anyio.Lock()
+        self._fetched: tuple[float, StoredCopy | InstructionProblem] | None = None
+
+    # --- remote --------------------------------------------------------------------------------------
+
+    async def fetch(self) -> StoredCopy | InstructionProblem:
+        """The files of the remote source, or why there are none, within `fetch_timeout_ms`.
+
+        Calls within 30 seconds share one answer.
+        """
+        timeout_s = self._settings.fetch_timeout_ms / 1_000
+        try:
+            with anyio.fail_after(timeout_s):
+                async with self._fetching:
+                    if self._fetched is not None and self._now_s() < self._fetched[0]:
+                        return self._fetched[1]
+                    found = await self._request()
+        except TimeoutError:
+            reason = f"no complete answer within {timeout_s:g} seconds"
+            found = unavailable(self._settings.url or "", reason)
+        self._fetched = (self._now_s() + SHARED_S, found)
+        return found
+
+    async def _request(self) -> StoredCopy | InstructionProblem:
+        url = self._settings.url or ""
+        kept = await to_thread.run_sync(self._read_copy, self._copy_file(None))
+        known = {} if kept is None else kept.files
+        try:
+            async with self._transport.session(url) as send:
+                files = {MANIFEST_FILE: await _get(send, url, known.get(MANIFEST_FILE))}
+                for path in Manifest.parse(files[MANIFEST_FILE].data).files:
+                    if path not in files:
+                        files[path] = await _get(send, urljoin(url, quote(path)), known.get(path))
+                    if sum(len(file.data) for file in files.values()) > MAX_TOTAL_BYTES:
+                        return unavailable(url, "all files together are larger than 1 MiB")
+        except (ExchangeError, _FetchError) as error:
+            return unavailable(url, str(error))
+        return StoredCopy(files)
+
+    # --- loading; blocking ---------------------------------------------------------------------------
+
+    def load(self, found: Path | StoredCopy | InstructionProblem, *, shared: bool) -> Selector:
+        """The instructions; keeps what was read if it is good.
+
+        Args:
+            found: the directory with the `path` of a local source, the files of a remote one, or why there is
+                neither. Embedded modules ignore it.
+            shared: whether all runs read the same files. Otherwise the last good copy is one of this
+                directory, so that no branch can replace the instructions of another.
+        """
+        if self._settings.source == "embedded":
+            return self._loader(EMBEDDED_SOURCE, None).load()
+        file = self._copy_file(None if shared or not isinstance(found, Path) else found)
+        kept = self._read_copy(file)
+        selector = self._loader(self._source(found), kept).load()
+        if selector.origin is InstructionOrigin.SOURCE:
+            files = {path: StoredFile(data) for path, data in selector.files.items()}
+            copy = found if isinstance(found, StoredCopy) else StoredCopy(files)
+            if copy != kept:
+                self._write_copy(file, copy)
+        return selector
+
+    def preview(self, found: Path | InstructionProblem, *, shared: bool) -> Selector:
+        """As `load`, but writes nothing. A remote source is its last good copy, if there is one."""
+        if self._settings.source == "embedded":
+            return self._loader(EMBEDDED_SOURCE, None).load()
+        kept = self._read_copy(self._copy_file(None if shared or not isinstance(found, Path) else found))
+        if self._settings.source == "remote" and kept is not None:
+            return self._loader(self._source(kept), None).load()
+        return self._loader(self._source(found), kept).load()
+
+    def _source(
+        self, found: Path | StoredCopy | InstructionProblem
+    ) -> InstructionSource | InstructionProblem:
+        match found:
+            case Path():
+                return DirectorySource(found, self._settings.path)
+            case StoredCopy():
+                return found.source(urljoin(self._settings.url or "", "."))
+        return found
+
+    def _loader(self, source: InstructionSource | InstructionProblem, kept: StoredCopy | None) -> Loader:
+        settings = self._settings
+        fallback = None if settings.fallback is None else Path(settings.fallback).expanduser()
+        return Loader(
+            source,
+            last_good=None if kept is None else kept.source("last good copy: "),
+            fallback=None if fallback is None else self._base_dir / fallback,
+            sha256=settings.sha256,
+            max_chars=settings.max_chars,
+        )
+
+    # --- last good copies; blocking ------------------------------------------------------------------
+
+    def _copy_file(self, tree: Path | None) -> Path:
+        """The file of the last good copy, of a directory or shared by all runs."""
+        settings = self._settings
+        place = settings.url if settings.source == "remote" else settings.path
+        key = msgspec.json.encode([settings.source, place, None if tree is None else os.fsencode(tree)])
+        return self._copies / f"{hashlib.sha256(key).hexdigest()[:32]}.json"
+
+    @staticmethod
+    def _read_copy(file: Path) -> StoredCopy | None:
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=StoredCopy)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError) as error:
+            _log.warning("instructions_not_kept", path=str(file), reason=type(error).__name__)
+            return None
+
+    def _write_copy(self, file: Path, copy: StoredCopy) -> None:
+        """Replace a copy, and remove those that were not replaced for 30 days."""
+        draft = file.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            self._copies.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft.write_bytes(msgspec.json.encode(copy))
+            draft.replace(file)
+            oldest = time.time() - _KEPT_S
+            for other in self._copies.iterdir():
+                if other != file and other.lstat().st_mtime < oldest:
+                    other.unlink(missing_ok=True)
+        except OSError as error:
+            _log.warning("instructions_not_kept", path=str(file), reason=error.strerror)
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+
+
+async def _get(send: Send, address: str, known: StoredFile | None) -> StoredFile:
+    """A file; the known one if the server confirms it. Raises `_FetchError` or `ExchangeError`."""
+    headers = {"user-agent": "symphony-orchestrator"}
+    if known is not None and known.etag is not None:
+        headers["if-none-match"] = known.etag
+    origin = origin_of(address)
+    for _ in range(_MAX_REDIRECTS + 1):
+        reply = await send("GET", address, headers, None)
+        if reply.status == _NOT_MODIFIED and known is not None:
+            return known
+        if reply.status in _REDIRECTS:
+            address = urljoin(address, reply.headers.get("location", ""))
+            try:
+                inside = origin_of(address) == origin
+            except ValueError:
+                inside = False
+            if not inside:
+                raise _FetchError("it redirects to another host")
+            continue
+        if reply.status != _OK:
+            raise _FetchError(f"the server answers with status {reply.status}")
+        if reply.content is None:
+            raise _FetchError("a file is larger than 64 KiB")
+        if "html" in reply.headers.get("content-type", "").lower():
+            raise _FetchError("the server answers with a web page")
+        etag = reply.headers.get("etag", "")
+        usable = etag and len(etag) <= _MAX_ETAG_CHARS and etag.isascii() and etag.isprintable()
+        return StoredFile(data=reply.content, etag=etag if usable else None)
+    raise _FetchError("it redirects too often")

@@ -14,7 +14,7 @@ from symphony.cli.options import WORKFLOW_HELP, current_directory, nearest_workf
 from symphony.cli.repository import git, uncommitted_skills
 
 if TYPE_CHECKING:
-    from symphony.config import SkillsSettings, WorkspaceSettings
+    from symphony.config import AgentSettings, SkillsSettings, WorkspaceSettings
     from symphony.skills import Block, SkillOptions, SkillSet
 
 
@@ -112,8 +112,9 @@ def skills_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _place(path: str | None, workflow: Path | None, environment: Mapping[str, str]) -> SkillsContext:
     """The repository is that of the named file, else that of the current directory."""
-    base = _repository(current_directory() if workflow is None else workflow.absolute().parent)
-    section, clones = _sections(workflow or nearest_workflow(), environment, asked=workflow is not None)
+    base = repository_top(current_directory() if workflow is None else workflow.absolute().parent)
+    agent, clones = agent_sections(workflow, environment)
+    section = agent.skills
     options = _bound(section)
     return SkillsContext(
         workspace=base,
@@ -125,7 +126,7 @@ def _place(path: str | None, workflow: Path | None, environment: Mapping[str, st
     )
 
 
-def _repository(directory: Path) -> Path:
+def repository_top(directory: Path) -> Path:
     """The top of the repository that holds the directory; the directory itself where there is none."""
     if directory.is_dir():
         done = git(directory, "rev-parse", "--show-toplevel")
@@ -140,13 +141,17 @@ def _bound(section: "SkillsSettings") -> "SkillOptions":
     return skill_options(section)
 
 
-def _sections(
-    workflow: Path, environment: Mapping[str, str], *, asked: bool
-) -> "tuple[SkillsSettings, WorkspaceSettings | None]":
-    """`agent.skills` and `workspace` of a workflow file, whatever else is wrong with it.
+def agent_sections(
+    workflow: Path | None, environment: Mapping[str, str]
+) -> "tuple[AgentSettings, WorkspaceSettings | None]":
+    """`agent` and `workspace` of a workflow file, whatever else is wrong with it.
 
-    The defaults of `agent.skills` where it has none; `workspace` is `None` where it is not known. What the
+    The defaults of `agent` where it has none; `workspace` is `None` where it is not known. What the
     environment says goes before both.
+
+    Args:
+        workflow: a file that the user asked for; `None` for the nearest one.
+        environment: variables of the command.
 
     Raises:
         CommandError: the file was asked for and cannot be read, or a variable says nothing that can be meant.
@@ -168,23 +173,24 @@ def _sections(
         hint = "set it to true or false, or unset it"
         message = "SYMPHONY_AGENT_SKILLS_ENABLED must be true or false"
         raise CommandError.of(message, hint=hint, code=ExitCode.CONFIGURATION) from error
-    defaults = SkillsSettings(enabled=SkillsSettings().enabled if enabled is None else enabled)
-    if not asked and not workflow.exists():
+    skills = SkillsSettings(enabled=SkillsSettings().enabled if enabled is None else enabled)
+    defaults, file = AgentSettings(skills=skills), workflow or nearest_workflow()
+    if workflow is None and not file.exists():
         return defaults, None
     try:
-        judgement = judge(read_workflow_file(workflow), environment=environment, acknowledged=None)
+        judgement = judge(read_workflow_file(file), environment=environment, acknowledged=None)
     except WorkflowError as error:
-        if asked:
+        if workflow is not None:
             raise CommandError(error.failure, code=ExitCode.CONFIGURATION) from error
         failure = error.failure
     else:
         agent = judgement.sections.get("agent")
         if isinstance(agent, AgentSettings):
             workspace = judgement.sections.get("workspace")
-            return agent.skills, workspace if isinstance(workspace, WorkspaceSettings) else None
+            return agent, workspace if isinstance(workspace, WorkspaceSettings) else None
         failure = judgement.failures[0]
     place = "" if failure.where is None else f"{failure.where}: "
-    warn(f"{place}{failure.message}; the defaults of agent.skills hold")
+    warn(f"{place}{failure.message}; the defaults of agent hold")
     return defaults, None
 
 

@@ -127,7 +127,7 @@ class InstructionStore:
 
     async def _request(self) -> StoredCopy | InstructionProblem:
         url = self._settings.url or ""
-        kept = await to_thread.run_sync(self._read_copy, self._copy_file(None))
+        kept = await to_thread.run_sync(self.last_good)
         known = {} if kept is None else kept.files
         try:
             async with self._transport.session(url) as send:
@@ -143,35 +143,33 @@ class InstructionStore:
 
     # --- loading; blocking ---------------------------------------------------------------------------
 
-    def load(self, found: Path | StoredCopy | InstructionProblem, *, shared: bool) -> Selector:
-        """The instructions; keeps what was read if it is good.
+    def load(
+        self, found: Path | StoredCopy | InstructionProblem, *, shared: bool, keep: bool = True
+    ) -> Selector:
+        """The instructions; with `keep`, what was read becomes the last good copy if it is good.
 
         Args:
             found: the directory with the `path` of a local source, the files of a remote one, or why there is
                 neither. Embedded modules ignore it.
             shared: whether all runs read the same files. Otherwise the last good copy is one of this
                 directory, so that no branch can replace the instructions of another.
+            keep: false for a preview.
         """
         if self._settings.source == "embedded":
             return self._loader(EMBEDDED_SOURCE, None).load()
         file = self._copy_file(None if shared or not isinstance(found, Path) else found)
         kept = self._read_copy(file)
         selector = self._loader(self._source(found), kept).load()
-        if selector.origin is InstructionOrigin.SOURCE:
+        if keep and selector.origin is InstructionOrigin.SOURCE:
             files = {path: StoredFile(data) for path, data in selector.files.items()}
             copy = found if isinstance(found, StoredCopy) else StoredCopy(files)
             if copy != kept:
                 self._write_copy(file, copy)
         return selector
 
-    def preview(self, found: Path | InstructionProblem, *, shared: bool) -> Selector:
-        """As `load`, but writes nothing. A remote source is its last good copy, if there is one."""
-        if self._settings.source == "embedded":
-            return self._loader(EMBEDDED_SOURCE, None).load()
-        kept = self._read_copy(self._copy_file(None if shared or not isinstance(found, Path) else found))
-        if self._settings.source == "remote" and kept is not None:
-            return self._loader(self._source(kept), None).load()
-        return self._loader(self._source(found), kept).load()
+    def last_good(self) -> StoredCopy | None:
+        """The last good copy of a remote source."""
+        return self._read_copy(self._copy_file(None))
 
     def _source(
         self, found: Path | StoredCopy | InstructionProblem

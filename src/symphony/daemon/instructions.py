@@ -53,11 +53,13 @@ async def preview_run_instructions(context: RuntimeContext, issue: Issue) -> Sel
         return None
     if settings.source != "local":
         unknown = unavailable(settings.url or settings.path, "no run has asked for it yet")
-        return await _read(lambda: store.preview(unknown, shared=True), settings.path)
+        return await _read(
+            lambda: store.load(store.last_good() or unknown, shared=True, keep=False), settings.path
+        )
     pinned = _from_base_branch(context)
     async with context.workspaces.preview(issue.identifier, (settings.path,), base=pinned) as seen:
         found = seen.tree or unavailable(settings.path, seen.note or "its files are not known")
-        return await _read(lambda: store.preview(found, shared=pinned), settings.path)
+        return await _read(lambda: store.load(found, shared=pinned, keep=False), settings.path)
 
 
 def _from_base_branch(context: RuntimeContext) -> bool:

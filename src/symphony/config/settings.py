@@ -109,6 +109,7 @@ def _setting(
 
 # --- Types of values ---
 
+_PHASE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -141,6 +142,12 @@ def _no_option(text: str) -> str:
 def _one_word(text: str) -> str:
     if len(text.split()) != 1 or text != text.strip():
         raise ValueError("must be one word, without blanks")
+    return text
+
+
+def _phase(text: str) -> str:
+    if _PHASE.fullmatch(text) is None:
+        raise ValueError("must be one word of letters, digits, - and _")
     return text
 
 
@@ -238,6 +245,7 @@ Text = Annotated[str, AfterValidator(_without_nul), Shape("text")]
 Name = Annotated[Text, AfterValidator(_not_blank)]
 LowerName = Annotated[Name, AfterValidator(normalise_state)]
 AgentName = Annotated[Name, Shape("name of an agent")]
+PhaseName = Annotated[Text, AfterValidator(_phase), Shape("one word")]
 GitName = Annotated[Name, AfterValidator(_no_option)]
 Repository = Annotated[GitName, Shape("path or URL")]
 Host = Annotated[Name, AfterValidator(_one_word)]
@@ -485,7 +493,31 @@ class AgentRule(Section):
     fallback: Name | None = None
 
 
+class PhaseRule(Section):
+    """One of `agent.phases.rules`: the phase of issues that have the given label, state, or both."""
+
+    phase: PhaseName
+    label: LowerName | None = None
+    state: LowerName | None = None
+
+
 AgentRules = Annotated[tuple[AgentRule, ...], Field(strict=False), Shape("list of rules")]
+PhaseRules = Annotated[tuple[PhaseRule, ...], Field(strict=False), Shape("list of rules")]
+
+
+class PhasesSettings(Section):
+    """`agent.phases`: the phase of the work on an issue, judged at the start of every turn."""
+
+    default: PhaseName | None = live(None, "the [phase](phases.md) of issues that no rule fits")
+    rules: PhaseRules = live(
+        (), "the phase of issues with a label, in a state, or both: `phase`, `label`, `state`; first fit"
+    )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The phases that issues can be in, without duplicates: the default first."""
+        found = (self.default, *(rule.phase for rule in self.rules))
+        return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
 class AgentSettings(Section):
@@ -518,6 +550,7 @@ class AgentSettings(Section):
     max_concurrent_agents_by_state: StateLimits = live({}, "the same per issue state")
     drain_timeout_ms: NonNegative = live(30_000, "how long running turns may go on after the first SIGTERM")
     budget: BudgetSettings = Field(default_factory=BudgetSettings)
+    phases: PhasesSettings = Field(default_factory=PhasesSettings)
     skills: SkillsSettings = Field(default_factory=SkillsSettings)
     instructions: InstructionsSettings = Field(default_factory=InstructionsSettings)
 

@@ -282,12 +282,13 @@ def _check_growth(name: str, left: object, args: Sequence[Any], token: Token | N
 # Rendering detects unknown names only on the branch that it takes. The fields of an issue come from the
 # domain model.
 
-VARIABLES: Final = frozenset({"issue", "attempt"})
+VARIABLES: Final = frozenset({"issue", "attempt", "phase", "turn"})
 """The inputs of a prompt."""
 
 _SHAPE: Final[Mapping[str, object]] = template_view(
     Issue(id="", identifier="", title="", state="", dispatchable=False)
 )
+_SCALARS: Final = VARIABLES - {"issue"}
 _OPAQUE: Final = frozenset({"native_ref"})
 _LIST_PROPERTIES: Final = frozenset({"first", "last", "size"})
 _TEXT_PROPERTIES: Final = frozenset({"size"})
@@ -334,12 +335,12 @@ def _check_variable(variable: Variable, local: frozenset[str]) -> Iterator[Findi
     name = quoted(str(variable))
     if not isinstance(root, str) or root not in VARIABLES:
         hint = did_you_mean(str(root), VARIABLES | local)
-        known = "a prompt knows issue, attempt and what it assigns itself"
+        known = "a prompt knows issue, attempt, phase, turn and what it assigns itself"
         yield Finding(index=variable.span.index, message=f"unknown variable {name}", hint=hint or known)
-    elif root == "attempt" and rest:
-        yield Finding(
-            index=variable.span.index, message=f"{name}: attempt is a number without fields", hint=None
-        )
+    elif root in _SCALARS and rest:
+        kind = "text" if root == "phase" else "number"
+        message = f"{name}: {root} is a {kind} without fields"
+        yield Finding(index=variable.span.index, message=message, hint=None)
     elif root == "issue" and rest:
         yield from _check_field(variable, rest)
 
@@ -426,18 +427,20 @@ class PromptTemplate:
         """`path:line` of a character of `source`."""
         return self._origin.where(index)
 
-    def render(self, issue: Issue, attempt: int | None) -> str:
+    def render(self, issue: Issue, attempt: int | None, *, phase: str | None = None, turn: int = 1) -> str:
         """The prompt of a first turn. Issue text is data and is never interpreted as a template.
 
         Args:
             issue: as last read from the tracker.
             attempt: `None` on the first run, a number from 1 on every later one.
+            phase: the phase of the work, or `None`.
+            turn: the turn of the session, from 1.
 
         Raises:
             WorkflowError: `template_render_error`, which fails this attempt only; `issue_too_long` if the
                 text of the issue alone exceeds the limit, so that other attempts would fail too.
         """
-        variables = {"issue": template_view(issue), "attempt": attempt}
+        variables = {"issue": template_view(issue), "attempt": attempt, "phase": phase, "turn": turn}
         try:
             return render_bounded(self._template, variables, clock=self._clock)
         except Exception as error:

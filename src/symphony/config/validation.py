@@ -1,7 +1,7 @@
 """Turns the front matter into `Settings` and reports all of its problems at once."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -43,6 +43,7 @@ from symphony.config.settings import (
     AgentSection,
     AgentSettings,
     NamedAgent,
+    PhaseRule,
     Section,
     Settings,
     Variables,
@@ -92,6 +93,7 @@ def check_agents(review: ProblemCollector, raw: dict[str, Any], kinds: AgentKind
         _check_named(review, name, named[name], kinds, models)
     if agent:
         _check_choice(review, agent, {*kinds, *named})
+        _check_phases(review, agent)
 
 
 def _referenced(agent: Mapping[str, Any]) -> Mapping[str, Location]:
@@ -188,8 +190,21 @@ def _check_rule(review: ProblemCollector, at: Location, rule: dict[str, Any], kn
     _remove_unknown(review, rule, AgentRule.model_fields, at)
     _check_exists(review, (*at, "use"), rule.get("use"), known)
     _check_fallback(review, at, rule.get("use"), rule.get("fallback"), known)
+    _check_condition(review, at, rule, hint="without a rule, agent.kind says which agent it is")
+
+
+def _check_phases(review: ProblemCollector, agent: Mapping[str, Any]) -> None:
+    phases = agent.get("phases")
+    rules = phases.get("rules") if isinstance(phases, dict) else None
+    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+        if isinstance(rule, dict):
+            at = ("agent", "phases", "rules", index)
+            _remove_unknown(review, rule, PhaseRule.model_fields, at)
+            _check_condition(review, at, rule, hint="agent.phases.default is the phase of all other issues")
+
+
+def _check_condition(review: ProblemCollector, at: Location, rule: Mapping[str, Any], *, hint: str) -> None:
     if "label" not in rule and "state" not in rule:
-        hint = "without a rule, agent.kind says which agent it is"
         review.fail(at, "needs a label or a state to choose by", hint=hint)
 
 
@@ -218,11 +233,18 @@ def keep_agents(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
         agent = AgentSettings()
     known = {found.name: found for found in _valid_agents(sections, raw.get("agents"))}
     review.agents.update({name: known[name] for name in requested_agents(agent) if name in known})
-    for later, rule in enumerate(agent.rules):
-        if (earlier := _shadow(agent.rules[:later], rule)) is not None:
+    _warn_shadowed(review, ("agent", "rules"), agent.rules)
+    _warn_shadowed(review, ("agent", "phases", "rules"), agent.phases.rules)
+
+
+def _warn_shadowed(review: ProblemCollector, at: Location, rules: Sequence[AgentRule | PhaseRule]) -> None:
+    """Warn about rules that never apply."""
+    name = dotted(at)
+    for later, rule in enumerate(rules):
+        if (earlier := _shadow(rules[:later], rule)) is not None:
             review.warn(
-                ("agent", "rules", later),
-                f"agent.rules[{later}] never chooses: agent.rules[{earlier}] fits whatever it fits",
+                (*at, later),
+                f"{name}[{later}] never chooses: {name}[{earlier}] fits whatever it fits",
                 code=WarningCode.SHADOWED_RULE,
                 hint="the first rule that fits an issue is taken: put the narrower one first",
             )
@@ -239,7 +261,7 @@ def _valid_agents(sections: Mapping[str, Any], named: object) -> Iterator[NamedA
                 yield named_agent(name, values, base)
 
 
-def _shadow(earlier: tuple[AgentRule, ...], rule: AgentRule) -> int | None:
+def _shadow(earlier: Sequence[AgentRule | PhaseRule], rule: AgentRule | PhaseRule) -> int | None:
     """The index of an earlier rule that matches every issue that this one matches, or `None`."""
     for index, other in enumerate(earlier):
         if other.label in {None, rule.label} and other.state in {None, rule.state}:

@@ -2,7 +2,7 @@
 
 Read `machine` first, then `state` with the table of claims. `polling` dispatches issues, `runs` leads them
 through their runs and retries, `blocks` handles those that wait for a person, `results` the finished ones.
-`policy`, `agents`, `budgets` and `breaker` judge. `messages` has the events and commands.
+`policy`, `agents`, `phases`, `budgets` and `breaker` judge. `messages` has the events and commands.
 """
 
 from symphony.scheduler.agents import (
@@ -63,6 +63,8 @@ from symphony.scheduler.messages import (
     OperatorAsked,
     Outcome,
     OutcomeKind,
+    Phase,
+    PhaseRule,
     Polled,
     PollFailed,
     PostComment,
@@ -104,6 +106,7 @@ from symphony.scheduler.operator import (
     not_active_text,
     refusal,
 )
+from symphony.scheduler.phases import phase_of
 from symphony.scheduler.policy import (
     CONTINUATION_DELAY_MS,
     Eligible,
@@ -203,6 +206,8 @@ __all__ = [
     "OperatorAsked",
     "Outcome",
     "OutcomeKind",
+    "Phase",
+    "PhaseRule",
     "PollFailed",
     "Polled",
     "PostComment",
@@ -267,6 +272,7 @@ __all__ = [
     "join_comments",
     "log_text",
     "not_active_text",
+    "phase_of",
     "plan_run",
     "refusal",
     "requests_paused_until",

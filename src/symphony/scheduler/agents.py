@@ -14,8 +14,8 @@ across restarts.
 from dataclasses import replace
 from typing import Final
 
-from symphony.domain import Category, Failure, Issue, normalise_state
-from symphony.scheduler.messages import AssignmentRule, Outcome, Resume, SchedulerSettings, Timer, TimerKind
+from symphony.domain import Category, Failure, Issue
+from symphony.scheduler.messages import Outcome, Resume, SchedulerSettings, Timer, TimerKind
 from symphony.scheduler.state import AgentChoice, LimitedAgent, Running, State, Step
 
 MAX_AGENT_LIMIT_MS: Final = 3_600_000
@@ -76,17 +76,14 @@ def thread_agent(resume: Resume | None) -> str | None:
 def _assigned_agent(settings: SchedulerSettings, issue: Issue) -> tuple[str, str | None, str]:
     """The agent by rules and default, its fallback, and the reason."""
     for index, rule in enumerate(settings.rules):
-        if _matches(rule, issue):
-            conditions = {"label": rule.label, "state": rule.state}
-            why = " and ".join(f"{key} {value!r}" for key, value in conditions.items() if value is not None)
+        if rule.matches(issue):
             fallback = settings.fallback if rule.fallback is None else rule.fallback
-            return rule.use, fallback if fallback != rule.use else None, f"agent.rules[{index}]: {why}"
+            return (
+                rule.use,
+                fallback if fallback != rule.use else None,
+                f"agent.rules[{index}]: {rule.condition}",
+            )
     return settings.agent, settings.fallback, "the default (agent.kind)"
-
-
-def _matches(rule: AssignmentRule, issue: Issue) -> bool:
-    labels = {label.strip().lower() for label in issue.labels}
-    return rule.label in {None, *labels} and rule.state in {None, normalise_state(issue.state)}
 
 
 # --- limits ----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from symphony.domain import Failure, Issue, one_line
+from symphony.domain import Failure, Issue, normalise_state, one_line
 
 # --- settings --------------------------------------------------------------------------------------------
 
@@ -32,16 +32,45 @@ class AgentInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssignmentRule:
-    """One of `agent.rules`: gives matching issues to the agent `use`.
+class IssueRule:
+    """Matches issues that have `label` and are in `state`, both in lower case; `None` matches every issue."""
 
-    An issue matches if it has `label` and is in `state`, both in lower case; `None` matches every issue.
-    """
-
-    use: str
     label: str | None = None
     state: str | None = None
+
+    def matches(self, issue: Issue) -> bool:
+        """Whether the rule is for the issue."""
+        labels = {label.strip().lower() for label in issue.labels}
+        return self.label in {None, *labels} and self.state in {None, normalise_state(issue.state)}
+
+    @property
+    def condition(self) -> str:
+        """What an issue must have, for people."""
+        conditions = {"label": self.label, "state": self.state}
+        return " and ".join(f"{key} {value!r}" for key, value in conditions.items() if value is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentRule(IssueRule):
+    """One of `agent.rules`: gives matching issues to the agent `use`."""
+
+    use: str
     fallback: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseRule(IssueRule):
+    """One of `agent.phases.rules`: the phase of matching issues."""
+
+    phase: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """The phase of the work on an issue, and why, for people: `the label 'tests'`."""
+
+    name: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +79,7 @@ class SchedulerSettings:
 
     State names are normalised, except `on_start`, `on_block` and `on_return`, which are sent to the tracker.
     Budgets count tokens and turns; `None` means unlimited. `agent` is the default agent, and
-    `stall_timeout_ms` applies to agents that are not in `agents`.
+    `stall_timeout_ms` applies to agents that are not in `agents`. `phase` is the default phase.
     """
 
     active_states: frozenset[str]
@@ -76,6 +105,8 @@ class SchedulerSettings:
     fallback: str | None = None
     rules: tuple[AssignmentRule, ...] = ()
     agents: Mapping[str, AgentInfo] = field(default_factory=dict)
+    phase: str | None = None
+    phase_rules: tuple[PhaseRule, ...] = ()
 
     def agent_info(self, agent: str) -> AgentInfo:
         """The settings of an agent; defaults for one that is no longer configured."""
@@ -612,22 +643,24 @@ class RefreshIssues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRun:
-    """Start a run attempt by an agent; `attempt` is `None` for the first one."""
+    """Start a run attempt by an agent; `attempt` is `None` for the first one, `phase` without phases."""
 
     run_id: str
     issue: Issue
     attempt: int | None
     resume: Resume | None = None
     agent: str = "codex"
+    phase: Phase | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinueRun:
-    """Run one more turn on the same thread."""
+    """Run one more turn on the same thread; the phase may have changed."""
 
     run_id: str
     issue: Issue
     turn: int
+    phase: Phase | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from symphony.scheduler.messages import (
     TimerKind,
     TurnEnded,
 )
+from symphony.scheduler.phases import phase_of
 from symphony.scheduler.policy import Eligible, ReasonCode, TrackerStatus
 from symphony.scheduler.resume import resume_after_failure, resume_interrupted
 from symphony.scheduler.state import Drain, Retry, Running, Step, Totals, Trigger
@@ -49,6 +50,7 @@ def start(step: Step, issue: Issue, *, retry: Retry | None = None) -> None:
     """Start a run attempt of an issue that is eligible by a fresh snapshot."""
     attempt = retry.attempt if retry else None
     agent, resume = agents.plan_run(step.state, issue, retry.resume if retry else None)
+    phase = phase_of(issue, step.state.settings)
     # The run may end before it has a workspace, and must not forget the one of an earlier attempt.
     earlier = step.state.retrying.get(issue.id)
     idle = step.state.idle_workspaces.get(issue.id)
@@ -65,12 +67,17 @@ def start(step: Step, issue: Issue, *, retry: Retry | None = None) -> None:
         report=RunReport(stage=RunStage.PREPARING_WORKSPACE, workspace_path=path),
         resume=resume,
         agent=agent,
+        phase=phase,
     )
     if not step.change_claim(issue, Trigger.START, run):
         return
     step.clear_timer(Timer(TimerKind.RETRY, issue.id))
     step.forget_idle_workspace(issue.id)
-    step.emit(StartRun(run_id=run.run_id, issue=issue, attempt=attempt, resume=resume, agent=agent.name))
+    step.emit(
+        StartRun(
+            run_id=run.run_id, issue=issue, attempt=attempt, resume=resume, agent=agent.name, phase=phase
+        )
+    )
     blocks.move_on_start(step, issue)
     step.notify(
         "info",
@@ -184,9 +191,10 @@ def _continue(step: Step, run: Running) -> None:
             turn=run.turn + 1,
             last_activity_ms=step.now_ms,
             report=replace(run.report, tool_calls=0),
+            phase=phase_of(run.issue, step.state.settings),
         )
         step.replace_entry(run)
-        step.emit(ContinueRun(run_id=run.run_id, issue=run.issue, turn=run.turn))
+        step.emit(ContinueRun(run_id=run.run_id, issue=run.issue, turn=run.turn, phase=run.phase))
 
 
 def on_grace_period_over(step: Step, run: Running) -> None:

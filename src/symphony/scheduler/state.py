@@ -15,6 +15,7 @@ from symphony.scheduler.messages import (
     IssueComment,
     IssueResult,
     Notify,
+    Phase,
     ResultStatus,
     Resume,
     RunReport,
@@ -112,6 +113,7 @@ class Running:
         finishing: why the run gets no further turn.
         stopping: why the run is being stopped.
         resume: what the run continues.
+        phase: the phase of the work in the present turn; `None` for none.
     """
 
     run_id: str
@@ -133,6 +135,7 @@ class Running:
     stopping: StopReason | None = None
     resume: Resume | None = None
     agent: AgentChoice = field(default_factory=AgentChoice)
+    phase: Phase | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -140,6 +140,24 @@ def test_a_rule_that_never_chooses_is_warned_of(parse: "Parse", rules: str, shad
     assert all(one.where == f"{FILE}:5" for one in found)
 
 
+def test_rules_of_phases_are_checked_as_those_of_agents(parse: "Parse", refuse: "Refuse") -> None:
+    rules = "[{label: ' X ', phase: T, labl: y}, {label: x, state: Todo, phase: R}, {state: ToDo, phase: T}]"
+    workflow = parse(f"{HEAD}agent:\n  phases:\n    default: I\n    rules: {rules}\n---\nx")
+    phases = workflow.settings.agent.phases
+    assert [(rule.label, rule.state, rule.phase) for rule in phases.rules] == [
+        ("x", None, "T"),
+        ("x", "todo", "R"),
+        (None, "todo", "T"),
+    ]
+    assert phases.names == ("I", "T", "R")
+    assert {one.code: one.where for one in workflow.warnings} == {
+        WarningCode.UNKNOWN_KEY: f"{FILE}:6",
+        WarningCode.SHADOWED_RULE: f"{FILE}:6",
+    }
+    (failure,) = refuse(f"{HEAD}agent:\n  phases:\n    rules: [{{phase: T}}]\n---\nx")
+    assert failure.where == f"{FILE}:5"
+
+
 def test_a_key_of_an_agent_is_placed_where_it_stands(parse: "Parse") -> None:
     workflow = parse(
         f"{HEAD}codex:\n  command: codex x\nagents:\n  a:\n    kind: codex\n  b:\n    kind: codex\n"

@@ -41,6 +41,7 @@ BY_SHAPE = {
     ),
     "shell command": (*NOT_TEXT, *BLANK, NUL),
     "true or false": ("0", "1", "'yes'", "'true'", "''", "[]", "{}", ".nan", "1.0"),
+    "one word": (*NOT_TEXT, *BLANK, NUL, "'a b'", "a,b", "'T:'", "a" * 65),
     "number": NOT_A_NUMBER,
     "number > 0": (*NOT_A_NUMBER, "0", "-1"),
     "number ≥ 0": (*NOT_A_NUMBER, "-1"),
@@ -65,6 +66,13 @@ FURTHER = {
     "worker.ssh_hosts": ("['-oProxyCommand=x']",),
     "codex.approval_policy": ("{a: .nan}", "{a: [{b: .inf}]}"),
     "codex.turn_sandbox_policy": ("{a: .nan}",),
+    "agent.phases.rules": (
+        "[7]",
+        "[{phase: T}]",
+        "[{label: x}]",
+        "[{label: x, phase: a b}]",
+        "[{state: 1, phase: T}]",
+    ),
     "tracker.kind": ("Markdown", "markdown.", "'mark down'", "a" * 5_000),
     "agent.kind": ("Codex", "'co dex'"),
 }

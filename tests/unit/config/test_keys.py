@@ -7,6 +7,7 @@ from symphony.config import (
     AgentSettings,
     BudgetSettings,
     InstructionsSettings,
+    PhasesSettings,
     Reload,
     Settings,
     SkillsSettings,
@@ -50,6 +51,7 @@ def test_a_section_is_known_by_its_name() -> None:
     assert sections(Settings)["agent"] is AgentSettings
     assert sections(AgentSettings) == {
         "budget": BudgetSettings,
+        "phases": PhasesSettings,
         "skills": SkillsSettings,
         "instructions": InstructionsSettings,
     }

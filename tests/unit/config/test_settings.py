@@ -55,6 +55,8 @@ DEFAULTS: dict[str, object] = {
     "agent.budget.max_turns_per_issue": None,
     "agent.budget.max_turns_without_progress": 2,
     "agent.budget.max_attempts_without_progress": 3,
+    "agent.phases.default": None,
+    "agent.phases.rules": (),
     "agent.skills.enabled": True,
     "agent.skills.path": ".symphony/skills",
     "agent.skills.user_path": ("~/.symphony/skills",),
@@ -175,7 +177,17 @@ def test_a_key_without_a_value_has_its_default(parse: "Parse", key: str, default
 
 @pytest.mark.conformance("C-1", "C-9")
 @pytest.mark.parametrize(
-    "section", ["polling", "workspace", "hooks", "agent", "codex", "agent:\n  budget", "agent:\n  skills"]
+    "section",
+    [
+        "polling",
+        "workspace",
+        "hooks",
+        "agent",
+        "codex",
+        "agent:\n  budget",
+        "agent:\n  phases",
+        "agent:\n  skills",
+    ],
 )
 def test_a_section_without_a_value_has_its_defaults(parse: "Parse", section: str) -> None:
     assert parse(f"{MINIMAL}{section}:\n").settings == parse(MINIMAL).settings

@@ -144,6 +144,8 @@ def test_an_empty_body_stands_for_the_default_prompt(body: str) -> None:
         ("{{ issue.title.x }}", '"issue.title.x" does not exist', None),
         ("{{ issue.labels.x }}", '"issue.labels.x" does not exist', None),
         ("{{ issue.title[0] }}", '"issue.title[0]" does not exist', None),
+        ("{{ phase.x }}", '"phase.x": phase is a text without fields', None),
+        ("{{ turn.x }}", '"turn.x": turn is a number without fields', None),
         ("{{ attempt.x }}", '"attempt.x": attempt is a number without fields', None),
         ("{{ isue.title }}", 'unknown variable "isue.title"', 'did you mean "issue"?'),
         ("{% assign total = 1 %}{{ totl }}", 'unknown variable "totl"', 'did you mean "total"?'),

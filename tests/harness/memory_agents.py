@@ -11,7 +11,7 @@ import anyio.lowlevel
 from harness.sessions import briefed
 from symphony.agents.acp.profiles import profile_of
 from symphony.agents.acp.session import AcpSession
-from symphony.agents.base import AgentError, AgentSession, Briefing, SessionRequest
+from symphony.agents.base import AgentError, AgentSession, Briefing, SessionRequest, Turn
 from symphony.agents.claude.session import ClaudeSession
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.event_queue import EventQueue
@@ -109,6 +109,10 @@ def codex(process: MemoryProcess, resume: Thread | None = None, **settings: Any)
     )
 
 
+async def cannot_relaunch(envelope: str) -> "AgentProcess":
+    raise NotImplementedError(envelope)
+
+
 def claude(process: MemoryProcess, resume: Thread | None = None, **settings: Any) -> ClaudeSession:
     return ClaudeSession(
         cast("AgentProcess", process),
@@ -116,6 +120,7 @@ def claude(process: MemoryProcess, resume: Thread | None = None, **settings: Any
         request=request(resume),
         thread_id="s",
         resumed=resume is not None,
+        relaunch=cannot_relaunch,
         events=EventQueue(),
     )
 
@@ -193,7 +198,7 @@ async def turn(
     with anyio.fail_after(60):
         try:
             await session.start()
-            async for event in cast("AgentSession", session).run_turn("go", title="SYM-1: x"):
+            async for event in cast("AgentSession", session).run_turn(Turn(prompt="go", title="SYM-1: x")):
                 events.append(event)  # noqa: PERF401 - those before an error count too
         except AgentError as error:
             failed = error

@@ -9,7 +9,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 import symphony
-from symphony.agents.base import AgentSession, BackendContext, Briefing, ListAgentSkills, SessionRequest
+from symphony.agents.base import AgentSession, BackendContext, Briefing, ListAgentSkills, SessionRequest, Turn
 from symphony.agents.events import AgentEvent
 from symphony.domain import ToolResult, ToolSpec
 from symphony.processes.base import Identity
@@ -123,7 +123,7 @@ class SessionBench:
 
     @staticmethod
     async def turn(session: AgentSession, prompt: str) -> list[AgentEvent]:
-        return [event async for event in session.run_turn(prompt, title="MT-1: try")]
+        return [event async for event in session.run_turn(Turn(prompt=prompt, title="MT-1: try"))]
 
     def living(self) -> tuple[Identity, ...]:
         """Whatever still carries the run id."""

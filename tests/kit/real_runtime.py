@@ -35,6 +35,7 @@ from kit.simulator.scenario import make_settings
 from kit.simulator.schedules import schedule
 from kit.simulator.session import Ending, Session, Turn
 from kit.virtual_time import run
+from symphony.agents import base
 from symphony.agents.base import AgentError, AgentSkillRoots, Capabilities, SessionRequest, cannot_list_skills
 from symphony.agents.events import (
     Activity,
@@ -738,20 +739,20 @@ class _Session:
                     category=Category.RESPONSE_ERROR, blame=Blame.AGENT, message="no such thread"
                 )
 
-    async def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
+    async def run_turn(self, turn: base.Turn) -> AsyncIterator[AgentEvent]:
         """Live through the next turn of the script; the last one is repeated."""
-        del prompt, title
+        del turn
         turns = self._process.session.turns
-        turn = turns[min(self._turn, len(turns) - 1)]
+        scripted = turns[min(self._turn, len(turns) - 1)]
         self._turn += 1
         name = f"{self.thread_id}-{self._turn}"
         yield SessionStarted(session_id=name, thread_id=self.thread_id, turn_id=str(self._turn))
         yield self._use(self._process.session.tokens)
         yield ItemStarted(kind="command", summary="work")
-        async for event in self._work(turn):
+        async for event in self._work(scripted):
             yield event
         yield self._use(self._process.session.tokens // 2)
-        yield self._end_of(turn)
+        yield self._end_of(scripted)
 
     async def _work(self, turn: Turn) -> AsyncIterator[AgentEvent]:
         half_ms, rest_ms = turn.lasts_ms // 2, turn.lasts_ms

@@ -102,7 +102,7 @@ class Briefing:
     """What a session gets at its start besides its prompt.
 
     Attributes:
-        envelope: the system-level text to add, or None.
+        envelope: the system-level text of the first turn, or None.
         tools: tools of the daemon to advertise.
         agent_lists_skills: the agent may list skills by itself, including those that it ships with.
     """
@@ -110,6 +110,46 @@ class Briefing:
     envelope: str | None = None
     tools: tuple[ToolSpec, ...] = ()
     agent_lists_skills: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """The parts of the system-level text that Symphony adds, in their order.
+
+    Attributes:
+        phase: the phase of the work, or None.
+        instructions: the composed instructions of the phase, or None.
+        skills: the block that lists skills, or None.
+    """
+
+    phase: str | None = None
+    instructions: str | None = None
+    skills: str | None = None
+
+    @property
+    def text(self) -> str | None:
+        """All parts, or None if there are none."""
+        phase = None if self.phase is None else f"The phase of the work on this issue is {self.phase}."
+        parts = (phase, self.instructions, self.skills)
+        return "\n\n".join(part for part in parts if part) or None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What an agent gets for one turn.
+
+    Attributes:
+        prompt: what it is asked to do.
+        title: `<identifier>: <title>` of the issue.
+        number: 1 for the first turn of the session.
+        envelope: the system-level text that holds from this turn on. A session has that of its briefing, and
+            sends another one once, in the way in which its agent takes it. Without text nothing changes.
+    """
+
+    prompt: str
+    title: str = ""
+    number: int = 1
+    envelope: Envelope = field(default_factory=Envelope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,11 +202,11 @@ class AgentSession(Protocol):
         """The thread, known once the session is open; None for an agent that has none."""
         ...
 
-    def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
+    def run_turn(self, turn: Turn) -> AsyncIterator[AgentEvent]:
         """Run one turn and yield its events; the last one is `TurnEnded` or `InputRequired`.
 
-        `title` is `<identifier>: <title>` of the issue. Reads no faster than the consumer takes events,
-        which gives the agent back-pressure. Safe to cancel at any await; call `stop` afterwards.
+        Reads no faster than the consumer takes events, which gives the agent back-pressure. Safe to cancel
+        at any await; call `stop` afterwards.
 
         Raises:
             AgentError: the session is unusable: the process has ended, is silent, or does not answer.
@@ -337,6 +377,11 @@ def silence_limit(limit_ms: int) -> Iterator[None]:
     if scope.cancelled_caught and anyio.current_time() - deadline < _SUSPEND_S:
         message = f"the agent has been silent for {limit_ms} ms"
         raise AgentError(Failure(category=Category.TURN_TIMEOUT, blame=Blame.AGENT, message=message))
+
+
+def replacing_text(envelope: str) -> str:
+    """Return an envelope for a conversation that holds an earlier one, which stays in it."""
+    return f"What follows replaces the instructions and skills that you were given before.\n\n{envelope}"
 
 
 def prepend_envelope(envelope: str | None, prompt: str) -> str:

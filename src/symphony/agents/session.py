@@ -13,7 +13,14 @@ from typing import Any, Final, Generic, Literal, TypeVar
 import anyio
 from typing_extensions import override
 
-from symphony.agents.base import AgentError, SessionRequest, ToolRunner, silence_limit
+from symphony.agents.base import (
+    AgentError,
+    SessionRequest,
+    ToolRunner,
+    Turn,
+    replacing_text,
+    silence_limit,
+)
 from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import (
     AgentEvent,
@@ -50,16 +57,18 @@ class TurnSession(ABC):
     def __init__(self, request: SessionRequest, events: EventQueue) -> None:
         self._request = request
         self._events = events
+        self._envelope: str | None = None  # that of the briefing, then that of the last turn with one
+        self._delivered: str | None = None  # what the agent has of it
         self._stop_lock = anyio.Lock()
         self._stopping = False
 
-    async def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
+    async def run_turn(self, turn: Turn) -> AsyncIterator[AgentEvent]:
         """Run one turn; the last event is `TurnEnded` or `InputRequired`.
 
         Raises:
             AgentError: `turn_timeout` (silence), or why the turn did not begin or continue.
         """
-        yield await self._begin(prompt, title)
+        yield await self._begin(turn)
         await self._process_inbox()
         while True:
             while self._events:
@@ -79,8 +88,19 @@ class TurnSession(ABC):
         return self._events.drain()
 
     @abstractmethod
-    async def _begin(self, prompt: str, title: str) -> SessionStarted:
+    async def _begin(self, turn: Turn) -> SessionStarted:
         """Start a turn."""
+
+    def _deliver(self, turn: Turn) -> str | None:
+        """Return what the agent must be sent because it does not have this envelope yet, or None.
+
+        A text that follows another one says that it replaces it.
+        """
+        self._envelope, earlier = turn.envelope.text or self._envelope, self._delivered
+        if self._envelope is None or self._envelope == earlier:
+            return None
+        self._delivered = self._envelope
+        return self._envelope if earlier is None else replacing_text(self._envelope)
 
     @abstractmethod
     async def _process_inbox(self) -> None:

@@ -36,7 +36,7 @@ from symphony.domain import (
     normalise_state,
 )
 from symphony.processes.base import Host
-from symphony.scheduler import AgentInfo, AssignmentRule, SchedulerSettings
+from symphony.scheduler import AgentInfo, AssignmentRule, PhaseRule, SchedulerSettings
 from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation
 from symphony.trackers.base import Tracker
 from symphony.trackers.registry import create_tracker, with_default_states
@@ -251,6 +251,8 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
         agent=settings.agent.kind,
         fallback=settings.agent.fallback,
         rules=tuple(AssignmentRule(**rule.model_dump()) for rule in settings.agent.rules),
+        phase=settings.agent.phases.default,
+        phase_rules=tuple(PhaseRule(**rule.model_dump()) for rule in settings.agent.phases.rules),
         agents={
             name: AgentInfo(
                 kind=agent.kind,
@@ -263,8 +265,8 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
     )
 
 
-def skill_options(section: SkillsSettings) -> SkillOptions:
-    """The section `agent.skills` for the skills package."""
+def skill_options(section: SkillsSettings, phase: str | None = None) -> SkillOptions:
+    """The section `agent.skills` for the skills package, and the phase of the work."""
     return SkillOptions(
         enabled=section.enabled,
         path=section.path,
@@ -280,6 +282,7 @@ def skill_options(section: SkillsSettings) -> SkillOptions:
         disabled_skills=section.disabled_skills,
         activation=ActivationMode(section.activation),
         search_above=section.search_above,
+        phase=phase,
     )
 
 

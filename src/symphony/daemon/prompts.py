@@ -5,6 +5,7 @@ workspace.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from anyio import to_thread
 
@@ -15,7 +16,7 @@ from symphony.daemon.context import RuntimeContext
 from symphony.daemon.skills import RunCatalog, preview_run_skills
 from symphony.domain import Issue, Redaction
 from symphony.observability.redaction import masked
-from symphony.scheduler import AgentChoice, Resume
+from symphony.scheduler import AgentChoice, Phase, Resume
 
 _RESUMES = (
     "the session goes on with its thread; should the agent have forgotten it, or the workspace be gone, the "
@@ -26,14 +27,20 @@ _MASKED = "what looks like a secret is masked here; a session gets the texts as 
 
 
 async def first_prompt(
-    context: RuntimeContext, issue: Issue, attempt: int | None, resume: Resume | None = None
+    context: RuntimeContext,
+    issue: Issue,
+    attempt: int | None,
+    resume: Resume | None = None,
+    *,
+    phase: Phase | None = None,
 ) -> str:
     """The prompt of the first turn of a new session; ends with the answer of a person, if there is one.
 
     Raises:
         WorkflowError: `template_render_error`.
     """
-    prompt = await to_thread.run_sync(context.workflow.template.render, issue, attempt)
+    name = None if phase is None else phase.name
+    prompt = await to_thread.run_sync(partial(context.workflow.template.render, issue, attempt, phase=name))
     if resume is None or resume.answer is None:
         return prompt
     return f"{prompt.rstrip()}\n\n{answer_section(resume.question, resume.answer)}\n"

@@ -9,11 +9,12 @@ import anyio
 import structlog
 from msgspec import structs
 
-from symphony.agents.base import Briefing, ListAgentSkills
+from symphony.agents.base import Briefing, Envelope, ListAgentSkills
 from symphony.api.models import Skills
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.skills import (
     RunCatalog,
+    enter_phase,
     exclude_agent_listed,
     in_skill_thread,
     load_run_skills,
@@ -53,6 +54,7 @@ class SessionSkills:
     Args:
         context: the context of the run.
         agent: the name of the agent.
+        phase: the phase of the work, or `None`.
         on_skills: called with what the session lists, and again each time it uses a skill.
         report_problems: called with loaded skills whose problems may be worth a comment on the issue.
     """
@@ -62,11 +64,13 @@ class SessionSkills:
         context: RuntimeContext,
         agent: str,
         *,
+        phase: str | None = None,
         on_skills: Callable[[Skills], None],
         report_problems: Callable[[SkillSet], Awaitable[None]],
     ) -> None:
         self._context = context
         self._agent = agent
+        self._phase = phase
         self._on_skills = on_skills
         self._report_problems = report_problems
         self._catalog = RunCatalog()
@@ -78,7 +82,7 @@ class SessionSkills:
 
     async def load(self, workspace: Workspace) -> None:
         """Load the skills of the run."""
-        self._catalog = await load_run_skills(self._context, workspace, self._agent)
+        self._catalog = await load_run_skills(self._context, workspace, self._agent, self._phase)
         enabled = self._context.settings.agent.skills.enabled
         self._at_start = self._catalog.found if enabled else SkillSet(root=workspace.path)
         self._unreported = self._at_start
@@ -110,18 +114,36 @@ class SessionSkills:
         """The system-level text and the tools of the session."""
         await self.loaded()
         options = session_options(self._context, self._agent)
-        catalog = await exclude_agent_listed(self._catalog, options, list_agent_skills)
+        catalog = self._catalog = await exclude_agent_listed(self._catalog, options, list_agent_skills)
         self._on_skills(catalog.document)
         self._usage = SkillUsageTracker(catalog, workspace.path)
-        if catalog.listed:
-            digests = {skill.name: catalog.sha256.get(skill.path) for skill in catalog.listed}
-            _log.info("skills_listed", names=catalog.names, sha256=digests, commit=catalog.commit)
+        self._log_listed()
         self._tools = SessionTools(self._context.tracker, catalog.offer, on_activated=self._on_activated)
         return Briefing(
-            envelope=catalog.block,
+            envelope=self.envelope.text,
             tools=self._tools.specs,
             agent_lists_skills=catalog.agent_lists_skills,
         )
+
+    @property
+    def envelope(self) -> Envelope:
+        """The system-level text of the present phase."""
+        return Envelope(phase=self._phase, skills=self._catalog.block)
+
+    async def enter_phase(self, phase: str | None) -> None:
+        """List the skills of another phase from the next turn on."""
+        self._phase = phase
+        self._catalog = await enter_phase(self._catalog, phase)
+        if self._usage is not None:
+            self._usage.relist(self._catalog)
+            self._on_skills(self._usage.document)
+        self._log_listed()
+
+    def _log_listed(self) -> None:
+        catalog = self._catalog
+        if catalog.listed:
+            digests = {skill.name: catalog.sha256.get(skill.path) for skill in catalog.listed}
+            _log.info("skills_listed", names=catalog.names, sha256=digests, commit=catalog.commit)
 
     async def run_tool(self, name: str, arguments: Mapping[str, Any], *, issue: Issue) -> ToolResult:
         """Run a tool of the session; raises only what the tracker raises."""
@@ -173,6 +195,10 @@ class SkillUsageTracker:
             elif skill.path.startswith("~"):
                 paths.append(skill.path)
             self._paths.setdefault(skill.directory, []).extend((path, skill) for path in paths)
+
+    def relist(self, catalog: RunCatalog) -> None:
+        """Report another listing of the same skills from now on."""
+        self._document = catalog.document
 
     @property
     def document(self) -> Skills:

@@ -84,6 +84,7 @@ class RunCatalog:
         found: everything that was loaded; `None` if nothing could be loaded.
         offer: what the session may request through tools; `None` for nothing.
         agent_lists_skills: the agent may list skills by itself. False if all of them are in the catalog.
+        in_phase: makes the catalog of another phase of the work; `None` if nothing was loaded.
         without_agent_listed: makes the catalog of an agent that lists these files by itself; `None` if the
             answer of the agent changes nothing.
     """
@@ -99,6 +100,7 @@ class RunCatalog:
     found: SkillSet | None = None
     offer: AvailableSkills | None = None
     agent_lists_skills: bool = True
+    in_phase: Callable[[str | None], "RunCatalog"] | None = field(default=None, compare=False)
     without_agent_listed: Callable[[Collection[Path]], "RunCatalog"] | None = field(
         default=None, compare=False
     )
@@ -135,13 +137,15 @@ class RunCatalog:
 # --- the skills of a run ---------------------------------------------------------------------------------
 
 
-async def load_run_skills(context: RuntimeContext, workspace: Workspace, agent: str) -> RunCatalog:
+async def load_run_skills(
+    context: RuntimeContext, workspace: Workspace, agent: str, phase: str | None = None
+) -> RunCatalog:
     """The catalog for a session of an agent in a prepared workspace; logs problems.
 
     With `source: base_branch` and an unreadable base branch the catalog is empty: the issue's own branch is
     not trusted instead.
     """
-    options = session_options(context, agent)
+    options = session_options(context, agent, phase)
     if not options.enabled:
         return RunCatalog()
     for name, reason in missing_tools(context, agent).items():
@@ -159,14 +163,14 @@ async def load_run_skills(context: RuntimeContext, workspace: Workspace, agent: 
 
 
 async def preview_run_skills(
-    context: RuntimeContext, issue: Issue, agent: str
+    context: RuntimeContext, issue: Issue, agent: str, phase: str | None = None
 ) -> tuple[RunCatalog, str | None]:
     """The catalog that a session would get now, and a note if skills are missing that a run might find.
 
     Raises:
         SymphonyError: the run would fail with the same error.
     """
-    options = session_options(context, agent)
+    options = session_options(context, agent, phase)
     if not options.enabled:
         return RunCatalog(), None
     async with _previews(context, issue, options, agent) as (seen, workspace):
@@ -199,12 +203,12 @@ async def _previews(
         yield seen, workspace.tree
 
 
-def session_options(context: RuntimeContext, agent: str) -> SkillOptions:
+def session_options(context: RuntimeContext, agent: str, phase: str | None = None) -> SkillOptions:
     """The skill options, reduced to what a session of the agent supports.
 
     Without the activation tool the agent reads the files; without the search tool all skills are listed.
     """
-    options, missing = skill_options(context.settings.agent.skills), missing_tools(context, agent)
+    options, missing = skill_options(context.settings.agent.skills, phase), missing_tools(context, agent)
     if ACTIVATE_TOOL in missing:
         options = replace(options, activation=ActivationMode.READ)
     return replace(options, search_above=None) if SEARCH_TOOL in missing else options
@@ -289,6 +293,14 @@ async def exclude_agent_listed(
     return catalog
 
 
+async def enter_phase(catalog: RunCatalog, phase: str | None) -> RunCatalog:
+    """The catalog of a session whose work is in another phase now."""
+    if catalog.in_phase is None:
+        return catalog
+    other = await to_thread.run_sync(catalog.in_phase, phase, limiter=_skill_threads())
+    return replace(other, commit=catalog.commit, sha256=catalog.sha256)
+
+
 async def read_catalog(
     workspace: Path,
     options: SkillOptions,
@@ -339,7 +351,8 @@ async def read_catalog(
 async def _digests(tree: Path, options: SkillOptions, catalog: RunCatalog) -> Mapping[str, str]:
     """The digests of the files that the catalog names; empty if they cannot be read in time."""
     listed = catalog.listed
-    if catalog.without_agent_listed is not None and catalog.found is not None:
+    may_change = catalog.without_agent_listed is not None or options.phase is not None
+    if may_change and catalog.found is not None:
         listed = catalog.found.skills
     files: tuple[Skill | Problem, ...] = (*listed, *catalog.problems)
     if not files:
@@ -358,6 +371,9 @@ def _render(found: SkillSet, options: SkillOptions, tree: Path, native: NativeLi
     def without_agent_listed(listed: Collection[Path]) -> RunCatalog:
         return _render(found, options, tree, replace(native.confirmed(listed), shared={}))
 
+    def in_phase(phase: str | None) -> RunCatalog:
+        return _render(found, replace(options, phase=phase), tree, native)
+
     block = skills.render(found, options, native=native.duplicates)
     by_name = {skill.name: skill for skill in found.skills}
     return RunCatalog(
@@ -370,6 +386,7 @@ def _render(found: SkillSet, options: SkillOptions, tree: Path, native: NativeLi
         found=found,
         offer=AvailableSkills.of(found, block, workspace=tree, options=options),
         agent_lists_skills=native.listing,
+        in_phase=in_phase,
         without_agent_listed=without_agent_listed if native.shared else None,
     )
 

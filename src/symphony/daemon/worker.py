@@ -18,7 +18,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
-from symphony.agents.base import AgentBackend, AgentSession, SessionRequest
+from symphony.agents.base import AgentBackend, AgentSession, SessionRequest, Turn
 from symphony.agents.events import (
     AgentEvent,
     InputRequired,
@@ -45,6 +45,7 @@ from symphony.scheduler import (
     FinishRun,
     Outcome,
     OutcomeKind,
+    Phase,
     RunEnded,
     RunStage,
     StartRun,
@@ -117,6 +118,7 @@ class Worker:
         self._skills = SessionSkills(
             context,
             command.agent,
+            phase=None if command.phase is None else command.phase.name,
             on_skills=partial(callbacks.skills_changed, command.issue.id, command.run_id),
             report_problems=partial(report_skills, command.issue),
         )
@@ -126,6 +128,7 @@ class Worker:
         self._hurried = self._finishing = False
 
         self._workspace: Workspace | None = None
+        self._phase = command.phase
         self._first_prompt: str | None = None
         self._session_id = "n/a"
         self._mark_at_start: ProgressMark | None = None
@@ -230,7 +233,9 @@ class Worker:
             self._mark_at_start = await workspaces.progress(workspace)
         self._mark_at_turn = self._mark_at_start
         self._progress.on_stage(RunStage.BUILDING_PROMPT)
-        self._first_prompt = await prompts.first_prompt(self._context, issue, attempt, self._command.resume)
+        self._first_prompt = await prompts.first_prompt(
+            self._context, issue, attempt, self._command.resume, phase=self._phase
+        )
         await workspaces.verify(workspace)
         self._progress.on_stage(RunStage.LAUNCHING_AGENT)
         fault(FaultPoint.BEFORE_SPAWN)
@@ -302,7 +307,7 @@ class Worker:
         turn = 1
         while True:
             self._progress.on_stage(RunStage.STREAMING_TURN)
-            await self._turn(session, prompt, turn)
+            await self._turn(session, self._turn_for(prompt, turn))
             self._progress.report_now()
             self._context.fault(FaultPoint.TURN_ENDED)
             if not await self._context.workspaces.exists(workspace):
@@ -314,6 +319,7 @@ class Worker:
                     raise _FinishedError(directive)
                 case ContinueRun() as directive:
                     self._issue, turn = directive.issue, directive.turn
+                    await self._enter_phase(directive.phase)
                     prompt = continuation_prompt(turn, self._context.settings.agent.max_turns)
                     self._progress.on_next_turn()
 
@@ -325,7 +331,17 @@ class Worker:
         wrote, self._wrote_in_turn = self._wrote_in_turn, False
         return wrote or before != self._mark_at_turn
 
-    async def _turn(self, session: AgentSession, prompt: str, turn: int) -> None:
+    async def _enter_phase(self, phase: Phase | None) -> None:
+        if phase != self._phase:
+            self._phase = phase
+            _log.info("phase_changed", phase=phase and phase.name, reason=phase and phase.reason)
+            await self._skills.enter_phase(None if phase is None else phase.name)
+
+    def _turn_for(self, prompt: str, number: int) -> Turn:
+        title = f"{self._issue.identifier}: {self._issue.title}"
+        return Turn(prompt=prompt, title=title, number=number, envelope=self._skills.envelope)
+
+    async def _turn(self, session: AgentSession, turn: Turn) -> None:
         """Run one turn.
 
         Raises:
@@ -333,7 +349,7 @@ class Worker:
         """
         last: AgentEvent | None = None
         worked = False
-        async for event in session.run_turn(prompt, title=f"{self._issue.identifier}: {self._issue.title}"):
+        async for event in session.run_turn(turn):
             self._progress.on_event(event)
             last = event
             match event:
@@ -346,7 +362,7 @@ class Worker:
                     self._session_id = event.session_id
                     self._progress.on_launched(session.pid)
                     structlog.contextvars.bind_contextvars(session_id=event.session_id)
-                    _log.info("turn_started", turn=turn, pid=session.pid)
+                    _log.info("turn_started", turn=turn.number, pid=session.pid)
                 case _:
                     pass
         status = last.status.value if isinstance(last, TurnEnded) else "input_required"
@@ -365,8 +381,8 @@ class Worker:
                 raise SymphonyError(self._input_failure)
             case TurnEnded(failure=Failure() as failure):
                 full = failure.category is Category.AGENT_CONTEXT_FULL
-                if full and not worked and prompt == self._first_prompt:
-                    size = f"its prompt of {len(prompt):,} characters does not fit the model's context"
+                if full and not worked and turn.prompt == self._first_prompt:
+                    size = f"its prompt of {len(turn.prompt):,} characters does not fit the model's context"
                     raise SymphonyError(issue_too_long_failure(size))
                 raise SymphonyError(failure)
             case _:

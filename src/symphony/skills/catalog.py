@@ -199,6 +199,7 @@ class DropReason(StrEnum):
     BUDGET = "budget"
     DISABLED = "disabled"
     NOT_INCLUDED = "not_included"
+    PHASE = "phase"
     NATIVE = "native"
     SEARCH = "search"
 
@@ -219,7 +220,9 @@ class Block:
         text: Markdown without a final newline; `None` if there is nothing to list.
         listed, dropped: in the order of the catalog.
         shortened: the listed skills whose text was cut to keep the block within its limit.
-        available: the skills that the session can activate: those listed, or those that a search finds.
+        available: the skills that the session can activate: those listed, or those that a search finds. With
+            phases also those of other phases, because the phase may change within a session.
+        uses_search: whether the block explains the search instead of listing skills.
     """
 
     text: str | None
@@ -227,11 +230,7 @@ class Block:
     dropped: tuple[Dropped, ...] = ()
     shortened: tuple[str, ...] = ()
     available: tuple[str, ...] = ()
-
-    @property
-    def uses_search(self) -> bool:
-        """Whether the block explains the search instead of listing skills."""
-        return bool(self.available) and not self.listed
+    uses_search: bool = False
 
 
 def render(skill_set: SkillSet, options: SkillOptions, *, native: Collection[str] = ()) -> Block:
@@ -255,7 +254,7 @@ def render(skill_set: SkillSet, options: SkillOptions, *, native: Collection[str
         listed=listed,
         dropped=tuple(_dropped(skill_set.skills, reasons, written.kept, len(chosen))),
         shortened=tuple(chosen[index].name for index in written.shortened),
-        available=listed,
+        available=listed if options.phase is None else _of_any_phase(skill_set.skills, reasons),
     )
 
 
@@ -270,8 +269,7 @@ def render_search(skill_set: SkillSet, skills: Sequence[Skill], options: SkillOp
 def _pointing(skill_set: SkillSet, reasons: Sequence[DropReason | None], options: SkillOptions) -> Block:
     """The block that explains the search; if it does not fit, the session has no skills."""
     skills = skill_set.skills
-    offered = tuple(skill.name for skill, reason in zip(skills, reasons, strict=True) if reason is None)
-    text = "\n".join(pointer(skill_set, len(offered), options.activation))
+    text = "\n".join(pointer(skill_set, reasons.count(None), options.activation))
     fits = len(text) <= options.max_prompt_chars
     instead = DropReason.SEARCH if fits else DropReason.BUDGET
     return Block(
@@ -280,7 +278,8 @@ def _pointing(skill_set: SkillSet, reasons: Sequence[DropReason | None], options
             Dropped(name=skill.name, reason=reason or instead)
             for skill, reason in zip(skills, reasons, strict=True)
         ),
-        available=offered if fits else (),
+        available=_of_any_phase(skills, reasons) if fits else (),
+        uses_search=fits,
     )
 
 
@@ -288,15 +287,23 @@ def _reasons(
     skills: Sequence[Skill], options: SkillOptions, native: Collection[str]
 ) -> list[DropReason | None]:
     """For each skill, why it is excluded regardless of the limits; `None` for the others."""
-    return [_reason(skill.name, options, native) for skill in skills]
+    return [_reason(skill, options, native) for skill in skills]
 
 
-def _reason(name: str, options: SkillOptions, native: Collection[str]) -> DropReason | None:
-    if name in options.disabled_skills:
+def _reason(skill: Skill, options: SkillOptions, native: Collection[str]) -> DropReason | None:
+    if skill.name in options.disabled_skills:
         return DropReason.DISABLED
-    if options.include and name not in options.include:
+    if options.include and skill.name not in options.include:
         return DropReason.NOT_INCLUDED
-    return DropReason.NATIVE if name in native else None
+    if not skill.is_for(options.phase):
+        return DropReason.PHASE
+    return DropReason.NATIVE if skill.name in native else None
+
+
+def _of_any_phase(skills: Sequence[Skill], reasons: Sequence[DropReason | None]) -> tuple[str, ...]:
+    """The names of the skills that nothing but the phase excludes."""
+    pairs = zip(skills, reasons, strict=True)
+    return tuple(skill.name for skill, reason in pairs if reason in {None, DropReason.PHASE})
 
 
 def _dropped(

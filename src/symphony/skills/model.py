@@ -240,6 +240,10 @@ class Skill(Struct, frozen=True, kw_only=True):
     scope: Scope = Scope.PROJECT
     root: Path | None = None
 
+    def is_for(self, phase: str | None) -> bool:
+        """Whether the skill is for this phase, in any case of letters; `None` is every phase."""
+        return phase is None or not self.phases or phase.lower() in map(str.lower, self.phases)
+
     @property
     def text(self) -> str:
         """The text for the catalog: `when_to_use`, or the description if that is blank."""
@@ -316,6 +320,7 @@ class SkillOptions:
         disabled_skills: exact names to hide; their problems are not reported.
         activation: how a session reads the body of a skill.
         search_above: with more skills than this, the catalog lists none and the session searches.
+        phase: the phase of the work: the catalog leaves out skills that name only others; `None` for all.
     """
 
     path: str = DEFAULT_PATH
@@ -332,6 +337,7 @@ class SkillOptions:
     disabled_skills: tuple[str, ...] = ()
     activation: ActivationMode = ActivationMode.READ
     search_above: int | None = None
+    phase: str | None = None
 
     @property
     def user_paths(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from symphony.agents.base import (
     Capabilities,
     Preflight,
     SessionRequest,
+    Turn,
     cannot_list_skills,
     resolve_workspace,
     silence_limit,
@@ -81,14 +82,14 @@ class StdinSession:
     def pid(self) -> int:
         return 0 if self._process is None else self._process.pid
 
-    async def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
+    async def run_turn(self, turn: Turn) -> AsyncIterator[AgentEvent]:
         self._turns += 1
-        run_id, turn = self._request.run_id, str(self._turns)
-        yield SessionStarted(session_id=f"{run_id}-{turn}", thread_id=run_id, turn_id=turn)
+        run_id, turn_id = self._request.run_id, str(self._turns)
+        yield SessionStarted(session_id=f"{run_id}-{turn_id}", thread_id=run_id, turn_id=turn_id)
         process = self._process = await self._backend.start(
             LaunchOptions.for_session(self._request, self._cwd)
         )
-        await process.send(f"{self._envelope}\n{prompt}\n".encode())
+        await process.send(f"{turn.envelope.text or self._envelope}\n{turn.prompt}\n".encode())
         await process.close_stdin()
         for line in (await self._output(process)).splitlines()[: self._backend.settings.max_lines]:
             word, _, name = line.partition(" ")

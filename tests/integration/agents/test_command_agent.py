@@ -16,7 +16,7 @@ import pytest
 from harness.real import require_bubblewrap
 from harness.secrets_probe import PROBE, TRACKER_SECRETS, plant
 from harness.sessions import briefed
-from symphony.agents.base import AgentError, BackendContext, Briefing, SessionRequest
+from symphony.agents.base import AgentError, BackendContext, Briefing, SessionRequest, Turn
 from symphony.agents.command import backend as backend_module
 from symphony.agents.command import session as session_module
 from symphony.agents.command.backend import CommandBackend
@@ -91,7 +91,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 async def turn(session: CommandSession, prompt: str = "Work.", title: str = TITLE) -> list[AgentEvent]:
-    return [event async for event in session.run_turn(prompt, title=title)]
+    return [event async for event in session.run_turn(Turn(prompt=prompt, title=title))]
 
 
 async def one_turn(
@@ -230,7 +230,7 @@ async def test_silence_has_a_limit(bench: Bench) -> None:
 
 async def test_a_turn_that_is_stopped_leaves_no_process(bench: Bench) -> None:
     async with bench.backend("echo here; (sleep 1000 & sleep 1000)").open(bench.request()) as session:
-        async for event in session.run_turn("Work.", title=TITLE):
+        async for event in session.run_turn(Turn(prompt="Work.", title=TITLE)):
             if isinstance(event, Text):
                 break
         assert bench.host.find_marked([bench.run_id])

@@ -18,7 +18,7 @@ from harness.players import COMMENT, PLAYERS, Act, Player
 from kit.model_server import api_error, rate_limited, unauthorized
 from symphony import skills
 from symphony.agents.acp.profiles import PROFILES
-from symphony.agents.base import AgentError
+from symphony.agents.base import AgentError, Turn
 from symphony.agents.events import (
     AgentEvent,
     ApprovalAnswered,
@@ -312,7 +312,7 @@ async def test_a_key_that_is_refused_and_a_limit_have_their_classes(name: str) -
             async with player.open() as session:
                 prompt = player.prompt([Act("say", "never heard")])
                 player.server.learn(prompt.split("[[")[1].removesuffix("]]"), (answer,) * 9)
-                events = [event async for event in session.run_turn(prompt, title="MT-1: try")]
+                events = [event async for event in session.run_turn(Turn(prompt=prompt, title="MT-1: try"))]
             assert failed(events) is category
 
 

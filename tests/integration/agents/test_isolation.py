@@ -16,7 +16,7 @@ from harness.real import require_bubblewrap
 from harness.sessions import SOURCE, git
 from integration.agents.conftest import Bench, RealBench
 from kit.model_server import edit_and_commit
-from symphony.agents.base import AgentError, BackendContext
+from symphony.agents.base import AgentError, BackendContext, Turn
 from symphony.agents.events import Text, TurnEnded, TurnStatus, Usage
 from symphony.agents.isolation import Isolation
 from symphony.agents.process import AgentProcess, Launch
@@ -175,7 +175,7 @@ async def test_a_session_works_inside_and_is_stopped_like_any_other(bench: Bench
         {"sleep_ms": 60_000},
     )
     async with backend.open(bench.request()) as session:
-        async for event in session.run_turn(bench.script(*steps), title="MT-1: try"):
+        async for event in session.run_turn(Turn(prompt=bench.script(*steps), title="MT-1: try")):
             if isinstance(event, Text) and "working" in event.message:
                 break
         left = await session.stop()

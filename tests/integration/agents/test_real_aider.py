@@ -12,7 +12,7 @@ import pytest
 from harness.real import require_aider, require_bubblewrap
 from harness.sessions import briefed
 from kit.model_server import HttpError, ModelServer, say, unauthorized
-from symphony.agents.base import BackendContext, Briefing, SessionRequest
+from symphony.agents.base import BackendContext, Briefing, SessionRequest, Turn
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.command.profiles import PROFILES
 from symphony.agents.events import AgentEvent, Text, TurnEnded, TurnStatus
@@ -95,7 +95,7 @@ async def work(
         stderr_path=workspace.parent / "stderr.log",
     )
     async with backend(workspace, server, isolation, **settings).open(request) as session:
-        return [event async for event in session.run_turn(prompt, title="SYM-1: Say hello")]
+        return [event async for event in session.run_turn(Turn(prompt=prompt, title="SYM-1: Say hello"))]
 
 
 async def test_it_edits_and_commits_and_leaves_nothing_else(workspace: Path, server: ModelServer) -> None:

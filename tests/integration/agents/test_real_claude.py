@@ -14,7 +14,7 @@ from harness.claude import COMMENT, ClaudeBench
 from harness.real import require_bubblewrap, require_claude
 from kit.claude_home import KEY, claude_home
 from kit.model_server import Cut, Hang, HttpError, ModelServer, Recorded, Scenario, api_error, say, tool
-from symphony.agents.base import AgentError
+from symphony.agents.base import AgentError, Turn
 from symphony.agents.claude.backend import ATTACHMENTS
 from symphony.agents.events import (
     AgentEvent,
@@ -229,7 +229,7 @@ async def test_stop_in_mid_command_leaves_no_process(real: Make) -> None:
     pipe = bench.workspace / "pipe"
     os.mkfifo(pipe)
     async with bench.session(on_approval="accept") as session:
-        async for event in session.run_turn("[[long]]", title=""):
+        async for event in session.run_turn(Turn(prompt="[[long]]")):
             if isinstance(event, ApprovalAnswered):
                 break
         await anyio.to_thread.run_sync(pipe.read_text)

@@ -25,7 +25,7 @@ from kit.model_server import (
     unauthorized,
     usage_limit,
 )
-from symphony.agents.base import AgentError
+from symphony.agents.base import AgentError, Turn
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.events import (
     AgentEvent,
@@ -243,7 +243,7 @@ async def test_an_approval_blocks_where_that_is_configured(real: Make) -> None:
 async def test_stop_leaves_no_process(real: Make, sandbox: str) -> None:
     bench = real({"work": (shell("sleep 86400 & setsid -f sleep 86400; sleep 86400"), say("Done."))})
     async with bench.session(bench.command, thread_sandbox=sandbox) as session:
-        async for event in session.run_turn("[[work]]", title="MT-1: wait"):
+        async for event in session.run_turn(Turn(prompt="[[work]]", title="MT-1: wait")):
             if isinstance(event, ItemStarted) and event.kind == "commandExecution":
                 break
         await anyio.to_thread.run_sync(bench.server.wait_for, 1)
@@ -373,7 +373,7 @@ async def test_a_thread_is_gone_on_with_after_its_process_was_killed_in_mid_turn
 async def _until_it_hangs(session: CodexSession) -> list[AgentEvent]:
     """What happened in a turn until the model was asked a second time and does not answer."""
     events: list[AgentEvent] = []
-    async for event in session.run_turn("[[work]] please", title="MT-1: try"):
+    async for event in session.run_turn(Turn(prompt="[[work]] please", title="MT-1: try")):
         events.append(event)
         if isinstance(event, Usage):
             return events

@@ -15,7 +15,7 @@ from harness.real import require_codex
 from harness.sessions import briefed
 from kit.codex_home import codex_home
 from kit.model_server import ModelServer, say, shell
-from symphony.agents.base import BackendContext, Briefing, SessionRequest
+from symphony.agents.base import BackendContext, Briefing, SessionRequest, Turn
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.events import Text, TurnEnded, TurnStatus
 from symphony.config import CommandSettings
@@ -79,7 +79,10 @@ async def test_codex_exec_commits_in_its_sandbox(workspace: Path) -> None:
             stderr_path=workspace.parent / "stderr.log",
         )
         async with CommandBackend(settings=settings, context=context).open(request) as session:
-            events = [event async for event in session.run_turn("[[work]] Say hello.", title="SYM-1: Hello")]
+            events = [
+                event
+                async for event in session.run_turn(Turn(prompt="[[work]] Say hello.", title="SYM-1: Hello"))
+            ]
         told = str(server.requests[0].body)
     assert events[-1] == TurnEnded(status=TurnStatus.COMPLETED), shlex.quote(str(events))
     assert Text(message="Done.") in events

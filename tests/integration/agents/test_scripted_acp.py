@@ -13,7 +13,7 @@ import pytest
 from harness.acp import COMMENT, ENVELOPE, AcpBench
 from harness.real import require_bubblewrap
 from kit.speakers import scripted_acp
-from symphony.agents.base import AgentError
+from symphony.agents.base import AgentError, Turn
 from symphony.agents.events import (
     Activity,
     AgentEvent,
@@ -381,7 +381,7 @@ async def test_streamed_words_count_as_activity(bench: AcpBench) -> None:
 async def test_stopping_a_turn_cancels_it_and_leaves_nothing(bench: AcpBench) -> None:
     async with bench.session() as session:
         prompt = bench.script({"run": "touch began; sleep 1000"})
-        async with aclosing(session.run_turn(prompt, title="t")) as events:  # type: ignore[type-var]
+        async with aclosing(session.run_turn(Turn(prompt=prompt, title="t"))) as events:  # type: ignore[type-var]
             async for event in events:
                 if isinstance(event, ItemStarted):
                     break

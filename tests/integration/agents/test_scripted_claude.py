@@ -11,7 +11,7 @@ import pytest
 from harness.claude import COMMENT, ClaudeBench
 from harness.real import require_bubblewrap
 from kit.speakers import scripted_claude
-from symphony.agents.base import AgentError
+from symphony.agents.base import AgentError, Turn
 from symphony.agents.events import (
     Activity,
     AgentEvent,
@@ -249,7 +249,7 @@ async def test_nothing_survives_a_stop_whatever_the_agent_ignores(
 ) -> None:
     bench = make(*switches)
     async with bench.session() as session:
-        async for event in session.run_turn(bench.script({"run": "sleep 86400"}), title=""):
+        async for event in session.run_turn(Turn(prompt=bench.script({"run": "sleep 86400"}))):
             if isinstance(event, SessionStarted):
                 break
         left = await session.stop()
@@ -262,7 +262,7 @@ async def test_what_is_asked_while_it_stops_is_refused(make: Make) -> None:
     bench = make()
     steps = ({"sleep_ms": 200}, {"ask_approval": "touch made"})
     async with bench.session(on_approval="accept") as session:
-        turn = session.run_turn(bench.script(*steps), title="")
+        turn = session.run_turn(Turn(prompt=bench.script(*steps)))
         assert isinstance(await anext(aiter(turn)), SessionStarted)
     assert not (bench.workspace / "made").exists()
     assert bench.living() == ()

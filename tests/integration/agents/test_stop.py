@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from symphony.agents.base import Turn
 from symphony.agents.events import SessionStarted, Text, TurnEnded, TurnStatus, Usage
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.asyncio
 
 async def begin(session: CodexSession, prompt: str, text: str) -> None:
     """Run a turn until the agent has said something, and leave it running."""
-    turn = session.run_turn(prompt, title="MT-1: try")
+    turn = session.run_turn(Turn(prompt=prompt, title="MT-1: try"))
     async for event in turn:
         if isinstance(event, Text) and text in event.message:
             return
@@ -80,7 +81,7 @@ async def test_a_tool_shell_that_left_the_group_and_its_parent_is_swept(bench: B
 async def test_cancelling_a_turn_and_leaving_the_context_ends_everything(bench: Bench) -> None:
     with anyio.fail_after(20), anyio.CancelScope() as scope:
         async with bench.session(bench.scripted("--ignore-eof", "--ignore-sigterm")) as session:
-            async for event in session.run_turn(bench.script({"sleep_ms": 60_000}), title=""):
+            async for event in session.run_turn(Turn(prompt=bench.script({"sleep_ms": 60_000}))):
                 if isinstance(event, SessionStarted):
                     scope.cancel()
     assert scope.cancelled_caught
@@ -97,7 +98,7 @@ async def test_an_agent_that_was_killed_is_stopped_without_complaint(bench: Benc
 async def test_what_was_written_before_the_stop_is_not_lost(bench: Bench) -> None:
     steps = [{"say": f"line {number}"} for number in range(300)]
     async with bench.session(bench.scripted()) as session:
-        turn = session.run_turn(bench.script(*steps, {"sleep_ms": 60_000}), title="")
+        turn = session.run_turn(Turn(prompt=bench.script(*steps, {"sleep_ms": 60_000})))
         await anext(aiter(turn))
         left = await session.stop()
     said = [event.message for event in left if isinstance(event, Text)]

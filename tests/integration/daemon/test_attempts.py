@@ -13,7 +13,7 @@ from anyio import to_thread
 from harness.binding import NoOwnSkills
 from harness.project import Project, scripted
 from harness.serving import move, serving
-from symphony.agents.base import Preflight, SessionRequest
+from symphony.agents.base import Preflight, SessionRequest, Turn
 from symphony.agents.events import AgentEvent, SessionStarted, TurnEnded, TurnStatus
 from symphony.domain import Category
 from symphony.scheduler import CleanWorkspace, RunEnded, RunStage, SettingsChanged, StartRun
@@ -44,12 +44,12 @@ class Listener(NoOwnSkills):
         self.opened += 1
         yield self
 
-    async def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
-        assert title
-        self.prompts.append(prompt)
+    async def run_turn(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        assert turn.title
+        self.prompts.append(turn.prompt)
         await anyio.lowlevel.checkpoint()
-        turn = str(len(self.prompts))
-        yield SessionStarted(session_id=f"t-{turn}", thread_id="t", turn_id=turn)
+        turn_id = str(len(self.prompts))
+        yield SessionStarted(session_id=f"t-{turn_id}", thread_id="t", turn_id=turn_id)
         yield TurnEnded(status=TurnStatus.COMPLETED, failure=None)
 
     async def stop(self) -> tuple[AgentEvent, ...]:

@@ -8,7 +8,7 @@ import pytest
 from harness.binding import NoOwnSkills
 from harness.project import Project
 from harness.serving import move, serving
-from symphony.agents.base import Preflight, SessionRequest
+from symphony.agents.base import Preflight, SessionRequest, Turn
 from symphony.agents.events import AgentEvent, RateLimits, SessionStarted, Text, Usage
 from symphony.scheduler import RunEnded, StopReason, StopRun
 
@@ -40,10 +40,10 @@ class Talker(NoOwnSkills):
     async def open(self, _: SessionRequest) -> AsyncIterator["Talker"]:
         yield self
 
-    async def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
+    async def run_turn(self, turn: Turn) -> AsyncIterator[AgentEvent]:
         yield SessionStarted(session_id="t-1", thread_id="t", turn_id="1")
         yield used(100)
-        yield Text(message=f"{title}: {prompt}")
+        yield Text(message=f"{turn.title}: {turn.prompt}")
         await anyio.sleep_forever()
 
     async def stop(self) -> tuple[AgentEvent, ...]:

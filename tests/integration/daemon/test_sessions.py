@@ -16,7 +16,7 @@ from harness.binding import NoOwnSkills
 from harness.project import Project
 from harness.scheduling import make_failure
 from harness.serving import serving
-from symphony.agents.base import Briefing, Capabilities, Preflight, SessionRequest, cannot_list_skills
+from symphony.agents.base import Briefing, Capabilities, Preflight, SessionRequest, Turn, cannot_list_skills
 from symphony.agents.events import AgentEvent, SessionStarted, TurnEnded, TurnStatus
 from symphony.domain import Category, Failure, ToolResult
 from symphony.scheduler import RunEnded, SettingsChanged
@@ -50,9 +50,9 @@ class Listener(NoOwnSkills):
         self.opened.set()
         yield self
 
-    async def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
-        assert prompt
-        assert title
+    async def run_turn(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        assert turn.prompt
+        assert turn.title
         yield SessionStarted(session_id="t-1", thread_id="t", turn_id="1")
         await self.go.wait()
         self.answers.append(await self.requests[-1].run_tool("board_move", {"state": "Done"}))
@@ -170,9 +170,9 @@ class Rememberer(Listener):
         return make_failure("no such thread") if self.forgotten else None
 
     @override
-    async def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
-        self.told.append(prompt)
-        async for event in super().run_turn(prompt, title=title):
+    async def run_turn(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        self.told.append(turn.prompt)
+        async for event in super().run_turn(turn):
             yield event
 
 

@@ -11,7 +11,7 @@ from harness.binding import NoOwnSkills
 from harness.project import Project
 from harness.scheduling import make_failure
 from harness.serving import serving
-from symphony.agents.base import Preflight, SessionRequest
+from symphony.agents.base import Preflight, SessionRequest, Turn
 from symphony.agents.events import (
     AgentEvent,
     InputRequired,
@@ -45,9 +45,9 @@ class OneTurn(NoOwnSkills):
     async def open(self, _: SessionRequest) -> AsyncIterator["OneTurn"]:
         yield self
 
-    async def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
-        assert prompt
-        assert title
+    async def run_turn(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        assert turn.prompt
+        assert turn.title
         await anyio.lowlevel.checkpoint()
         yield SessionStarted(session_id="t-1", thread_id="t", turn_id="1")
         if self.first is not None:

@@ -12,7 +12,7 @@ from harness.sessions import briefed
 from symphony.agents import base
 from symphony.agents.acp.profiles import profile_of
 from symphony.agents.acp.session import AcpSession
-from symphony.agents.base import AgentError, Briefing, SessionRequest
+from symphony.agents.base import AgentError, Briefing, SessionRequest, Turn
 from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import (
     AgentEvent,
@@ -104,7 +104,7 @@ async def turn(*says: Frame | bytes, **values: Any) -> tuple[list[AgentEvent], M
     process = MemoryProcess(*says)
     session = made(process, **values)
     await session.start()
-    return [event async for event in session.run_turn("do", title="")][1:], process
+    return [event async for event in session.run_turn(Turn(prompt="do"))][1:], process
 
 
 def update(**values: Any) -> Frame:
@@ -116,7 +116,7 @@ WORDS = update(sessionUpdate="agent_message_chunk", content={"text": "429 Too Ma
 
 async def test_a_turn_before_the_start_is_a_bug() -> None:
     with pytest.raises(RuntimeError):
-        await anext(aiter(made(MemoryProcess()).run_turn("x", title="")))
+        await anext(aiter(made(MemoryProcess()).run_turn(Turn(prompt="x"))))
 
 
 async def test_updates_of_other_sessions_and_odd_ones_only_count() -> None:
@@ -180,7 +180,7 @@ async def test_a_tool_of_the_daemon_is_granted_although_approvals_block() -> Non
     tool = ToolSpec(name="board_comment", description="", input_schema={})
     session = made(process, tool, on_approval="block")
     await session.start()
-    events = [event async for event in session.run_turn("do", title="")]
+    events = [event async for event in session.run_turn(Turn(prompt="do"))]
     assert events[-1] == COMPLETED
     answer = next(frame for frame in process.sent if frame.get("id") == "p")
     assert answer["result"] == {"outcome": {"outcome": "selected", "optionId": "yes"}}
@@ -191,7 +191,7 @@ async def test_after_a_question_the_turn_is_cancelled_and_its_end_waited_for() -
     process = MemoryProcess(asked)
     session = made(process, on_approval="block")
     await session.start()
-    events = [event async for event in session.run_turn("do", title="")]
+    events = [event async for event in session.run_turn(Turn(prompt="do"))]
     assert isinstance(events[-1], InputRequired)
     assert await session.stop() == ()
     assert process.sent[-1]["method"] == "session/cancel"
@@ -203,7 +203,7 @@ async def test_a_machine_that_slept_is_not_silence(monkeypatch: pytest.MonkeyPat
     process = MemoryProcess()
     session = made(process, turn_timeout_ms=1)
     await session.start()
-    running = aiter(session.run_turn("do", title=""))
+    running = aiter(session.run_turn(Turn(prompt="do")))
     await anext(running)
     with anyio.move_on_after(0.05) as waited:
         await anext(running)
@@ -212,5 +212,5 @@ async def test_a_machine_that_slept_is_not_silence(monkeypatch: pytest.MonkeyPat
     again = made(MemoryProcess(), turn_timeout_ms=1)
     await again.start()
     with pytest.raises(AgentError) as caught:
-        [event async for event in again.run_turn("do", title="")]
+        [event async for event in again.run_turn(Turn(prompt="do"))]
     assert caught.value.failure.category is Category.TURN_TIMEOUT

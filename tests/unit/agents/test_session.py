@@ -12,7 +12,15 @@ import pytest
 
 from harness.sessions import briefed
 from symphony.agents import base
-from symphony.agents.base import AgentError, Briefing, ListAgentSkills, SessionRequest
+from symphony.agents.base import (
+    AgentError,
+    Briefing,
+    Envelope,
+    ListAgentSkills,
+    SessionRequest,
+    Turn,
+    replacing_text,
+)
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.event_queue import MAX_QUEUED_EVENTS, EventQueue
 from symphony.agents.events import (
@@ -232,7 +240,7 @@ async def open_session(
 
 async def turn_of(session: CodexSession, prompt: str = "go") -> list[AgentEvent]:
     with anyio.fail_after(10):
-        return [event async for event in session.run_turn(prompt, title="")]
+        return [event async for event in session.run_turn(Turn(prompt=prompt))]
 
 
 @pytest.mark.conformance("A-4")
@@ -392,6 +400,20 @@ async def test_a_thread_is_gone_on_with_and_told_the_envelope_of_now_once(tmp_pa
     assert sent[1]["params"]["excludeTurns"] is True
     told_again = {"symphony": {"value": "skills", "kind": "application"}}
     assert [frame["params"].get("additionalContext") for frame in sent[2:]] == [told_again, None]
+
+
+async def test_another_envelope_goes_with_the_turn_that_brings_it_and_replaces_the_earlier_one(
+    tmp_path: Path,
+) -> None:
+    session, child = await open_session(well_behaved(ended()), tmp_path, envelope="skills")
+    await session.start()
+    for skills in ("skills", "other", "other"):
+        turn = Turn(prompt="go", envelope=Envelope(skills=skills))
+        assert [event async for event in session.run_turn(turn)][-1] == COMPLETED
+    sent = [frame["params"] for frame in child.sent if frame.get("method") == "turn/start"]
+    contexts = [params.get("additionalContext") for params in sent]
+    replaced = {"symphony": {"value": replacing_text("other"), "kind": "application"}}
+    assert contexts == [None, replaced, None]
 
 
 async def test_a_thread_that_is_refused_is_answered_by_a_new_one(tmp_path: Path) -> None:
@@ -642,7 +664,7 @@ async def test_the_wall_clock_is_told_in_whole_seconds(
 async def test_an_agent_that_does_not_read_its_input_is_a_response_timeout(tmp_path: Path) -> None:
     session, child = await open_session(well_behaved(call("other")), tmp_path, read_timeout_ms=80)
     await session.start()
-    turn = session.run_turn("go", title="")
+    turn = session.run_turn(Turn(prompt="go"))
     assert isinstance(await anext(aiter(turn)), SessionStarted)
     child.deaf = True
     with pytest.raises(AgentError) as caught:
@@ -677,7 +699,7 @@ async def test_the_thread_is_named_once(tmp_path: Path) -> None:
     session, child = await open_session(well_behaved(ended()), tmp_path)
     await session.start()
     for _ in range(2):
-        async for _event in session.run_turn("go", title="MT-1: try"):
+        async for _event in session.run_turn(Turn(prompt="go", title="MT-1: try")):
             pass
     named = [frame["params"] for frame in child.sent if frame["method"] == "thread/name/set"]
     assert named == [{"threadId": "th", "name": "MT-1: try"}]
@@ -692,7 +714,7 @@ async def test_stop_interrupts_refuses_requests_and_returns_what_was_unseen(tmp_
 
     session, child = await open_session(agent, tmp_path)
     await session.start()
-    turn = session.run_turn("go", title="")
+    turn = session.run_turn(Turn(prompt="go"))
     await anext(aiter(turn))
     left = await session.stop()
     assert Usage(absolute=True, input_tokens=0, output_tokens=0, total_tokens=77) in left
@@ -717,7 +739,7 @@ async def test_an_interrupt_that_is_ignored_costs_one_grace_period(tmp_path: Pat
 
     session, child = await open_session(agent, tmp_path)
     await session.start()
-    await anext(aiter(session.run_turn("go", title="")))
+    await anext(aiter(session.run_turn(Turn(prompt="go"))))
     with anyio.fail_after(2):
         await session.stop()
     assert child.exit_code == 0

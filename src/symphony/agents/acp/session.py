@@ -15,7 +15,7 @@ from typing_extensions import override
 from symphony.agents.acp import protocol
 from symphony.agents.acp.profiles import AcpProfile
 from symphony.agents.acp.protocol import Updates
-from symphony.agents.base import AgentError, Briefing, SessionRequest, prepend_envelope
+from symphony.agents.base import AgentError, Briefing, SessionRequest, Turn, prepend_envelope
 from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import (
     AgentEvent,
@@ -76,12 +76,12 @@ class AcpSession(StreamSession[Message]):
         self._settings = settings
         self._profile = profile
         self._briefing = briefing
+        self._envelope = briefing.envelope
         self._cwd = cwd
         self._server = server
         self._checked = checked
         self._start_ms = max(profile.start_timeout_ms, settings.read_timeout_ms)
         self._updates = Updates()
-        self._envelope: str | None = None
         self._open = False
         self._prompt_id: int | None = None
 
@@ -100,8 +100,8 @@ class AcpSession(StreamSession[Message]):
         opened = await self._open_session(agent)
         await select(self._call, self._settings, opened, model_in_command=bool(self._profile.model_argument))
         by_protocol = self._profile.system_text != "prompt"
-        if not by_protocol or (opened.resumed and not self._profile.envelope_on_resume):
-            self._envelope = self._briefing.envelope
+        if by_protocol and (self._profile.envelope_on_resume or not opened.resumed):
+            self._delivered = self._briefing.envelope
         self.thread_id, self.resume_refused = opened.session_id, opened.refused
         self._open = True
         self._updates.forget()
@@ -131,15 +131,13 @@ class AcpSession(StreamSession[Message]):
         return await self._connection.call(method, params, self._handle, timeout_ms=self._start_ms)
 
     @override
-    async def _begin(self, prompt: str, title: str) -> SessionStarted:
+    async def _begin(self, turn: Turn) -> SessionStarted:
         """Start a turn; the protocol knows no titles."""
-        del title
         thread_id, turn_id = self.thread_id, uuid.uuid4().hex[:12]
         if thread_id is None:
             raise RuntimeError("run_turn before start")
         self._events.new_turn()
-        params = protocol.prompt(thread_id, prepend_envelope(self._envelope, prompt))
-        self._envelope = None
+        params = protocol.prompt(thread_id, prepend_envelope(self._deliver(turn), turn.prompt))
         self._prompt_id = await self._connection.request("session/prompt", params)
         return SessionStarted(session_id=session_id(thread_id, turn_id), thread_id=thread_id, turn_id=turn_id)
 

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,7 @@ from symphony.agents.claude.protocol import EFFORTS, INSTALL_HINT, session_argum
 from symphony.agents.claude.session import ClaudeSession
 from symphony.agents.event_queue import EventQueue
 from symphony.agents.mcp.server import ToolServer, tool_server
+from symphony.agents.process import AgentProcess
 from symphony.config import ClaudeSettings
 from symphony.domain import Category, Failure
 
@@ -145,7 +147,7 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
     ) -> ClaudeSession:
         """Start the agent on the requested conversation, or on a new one if it cannot continue that."""
 
-        async def start(thread_id: str, *, resumed: bool, refused: Failure | None = None) -> ClaudeSession:
+        async def launch(thread_id: str, envelope: str | None, *, resumed: bool = True) -> AgentProcess:
             options = replace(
                 LaunchOptions.for_session(request, cwd),
                 arguments=session_arguments(
@@ -153,20 +155,25 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
                     cwd=cwd,
                     thread_id=thread_id,
                     resumed=resumed,
-                    envelope=briefing.envelope,
+                    envelope=envelope,
                     server=None if server is None else server.argv,
                     agent_lists_skills=briefing.agent_lists_skills,
                 ),
             )
             if server is not None:
                 options = replace(options, on_spawned=server.on_spawned, writable=server.paths)
-            process = await self.start(options)
+            return await self.start(options)
+
+        async def start(thread_id: str, *, resumed: bool, refused: Failure | None = None) -> ClaudeSession:
+            process = await launch(thread_id, briefing.envelope, resumed=resumed)
             session = ClaudeSession(
                 process,
                 settings=self.settings,
                 request=request,
                 thread_id=thread_id,
                 resumed=resumed,
+                envelope=briefing.envelope,
+                relaunch=partial(launch, thread_id),
                 events=events,
                 on_stopping=None if server is None else server.stop,
                 resume_refused=refused,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from symphony.agents.base import AgentError, SessionRequest
+from symphony.agents.base import AgentError, SessionRequest, Turn
 from symphony.agents.claude.protocol import (
     INSTALL_HINT,
     OWN_TOOLS,
@@ -105,6 +105,8 @@ class ClaudeSession(StreamSession[Message]):
         request: what the session is bound to.
         thread_id: the conversation.
         resumed: the conversation is an older one.
+        envelope: the system-level text that the process was started with, or None.
+        relaunch: starts a process that continues the conversation with another envelope.
         events: also gets the tool calls from the session's MCP server.
         on_stopping: called before anything is ended.
         resume_refused: why the requested conversation is not continued, or None.
@@ -118,7 +120,9 @@ class ClaudeSession(StreamSession[Message]):
         request: SessionRequest,
         thread_id: str,
         resumed: bool,
+        relaunch: Callable[[str], Awaitable[AgentProcess]],
         events: EventQueue,
+        envelope: str | None = None,
         on_stopping: Callable[[], None] | None = None,
         resume_refused: Failure | None = None,
     ) -> None:
@@ -129,6 +133,8 @@ class ClaudeSession(StreamSession[Message]):
         self.resume_refused = resume_refused
         self.thread_id: str = thread_id
         self._settings = settings
+        self._envelope = self._delivered = envelope
+        self._relaunch = relaunch
         self._on_stopping = on_stopping
         self._translator = Translator()
         self._title = ""
@@ -143,6 +149,14 @@ class ClaudeSession(StreamSession[Message]):
         """
         await self._channel.call("initialize", self._handle_early, hooks={})
 
+    async def _restart(self) -> None:
+        """Continue the conversation in a new process: a running one keeps its system prompt."""
+        await self._process.stop()
+        self._process = await self._relaunch(self._delivered or "")
+        self._stream = self._channel = Channel(self._process, read_timeout_ms=self._settings.read_timeout_ms)
+        self._translator = Translator()
+        await self.start()
+
     async def _handle_early(self, message: Message) -> None:
         """Handle a message before the first turn, where the end of a turn shows that there will be none."""
         await self._handle(message)
@@ -153,9 +167,12 @@ class ClaudeSession(StreamSession[Message]):
             raise response_error("the agent ended a turn that was never started")
 
     @override
-    async def _begin(self, prompt: str, title: str) -> SessionStarted:
+    async def _begin(self, turn: Turn) -> SessionStarted:
         """Start a turn. A prompt that begins with a slash would be a command; a newline prevents that."""
-        self._title = title
+        if self._deliver(turn) is not None:
+            await self._restart()
+        prompt = turn.prompt
+        self._title = turn.title
         self._turn_open = True
         self._events.new_turn()
         await self._channel.user(f"\n{prompt}" if prompt.startswith("/") else prompt)

@@ -140,7 +140,8 @@ def turn_start(
 ) -> Json:
     """Return the params of a turn. They hold the sandbox every time: a thread may not remember it.
 
-    `envelope` is for the first turn of a resumed thread: a developer message directly before the prompt.
+    `envelope` is for the first turn of a resumed thread, and for a turn with another envelope than the one
+    before: a developer message directly before the prompt.
     """
     params: dict[str, Any] = {
         "threadId": thread_id,

@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio
 from typing_extensions import override
 
-from symphony.agents.base import AgentError, Briefing, SessionRequest
+from symphony.agents.base import AgentError, Briefing, SessionRequest, Turn
 from symphony.agents.codex import protocol
 from symphony.agents.codex.protocol import Translation
 from symphony.agents.event_queue import EventQueue
@@ -97,7 +97,6 @@ class CodexSession(StreamSession[Message]):
             on_approval=settings.on_approval,
             tool_names=frozenset(),
         )
-        self._envelope: str | None = None
         self._named = False
         self._turn_open = False
         self._turn_id: str | None = None
@@ -118,8 +117,10 @@ class CodexSession(StreamSession[Message]):
             self._events.emit(Notice(level="warning", message=text))
         await self._connection.notify("initialized")
         briefing = await self._request.briefing(self._listed_skills)
+        self._envelope = briefing.envelope
         self._policy = replace(self._policy, tool_names=frozenset(tool.name for tool in briefing.tools))
         if not await self._resume_thread(briefing):
+            self._delivered = briefing.envelope
             params = protocol.thread_start(
                 self._settings,
                 cwd=self._cwd,
@@ -149,7 +150,6 @@ class CodexSession(StreamSession[Message]):
             return False
         self._events.resume_from(resume)
         self._named = True
-        self._envelope = briefing.envelope
         return True
 
     async def _call(self, method: str, params: Json) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class CodexSession(StreamSession[Message]):
         return listed_skills(answer)
 
     @override
-    async def _begin(self, prompt: str, title: str) -> SessionStarted:
+    async def _begin(self, turn: Turn) -> SessionStarted:
         thread_id = self.thread_id
         if thread_id is None:
             raise RuntimeError("run_turn before start")
@@ -179,16 +179,19 @@ class CodexSession(StreamSession[Message]):
         self._early_ends.clear()
         self._events.new_turn()
         params = protocol.turn_start(
-            self._settings, thread_id=thread_id, cwd=self._cwd, prompt=prompt, envelope=self._envelope
+            self._settings,
+            thread_id=thread_id,
+            cwd=self._cwd,
+            prompt=turn.prompt,
+            envelope=self._deliver(turn),
         )
         turn_id = id_in(await self._call("turn/start", params), "turn")
-        self._envelope = None
         self._turn_id = turn_id
         if turn_id in self._early_ends:
             self._end_turn(self._early_ends[turn_id], turn_id)
-        if title and not self._named:  # shows the issue in Codex's own list of threads
+        if turn.title and not self._named:  # shows the issue in Codex's own list of threads
             self._named = True
-            await self._connection.request("thread/name/set", {"threadId": thread_id, "name": title})
+            await self._connection.request("thread/name/set", {"threadId": thread_id, "name": turn.title})
         return SessionStarted(session_id=session_id(thread_id, turn_id), thread_id=thread_id, turn_id=turn_id)
 
     @override

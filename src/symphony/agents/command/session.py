@@ -17,7 +17,7 @@ import anyio
 from anyio import to_thread
 from typing_extensions import override
 
-from symphony.agents.base import AgentError, SessionRequest, silence_limit
+from symphony.agents.base import AgentError, SessionRequest, Turn, silence_limit
 from symphony.agents.command.profiles import CommandProfile
 from symphony.agents.command.protocol import TurnOutput
 from symphony.agents.event_queue import EventQueue
@@ -42,7 +42,7 @@ class CommandSession(TurnSession):
         settings: decide the model and the limit of silence.
         profile: knows the agent's failures.
         request: what the session is bound to.
-        envelope: the system-level text, or None.
+        envelope: the system-level text until a turn brings another one, or None.
         files: where prompts are written.
         separate_envelope: the command reads the envelope from its own file; else it precedes the prompt.
     """
@@ -62,7 +62,7 @@ class CommandSession(TurnSession):
         self._start = start
         self._settings = settings
         self._profile = profile
-        self._envelope = envelope or ""
+        self._envelope = envelope
         self._files = files
         self._separate_envelope = separate_envelope
         self._process: AgentProcess | None = None
@@ -76,19 +76,21 @@ class CommandSession(TurnSession):
         return 0 if self._process is None else self._process.pid
 
     @override
-    async def _begin(self, prompt: str, title: str) -> SessionStarted:
+    async def _begin(self, turn: Turn) -> SessionStarted:
         await self._end()
         self._turn += 1
+        self._envelope = turn.envelope.text or self._envelope
         self._output = TurnOutput(self._profile)
         self._events.new_turn()
+        prompt = turn.prompt
         if self._task is None:
             self._task = prompt
         else:  # the prompt of a later turn speaks of a conversation that this agent does not remember
             prompt = f"{self._task.rstrip()}\n\n---\n\n{prompt}"
         if not self._separate_envelope and self._envelope:
             prompt = f"{self._envelope.rstrip()}\n\n{prompt}"
-        await self._files.write(prompt=prompt, envelope=self._envelope)
-        identifier, _, issue_title = title.partition(": ")
+        await self._files.write(prompt=prompt, envelope=self._envelope or "")
+        identifier, _, issue_title = turn.title.partition(": ")
         values = {
             "prompt_file": str(self._files.prompt_file),
             "envelope_file": str(self._files.envelope_file),
@@ -100,8 +102,8 @@ class CommandSession(TurnSession):
         self._process = await self._start({name: value.replace("\0", "") for name, value in values.items()})
         with suppress(OSError):
             await self._process.close_stdin()
-        thread, turn = self._request.run_id, str(self._turn)
-        return SessionStarted(session_id=session_id(thread, turn), thread_id=thread, turn_id=turn)
+        thread, turn_id = self._request.run_id, str(self._turn)
+        return SessionStarted(session_id=session_id(thread, turn_id), thread_id=thread, turn_id=turn_id)
 
     @override
     async def _process_inbox(self) -> None:

@@ -11,7 +11,18 @@ from harness.chronicle import Chronicle
 from symphony.cli.documents import KnownIssue, Status
 from symphony.cli.formatting import console_for, print_blocks
 
-__all__ = ["BUDGETS", "DAEMON", "NOW", "busy", "drawn", "known", "merged", "of_files", "status_of"]
+__all__ = [
+    "BUDGETS",
+    "DAEMON",
+    "NOW",
+    "busy",
+    "drawn",
+    "known",
+    "merged",
+    "needing_people",
+    "of_files",
+    "status_of",
+]
 
 
 NOW = "2026-03-01T12:00:00Z"
@@ -184,6 +195,51 @@ def busy(**changes: Any) -> dict[str, Any]:
         "polling": {"checking": False, "next_poll_in_ms": 12_400, "poll_interval_ms": 30_000},
     }
     return merged(merged(Chronicle().document(), document), changes)
+
+
+def needing_people(**changes: Any) -> dict[str, Any]:
+    """The same, with an issue that asks, one that is ready for review, and an agent that says something."""
+    document = busy()
+    (blocked,) = document["blocked"]
+    (first, second) = document["running"]
+    asks = {
+        "issue_identifier": "SYM-31",
+        "title": "Pick a colour",
+        "error": "the agent asks: Which colour, red or blue?",
+        "question": "Which colour, red or blue?",
+        "issue_url": "https://tracker.example/workspace/project/issues/31-pick-a-colour-for-the-button",
+        "failure": {"hint": None},
+    }
+    ready = _row(
+        "SYM-5",
+        "Mend the footer",
+        branch="symphony/SYM-5",
+        commits=2,
+        files_changed=1,
+        insertions=12,
+        deletions=3,
+        turns=2,
+        total_tokens=9_000,
+        cost_usd=None,
+        summary="The footer stays at the bottom",
+        pull_request_url=None,
+        push=None,
+        push_failure=None,
+        look=["symphony diff SYM-5", "git diff main...symphony/SYM-5"],
+        ended_at="2026-03-01T11:00:00Z",
+    )
+    first = {
+        **first,
+        "last_words": "The session cookie was wrong; I test it",
+        "last_message": "command: npm test",
+    }
+    found = {
+        "blocked": [merged(blocked, asks), blocked],
+        "ready": [ready],
+        "running": [first, second],
+        "counts": {"blocked": 2, "ready": 1},
+    }
+    return merged(merged(document, found), changes)
 
 
 def of_files(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -92,6 +92,8 @@ class Client:
     def state(self, only: Selection = ALL_ISSUES) -> State:
         """`/api/v1/state` with the selected issues; a daemon of an earlier version sends all of them."""
         query = [("state", state) for state in only.states] + [("reason", code) for code in only.codes]
+        if only.text:
+            query.append(("q", only.text))
         if only.limit is not None:
             query.append(("waiting", str(only.limit)))
         path = "/api/v1/state" + (f"?{urlencode(query, errors='replace')}" if query else "")

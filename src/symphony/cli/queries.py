@@ -48,6 +48,14 @@ class Queries:
             return Status(**structs.asdict(state), source="files", daemon=None, notice=notice)
         return Status(**structs.asdict(client.state(only)), source="daemon", daemon=_daemon_info(client))
 
+    def daemon_runs(self) -> bool:
+        """Whether a daemon serves the workflow.
+
+        Raises:
+            UnreachableError: it cannot be asked.
+        """
+        return self._connect() is not None
+
     def issue(self, identifier: str) -> KnownIssue | None:
         """One issue; None if neither the daemon nor the tracker knows it.
 

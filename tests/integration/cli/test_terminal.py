@@ -1,88 +1,18 @@
 """The reading commands on a real terminal of a given size."""
 
-import fcntl
 import json
 import os
-import pty
 import re
-import select
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from harness.project import Project
-
-DEADLINE_S = 30.0
-ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-
-
-@dataclass
-class Terminal:
-    """A command on a pseudo terminal."""
-
-    process: "subprocess.Popen[bytes]"
-    master: int
-    text: str = ""
-
-    def read(self) -> bool:
-        """Take what comes next; false at the end."""
-        ready, _, _ = select.select([self.master], [], [], 1.0)
-        if ready:
-            try:
-                data = os.read(self.master, 65_536)
-            except OSError:  # how Linux tells the end of a terminal
-                return False
-            self.text += data.decode("utf-8", "replace")
-            return bool(data)
-        return self.process.poll() is None
-
-    def until(self, words: str, count: int = 1) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while self.text.count(words) < count:
-            assert time.monotonic() < deadline, self.text
-            assert self.read(), self.text
-
-    def end(self) -> str:
-        """Everything it wrote, without what steers the terminal."""
-        while self.read():
-            pass
-        self.process.wait(DEADLINE_S)
-        return ESCAPES.sub("", self.text).replace("\r\n", "\n")
-
-
-@contextmanager
-def terminal(project: Project, *arguments: str, columns: int = 80, term: str = "xterm") -> Iterator[Terminal]:
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    environment = {
-        name: value for name, value in project.env().items() if name not in {"NO_COLOR", "COLUMNS"}
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "symphony", *arguments],
-        cwd=project.repo,
-        env={**environment, "TERM": term},
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        start_new_session=True,
-    )
-    os.close(slave)
-    try:
-        yield Terminal(process, master)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        os.close(master)
+from harness.terminals import DEADLINE_S, terminal
 
 
 @pytest.fixture
@@ -103,17 +33,6 @@ def test_the_status_fits_the_terminal(project: Project) -> None:
     assert "SYM-1     Fix [b]login[/b]\n" in text
     assert "\x07" not in shown.text
     assert "\x1b[" in shown.text, "a terminal has colours"
-
-
-def test_watching_redraws_until_ctrl_c_and_leaves_the_terminal_as_it_was(project: Project) -> None:
-    with terminal(project, "status", "--watch", "--interval", "0.1") as shown:
-        shown.until("No daemon is running", count=3)
-        shown.process.send_signal(signal.SIGINT)
-        shown.end()
-    assert shown.process.returncode == 0
-    entered, left = shown.text.count("\x1b[?1049h"), shown.text.count("\x1b[?1049l")
-    assert entered == left == 1, "the other screen is left"
-    assert "Traceback" not in shown.text
 
 
 def test_a_terminal_that_cannot_redraw_gets_one_picture_below_the_other(project: Project) -> None:

@@ -79,8 +79,11 @@ def test_missing_fields_are_none_in_templates() -> None:
     assert view["blocked_by"] == []
 
 
-def test_a_selection_takes_issues_by_state_and_code() -> None:
-    issue = make_issue("1", state="In Progress")
+def test_a_selection_takes_issues_by_state_code_and_text() -> None:
+    issue = make_issue("1", state="In Progress", title="Straße")
+    assert Selection(text="sym-1").includes(issue, "no_slot")
+    assert Selection(text="STRASSE").includes(issue, "no_slot")
+    assert not Selection(text="2").includes(issue, "no_slot")
     assert Selection().includes(issue, "no_slot")
     assert Selection(states=frozenset({" in progress"})).includes(issue, "no_slot")
     assert not Selection(states=frozenset({"Todo"})).includes(issue, "no_slot")

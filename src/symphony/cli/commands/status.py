@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from symphony.cli.documents import Daemons, Status, StatusUnavailable
     from symphony.cli.queries import Queries
+    from symphony.cli.watch import View
 
 _PIPE_LIMIT: Final = 20
 """How many waiting issues are shown without a terminal; on a terminal its height decides."""
@@ -63,8 +64,8 @@ Examples:
   symphony status --all --json | jq -r '.daemons[] | select(.status != "running") | .name'
 
 Without a daemon it says so, and shows what the tracker and the files say. --watch goes on over a restart of
-the daemon and ends with Ctrl-C. A terminal gets one screen; elsewhere 20 waiting issues are shown. What is
-left out is counted. --json has every issue, unless --state or --reason is given.
+the daemon and ends with q or Ctrl-C; ? lists its keys. A terminal gets one screen; elsewhere 20 waiting
+issues are shown. What is left out is counted. --json has every issue, unless --state or --reason is given.
 """
 )
 @click.option("--watch", is_flag=True, help="Show it again and again; with --json one object per line.")
@@ -76,6 +77,7 @@ left out is counted. --json has every issue, unless --state or --reason is given
     metavar="SECONDS",
     help="How often, with --watch.",
 )
+@click.option("--render-interval", type=click.FloatRange(min=0), default=0.016, hidden=True)
 @click.option("--all-issues", is_flag=True, help="Show every issue, even if they fill more than a screen.")
 @click.option("--state", "states", multiple=True, help="Only issues in this state; may be repeated.")
 @click.option(
@@ -95,6 +97,7 @@ def status(
     *,
     watch: bool,
     interval: float,
+    render_interval: float,
     all_issues: bool,
     states: tuple[str, ...],
     reasons: tuple[str, ...],
@@ -121,7 +124,8 @@ def status(
         if watch and as_json:
             _repeat(lambda: print_json(_document_or_error(source), indent=None), interval)
         elif watch:
-            _watch(source, interval)
+            _watch(source, interval, render_interval)
+            return
     except KeyboardInterrupt:
         sys.exit(0)
     if as_json:
@@ -132,12 +136,16 @@ def status(
 
 
 class _Source(Protocol):
-    """What is shown. Both methods raise `SymphonyError`."""
+    """What is shown. `document` and `view` raise `SymphonyError`."""
 
     def document(self) -> "Status | Daemons": ...
 
     def view(self, console: "Console", *, keep_free: int) -> "RenderableType":
         """The picture for a console; on a terminal one screen, with a number of lines kept free."""
+        ...
+
+    def live(self, console: "Console") -> "View":
+        """What is shown on a terminal again and again."""
         ...
 
 
@@ -160,9 +168,18 @@ class _OneDaemon:
         document = self._queries.state(only)
         workflow, selected = str(self._queries.workflow), self._only != ALL_ISSUES
         if console.is_terminal and not self._all_issues:
-            return status_screen(console, document, workflow=workflow, selected=selected, keep_free=keep_free)
+            return status_screen(
+                console, document, workflow=workflow, selected=selected, keep_free=keep_free
+            ).picture
         limits = None if self._all_issues else {"waiting": _PIPE_LIMIT}
         return status_view(document, workflow=workflow, width=console.width, limits=limits, selected=selected)
+
+    def live(self, console: "Console") -> "View":
+        from symphony.cli.watch import StatusView
+        from symphony.daemon.state_dir import locate
+
+        state_dir = locate(self._queries.workflow, os.environ)
+        return StatusView(self._queries, self._only, console, state_dir=state_dir)
 
 
 class _AllDaemons:
@@ -179,6 +196,12 @@ class _AllDaemons:
         del console, keep_free
         return daemons_view(self.document(), now=datetime.now(UTC))
 
+    def live(self, console: "Console") -> "View":
+        from symphony.cli.watch import DaemonsView
+
+        del console
+        return DaemonsView()
+
 
 def _document_or_error(source: _Source) -> "Status | Daemons | StatusUnavailable":
     """The document, or the failure as a document: a daemon that is watched may come back."""
@@ -192,26 +215,27 @@ def _document_or_error(source: _Source) -> "Status | Daemons | StatusUnavailable
         return StatusUnavailable(error=reason)
 
 
-def _watch(source: _Source, interval: float) -> NoReturn:
-    """Redraw the screen; without a terminal that can be redrawn, print one picture below the other."""
-    from rich.live import Live
+def _watch(source: _Source, interval_s: float, render_interval_s: float) -> None:
+    """Show a live view; without a terminal that can be redrawn, print one picture below the other."""
     from rich.text import Text
 
     from symphony.cli.formatting import console_for, print_blocks
     from symphony.cli.render.status import unavailable_view
+    from symphony.cli.watch import watch
 
     console = console_for()
+    if console.is_terminal and not console.is_dumb_terminal:
+        watch(source.live(console), console, interval_s=interval_s, render_interval_s=render_interval_s)
+        return
 
-    def picture() -> "RenderableType":
+    def show() -> None:
         try:
-            return source.view(console, keep_free=0)
+            picture = source.view(console, keep_free=0)
         except SymphonyError as error:
-            return unavailable_view(error.failure)
+            picture = unavailable_view(error.failure)
+        print_blocks(console, picture, Text())
 
-    if not console.is_terminal or console.is_dumb_terminal:
-        _repeat(lambda: print_blocks(console, picture(), Text()), interval)
-    with Live(console=console, auto_refresh=False, screen=True) as live:
-        _repeat(lambda: live.update(picture(), refresh=True), interval)
+    _repeat(show, interval_s)
 
 
 def _repeat(show: Callable[[], None], interval: float) -> NoReturn:

@@ -2,10 +2,12 @@
 
 Nothing that matters is cut: long texts wrap in their own column. Only a screen without room for that gets one
 line per text, and if that is too much as well, as many rows of each kind as fit. Rows that are left out are
-counted. Issues that need a person are the last to be left out. Issues are shown in the order of their
+counted. The sections are in the order of the page: first what needs a person, then what runs, then what
+waits. Issues that need a person are the last to be left out. Issues are shown in the order of their
 identifiers; if not all of a kind are shown, those are the first of the document.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
@@ -14,7 +16,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from symphony.api.models import DaemonHealth, RetryingRow, Row, RunningRow, State, WaitingRow
+from symphony.api.models import BlockedRow, DaemonHealth, RetryingRow, Row, RunningRow, State, WaitingRow
 from symphony.cli.documents import Status
 from symphony.cli.formatting import (
     ago,
@@ -46,6 +48,8 @@ _HEALTH: Final = {
     "starting": ("starting", "bold cyan"),
     "draining": ("ending: running turns may finish, nothing new starts", "bold yellow"),
 }
+_COMMAND: Final = re.compile(r"`(symphony [^`]+)`|(symphony (?:answer|unblock|retry) .+)")
+"""The command in a hint."""
 _PUSHES: Final = {"pushed": " (pushed)", "failed": " (not pushed)"}
 _WAITS: Final = {
     "no_slot": "no free slot",
@@ -73,6 +77,7 @@ def status_view(
     limits: Mapping[str, int] | None = None,
     brief: bool = False,
     selected: bool = False,
+    cursor: str | None = None,
 ) -> RenderableType:
     """The picture for a number of columns.
 
@@ -83,12 +88,13 @@ def status_view(
         limits: how many issues of a kind are shown; a kind without a limit shows all.
         brief: whether each text gets one line.
         selected: whether `status` has only the issues that a person asked for.
+        cursor: the identifier of the issue that is highlighted.
     """
     blocks = [head_view(status, workflow=workflow, brief=brief)]
     for kind, section_of in _SECTIONS.items():
         section = section_of(status, (limits or {}).get(kind))
         if section.rows:
-            table = _draw(section, width=width, brief=brief)
+            table = _draw(section, width=width, brief=brief, cursor=cursor)
             hidden = _count(status, kind) - len(section.rows)
             blocks.append(table if not hidden else Group(table, _hidden_line(hidden, kind)))
     if not any(_rows(status, kind) for kind in _SECTIONS):
@@ -96,18 +102,44 @@ def status_view(
     return _spaced(blocks)
 
 
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """A picture that fits a console, and the identifiers of the issues in it from top to bottom."""
+
+    picture: RenderableType
+    issues: Sequence[str]
+
+
 def status_screen(
-    console: Console, status: Status, *, workflow: str, selected: bool = False, keep_free: int = 0
-) -> RenderableType:
-    """The picture that fits the console, with a number of lines kept free."""
+    console: Console,
+    status: Status,
+    *,
+    workflow: str,
+    selected: bool = False,
+    cursor: str | None = None,
+    keep_free: int = 0,
+) -> Screen:
+    """What fits the console, with a number of lines kept free; other arguments as for `status_view`."""
     width, height = console.width, console.height - keep_free
+
+    def picture(limits: Mapping[str, int] | None = None) -> RenderableType:
+        return status_view(
+            status,
+            workflow=workflow,
+            width=width,
+            limits=limits,
+            brief=limits is not None,
+            selected=selected,
+            cursor=cursor,
+        )
+
     if sum(_count(status, kind) for kind in _SECTIONS) <= height:
-        whole = status_view(status, workflow=workflow, width=width, selected=selected)
+        whole = picture()
         if _height(console, whole) <= height:
-            return whole
+            return Screen(whole, _identifiers(status, {}))
     room = height - _height(console, head_view(status, workflow=workflow, brief=True))
     limits = _fitting_limits(status, room, width)
-    return status_view(status, workflow=workflow, width=width, limits=limits, brief=True, selected=selected)
+    return Screen(picture(limits), _identifiers(status, limits))
 
 
 def head_view(status: Status, *, workflow: str, brief: bool = False) -> RenderableType:
@@ -157,13 +189,12 @@ def _head(status: Status, workflow: str) -> Iterator[Text]:
 def _counts(state: State) -> str:
     counts, limit = state.counts, state.slots.limit
     parts = [
+        f"{counts.blocked:,} blocked",
+        *([f"{counts.ready:,} ready for review"] if counts.ready else []),
         f"{counts.running} of {plural(limit, 'slot')} used" if limit else f"{counts.running} running",
         f"{counts.retrying:,} retrying",
-        f"{counts.blocked:,} blocked",
         f"{counts.waiting:,} waiting",
     ]
-    if counts.ready:
-        parts.append(f"{counts.ready:,} ready for review")
     today = tokens_today(state.budgets)
     parts.append(f"{tokens(state.codex_totals.total_tokens)} tokens{f', {today} today' if today else ''}")
     return " · ".join(parts)
@@ -213,11 +244,15 @@ def _nothing_to_show(health: DaemonHealth, *, selected: bool) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """One issue: `values` fill the columns of the section, `texts` stand below each other."""
+    """One issue: `values` fill the columns of the section, `texts` stand below each other.
+
+    `brief` are the texts where each gets one line, if they differ.
+    """
 
     row: Row
     values: Sequence[Text]
     texts: Sequence[Text]
+    brief: Sequence[Text] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,60 +266,34 @@ class _Section:
     rows: Sequence[_Line]
 
 
-def _running(status: Status, limit: int | None) -> _Section:
-    rows, now = _first(status.running, limit), status.generated_at
-    retried = any(row.attempt for row in rows)
-    lines = []
-    for row in rows:
-        silent_s = seconds_between(row.last_event_at, now)
-        message = row.last_message or row.stage.replace("_", " ")
-        if row.stopping:
-            message = f"stopping: {row.stopping}"
-        values = [
-            *_agent(status, row),
-            *([Text(attempt_of(row))] if retried else []),
-            Text(str(row.turn)),
-            Text(duration(seconds_between(row.started_at, now))),
-            Text("none yet" if silent_s is None else ago(silent_s)),
-            Text(tokens(row.tokens.total_tokens)),
-        ]
-        if silent_s is not None and silent_s > _SILENT_S:
-            values[-2].stylize("yellow")
-        lines.append(_Line(row=row, values=values, texts=[cell(message, "dim")]))
-    columns: list[_Column] = [
-        *_agent_column(status),
-        *([_ATTEMPT] if retried else []),
-        ("TURN", "right"),
-        ("AGE", "right"),
-        ("SIGN OF LIFE", "left"),
-        ("TOKENS", "right"),
-    ]
-    return _Section(title="RUNNING", style="green", columns=columns, heading="LAST WORD", rows=lines)
-
-
-def _retrying(status: Status, limit: int | None) -> _Section:
-    lines = []
-    for row in _first(status.retrying, limit):
-        wait_s, error = seconds_between(status.generated_at, row.due_at), failure_before(row, row.last_error)
-        due = "now" if wait_s is not None and wait_s <= 0 else duration(wait_s)
-        values = [*_agent(status, row), Text(attempt_of(row)), Text(due)]
-        why = f"after: {error}" if error else "it goes on, if it is still active"
-        lines.append(_Line(row=row, values=values, texts=[cell(why, "dim")]))
-    columns: list[_Column] = [*_agent_column(status), _ATTEMPT, ("DUE IN", "right")]
-    return _Section(title="RETRYING", style="yellow", columns=columns, heading="WHY", rows=lines)
+def _questions(status: Status, limit: int | None) -> _Section:
+    return _stuck(status, _asking(status), limit, title="QUESTIONS", heading="QUESTION, AND HOW TO ANSWER")
 
 
 def _blocked(status: Status, limit: int | None) -> _Section:
+    return _stuck(status, _not_asking(status), limit, title="BLOCKED", heading="WHY, AND WHAT TO DO")
+
+
+def _stuck(
+    status: Status, rows: Sequence[BlockedRow], limit: int | None, *, title: str, heading: str
+) -> _Section:
+    """Blocked issues: why, and what helps. Brief advice is the command alone, which no screen cuts off."""
     lines = []
-    for row in _first(status.blocked, limit):
+    for row in _first(rows, limit):
         question = question_to_show(row)
         why = cell(f"{row.error}; it asks: {question}" if question else row.error, "red")
-        way = arrow(remedy(row, row.issue_identifier, row.issue_url), indent=0)
-        blocked_for = Text(duration(seconds_between(row.blocked_at, status.generated_at)))
-        lines.append(_Line(row=row, values=[blocked_for], texts=[why, way]))
-    return _Section(
-        title="BLOCKED", style="red", columns=[("FOR", "right")], heading="WHY, AND WHAT TO DO", rows=lines
-    )
+        advice = remedy(row, row.issue_identifier, row.issue_url)
+        command = _COMMAND.search(advice)
+        waits = Text(duration(seconds_between(row.blocked_at, status.generated_at)))
+        lines.append(
+            _Line(
+                row=row,
+                values=[waits],
+                texts=[why, arrow(advice, indent=0)],
+                brief=[why, arrow(command[1] or command[2], indent=0)] if command else (),
+            )
+        )
+    return _Section(title=title, style="red", columns=[("FOR", "right")], heading=heading, rows=lines)
 
 
 def _ready(status: Status, limit: int | None) -> _Section:
@@ -298,7 +307,8 @@ def _ready(status: Status, limit: int | None) -> _Section:
         ]
         message = f": {row.summary}" if row.summary else ""
         work = cell(f"{row.branch}{_PUSHES.get(row.push or '', '')}{message}")
-        lines.append(_Line(row=row, values=values, texts=[work]))
+        look = [arrow(row.look[0], indent=0)] if row.look else []
+        lines.append(_Line(row=row, values=values, texts=[work, *look], brief=[work]))
     columns: list[_Column] = [
         ("STATE", "left"),
         ("COMMITS", "right"),
@@ -307,6 +317,51 @@ def _ready(status: Status, limit: int | None) -> _Section:
     ]
     heading = "BRANCH, AND WHAT THE AGENT SAID"
     return _Section(title="READY FOR REVIEW", style="green", columns=columns, heading=heading, rows=lines)
+
+
+def _running(status: Status, limit: int | None) -> _Section:
+    rows, now = _first(status.running, limit), status.generated_at
+    retried = any(row.attempt for row in rows)
+    lines = []
+    for row in rows:
+        silent_s = seconds_between(row.last_event_at, now)
+        action = row.last_message or row.stage.replace("_", " ")
+        words = row.last_words if row.last_words != action else None
+        texts = [cell(words), cell(action, "dim")] if words else [cell(action, "dim")]
+        if row.stopping:
+            texts = [cell(f"stopping: {row.stopping}", "dim")]
+        values = [
+            *_agent(status, row),
+            *([Text(attempt_of(row))] if retried else []),
+            Text(str(row.turn)),
+            Text(duration(seconds_between(row.started_at, now))),
+            Text("none yet" if silent_s is None else ago(silent_s)),
+            Text(tokens(row.tokens.total_tokens)),
+        ]
+        if silent_s is not None and silent_s > _SILENT_S:
+            values[-2].stylize("yellow")
+        lines.append(_Line(row=row, values=values, texts=texts, brief=texts[:1]))
+    columns: list[_Column] = [
+        *_agent_column(status),
+        *([_ATTEMPT] if retried else []),
+        ("TURN", "right"),
+        ("AGE", "right"),
+        ("SIGN OF LIFE", "left"),
+        ("TOKENS", "right"),
+    ]
+    return _Section(title="RUNNING", style="green", columns=columns, heading="LAST WORDS", rows=lines)
+
+
+def _retrying(status: Status, limit: int | None) -> _Section:
+    lines = []
+    for row in _first(status.retrying, limit):
+        wait_s, error = seconds_between(status.generated_at, row.due_at), failure_before(row, row.last_error)
+        due = "now" if wait_s is not None and wait_s <= 0 else duration(wait_s)
+        values = [*_agent(status, row), Text(attempt_of(row)), Text(due)]
+        why = f"after: {error}" if error else "it goes on, if it is still active"
+        lines.append(_Line(row=row, values=values, texts=[cell(why, "dim")]))
+    columns: list[_Column] = [*_agent_column(status), _ATTEMPT, ("DUE IN", "right")]
+    return _Section(title="RETRYING", style="yellow", columns=columns, heading="WHY", rows=lines)
 
 
 def _waiting(status: Status, limit: int | None) -> _Section:
@@ -324,13 +379,14 @@ def _waiting(status: Status, limit: int | None) -> _Section:
 
 _ATTEMPT: Final[_Column] = ("ATTEMPT", "right")
 _SECTIONS: Final[Mapping[str, Callable[[Status, int | None], _Section]]] = {
-    "running": _running,
-    "retrying": _retrying,
+    "questions": _questions,
     "blocked": _blocked,
     "ready": _ready,
+    "running": _running,
+    "retrying": _retrying,
     "waiting": _waiting,
 }
-"""By kind of issue, which is also the name of the field of `Status`."""
+"""By kind of issue, in the order in which they are shown."""
 
 
 def _first(rows: Sequence[_RowType], limit: int | None) -> list[_RowType]:
@@ -348,9 +404,28 @@ def _agent(state: State, row: RunningRow | RetryingRow | WaitingRow) -> list[Tex
     return [cell(f"{row.agent.name}{star}")] if len(state.agents) > 1 else []
 
 
+def _asking(state: State) -> list[BlockedRow]:
+    return [row for row in state.blocked if row.question is not None]
+
+
+def _not_asking(state: State) -> list[BlockedRow]:
+    return [row for row in state.blocked if row.question is None]
+
+
 def _rows(state: State, kind: str) -> Sequence[Row]:
+    if kind == "questions":
+        return _asking(state)
+    if kind == "blocked":
+        return _not_asking(state)
     rows: Sequence[Row] = getattr(state, kind)
     return rows
+
+
+def _identifiers(state: State, limits: Mapping[str, int]) -> list[str]:
+    """The identifiers of the issues that are shown, from top to bottom."""
+    return [
+        row.issue_identifier for kind in _SECTIONS for row in _first(_rows(state, kind), limits.get(kind))
+    ]
 
 
 def _count(state: State, kind: str) -> int:
@@ -363,8 +438,8 @@ def _hidden_line(count: int, kind: str) -> Text:
     return Text(text, style="dim", no_wrap=True, overflow="ellipsis")
 
 
-def _draw(section: _Section, *, width: int, brief: bool) -> Table:
-    """The table of a section.
+def _draw(section: _Section, *, width: int, brief: bool, cursor: str | None) -> Table:
+    """The table of a section, with the issue of the cursor in reverse video.
 
     A wide screen shows the values, the title and the texts side by side. A narrower one shows the texts under
     the title. A very narrow one shows the values there too, because columns would leave no room for a word.
@@ -387,8 +462,9 @@ def _draw(section: _Section, *, width: int, brief: bool) -> Table:
         return joined
 
     for line in section.rows:
-        identifier, title = cell(line.row.issue_identifier, style), cell(line.row.title)
-        texts = [text for text in line.texts if text.plain]
+        name = line.row.issue_identifier
+        identifier, title = cell(name, f"{style} reverse" if name == cursor else style), cell(line.row.title)
+        texts = [text for text in (line.brief if brief and line.brief else line.texts) if text.plain]
         if wide:
             table.add_row(identifier, *line.values, below_each_other(title), below_each_other(*texts))
         elif narrow:
@@ -404,7 +480,7 @@ def _draw(section: _Section, *, width: int, brief: bool) -> Table:
 
 # --- what fits a screen -----------------------------------------------------------------------------------
 
-_BY_IMPORTANCE: Final = ("blocked", "retrying", "running", "ready", "waiting")
+_BY_IMPORTANCE: Final = ("questions", "blocked", "running", "ready", "retrying", "waiting")
 _FRAME_LINES: Final = 2
 """A blank line and a heading."""
 
@@ -439,7 +515,7 @@ def _fitting_limits(status: Status, room: int, width: int) -> Mapping[str, int]:
 
 def _lines_per_row(kind: str, width: int) -> int:
     """How many lines an issue takes at most in the brief form."""
-    texts = 2 if kind == "blocked" else 1
+    texts = 2 if kind in {"questions", "blocked"} else 1
     if width >= _WIDE:
         return texts
     return texts + (2 if width < _NARROW else 1)

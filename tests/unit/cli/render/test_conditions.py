@@ -74,4 +74,4 @@ def test_a_tracker_that_is_tried_again_shows_its_error_once() -> None:
 
 def test_a_journal_of_which_nothing_more_is_known() -> None:
     shown = picture(busy(journal={"state": "memory", "reason": None, "hint": None}))
-    assert "The journal cannot be used; a restart forgets what happens now.\n\nRUNNING" in shown
+    assert "The journal cannot be used; a restart forgets what happens now.\n\nBLOCKED" in shown

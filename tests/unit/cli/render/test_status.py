@@ -35,7 +35,7 @@ def lines_of(shown: str) -> list[str]:
 def test_a_busy_daemon(width: int) -> None:
     shown = picture(busy(), width)
     check_snapshot(f"status_{width}", shown)
-    sections = "RUNNING SYM-7 SYM-12 RETRYING SYM-4 BLOCKED SYM-9 WAITING SYM-20 SYM-21"
+    sections = "BLOCKED SYM-9 RUNNING SYM-7 SYM-12 RETRYING SYM-4 WAITING SYM-20 SYM-21"
     assert " ".join(word for word in lines_of(shown) if word.isupper()) == sections
     head = " ".join(shown.split("\n\n")[0].split())
     for fact in ("pid 4711", "up 2 h 14 min", "next poll in 12 s", "2 of 2 slots used", "1 retrying"):
@@ -260,8 +260,8 @@ def test_a_blocked_issue_shows_the_question_and_the_command_that_helps(
 def screen(document: dict[str, Any], width: int, height: int, *, keep_free: int = 0) -> str:
     out = io.StringIO()
     console = console_for(file=out, width=width, height=height)
-    view = status_screen(console, status_of(document), workflow="/app/WORKFLOW.md", keep_free=keep_free)
-    print_blocks(console, view)
+    shown = status_screen(console, status_of(document), workflow="/app/WORKFLOW.md", keep_free=keep_free)
+    print_blocks(console, shown.picture)
     return out.getvalue()
 
 

@@ -52,7 +52,7 @@ from symphony.agents.mcp.server import cancelled_request, respond, tool_answer
 from symphony.agents.run_stats import RunStats
 from symphony.agents.session import ToolCall
 from symphony.agents.wire import Answer, JsonRpcCodec, Notification, ServerRequest
-from symphony.domain import Category, ToolResult
+from symphony.domain import Category, Tokens, ToolResult
 
 Rounds = Callable[..., Iterator[Random]]
 
@@ -333,7 +333,7 @@ async def test_a_line_without_end_is_dropped_and_the_turn_goes_on(kind: str) -> 
 
 
 def test_words_that_nobody_takes_are_bounded_and_tokens_are_not_lost() -> None:
-    queue, usage = EventQueue(), Usage(absolute=False, input_tokens=1, output_tokens=1, total_tokens=2)
+    queue, usage = EventQueue(), Usage(absolute=False, tokens=Tokens(1, 1, 2))
     for _ in range(1_000):
         queue.emit(Text(message="x" * 100_000))
         queue.emit(usage)

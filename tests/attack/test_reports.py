@@ -19,7 +19,7 @@ from harness.scheduling import make_issue, make_settings
 from symphony.agents.event_queue import MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH, MAX_TOKENS_PER_TURN, EventQueue
 from symphony.agents.events import TurnEnded, Usage
 from symphony.agents.run_stats import RunStats
-from symphony.domain import MAX_COUNT, Redaction
+from symphony.domain import MAX_COUNT, Redaction, Tokens
 from symphony.journal.model import column
 from symphony.observability.redaction import MAX_DEPTH, TOO_DEEP, masked
 from symphony.replay import DecisionRecorder, read_recording
@@ -94,7 +94,7 @@ async def test_what_is_no_count_adds_nothing(kind: str, tokens: object) -> None:
 def test_one_turn_uses_no_more_however_often_it_reports() -> None:
     queue, progress = EventQueue(), RunStats()
     half = MAX_TOKENS_PER_TURN // 2 + 1
-    usage = Usage(absolute=False, input_tokens=half, output_tokens=0, total_tokens=half)
+    usage = Usage(absolute=False, tokens=Tokens(half, 0, half))
     for _ in range(3):
         for _ in range(5):
             queue.emit(usage)
@@ -106,7 +106,7 @@ def test_one_turn_uses_no_more_however_often_it_reports() -> None:
 
 def test_the_totals_of_a_resumed_thread_count_from_where_it_was() -> None:
     before = 5 * MAX_TOKENS_PER_TURN
-    usage = Usage(absolute=True, input_tokens=before + 7, output_tokens=0, total_tokens=before + 7)
+    usage = Usage(absolute=True, tokens=Tokens(before + 7, 0, before + 7))
     resumed, fresh = EventQueue(), EventQueue()
     resumed.resume_from(Thread(thread_id="t", input_tokens=before, total_tokens=before))
     resumed.emit(usage)
@@ -182,7 +182,7 @@ def test_no_number_is_more_than_the_journal_can_hold() -> None:
         story.report("1", total_tokens=MAX_COUNT)
     assert story.state.day_tokens == MAX_COUNT
     story.ends("1")
-    assert story.state.totals.total_tokens == MAX_COUNT
+    assert story.state.totals.tokens.total_tokens == MAX_COUNT
 
 
 def test_what_an_absurd_report_used_up_is_used_up_after_a_restart_too() -> None:

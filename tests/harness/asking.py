@@ -11,9 +11,11 @@ from harness.chronicle import Chronicle, populated
 from symphony.api.access import CONTROL, Access
 from symphony.api.app import create_app
 from symphony.api.documents import issue_document, state_document
-from symphony.api.interface import ConflictError, Exposition
-from symphony.api.models import Agent, Issue, Prompt, Refresh, Skills, State, Verb
+from symphony.api.interface import ConflictError, Exposition, RunQuery
+from symphony.api.models import Agent, Issue, Prompt, Refresh, Runs, Skills, State, Verb
+from symphony.api.runs import runs_document
 from symphony.domain import ALL_ISSUES, Selection, SymphonyError
+from symphony.journal.model import RunRecord
 
 __all__ = ["FakeOperator", "asking"]
 
@@ -32,6 +34,8 @@ class FakeOperator:
     refreshes: int = 0
     unfit: ConflictError | None = None
     orders: list[tuple[str, str | None, str | None]] = field(default_factory=list)
+    records: tuple[RunRecord, ...] = ()
+    queries: list[RunQuery] = field(default_factory=list)
 
     async def state(self, only: Selection = ALL_ISSUES) -> State:
         self._try()
@@ -43,6 +47,11 @@ class FakeOperator:
         self.asked.append(identifier)
         story = self.story
         return issue_document(story.state, story.history, identifier, now_ms=story.now, now=story.wall())
+
+    async def runs(self, query: RunQuery) -> Runs:
+        self._try()
+        self.queries.append(query)
+        return runs_document(self.records, query, now=self.story.wall())
 
     async def prompt(self, identifier: str) -> Prompt | None:
         document = await self.issue(identifier)

@@ -54,7 +54,7 @@ from symphony.daemon.context import RuntimeContext
 from symphony.daemon.effects import Effects
 from symphony.daemon.state_dir import StateDirectory
 from symphony.daemon.worker import RunCallbacks
-from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, Redaction
+from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, Redaction, Tokens
 from symphony.scheduler import (
     DayBegan,
     Drain,
@@ -785,7 +785,7 @@ class _Session:
     def _use(self, tokens: int) -> Usage:
         self._world.used[self._process.issue_id] += tokens
         total = self._world.threads[self.thread_id] = self._world.threads[self.thread_id] + tokens
-        return Usage(absolute=True, input_tokens=total, output_tokens=0, total_tokens=total)
+        return Usage(absolute=True, tokens=Tokens(total, 0, total))
 
     async def stop(self) -> tuple[AgentEvent, ...]:
         """End, when the script pleases; an agent of a daemon that is dead is ended by the next one."""

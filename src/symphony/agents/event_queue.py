@@ -12,7 +12,6 @@ import msgspec
 import structlog
 
 from symphony.agents.events import (
-    NO_TOKENS,
     Activity,
     AgentEvent,
     InputRequired,
@@ -20,12 +19,11 @@ from symphony.agents.events import (
     ItemStarted,
     RateLimits,
     Text,
-    Tokens,
     TurnEnded,
     Usage,
 )
 from symphony.agents.json_fields import nests_deeper
-from symphony.domain import MAX_COUNT
+from symphony.domain import MAX_COUNT, NO_TOKENS, Tokens
 from symphony.scheduler import Thread
 
 MAX_TEXT_CHARS: Final = 10 * 1024 * 1024  # as much as one line can hold
@@ -92,12 +90,12 @@ class EventBounds:
     def _is_plausible(self, usage: Usage) -> bool:
         """Whether one turn can have used what this turn reported so far, this report included."""
         counts = usage.tokens
-        if not all(0 <= count <= MAX_COUNT for count in _each(counts)):
+        if not all(0 <= count <= MAX_COUNT for count in counts.counts().values()):
             self._refuse("usage", f"a count is not within 0 and {MAX_COUNT}")
             return False
         rise = counts.above(self._thread) if usage.absolute else counts
         turn = self._turn.plus(rise)
-        if not all(fits_one_turn(count) for count in _each(turn)):
+        if not all(fits_one_turn(count) for count in turn.counts().values()):
             self._refuse("usage", f"a turn uses at most {MAX_TOKENS_PER_TURN:,} tokens")
             return False
         self._turn = turn
@@ -109,10 +107,6 @@ class EventBounds:
         if what not in self._logged:
             self._logged.add(what)
             _log.warning("agent_report_refused", what=what, reason=reason)
-
-
-def _each(tokens: Tokens) -> tuple[int, int, int]:
-    return tokens.input_tokens, tokens.output_tokens, tokens.total_tokens
 
 
 class EventQueue:
@@ -146,7 +140,7 @@ class EventQueue:
 
     def resume_from(self, thread: Thread) -> None:
         """Accept totals of a resumed thread that rise from what it had used."""
-        self._bounds.resume_from(Tokens(thread.input_tokens, thread.output_tokens, thread.total_tokens))
+        self._bounds.resume_from(Tokens.of(thread))
 
     def emit(self, reported: AgentEvent) -> None:
         """Queue an event. One that is refused or has no room counts as activity."""
@@ -205,13 +199,7 @@ def _merged(earlier: Usage | None, later: Usage) -> Usage:
     """Two reports as one: absolute totals replace each other, other counts are added up."""
     if earlier is None or later.absolute:
         return later
-    both = earlier.tokens.plus(later.tokens)
-    return Usage(
-        absolute=False,
-        input_tokens=both.input_tokens,
-        output_tokens=both.output_tokens,
-        total_tokens=both.total_tokens,
-    )
+    return replace(later, tokens=earlier.tokens.plus(later.tokens))
 
 
 def _size(event: AgentEvent) -> int:

@@ -7,9 +7,17 @@ vendor's names.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, assert_never
+from typing import Any, assert_never
 
-from symphony.domain import MAX_LINE_CHARS, PATTERNS_ONLY, Failure, Redaction, mask_credentials, one_line
+from symphony.domain import (
+    MAX_LINE_CHARS,
+    PATTERNS_ONLY,
+    Failure,
+    Redaction,
+    Tokens,
+    mask_credentials,
+    one_line,
+)
 
 SHORT_MESSAGE_CHARS = 200
 
@@ -24,34 +32,6 @@ def redact(text: str, limit: int = MAX_LINE_CHARS) -> str:
     return one_line(mask_credentials(flat), limit)
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """Token counts; the input includes cached tokens."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    total_tokens: int = 0
-
-    def plus(self, other: "Tokens") -> "Tokens":
-        """Return the sum of both."""
-        return Tokens(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.total_tokens + other.total_tokens,
-        )
-
-    def above(self, mark: "Tokens") -> "Tokens":
-        """Return how much each count exceeds the mark; 0 where it does not."""
-        return Tokens(
-            max(0, self.input_tokens - mark.input_tokens),
-            max(0, self.output_tokens - mark.output_tokens),
-            max(0, self.total_tokens - mark.total_tokens),
-        )
-
-
-NO_TOKENS: Final = Tokens()
-
-
 class TurnStatus(StrEnum):
     """How a turn ended."""
 
@@ -62,11 +42,15 @@ class TurnStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStarted:
-    """A turn began on a thread; `session_id` is `<thread_id>-<turn_id>`."""
+    """A turn began on a thread; `session_id` is `<thread_id>-<turn_id>`.
+
+    `model` is the one that the agent says it uses, or None.
+    """
 
     session_id: str
     thread_id: str
     turn_id: str
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,17 +131,14 @@ class InputRequired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens used. `absolute` counts are totals of the thread since its start; others are to be added up."""
+    """Tokens used. `absolute` counts are totals of the thread since its start; others are to be added up.
+
+    `model` is the one that used them, None for the model of the session.
+    """
 
     absolute: bool
-    input_tokens: int
-    output_tokens: int
-    total_tokens: int
-
-    @property
-    def tokens(self) -> Tokens:
-        """The counts alone."""
-        return Tokens(self.input_tokens, self.output_tokens, self.total_tokens)
+    tokens: Tokens
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +250,8 @@ def describe_event(event: AgentEvent, redaction: Redaction = PATTERNS_ONLY) -> s
         case Activity():
             words = f"{event.count} messages"
         case Usage():
-            words = f"{event.total_tokens} tokens ({event.input_tokens} in, {event.output_tokens} out)"
+            used = event.tokens
+            words = f"{used.total_tokens} tokens ({used.input_tokens} in, {used.output_tokens} out)"
         case RateLimits():
             words = "rate limits updated"
         case ToolCalled():

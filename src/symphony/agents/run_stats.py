@@ -1,22 +1,31 @@
 """The progress of one run, collected from the events of its session."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from symphony.agents.events import (
-    NO_TOKENS,
     Activity,
     AgentEvent,
     RateLimits,
     SessionStarted,
     Text,
-    Tokens,
+    TurnEnded,
     Usage,
     describe_event,
     event_name,
 )
-from symphony.domain import PATTERNS_ONLY, Redaction
+from symphony.domain import NO_COST, NO_TOKENS, PATTERNS_ONLY, Cost, Redaction, Tokens, cost_of
+
+_MAX_MODEL_CHARS = 200
+Pricing = Callable[[str | None, Tokens], Cost]
+"""Gives the cost of tokens that a model used now; the model is None if the agent does not name it."""
+
+
+def unpriced(model: str | None, tokens: Tokens) -> Cost:
+    """The cost without any price."""
+    del model
+    return cost_of(tokens, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +38,10 @@ class RunProgress:
         last_message: the newest event that says something, in one short line for display.
         last_words: the newest message of the agent to people, in one short line; None before the first.
         turn_count: turns started in this run.
+        model: the one that the agent says it uses.
         tokens: used by this run.
+        cost: of these tokens: as the agent reports it at the end of a turn, else by price.
+        turn_cost: the part of the latest turn.
         thread_tokens: high-water mark of the thread's own totals, from which a resumed thread goes on.
         rate_limits: the newest payload, as the vendor sent it.
         events: the number of messages of the agent.
@@ -43,28 +55,36 @@ class RunProgress:
     last_event: str | None = None
     last_message: str | None = None
     last_words: str | None = None
+    model: str | None = None
     tokens: Tokens = NO_TOKENS
+    cost: Cost = NO_COST
+    turn_cost: Cost = NO_COST
     thread_tokens: Tokens = NO_TOKENS
     rate_limits: Mapping[str, Any] | None = None
     events: int = 0
 
 
 class RunStats:
-    """Collects the events of one run; `redaction` masks the texts.
+    """Collects the events of one run; `redaction` masks the texts, `pricing` prices tokens.
 
     A stream may carry thousands of events a second, while the scheduler needs a snapshot a few times a
     second: `add` only remembers, and `snapshot` formats.
     """
 
-    def __init__(self, *, pid: int | None = None, redaction: Redaction = PATTERNS_ONLY) -> None:
+    def __init__(
+        self, *, pid: int | None = None, redaction: Redaction = PATTERNS_ONLY, pricing: Pricing = unpriced
+    ) -> None:
         self._redaction = redaction
+        self._pricing = pricing
         self._pid = pid
         self._started: SessionStarted | None = None
         self._turn_count = 0
         self._last_event: AgentEvent | None = None
         self._last_described: AgentEvent | None = None
         self._last_text: Text | None = None
+        self._model: str | None = None
         self._tokens = NO_TOKENS
+        self._earlier_cost = self._turn_cost = NO_COST
         self._thread_tokens = NO_TOKENS
         self._rate_limits: Mapping[str, Any] | None = None
         self._events = 0
@@ -82,14 +102,18 @@ class RunStats:
             case Usage(absolute=True):
                 rise = event.tokens.above(self._thread_tokens)
                 self._thread_tokens = self._thread_tokens.plus(rise)
-                self._tokens = self._tokens.plus(rise)
+                self._count(rise, event.model)
             case Usage():
-                self._tokens = self._tokens.plus(event.tokens)
+                self._count(event.tokens, event.model)
+            case TurnEnded(cost_usd=float(usd)):
+                self._turn_cost = Cost(usd=usd)
             case RateLimits():
                 self._rate_limits = event.payload
             case SessionStarted():
-                self._turn_count += self._started is None or event.session_id != self._started.session_id
-                self._started = event
+                if self._started is None or event.session_id != self._started.session_id:
+                    self._turn_count += 1
+                    self._earlier_cost, self._turn_cost = self._earlier_cost.plus(self._turn_cost), NO_COST
+                self._started, self._model = event, event.model or self._model
             case Text():
                 self._last_text = event
             case _:
@@ -98,6 +122,11 @@ class RunStats:
         self._last_event = event
         if not isinstance(event, Usage | RateLimits):
             self._last_described = event
+
+    def _count(self, tokens: Tokens, model: str | None) -> None:
+        self._model = self._model or model
+        self._tokens = self._tokens.plus(tokens)
+        self._turn_cost = self._turn_cost.plus(self._pricing(model or self._model, tokens))
 
     def snapshot(self) -> RunProgress:
         """Return the progress at this moment."""
@@ -112,7 +141,10 @@ class RunStats:
             last_event=None if event is None else event_name(event),
             last_message=None if described is None else describe_event(described, self._redaction),
             last_words=None if text is None else describe_event(text, self._redaction),
+            model=None if self._model is None else self._redaction.line(self._model, _MAX_MODEL_CHARS),
             tokens=self._tokens,
+            cost=self._earlier_cost.plus(self._turn_cost),
+            turn_cost=self._turn_cost,
             thread_tokens=self._thread_tokens,
             rate_limits=self._rate_limits,
             events=self._events,

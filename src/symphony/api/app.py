@@ -33,6 +33,7 @@ from symphony.api.http import (
     identifier,
     read_body,
     refusal,
+    run_query,
     selection,
 )
 from symphony.api.interface import (
@@ -67,6 +68,7 @@ def create_app(operator: Operator, access: Access, receiver: WebhookReceiver | N
         Route("/theme", _resource(GET=pages.theme)),
         Route(f"{ASSETS_PATH}{{name}}", _resource(GET=pages.asset)),
         Route("/api/v1/state", _resource(GET=handlers.state)),
+        Route("/api/v1/runs", _resource(GET=handlers.runs)),
         Route("/api/v1/refresh", _resource(POST=handlers.refresh)),
         Route("/api/v1/openapi.json", _resource(GET=handlers.openapi)),
         Route(HEALTH_PATH, _resource(GET=handlers.health)),
@@ -111,6 +113,9 @@ class _Handlers:
 
     async def state(self, request: Request) -> Response:
         return answer(await self._operator.state(selection(request)))
+
+    async def runs(self, request: Request) -> Response:
+        return answer(await self._operator.runs(run_query(request)))
 
     async def issue(self, request: Request) -> Response:
         return answer(_known(await self._operator.issue(identifier(request))))

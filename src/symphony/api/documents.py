@@ -8,7 +8,8 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+from functools import reduce
 from typing import Final
 
 from msgspec import structs
@@ -16,8 +17,9 @@ from msgspec import structs
 from symphony.api import models
 from symphony.api.history import History, IssueHistory
 from symphony.api.models import utc_text
+from symphony.api.runs import past_run, usd
 from symphony.config import WorkspaceSettings
-from symphony.domain import ALL_ISSUES, Failure, Issue, Selection, natural_order
+from symphony.domain import ALL_ISSUES, Cost, Failure, Issue, Selection, Tokens, natural_order
 from symphony.journal.model import Health, HealthState, RunRecord
 from symphony.scheduler import (
     AgentChoice,
@@ -31,11 +33,11 @@ from symphony.scheduler import (
     Resume,
     Retry,
     Running,
-    RunReport,
     Spent,
     State,
     Timer,
     TimerKind,
+    Totals,
     attempt_numbers,
     awaits_answer,
     choose_agent,
@@ -45,6 +47,7 @@ from symphony.scheduler import (
     results_with_status,
     retry_text,
     thread_agent,
+    totals_with,
     unpushed_results,
 )
 from symphony.workspaces import locate_branch
@@ -211,6 +214,7 @@ def state_document(
         reasons: returns the waiting issues.
     """
     view = _View(state, history, now_ms, now, workspace=workspace)
+    totals = totals_with(state, *state.running.values(), now_ms=now_ms)
     ready = results_with_status(state, ResultStatus.READY)
     # An issue may have left the state in which the last poll saw it.
     reviewed = {result.issue.id for result in ready}
@@ -246,7 +250,8 @@ def state_document(
         waiting_left_out=len(chosen) - len(listed),
         ready=tuple(view.result(one) for one in reversed(ready) if only.includes(one.issue, "ready")),
         failed_pushes=tuple(view.failed_push(result) for result in unpushed_results(state)),
-        codex_totals=_totals(state, now_ms),
+        codex_totals=_totals(totals),
+        token_usage=_token_usage(totals),
         skills_totals=history.skill_totals,
         rate_limits=None if state.rate_limits is None else dict(state.rate_limits),
         agents=view.agents(),
@@ -272,7 +277,7 @@ def issue_document(
 ) -> models.Issue | None:
     """The document of one issue; `None` if neither the daemon nor its journal knows the identifier.
 
-    `runs` are the runs in the journal, the newest first. The others are as in `state_document`.
+    `runs` are all runs in the journal, the newest first. The others are as in `state_document`.
     """
     view = _View(state, history, now_ms, now, journal, runs, workspace)
     return view.claimed_issue(identifier) or view.unclaimed_issue(identifier)
@@ -323,17 +328,23 @@ def _polling(state: State, now_ms: int) -> models.Polling:
     )
 
 
-def _totals(state: State, now_ms: int) -> models.Totals:
-    """Tokens and agent time of all runs since the start, also of running ones."""
-    totals, reports = state.totals, [run.report for run in state.running.values()]
-    spent_ms = totals.running_ms + sum(
-        now_ms - run.agent_started_ms for run in state.running.values() if run.agent_started_ms is not None
-    )
+def _totals(totals: Totals) -> models.Totals:
+    """Tokens, cost and agent time of all runs, also of running ones."""
     return models.Totals(
-        input_tokens=totals.input_tokens + sum(report.input_tokens for report in reports),
-        output_tokens=totals.output_tokens + sum(report.output_tokens for report in reports),
-        total_tokens=totals.total_tokens + sum(report.total_tokens for report in reports),
-        seconds_running=round(spent_ms / 1000, 1),
+        **totals.tokens.counts(),
+        cost_usd=usd(totals.cost.usd),
+        unpriced_tokens=totals.cost.unpriced_tokens,
+        seconds_running=round(totals.running_ms / 1000, 1),
+    )
+
+
+def _token_usage(totals: Totals) -> models.TokenUsage:
+    return models.TokenUsage(
+        input=totals.tokens.input_tokens,
+        output=totals.tokens.output_tokens,
+        total=totals.tokens.total_tokens,
+        issue_count=totals.issues,
+        session_count=totals.sessions,
     )
 
 
@@ -342,6 +353,8 @@ def _budgets(state: State) -> models.Budgets:
     return models.Budgets(
         day=state.day,
         day_tokens=state.day_tokens,
+        day_cost_usd=usd(state.day_cost.usd),
+        day_unpriced_tokens=state.day_cost.unpriced_tokens,
         used_up_by=None
         if spender is None
         else models.Spender(issue_identifier=spender.issue, agent=spender.agent, tokens=spender.tokens),
@@ -375,6 +388,7 @@ def _journal(health: Health | None) -> models.JournalHealth | None:
 # --- issues ----------------------------------------------------------------------------------------------
 
 _NO_HISTORY = IssueHistory()
+_SHOWN_RUNS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -532,7 +546,8 @@ class _View:
             deletions=delivered.deletions if delivered else 0,
             turns=result.turns,
             total_tokens=result.total_tokens,
-            cost_usd=result.cost_usd,
+            cost_usd=usd(result.cost_usd),
+            unpriced_tokens=result.unpriced_tokens,
             summary=result.summary,
             pull_request_url=None,
             push=_push(result),
@@ -573,6 +588,10 @@ class _View:
         resume = claim.resume if claim else None
         report = run.report if run else blocked.report if blocked else None
         result = self.state.results.get(issue.id)
+        past = [Cost.of(one) for one in self.runs if one.ended_wall_ms is not None]
+        if not self.runs and result is not None:  # without a journal
+            past = [Cost.of(result)]
+        cost = reduce(Cost.plus, past, Cost.of(run.report) if run else Cost())
         if result is not None and result.delivered is None:
             result = None
         branch = report.branch if report else None
@@ -602,7 +621,9 @@ class _View:
             if reason
             else None,
             result=None if result is None else self.result(result),
-            runs=tuple(_past_run(record) for record in self.runs),
+            runs=tuple(past_run(record) for record in self.runs[:_SHOWN_RUNS]),
+            cost_usd=usd(cost.usd),
+            unpriced_tokens=cost.unpriced_tokens,
             logs=models.Logs(codex_session_logs=_session_logs(run)),
             recent_events=tuple(
                 models.Event(at=utc_text(one.at), event=one.event, message=one.message)
@@ -647,7 +668,10 @@ class _View:
             last_event_at=_text(history.last_event_at)
             if run.last_activity_ms is None
             else self._noted(history.last_event_at, run.last_activity_ms),
-            tokens=_tokens(report),
+            model=report.model or run.agent.model,
+            tokens=models.Tokens(**Tokens.of(report).counts()),
+            cost_usd=usd(report.cost_usd),
+            unpriced_tokens=report.unpriced_tokens,
             resumed_from=_resumed_from(run.resume),
         )
 
@@ -710,40 +734,11 @@ def _push(result: IssueResult) -> str | None:
     return "pushed" if delivered.pushed else None
 
 
-def _past_run(record: RunRecord) -> models.PastRun:
-    """A run of the journal; a running one has no end."""
-    return models.PastRun(
-        run_id=record.run_id,
-        attempt=record.attempt,
-        agent=record.agent_name,
-        started_at=_wall(record.started_wall_ms),
-        ended_at=None if record.ended_wall_ms is None else _wall(record.ended_wall_ms),
-        outcome=record.outcome,
-        reason=record.reason,
-        turns=record.turns,
-        total_tokens=record.total_tokens,
-        commits=record.commits,
-        branch=record.branch,
-    )
-
-
-def _wall(wall_ms: int) -> str:
-    return utc_text(datetime.fromtimestamp(wall_ms / 1000, UTC))
-
-
 def _attempt(run: Running | None, retry: Retry | None) -> int:
     """The number of the present or next attempt; 0 is the first."""
     if retry is not None:
         return retry.attempt
     return 0 if run is None else run.attempt or 0
-
-
-def _tokens(report: RunReport) -> models.Tokens:
-    return models.Tokens(
-        input_tokens=report.input_tokens,
-        output_tokens=report.output_tokens,
-        total_tokens=report.total_tokens,
-    )
 
 
 def _session_logs(run: Running | None) -> tuple[models.LogFile, ...]:

@@ -14,9 +14,9 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from symphony.api.documents import REASON_CODES
-from symphony.api.interface import MAX_ANSWER_CHARS
+from symphony.api.interface import AGE_PATTERN, MAX_ANSWER_CHARS, MAX_RUNS, RUN_OUTCOMES, RUN_SUMS, RunQuery
 from symphony.api.models import Answer, Document, Error, ErrorFacts, Trigger
-from symphony.domain import DECODE_ERRORS, Selection, plain_text
+from symphony.domain import DECODE_ERRORS, Selection, age_seconds, plain_text
 
 MAX_HEAD_BYTES: Final = 32_768
 MAX_BODY_BYTES: Final = 65_536
@@ -129,6 +129,37 @@ def selection(request: Request) -> Selection:
         states=frozenset(query.getlist("state")),
         codes=codes,
         text=query.get("q", "").strip(),
+    )
+
+
+def run_query(request: Request) -> RunQuery:
+    """The runs that the query selects: `since`, `by` and `limit` once, the others any number of times.
+
+    An empty value counts as none, because forms send it.
+
+    Raises:
+        RequestError: 400: a value is none of those that are possible.
+    """
+    query = request.query_params
+    since, by, limit = query.get("since", ""), query.get("by"), query.get("limit", str(MAX_RUNS))
+    issues, agents, outcomes = (
+        frozenset(filter(None, query.getlist(name))) for name in ("issue", "agent", "outcome")
+    )
+    if not re.fullmatch(AGE_PATTERN, since):
+        raise RequestError(400, "bad_request", "since is an age: 90m, 12h, 30d or 4w")
+    if by and by not in RUN_SUMS:
+        raise RequestError(400, "bad_request", f"by is one of {', '.join(RUN_SUMS)}")
+    if outcomes - {*RUN_OUTCOMES}:
+        raise RequestError(400, "bad_request", f"outcome is one of {', '.join(RUN_OUTCOMES)}")
+    if not (limit.isascii() and limit.isdecimal() and len(limit) <= _MAX_DIGITS) or int(limit) > MAX_RUNS:
+        raise RequestError(400, "bad_request", f"limit is how many runs to list: 0 to {MAX_RUNS}")
+    return RunQuery(
+        since_s=age_seconds(since),
+        by=by or None,
+        issues=issues,
+        agents=agents,
+        outcomes=outcomes,
+        limit=int(limit),
     )
 
 

@@ -4,13 +4,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from symphony.api.models import Issue, Prompt, Refresh, State, Verb
+from symphony.api.models import Issue, Prompt, Refresh, Runs, State, Verb
 from symphony.domain import ALL_ISSUES, Selection
 
 ISSUE_ACTIONS = ("stop", "retry", "unblock", "answer")
 """What an operator may do about an issue."""
 DAEMON_ACTIONS = ("pause", "resume", "drain")
 """What an operator may do about the daemon."""
+RUN_SUMS = ("day", "agent", "issue", "state")
+"""What sums of runs can be made by."""
+RUN_OUTCOMES = (
+    *("running", "succeeded", "no_progress", "failed", "timed_out", "input_required", "canceled"),
+    "interrupted",
+)
+"""How runs end, and `running` for those that have not."""
+AGE_PATTERN = "^([0-9]{1,6}[smhdw])?$"
+"""An age in a query; empty for none."""
+MAX_RUNS = 1_000
+"""The most runs that one answer lists."""
 MAX_ANSWER_CHARS = 20_000
 """The longest answer to an agent's question."""
 
@@ -19,7 +30,7 @@ class UnavailableError(Exception):
     """The daemon cannot answer now (HTTP status 503).
 
     Attributes:
-        code: `snapshot_timeout`, `snapshot_unavailable` or `orchestrator_unavailable`.
+        code: `snapshot_timeout`, `snapshot_unavailable`, `journal_unavailable` or `orchestrator_unavailable`.
         message: for people.
     """
 
@@ -53,6 +64,27 @@ class Exposition:
     content_type: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunQuery:
+    """Selects runs of the journal; an empty set selects all.
+
+    Attributes:
+        since_s: only runs that started within this number of seconds; `None` for all.
+        by: what sums are made by, one of `RUN_SUMS`, or `None`.
+        issues: identifiers.
+        agents: names.
+        outcomes: as in `RunRow.outcome`, and `running`.
+        limit: the most rows; it limits no sum.
+    """
+
+    since_s: float | None = None
+    by: str | None = None
+    issues: frozenset[str] = frozenset()
+    agents: frozenset[str] = frozenset()
+    outcomes: frozenset[str] = frozenset()
+    limit: int = MAX_RUNS
+
+
 class Operator(Protocol):
     """What people may ask of a daemon. Secrets are masked in all documents and errors."""
 
@@ -78,6 +110,14 @@ class Operator(Protocol):
         Raises:
             UnavailableError: as `state`.
             SymphonyError: the dispatch would fail with the same error.
+        """
+        ...
+
+    async def runs(self, query: RunQuery) -> Runs:
+        """The runs in the journal that a query selects, with their sums.
+
+        Raises:
+            UnavailableError: the journal cannot be read.
         """
         ...
 

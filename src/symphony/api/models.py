@@ -35,6 +35,14 @@ WorkspacePath = Annotated[str | None, _is("Absolute; null until the workspace ex
 AttemptLimit = Annotated[
     Positive, _is("After this attempt the issue is blocked, unless an attempt makes progress before.")
 ]
+CacheRead = Annotated[Count, _is("The part of the input that was read from a cache.")]
+CacheWrite = Annotated[Count, _is("The part of the input that was written to a cache.")]
+Reasoning = Annotated[Count, _is("The part of the output that was reasoning.")]
+Model = Annotated[str | None, _is("As the agent named it, else as configured; null if neither is known.")]
+CostUsd = Annotated[
+    float | None, _is("As the agent reported it, else by the prices of WORKFLOW.md; null if unknown.")
+]
+Unpriced = Annotated[Count, _is("Tokens that `cost_usd` leaves out, because no price is known.")]
 Digest = Annotated[str | None, _is("Of the whole file, in hex.")]
 
 
@@ -99,15 +107,27 @@ class Tokens(Document, frozen=True, kw_only=True):
     input_tokens: Count
     output_tokens: Count
     total_tokens: Count
+    cache_read_tokens: CacheRead = 0
+    cache_write_tokens: CacheWrite = 0
+    reasoning_tokens: Reasoning = 0
 
 
-class Totals(Document, frozen=True, kw_only=True):
-    """Sums over all runs since the start."""
+class Totals(Tokens, frozen=True, kw_only=True):
+    """Sums over all runs, those before a restart included."""
 
-    input_tokens: Count
-    output_tokens: Count
-    total_tokens: Count
+    cost_usd: CostUsd = None
+    unpriced_tokens: Unpriced = 0
     seconds_running: Annotated[float, Meta(ge=0), _is("Agent time, running sessions included.")]
+
+
+class TokenUsage(Document, frozen=True, kw_only=True):
+    """The tokens of all runs, those before a restart included, and how many issues and sessions used them."""
+
+    input: Count = 0
+    output: Count = 0
+    total: Count = 0
+    issue_count: Count = 0
+    session_count: Count = 0
 
 
 class Spent(Document, frozen=True, kw_only=True):
@@ -205,6 +225,8 @@ class Budgets(Document, frozen=True, kw_only=True):
 
     day: Annotated[str | None, _is("The counted day, YYYY-MM-DD, UTC; null before it is known.")]
     day_tokens: Annotated[Count, _is("Tokens that all issues used on that day.")]
+    day_cost_usd: CostUsd = None
+    day_unpriced_tokens: Unpriced = 0
     used_up_by: Annotated[
         Spender | None,
         _is("The run that used up the budget of the day; null while some is left, and after a restart."),
@@ -295,7 +317,10 @@ class Run(Document, frozen=True, kw_only=True):
     last_message: Annotated[str | None, _is("One line of the agent, for display.")]
     started_at: Moment
     last_event_at: Moment | None
+    model: Model = None
     tokens: Tokens
+    cost_usd: CostUsd = None
+    unpriced_tokens: Unpriced = 0
     resumed_from: ResumedFrom | None
     last_words: Annotated[
         str | None, _is("The newest message of the agent to people, one line; untrusted text.")
@@ -411,9 +436,8 @@ class ReadyRow(Document, frozen=True, kw_only=True):
     deletions: Annotated[Count, _is("Lines removed.")]
     turns: Annotated[Count, _is("Of all runs of the issue.")]
     total_tokens: Annotated[Count, _is("Of all runs of the issue.")]
-    cost_usd: Annotated[
-        float | None, _is("Cost of the runs as reported by the agents; null if none reported it.")
-    ]
+    cost_usd: CostUsd
+    unpriced_tokens: Unpriced = 0
     summary: Annotated[str | None, _is("The last message of the agent, one line; untrusted text.")]
     pull_request_url: Annotated[str | None, _is("Null for now.")]
     push: Annotated[str | None, _is("pushed or failed; null if nothing is to be pushed.")]
@@ -456,6 +480,54 @@ class PastRun(Document, frozen=True, kw_only=True):
     total_tokens: Count
     commits: Count
     branch: str | None
+    model: Model = None
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    cache_read_tokens: CacheRead = 0
+    cache_write_tokens: CacheWrite = 0
+    reasoning_tokens: Reasoning = 0
+    cost_usd: CostUsd = None
+    unpriced_tokens: Unpriced = 0
+
+
+class RunRow(PastRun, frozen=True, kw_only=True):
+    """A run in the journal, with its issue."""
+
+    issue_id: IssueId
+    issue_identifier: Identifier
+    issue_state: Annotated[
+        str | None, _is("The issue's state when the run started, in the tracker's spelling; null if unknown.")
+    ]
+    seconds: Annotated[float, Meta(ge=0), _is("From its start to its end, or until now.")]
+
+
+class RunSums(Tokens, frozen=True, kw_only=True):
+    """Sums over some runs."""
+
+    key: Annotated[
+        str | None, _is("The day (UTC), agent, issue or state of the runs; null for all, and if unknown.")
+    ]
+    runs: Count
+    turns: Count
+    seconds: Annotated[float, Meta(ge=0)]
+    commits: Count
+    cost_usd: CostUsd
+    unpriced_tokens: Unpriced
+
+
+class Runs(Document, frozen=True, kw_only=True):
+    """The runs in the journal that a query selects."""
+
+    generated_at: Moment
+    since: Annotated[Moment | None, _is("Only runs that started since then; null for all.")]
+    by: Annotated[str | None, _is("What `groups` are made by: day, agent, issue or state; null for none.")]
+    runs: Annotated[tuple[RunRow, ...], _is("The newest first; at most as many as the query asks for.")]
+    left_out: Annotated[Count, _is("Selected runs without a row. Sums count them.")]
+    groups: Annotated[
+        tuple[RunSums, ...],
+        _is("A run counts for the day on which it started. The latest day, or the most expensive, first."),
+    ]
+    total: RunSums
 
 
 class Place(Document, frozen=True, kw_only=True):
@@ -553,6 +625,7 @@ class State(Document, frozen=True, kw_only=True):
     ready: Annotated[tuple[ReadyRow, ...], _is("The newest first.")]
     failed_pushes: tuple[FailedPush, ...]
     codex_totals: Totals
+    token_usage: TokenUsage = TokenUsage()
     skills_totals: SkillsTotals
     rate_limits: Annotated[dict[str, Any] | None, _is("The newest payload of the agent, as it sent it.")]
     agents: Annotated[tuple[AgentInUse, ...], _is("Agents that issues may get, the default first.")]
@@ -587,6 +660,8 @@ class Issue(Document, frozen=True, kw_only=True):
     waiting: Waiting | None
     result: ReadyRow | None
     runs: Annotated[tuple[PastRun, ...], _is("The last 50 in the journal, the newest first.")]
+    cost_usd: CostUsd = None
+    unpriced_tokens: Unpriced = 0
     logs: Logs
     recent_events: tuple[Event, ...]
     last_error: str | None

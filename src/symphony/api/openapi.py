@@ -8,7 +8,14 @@ import msgspec
 from msgspec import UNSET, structs
 
 from symphony.api.documents import REASON_CODES
-from symphony.api.interface import DAEMON_ACTIONS, ISSUE_ACTIONS
+from symphony.api.interface import (
+    AGE_PATTERN,
+    DAEMON_ACTIONS,
+    ISSUE_ACTIONS,
+    MAX_RUNS,
+    RUN_OUTCOMES,
+    RUN_SUMS,
+)
 from symphony.api.models import (
     Answer,
     Description,
@@ -18,6 +25,7 @@ from symphony.api.models import (
     Issue,
     Prompt,
     Refresh,
+    Runs,
     State,
     Trigger,
     Verb,
@@ -26,7 +34,7 @@ from symphony.api.models import (
 IN_DEFS: Final = "#/$defs/{name}"
 _REF: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
-API: Final = (State, Issue, Prompt, Refresh, Verb, Health, Description, Error, Answer, Trigger)
+API: Final = (State, Issue, Runs, Prompt, Refresh, Verb, Health, Description, Error, Answer, Trigger)
 """The documents that the API sends and receives."""
 
 
@@ -87,6 +95,10 @@ def _paths() -> dict[str, Any]:
                 "state", "The whole daemon: health, one row per issue, totals.", State, refusals=(400,)
             ),
         },
+        "/api/v1/runs": {
+            "parameters": _run_query(),
+            "get": _operation("runs", "Past and live runs, and sums of them.", Runs, refusals=(400,)),
+        },
         "/api/v1/refresh": {
             "post": {
                 **_operation(
@@ -142,7 +154,7 @@ def _selection() -> list[dict[str, Any]]:
     """The query parameters that select the listed issues; counts are of all issues."""
     texts = {"type": "array", "items": {"type": "string"}}
     codes = {"type": "array", "items": {"enum": list(REASON_CODES)}}
-    parameters: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    return _query(
         (
             "waiting",
             "List at most this number of waiting issues, the first to start.",
@@ -152,6 +164,30 @@ def _selection() -> list[dict[str, Any]]:
         ("state", "List only issues in these states.", texts),
         ("reason", "List only issues with these codes.", codes),
     )
+
+
+def _run_query() -> list[dict[str, Any]]:
+    """The query parameters that select runs."""
+    texts = {"type": "array", "items": {"type": "string"}}
+    return _query(
+        (
+            "since",
+            "Only runs that started within this age: 90m, 12h, 30d or 4w.",
+            {"type": "string", "pattern": AGE_PATTERN},
+        ),
+        ("by", "What to make sums by.", {"enum": [*RUN_SUMS, ""]}),
+        ("issue", "Only runs of these issues, by identifier.", texts),
+        ("agent", "Only runs of these agents, by name.", texts),
+        ("outcome", "Only runs that ended so.", {"type": "array", "items": {"enum": [*RUN_OUTCOMES, ""]}}),
+        (
+            "limit",
+            "List at most this number of runs; sums are of all selected ones.",
+            {"type": "integer", "minimum": 0, "maximum": MAX_RUNS, "default": MAX_RUNS},
+        ),
+    )
+
+
+def _query(*parameters: tuple[str, str, dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {"name": name, "in": "query", "required": False, "description": text, "schema": schema}
         for name, text, schema in parameters

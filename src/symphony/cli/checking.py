@@ -298,7 +298,8 @@ def _effective_settings(
             case str() | Path() | Secret():
                 return redaction.text(str(node))
             case Section():
-                return {key: plain(value) for key, value in node}
+                fields = type(node).model_fields
+                return {fields[key].alias or key: plain(value) for key, value in node}
             case dict():
                 return {key: plain(value) for key, value in node.items()}
             case list() | tuple():

@@ -1,6 +1,5 @@
 """Where the journal of a workflow is, and ages such as `30d` on the command line."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -9,10 +8,9 @@ import click
 
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.daemon.state_dir import locate
+from symphony.domain import age_seconds
 
 _FILE_NAME: Final = "journal.db"  # JOURNAL_FILE of daemon.recovery, which is slow to import
-_AGE = re.compile(r"(\d{1,6})\s*([smhdw])")
-_UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def journal_path(workflow: Path, environment: Mapping[str, str]) -> Path:
@@ -40,10 +38,7 @@ def parse_age(_context: click.Context, _option: click.Parameter, value: str | No
     """An option callback: an age such as `30d` in seconds. `0` needs no unit."""
     if value is None:
         return None
-    text = value.strip().lower()
-    if text == "0":
-        return 0.0
-    found = _AGE.fullmatch(text)
-    if found is None:
+    age = age_seconds(value)
+    if age is None:
         raise click.BadParameter("must be a number with a unit: 90m, 12h, 30d or 4w")
-    return float(int(found[1]) * _UNITS_S[found[2]])
+    return age

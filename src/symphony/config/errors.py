@@ -22,6 +22,7 @@ class WarningCode(StrEnum):
 
     UNKNOWN_KEY = "unknown_key"
     IGNORED_STATE_LIMIT = "ignored_state_limit"
+    IGNORED_PRICE = "ignored_price"
     UNSET_VARIABLE = "unset_variable"
     LITERAL_DOLLAR = "literal_dollar"
     EXPOSED_SECRET = "exposed_secret"  # noqa: S105 - the name of a warning, not a secret
@@ -241,6 +242,7 @@ def dotted(location: Location) -> str:
 _EXPECTED: Final = {
     "bool_type": ("true or false", "write true or false, without quotes"),
     "dict_type": ("a map", "write its keys indented below it"),
+    "float_type": ("a number", "write digits only, such as 1.25, without quotes"),
     "int_type": ("a whole number", "write digits only, without quotes"),
     "is_instance_of": ("a path", "put the value in quotes"),
     "model_type": ("a map", "write its keys indented below it"),

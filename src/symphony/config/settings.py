@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from enum import StrEnum
 from functools import reduce
 from ipaddress import ip_address
@@ -176,6 +177,16 @@ def _inside_workspace(text: str) -> str:
     return text
 
 
+def _iso_day(text: str) -> str:
+    try:
+        found = date.fromisoformat(text).isoformat()
+    except ValueError:
+        found = None
+    if found != text:
+        raise ValueError("must be a day such as 2026-10-01")
+    return text
+
+
 def _home_or_absolute(text: str) -> str:
     """Refuse a path relative to a workspace or to the file: the directory is shared by all sessions."""
     if not (text.startswith(("/", "~/")) or text == "~"):
@@ -252,6 +263,7 @@ Host = Annotated[Name, AfterValidator(_one_word)]
 ShellCommand = Annotated[Name, Shape("shell command")]
 Script = Annotated[Text, AfterValidator(_blank_is_none), Shape("script")]
 VariableName = Annotated[Text, AfterValidator(_variable)]
+Day = Annotated[Text, AfterValidator(_iso_day)]
 AbsolutePath = Annotated[Path, Shape("path")]
 SkillsPath = Annotated[Text, AfterValidator(_inside_workspace), Shape("relative path")]
 UserPath = Annotated[Name, AfterValidator(_home_or_absolute)]
@@ -263,6 +275,7 @@ Flag = Annotated[bool, Shape("true or false")]
 Whole = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER), Shape("number")]
 Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER), Shape("number > 0")]
 NonNegative = Annotated[int, Field(ge=0, le=MAX_NUMBER), Shape("number ≥ 0")]
+Usd = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 Port = Annotated[int, Field(ge=0, le=65_535), Shape("number 0 to 65535")]
 FetchTimeout = Annotated[int, Field(gt=0, le=60_000), Shape("number 1 to 60000")]
 
@@ -744,6 +757,20 @@ class RetentionSettings(Section):
     max_journal_bytes: Positive = live(268_435_456, "the journal's file; the oldest runs go first")
 
 
+class ModelPrice(Section):
+    """One price in `pricing`: US dollars per million tokens, as `domain.Price`."""
+
+    since: Day = Field("", alias="from")
+    input: Usd
+    output: Usd
+    cache_read: Usd | None = None
+    cache_write: Usd | None = None
+
+
+ModelPrices = Annotated[tuple[ModelPrice, ...], Field(strict=False)]
+Pricing = Annotated[dict[Name, ModelPrices], Shape("map of model to price")]
+
+
 # --- Settings and their sources ---
 
 
@@ -838,6 +865,7 @@ class Settings(_Given):
     worker: WorkerSettings = Field(default_factory=WorkerSettings)
     observability: ObservabilitySettings = Field(default_factory=ObservabilitySettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
+    pricing: Pricing = live({}, "what models cost where agents do not report it: [costs.md](costs.md)")
 
 
 # --- Table of all keys, made from the models ---

@@ -42,6 +42,7 @@ from symphony.config.settings import (
     AgentRule,
     AgentSection,
     AgentSettings,
+    ModelPrice,
     NamedAgent,
     PhaseRule,
     Section,
@@ -282,6 +283,7 @@ def agent_key_location(agent: NamedAgent, key: str, source_map: SourceMap) -> Lo
 
 T = TypeVar("T")
 
+_PRICE_KEYS: Final = [field.alias or name for name, field in ModelPrice.model_fields.items()]
 _NO_FRONT_MATTER: Final = 'the file has no front matter: its first line must be "---"'
 
 _OPAQUE: Final = frozenset(location[1:] for location in OPAQUE_KEYS)
@@ -319,6 +321,7 @@ def review_settings(
     check_agents(review, raw, agent_kinds)
     has_kind = _check_tracker_kind(review, raw, tracker_kinds)
     _clean_state_limits(review, raw)
+    _clean_prices(review, raw)
     _resolve_workspace(review, raw, environment)
     _override_skills(review, raw, environment)
     settings = _typed(review, raw, skip=() if has_kind else ("tracker", "kind"))
@@ -470,6 +473,39 @@ def _limit_problem(name: str, limit: object, seen: Mapping[str, int]) -> str | N
     if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MAX_NUMBER:
         return "a limit is a whole number greater than 0"
     return None
+
+
+def _clean_prices(review: ProblemCollector, raw: dict[str, Any]) -> None:
+    """Remove invalid prices with a warning: their tokens are unpriced, and no work waits for that."""
+
+    def ignore(at: Location, problem: str, hint: str | None = None) -> None:
+        review.warn(at, f"{dotted(at)} is ignored: it {problem}", code=WarningCode.IGNORED_PRICE, hint=hint)
+
+    given, cleaned = raw.get("pricing"), dict[str, list[dict[str, Any]]]()
+    if not isinstance(given, dict):
+        return
+    for model, prices in given.items():
+        if "*" in model[:-1] or not model.strip():
+            ignore(("pricing", model), "must be the name of a model, or its beginning with * at the end")
+            continue
+        days = set[str]()
+        for index, entry in enumerate(prices if isinstance(prices, list) else [prices]):
+            at: Location = ("pricing", model, index) if isinstance(prices, list) else ("pricing", model)
+            if isinstance(entry, dict):
+                _remove_unknown(review, entry, _PRICE_KEYS, at)
+            try:
+                price = ModelPrice.model_validate(entry)
+            except ValidationError as error:
+                for problem in error.errors(include_url=False):
+                    text, hint = describe_error(problem)
+                    ignore(at, " ".join(filter(None, (dotted(problem["loc"]), text))), hint)
+                continue
+            if price.since in days:
+                ignore(at, "holds from the same day as one above")
+            else:
+                days.add(price.since)
+                cleaned.setdefault(model, []).append(entry)
+    raw["pricing"] = cleaned
 
 
 def _resolve_workspace(review: ProblemCollector, raw: dict[str, Any], environment: Mapping[str, str]) -> None:

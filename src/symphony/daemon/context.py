@@ -30,6 +30,7 @@ from symphony.domain import (
     Category,
     Failure,
     FaultHook,
+    Price,
     Redaction,
     SymphonyError,
     no_fault,
@@ -57,6 +58,7 @@ class RuntimeContext:
         secret_names: variables that no agent and no hook gets.
         redaction: masks secrets in everything that leaves the daemon.
         instructions: reads the instructions of runs; `None` if there are none.
+        prices: of models.
         fault: called at the points of a run where crash tests kill the daemon.
     """
 
@@ -69,6 +71,7 @@ class RuntimeContext:
     secret_names: frozenset[str]
     redaction: Redaction
     instructions: InstructionStore | None = None
+    prices: tuple[Price, ...] = ()
     fault: FaultHook = no_fault
 
     @property
@@ -138,6 +141,11 @@ def build_context(
         instructions=None
         if instructions.source is None
         else InstructionStore(instructions, base_dir=base_dir, copies=state_dir / "instructions"),
+        prices=tuple(
+            Price(model=model, **price.model_dump())
+            for model, prices in settings.pricing.items()
+            for price in prices
+        ),
         fault=fault,
     )
 

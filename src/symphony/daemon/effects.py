@@ -7,6 +7,7 @@ exception out: a failing call must not end the daemon.
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 from weakref import WeakValueDictionary
@@ -16,13 +17,24 @@ import structlog
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
-from symphony.daemon.clock import Timers
+from symphony.daemon.clock import Timers, utc_day, wall_ms
 from symphony.daemon.comments import AnswerReader, CommentWriter, SkillComments, draft_of
 from symphony.daemon.context import RuntimeContext, comment_severity
 from symphony.daemon.moves import Moves
 from symphony.daemon.state_dir import StateDirectory
 from symphony.daemon.worker import RunCallbacks, Worker
-from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, SymphonyError
+from symphony.domain import (
+    Blame,
+    Category,
+    Cost,
+    Failure,
+    FaultPoint,
+    Issue,
+    SymphonyError,
+    Tokens,
+    cost_of,
+    find_price,
+)
 from symphony.scheduler import (
     AnswersRead,
     AnswersReadFailed,
@@ -258,6 +270,7 @@ class Effects:
                 post=self._post,
                 callbacks=self._callbacks,
                 report_skills=self._report_skills,
+                pricing=partial(self._cost, command.agent),
             )
         except Exception as error:  # noqa: BLE001 - a failed start is a failed attempt
             _log.exception("run_crashed", run_id=command.run_id)
@@ -271,6 +284,13 @@ class Effects:
             return
         self._workers[command.run_id] = worker
         self._tasks.start_soon(self._run, command, worker)
+
+    def _cost(self, agent: str, model: str | None, tokens: Tokens) -> Cost:
+        """The cost of tokens by the prices in force; an agent that names no model has the configured one."""
+        context = self._context()
+        if model is None and agent in context.workflow.agents:
+            model = context.workflow.agents[agent].settings.model
+        return cost_of(tokens, find_price(context.prices, model, utc_day(wall_ms())))
 
     async def _run(self, command: StartRun, worker: Worker) -> None:
         try:

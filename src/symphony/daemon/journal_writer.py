@@ -49,6 +49,7 @@ from symphony.scheduler import (
 
 JOURNAL_FILE: Final = "journal.db"
 _FLUSH_TIMEOUT_S: Final = 5.0
+_ALL_RUNS: Final = 100_000
 _log = structlog.get_logger(__name__)
 
 
@@ -71,10 +72,10 @@ def recovery_event(
 
 
 def past_runs(journal: Path, identifier: str) -> tuple[RunRecord, ...]:
-    """The last runs of an issue, the newest first; empty if the journal cannot be read. Blocking."""
+    """The runs of an issue, the newest first; empty if the journal cannot be read. Blocking."""
     try:
         with open_reader(journal) as reader:
-            return reader.runs(identifier)
+            return reader.runs(identifier, limit=_ALL_RUNS)
     except UnusableError:
         return ()
 

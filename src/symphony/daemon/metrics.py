@@ -17,7 +17,7 @@ import symphony
 from symphony.api.documents import waiting_issues
 from symphony.api.interface import Exposition
 from symphony.api.models import Skills
-from symphony.domain import Category, Failure
+from symphony.domain import Category, Failure, Tokens
 from symphony.journal.model import Health, HealthState
 from symphony.observability import metrics
 from symphony.observability.metrics import Counts, Sample
@@ -51,6 +51,7 @@ from symphony.scheduler import (
 _LAG_INTERVAL_S: Final = 1.0
 _SEVERITIES: Final = ("error", "warning", "info")
 _OPERATIONS: Final = ("poll", "refresh", "answers")
+_TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
 _DEFAULT_MODEL: Final = "default"
 
 
@@ -197,11 +198,9 @@ class Metrics:
                 self._counts.observe(metrics.DISPATCH, (now_ms - found_ms) / 1000, agent)
         self._counts.add(metrics.TURNS, agent, by=max(new.turn_count - old.turn_count, 0))
         model = after.agent.model or _DEFAULT_MODEL
-        for kind, used in (
-            ("input", new.input_tokens - old.input_tokens),
-            ("output", new.output_tokens - old.output_tokens),
-        ):
-            self._counts.add(metrics.TOKENS, agent, model, kind, by=max(used, 0))
+        used = Tokens.of(new).above(Tokens.of(old)).counts()
+        for kind in _TOKEN_KINDS:
+            self._counts.add(metrics.TOKENS, agent, model, kind, by=used[f"{kind}_tokens"])
 
     def _count_end(self, run: Running, event: RunEnded, now_ms: int) -> None:
         agent, model, outcome = run.agent.name, run.agent.model or _DEFAULT_MODEL, event.outcome
@@ -209,10 +208,9 @@ class Metrics:
         category = failure.category.value if failure else run.stopping.value if run.stopping else "none"
         self._counts.add(metrics.RUNS_ENDED, agent, kind, category)
         self._counts.observe(metrics.RUN_DURATION, (now_ms - run.started_ms) / 1000, agent, kind)
-        if outcome.cost_usd is None:
-            self._counts.add(metrics.UNPRICED_TOKENS, agent, model, by=run.report.total_tokens)
-        else:
-            self._counts.add(metrics.COST, agent, model, by=outcome.cost_usd)
+        self._counts.add(metrics.UNPRICED_TOKENS, agent, model, by=run.report.unpriced_tokens)
+        if run.report.cost_usd is not None:
+            self._counts.add(metrics.COST, agent, model, by=run.report.cost_usd)
         self._launching.pop(run.run_id, None)
         self._runs_with_skills.discard(run.run_id)
 

@@ -4,10 +4,11 @@ The tracker is never asked: while it hangs, people still see what runs and why o
 """
 
 import shlex
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Final, assert_never
 
 import anyio
@@ -18,12 +19,15 @@ from symphony import __version__
 from symphony.api import models
 from symphony.api.documents import issue_document, state_document
 from symphony.api.history import History, utc_now
-from symphony.api.interface import ConflictError, Exposition, UnavailableError
+from symphony.api.interface import ConflictError, Exposition, RunQuery, UnavailableError
 from symphony.api.models import utc_text
+from symphony.api.runs import runs_document, since_wall_ms
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.journal_writer import past_runs
 from symphony.daemon.prompts import preview_prompt, prompt_document
 from symphony.domain import ALL_ISSUES, Issue, Redaction, Selection, SymphonyError, one_line
-from symphony.journal.model import Health, RunRecord
+from symphony.journal.model import Health, RunRecord, UnusableError
+from symphony.journal.reader import open_reader
 from symphony.observability.redaction import masked
 from symphony.revision import commit
 from symphony.scheduler import (
@@ -93,7 +97,7 @@ class ServiceOperator:
         now: the wall clock.
         metrics: the metrics for a scrape.
         journal_health: whether records survive a restart; `None` if there is no journal.
-        runs: the last runs of an issue by its identifier; blocking.
+        journal: the file with past runs, which may be missing.
         timeout_s: limit of a snapshot.
         preview_timeout_s: limit of a preview of a prompt.
         action_timeout_s: how long to wait for the scheduler to take an action.
@@ -110,7 +114,7 @@ class ServiceOperator:
         metrics: Callable[[], Awaitable[Exposition]],
         now: Callable[[], datetime] = utc_now,
         journal_health: Callable[[], Health | None] = lambda: None,
-        runs: Callable[[str], Sequence[RunRecord]] = lambda _: (),
+        journal: Path | None = None,
         timeout_s: float = SNAPSHOT_TIMEOUT_S,
         preview_timeout_s: float = PREVIEW_TIMEOUT_S,
         action_timeout_s: float = ACTION_TIMEOUT_S,
@@ -123,7 +127,7 @@ class ServiceOperator:
         self._metrics = metrics
         self._now = now
         self._journal_health = journal_health
-        self._runs = runs
+        self._journal = journal
         self._timeout_s = timeout_s
         self._preview_timeout_s = preview_timeout_s
         self._action_timeout_s = action_timeout_s
@@ -168,7 +172,9 @@ class ServiceOperator:
 
     async def issue(self, identifier: str) -> models.Issue | None:
         """See `api.interface.Operator`."""
-        runs = await to_thread.run_sync(self._runs, identifier)
+        journal, runs = self._journal, tuple[RunRecord, ...]()
+        if journal is not None:
+            runs = await to_thread.run_sync(past_runs, journal, identifier)
         state, context = self._ready()
         document = issue_document(
             state,
@@ -182,6 +188,28 @@ class ServiceOperator:
         )
         public: models.Issue | None = masked(document, context.redaction.text)
         return public
+
+    async def runs(self, query: RunQuery) -> models.Runs:
+        """See `api.interface.Operator`."""
+        journal, now, (_, context) = self._journal, self._now(), self._ready()
+
+        def build() -> models.Runs:
+            records: tuple[RunRecord, ...] = ()
+            if journal is not None:
+                with open_reader(journal) as reader:
+                    records = reader.runs_since(since_wall_ms(query, now))
+            public: models.Runs = masked(runs_document(records, query, now=now), context.redaction.text)
+            return public
+
+        try:
+            with anyio.fail_after(self._timeout_s):
+                return await to_thread.run_sync(build, abandon_on_cancel=True, limiter=self._one_at_a_time)
+        except TimeoutError:
+            message = f"no runs within {self._timeout_s:g} s: the machine is overloaded"
+            raise UnavailableError("snapshot_timeout", message) from None
+        except UnusableError as error:
+            message = context.redaction.text(error.failure.message)
+            raise UnavailableError("journal_unavailable", message) from error
 
     async def prompt(self, identifier: str) -> models.Prompt | None:
         """See `api.interface.Operator`."""

@@ -9,11 +9,10 @@ from symphony.agents.events import (
     AgentEvent,
     InputRequired,
     ItemStarted,
-    Tokens,
     TurnEnded,
 )
-from symphony.agents.run_stats import RunStats
-from symphony.domain import Redaction
+from symphony.agents.run_stats import Pricing, RunStats, unpriced
+from symphony.domain import Cost, Redaction, Tokens
 from symphony.scheduler import AgentReported, Event, RunReport, RunStage, Thread
 
 INTERVAL_S: Final = 0.25
@@ -35,12 +34,13 @@ class ProgressReporter:
         post: Callable[[Event], None],
         redaction: Redaction,
         *,
+        pricing: Pricing = unpriced,
         interval_s: float = INTERVAL_S,
     ) -> None:
         self._run_id = run_id
         self._post = post
         self._interval_s = interval_s
-        self._stats = RunStats(redaction=redaction)
+        self._stats = RunStats(redaction=redaction, pricing=pricing)
         self._stage = RunStage.PREPARING_WORKSPACE
         self._workspace_path: str | None = None
         self._branch: str | None = None
@@ -73,13 +73,7 @@ class ProgressReporter:
 
     def on_resumed(self, thread: Thread) -> None:
         """The session resumes a thread: do not count the thread's earlier tokens again."""
-        self._stats.resume_from(
-            Tokens(
-                input_tokens=thread.input_tokens,
-                output_tokens=thread.output_tokens,
-                total_tokens=thread.total_tokens,
-            )
-        )
+        self._stats.resume_from(Tokens.of(thread))
 
     def on_stage(self, stage: RunStage) -> None:
         """The run enters a stage."""
@@ -107,6 +101,11 @@ class ProgressReporter:
         if isinstance(event, _MILESTONES):
             self._milestone.set()
 
+    @property
+    def turn_cost(self) -> Cost:
+        """The cost of the latest turn so far."""
+        return self._stats.snapshot().turn_cost
+
     def flush(self) -> None:
         """Report what is not reported yet."""
         if self._is_due:
@@ -131,9 +130,10 @@ class ProgressReporter:
             last_event=stats.last_event,
             last_message=stats.last_message,
             last_words=stats.last_words,
-            input_tokens=stats.tokens.input_tokens,
-            output_tokens=stats.tokens.output_tokens,
-            total_tokens=stats.tokens.total_tokens,
+            model=stats.model,
+            **stats.tokens.counts(),
+            cost_usd=stats.cost.usd,
+            unpriced_tokens=stats.cost.unpriced_tokens,
             rate_limits=limits,
         )
         self._post(AgentReported(run_id=self._run_id, report=report))

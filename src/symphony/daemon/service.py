@@ -30,7 +30,7 @@ from symphony.daemon.context import (
 from symphony.daemon.effects import Effects
 from symphony.daemon.http_server import serve_http
 from symphony.daemon.instance_lock import InstanceLock, StateDirectoryError
-from symphony.daemon.journal_writer import JOURNAL_FILE, JournalWriter, open_journal_writer, past_runs
+from symphony.daemon.journal_writer import JOURNAL_FILE, JournalWriter, open_journal_writer
 from symphony.daemon.metrics import Metrics
 from symphony.daemon.operator import ActionRequest, ServiceOperator
 from symphony.daemon.preflight import preflight_agents
@@ -147,7 +147,7 @@ class Service:
             now_ms=now_ms,
             metrics=self._metrics.exposition,
             journal_health=lambda: None if self._journal is None else self._journal.health,
-            runs=lambda identifier: past_runs(state_dir.path / JOURNAL_FILE, identifier),
+            journal=state_dir.path / JOURNAL_FILE,
         )
         self._webhooks = Webhooks(
             self._context,

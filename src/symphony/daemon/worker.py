@@ -28,6 +28,7 @@ from symphony.agents.events import (
     TurnEnded,
     TurnStatus,
 )
+from symphony.agents.run_stats import Pricing, unpriced
 from symphony.api.models import Skills
 from symphony.config import continuation_prompt, issue_too_long_failure
 from symphony.daemon import prompts
@@ -94,7 +95,8 @@ class _FinishedError(Exception):
 class Worker:
     """Carries out one `StartRun`.
 
-    `report_skills` takes the issue and its loaded skills, whose problems may be worth a comment.
+    `report_skills` takes the issue and its loaded skills, whose problems may be worth a comment. `pricing`
+    prices tokens by the present settings.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Worker:
         post: Callable[[Event], None],
         callbacks: RunCallbacks,
         report_skills: Callable[[Issue, SkillSet], Awaitable[None]],
+        pricing: Pricing = unpriced,
     ) -> None:
         self._command = command
         self._run_id = command.run_id
@@ -114,7 +117,7 @@ class Worker:
         self._state_dir = state_dir
         self._post = post
         self._callbacks = callbacks
-        self._progress = ProgressReporter(command.run_id, post, context.redaction)
+        self._progress = ProgressReporter(command.run_id, post, context.redaction, pricing=pricing)
         self._skills = SessionSkills(
             context,
             command.agent,
@@ -138,7 +141,6 @@ class Worker:
         self._input_failure: Failure | None = None
         self._question: str | None = None
         self._last_text: str | None = None
-        self._cost_usd: float | None = None
         self._commented = False
 
     # --- commands of the scheduler -----------------------------------------------------------------------
@@ -366,10 +368,8 @@ class Worker:
                 case _:
                     pass
         status = last.status.value if isinstance(last, TurnEnded) else "input_required"
-        cost_usd = last.cost_usd if isinstance(last, TurnEnded) else None
-        if cost_usd is not None:
-            self._cost_usd = (self._cost_usd or 0.0) + cost_usd
-        _log.info("turn_ended", status=status, cost_usd=cost_usd)
+        cost = self._progress.turn_cost
+        _log.info("turn_ended", status=status, cost_usd=cost.usd, unpriced_tokens=cost.unpriced_tokens)
         match last:
             case TurnEnded(status=TurnStatus.COMPLETED):
                 return
@@ -468,7 +468,6 @@ class Worker:
             question=None if outcome.question is None else redaction.text(outcome.question),
             delivered=delivered,
             summary=redaction.line(self._last_text or "", _SUMMARY_CHARS) or None,
-            cost_usd=self._cost_usd,
             commented=self._commented,
         )
 

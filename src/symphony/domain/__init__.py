@@ -1,5 +1,6 @@
 """Values that all packages share: issues, ids, failures, tools, redaction. No I/O, no clock."""
 
+from symphony.domain.age import age_seconds
 from symphony.domain.counts import MAX_COUNT, add_counts, clamp_count
 from symphony.domain.failures import (
     DECODE_ERRORS,
@@ -41,6 +42,7 @@ from symphony.domain.redaction import (
     plain_text,
 )
 from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.domain.usage import NO_COST, NO_TOKENS, Cost, Price, Tokens, cost_of, find_price
 
 __all__ = [
     "ALL_ISSUES",
@@ -50,25 +52,33 @@ __all__ = [
     "MAX_COUNT",
     "MAX_LINE_CHARS",
     "MAX_NAME_CHARS",
+    "NO_COST",
+    "NO_TOKENS",
     "PATTERNS_ONLY",
     "Blame",
     "Blocker",
     "Category",
+    "Cost",
     "Failure",
     "FaultHook",
     "FaultPoint",
     "Issue",
+    "Price",
     "Redaction",
     "Selection",
     "SymphonyError",
+    "Tokens",
     "ToolResult",
     "ToolSpec",
     "UnsafeKeyError",
     "add_counts",
+    "age_seconds",
     "branch_name",
     "clamp_count",
+    "cost_of",
     "disk_full_hint",
     "fence",
+    "find_price",
     "holds_credential",
     "is_disk_full",
     "is_routable",

@@ -250,6 +250,12 @@ def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[RecoveredState,
         spent=dict(read("spent", "issue_id, tokens, turns", _spent)),
         days=dict(read("days", "day, tokens", lambda *row: restored(row, tuple[str, int]))),
         settings=dict(read("settings", "name, value", lambda *row: restored(row, tuple[str, str]))),
+        worked_on=frozenset(
+            str(issue_id)
+            for (issue_id,) in connection.execute(
+                "SELECT DISTINCT issue_id FROM runs WHERE ended_wall_ms IS NOT NULL"
+            )
+        ),
         comments=read("comments", columns, _comment, "ORDER BY at_wall_ms DESC LIMIT 4096"),
         skills_comments=read("skills_notes", "record", partial(decode, kind=SkillsComment), unsaid_first),
     )

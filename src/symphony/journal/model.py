@@ -200,6 +200,9 @@ class RunRecord:
         reason: why the run ended, in one line.
         agent: the process of the agent.
         agent_name: the agent that was chosen, because of `agent_reason`.
+        model: the one that the agent said it uses, else the configured one.
+        issue_state: the state of the issue at the tracker when the run started.
+        input_tokens: with the other counts, as in `Tokens`; `cost_usd` and `unpriced_tokens` as in `Cost`.
     """
 
     run_id: str
@@ -218,6 +221,13 @@ class RunRecord:
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_usd: float | None = None
+    unpriced_tokens: int = 0
+    model: str | None = None
+    issue_state: str | None = None
     workspace_path: str | None = None
     branch: str | None = None
     agent: Identity | None = None
@@ -359,7 +369,8 @@ class Health:
 class RecoveredState:
     """What a start needs of the journal, without history.
 
-    `comments` and `skills_comments` are the newest; comments about skills that were not posted come first.
+    `worked_on` are the ids of issues with ended runs. `comments` and `skills_comments` are the newest;
+    comments about skills that were not posted come first.
     """
 
     claims: tuple[ClaimRecord, ...] = ()
@@ -368,6 +379,7 @@ class RecoveredState:
     spent: Mapping[str, Spent] = field(default_factory=dict)
     days: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    worked_on: frozenset[str] = frozenset()
     comments: tuple[CommentRecord, ...] = ()
     skills_comments: tuple[SkillsComment, ...] = ()
 

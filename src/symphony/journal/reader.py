@@ -165,6 +165,13 @@ class JournalReader:
         """
         return self._records(query, (issue_identifier, limit), RunRecord)
 
+    def runs_since(self, wall_ms: int) -> tuple[RunRecord, ...]:
+        """All runs that started then or later, newest first."""
+        query = (
+            "SELECT record FROM runs WHERE started_wall_ms >= ? ORDER BY started_wall_ms DESC, run_id DESC"
+        )
+        return self._records(query, (wall_ms,), RunRecord)
+
     def identifiers(self) -> tuple[str, ...]:
         """The identifiers of all issues with runs or events."""
         query = """

@@ -11,12 +11,14 @@ continued with its conversation, from the token counts that were recorded last; 
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar, assert_never
 
+from symphony.domain import NO_COST, Cost, Tokens
 from symphony.journal.model import (
     ClaimRecord,
     ClaimReleased,
+    CodecError,
     DayRecord,
     EventRecord,
     IssueSpent,
@@ -26,6 +28,8 @@ from symphony.journal.model import (
     ResultReleased,
     RunRecord,
     SettingRecord,
+    decode,
+    encode,
 )
 from symphony.processes.base import Identity
 from symphony.scheduler import (
@@ -49,6 +53,7 @@ from symphony.scheduler import (
     SchedulerSettings,
     Spent,
     State,
+    Totals,
     WorkspaceRef,
     attempt_numbers,
     log_text,
@@ -62,6 +67,9 @@ PAUSED: Final = "paused"
 
 BUDGET_WAIVERS: Final = "exempt"
 """The setting with the issues that today's budget does not stop: `{"day": …, "issues": […]}`."""
+
+USAGE: Final = "usage"
+"""The setting with the sums that survive a restart: a `Usage`."""
 
 INTERRUPTED: Final = "interrupted"
 """The outcome of a run whose daemon ended before it."""
@@ -132,7 +140,15 @@ class StepRecorder:
             return None
         now = Now(ms=now_ms, wall_ms=wall_ms)
         empty = replace(
-            state, running={}, retrying={}, blocked={}, results={}, spent={}, budget_waivers=frozenset()
+            state,
+            running={},
+            retrying={},
+            blocked={},
+            results={},
+            spent={},
+            budget_waivers=frozenset(),
+            totals=Totals(),
+            day_cost=NO_COST,
         )
         claims: tuple[ClaimEntry, ...] = (
             *state.running.values(),
@@ -342,6 +358,8 @@ def _run_record(run: Running, settings: SchedulerSettings, *, started_wall_ms: i
         started_wall_ms=started_wall_ms,
         attempt=run.attempt,
         workspace_path=run.report.workspace_path,
+        model=run.agent.model,
+        issue_state=run.issue.state,
         agent_name=run.agent.name,
         agent_reason=run.agent.reason,
         attempt_number=number,
@@ -355,9 +373,10 @@ def _with_report(record: RunRecord, report: RunReport) -> RunRecord:
         "turns": report.turn_count,
         "session_id": report.session_id,
         "thread_id": report.thread_id or record.thread_id,
-        "input_tokens": report.input_tokens,
-        "output_tokens": report.output_tokens,
-        "total_tokens": report.total_tokens,
+        "model": report.model or record.model,
+        **Tokens.of(report).counts(),
+        "cost_usd": report.cost_usd,
+        "unpriced_tokens": report.unpriced_tokens,
         "workspace_path": report.workspace_path or record.workspace_path,
         "branch": report.branch,
     }
@@ -404,6 +423,18 @@ def _setting_records(before: State, after: State) -> Iterator[Record]:
     ):
         text = json.dumps({"day": after.day, "issues": sorted(after.budget_waivers)})
         yield SettingRecord(name=BUDGET_WAIVERS, value=text if after.budget_waivers else None)
+    if (after.totals, after.day_cost) != (before.totals, before.day_cost):
+        usage = Usage(totals=after.totals, day=after.day, day_cost=after.day_cost)
+        yield SettingRecord(name=USAGE, value=encode(usage))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What all runs used: `totals` of ended runs, and what the tokens of `day` cost."""
+
+    totals: Totals = field(default_factory=Totals)
+    day: str | None = None
+    day_cost: Cost = NO_COST
 
 
 # --- recovery --------------------------------------------------------------------------------------------
@@ -428,6 +459,7 @@ def recovered_event(
 ) -> Recovered:
     """The first event of a daemon that starts now; `workspaces` are those that were found on disk."""
     live = {run.run_id: run for run in remembered.live_runs}
+    usage, known_issues = _recorded_usage(remembered)
     results = sorted(remembered.results, key=lambda record: (record.ended_wall_ms, record.result.issue.id))
     return Recovered(
         workspaces=workspaces,
@@ -438,9 +470,32 @@ def recovered_event(
         spent=remembered.spent,
         day=start.today,
         day_tokens=remembered.days.get(start.today, 0),
+        day_cost=usage.day_cost if usage.day == start.today else NO_COST,
+        totals=usage.totals,
+        known_issues=known_issues,
         budget_waivers=_waivers_of_today(remembered.settings.get(BUDGET_WAIVERS), start.today),
         paused=remembered.settings.get(PAUSED) == "true",
     )
+
+
+def _recorded_usage(remembered: RecoveredState) -> tuple[Usage, frozenset[str]]:
+    """The sums of the previous daemon with the runs that it left without an end, and their issues."""
+    try:
+        usage = decode(remembered.settings[USAGE], Usage)
+    except (KeyError, CodecError):
+        usage = Usage()
+    totals, known = usage.totals, remembered.worked_on
+    for run in remembered.live_runs:
+        has_session = run.session_id is not None
+        totals = replace(
+            totals,
+            tokens=totals.tokens.plus(Tokens.of(run)),
+            cost=totals.cost.plus(Cost.of(run)),
+            sessions=totals.sessions + has_session,
+            issues=totals.issues + (has_session and run.issue_id not in known),
+        )
+        known |= {run.issue_id} if has_session else set()
+    return replace(usage, totals=totals), known
 
 
 def _recovered_claim(record: ClaimRecord, live: Mapping[str, RunRecord], start: Start) -> RecoveredClaim:
@@ -480,9 +535,7 @@ def _resume_of_run(record: ClaimRecord, run: RunRecord | None) -> Resume:
             stage=RunStage.STREAMING_TURN,
             thread_id=run.thread_id,
             turn_count=run.turns,
-            input_tokens=run.input_tokens,
-            output_tokens=run.output_tokens,
-            total_tokens=run.total_tokens,
+            **Tokens.of(run).counts(),
         )
     return resume_interrupted(
         Running(

@@ -14,7 +14,7 @@ TOO_DEEP: Final = "(nested too deep)"
 _LARGEST: Final = 2**63 - 1
 
 _SECRET_KEYS = re.compile(r"(?i)(token|secret|password|passwd|api_?key|authorization|cookie|credential)")
-_NOT_SECRET_KEYS = re.compile(r"(?i)_tokens$|^tokens$")
+_NOT_SECRET_KEYS = re.compile(r"(?i)_tokens$|^tokens$|^token_usage$")
 
 
 @lru_cache(maxsize=1_024)

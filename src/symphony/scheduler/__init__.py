@@ -94,6 +94,7 @@ from symphony.scheduler.messages import (
     Timer,
     TimerFired,
     TimerKind,
+    Totals,
     TurnEnded,
     WakeAsked,
     WorkflowRejected,
@@ -139,6 +140,7 @@ from symphony.scheduler.resume import (
 )
 from symphony.scheduler.runs import (
     NO_SLOT_ERROR,
+    totals_with,
 )
 from symphony.scheduler.state import (
     TRANSITIONS,
@@ -244,6 +246,7 @@ __all__ = [
     "Timer",
     "TimerFired",
     "TimerKind",
+    "Totals",
     "TrackerStatus",
     "Trigger",
     "TurnEnded",
@@ -286,6 +289,7 @@ __all__ = [
     "thread_agent",
     "thread_of",
     "threads_in_use",
+    "totals_with",
     "tracker_status",
     "unpushed_results",
     "would_coalesce",

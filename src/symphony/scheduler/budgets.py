@@ -6,7 +6,7 @@ may cost any number. Its turns, and the tokens of the day, are checked at the en
 
 from typing import Final
 
-from symphony.domain import Blame, Category, Failure, Issue, add_counts
+from symphony.domain import Blame, Category, Cost, Failure, Issue, add_counts
 from symphony.scheduler.messages import RunReport, Spent
 from symphony.scheduler.state import Running, Spender, State, Step
 
@@ -18,6 +18,9 @@ _UNUSED = Spent()
 
 def count_usage(step: Step, run: Running, report: RunReport) -> None:
     """Count what a run used since its last report, and warn when the daily budget is used up."""
+    day_cost = step.state.day_cost.plus(Cost.of(report).above(Cost.of(run.report)))
+    if day_cost != step.state.day_cost:
+        step.update(day_cost=day_cost)
     tokens = max(report.total_tokens - run.report.total_tokens, 0)
     turns = max(report.turn_count - run.report.turn_count, 0)
     if not tokens and not turns:

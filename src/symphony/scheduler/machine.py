@@ -7,7 +7,7 @@ unknown run, a stale timer, an answer that was not asked for) leaves the state u
 from collections.abc import Callable
 from typing import Final, assert_never
 
-from symphony.domain import Blame, Category, Failure, Issue, add_counts
+from symphony.domain import NO_COST, Blame, Category, Failure, Issue, add_counts
 from symphony.scheduler import agents, blocks, breaker, operator, policy, polling, results, runs
 from symphony.scheduler.messages import (
     AgentReported,
@@ -195,7 +195,7 @@ def _on_day_began(step: Step, day: str) -> None:
         return
     step.update(day=day)
     if before is not None and day > before:
-        step.update(day_tokens=0, day_spender=None, budget_waivers=frozenset())
+        step.update(day_tokens=0, day_cost=NO_COST, day_spender=None, budget_waivers=frozenset())
         step.notify("info", "day_began", day=day)
         blocks.unblock_within_budget(step)
 
@@ -229,6 +229,9 @@ def _on_recovered(step: Step, event: Recovered) -> None:
         step.update(
             day=event.day,
             day_tokens=add_counts(event.day_tokens, state.day_tokens),
+            day_cost=event.day_cost.plus(state.day_cost),
+            totals=event.totals,
+            known_issues=event.known_issues,
             budget_waivers=state.budget_waivers | event.budget_waivers,
         )
     idle = {ref.issue_id: ref for ref in event.workspaces if step.state.entry(ref.issue_id) is None}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from symphony.domain import Failure, Issue, normalise_state, one_line
+from symphony.domain import NO_COST, NO_TOKENS, Cost, Failure, Issue, Tokens, normalise_state, one_line
 
 # --- settings --------------------------------------------------------------------------------------------
 
@@ -135,6 +135,9 @@ class RunReport:
     Attributes:
         event_count: rises with every event of the agent; any change proves that the agent is alive.
         tool_calls: calls of tracker tools that began in the current turn.
+        model: the one that the agent says it uses.
+        input_tokens: with the other counts, as in `Tokens`.
+        cost_usd: with `unpriced_tokens`, as in `Cost`.
     """
 
     stage: RunStage
@@ -149,9 +152,15 @@ class RunReport:
     last_event: str | None = None
     last_message: str | None = None
     last_words: str | None = None
+    model: str | None = None
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_usd: float | None = None
+    unpriced_tokens: int = 0
     rate_limits: Mapping[str, Any] | None = None
 
 
@@ -171,6 +180,9 @@ class Thread:
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
     begun: bool = True
 
 
@@ -200,6 +212,23 @@ class Spent:
 
     tokens: int = 0
     turns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What all ended runs used, those of earlier daemons included.
+
+    Attributes:
+        sessions: runs with a session of an agent.
+        issues: issues with such a run.
+        running_ms: agent time.
+    """
+
+    tokens: Tokens = NO_TOKENS
+    cost: Cost = NO_COST
+    sessions: int = 0
+    issues: int = 0
+    running_ms: int = 0
 
 
 class OutcomeKind(StrEnum):
@@ -246,7 +275,6 @@ class Outcome:
         delivered: `None` if the branch has no commit of its own.
         commented: whether the agent commented on the issue with a tracker tool.
         summary: the agent's last message on one line.
-        cost_usd: the cost that the agent reported for its turns.
     """
 
     kind: OutcomeKind
@@ -257,7 +285,6 @@ class Outcome:
     delivered: DeliveredBranch | None = None
     commented: bool = False
     summary: str | None = None
-    cost_usd: float | None = None
 
     @property
     def clean(self) -> bool:
@@ -288,7 +315,7 @@ class IssueResult:
         delivered: the latest delivery, or `None` if no run has delivered.
         commented: whether the agent commented on the issue in the run that delivered.
         summary: the agent's last message in the last run.
-        turns: with `total_tokens` and `cost_usd`, a total of all runs.
+        turns: a total of all runs, likewise `total_tokens`, `cost_usd` and `unpriced_tokens`.
         pushes: consecutive failed pushes of `delivered`.
         pushing: whether a push is in progress.
     """
@@ -302,6 +329,7 @@ class IssueResult:
     turns: int = 0
     total_tokens: int = 0
     cost_usd: float | None = None
+    unpriced_tokens: int = 0
     pushes: int = 0
     pushing: bool = False
 
@@ -387,7 +415,7 @@ class Timer:
 class Recovered:
     """The first event: what a previous daemon left. Everything but the workspaces comes from the journal.
 
-    `day_tokens` were used on `day`, which is today.
+    `day_tokens` were used on `day`, which is today, and cost `day_cost`. `known_issues` have had a session.
     """
 
     workspaces: tuple[WorkspaceRef, ...] = ()
@@ -396,6 +424,9 @@ class Recovered:
     spent: Mapping[str, Spent] = field(default_factory=dict)
     day: str | None = None
     day_tokens: int = 0
+    day_cost: Cost = NO_COST
+    totals: Totals = field(default_factory=Totals)
+    known_issues: frozenset[str] = frozenset()
     budget_waivers: frozenset[str] = frozenset()
     paused: bool = False
 

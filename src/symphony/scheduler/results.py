@@ -14,7 +14,7 @@ import shlex
 from dataclasses import replace
 from typing import Final
 
-from symphony.domain import Category, Issue, add_counts, fence, one_line
+from symphony.domain import Category, Cost, Issue, add_counts, fence, one_line
 from symphony.scheduler import policy
 from symphony.scheduler.messages import (
     DeliveredBranch,
@@ -95,9 +95,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
     """Add a run to the result of its issue."""
     issue, report = replace(run.issue, description=None), run.report
     before = step.state.results.get(issue.id) or IssueResult(issue=issue)
-    cost_usd = before.cost_usd
-    if outcome.cost_usd is not None:
-        cost_usd = (cost_usd or 0.0) + outcome.cost_usd
+    cost = Cost.of(before).plus(Cost.of(report))
     result = replace(
         before,
         issue=issue,
@@ -106,7 +104,8 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         summary=outcome.summary or before.summary,
         turns=add_counts(before.turns, report.turn_count),
         total_tokens=add_counts(before.total_tokens, report.total_tokens),
-        cost_usd=cost_usd,
+        cost_usd=cost.usd,
+        unpriced_tokens=cost.unpriced_tokens,
     )
     if (delivered := outcome.delivered) is not None:
         result = replace(

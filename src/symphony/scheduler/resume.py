@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from symphony.domain import add_counts
+from symphony.domain import Tokens
 from symphony.scheduler.messages import Resume, ResumeReason, Thread
 from symphony.scheduler.state import Blocked, Retry, Running, State
 
@@ -21,9 +21,7 @@ def thread_of(run: Running) -> Thread | None:
     return Thread(
         thread_id=report.thread_id,
         agent=run.agent.name,
-        input_tokens=add_counts(base.input_tokens, report.input_tokens),
-        output_tokens=add_counts(base.output_tokens, report.output_tokens),
-        total_tokens=add_counts(base.total_tokens, report.total_tokens),
+        **Tokens.of(base).plus(Tokens.of(report)).counts(),
         begun=base.begun or report.turn_count > 0,
     )
 

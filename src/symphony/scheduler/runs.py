@@ -6,7 +6,7 @@ A run ends in exactly one `RunEnded`. Until it arrives, the run keeps its slot a
 from dataclasses import replace
 from typing import Final
 
-from symphony.domain import Blame, Category, Failure, Issue, add_counts, clamp_count
+from symphony.domain import NO_TOKENS, Blame, Category, Cost, Failure, Issue, Tokens, clamp_count
 from symphony.scheduler import agents, blocks, budgets, policy, results
 from symphony.scheduler.messages import (
     ContinueRun,
@@ -23,12 +23,13 @@ from symphony.scheduler.messages import (
     StopRun,
     Timer,
     TimerKind,
+    Totals,
     TurnEnded,
 )
 from symphony.scheduler.phases import phase_of
 from symphony.scheduler.policy import Eligible, ReasonCode, TrackerStatus
 from symphony.scheduler.resume import resume_after_failure, resume_interrupted
-from symphony.scheduler.state import Drain, Retry, Running, Step, Totals, Trigger
+from symphony.scheduler.state import Drain, Retry, Running, State, Step, Trigger
 
 NO_SLOT_ERROR: Final = "no available orchestrator slots"
 
@@ -113,9 +114,7 @@ def on_agent_report(step: Step, run: Running, report: RunReport) -> None:
     report = replace(
         report,
         workspace_path=report.workspace_path or run.report.workspace_path,
-        input_tokens=clamp_count(report.input_tokens),
-        output_tokens=clamp_count(report.output_tokens),
-        total_tokens=clamp_count(report.total_tokens),
+        **NO_TOKENS.plus(Tokens.of(report)).counts(),  # within bounds
         turn_count=clamp_count(report.turn_count),
     )
     budgets.count_usage(step, run, report)
@@ -247,18 +246,30 @@ def on_overdue_timer(step: Step, overdue_ms: int) -> None:
 # --- end -------------------------------------------------------------------------------------------------
 
 
-def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
-    """Account for a run, then decide on its claim."""
-    report, totals = run.report, step.state.totals
-    agent_ms = 0 if run.agent_started_ms is None else step.now_ms - run.agent_started_ms
-    step.update(
-        totals=Totals(
-            input_tokens=add_counts(totals.input_tokens, report.input_tokens),
-            output_tokens=add_counts(totals.output_tokens, report.output_tokens),
-            total_tokens=add_counts(totals.total_tokens, report.total_tokens),
+def totals_with(state: State, *runs: Running, now_ms: int) -> Totals:
+    """The totals with what these runs used so far."""
+    totals, known = state.totals, set(state.known_issues)
+    for run in runs:
+        report, issue_id = run.report, run.issue.id
+        has_session = report.session_id is not None
+        agent_ms = 0 if run.agent_started_ms is None else now_ms - run.agent_started_ms
+        totals = Totals(
+            tokens=totals.tokens.plus(Tokens.of(report)),
+            cost=totals.cost.plus(Cost.of(report)),
+            sessions=totals.sessions + has_session,
+            issues=totals.issues + (has_session and issue_id not in known),
             running_ms=totals.running_ms + agent_ms,
         )
-    )
+        known |= {issue_id} if has_session else set()
+    return totals
+
+
+def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
+    """Account for a run, then decide on its claim."""
+    report = run.report
+    step.update(totals=totals_with(step.state, run, now_ms=step.now_ms))
+    if report.session_id is not None:
+        step.update(known_issues=step.state.known_issues | {run.issue.id})
     results.on_run_ended(step, run, outcome)
     agents.on_run_ended(step, run, outcome)
     step.clear_timer(Timer(TimerKind.STALL, run.run_id))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, assert_never
 
-from symphony.domain import Failure, Issue
+from symphony.domain import NO_COST, Cost, Failure, Issue
 from symphony.scheduler.messages import (
     Command,
     FinishReason,
@@ -26,6 +26,7 @@ from symphony.scheduler.messages import (
     StopReason,
     Timer,
     TimerKind,
+    Totals,
     WorkspaceRef,
 )
 
@@ -258,16 +259,6 @@ class Spender:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """Tokens and agent time of all ended runs."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    total_tokens: int = 0
-    running_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitBreaker:
     """Consecutive failed requests to the tracker.
 
@@ -315,6 +306,8 @@ class State:
         throttled_until_ms: the tracker asked for no requests until then.
         config_error: why the workflow is invalid; nothing starts while it is set.
         skipped_records: malformed records of the last poll, for information.
+        known_issues: issues that have had a session of an agent.
+        day_cost: what was used on `day` costs.
         budget_waivers: issues that the budget of today does not stop.
         limited_agents: by agent name.
     """
@@ -347,10 +340,12 @@ class State:
     drain: Drain = Drain.NO
     completed: frozenset[str] = frozenset()
     totals: Totals = field(default_factory=Totals)
+    known_issues: frozenset[str] = frozenset()
     paused: bool = False
     spent: Mapping[str, Spent] = field(default_factory=dict)
     day: str | None = None
     day_tokens: int = 0
+    day_cost: Cost = NO_COST
     day_spender: Spender | None = None
     budget_waivers: frozenset[str] = frozenset()
     breaker: CircuitBreaker = field(default_factory=CircuitBreaker)

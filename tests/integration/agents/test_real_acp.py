@@ -125,7 +125,9 @@ async def test_tokens_are_told_as_the_profile_says(real: Make, driven: Driven) -
     bench = real(work, on_approval="accept")
     async with bench.session() as session:
         events = await bench.turn(session, "[[work]] please")
-    told = [(event.input_tokens, event.total_tokens) for event in events if isinstance(event, Usage)]
+    told = [
+        (event.tokens.input_tokens, event.tokens.total_tokens) for event in events if isinstance(event, Usage)
+    ]
     calls = 1 if PROFILES[driven.profile].usage == "last_call" else 3
     assert told == [(100 * calls, 110 * calls)]
 

@@ -116,7 +116,7 @@ async def test_a_file_is_written_and_committed_and_the_envelope_arrives_once(rea
     assert first.body["model"] == "claude-sonnet-4-5"
     assert ENVELOPE not in json.dumps(first.body["messages"])
     used = [event for event in events if isinstance(event, Usage)]
-    assert sum(each.total_tokens for each in used) == 330, "three answers of 110 tokens"
+    assert sum(each.tokens.total_tokens for each in used) == 330, "three answers of 110 tokens"
     assert isinstance(events[-1], TurnEnded)
     assert events[-1].cost_usd is not None
     assert bench.living() == ()
@@ -148,7 +148,7 @@ async def test_a_resumed_conversation_goes_on_and_is_told_the_new_envelope(real:
         (again, *rest) = await bench.turn(session, "[[two]]")
     assert isinstance(again, SessionStarted)
     assert again.thread_id == began.thread_id
-    assert sum(event.total_tokens for event in rest if isinstance(event, Usage)) == 110
+    assert sum(event.tokens.total_tokens for event in rest if isinstance(event, Usage)) == 110
     last = server.requests[-1]
     assert system_text(last).count("NEW ENVELOPE") == 1
     assert "OLD ENVELOPE" not in json.dumps(last.body)

@@ -36,7 +36,6 @@ from symphony.agents.events import (
     RateLimits,
     SessionStarted,
     Text,
-    Tokens,
     ToolCalled,
     TurnEnded,
     TurnStatus,
@@ -113,7 +112,7 @@ async def test_totals_are_absolute_over_turns_and_limits_are_reported(real: Make
     async with bench.session(bench.command) as session:
         first = await bench.turn(session, "[[one]]")
         second = await bench.turn(session, "[[two]]")
-    totals = [event.total_tokens for event in (*first, *second) if isinstance(event, Usage)]
+    totals = [event.tokens.total_tokens for event in (*first, *second) if isinstance(event, Usage)]
     assert totals == [110, 220]
     assert Text(message="First.") in first
     limits = [event.payload for event in first if isinstance(event, RateLimits)]
@@ -336,29 +335,18 @@ async def test_a_thread_is_gone_on_with_after_its_process_was_killed_in_mid_turn
         await bench.host.end(bench.living(), grace_ms=0)
     mark = [event for event in before if isinstance(event, Usage)][-1]
     started = next(event for event in before if isinstance(event, SessionStarted))
-    thread = Thread(
-        thread_id=started.thread_id,
-        input_tokens=mark.input_tokens,
-        output_tokens=mark.output_tokens,
-        total_tokens=mark.total_tokens,
-    )
+    thread = Thread(thread_id=started.thread_id, **mark.tokens.counts())
     bench.envelope = f"{ENVELOPE}\n- part — when parting"
     async with bench.backend(bench.command).open(bench.request(resume=thread)) as session:
         assert session.resume_refused is None
         after = await bench.turn(session, "[[on]] go on")
     assert after[-1] == COMPLETED
     assert next(event for event in after if isinstance(event, SessionStarted)).thread_id == thread.thread_id
-    totals = [event.total_tokens for event in after if isinstance(event, Usage)]
-    assert totals[0] == mark.total_tokens, "the old totals are told once more"
-    assert totals[-1] == mark.total_tokens + 110, "and one answer of the model is added"
+    totals = [event.tokens.total_tokens for event in after if isinstance(event, Usage)]
+    assert totals[0] == mark.tokens.total_tokens, "the old totals are told once more"
+    assert totals[-1] == mark.tokens.total_tokens + 110, "and one answer of the model is added"
     progress = RunStats()
-    progress.resume_from(
-        Tokens(
-            input_tokens=thread.input_tokens,
-            output_tokens=thread.output_tokens,
-            total_tokens=thread.total_tokens,
-        )
-    )
+    progress.resume_from(mark.tokens)
     for event in after:
         progress.add(event)
     assert progress.snapshot().tokens.total_tokens == 110

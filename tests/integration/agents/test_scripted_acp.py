@@ -105,7 +105,7 @@ async def test_tokens_count_per_turn_and_fold_into_a_sum(bench: AcpBench) -> Non
         for text in ("one", "two"):
             for event in await bench.turn(session, bench.script({"say": text * 100})):
                 progress.add(event)
-                used += [event.total_tokens] if isinstance(event, Usage) else []
+                used += [event.tokens.total_tokens] if isinstance(event, Usage) else []
     assert len(used) == 2
     seen = progress.snapshot()
     assert seen.tokens.total_tokens == sum(used) > 0

@@ -36,7 +36,7 @@ COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
 
 
 def tokens_of(events: Sequence[AgentEvent]) -> int:
-    return max(event.total_tokens for event in events if isinstance(event, Usage))
+    return max(event.tokens.total_tokens for event in events if isinstance(event, Usage))
 
 
 @pytest.mark.conformance("A-4", "A-16")

@@ -10,13 +10,14 @@ from harness.project import Project
 from harness.serving import move, serving
 from symphony.agents.base import Preflight, SessionRequest, Turn
 from symphony.agents.events import AgentEvent, RateLimits, SessionStarted, Text, Usage
+from symphony.domain import Tokens
 from symphony.scheduler import RunEnded, StopReason, StopRun
 
 pytestmark = pytest.mark.asyncio
 
 
 def used(total: int) -> Usage:
-    return Usage(absolute=True, input_tokens=total - 1, output_tokens=1, total_tokens=total)
+    return Usage(absolute=True, tokens=Tokens(total - 1, 1, total))
 
 
 class Talker(NoOwnSkills):
@@ -73,9 +74,5 @@ async def test_what_the_agent_had_written_counts_although_its_issue_was_done_in_
         state = watcher.states[-1]
     assert [stop.reason for stop in watcher.all(StopRun)] == [StopReason.TERMINAL]
     assert talker.stops == 1
-    assert (state.totals.total_tokens, state.totals.input_tokens, state.totals.output_tokens) == (
-        5_000,
-        4_999,
-        1,
-    )
+    assert state.totals.tokens == Tokens(4_999, 1, 5_000)
     assert state.rate_limits == {"primary": {"used_percent": 9}}

@@ -35,7 +35,7 @@ from symphony.agents.events import (
 from symphony.agents.registry import create_backend
 from symphony.agents.wire import INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, ServerRequest
 from symphony.config import AcpSettings, NamedAgent
-from symphony.domain import Blame, Category
+from symphony.domain import Blame, Category, Tokens
 from symphony.processes.local import LocalHost
 
 GEMINI = PROFILES["gemini"]
@@ -450,14 +450,15 @@ def test_calls_that_never_end_do_not_fill_the_memory() -> None:
 )
 def test_tokens_are_counted_with_what_was_cached(counts: dict[str, Any], expected: tuple[int, int]) -> None:
     found = usage_in({"usage": counts}, ("usage",))
-    assert found == Usage(
-        absolute=False, input_tokens=expected[0], output_tokens=expected[1], total_tokens=sum(expected)
-    )
+    assert found is not None
+    assert not found.absolute
+    kinds = [counts.get(name, 0) for name in ("cachedReadTokens", "cachedWriteTokens", "thoughtTokens")]
+    assert found.tokens == Tokens(*expected, sum(expected), *kinds)
 
 
 def test_a_total_alone_counts_and_nothing_is_no_usage() -> None:
     alone = usage_in({"a": {"b": {"totalTokens": 9}}}, ("a", "b"))
-    assert alone == Usage(absolute=False, input_tokens=0, output_tokens=0, total_tokens=9)
+    assert alone == Usage(absolute=False, tokens=Tokens(0, 0, 9))
     for result in ({}, {"usage": None}, {"usage": 3}, {"usage": {"inputTokens": -1}}):
         assert usage_in(result, ("usage",)) is None
 

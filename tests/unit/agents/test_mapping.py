@@ -20,7 +20,7 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.wire import Notification
-from symphony.domain import Category
+from symphony.domain import Category, Tokens
 
 IDS = {"threadId": "th", "turnId": "tu"}
 
@@ -142,9 +142,10 @@ def test_an_item_that_is_no_object_is_tolerated() -> None:
 @pytest.mark.conformance("O-4")
 def test_usage_is_the_threads_total_and_never_the_last_call() -> None:
     counts = {"totalTokens": 30, "inputTokens": 20, "outputTokens": 10, "cachedInputTokens": 5}
+    counts |= {"cacheWriteInputTokens": 4, "reasoningOutputTokens": 3}
     last = {"totalTokens": 3, "inputTokens": 2, "outputTokens": 1}
     message = {**IDS, "tokenUsage": {"total": counts, "last": last, "modelContextWindow": 1}}
-    total = Usage(absolute=True, input_tokens=20, output_tokens=10, total_tokens=30)
+    total = Usage(absolute=True, tokens=Tokens(20, 10, 30, 5, 4, 3))
     assert only("thread/tokenUsage/updated", message) == total
     assert told("thread/tokenUsage/updated", {"tokenUsage": {"last": last}}).events == ()
 
@@ -158,9 +159,7 @@ def test_usage_is_the_threads_total_and_never_the_last_call() -> None:
     ],
 )
 def test_older_wrappers_of_totals_are_understood(params: Any) -> None:
-    assert only("codex/event/token_count", params) == Usage(
-        absolute=True, input_tokens=20, output_tokens=10, total_tokens=30
-    )
+    assert only("codex/event/token_count", params) == Usage(absolute=True, tokens=Tokens(20, 10, 30))
 
 
 @pytest.mark.parametrize("wrong", [True, -1, "x", 1.5, None, "²", []])
@@ -241,7 +240,7 @@ def test_the_older_names_of_a_turns_end_are_accepted() -> None:
 def test_a_bare_usage_counts_at_the_end_of_a_turn_only() -> None:
     usage = {"usage": {"input_tokens": 5, "output_tokens": 1}}
     first, last = told("turn/completed", {**IDS, **usage}).events
-    assert first == Usage(absolute=True, input_tokens=5, output_tokens=1, total_tokens=6)
+    assert first == Usage(absolute=True, tokens=Tokens(5, 1, 6))
     assert last == TurnEnded(status=TurnStatus.COMPLETED)
     assert told("turn/other", usage).events == ()
 

@@ -15,7 +15,6 @@ from symphony.agents.events import (
     RateLimits,
     SessionStarted,
     Text,
-    Tokens,
     ToolCalled,
     TurnEnded,
     TurnStatus,
@@ -24,7 +23,7 @@ from symphony.agents.events import (
     event_name,
 )
 from symphony.agents.run_stats import RunProgress, RunStats
-from symphony.domain import Blame, Category, Failure, Redaction
+from symphony.domain import Blame, Category, Failure, Redaction, Tokens
 
 FAILURE = Failure(category=Category.TURN_FAILED, blame=Blame.AGENT, message="no")
 
@@ -39,7 +38,7 @@ def collected(*events: AgentEvent, thread_tokens: Tokens | None = None) -> RunPr
 
 
 def usage(given: int, taken: int, *, absolute: bool = True) -> Usage:
-    return Usage(absolute=absolute, input_tokens=given, output_tokens=taken, total_tokens=given + taken)
+    return Usage(absolute=absolute, tokens=Tokens(given, taken, given + taken))
 
 
 def tokens(given: int, taken: int) -> Tokens:

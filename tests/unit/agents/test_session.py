@@ -39,7 +39,7 @@ from symphony.agents.events import (
 from symphony.agents.process import AgentProcess, Launch
 from symphony.agents.run_stats import RunStats
 from symphony.config import CodexSettings
-from symphony.domain import Blame, Category, Failure, SymphonyError, ToolResult, ToolSpec
+from symphony.domain import Blame, Category, Failure, SymphonyError, Tokens, ToolResult, ToolSpec
 from symphony.processes.base import Completed, HostProcess, Identity
 from symphony.scheduler import Thread
 
@@ -392,7 +392,9 @@ async def test_a_thread_is_gone_on_with_and_told_the_envelope_of_now_once(tmp_pa
     assert session.resume_refused is None
     first = await turn_of(session)
     assert first[0] == SessionStarted(session_id="th-tu", thread_id="th", turn_id="tu")
-    assert any(isinstance(event, Usage) and event.total_tokens == 9 for event in first), "the replay is told"
+    assert any(isinstance(event, Usage) and event.tokens.total_tokens == 9 for event in first), (
+        "the replay is told"
+    )
     await turn_of(session)
     sent = [frame for frame in child.sent if "params" in frame]
     assert [frame["method"] for frame in sent] == ["initialize", "thread/resume", "turn/start", "turn/start"]
@@ -717,7 +719,7 @@ async def test_stop_interrupts_refuses_requests_and_returns_what_was_unseen(tmp_
     turn = session.run_turn(Turn(prompt="go"))
     await anext(aiter(turn))
     left = await session.stop()
-    assert Usage(absolute=True, input_tokens=0, output_tokens=0, total_tokens=77) in left
+    assert Usage(absolute=True, tokens=Tokens(0, 0, 77)) in left
     assert Notice(level="info", message="not json") in left
     assert isinstance(left[-1], TurnEnded)
     assert child.sent[-1]["error"]["message"] == "the session is being stopped"

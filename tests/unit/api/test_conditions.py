@@ -69,12 +69,14 @@ def test_what_was_used_of_which_budget() -> None:
     )
     story.tell(DayBegan(day="2026-03-01"))
     story.begin()
-    story.streams("1", turn_count=1, total_tokens=40)
+    story.streams("1", turn_count=1, total_tokens=40, cost_usd=0.02, unpriced_tokens=5)
     document = story.document()
     conforms(document, "State")
     assert document["budgets"] == {
         "day": "2026-03-01",
         "day_tokens": 40,
+        "day_cost_usd": 0.02,
+        "day_unpriced_tokens": 5,
         "used_up_by": None,
         "max_tokens_per_day": 1_000,
         "max_tokens_per_issue": 100,

@@ -8,7 +8,7 @@ from harness.scheduling import make_failure, make_issue
 from symphony.api.documents import issue_document, state_document
 from symphony.api.history import History
 from symphony.api.models import DroppedSkill
-from symphony.domain import Selection
+from symphony.domain import Selection, Tokens
 from symphony.scheduler import (
     ClaimKind,
     DrainAsked,
@@ -63,7 +63,7 @@ def test_a_running_row_tells_what_the_agent_does_and_since_when() -> None:
     assert (row["started_at"], row["last_event_at"]) == (NOON, "2026-03-01T12:00:01Z")
     assert (row["stage"], row["turn_count"], row["last_message"]) == ("streaming_turn", 1, "reads")
     assert row["last_words"] == "I look at the page"
-    assert row["tokens"] == {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
+    assert row["tokens"] == Tokens(10, 2, 12).counts()
     assert (row["workspace_path"], row["worker_host"]) == ("/ws/1", None)
     assert row["skills"] == {
         "listed": ["greet"],

@@ -30,14 +30,13 @@ RUN = RunRecord(
 def told(*, state: str = "Human Review", **delivered: Any) -> Chronicle:
     """A story in which SYM-1 was worked on and has left the active states."""
     story = Chronicle(make_issue()).begin()
-    story.streams(turn_count=1, total_tokens=700, tool_calls=1)
+    story.streams(turn_count=1, total_tokens=700, cost_usd=0.5, unpriced_tokens=9, tool_calls=1)
     story.put("1", state=state)
     outcome = Outcome(
         kind=OutcomeKind.SUCCEEDED,
         progress=True,
         delivered=replace(DELIVERED, **delivered),
         summary="It works.",
-        cost_usd=0.5,
     )
     story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
     return story.advance(2_000)
@@ -51,7 +50,8 @@ def test_a_ready_row_is_what_the_stored_schema_says() -> None:
     conforms(row, "ReadyRow")
     counted = ("commits", "files_changed", "insertions", "deletions", "turns", "total_tokens")
     assert [row[name] for name in counted] == [2, 1, 5, 3, 1, 700]
-    assert (row["branch"], row["cost_usd"], row["summary"]) == ("symphony/SYM-1", 0.5, "It works.")
+    assert (row["branch"], row["summary"]) == ("symphony/SYM-1", "It works.")
+    assert (row["cost_usd"], row["unpriced_tokens"]) == (0.5, 9)
     assert (row["push"], row["push_failure"], row["pull_request_url"]) == (None, None, None)
     assert (row["state"], row["ended_at"]) == ("Human Review", "2026-03-01T12:00:00Z")
 

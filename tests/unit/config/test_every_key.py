@@ -57,6 +57,7 @@ BY_SHAPE = {
     "list of rules": NOT_A_LIST,
     "name of an agent": (*NOT_TEXT, *BLANK, NUL, "nobody"),
     "map of name to settings": NOT_A_MAP,
+    "map of model to price": NOT_A_MAP,
 }
 """What a value of each shape must not be. A new shape without an entry here fails every case of its keys."""
 

@@ -67,7 +67,8 @@ async def test_a_retry_waits_in_no_queue_and_has_a_cause() -> None:
     story.advance(500).tell(WakeAsked(reason="changed"))
     story.advance(10_000)
     assert story.started() == ["SYM-1", "SYM-2"]
-    story.streams("2", turn_count=2, input_tokens=70, output_tokens=30, total_tokens=100)
+    used = {"input_tokens": 70, "output_tokens": 30, "total_tokens": 100, "cache_read_tokens": 20}
+    story.streams("2", turn_count=2, **used, cost_usd=0.25, unpriced_tokens=40)
     story.advance(400_000)
     story.ends("2", OutcomeKind.CANCELED)
     found = await story.scrape()
@@ -77,7 +78,9 @@ async def test_a_retry_waits_in_no_queue_and_has_a_cause() -> None:
     assert found.value("symphony_turns_total", agent="codex") == 2
     assert found.value("symphony_tokens_total", kind="input") == 70
     assert found.value("symphony_tokens_total", kind="output") == 30
-    assert found.value("symphony_unpriced_tokens_total") == 100
+    assert found.value("symphony_tokens_total", kind="cache_read") == 20
+    assert found.value("symphony_cost_usd_total") == 0.25
+    assert found.value("symphony_unpriced_tokens_total") == 40
 
 
 async def test_reads_of_the_tracker_have_a_result_and_a_duration() -> None:

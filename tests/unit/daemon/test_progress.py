@@ -18,7 +18,7 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.daemon.progress import ProgressReporter
-from symphony.domain import MASK, Redaction
+from symphony.domain import MASK, Redaction, Tokens
 from symphony.scheduler import AgentReported, Event, RunReport, RunStage
 
 pytestmark = pytest.mark.asyncio
@@ -165,7 +165,7 @@ async def test_a_turn_and_the_end_of_a_run_are_reported_before_they_start(
 ) -> None:
     """A drain that comes then stops what has not begun to work, and lets what has come to its end."""
     desk = Desk()
-    desk.reporter.on_event(Usage(absolute=True, input_tokens=10, output_tokens=5, total_tokens=15))
+    desk.reporter.on_event(Usage(absolute=True, tokens=Tokens(10, 5, 15)))
     desk.reporter.on_stage(stage)
     assert [(one.stage, one.total_tokens) for one in desk.reports] == [(stage, 15)]
     desk.reporter.flush()

@@ -130,6 +130,7 @@ def test_a_start_records_a_claim_and_a_live_run_in_one_step() -> None:
             issue_id="1",
             issue_identifier="SYM-1",
             started_wall_ms=WALL_MS + 5,
+            issue_state="Todo",
             agent_name="codex",
             agent_reason="the default (agent.kind)",
             attempt_number=1,

@@ -82,8 +82,8 @@ def present(puts: Sequence[Record]) -> list[Record]:
 
 
 async def known(journal: Journal) -> RecoveredState:
-    """What a start recovers, without the comments, which only save requests."""
-    return replace(journal.recovered_state, comments=())
+    """What a start recovers, without the comments, which only save requests, and the issues of ended runs."""
+    return replace(journal.recovered_state, comments=(), worked_on=frozenset())
 
 
 def take_away(place: Path) -> None:

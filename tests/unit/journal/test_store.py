@@ -56,6 +56,7 @@ async def test_records_are_recovered_by_the_next_start(tmp_path: Path) -> None:
         spent={"id-1": Spent(tokens=5, turns=2)},
         days={"2026-11-21": 7},
         settings={"paused": "yes"},
+        worked_on=frozenset({"id-2"}),
         comments=(comment(),),
         skills_comments=(skills_note(2), skills_note(1, said=True)),
     )

@@ -19,6 +19,7 @@ from symphony.scheduler import (
     StartRun,
     Step,
     Thread,
+    Totals,
     WakeAsked,
     WorkspaceRef,
     blocks,
@@ -155,7 +156,7 @@ def test_spending_and_pause_are_taken_over() -> None:
     assert state.budget_waivers == {"9"}
     assert state.paused
     assert len(story.notices("still_paused")) == 1, "people must know why nothing starts"
-    assert state.totals.total_tokens == 0, "totals are those since the start"
+    assert state.totals == Totals(), "totals are those of the journal"
 
 
 def test_of_two_claims_on_one_issue_the_first_counts() -> None:

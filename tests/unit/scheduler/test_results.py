@@ -54,7 +54,7 @@ def ends(story: Story, issue_id: str = "1", **changes: Any) -> Story:
 def working(*, state: str = "Human Review", **settings: Any) -> Story:
     """A run of the first issue, which its session has moved meanwhile."""
     story = Story(make_issue(description="long"), **settings).begin()
-    story.streams(turn_count=1, total_tokens=700, tool_calls=1)
+    story.streams(turn_count=1, total_tokens=700, cost_usd=0.5, unpriced_tokens=7, tool_calls=1)
     story.put("1", state=state)
     return story
 
@@ -74,14 +74,14 @@ def result(story: Story) -> IssueResult:
 
 
 def test_work_that_left_the_active_states_is_ready_for_review() -> None:
-    story = reviewed(summary="It works now.", cost_usd=0.25)
+    story = reviewed(summary="It works now.")
     found = result(story)
     assert (found.status, found.delivered, found.issue.state) == (
         ResultStatus.READY,
         delivered(),
         "Human Review",
     )
-    assert (found.turns, found.total_tokens, found.cost_usd) == (1, 700, 0.25)
+    assert (found.turns, found.total_tokens, found.cost_usd) == (1, 700, 0.5)
     assert (found.summary, found.issue.description) == ("It works now.", None)
     assert [notice.fields["branch"] for notice in story.notices("work_ready")] == ["symphony/SYM-1"]
 
@@ -115,7 +115,7 @@ def test_a_run_without_a_commit_leaves_nothing_to_review() -> None:
 
 
 def test_all_runs_of_an_issue_are_added_up() -> None:
-    story = ends(working(state="In Progress"), cost_usd=0.5, summary="half of it")
+    story = ends(working(state="In Progress"), summary="half of it")
     story.advance(1_500).streams(turn_count=2, total_tokens=300)
     story.put("1", state="Human Review")
     ends(story.turn_ends(), delivered=None).advance(2_000)

@@ -21,7 +21,7 @@ from symphony.agents.events import (
 )
 from symphony.agents.json_fields import Json, count_in, decode_json, object_in, objects_in, text_in
 from symphony.agents.wire import JsonRpcDialect, Refusal
-from symphony.domain import Blame, Category, Failure
+from symphony.domain import Blame, Category, Failure, Tokens
 
 # --- params of requests ------------------------------------------------------------------------------------
 
@@ -231,7 +231,8 @@ def turn_end(stop_reason: object) -> TurnEnded:
 
 _INPUT: Final = ("inputTokens", "input_tokens", "promptTokens", "prompt_tokens")
 _OUTPUT: Final = ("outputTokens", "output_tokens", "completionTokens", "completion_tokens")
-_CACHED: Final = ("cachedReadTokens", "cachedWriteTokens")
+_CACHE_READ: Final = ("cachedReadTokens",)
+_CACHE_WRITE: Final = ("cachedWriteTokens",)
 _THOUGHTS: Final = ("thoughtTokens",)
 _TOTAL: Final = ("totalTokens", "total_tokens")
 
@@ -252,11 +253,19 @@ def usage_in(result: Json, path: Sequence[str]) -> Usage | None:
     if given is None and taken is None:
         if total is None:
             return None
-        return Usage(absolute=False, input_tokens=0, output_tokens=0, total_tokens=total)
-    given = (given or 0) + sum(count_in(node, (key,)) or 0 for key in _CACHED)
-    taken, thoughts = taken or 0, count_in(node, _THOUGHTS) or 0
+        return Usage(absolute=False, tokens=Tokens(total_tokens=total))
+    read, written, thoughts = (count_in(node, keys) or 0 for keys in (_CACHE_READ, _CACHE_WRITE, _THOUGHTS))
+    given, taken = (given or 0) + read + written, taken or 0
     taken += thoughts if total == given + taken + thoughts else 0
-    return Usage(absolute=False, input_tokens=given, output_tokens=taken, total_tokens=given + taken)
+    tokens = Tokens(
+        input_tokens=given,
+        output_tokens=taken,
+        total_tokens=given + taken,
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        reasoning_tokens=min(thoughts, taken),
+    )
+    return Usage(absolute=False, tokens=tokens)
 
 
 # --- updates -----------------------------------------------------------------------------------------------

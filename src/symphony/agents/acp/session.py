@@ -199,7 +199,7 @@ class AcpSession(StreamSession[Message]):
             text = "the agent paused after its limit of requests for a turn"
             self._emit(Notice(level="warning", message=text))
         ended = protocol.turn_end(result.get("stopReason"))
-        unused = usage is None or usage.total_tokens == 0
+        unused = usage is None or usage.tokens.total_tokens == 0
         if self._profile.errors_as_messages and unused and ended.status is TurnStatus.COMPLETED:
             failure = protocol.message_failure(redact(message), self._profile)
             ended = TurnEnded(status=TurnStatus.FAILED, failure=failure)

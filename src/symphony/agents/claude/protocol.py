@@ -18,7 +18,6 @@ import msgspec
 
 from symphony.agents.event_queue import fits_one_turn
 from symphony.agents.events import (
-    NO_TOKENS,
     AgentEvent,
     ContextCompacted,
     ItemFinished,
@@ -27,7 +26,6 @@ from symphony.agents.events import (
     Notice,
     RateLimits,
     Text,
-    Tokens,
     TurnEnded,
     TurnStatus,
     Usage,
@@ -53,7 +51,7 @@ from symphony.agents.wire import (
     unreadable,
 )
 from symphony.config import ClaudeSettings
-from symphony.domain import DECODE_ERRORS, MAX_COUNT, Blame, Category, Failure
+from symphony.domain import DECODE_ERRORS, MAX_COUNT, NO_TOKENS, Blame, Category, Failure, Tokens
 
 # --- arguments ---------------------------------------------------------------------------------------------
 #
@@ -317,10 +315,11 @@ def describe_result(result: Json) -> str:
 # --- tokens and cost ---------------------------------------------------------------------------------------
 
 _MAX_MESSAGES: Final = 10_000
-_MODEL_INPUT: Final = ("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
-_MODEL_OUTPUT: Final = "outputTokens"
-_TURN_INPUT: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-_TURN_OUTPUT: Final = "output_tokens"
+_MODEL_KEYS: Final = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
+_TURN_KEYS: Final = (
+    *("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
+)
+_NO_MODEL: Final = "<synthetic>"
 
 
 class TokenCounter:
@@ -345,15 +344,19 @@ class TokenCounter:
         self._messages[message_id] = None
         if len(self._messages) > _MAX_MESSAGES:
             del self._messages[next(iter(self._messages))]
-        return self._report(_tokens(object_in(message, "usage"), _TURN_INPUT, _TURN_OUTPUT))
+        model = text_in(message, "model")[:MAX_ID_CHARS]
+        return self._report(
+            _tokens(object_in(message, "usage"), _TURN_KEYS),
+            model=None if model == _NO_MODEL else model or None,
+        )
 
     def result(self, result: Json) -> Usage | None:
         """Count what the end of a turn adds."""
         models, totals = object_in(result, "modelUsage"), NO_TOKENS
         for name in models:
-            totals = totals.plus(_tokens(object_in(models, name), _MODEL_INPUT, _MODEL_OUTPUT))
+            totals = totals.plus(_tokens(object_in(models, name), _MODEL_KEYS))
         if totals == NO_TOKENS:
-            turn = _tokens(object_in(result, "usage"), _TURN_INPUT, _TURN_OUTPUT)
+            turn = _tokens(object_in(result, "usage"), _TURN_KEYS)
             totals = self._before_turn.plus(turn)
         usage = self._report(totals.above(self._reported))
         self._before_turn = self._reported
@@ -373,24 +376,19 @@ class TokenCounter:
         cost, self._cost_usd = total - self._cost_usd, float(total)
         return cost
 
-    def _report(self, new: Tokens) -> Usage | None:
+    def _report(self, new: Tokens, *, model: str | None = None) -> Usage | None:
         total = new.input_tokens + new.output_tokens  # not that of `new`: an estimate may exceed one count
         if total == 0:
             return None
         if fits_one_turn(total):  # else it will be refused, and must not hide what follows
             self._reported = self._reported.plus(new)
-        return Usage(
-            absolute=False,
-            input_tokens=new.input_tokens,
-            output_tokens=new.output_tokens,
-            total_tokens=total,
-        )
+        return Usage(absolute=False, tokens=replace(new, total_tokens=total), model=model)
 
 
-def _tokens(usage: Json, input_keys: tuple[str, ...], output_key: str) -> Tokens:
-    given = sum(count_in(usage, (key,)) or 0 for key in input_keys)
-    taken = count_in(usage, (output_key,)) or 0
-    return Tokens(given, taken, given + taken)
+def _tokens(usage: Json, keys: tuple[str, ...]) -> Tokens:
+    fresh, taken, read, written = (count_in(usage, (key,)) or 0 for key in keys)
+    given = fresh + read + written
+    return Tokens(given, taken, given + taken, cache_read_tokens=read, cache_write_tokens=written)
 
 
 # --- tool calls --------------------------------------------------------------------------------------------

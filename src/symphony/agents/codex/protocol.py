@@ -32,7 +32,7 @@ from symphony.agents.events import (
 from symphony.agents.json_fields import Json, count_in, decode_object, object_in, objects_in, text_in
 from symphony.agents.wire import EXCERPT_CHARS, JsonRpcDialect, Notification, Refusal, excerpt
 from symphony.config import CodexSettings
-from symphony.domain import Blame, Category, Failure, ToolSpec
+from symphony.domain import Blame, Category, Failure, Tokens, ToolSpec
 
 # --- params of requests ------------------------------------------------------------------------------------
 
@@ -283,6 +283,9 @@ UNEXPLAINED: Final = turn_failure({})
 _INPUT: Final = ("inputTokens", "input_tokens", "promptTokens", "prompt_tokens")
 _OUTPUT: Final = ("outputTokens", "output_tokens", "completionTokens", "completion_tokens")
 _TOTAL: Final = ("totalTokens", "total_tokens", "total")
+_CACHE_READ: Final = ("cachedInputTokens", "cached_input_tokens")
+_CACHE_WRITE: Final = ("cacheWriteInputTokens", "cache_write_input_tokens")
+_REASONING: Final = ("reasoningOutputTokens", "reasoning_output_tokens")
 _TOTAL_PATHS: Final = (
     ("tokenUsage", "total"),
     ("msg", "info", "total_token_usage"),
@@ -303,12 +306,15 @@ def usage_of(counts: object) -> Usage | None:
     if given is None and taken is None and total is None:
         return None
     given, taken = given or 0, taken or 0
-    return Usage(
-        absolute=True,
+    tokens = Tokens(
         input_tokens=given,
         output_tokens=taken,
         total_tokens=given + taken if total is None else total,
+        cache_read_tokens=count_in(counts, _CACHE_READ) or 0,
+        cache_write_tokens=count_in(counts, _CACHE_WRITE) or 0,
+        reasoning_tokens=count_in(counts, _REASONING) or 0,
     )
+    return Usage(absolute=True, tokens=tokens)
 
 
 def total_usage_in(params: Json) -> Usage | None:

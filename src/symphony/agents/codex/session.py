@@ -100,6 +100,7 @@ class CodexSession(StreamSession[Message]):
         self._named = False
         self._turn_open = False
         self._turn_id: str | None = None
+        self._model: str | None = None
         self._early_ends: dict[str, TurnEnded] = {}
         self._error: Failure | None = None
         self._error_deadline = math.inf
@@ -129,7 +130,7 @@ class CodexSession(StreamSession[Message]):
                 credentials=self._credentials,
                 agent_lists_skills=briefing.agent_lists_skills,
             )
-            self.thread_id = id_in(await self._call("thread/start", params), "thread")
+            self._opened(await self._call("thread/start", params))
 
     async def _resume_thread(self, briefing: Briefing) -> bool:
         """Resume the requested thread; return False if there is none, or if Codex refuses it."""
@@ -144,13 +145,17 @@ class CodexSession(StreamSession[Message]):
             agent_lists_skills=briefing.agent_lists_skills,
         )
         try:
-            self.thread_id = id_in(await self._call("thread/resume", params), "thread")
+            self._opened(await self._call("thread/resume", params))
         except RefusedError as error:
             self.resume_refused = error.failure
             return False
         self._events.resume_from(resume)
         self._named = True
         return True
+
+    def _opened(self, answer: Json) -> None:
+        self.thread_id = id_in(answer, "thread")
+        self._model = text_in(answer, "model")[:MAX_ID_CHARS] or None
 
     async def _call(self, method: str, params: Json) -> dict[str, Any]:
         return await self._connection.call(method, params, self._handle)
@@ -192,7 +197,12 @@ class CodexSession(StreamSession[Message]):
         if turn.title and not self._named:  # shows the issue in Codex's own list of threads
             self._named = True
             await self._connection.request("thread/name/set", {"threadId": thread_id, "name": turn.title})
-        return SessionStarted(session_id=session_id(thread_id, turn_id), thread_id=thread_id, turn_id=turn_id)
+        return SessionStarted(
+            session_id=session_id(thread_id, turn_id),
+            thread_id=thread_id,
+            turn_id=turn_id,
+            model=self._model,
+        )
 
     @override
     async def _read(self) -> None:

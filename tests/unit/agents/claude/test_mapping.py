@@ -19,7 +19,7 @@ from symphony.agents.events import (
     Usage,
     describe_event,
 )
-from symphony.domain import Category
+from symphony.domain import Category, Tokens
 
 USAGE = {
     "input_tokens": 10,
@@ -123,20 +123,20 @@ def test_other_tools_have_no_exit_code_and_unknown_results_mean_nothing(translat
 
 
 def test_messages_count_at_once_and_a_result_adds_what_is_missing(translator: Translator) -> None:
-    message = {"type": "assistant", "message": {"id": "m1", "content": [], "usage": USAGE}}
-    first = Usage(absolute=False, input_tokens=16, output_tokens=2, total_tokens=18)
+    message = {"type": "assistant", "message": {"id": "m1", "model": "opus", "content": [], "usage": USAGE}}
+    first = Usage(absolute=False, tokens=Tokens(16, 2, 18, 5, 1), model="opus")
     assert say(translator, message) == [first]
     assert say(translator, message) == [], "one message has an event for each block"
     model = {"inputTokens": 20, "cacheReadInputTokens": 5, "outputTokens": 9}
     result = {**RESULT, "modelUsage": {"a": model, "b": {"outputTokens": 1}}, "total_cost_usd": 0.5}
     rest, ended = say(translator, result)
-    assert rest == Usage(absolute=False, input_tokens=9, output_tokens=8, total_tokens=17)
+    assert rest == Usage(absolute=False, tokens=Tokens(9, 8, 17))
     assert ended == TurnEnded(status=TurnStatus.COMPLETED)
     assert isinstance(ended, TurnEnded)
     assert ended.cost_usd == 0.5
     second = {**RESULT, "modelUsage": {"a": {**model, "outputTokens": 12}}, "total_cost_usd": 0.75}
     more, ended = say(translator, second)
-    assert more == Usage(absolute=False, input_tokens=0, output_tokens=2, total_tokens=2)
+    assert more == Usage(absolute=False, tokens=Tokens(0, 2, 2))
     assert isinstance(ended, TurnEnded)
     assert ended.cost_usd == 0.25
     assert describe_event(ended) == "turn completed for 0.2500 USD"
@@ -145,14 +145,14 @@ def test_messages_count_at_once_and_a_result_adds_what_is_missing(translator: Tr
 def test_a_total_is_the_sum_of_both_counts_although_an_estimate_was_too_high(translator: Translator) -> None:
     say(translator, {"type": "assistant", "message": {"id": "m1", "content": [], "usage": USAGE}})
     rest, _ = say(translator, {**RESULT, "modelUsage": {"a": {"inputTokens": 13, "outputTokens": 6}}})
-    assert rest == Usage(absolute=False, input_tokens=0, output_tokens=4, total_tokens=4)
+    assert rest == Usage(absolute=False, tokens=Tokens(0, 4, 4))
 
 
 def test_without_totals_the_usage_of_the_turn_counts(translator: Translator) -> None:
     for _ in range(2):
         say(translator, {"type": "assistant", "message": {"id": "m1", "usage": {"output_tokens": 1}}})
         usage, _ = say(translator, {**RESULT, "usage": USAGE})
-        assert usage == Usage(absolute=False, input_tokens=16, output_tokens=1, total_tokens=17)
+        assert usage == Usage(absolute=False, tokens=Tokens(16, 1, 17, 5, 1))
 
 
 @pytest.mark.parametrize("value", [None, "seven", True, -3, 1.5])

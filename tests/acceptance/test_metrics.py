@@ -12,6 +12,7 @@ from symphony.observability.metrics import METRICS
 REFUSES = f"PYTHONPATH={Path(symphony.__file__).parents[1]} {scripted('--refuses', 'rateLimitExceeded')}"
 SHOWN_ELSEWHERE = {
     metrics.COST.name,  # needs an agent that reports a cost
+    metrics.NOTIFICATIONS.name,  # test_notifications.py: targets that answer, and one that does not
     metrics.WEBHOOKS.name,  # test_trackers.py: a tracker that sends webhooks
 }
 

@@ -1,5 +1,6 @@
 """Stand-ins for what a runtime context holds, and a mailbox that keeps what was posted."""
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,10 +147,11 @@ class Mailbox:
 
 
 def make_context(
-    tmp_path: Path, tracker: FakeTracker, workspaces: FakeWorkspaces | None = None
+    tmp_path: Path, tracker: FakeTracker, workspaces: FakeWorkspaces | None = None, *, more: str = "{}"
 ) -> RuntimeContext:
-    """A context for `<tmp_path>/WORKFLOW.md`; masks `SECRET`."""
-    front = f"tracker: {{kind: markdown}}\nworkspace: {{root: {tmp_path / 'root'}}}"
+    """A context for `<tmp_path>/WORKFLOW.md`, with `more` settings in JSON; masks `SECRET`."""
+    root = {"root": str(tmp_path / "root")}
+    front = json.dumps({"tracker": {"kind": "markdown"}, "workspace": root, **json.loads(more)})
     data = f"---\n{front}\n---\nDo it.\n".encode()
     file = WorkflowFile(
         path=tmp_path / "WORKFLOW.md", data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256="")

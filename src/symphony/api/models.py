@@ -601,6 +601,18 @@ class Slots(Document, frozen=True, kw_only=True):
     limit: Count
 
 
+class NotifyTarget(Document, frozen=True, kw_only=True):
+    """A target of `notify`, and whether it gets what is sent."""
+
+    name: str
+    kind: Annotated[str, _is("slack, webhook or command.")]
+    on: Annotated[tuple[str, ...], _is("The events that it gets.")]
+    problem: Annotated[str | None, _is("Why it is off; null if it is on.")]
+    pending: Annotated[Count, _is("Notifications that wait.")] = 0
+    delivered_at: Annotated[Moment | None, _is("The last delivery since the start; null without one.")] = None
+    failure: Annotated[str | None, _is("Why the last attempt failed; null if it did not.")] = None
+
+
 class State(Document, frozen=True, kw_only=True):
     """The whole daemon at one moment."""
 
@@ -635,6 +647,7 @@ class State(Document, frozen=True, kw_only=True):
     budgets: Budgets
     tracker: Tracker
     journal: JournalHealth | None
+    notifications: Annotated[tuple[NotifyTarget, ...], _is("Where people are notified.")] = ()
     version: Annotated[str, _is("Version of the program that answers.")] | UnsetType = UNSET
     commit: (
         Annotated[str | None, _is("The commit it was built from, seven digits; null if unknown.")] | UnsetType
@@ -740,6 +753,45 @@ class Error(Document, frozen=True, kw_only=True):
 
     error: ErrorFacts
     generated_at: Moment | UnsetType = UNSET
+
+
+# --- notifications ---------------------------------------------------------------------------------------
+
+
+class NotifiedIssue(Document, frozen=True, kw_only=True):
+    """The issue that a notification is about."""
+
+    issue_id: IssueId
+    issue_identifier: Identifier
+    issue_url: Annotated[str | None, _is("At the tracker; null if it is no plain http(s) address.")]
+    page_url: Annotated[str | None, _is("On Symphony's page; null without page_url.")]
+    title: Title
+    state: TrackerState
+
+
+class Notification(Document, frozen=True, kw_only=True):
+    """One thing that a person should know."""
+
+    id: Annotated[str, _is("The same in every delivery of it.")]
+    event: Annotated[str, _is("A name of notify[].on: ready, question, blocked and so on.")]
+    at: Annotated[Moment, _is("When it happened.")]
+    reminder: Annotated[bool, _is("It was told before, and nobody has acted.")]
+    message: Annotated[str, _is("One line; may hold untrusted text of an agent or a tracker.")]
+    hint: Annotated[str | None, _is("What to do.")]
+    code: Annotated[str | None, _is("The stable category of the failure behind it.")]
+    issue: Annotated[NotifiedIssue | None, _is("Null if it is about the daemon.")]
+
+
+class Notifications(Document, frozen=True, kw_only=True):
+    """What a webhook or a command of `notify` gets."""
+
+    id: Annotated[str, _is("Of this delivery; a repeated one with the same content has the same id.")]
+    sent_at: Moment
+    target: Annotated[str, _is("The name of the target.")]
+    text: Annotated[str, _is("All of it in one line, without text of others.")]
+    notifications: Annotated[tuple[Notification, ...], _is("The oldest first.")]
+    dropped: Annotated[Count, _is("Older ones for which there was no room while the target did not answer.")]
+    version: Annotated[str, Meta(extra_json_schema={"const": "1"})] = "1"
 
 
 # --- request bodies --------------------------------------------------------------------------------------

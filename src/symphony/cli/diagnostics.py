@@ -34,6 +34,7 @@ from symphony.cli.endpoint import UnreachableError, absence_notice, find_daemon
 from symphony.cli.failures import CommandError, ExitCode, exit_code, message_of
 from symphony.cli.formatting import plural
 from symphony.cli.journal import journal_path
+from symphony.cli.notifying import targets_of
 from symphony.cli.serving import open_store
 from symphony.cli.stale_workspaces import find_workspaces
 from symphony.config import EXPOSED_HINT, SecretFileError, WarningCode, read_secrets
@@ -168,6 +169,10 @@ def diagnose(
         "children": in_thread(check_children),
         "processes": in_thread(check_processes, workflow, environment, state_dir),
         "workspaces": with_context(check_workspaces),
+        "metrics": with_context(check_metrics),
+        "notifications": in_thread(check_notifications, workflow, environment, context)
+        if context
+        else not_checked,
     }
     findings = anyio.run(partial(run_checks, checks, on_progress))
     return to_document(workflow, findings, Redaction() if context is None else context.redaction)
@@ -569,3 +574,35 @@ async def check_workspaces(context: RuntimeContext) -> list[Finding]:
         return [ok(f"{len(found)} there, none of an issue that is over")]
     text = f"{len(names)} of {len(found)} are of issues that are over: {', '.join(names[:_MAX_NAMES])}"
     return [warning(text, "`symphony clean --dry-run` says which can go, and why others stay")]
+
+
+async def check_metrics(context: RuntimeContext) -> list[Finding]:
+    """Where Prometheus can scrape the daemon."""
+    server = context.settings.server
+    if server.port is None:
+        return [ok("GET /metrics on the control socket; server.port opens it for Prometheus")]
+    return [ok(f"GET /metrics on {server.host} port {server.port or '(any free one)'}, with operator.token")]
+
+
+def check_notifications(
+    workflow: Path, environment: Mapping[str, str], context: RuntimeContext
+) -> list[Finding]:
+    """The targets of `notify`, and how the deliveries of a running daemon went."""
+    client = None
+    with suppress(UnreachableError):  # reported by check_lock
+        client = connect(workflow, environment)
+    targets = targets_of(context, environment)
+    if client is not None:
+        targets = client.state(Selection(limit=0)).notifications
+    if not targets:
+        return [ok("nobody is notified: WORKFLOW.md has no notify")]
+    findings = []
+    for target in targets:
+        problem = target.problem or target.failure
+        if problem is not None:
+            hint = f"`symphony notify test {target.name}` tries it from here"
+            findings.append(warning(f"{target.name} ({target.kind}): {problem}", hint))
+        else:
+            last = "" if target.delivered_at is None else f", last delivery {target.delivered_at}"
+            findings.append(ok(f"{target.name} ({target.kind}) is on{last}"))
+    return findings

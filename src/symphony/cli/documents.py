@@ -8,7 +8,18 @@ from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta, field
 
-from symphony.api.models import Agent, Count, Document, Issue, Moment, Positive, Prompt, Skills, State
+from symphony.api.models import (
+    Agent,
+    Count,
+    Document,
+    Issue,
+    Moment,
+    NotifyTarget,
+    Positive,
+    Prompt,
+    Skills,
+    State,
+)
 
 
 def _is(description: str) -> Meta:
@@ -40,6 +51,8 @@ CHECKS = (
     "children",
     "processes",
     "workspaces",
+    "metrics",
+    "notifications",
 )
 """What `symphony doctor` looks at."""
 
@@ -215,7 +228,7 @@ _TRACKER = {
     },
 }
 EffectiveSettings = Annotated[
-    dict[str, dict[str, Any]],
+    dict[str, dict[str, Any] | list[Any]],
     Meta(extra_json_schema={"required": list(_SECTIONS), "properties": {"tracker": _TRACKER}}),
 ]
 
@@ -773,3 +786,29 @@ class NewSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(extra_json_schema={"pattern": "^[a-z0-9]+(-[a-z0-9]+)*$", "maxLength": 64})]
     path: Annotated[str, Meta(extra_json_schema={"pattern": "/SKILL\\.md$"})]
     scope: Literal["project", "user"]
+
+
+# --- notifications ---------------------------------------------------------------------------------------
+
+
+class NotifyTargets(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony notify list --json`."""
+
+    source: Source
+    targets: Annotated[tuple[NotifyTarget, ...], _is("Deliveries are known of a running daemon only.")]
+
+
+class NotifyTest(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The test of one target."""
+
+    name: str
+    kind: Annotated[str, _is("slack, webhook or command.")]
+    delivered: bool
+    reason: Annotated[str | None, _is("Why it was not delivered.")]
+    hint: str | None
+
+
+class NotifyTested(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony notify test --json`."""
+
+    tests: tuple[NotifyTest, ...]

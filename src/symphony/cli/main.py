@@ -219,6 +219,7 @@ SECTIONS: Final = {
         "skills": ("symphony.cli.commands.skills:skills", "Manage the skills of a repository."),
     },
     "Upkeep": {
+        "notify": ("symphony.cli.commands.notify:notify", "List and test the targets of notifications."),
         "clean": ("symphony.cli.commands.clean:clean", "Remove the leftovers of ended runs and issues."),
         "replay": ("symphony.cli.commands.replay:replay", "Repeat the decisions of a recorded daemon."),
         "completion": (

@@ -23,6 +23,7 @@ class WarningCode(StrEnum):
     UNKNOWN_KEY = "unknown_key"
     IGNORED_STATE_LIMIT = "ignored_state_limit"
     IGNORED_PRICE = "ignored_price"
+    IGNORED_NOTIFICATION = "ignored_notification"
     UNSET_VARIABLE = "unset_variable"
     LITERAL_DOLLAR = "literal_dollar"
     EXPOSED_SECRET = "exposed_secret"  # noqa: S105 - the name of a warning, not a secret

@@ -61,7 +61,7 @@ class Workflow:
         template: the prompt of a first turn.
         agents: the agents that can be chosen for an issue, by name.
         warnings: in the order in which they were found.
-        secret_names: variables that the `tracker` section refers to; child processes never get them.
+        secret_names: variables that `tracker` and `notify` refer to; child processes never get them.
         variables: all variables that the file refers to.
         stamp: identifies the content.
         source_map: positions of the keys.
@@ -243,7 +243,7 @@ def _workflow(
         template=template,
         agents=review.agents,
         warnings=tuple(review.warnings),
-        secret_names=referenced_variables(review.source.value.get("tracker")),
+        secret_names=referenced_variables([review.source.value.get(key) for key in ("tracker", "notify")]),
         variables=referenced_variables(review.source.value),
         stamp=file.stamp,
         source_map=review.source_map,

@@ -113,6 +113,8 @@ def _setting(
 _PHASE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
+_TIME: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+_QUIET_HOURS: Final = re.compile(f"{_TIME}-{_TIME}", re.ASCII)
 
 
 def _without_nul(text: str) -> str:
@@ -221,6 +223,12 @@ def _sha256(text: str) -> str:
     if _SHA256.fullmatch(text) is None:
         raise ValueError("must be a SHA-256 of 64 hexadecimal digits; `symphony instructions list` shows it")
     return text.lower()
+
+
+def _hours(text: str) -> str:
+    if _QUIET_HOURS.fullmatch(text) is None:
+        raise ValueError("must be two times of day such as 22:00-07:00")
+    return text
 
 
 def _one_or_more(value: object) -> object:
@@ -741,6 +749,45 @@ class ObservabilitySettings(Section):
     )
 
 
+NotifyEvent = Literal[
+    "ready",
+    "question",
+    "blocked",
+    "budget",
+    "tracker_down",
+    "agent_limited",
+    "skills",
+    "daemon_down_soon",
+]
+"""What a person can be notified of."""
+
+NOTIFY_EVENTS: Final[tuple[NotifyEvent, ...]] = get_args(NotifyEvent)
+"""All of them."""
+
+
+class NotifySettings(Section):
+    """One of `notify`: where notifications go (docs/notifications.md).
+
+    `url` and `secret` are `$NAME` or literal secrets, and not part of the repr. `slack` and `webhook` need a
+    `url`, `command` needs a `command`.
+    """
+
+    name: Annotated[Name, AfterValidator(_one_word)]
+    kind: Literal["slack", "webhook", "command"]
+    on: Annotated[tuple[NotifyEvent, ...], Field(strict=False)] = NOTIFY_EVENTS
+    url: Name | None = Field(None, repr=False)
+    secret: Name | None = Field(None, repr=False)
+    command: Annotated[tuple[Name, ...], Field(strict=False)] = ()
+    timeout_ms: Positive = 10_000
+    gather_ms: NonNegative = 5_000
+    remind_after_ms: Positive = 86_400_000
+    quiet_hours: Annotated[Text, AfterValidator(_hours)] | None = None
+    page_url: Name | None = None
+
+
+NotifyTargets = Annotated[tuple[NotifySettings, ...], Field(strict=False), Shape("list of targets")]
+
+
 class RetentionSettings(Section):
     """`retention`: limits for the data of ended runs; the newest data, and that of live runs, always stays.
 
@@ -866,6 +913,9 @@ class Settings(_Given):
     observability: ObservabilitySettings = Field(default_factory=ObservabilitySettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
     pricing: Pricing = live({}, "what models cost where agents do not report it: [costs.md](costs.md)")
+    notify: NotifyTargets = live(
+        (), "where people are [notified](notifications.md) of what needs them; a target that is wrong is off"
+    )
 
 
 # --- Table of all keys, made from the models ---

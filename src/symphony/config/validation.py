@@ -36,6 +36,7 @@ from symphony.config.secrets import (
 from symphony.config.settings import (
     AGENT_SECTIONS,
     MAX_NUMBER,
+    NOTIFY_EVENTS,
     NULLABLE_KEYS,
     OPAQUE_KEYS,
     AgentKinds,
@@ -44,6 +45,7 @@ from symphony.config.settings import (
     AgentSettings,
     ModelPrice,
     NamedAgent,
+    NotifySettings,
     PhaseRule,
     Section,
     Settings,
@@ -322,6 +324,7 @@ def review_settings(
     has_kind = _check_tracker_kind(review, raw, tracker_kinds)
     _clean_state_limits(review, raw)
     _clean_prices(review, raw)
+    _clean_notify(review, raw)
     _resolve_workspace(review, raw, environment)
     _override_skills(review, raw, environment)
     settings = _typed(review, raw, skip=() if has_kind else ("tracker", "kind"))
@@ -463,6 +466,50 @@ def _clean_state_limits(review: ProblemCollector, raw: dict[str, Any]) -> None:
         else:
             cleaned[name] = limit
     agent["max_concurrent_agents_by_state"] = cleaned
+
+
+def _clean_notify(review: ProblemCollector, raw: dict[str, Any]) -> None:
+    """Remove invalid targets and events of `notify` with warnings: they must not keep work from starting."""
+    targets = raw.pop("notify", [])
+    if not isinstance(targets, list):
+        _warn_notify(review, ("notify",), "must be a list of targets; nobody is notified", None)
+        return
+    kept: dict[str, Any] = {}
+    for index, target in enumerate(targets):
+        at: Location = ("notify", index)
+        if not isinstance(target, dict):
+            _warn_notify(review, at, "must be a map; it is left out", None)
+            continue
+        _clean_events(review, target, at)
+        for key in sorted(target.keys() - NotifySettings.model_fields.keys()):
+            _warn_notify(review, (*at, key), "is unknown", did_you_mean(key, NotifySettings.model_fields))
+        try:
+            name = NotifySettings.model_validate(target).name
+        except ValidationError as error:
+            for wrong in error.errors(include_url=False):
+                text, hint = describe_error(wrong)
+                _warn_notify(review, (*at, *wrong["loc"]), f"{text}; the target is off", hint)
+            continue
+        if name in kept:
+            problem = f"is {quoted(name)}, as that of an earlier target; the target is off"
+            _warn_notify(review, (*at, "name"), problem, "give it another name")
+        kept.setdefault(name, target)
+    raw["notify"] = [*kept.values()]
+
+
+def _clean_events(review: ProblemCollector, target: dict[str, Any], at: Location) -> None:
+    events = target.get("on")
+    if not isinstance(events, list):
+        return
+    for number, event in enumerate(events):
+        if event not in NOTIFY_EVENTS:
+            hint = did_you_mean_one_of(str(event), NOTIFY_EVENTS)
+            _warn_notify(review, (*at, "on", number), f"is no event: {quoted(str(event))}", hint)
+    target["on"] = [event for event in events if event in NOTIFY_EVENTS]
+
+
+def _warn_notify(review: ProblemCollector, location: Location, problem: str, hint: str | None) -> None:
+    review.warn(location, f"{dotted(location)} {problem}", code=WarningCode.IGNORED_NOTIFICATION, hint=hint)
 
 
 def _limit_problem(name: str, limit: object, seen: Mapping[str, int]) -> str | None:

@@ -34,6 +34,7 @@ from symphony.config import (
     resolve_secret,
     validate_workflow,
 )
+from symphony.daemon.notify_targets import TargetError, resolve_target
 from symphony.daemon.state_dir import locate
 from symphony.domain import Category, SymphonyError, normalise_state
 from symphony.trackers.base import TrackerConfigError
@@ -103,6 +104,7 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
             _judge_isolation,
             partial(_judge_agents, acknowledged=acknowledged),
             _judge_budget,
+            partial(_judge_notify, environment=environment),
         ),
     )
     if judgement.workflow is None:
@@ -281,6 +283,25 @@ def _judge_budget(review: ProblemCollector) -> None:
         if costs and not limited:
             message = f"agent.budget sets no limit of {unit}, and sessions of {each.name} cost money"
             review.warn(("agent", "budget"), message, code=WarningCode.NO_BUDGET, hint=hint)
+
+
+def _judge_notify(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:
+    """Targets of `notify` that cannot be used are off: they hold no work back."""
+    if review.settings is None:
+        return
+    given = review.source.value.get("notify")
+    for target in review.settings.notify:
+        try:
+            resolve_target(target, environment)
+        except TargetError as error:
+            places = [
+                index
+                for index, one in enumerate(given if isinstance(given, list) else ())
+                if isinstance(one, dict) and one.get("name") == target.name
+            ]
+            location: Location = ("notify", *places[:1], error.key)
+            problem = f"{error.problem}; the target is off"
+            _warn(review, location, problem, WarningCode.IGNORED_NOTIFICATION, error.hint)
 
 
 def _warn(review: ProblemCollector, location: Location, problem: str, code: WarningCode, hint: str) -> None:

@@ -5,7 +5,7 @@ A reload makes a new context. Runs that started with an earlier one keep it to t
 
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from symphony.config import (
     Workflow,
     is_secret_variable,
     mask_secrets,
+    reference_name,
     secret_values,
     variables_from_files,
 )
@@ -168,8 +169,16 @@ def redaction_for(
         {**settings.provider, **mask_secrets({"webhook_secret": settings.webhook_secret})},
         environment,
         names=workflow.secret_names | tracker.secret_environment_names(),
-        values=() if login is None else login.secrets,
+        values=(*(() if login is None else login.secrets), *_notify_secrets(workflow.settings)),
     )
+
+
+def _notify_secrets(settings: Settings) -> Iterator[str]:
+    """The literal addresses and secrets of `notify`: an address of a webhook allows writing to it."""
+    for target in settings.notify:
+        for value in (target.url, target.secret):
+            if value is not None and reference_name(value) is None:
+                yield value
 
 
 def provider_redaction(

@@ -5,7 +5,7 @@ health of the journal says so, the log gets a warning, and the daemon goes on wi
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from symphony.journal.model import (
     RecoveredState,
     Retention,
     RunRecord,
+    SettingRecord,
     SkillsComment,
     SkillsRecord,
     SkillUse,
@@ -147,7 +148,7 @@ class JournalWriter:
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._fault = fault
-        self._pending: Callable[[], Iterable[SkillsComment]] = tuple
+        self._pending: Callable[[], Iterable[Record]] = tuple
         journal.snapshot_from(self._present)
 
     # --- what the previous daemon left -------------------------------------------------------------------
@@ -166,6 +167,11 @@ class JournalWriter:
     def skill_comments(self) -> tuple[SkillsComment, ...]:
         """The texts of comments about skills, posted or pending."""
         return self._previous.skills_comments
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The values that it left, by name."""
+        return self._previous.settings
 
     def recovery_event(self, settings: SchedulerSettings, workspaces: tuple[WorkspaceRef, ...]) -> Recovered:
         """The first event of the scheduler."""
@@ -209,6 +215,10 @@ class JournalWriter:
         """The comment about skills on an issue has a new text, or is posted."""
         self._put(replace(comment, at_wall_ms=self._wall_ms()))
 
+    def setting_changed(self, name: str, value: str | None) -> None:
+        """Leave a value to the next daemon; `None` deletes it."""
+        self._put(SettingRecord(name=name, value=value))
+
     def skills_loaded(self, run_id: str, skills: Skills) -> None:
         """A run lists these skills, or has used one of them."""
         uses = (
@@ -244,8 +254,8 @@ class JournalWriter:
         """Remove records beyond the limits."""
         return await self._journal.trim(policy)
 
-    def include_pending(self, pending: Callable[[], Iterable[SkillsComment]]) -> None:
-        """Also write the pending comments about skills into a journal that is recreated."""
+    def include_pending(self, pending: Callable[[], Iterable[Record]]) -> None:
+        """Also write pending comments and notifications into a journal that is recreated."""
         self._pending = pending
 
     def _present(self) -> tuple[Record, ...] | None:

@@ -130,6 +130,10 @@ class Metrics:
         """A webhook was judged: `accepted`, `duplicate`, `ignored`, `handshake` or `refused`."""
         self._counts.add(metrics.WEBHOOKS, result)
 
+    def notified(self, kind: str, result: str, count: int) -> None:
+        """A target of that kind took notifications (`delivered`), or did not (`failed`)."""
+        self._counts.add(metrics.NOTIFICATIONS, kind, result, by=count)
+
     async def measure_loop_lag(self) -> None:
         """Measure how late the event loop is, until cancelled."""
         while True:

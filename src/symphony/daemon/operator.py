@@ -96,6 +96,7 @@ class ServiceOperator:
         now_ms: the monotonic clock.
         now: the wall clock.
         metrics: the metrics for a scrape.
+        notify_targets: where people are notified.
         journal_health: whether records survive a restart; `None` if there is no journal.
         journal: the file with past runs, which may be missing.
         timeout_s: limit of a snapshot.
@@ -113,6 +114,7 @@ class ServiceOperator:
         now_ms: Callable[[], int],
         metrics: Callable[[], Awaitable[Exposition]],
         now: Callable[[], datetime] = utc_now,
+        notify_targets: Callable[[], tuple[models.NotifyTarget, ...]] = tuple,
         journal_health: Callable[[], Health | None] = lambda: None,
         journal: Path | None = None,
         timeout_s: float = SNAPSHOT_TIMEOUT_S,
@@ -126,6 +128,7 @@ class ServiceOperator:
         self._now_ms = now_ms
         self._metrics = metrics
         self._now = now
+        self._notify_targets = notify_targets
         self._journal_health = journal_health
         self._journal = journal
         self._timeout_s = timeout_s
@@ -148,7 +151,7 @@ class ServiceOperator:
         """See `api.interface.Operator`."""
         state, context = self._ready()
         now_ms, now, journal = self._now_ms(), self._now(), self._journal_health()
-        mask = self._cached_mask(context.redaction)
+        mask, targets = self._cached_mask(context.redaction), self._notify_targets()
 
         def build() -> models.State:
             document = state_document(
@@ -161,7 +164,7 @@ class ServiceOperator:
                 only=only,
             )
             public: models.State = masked(document, mask)
-            return structs.replace(public, version=__version__, commit=commit())
+            return structs.replace(public, version=__version__, commit=commit(), notifications=targets)
 
         try:
             with anyio.fail_after(self._timeout_s):

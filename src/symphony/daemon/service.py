@@ -32,7 +32,9 @@ from symphony.daemon.http_server import serve_http
 from symphony.daemon.instance_lock import InstanceLock, StateDirectoryError
 from symphony.daemon.journal_writer import JOURNAL_FILE, JournalWriter, open_journal_writer
 from symphony.daemon.metrics import Metrics
+from symphony.daemon.notify_targets import Deliverer
 from symphony.daemon.operator import ActionRequest, ServiceOperator
+from symphony.daemon.outbox import Outbox
 from symphony.daemon.preflight import preflight_agents
 from symphony.daemon.recovery import (
     existing_workspaces,
@@ -132,6 +134,7 @@ class Service:
         self._reloader: Reloader | None = None
         self._effects: Effects | None = None
         self.state: State | None = None
+        self._outbox: Outbox | None = None
         self._history = History(now_ms=now_ms)
         self._metrics = Metrics(
             state=lambda: self.state,
@@ -146,6 +149,7 @@ class Service:
             post=self.post,
             now_ms=now_ms,
             metrics=self._metrics.exposition,
+            notify_targets=lambda: () if self._outbox is None else self._outbox.targets(),
             journal_health=lambda: None if self._journal is None else self._journal.health,
             journal=state_dir.path / JOURNAL_FILE,
         )
@@ -254,12 +258,26 @@ class Service:
         self._reloader = reloader = Reloader(
             context, store=self._store, build=self._build_context, post=self.post, now_ms=self._now_ms
         )
-        self._observers = (journal, *self._observers)
+        self._outbox = outbox = Outbox(
+            state=lambda: self.state,
+            context=lambda: reloader.context,
+            deliverer=Deliverer(self._host, self._environment, context.workflow.path.parent),
+            environment=self._environment,
+            recovered=journal.settings,
+            record=journal.setting_changed,
+            recorded=journal.flush,
+            on_result=self._metrics.notified,
+            now_ms=self._now_ms,
+            wall_ms=self._wall_ms,
+            once=self._once,
+        )
+        self._observers = (journal, outbox, *self._observers)
 
         def skills_changed(issue_id: str, run_id: str, skills: Skills) -> None:
             self._history.skills_loaded(issue_id, skills)
             self._metrics.skills_loaded(run_id, skills)
             journal.skills_loaded(run_id, skills)
+            outbox.skills_loaded(skills)
 
         def comment_written(issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
             self._webhooks.ignore_comment(comment_id)
@@ -274,7 +292,7 @@ class Service:
             record=journal.skill_comment_changed,
             recorded=journal.flush,
         )
-        journal.include_pending(lambda: skill_comments.pending)
+        journal.include_pending(lambda: (*skill_comments.pending, *outbox.records()))
 
         async with anyio.create_task_group() as tasks:
             self._effects = Effects(
@@ -304,12 +322,14 @@ class Service:
             tasks.start_soon(self._watch_lock, lock)
             tasks.start_soon(watch_orphans, self._host)
             tasks.start_soon(self._webhooks.run)
+            tasks.start_soon(outbox.run)
             tasks.start_soon(self._metrics.measure_loop_lag)
             tasks.start_soon(keep_bounded, self._state_dir, journal.trim, self._in_use)
             tasks.start_soon(self._notifier.keep_alive, self.post)
             tasks.start_soon(self._decide, context, self._effects, journal)
             await self._exit.wait()
             self._notifier.stopping()
+            await outbox.finish()
             tasks.cancel_scope.cancel()
         for _ in range(_LAST_ORPHAN_SWEEPS):
             if not await self._host.end_orphans():

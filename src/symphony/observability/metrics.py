@@ -154,6 +154,9 @@ SKILLS_DROPPED: Final = Metric(
     "symphony_skills_dropped_total", "counter", "Skills that runs did not list.", ("reason",)
 )
 WEBHOOKS: Final = Metric("symphony_webhooks_total", "counter", "Webhooks of the tracker.", ("result",))
+NOTIFICATIONS: Final = Metric(
+    "symphony_notifications_total", "counter", "Notifications by what became of them.", ("kind", "result")
+)
 LOOP_LAG: Final = Metric(
     "symphony_loop_lag_seconds", "histogram", "Delay of a timer of the event loop.", (), _LAG
 )

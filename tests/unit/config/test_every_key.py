@@ -55,6 +55,7 @@ BY_SHAPE = {
     "list of variable names": (*NOT_A_LIST, "['A-B']", "['']", "[7]"),
     "map of variable name to text": NOT_A_MAP,
     "list of rules": NOT_A_LIST,
+    "list of targets": (),  # what is wrong is a warning: test_notify.py
     "name of an agent": (*NOT_TEXT, *BLANK, NUL, "nobody"),
     "map of name to settings": NOT_A_MAP,
     "map of model to price": NOT_A_MAP,

@@ -139,6 +139,7 @@ DEFAULTS: dict[str, object] = {
     "retention.max_log_bytes": 104_857_600,
     "retention.max_journal_bytes": 268_435_456,
     "pricing": {},
+    "notify": (),
 }
 
 

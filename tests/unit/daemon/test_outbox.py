@@ -1,0 +1,240 @@
+"""Deliveries: to a loopback server that answers as it likes, in order, once, and never in the way."""
+
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from anyio import to_thread
+from typing_extensions import override
+
+from harness.binding import FakeTracker, make_context
+from harness.receiver import HANG, Receiver, receiving
+from harness.scheduling import Story, make_failure, make_issue
+from symphony.config import NotifySettings
+from symphony.daemon.notify_targets import Deliverer, DeliveryError, resolve_target
+from symphony.daemon.outbox import Outbox
+from symphony.domain import Category, Issue
+from symphony.processes.local import LocalHost
+from symphony.scheduler import Command, Event, OutcomeKind
+
+pytestmark = pytest.mark.asyncio
+QUESTION = make_failure(category=Category.TURN_INPUT_REQUIRED)
+
+
+@dataclass
+class Journal:
+    """The settings that an outbox records."""
+
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def record(self, name: str, value: str | None) -> None:
+        if value is None:
+            self.settings.pop(name, None)
+        else:
+            self.settings[name] = value
+
+
+class Daemon(Story):
+    """A story with an outbox for targets, whose deliveries are real."""
+
+    def __init__(
+        self, place: Path, *issues: Issue, targets: list[dict[str, Any]], journal: Journal, **options: Any
+    ) -> None:
+        super().__init__(*issues, max_concurrent_agents=10)
+        self.place = place
+        self.journal = journal
+        self.results: list[tuple[str, str, int]] = []
+        self.tried = anyio.Event()
+        self.context = make_context(place, FakeTracker(), more=json.dumps({"notify": targets}))
+        self.outbox = Outbox(
+            state=lambda: self.state,
+            context=lambda: self.context,
+            deliverer=Deliverer(LocalHost(), {"PATH": "/usr/bin:/bin"}, place),
+            environment={"PATH": "/usr/bin:/bin"},
+            recovered=dict(journal.settings),
+            record=journal.record,
+            recorded=anyio.lowlevel.checkpoint,
+            on_result=self.note,
+            now_ms=lambda: self.now,
+            wall_ms=lambda: 1_772_366_400_000 + self.now,
+            first_retry_s=0.01,
+            **options,
+        )
+
+    def note(self, *result: Any) -> None:
+        self.results.append(result)
+        self.tried.set()
+        self.tried = anyio.Event()
+
+    @override
+    def _step(self, fact: Event) -> tuple[Command, ...]:
+        before = self.state
+        commands = super()._step(fact)
+        self.outbox(before, fact, self.state, commands)
+        return commands
+
+    def asks(self, *names: str) -> "Daemon":
+        for name in names:
+            self.ends(name, OutcomeKind.INPUT_REQUIRED, QUESTION, question=f"Which of {name}?")
+        return self
+
+    @asynccontextmanager
+    async def delivering(self) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.outbox.run)
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def until(self, *result: Any) -> None:
+        """Wait until a delivery had this result."""
+        with anyio.fail_after(20):
+            while result not in self.results:
+                await self.tried.wait()
+
+
+def webhook(receiver: Receiver, **values: Any) -> dict[str, Any]:
+    return {
+        "name": "hook",
+        "kind": "webhook",
+        "url": receiver.url,
+        "gather_ms": 50,
+        "timeout_ms": 250,
+        **values,
+    }
+
+
+async def test_a_burst_is_one_delivery_and_what_fails_is_tried_until_it_is_taken(tmp_path: Path) -> None:
+    journal = Journal()
+    with receiving((500, {}), (302, {"location": "http://127.0.0.1:1/"}), HANG) as receiver:
+        issues = [make_issue(str(n)) for n in range(3)]
+        daemon = Daemon(tmp_path, *issues, targets=[webhook(receiver, timeout_ms=400)], journal=journal)
+        daemon.begin()
+        async with daemon.delivering():
+            daemon.asks("0", "1", "2")
+            assert len(journal.settings) == 3
+            await daemon.until("webhook", "delivered", 3)
+            assert daemon.results[:3] == [("webhook", "failed", 3)] * 3
+    first, *_, last = receiver.bodies
+    assert first["text"] == "3 issues wait for you"
+    assert {body["id"] for body in receiver.bodies} == {first["id"]}
+    assert [each["message"] for each in last["notifications"]] == [f"Which of {n}?" for n in range(3)]
+    assert journal.settings == {}
+    (target,) = daemon.outbox.targets()
+    assert (target.failure, target.pending, bool(target.delivered_at)) == (None, 0, True)
+
+
+async def test_a_target_that_hangs_delays_no_other_and_is_reported(tmp_path: Path) -> None:
+    with receiving(HANG) as stuck, receiving() as good:
+        targets = [
+            webhook(stuck, name="stuck", timeout_ms=20_000, gather_ms=0),
+            webhook(good, on=["blocked", "question"]),
+        ]
+        daemon = Daemon(tmp_path, make_issue("1"), targets=targets, journal=Journal()).begin()
+        async with daemon.delivering():
+            daemon.asks("1")
+            await daemon.until("webhook", "delivered", 1)
+            stuck.release.set()
+            await daemon.until("webhook", "failed", 1)
+            document = next(each for each in daemon.outbox.targets() if each.name == "stuck")
+            assert document.pending == 1
+            assert document.failure is not None
+            assert "did not answer" in document.failure
+
+
+async def test_the_next_daemon_delivers_what_is_still_true(tmp_path: Path) -> None:
+    journal = Journal()
+    with receiving() as receiver:
+        issues = (make_issue("1"), make_issue("2"))
+        Daemon(tmp_path, *issues, targets=[webhook(receiver)], journal=journal).begin().asks("1", "2")
+        (name,) = [name for name, text in journal.settings.items() if "Which of 1?" in text]
+        journal.settings["notify.pending.broken"] = "{"
+        daemon = Daemon(tmp_path, *issues, targets=[webhook(receiver)], journal=journal).begin()
+        daemon.asks("1")
+        async with daemon.delivering():
+            await daemon.until("webhook", "delivered", 1)
+    (body,) = receiver.bodies
+    assert [each["message"] for each in body["notifications"]] == ["Which of 1?"]
+    assert name not in journal.settings
+    assert journal.settings == {}
+
+
+async def test_at_the_end_what_waits_is_delivered_at_once(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        targets = [webhook(receiver, gather_ms=3_600_000)]
+        daemon = Daemon(tmp_path, make_issue("1"), targets=targets, journal=Journal()).begin()
+        async with daemon.delivering():
+            daemon.asks("1")
+            await anyio.wait_all_tasks_blocked()
+            await daemon.outbox.finish()
+    assert len(receiver.bodies) == 1
+
+
+async def test_a_target_that_never_answers_costs_bounded_memory_and_its_loss_is_told(tmp_path: Path) -> None:
+    journal = Journal()
+    with receiving() as receiver:
+        issues = [make_issue(str(n)) for n in range(8)]
+        daemon = Daemon(tmp_path, *issues, targets=[webhook(receiver)], journal=journal, max_pending=3)
+        daemon.begin().asks(*(issue.id for issue in issues))
+        assert len(journal.settings) == 3
+        async with daemon.delivering():
+            await daemon.until("webhook", "delivered", 3)
+    assert receiver.bodies[0]["dropped"] == 5
+    assert journal.settings == {}
+
+
+async def test_a_command_gets_the_document_and_no_secret_and_is_ended_when_it_hangs(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    program = tmp_path / "tell"
+    program.write_text(f"#!/bin/sh\ncat >{note}\nenv >>{note}\n[ $1 = ok ] || exec sleep 60\n")
+    program.chmod(0o755)
+    environment = {"PATH": "/usr/bin:/bin", "HOOK_TOKEN": "tok-very-secret", "LC_MINE": "kept"}
+    deliverer = Deliverer(LocalHost(), environment, tmp_path)
+    redaction = make_context(tmp_path, FakeTracker()).redaction
+
+    async def deliver(word: str) -> None:
+        values = {"name": "x", "kind": "command", "command": [str(program), word], "timeout_ms": 300}
+        settings = NotifySettings.model_validate(values)
+        await deliverer.deliver(
+            await to_thread.run_sync(resolve_target, settings, environment),
+            [],
+            dropped=0,
+            now_ms=0,
+            secret_names=frozenset({"HOOK_TOKEN"}),
+            redaction=redaction,
+        )
+
+    await deliver("ok")
+    text = await to_thread.run_sync(note.read_text)
+    assert json.loads(text[: text.index("}") + 1])["target"] == "x"
+    assert "tok-very-secret" not in text
+    with pytest.raises(DeliveryError, match="did not end"):
+        await deliver("hang")
+
+
+async def test_the_wait_that_a_target_asks_for_is_respected_and_bounded(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        closed = f"http://127.0.0.1:{free.getsockname()[1]}/"
+    found = []
+    with receiving((429, {"retry-after": "7"}), (503, {"retry-after": "999999"}), (400, {})) as receiver:
+        for url in (receiver.url, receiver.url, receiver.url, closed):
+            values = {"name": "x", "kind": "slack", "url": url, "timeout_ms": 2_000}
+            with pytest.raises(DeliveryError) as raised:
+                await Deliverer(LocalHost(), {}, tmp_path).deliver(
+                    resolve_target(NotifySettings.model_validate(values), {}),
+                    [],
+                    dropped=0,
+                    now_ms=0,
+                    secret_names=frozenset(),
+                    redaction=make_context(tmp_path, FakeTracker()).redaction,
+                )
+            found.append(raised.value.retry_after_s)
+            assert "K7aPzQ91xWv3" not in str(raised.value)
+    assert found == [7.0, 3_600.0, 0.0, 0.0]

@@ -94,6 +94,8 @@ class Ledger:
             spent=dict(self.spent),
             days=dict(self.days),
             settings=dict(self.settings),
+            results=tuple(self.results.values()),
+            worked_on=frozenset(run.issue_id for run in self.runs.values() if run.ended_wall_ms is not None),
             comments=tuple(self.comments.values()),
             skills_comments=tuple(self.skills_notes.values()),
         )

@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, tuple[type[models.Document], ...]] = {
     "prompt": (documents.PrintedPrompt,),
     "refresh": (models.Refresh,),
     "replay": (documents.Replayed,),
+    "runs": (models.Runs,),
     "service-status": (documents.ServiceState,),
     "skills-check": (documents.SkillProblems,),
     "skills-export": (documents.SkillsExported,),

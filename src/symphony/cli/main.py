@@ -190,6 +190,7 @@ SECTIONS: Final = {
             "symphony.cli.commands.logs:logs",
             "Show what happened to an issue, and what its agent said.",
         ),
+        "runs": ("symphony.cli.commands.runs:runs", "List runs with their outcome, tokens and cost."),
         "diff": ("symphony.cli.commands.diff:diff", "Show what the branch of an issue changes."),
         "prompt": ("symphony.cli.commands.prompt:prompt", "Print what a dispatch of an issue would send."),
         "health": (

@@ -526,14 +526,14 @@ def _clean_prices(review: ProblemCollector, raw: dict[str, Any]) -> None:
     """Remove invalid prices with a warning: their tokens are unpriced, and no work waits for that."""
 
     def ignore(at: Location, problem: str, hint: str | None = None) -> None:
-        review.warn(at, f"{dotted(at)} is ignored: it {problem}", code=WarningCode.IGNORED_PRICE, hint=hint)
+        review.warn(at, f"{dotted(at)} is ignored: {problem}", code=WarningCode.IGNORED_PRICE, hint=hint)
 
     given, cleaned = raw.get("pricing"), dict[str, list[dict[str, Any]]]()
     if not isinstance(given, dict):
         return
     for model, prices in given.items():
         if "*" in model[:-1] or not model.strip():
-            ignore(("pricing", model), "must be the name of a model, or its beginning with * at the end")
+            ignore(("pricing", model), "it must be the name of a model, or its beginning with * at the end")
             continue
         days = set[str]()
         for index, entry in enumerate(prices if isinstance(prices, list) else [prices]):
@@ -545,10 +545,10 @@ def _clean_prices(review: ProblemCollector, raw: dict[str, Any]) -> None:
             except ValidationError as error:
                 for problem in error.errors(include_url=False):
                     text, hint = describe_error(problem)
-                    ignore(at, " ".join(filter(None, (dotted(problem["loc"]), text))), hint)
+                    ignore(at, f"{dotted(problem['loc']) or 'it'} {text}", hint)
                 continue
             if price.since in days:
-                ignore(at, "holds from the same day as one above")
+                ignore(at, "it holds from the same day as one above")
             else:
                 days.add(price.since)
                 cleaned.setdefault(model, []).append(entry)

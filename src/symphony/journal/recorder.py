@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar, assert_never
 
-from symphony.domain import NO_COST, Cost, Tokens
+from symphony.domain import NO_COST, Cost, Tokens, add_counts
 from symphony.journal.model import (
     ClaimRecord,
     ClaimReleased,
@@ -41,6 +41,7 @@ from symphony.scheduler import (
     ClaimKind,
     Command,
     Event,
+    IssueResult,
     Notify,
     Recovered,
     RecoveredClaim,
@@ -158,7 +159,7 @@ class StepRecorder:
         return (
             *(_claim_record(entry, self._owner, now) for entry in claims),
             *self._live_runs.values(),
-            *_result_records(empty, state, now),
+            *_result_records(state.results, empty, state, now),
             *_spent_records(empty, state, None),
             *_setting_records(replace(empty, paused=False), state),
             *(() if state.day is None else (DayRecord(day=state.day, tokens=state.day_tokens),)),
@@ -181,7 +182,9 @@ class StepRecorder:
     ) -> Iterator[Record]:
         reported = self._run(before, event.run_id) if isinstance(event, AgentReported) else None
         if isinstance(event, Recovered):
+            left = {run.issue_id for run in self._left}
             yield from self._end_left_runs(now)
+            yield from _result_records(left & after.results.keys(), before, after, now)
         for issue_id in [reported.issue.id] if reported else _changed_claims(before, after):
             yield from self._claim_records(issue_id, before, after, now)
         if reported:
@@ -189,7 +192,7 @@ class StepRecorder:
         elif isinstance(event, RunEnded):
             yield from self._end_records(before, event, now)
         if not isinstance(event, Recovered):  # then results and usage come from the journal
-            yield from _result_records(before, after, now)
+            yield from _result_records(_changed_keys(before.results, after.results), before, after, now)
             yield from _spent_records(before, after, reported)
         if after.day is not None and (after.day, after.day_tokens) != (before.day, before.day_tokens):
             yield DayRecord(day=after.day, tokens=after.day_tokens)
@@ -394,9 +397,9 @@ def _end_reason(run: Running, event: RunEnded) -> str | None:
     return None if run.finishing is None else f"finished: {run.finishing.value}"
 
 
-def _result_records(before: State, after: State, now: Now) -> Iterator[Record]:
-    """The changed results. Whether a push is in progress is not recorded."""
-    for issue_id in sorted(_changed_keys(before.results, after.results)):
+def _result_records(issue_ids: Iterable[str], before: State, after: State, now: Now) -> Iterator[Record]:
+    """The changed results of these issues. Whether a push is in progress is not recorded."""
+    for issue_id in sorted(issue_ids):
         old, new = before.results.get(issue_id), after.results.get(issue_id)
         if new is None:
             yield ResultReleased(issue_id=issue_id)
@@ -460,13 +463,10 @@ def recovered_event(
     """The first event of a daemon that starts now; `workspaces` are those that were found on disk."""
     live = {run.run_id: run for run in remembered.live_runs}
     usage, known_issues = _recorded_usage(remembered)
-    results = sorted(remembered.results, key=lambda record: (record.ended_wall_ms, record.result.issue.id))
     return Recovered(
         workspaces=workspaces,
         claims=tuple(_recovered_claim(record, live, start) for record in remembered.claims),
-        results=tuple(
-            replace(record.result, ended_ms=start.past_ms(record.ended_wall_ms)) for record in results
-        ),
+        results=_recovered_results(remembered, start),
         spent=remembered.spent,
         day=start.today,
         day_tokens=remembered.days.get(start.today, 0),
@@ -476,6 +476,30 @@ def recovered_event(
         budget_waivers=_waivers_of_today(remembered.settings.get(BUDGET_WAIVERS), start.today),
         paused=remembered.settings.get(PAUSED) == "true",
     )
+
+
+def _recovered_results(remembered: RecoveredState, start: Start) -> tuple[IssueResult, ...]:
+    """The results, the oldest first, with what the runs used that were cut off."""
+    records = sorted(remembered.results, key=lambda record: (record.ended_wall_ms, record.result.issue.id))
+    found = {
+        record.result.issue.id: replace(record.result, ended_ms=start.past_ms(record.ended_wall_ms))
+        for record in records
+    }
+    issues = {claim.issue.id: replace(claim.issue, description=None) for claim in remembered.claims}
+    for run in remembered.live_runs:
+        result = found.get(run.issue_id)
+        if result is None and run.issue_id in issues:
+            result = IssueResult(issue=issues[run.issue_id], ended_ms=start.now_ms)
+        if result is not None:
+            cost = Cost.of(result).plus(Cost.of(run))
+            found[run.issue_id] = replace(
+                result,
+                turns=add_counts(result.turns, run.turns),
+                total_tokens=add_counts(result.total_tokens, run.total_tokens),
+                cost_usd=cost.usd,
+                unpriced_tokens=cost.unpriced_tokens,
+            )
+    return tuple(found.values())
 
 
 def _recorded_usage(remembered: RecoveredState) -> tuple[Usage, frozenset[str]]:

@@ -31,7 +31,8 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.isolation import Isolation
-from symphony.domain import Category
+from symphony.agents.run_stats import RunStats
+from symphony.domain import Category, Cost, Tokens
 from symphony.scheduler import Thread
 
 if TYPE_CHECKING:
@@ -116,7 +117,13 @@ async def test_a_file_is_written_and_committed_and_the_envelope_arrives_once(rea
     assert first.body["model"] == "claude-sonnet-4-5"
     assert ENVELOPE not in json.dumps(first.body["messages"])
     used = [event for event in events if isinstance(event, Usage)]
-    assert sum(each.tokens.total_tokens for each in used) == 330, "three answers of 110 tokens"
+    stats = RunStats()
+    for event in events:
+        stats.add(event)
+    seen = stats.snapshot()
+    assert seen.tokens == Tokens(300, 30, 330, 180), "three answers of 110 tokens, 60 of them from the cache"
+    assert used[0].model == seen.model == "claude-sonnet-4-5"
+    assert seen.cost == Cost(usd=events[-1].cost_usd)
     assert isinstance(events[-1], TurnEnded)
     assert events[-1].cost_usd is not None
     assert bench.living() == ()

@@ -42,7 +42,7 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.run_stats import RunStats
-from symphony.domain import Category
+from symphony.domain import Category, Cost, Tokens
 from symphony.scheduler import Thread
 
 if TYPE_CHECKING:
@@ -112,14 +112,20 @@ async def test_totals_are_absolute_over_turns_and_limits_are_reported(real: Make
     async with bench.session(bench.command) as session:
         first = await bench.turn(session, "[[one]]")
         second = await bench.turn(session, "[[two]]")
-    totals = [event.tokens.total_tokens for event in (*first, *second) if isinstance(event, Usage)]
-    assert totals == [110, 220]
+    totals = [event.tokens for event in (*first, *second) if isinstance(event, Usage)]
+    assert totals == [Tokens(100, 10, 110, 60, 0, 2), Tokens(200, 20, 220, 120, 0, 4)]
     assert Text(message="First.") in first
     limits = [event.payload for event in first if isinstance(event, RateLimits)]
     assert limits[-1]["primary"]["usedPercent"] == 43
     starts = [event for event in (*first, *second) if isinstance(event, SessionStarted)]
     assert starts[0].thread_id == starts[1].thread_id
     assert starts[0].turn_id != starts[1].turn_id
+    stats = RunStats()
+    for event in (*first, *second):
+        stats.add(event)
+    seen = stats.snapshot()
+    assert (seen.model, seen.tokens) == (bench.server.requests[-1].body["model"], totals[-1])
+    assert seen.cost == Cost(unpriced_tokens=220), "Codex reports no cost"
 
 
 async def test_a_tool_of_ours_makes_the_round_trip(real: Make) -> None:

@@ -23,7 +23,7 @@ from symphony.agents.events import (
     event_name,
 )
 from symphony.agents.run_stats import RunProgress, RunStats
-from symphony.domain import Blame, Category, Failure, Redaction, Tokens
+from symphony.domain import Blame, Category, Cost, Failure, Redaction, Tokens
 
 FAILURE = Failure(category=Category.TURN_FAILED, blame=Blame.AGENT, message="no")
 
@@ -160,3 +160,45 @@ def test_a_known_secret_is_masked_before_the_words_are_cut() -> None:
     for shown in (seen.last_message, seen.last_words):
         assert shown is not None
         assert "sword" not in shown
+
+
+# --- cost --------------------------------------------------------------------------------------------------
+
+
+def priced(*events: AgentEvent) -> RunProgress:
+    """A dollar for each token of the model `dear`; other models have no price."""
+
+    def pricing(model: str | None, used: Tokens) -> Cost:
+        return Cost(usd=used.total_tokens) if model == "dear" else Cost(unpriced_tokens=used.total_tokens)
+
+    stats = RunStats(pricing=pricing)
+    for event in events:
+        stats.add(event)
+    return stats.snapshot()
+
+
+def ended(cost_usd: float | None = None) -> TurnEnded:
+    return TurnEnded(status=TurnStatus.COMPLETED, cost_usd=cost_usd)
+
+
+def used(count: int, model: str | None = None) -> Usage:
+    return Usage(absolute=False, tokens=Tokens(count, 0, count), model=model)
+
+
+def test_the_report_of_the_agent_replaces_the_estimate_of_its_turn() -> None:
+    assert priced(started("1"), used(7, "dear"), used(5)).cost == Cost(usd=12), "the model goes on"
+    seen = priced(started("1"), used(7, "dear"), ended(2.5), started("2"), used(1, "dear"), ended())
+    assert (seen.cost, seen.turn_cost, seen.model) == (Cost(usd=3.5), Cost(usd=1), "dear")
+    assert priced(started("1"), used(9), ended(0.5)).cost == Cost(usd=0.5), "nothing is unpriced any more"
+
+
+def test_what_has_neither_report_nor_price_is_unpriced() -> None:
+    seen = priced(started("1"), used(9), ended(), started("2"), used(3, "cheap"), used(2, "dear"), ended())
+    assert seen.cost == Cost(usd=2, unpriced_tokens=12)
+    assert collected(used(9)).cost == Cost(unpriced_tokens=9), "without prices"
+
+
+def test_the_model_of_the_session_prices_totals_of_the_thread_once() -> None:
+    session = SessionStarted(session_id="th-1", thread_id="th", turn_id="1", model="dear")
+    seen = priced(session, usage(4, 1), usage(4, 1), usage(6, 2))
+    assert (seen.model, seen.cost) == ("dear", Cost(usd=8))

@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from harness.ledger import Ledger, check_present
 from harness.scheduling import Story, make_failure, make_issue
+from symphony.domain import Cost, Tokens
 from symphony.journal.model import (
     ClaimRecord,
     ClaimReleased,
@@ -20,7 +21,14 @@ from symphony.journal.model import (
     RunRecord,
     SettingRecord,
 )
-from symphony.journal.recorder import BUDGET_WAIVERS, INTERRUPTED, PAUSED, StepRecorder
+from symphony.journal.recorder import (
+    BUDGET_WAIVERS,
+    INTERRUPTED,
+    PAUSED,
+    Start,
+    StepRecorder,
+    recovered_event,
+)
 from symphony.processes.base import Identity
 from symphony.scheduler import (
     AgentReported,
@@ -340,6 +348,39 @@ def test_usage_is_recorded_and_reset() -> None:
     assert _steps(state, spent) == (IssueSpent(issue_id="1", spent=Spent(tokens=5, turns=1)),)
     assert _steps(spent, replace(spent, spent={})) == (IssueSpent(issue_id="1", spent=Spent()),)
     assert _steps(spent, replace(spent, spent=dict(spent.spent))) == ()
+
+
+def _next_life(story: RecordedStory) -> RecordedStory:
+    """A daemon that starts after the one of the story was killed."""
+    remembered = story.ledger.remembered()
+    anew = RecordedStory(recorder=StepRecorder(US, left=remembered.live_runs))
+    anew.ledger = story.ledger
+    start = Start(now_ms=anew.now, wall_ms=anew.wall, today="2026-01-01", max_wait_ms=10**9)
+    anew.tell(recovered_event(remembered, start))
+    return anew
+
+
+def test_sums_survive_kills_and_each_run_counts_once() -> None:
+    used: dict[str, Any] = {"session_id": "s", "input_tokens": 6, "total_tokens": 10, "cache_read_tokens": 4}
+    story = RecordedStory()
+    story.tell(Recovered(day="2026-01-01"))
+    story.begin()
+    story.streams(**used, turn_count=1, cost_usd=0.5, model="opus")
+    for _ in range(2):  # killed in the middle of the run, and again before anything else happens
+        story = _next_life(story)
+    (run,) = story.ledger.runs.values()
+    assert (run.outcome, run.model, run.issue_state) == (INTERRUPTED, "opus", "Todo")
+    assert (run.total_tokens, run.cache_read_tokens, run.cost_usd) == (10, 4, 0.5)
+    story.begin().advance(2_000)
+    story.streams(**used, turn_count=1, unpriced_tokens=10).ends()
+    story = _next_life(story)
+    totals = story.state.totals
+    assert (totals.tokens, totals.cost) == (Tokens(12, 0, 20, 8), Cost(usd=0.5, unpriced_tokens=10))
+    assert (totals.sessions, totals.issues) == (2, 1)
+    assert (story.state.day_tokens, story.state.day_cost) == (20, totals.cost)
+    (result,) = story.state.results.values()
+    assert (result.turns, result.total_tokens, Cost.of(result)) == (2, 20, totals.cost)
+    assert sum(run.total_tokens for run in story.ledger.runs.values()) == 20
 
 
 def test_a_report_records_the_usage_of_its_own_issue() -> None:

@@ -1,0 +1,100 @@
+"""`symphony runs`: a table of runs or of sums, and a line with the sum of all."""
+
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from symphony.api.models import RunRow, Runs, RunSums
+from symphony.cli.formatting import cell, duration, parse_time, plural, tokens
+
+_WIDE: Final = 100
+"""From this width on the model stands beside the agent; below, under it."""
+_OUTCOMES: Final = {"succeeded": "green", "running": "cyan", "failed": "red", "timed_out": "red"}
+_CENT: Final = 0.01
+
+
+def runs_view(document: Runs, *, width: int) -> RenderableType:
+    """The document for a number of columns."""
+    total = document.total
+    if not total.runs:
+        return Text("No run is known." if document.since is None else "No run has started since then.")
+    blocks: list[RenderableType] = [
+        _runs(document.runs, wide=width >= _WIDE) if document.by is None else _sums(document)
+    ]
+    if document.by is None and document.left_out:
+        hidden = f"and {document.left_out:,} more; `symphony runs -n 0` lists all"
+        blocks.append(Text(hidden, style="dim"))
+    return Group(*blocks, Text(""), *_total(total))
+
+
+def money(usd: float | None, unpriced_tokens: int) -> str:
+    """A cost in US dollars: `1.25`, `0.0042`; `1.25+` if tokens without a price come on top."""
+    if usd is None:
+        return "unpriced" if unpriced_tokens else "-"
+    digits = 2 if usd >= _CENT or usd == 0 else 4
+    return f"{usd:,.{digits}f}{'+' if unpriced_tokens else ''}"
+
+
+def _runs(rows: tuple[RunRow, ...], *, wide: bool) -> Table:
+    table = _table("ISSUE", "STARTED", "TOOK", "OUTCOME", "TURNS", "TOKENS", "USD", "COMMITS", wide=wide)
+    table.add_column("AGENT", overflow="fold")
+    for row in rows:
+        started, outcome = parse_time(row.started_at), row.outcome or "running"
+        agent = cell(row.agent or "-")
+        if row.model:
+            agent = Text.assemble(agent, " " if wide else "\n", cell(row.model, "dim"))
+        table.add_row(
+            cell(row.issue_identifier),
+            "-" if started is None else started.astimezone().strftime("%m-%d %H:%M"),
+            duration(row.seconds),
+            cell(outcome, _OUTCOMES.get(outcome, "yellow")),
+            str(row.turns),
+            tokens(row.total_tokens),
+            money(row.cost_usd, row.unpriced_tokens),
+            str(row.commits),
+            agent,
+        )
+    return table
+
+
+def _sums(document: Runs) -> Table:
+    heading = (document.by or "").upper()
+    table = _table(heading, "RUNS", "TURNS", "TIME", "TOKENS", "USD", "COMMITS", wide=True)
+    for row in document.groups:
+        table.add_row(
+            cell(row.key or "-"),
+            f"{row.runs:,}",
+            f"{row.turns:,}",
+            duration(row.seconds),
+            tokens(row.total_tokens),
+            money(row.cost_usd, row.unpriced_tokens),
+            f"{row.commits:,}",
+        )
+    return table
+
+
+def _table(*names: str, wide: bool) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2 if wide else 1, 0, 0), header_style="bold")
+    for place, name in enumerate(names):
+        left = place == 0 or name in {"STARTED", "OUTCOME"}
+        table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=place > 0)
+    return table
+
+
+def _total(total: RunSums) -> list[Text]:
+    parts = [
+        plural(total.runs, "run"),
+        plural(total.turns, "turn"),
+        duration(total.seconds),
+        f"{tokens(total.total_tokens)} tokens",
+        plural(total.commits, "commit"),
+    ]
+    if total.cost_usd is not None:
+        parts.insert(4, f"{money(total.cost_usd, 0)} USD")
+    lines = [Text(" · ".join(parts), style="bold")]
+    if total.unpriced_tokens:
+        unpriced = f"{tokens(total.unpriced_tokens)} tokens have no price; `pricing` in WORKFLOW.md sets one"
+        lines.append(Text(unpriced, style="yellow"))
+    return lines

@@ -18,11 +18,17 @@ HOSTILE = "<img src=x onerror=alert(1)>\u202e \x1b[31mred {{ issue }} ```"
 
 
 @contextmanager
-def client_of(daemon: Daemon) -> Iterator[httpx.Client]:
-    """A client of the daemon's port."""
+def client_of(project: Project, daemon: Daemon) -> Iterator[httpx.Client]:
+    """A client of the daemon's port, which shows the token of the operator."""
     port = daemon.wait_for("http_serving")["port"]
     transport = httpx.HTTPTransport(verify=False)
-    with httpx.Client(transport=transport, base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE_S) as client:
+    token = (project.state_dir / "operator.token").read_text().strip()
+    with httpx.Client(
+        transport=transport,
+        base_url=f"http://127.0.0.1:{port}",
+        headers={"authorization": f"Bearer {token}"},
+        timeout=DEADLINE_S,
+    ) as client:
         yield client
 
 
@@ -44,7 +50,7 @@ def test_a_daemon_at_work_tells_what_it_does_and_why_the_rest_waits(project: Pro
     project.workflow(agent={"max_concurrent_agents": 1})
     project.issue("SYM-1", [{"wait_for": "never"}])
     project.issue("SYM-2", title=HOSTILE)
-    with project.daemon("--port", "0") as daemon, client_of(daemon) as client:
+    with project.daemon("--port", "0") as daemon, client_of(project, daemon) as client:
         daemon.wait_for("turn_started")
         running = of_issue(client, "SYM-1", "running")
         waiting = of_issue(client, "SYM-2", "waiting")
@@ -75,7 +81,7 @@ def test_a_daemon_at_work_tells_what_it_does_and_why_the_rest_waits(project: Pro
 @pytest.mark.conformance("H-3", "H-4")
 def test_a_refresh_is_taken_from_a_program_and_not_from_a_page_of_another_site(project: Project) -> None:
     project.workflow(polling={"interval_ms": 3_600_000})
-    with project.daemon("--port", "0") as daemon, client_of(daemon) as client:
+    with project.daemon("--port", "0") as daemon, client_of(project, daemon) as client:
         daemon.wait_for("serving")
         until(lambda: client.get("/api/v1/state").json()["health"]["polls"] or None, lambda: "no poll")
         for headers in (
@@ -158,12 +164,11 @@ def test_a_port_that_is_none_is_a_usage_error(project: Project, port: str) -> No
 
 def test_off_the_loopback_interface_a_token_is_made_and_needed(project: Project) -> None:
     project.workflow(server={"host": "0.0.0.0", "port": 0})  # noqa: S104 - what is tested
-    with project.daemon() as daemon, client_of(daemon) as client:
-        assert client.get("/api/v1/state").status_code == 401
-        assert client.get("/healthz").json() == {"status": "ok"}
+    with project.daemon() as daemon, client_of(project, daemon) as client:
         path = project.state_dir / "operator.token"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         token = path.read_text().strip()
-        shown = client.get("/api/v1/state", headers={"authorization": f"Bearer {token}"})
-        assert shown.status_code in {200, 503}
+        assert client.get("/api/v1/state").status_code in {200, 503}
+        assert client.get("/healthz", headers={"authorization": ""}).json() == {"status": "ok"}
+        assert client.get("/api/v1/state", headers={"authorization": ""}).status_code == 401
         assert token not in daemon.log.read_text()

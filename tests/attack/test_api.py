@@ -15,13 +15,11 @@ from random import Random
 
 import pytest
 
-from harness.asking import FakeOperator, asking
-from symphony.api.access import Access
+from harness.asking import BEARER, LOOPBACK, FakeOperator, asking
 from symphony.api.http import MAX_HEAD_BYTES
 from symphony.cli.client import Client
 from symphony.cli.endpoint import Endpoint, UnreachableError
 
-LOOPBACK = Access.tcp("127.0.0.1", "a-token-of-the-operator")
 Rounds = Callable[..., Iterator[Random]]
 
 
@@ -30,7 +28,7 @@ Rounds = Callable[..., Iterator[Random]]
 
 async def status(host: str, **headers: str) -> tuple[int, str | None]:
     async with asking(FakeOperator(), LOOPBACK) as client:
-        response = await client.get("/api/v1/state", headers={**headers, "host": host})
+        response = await client.get("/api/v1/state", headers={**BEARER, **headers, "host": host})
         error = response.json().get("error")
         return response.status_code, None if error is None else error["code"]
 

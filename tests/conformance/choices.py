@@ -127,9 +127,9 @@ def _policies() -> Iterator[Choice]:
     yield _choice(
         "http-access", group,
         "Who may ask over HTTP?",
-        "On the control socket whoever may open its file; on the loopback interface programs of this machine, but no web page of another site; anywhere else only who shows the token.",
+        "On the control socket whoever may open its file; on TCP only who shows the token or the cookie of a signed-in browser, on the loopback interface too, and no web page of another site. `server.public_reads` lets programs of this machine read without.",
         places=("src/symphony/api/access.py",),
-        tests=("tests/unit/api/test_access.py::test_a_page_of_another_origin_may_not_write", "tests/unit/api/test_access.py::test_off_the_machine_everything_needs_the_token", "tests/unit/api/test_access.py::test_on_the_control_socket_the_name_does_not_matter"),
+        tests=("tests/unit/api/test_access.py::test_a_page_of_another_origin_may_not_write", "tests/unit/api/test_access.py::test_off_the_machine_everything_needs_the_token", "tests/unit/api/test_access.py::test_on_the_control_socket_only_names_that_lead_here_from_the_network_are_refused"),
     )
     yield _choice(
         "restart", group,

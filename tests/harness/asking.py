@@ -8,19 +8,38 @@ import httpx
 from starlette.types import ASGIApp
 
 from harness.chronicle import Chronicle, populated
-from symphony.api.access import CONTROL, Access
+from symphony.api.access import Access
 from symphony.api.app import create_app
 from symphony.api.documents import issue_document, state_document
-from symphony.api.interface import ConflictError, Exposition, RunQuery
+from symphony.api.interface import ConflictError, Exposition, Operator, RunQuery, WebhookReceiver
+from symphony.api.live import Changes
 from symphony.api.models import Agent, Issue, Prompt, Refresh, Runs, Skills, State, Verb
 from symphony.api.runs import runs_document
+from symphony.api.sign_in import BrowserKey, BrowserSignIn
 from symphony.domain import ALL_ISSUES, Selection, SymphonyError
 from symphony.journal.model import RunRecord
 
-__all__ = ["FakeOperator", "asking"]
+__all__ = [
+    "BEARER",
+    "CONTROL",
+    "LOOPBACK",
+    "REMOTE",
+    "SIGN_IN",
+    "TOKEN",
+    "FakeOperator",
+    "asking",
+    "make_app",
+    "signed_in",
+]
 
 
 HALF_PAST = "2026-03-01T12:30:00Z"
+TOKEN = "a-token-of-the-operator"
+BEARER = {"authorization": f"Bearer {TOKEN}"}
+SIGN_IN = BrowserSignIn(BrowserKey(name="0" * 16, secret="5" * 64), save_key=lambda _: None)
+CONTROL = Access(sign_in=SIGN_IN)
+LOOPBACK = Access.tcp("127.0.0.1", TOKEN, SIGN_IN)
+REMOTE = Access.tcp("0.0.0.0", TOKEN, SIGN_IN)  # noqa: S104 - an address as data
 
 
 @dataclass
@@ -105,15 +124,34 @@ class FakeOperator:
 
 
 def asking(
-    operator: FakeOperator,
+    operator: Operator,
     access: Access = CONTROL,
     *,
     host: str = "localhost:8787",
     headers: Mapping[str, str] | None = None,
 ) -> httpx.AsyncClient:
     """A client of the application; what the application raises is raised here."""
-    app: Any = create_app(operator, access)
-    return client_of(app, host=host, headers=headers)
+    return client_of(make_app(operator, access), host=host, headers=headers)
+
+
+def signed_in(sign_in: BrowserSignIn) -> dict[str, str]:
+    """The header of a browser that has used a link."""
+    return {"cookie": sign_in.use_link(sign_in.new_link()).partition(";")[0]}
+
+
+def make_app(
+    operator: Operator,
+    access: Access = CONTROL,
+    receiver: WebhookReceiver | None = None,
+    *,
+    changes: Changes | None = None,
+) -> ASGIApp:
+    """The application; it has a port already."""
+
+    async def open_port() -> str:
+        return f"http://{access.sign_in.host}:8787"
+
+    return create_app(operator, access, receiver, changes=changes or Changes(), open_port=open_port)
 
 
 def client_of(

@@ -1,29 +1,58 @@
-"""Access to the API, by listener.
+"""Access to the API and the pages: who asks, and what that caller may do.
 
-- Control socket: the permissions of the socket file decide.
-- TCP on the loopback interface: every process of this machine may read, and web pages of other sites may
-  not. These are recognised by the Host header (against DNS rebinding) and, if they write, by their origin.
-- TCP on any other address: every request needs a bearer token. The Host header is not checked there, because
-  a browser never adds the token by itself.
+| caller | proof | may read | may order |
+|---|---|---|---|
+| owner | uses the control socket | yes | yes; by a form with its CSRF value |
+| operator | sends the operator token | yes | yes |
+| browser | sends the cookie of this daemon | yes | with the CSRF value of this cookie |
+| anybody | none | only with `server.public_reads`, on the loopback interface | no |
 
-Actions of an operator (stop, answer, pause ...) need the token on any TCP port: agents run on this machine
-too, and must not answer their own questions.
+Only its owner may open the file of the control socket. Everybody may ask for `/healthz`, sign in, and get the
+files that pages load. Agents and other users share the loopback interface, so an address proves nothing.
+
+On the loopback interface the Host header must be a name of this machine (against DNS rebinding). The control
+socket, to which a port of another machine can be forwarded, also accepts names without a dot. On other
+addresses any name is accepted: a browser sends the cookie for the name that it signed in with, and never
+adds the token. Everywhere, orders of web pages of other origins are refused.
 """
 
 import hmac
 import ipaddress
 import re
 from dataclasses import dataclass
+from enum import Enum
+from typing import Final
 
 from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 
 from symphony.api.http import RequestError
+from symphony.api.sign_in import BrowserSignIn
 
-_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-_OWN_SITE = frozenset({"same-origin", "none"})
-_BEARER = "bearer "
+SIGN_IN_PATH: Final = "/sign-in"
+SIGN_OUT_PATH: Final = "/sign-out"
+ACTIONS_PATH: Final = "/actions/"
+ASSETS_PATH: Final = "/assets/"
+REFRESH_PATH: Final = "/api/v1/refresh"
+CSRF_HEADER: Final = "x-csrf-token"
+_READING_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_OWN_SITE: Final = frozenset({"same-origin", "none"})
+_BEARER: Final = "bearer "
+_JSON: Final = "application/json"
+_FORM: Final = "application/x-www-form-urlencoded"
+_CONTROL: Final = "control"
 # RFC 9110 7.2: an IPv6 address in brackets or a name, and a port of digits.
 _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:/?#@\s]+))(?::[0-9]{0,5})?", re.ASCII)
+
+
+class Caller(Enum):
+    """Who asks; see the table of this module."""
+
+    OWNER = "owner"
+    OPERATOR = "operator"
+    BROWSER = "browser"
+    ANYBODY = "anybody"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,47 +60,86 @@ class Access:
     """The access rule of one listener.
 
     Attributes:
+        sign_in: knows the cookies of browsers.
         hosts: names that the Host header may have, in lower case; `None` allows any.
-        token: needed for every request; `None` if no token is.
-        action_token: needed for actions of an operator; `None` if no token is.
+        token: the operator token; `None` on the control socket, where every caller is the owner.
+        public_reads: everybody may read, and ask for a refresh.
     """
 
-    hosts: frozenset[str] | None
-    token: str | None
-    action_token: str | None
+    sign_in: BrowserSignIn
+    hosts: frozenset[str] | None = None
+    token: str | None = None
+    public_reads: bool = False
 
     @classmethod
-    def tcp(cls, host: str, token: str) -> "Access":
-        """The rule of a bound address: on the loopback interface the token is for actions only."""
-        if is_loopback(host):
-            return cls(hosts=_LOOPBACK_NAMES | {host.lower()}, token=None, action_token=token)
-        return cls(hosts=None, token=token, action_token=token)
+    def tcp(cls, host: str, token: str, sign_in: BrowserSignIn, *, public_reads: bool = False) -> "Access":
+        """The rule of a bound address; `public_reads` has an effect on the loopback interface only."""
+        local = is_loopback(host)
+        hosts = _LOOPBACK_NAMES | {host.lower(), sign_in.host} if local else None
+        return cls(sign_in=sign_in, hosts=hosts, token=token, public_reads=public_reads and local)
 
-    def check(self, headers: Headers, *, writes: bool) -> None:
-        """Check a request.
+    def check(self, request: HTTPConnection) -> None:
+        """Check a request before anything else looks at it; forms are checked by `check_form` too.
 
         Raises:
-            RequestError: 401 or 403; for a write also 415.
+            RequestError: 401 or 403; for an order also 415.
         """
-        if self.token is not None:
-            _check_token(headers, self.token)
-        if self.hosts is not None and _name(headers.get("host", "")) not in self.hosts:
+        headers, path = request.headers, request.scope["path"]
+        reads = request.scope["method"] in _READING_METHODS
+        is_form = path in {SIGN_IN_PATH, SIGN_OUT_PATH} or path.startswith(ACTIONS_PATH)
+        if not self._is_own_name(_name(headers.get("host", ""))):
             raise RequestError(403, "forbidden_host", "the Host header does not name this daemon")
-        if writes:
+        if not reads:
             _check_origin(headers)
-            _check_type(headers)
+            _check_type(headers, _FORM if is_form else _JSON)
+        if path == SIGN_IN_PATH or (reads and path.startswith(ASSETS_PATH)):
+            return
+        if self.public_reads and (reads or path == REFRESH_PATH):
+            return
+        caller = self.caller(request)
+        if caller is Caller.ANYBODY:
+            message = (
+                "this needs the bearer token in operator.token of the state directory, or a signed-in browser"
+            )
+            raise RequestError(401, "unauthorized", message, headers={"www-authenticate": "Bearer"})
+        if caller is Caller.BROWSER and not reads and not is_form:
+            self.check_form(request, headers.get(CSRF_HEADER, ""))
 
-    def check_action(self, headers: Headers) -> None:
-        """Check an action of an operator, in addition to `check`.
+    def _is_own_name(self, name: str) -> bool:
+        if self.token is None:
+            return "." not in name or is_loopback(name) or name.endswith(".localhost")
+        return self.hosts is None or name in self.hosts
+
+    def check_form(self, request: HTTPConnection, csrf: str) -> None:
+        """Check the CSRF value that came with a form.
 
         Raises:
-            RequestError: 401.
+            RequestError: 403.
         """
-        if self.action_token is not None:
-            _check_token(headers, self.action_token)
+        if self.caller(request) is Caller.OPERATOR:
+            return  # a browser never adds the token by itself
+        expected = self.csrf(request)
+        if expected is None or not hmac.compare_digest(csrf.encode(), expected.encode()):
+            raise RequestError(
+                403, "csrf", "this form is not of a page that this browser got; reload the page"
+            )
 
+    def csrf(self, request: HTTPConnection) -> str | None:
+        """The CSRF value for the forms of a page; `None` if this caller cannot order anything by a form."""
+        if self.token is None:
+            return self.sign_in.csrf(_CONTROL)
+        cookie = self.sign_in.valid_cookie(request.cookies)
+        return None if cookie is None else self.sign_in.csrf(cookie)
 
-CONTROL = Access(hosts=None, token=None, action_token=None)
+    def caller(self, request: HTTPConnection) -> Caller:
+        """Who asks. A wrong token is not made good by a cookie."""
+        if self.token is None:
+            return Caller.OWNER
+        if (given := request.headers.get("authorization")) is not None:
+            scheme, value = given[: len(_BEARER)].lower(), given[len(_BEARER) :].strip()
+            valid = scheme == _BEARER and hmac.compare_digest(value.encode(), self.token.encode())
+            return Caller.OPERATOR if valid else Caller.ANYBODY
+        return Caller.ANYBODY if self.sign_in.valid_cookie(request.cookies) is None else Caller.BROWSER
 
 
 def is_loopback(host: str) -> bool:
@@ -84,14 +152,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _check_token(headers: Headers, token: str) -> None:
-    given = headers.get("authorization", "")
-    scheme, value = given[: len(_BEARER)].lower(), given[len(_BEARER) :].strip()
-    if scheme != _BEARER or not hmac.compare_digest(value.encode(), token.encode()):
-        message = "a bearer token is needed here: the one in operator.token of the state directory"
-        raise RequestError(401, "unauthorized", message, headers={"www-authenticate": "Bearer"})
-
-
 def _name(host: str) -> str:
     """The name in a Host header, without port and brackets, in lower case; empty if it is malformed."""
     found = _HOST.fullmatch(host)
@@ -99,7 +159,7 @@ def _name(host: str) -> str:
 
 
 def _check_origin(headers: Headers) -> None:
-    """Refuse writes by web pages of another origin; browsers send these headers with each request."""
+    """Refuse orders of web pages of another origin; browsers send these headers with each request."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     foreign = site is not None and site.lower() not in _OWN_SITE
     if origin is not None:
@@ -109,8 +169,8 @@ def _check_origin(headers: Headers) -> None:
         raise RequestError(403, "cross_origin", "a page of another origin may not do this")
 
 
-def _check_type(headers: Headers) -> None:
-    """Refuse what an HTML form can send: browsers send forms across origins without a preflight."""
+def _check_type(headers: Headers, expected: str) -> None:
+    """Refuse bodies of other types: forms of other origins are sent without a preflight."""
     kind = headers.get("content-type")
-    if kind is not None and kind.partition(";")[0].strip().lower() != "application/json":
-        raise RequestError(415, "unsupported_media_type", "send JSON, as application/json, or no body")
+    if kind is not None and kind.partition(";")[0].strip().lower() != expected:
+        raise RequestError(415, "unsupported_media_type", f"send {expected}, or no body")

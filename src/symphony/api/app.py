@@ -5,6 +5,7 @@ identifier hides a fixed route. A route answers 405 for methods that it does not
 """
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from functools import partial
 from typing import Final
 
@@ -12,14 +13,23 @@ import anyio
 import structlog
 from anyio import to_thread
 from starlette.applications import Starlette
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from symphony.api.access import Access
+from symphony.api.access import (
+    ACTIONS_PATH,
+    ASSETS_PATH,
+    REFRESH_PATH,
+    SIGN_IN_PATH,
+    SIGN_OUT_PATH,
+    Access,
+    Caller,
+)
+from symphony.api.forms import FORM_ACTIONS, SIGN_IN_SCRIPT, Forms, Notices, refusal_page
 from symphony.api.history import utc_now
 from symphony.api.http import (
     MAX_WEBHOOK_BYTES,
@@ -35,41 +45,60 @@ from symphony.api.http import (
     refusal,
     run_query,
     selection,
+    wants_page,
 )
 from symphony.api.interface import (
     DAEMON_ACTIONS,
     ISSUE_ACTIONS,
     ConflictError,
+    OpenPort,
     Operator,
     UnavailableError,
     WebhookDeniedError,
     WebhookReceiver,
 )
-from symphony.api.models import Delivered, Document, Health, utc_text
+from symphony.api.live import Changes
+from symphony.api.models import Delivered, Document, Health, Link, utc_text
 from symphony.api.openapi import description
-from symphony.api.pages.routes import ASSETS_PATH, Pages
+from symphony.api.pages.routes import Pages
+from symphony.api.sign_in import LINK_S
 from symphony.domain import SymphonyError
 
 HEALTH_PATH: Final = "/healthz"
 METRICS_PATH: Final = "/metrics"
 WEBHOOKS_PATH: Final = "/webhooks/"
 _WEBHOOKS_AT_ONCE: Final = 8
-_READING_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_ACCESS_REFUSED: Final = frozenset({401, 403})
 _log = structlog.get_logger(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def create_app(operator: Operator, access: Access, receiver: WebhookReceiver | None = None) -> ASGIApp:
+def create_app(
+    operator: Operator,
+    access: Access,
+    receiver: WebhookReceiver | None = None,
+    *,
+    changes: Changes,
+    open_port: OpenPort,
+) -> ASGIApp:
     """The application of one listener; without a `receiver` there is no route for webhooks."""
-    handlers, pages = _Handlers(operator, access), Pages(operator)
+    handlers, pages = _Handlers(operator, access, changes, open_port), Pages(operator)
+    notices = Notices()
+    forms = Forms(operator, access, notices)
     routes = [
         Route("/", _resource(GET=pages.board)),
         Route("/theme", _resource(GET=pages.theme)),
+        Route(f"{ASSETS_PATH}sign-in.js", _resource(GET=_sign_in_script)),
         Route(f"{ASSETS_PATH}{{name}}", _resource(GET=pages.asset)),
+        Route(SIGN_IN_PATH, _resource(GET=forms.show_sign_in, POST=forms.sign_in)),
+        Route(SIGN_OUT_PATH, _resource(POST=forms.sign_out)),
+        *(Route(f"{ACTIONS_PATH}{verb}", _resource(POST=partial(forms.act, verb))) for verb in FORM_ACTIONS),
         Route("/api/v1/state", _resource(GET=handlers.state)),
         Route("/api/v1/runs", _resource(GET=handlers.runs)),
-        Route("/api/v1/refresh", _resource(POST=handlers.refresh)),
+        Route("/api/v1/events", _resource(GET=handlers.events)),
+        Route(REFRESH_PATH, _resource(POST=handlers.refresh)),
+        Route("/api/v1/control/open", _resource(POST=handlers.open_page)),
         Route("/api/v1/openapi.json", _resource(GET=handlers.openapi)),
         Route(HEALTH_PATH, _resource(GET=handlers.health)),
         Route(METRICS_PATH, _resource(GET=handlers.metrics)),
@@ -98,6 +127,7 @@ def create_app(operator: Operator, access: Access, receiver: WebhookReceiver | N
         },
     )
     app.router.redirect_slashes = False
+    app.state.access, app.state.notices = access, notices  # for the forms and notices of pages
     return _Guard(app, access, receiver)
 
 
@@ -107,9 +137,11 @@ def create_app(operator: Operator, access: Access, receiver: WebhookReceiver | N
 class _Handlers:
     """The handlers of the API's routes."""
 
-    def __init__(self, operator: Operator, access: Access) -> None:
+    def __init__(self, operator: Operator, access: Access, changes: Changes, open_port: OpenPort) -> None:
         self._operator = operator
         self._access = access
+        self._changes = changes
+        self._open_port = open_port
 
     async def state(self, request: Request) -> Response:
         return answer(await self._operator.state(selection(request)))
@@ -127,13 +159,32 @@ class _Handlers:
         await empty_object(request)
         return answer(self._operator.refresh(), status=202)
 
+    async def events(self, request: Request) -> Response:
+        return self._changes.open_stream(
+            request.headers.get("last-event-id") or request.query_params.get("after")
+        )
+
+    async def open_page(self, request: Request) -> Response:
+        caller = self._access.caller(request)
+        if caller is Caller.BROWSER:  # it would outlive its own cookie
+            raise RequestError(403, "forbidden", "a signed-in browser cannot sign in others")
+        await empty_object(request)
+        address = await self._open_port()
+        if caller is Caller.OPERATOR:  # who knows from where this daemon can be reached
+            address = f"http://{request.headers.get('host', '')}"
+        return answer(
+            Link(
+                url=f"{address}{SIGN_IN_PATH}?link={self._access.sign_in.new_link()}",
+                address=address,
+                expires_at=utc_text(utc_now() + timedelta(seconds=LINK_S)),
+            )
+        )
+
     async def act_on_daemon(self, verb: str, request: Request) -> Response:
-        self._access.check_action(request.headers)
         await empty_object(request)
         return answer(_known(await self._operator.act(verb, None)), status=202)
 
     async def act_on_issue(self, verb: str, request: Request) -> Response:
-        self._access.check_action(request.headers)
         name = identifier(request)
         text = None
         if verb == "answer":
@@ -151,6 +202,10 @@ class _Handlers:
 
     async def health(self, _: Request) -> Response:
         return answer(Health())
+
+
+async def _sign_in_script(_: Request) -> Response:
+    return Response(SIGN_IN_SCRIPT, media_type="text/javascript")
 
 
 def _known(document: Document | None) -> Document:
@@ -212,11 +267,17 @@ class _AnyMethod:
 # --- errors ----------------------------------------------------------------------------------------------
 
 
-async def _on_http_error(_: Request, error: Exception) -> Response:
+async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - starlette calls it with nothing else
     if isinstance(error, RequestError):
-        return refusal(error.status_code, error.code, error.message, headers=error.headers)
+        return _refused(request, error)
     return refusal(404, "not_found", "there is no such route")
+
+
+def _refused(request: Request, error: RequestError) -> Response:
+    if error.status_code in _ACCESS_REFUSED and wants_page(request.headers):
+        return refusal_page(error, request.scope["path"] if request.method == "GET" else "/")
+    return refusal(error.status_code, error.code, error.message, headers=error.headers)
 
 
 async def _on_conflict(_: Request, error: Exception) -> Response:
@@ -250,7 +311,7 @@ async def _on_crash(_: Request, error: Exception) -> Response:
 
 
 class _Guard:
-    """Middleware: checks access, matches raw paths, adds security headers, and lets no exception out.
+    """Middleware: checks access, matches raw paths, adds missing security headers, and lets no exception out.
 
     A webhook is exempt from the access rule: it comes through a proxy without a token, and its signature
     proves where it is from.
@@ -282,10 +343,10 @@ class _Guard:
         try:
             check_head(scope)
             if path != HEALTH_PATH and not self._is_webhook(scope["method"], path):
-                self._access.check(Headers(scope=scope), writes=scope["method"] not in _READING_METHODS)
+                self._access.check(HTTPConnection(scope))
             await self._app(scope, receive, send_with_headers)
         except RequestError as error:
-            response = refusal(error.status_code, error.code, error.message, headers=error.headers)
+            response = _refused(Request(scope), error)
             await response(scope, receive, send_with_headers)
         except Exception:  # noqa: BLE001 - starlette raises again what `_on_crash` answered and logged
             if not started:

@@ -2,15 +2,17 @@
 
 import re
 from collections.abc import Mapping
+from html import escape
 from typing import Final, TypeVar
-from urllib.parse import unquote_to_bytes
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 import anyio
 import msgspec
 from msgspec import UNSET, UnsetType
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
 from symphony.api.documents import REASON_CODES
@@ -24,6 +26,7 @@ MAX_ANSWER_BYTES: Final = 4 * MAX_BODY_BYTES
 MAX_WEBHOOK_BYTES: Final = 1_048_576
 BODY_TIMEOUT_S: Final = 5.0
 _MAX_DIGITS: Final = 9
+_MAX_FIELDS: Final = 32
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CLOSE: Mapping[str, str] = {"connection": "close"}  # the rest of the body is not read
 
@@ -34,6 +37,13 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
+"""Headers of every answer that does not have its own of that name."""
+PAGE_HEADERS: Mapping[str, str] = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "referrer-policy": "same-origin",  # with `no-referrer`, browsers send forms with `Origin: null`
+}
+"""Headers of every page. There is no inline script or style."""
 
 _Body = TypeVar("_Body", Answer, Trigger)
 
@@ -76,6 +86,34 @@ def refusal(
     response = answer(Error(error=error, generated_at=generated_at), status=status)
     response.headers.update(headers or {})
     return response
+
+
+def small_page(
+    title: str, *blocks: str, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A page without navigation; `title` is text, `blocks` are HTML."""
+    content = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark">
+<title>{escape(title)} - Symphony</title>
+</head>
+<body>
+<main>
+<h1>{escape(title)}</h1>
+{"".join(blocks)}
+</main>
+</body>
+</html>
+"""
+    return HTMLResponse(content, status_code=status, headers={**PAGE_HEADERS, **(headers or {})})
+
+
+def wants_page(headers: Headers) -> bool:
+    """Whether a browser asks for a page, as opposed to a program or a script of a page."""
+    return "text/html" in headers.get("accept", "")
 
 
 # --- requests --------------------------------------------------------------------------------------------
@@ -161,6 +199,22 @@ def run_query(request: Request) -> RunQuery:
         outcomes=outcomes,
         limit=int(limit),
     )
+
+
+async def form_fields(request: Request) -> Mapping[str, str]:
+    """The fields of a posted form; of fields with the same name, the last one.
+
+    Raises:
+        RequestError: 400, 408 or 413.
+    """
+    body = await read_body(request, MAX_ANSWER_BYTES)
+    try:
+        pairs = parse_qsl(
+            body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
+        )
+    except ValueError:  # also of bytes that are not UTF-8
+        raise RequestError(400, "bad_request", "the body is not a form") from None
+    return dict(pairs)
 
 
 async def empty_object(request: Request) -> None:

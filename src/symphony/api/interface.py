@@ -1,6 +1,6 @@
 """What the API needs from a daemon: questions, a refresh, actions, and webhooks. The daemon implements it."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -148,6 +148,15 @@ class Operator(Protocol):
             UnavailableError: the daemon starts or has ended.
         """
         ...
+
+
+OpenPort = Callable[[], Awaitable[str]]
+"""Opens a port on the loopback interface unless there is a port; returns its address, `http://HOST:PORT`.
+
+Raises:
+    ConflictError: the settings forbid it.
+    SymphonyError: the port cannot be opened.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

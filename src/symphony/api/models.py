@@ -721,6 +721,21 @@ class Verb(Document, frozen=True, kw_only=True):
     requested_at: Moment
 
 
+class Link(Document, frozen=True, kw_only=True):
+    """A link that signs one browser in."""
+
+    url: Annotated[str, _is("The link. It works once, and is a secret until then.")]
+    address: Annotated[str, _is("Where the pages are.")]
+    expires_at: Moment
+
+
+class Change(Document, frozen=True, kw_only=True):
+    """The data of an event `changed`."""
+
+    version: Annotated[int, _is("Grows with each change; begins anew with each daemon.")]
+    scope: Annotated[str, _is("board, issue:<identifier>, or all: read everything again.")]
+
+
 class Health(Document, frozen=True, kw_only=True):
     """The event loop answers."""
 

@@ -18,11 +18,13 @@ from symphony.api.interface import (
 )
 from symphony.api.models import (
     Answer,
+    Change,
     Description,
     Document,
     Error,
     Health,
     Issue,
+    Link,
     Prompt,
     Refresh,
     Runs,
@@ -34,7 +36,21 @@ from symphony.api.models import (
 IN_DEFS: Final = "#/$defs/{name}"
 _REF: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
-API: Final = (State, Issue, Runs, Prompt, Refresh, Verb, Health, Description, Error, Answer, Trigger)
+API: Final = (
+    State,
+    Issue,
+    Runs,
+    Prompt,
+    Refresh,
+    Verb,
+    Link,
+    Change,
+    Health,
+    Description,
+    Error,
+    Answer,
+    Trigger,
+)
 """The documents that the API sends and receives."""
 
 
@@ -71,7 +87,7 @@ def description() -> Mapping[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "security": [{}, {"operatorToken": []}],
+        "security": [{"operatorToken": []}, {}],
         "paths": _paths(),
         "components": {
             "schemas": schemas(*API, ref=_REF),
@@ -79,8 +95,8 @@ def description() -> Mapping[str, Any]:
                 "operatorToken": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "Needed over TCP for actions of an operator, and for every request if the "
-                    "daemon is bound to more than the loopback interface.",
+                    "description": "Needed over TCP, unless the cookie of a signed-in browser is sent; then "
+                    "orders need its X-CSRF-Token. The control socket needs nothing.",
                 }
             },
         },
@@ -98,6 +114,31 @@ def _paths() -> dict[str, Any]:
         "/api/v1/runs": {
             "parameters": _run_query(),
             "get": _operation("runs", "Past and live runs, and sums of them.", Runs, refusals=(400,)),
+        },
+        "/api/v1/events": {
+            "parameters": _AFTER,
+            "get": {
+                "operationId": "events",
+                "summary": "A stream of what changes.",
+                "responses": {
+                    **_refusals(401, 403, 405, 500, 503),
+                    "200": {
+                        "description": "Server-sent events `changed`; this is the data of one.",
+                        "content": {"text/event-stream": {"schema": _ref(Change)}},
+                    },
+                },
+            },
+        },
+        "/api/v1/control/open": {
+            "post": {
+                **_operation(
+                    "open",
+                    "A link that signs one browser in; opens a TCP port if there is none.",
+                    Link,
+                    refusals=(400, 408, 409, 413, 415),
+                ),
+                "requestBody": {"required": False, "content": {_JSON: {"schema": _ref(Trigger)}}},
+            }
         },
         "/api/v1/refresh": {
             "post": {
@@ -202,6 +243,17 @@ _IDENTIFIER = {
     "schema": {"type": "string", "minLength": 1},
 }
 
+_AFTER = [
+    {
+        "name": name,
+        "in": place,
+        "required": False,
+        "description": "The id of the last event that was seen; without it everything has changed.",
+        "schema": {"type": "string", "pattern": "^[0-9a-f-]*$"},
+    }
+    for name, place in (("after", "query"), ("Last-Event-ID", "header"))
+]
+
 _ACTIONS = {
     "stop": "Stop the run of the issue, and block the issue until it is retried.",
     "retry": "Retry the issue now.",
@@ -214,8 +266,8 @@ _ACTIONS = {
 
 _REFUSALS = {
     400: "The request is malformed.",
-    401: "A bearer token is needed.",
-    403: "The request comes from a page of another site, or its Host header does not name this daemon.",
+    401: "A bearer token or the cookie of a signed-in browser is needed.",
+    403: "The request comes from a page of another site, lacks a CSRF value, or names another host.",
     404: "The daemon does not know the issue.",
     405: "The route has other methods; a fixed route takes precedence over an issue of its name.",
     408: "The body did not arrive in time.",
@@ -247,15 +299,18 @@ def _operation(
     refusals: tuple[int, ...] = (),
     failures: tuple[int, ...] = (503,),
 ) -> dict[str, Any]:
-    codes = sorted({*refusals, *failures, 401, 403, 405, 500})
     return {
         "operationId": name,
         "summary": summary,
         "responses": {
             str(status): _response("The answer.", schema),
-            **{str(code): _response(_REFUSALS[code], Error) for code in codes},
+            **_refusals(*refusals, *failures, 401, 403, 405, 500),
         },
     }
+
+
+def _refusals(*codes: int) -> dict[str, Any]:
+    return {str(code): _response(_REFUSALS[code], Error) for code in sorted({*codes})}
 
 
 def _response(text: str, schema: type[Document]) -> dict[str, Any]:

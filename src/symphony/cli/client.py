@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 import h11
 import msgspec
 
-from symphony.api.models import Document, Error, Issue, Prompt, Refresh, State, Verb
+from symphony.api.models import Document, Error, Issue, Link, Prompt, Refresh, State, Verb
 from symphony.cli.endpoint import Endpoint, UnreachableError, absence_notice, check_listener, find_daemon
 from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.domain import ALL_ISSUES, DECODE_ERRORS, Selection
@@ -120,6 +120,10 @@ class Client:
     def refresh(self) -> Refresh:
         """Poll the tracker now."""
         return self._known(self._ask("POST", "/api/v1/refresh", Refresh))
+
+    def open_page(self) -> Link:
+        """A link that signs one browser in; the daemon opens a port for it if it has none."""
+        return self._known(self._ask("POST", "/api/v1/control/open", Link))
 
     def act(self, verb: str) -> Verb:
         """Run an operator action on the daemon itself: pause, resume or drain."""

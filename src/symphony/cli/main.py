@@ -185,6 +185,7 @@ SECTIONS: Final = {
     },
     "Watch": {
         "status": ("symphony.cli.commands.status:status", "Show what runs and what waits, and why."),
+        "open": ("symphony.cli.commands.open:open_", "Open the page of the daemon in a browser."),
         "explain": ("symphony.cli.commands.explain:explain", "Show why an issue runs or waits."),
         "logs": (
             "symphony.cli.commands.logs:logs",

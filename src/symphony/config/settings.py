@@ -716,12 +716,19 @@ class CommandSettings(AgentSection):
 
 
 class ServerSettings(Section):
-    """`server`: the HTTP API on TCP. A port switches it on; 0 is any free port."""
+    """`server`: the HTTP API and the pages on TCP. A port switches them on; 0 is any free port."""
 
     port: Port | None = restart(
-        None, "the [HTTP API](api.md) listens here; 0 takes a free port; none means no TCP port"
+        None, "the [HTTP API](api.md) listens here; 0 takes a free port; none means no TCP port at the start"
     )
-    host: Host = restart("127.0.0.1", "address to listen on; others than this machine's own need a token")
+    host: Host = restart("127.0.0.1", "address to listen on")
+    on_demand: Flag = restart(
+        True, "`symphony open` may open a free port on the loopback interface where no port is set"
+    )
+    public_reads: Flag = restart(
+        False,
+        "everybody on this machine may read, agents too; `false`: the token or a signed-in browser is needed",
+    )
 
 
 class WorkerSettings(Section):

@@ -1,4 +1,4 @@
-"""The HTTP server: a control socket always, and a TCP port if one is configured.
+"""The HTTP server: a control socket always, and a TCP port if one is configured, or asked for later.
 
 `control.json` in the state directory tells clients where they are: `{"socket", "host", "port", "pid",
 "workflow"}`. The path of a Unix socket has a short limit, so it may be elsewhere, and a port may be any free
@@ -18,7 +18,8 @@ import stat
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -27,14 +28,19 @@ import anyio
 import structlog
 import uvicorn
 from anyio import to_thread
+from anyio.abc import TaskGroup
 from starlette.types import ASGIApp
 from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from symphony.api.access import CONTROL, Access, is_loopback
+from symphony.api.access import Access
 from symphony.api.app import create_app
 from symphony.api.http import MAX_HEAD_BYTES
-from symphony.api.interface import Operator, WebhookReceiver
+from symphony.api.interface import ConflictError, Operator, WebhookReceiver
+from symphony.api.live import RESTART_DEADLINE, Changes
+from symphony.api.sign_in import BrowserSignIn
+from symphony.config import ServerSettings
+from symphony.daemon.browser_key import load_browser_key, save_browser_key
 from symphony.daemon.state_dir import StateDirectory, operator_token
 from symphony.domain import Blame, Category, Failure, SymphonyError
 
@@ -47,6 +53,9 @@ _MAX_PATH_BYTES: Final = 107
 _BACKLOG: Final = 64
 _PROBE_S: Final = 2.0
 _TEMP_PREFIX: Final = "symphony-"
+_LOOPBACK: Final = "127.0.0.1"
+_OWN_NAME_LEADS_TO: Final = frozenset({_LOOPBACK, "::1", "localhost", "0.0.0.0", "::"})  # noqa: S104 - not bound here
+"""Addresses that browsers reach by any name that ends with `.localhost`."""
 _log = structlog.get_logger(__name__)
 
 
@@ -55,50 +64,100 @@ async def serve_http(
     operator: Operator,
     state_dir: StateDirectory,
     *,
-    host: str,
-    port: int | None,
+    server: ServerSettings,
     environment: Mapping[str, str],
+    changes: Changes,
     workflow: Path | None = None,
     webhooks: WebhookReceiver | None = None,
 ) -> AsyncIterator["Listeners"]:
     """Listen and answer while the body runs. The caller holds the instance lock.
 
-    Webhooks are accepted on the TCP port only.
+    Webhooks are accepted on the TCP port only. `changes` is closed at the end, which ends its streams.
 
     Raises:
         SymphonyError: `http_server`: the port or the token cannot be used; or what the body raised.
     """
+    key = await to_thread.run_sync(load_browser_key, state_dir)
+    sign_in = BrowserSignIn(key, save_key=partial(save_browser_key, state_dir))
     token = ""
-    if port is not None:
+    if server.port is not None:
         token = await to_thread.run_sync(operator_token, state_dir, environment)
-    opened = open_listeners(state_dir, host=host, port=port, environment=environment, workflow=workflow)
+    opened = open_listeners(
+        state_dir, host=server.host, port=server.port, environment=environment, workflow=workflow
+    )
     error: SymphonyError | None = None
     with _forwarded_logs():
         listeners = await to_thread.run_sync(opened.__enter__)
         try:
-            servers: list[tuple[uvicorn.Server, socket.socket]] = []
-            if listeners.control is not None:
-                servers.append((_server(create_app(operator, CONTROL)), listeners.control))
-            if listeners.tcp is not None:
-                app = create_app(operator, Access.tcp(host, token), webhooks)
-                servers.append((_server(app), listeners.tcp))
-                public = not is_loopback(host)
-                _log.info("http_serving", host=host, port=listeners.port, token_needed=public)
             async with anyio.create_task_group() as tasks:
-                for server, listener in servers:
-                    tasks.start_soon(_serve, server, listener)
+                servers = _Servers(
+                    operator, state_dir, server, environment, changes, webhooks, sign_in, listeners, tasks
+                )
+                if listeners.control is not None:
+                    servers.start(listeners.control, Access(sign_in=sign_in))
+                if listeners.tcp is not None:
+                    servers.start_tcp(token)
                 try:
                     yield listeners
                 except SymphonyError as raised:
                     error = raised  # raised below, where no task group wraps it
                 finally:
-                    for server, _ in servers:
-                        server.should_exit = True
+                    servers.stop()
         finally:
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(opened.__exit__, None, None, None)
     if error is not None:
         raise error
+
+
+@dataclass(slots=True)
+class _Servers:
+    """One server for each listener."""
+
+    operator: Operator
+    state_dir: StateDirectory
+    settings: ServerSettings
+    environment: Mapping[str, str]
+    changes: Changes
+    webhooks: WebhookReceiver | None
+    sign_in: BrowserSignIn
+    listeners: "Listeners"
+    tasks: TaskGroup
+    running: list[uvicorn.Server] = field(default_factory=list)
+    opening: anyio.Lock = field(default_factory=anyio.Lock)
+
+    def start(self, listener: socket.socket, access: Access, receiver: WebhookReceiver | None = None) -> None:
+        app = create_app(self.operator, access, receiver, changes=self.changes, open_port=self.open_port)
+        server = _server(app)
+        self.running.append(server)
+        self.tasks.start_soon(_serve, server, listener)
+
+    def start_tcp(self, token: str) -> None:
+        host, listener = self.listeners.host, self.listeners.tcp
+        assert host is not None and listener is not None  # noqa: S101, PT018 - the caller has opened it
+        access = Access.tcp(host, token, self.sign_in, public_reads=self.settings.public_reads)
+        self.start(listener, access, self.webhooks)
+        _log.info("http_serving", host=host, port=self.listeners.port, token_needed=not access.public_reads)
+
+    async def open_port(self) -> str:
+        """See `api.interface.OpenPort`."""
+        async with self.opening:
+            if self.listeners.tcp is None:
+                if not self.settings.on_demand:
+                    raise ConflictError(
+                        "on_demand_off",
+                        "this daemon has no TCP port, and server.on_demand is false",
+                        hint="set server.port or server.on_demand in WORKFLOW.md, and restart the daemon",
+                    )
+                token = await to_thread.run_sync(operator_token, self.state_dir, self.environment)
+                await to_thread.run_sync(self.listeners.open_tcp)
+                self.start_tcp(token)
+        return self.listeners.address(self.sign_in.host)
+
+    def stop(self) -> None:
+        self.changes.close()  # a server waits for open answers, and a stream is one
+        for server in self.running:
+            server.should_exit = True
 
 
 # --- uvicorn ---------------------------------------------------------------------------------------------
@@ -141,10 +200,11 @@ class _Server(uvicorn.Server):
 class _LimitedConnection(H11Protocol):
     """An HTTP connection with a total time limit per request and response, and a limit of connections.
 
-    The time counts from the connection or the last response. This must be a subclass: neither an application
-    nor a setting can limit a client that sends half a request head, which has not reached the application
-    yet, or one that reads its response slowly, which has left it. `limit_concurrency` refuses requests, but
-    keeps connections open on which none comes.
+    The time counts from the connection or the last response; a stream of events restarts it with each event
+    that the client takes. This must be a subclass: neither an application nor a setting can limit a client
+    that sends half a request head, which has not reached the application yet, or one that reads its response
+    slowly, which has left it. `limit_concurrency` refuses requests, but keeps connections open on which none
+    comes.
     """
 
     _deadline: asyncio.TimerHandle | None = None
@@ -152,6 +212,7 @@ class _LimitedConnection(H11Protocol):
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base
         super().connection_made(transport)
+        self.app_state = {**self.app_state, RESTART_DEADLINE: self._restart_deadline}
         if len(self.connections) > MAX_CONNECTIONS:
             transport.abort()
         else:
@@ -202,17 +263,66 @@ def _forwarded_logs() -> Iterator[None]:
 # --- listeners -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Listeners:
-    """Listening sockets; `control` is `None` if no Unix socket can be made, `tcp` without a port."""
+    """The listening sockets of a daemon, and `control.json`, which describes them.
 
-    control: socket.socket | None
-    tcp: socket.socket | None
+    Attributes:
+        state_dir: has `control.json`.
+        workflow: the workflow file, if clients should know it.
+        control: the control socket; `None` if no Unix socket can be made.
+        control_path: its path.
+        tcp: the TCP port; `None` if there is none.
+        host: the address of the TCP port.
+    """
+
+    state_dir: StateDirectory
+    workflow: Path | None
+    control: socket.socket | None = None
+    control_path: Path | None = None
+    tcp: socket.socket | None = None
+    host: str | None = None
 
     @property
     def port(self) -> int | None:
         """The bound port."""
         return None if self.tcp is None else int(self.tcp.getsockname()[1])
+
+    def address(self, own_name: str) -> str:
+        """The address of the TCP port for a browser on this machine: by `own_name` if that leads there."""
+        host = own_name if self.host in _OWN_NAME_LEADS_TO else self.host or ""
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def open_tcp(self) -> None:
+        """Bind a free port on the loopback interface.
+
+        Raises:
+            SymphonyError: `http_server`: it cannot be bound.
+        """
+        self.tcp, self.host = _listen_tcp(_LOOPBACK, 0), _LOOPBACK
+        self.describe()
+
+    def close_tcp(self) -> None:
+        """Close the TCP port if there is one."""
+        if self.tcp is not None:
+            self.tcp.close()
+
+    def describe(self) -> None:
+        """Write `control.json`. If that fails, clients cannot find the daemon, which works all the same."""
+        content = {
+            "socket": None if self.control_path is None else str(self.control_path),
+            "host": self.host,
+            "port": self.port,
+            "pid": os.getpid(),
+            "workflow": None if self.workflow is None else os.path.realpath(self.workflow),
+        }
+        file = self.state_dir.path / CONTROL_FILE
+        draft = file.with_name(f"{CONTROL_FILE}.tmp")
+        try:
+            draft.write_text(json.dumps(content) + "\n", encoding="utf-8")
+            draft.replace(file)
+        except OSError as error:
+            _log.warning("control_socket_failed", reason=str(error.strerror))
 
 
 @contextmanager
@@ -232,25 +342,14 @@ def open_listeners(
     Raises:
         SymphonyError: `http_server`: the port is taken, or the address does not belong to this machine.
     """
+    listeners = Listeners(state_dir=state_dir, workflow=workflow)
     with ExitStack() as stack:
-        tcp = None if port is None else stack.enter_context(_listen_tcp(host, port))
-        control, path = _listen_control(state_dir, environment, stack)
-        listeners = Listeners(control=control, tcp=tcp)
-        content = {
-            "socket": None if path is None else str(path),
-            "host": None if listeners.port is None else host,
-            "port": listeners.port,
-            "pid": os.getpid(),
-            "workflow": None if workflow is None else os.path.realpath(workflow),
-        }
-        file = state_dir.path / CONTROL_FILE
-        draft = file.with_name(f"{CONTROL_FILE}.tmp")
-        try:
-            draft.write_text(json.dumps(content) + "\n", encoding="utf-8")
-            draft.replace(file)
-        except OSError as error:  # clients cannot find the daemon, which works all the same
-            _log.warning("control_socket_failed", reason=str(error.strerror))
-        stack.callback(_remove, file)
+        stack.callback(listeners.close_tcp)
+        if port is not None:
+            listeners.tcp, listeners.host = _listen_tcp(host, port), host
+        listeners.control, listeners.control_path = _listen_control(state_dir, environment, stack)
+        listeners.describe()
+        stack.callback(_remove, state_dir.path / CONTROL_FILE)
         yield listeners
 
 

@@ -18,6 +18,7 @@ import structlog
 from anyio import create_memory_object_stream, to_thread
 
 from symphony.api.history import History
+from symphony.api.live import Changes
 from symphony.api.models import Skills
 from symphony.config import Workflow, WorkflowStore
 from symphony.daemon.clock import Timers, check_wall_clock, monotonic_ms, utc_day, wall_ms
@@ -160,7 +161,14 @@ class Service:
             now_ms=wall_ms,
             on_result=self._metrics.webhook_received,
         )
-        self._observers: tuple[Observer, ...] = (self._history, self._metrics, self._operator, *observers)
+        self._changes = Changes()
+        self._observers: tuple[Observer, ...] = (
+            self._history,
+            self._metrics,
+            self._operator,
+            self._changes,
+            *observers,
+        )
 
     def post(self, item: Event | ActionRequest | None) -> None:
         """Put an event or an operator's action into the mailbox; `None` only makes the loop turn.
@@ -224,9 +232,9 @@ class Service:
                 async with serve_http(
                     self._operator,
                     self._state_dir,
-                    host=server.host,
-                    port=server.port if self._port is None else self._port,
+                    server=server if self._port is None else server.model_copy(update={"port": self._port}),
                     environment=self._environment,
+                    changes=self._changes,
                     workflow=context.workflow.path,
                     webhooks=self._webhooks,
                 ):

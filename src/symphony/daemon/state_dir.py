@@ -179,14 +179,21 @@ def operator_token(state_dir: StateDirectory, environment: Mapping[str, str]) ->
         return _checked_token(configured, TOKEN_VARIABLE)
     path = state_dir.path / _TOKEN_FILE
     try:
-        return _checked_token(_read_private(path), str(path))
+        return _checked_token(read_private(path), str(path))
     except FileNotFoundError:
         return _create_token(path)
     except (OSError, UnicodeDecodeError) as error:
         raise _token_error(f"{path} cannot be read: {error}") from error
 
 
-def _read_private(path: Path) -> str:
+def read_private(path: Path) -> str:
+    """The text of a small file that only this user can read.
+
+    Raises:
+        OSError: it cannot be read.
+        UnicodeDecodeError: it is not ASCII.
+        SymphonyError: `http_server`: other users can read it.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         facts = os.fstat(descriptor)
@@ -197,14 +204,23 @@ def _read_private(path: Path) -> str:
         os.close(descriptor)
 
 
+def write_private(path: Path, content: bytes) -> None:
+    """Create a file that only this user can read.
+
+    Raises:
+        OSError: it exists, or cannot be written.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, content)
+    finally:
+        os.close(descriptor)
+
+
 def _create_token(path: Path) -> str:
     token = secrets.token_urlsafe(32)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(descriptor, f"{token}\n".encode())
-        finally:
-            os.close(descriptor)
+        write_private(path, f"{token}\n".encode())
     except OSError as error:
         raise _token_error(f"{path} cannot be written: {error.strerror}") from error
     return token

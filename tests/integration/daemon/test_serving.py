@@ -13,11 +13,13 @@ import pytest
 from anyio import to_thread
 from structlog.testing import capture_logs
 
-from harness.asking import FakeOperator
+from harness.asking import BEARER, TOKEN, FakeOperator
 from harness.chronicle import conforms
 from harness.project import Project
 from harness.scheduling import make_failure
 from harness.serving import DEADLINE_S, Served, make_service, move, serving
+from symphony.api.live import Changes
+from symphony.config import ServerSettings
 from symphony.daemon import http_server as module
 from symphony.daemon.http_server import serve_http
 from symphony.daemon.state_dir import StateDirectory
@@ -28,18 +30,21 @@ from symphony.trackers.markdown import MarkdownTracker
 
 pytestmark = pytest.mark.asyncio
 HERE = "127.0.0.1"
-TOKEN = "a-token-of-the-operator"
 
 
 @asynccontextmanager
 async def open_api(
-    tmp_path: Path, *, host: str = HERE, environment: dict[str, str] | None = None
+    tmp_path: Path, *, host: str = HERE, changes: Changes | None = None
 ) -> AsyncIterator[tuple[int, Path]]:
     """The application on real sockets, with a fake operator: its port, and the path of its control socket."""
     state_dir = StateDirectory(tmp_path / "state")
     await to_thread.run_sync(state_dir.create)
     async with serve_http(
-        FakeOperator(), state_dir, host=host, port=0, environment=environment or {}
+        FakeOperator(),
+        state_dir,
+        server=ServerSettings(host=host, port=0),
+        environment={"SYMPHONY_OPERATOR_TOKEN": TOKEN},
+        changes=changes or Changes(),
     ) as doors:
         assert doors.port is not None
         yield doors.port, state_dir.path / "control.sock"
@@ -88,7 +93,7 @@ async def until_hung_up(stream: anyio.abc.ByteStream) -> bytes:
 @pytest.mark.conformance("H-1")
 async def test_both_doors_give_the_same_answers(tmp_path: Path) -> None:
     async with open_api(tmp_path) as (port, path), over(path) as control:
-        by_port = await ask(port, "/api/v1/SYM-1")
+        by_port = await ask(port, "/api/v1/SYM-1", headers=BEARER)
         by_file = await control.get("/api/v1/SYM-1")
     assert by_port.json() == by_file.json()
     conforms(by_port.json(), "Issue")
@@ -98,7 +103,7 @@ async def test_both_doors_give_the_same_answers(tmp_path: Path) -> None:
 @pytest.mark.conformance("H-4")
 async def test_a_slash_in_an_identifier_arrives_through_a_real_server(tmp_path: Path) -> None:
     async with open_api(tmp_path) as (port, _):
-        response = await ask(port, "/api/v1/a%2Fb%20%C3%BC")
+        response = await ask(port, "/api/v1/a%2Fb%20%C3%BC", headers=BEARER)
         assert response.json()["issue_identifier"] == "a/b ü"
         evil = await ask(port, "/api/v1/refresh", method="POST", headers={"origin": "https://evil.example"})
         assert evil.status_code == 403
@@ -106,13 +111,11 @@ async def test_a_slash_in_an_identifier_arrives_through_a_real_server(tmp_path: 
 
 async def test_off_the_loopback_interface_a_token_is_needed_on_the_port_alone(tmp_path: Path) -> None:
     everywhere = "0.0.0.0"  # noqa: S104 - what is tested
-    environment = {"SYMPHONY_OPERATOR_TOKEN": TOKEN}
     with capture_logs() as logs:
-        async with open_api(tmp_path, host=everywhere, environment=environment) as (port, path):
+        async with open_api(tmp_path, host=everywhere) as (port, path):
             assert (await ask(port, "/api/v1/state")).status_code == 401
             assert (await ask(port, "/healthz")).status_code == 200
-            shown = {"authorization": f"Bearer {TOKEN}"}
-            assert (await ask(port, "/api/v1/state", headers=shown)).status_code == 200
+            assert (await ask(port, "/api/v1/state", headers=BEARER)).status_code == 200
             async with over(path) as control:
                 assert (await control.get("/api/v1/state")).status_code == 200
     assert TOKEN not in repr(logs)
@@ -162,7 +165,10 @@ async def test_a_body_of_ten_megabytes_is_refused(tmp_path: Path) -> None:
         answer = await raw(
             port,
             b"POST /api/v1/refresh HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-            b"content-length: 10485760\r\n\r\n" + b" " * 200_000,
+            b"authorization: Bearer "
+            + TOKEN.encode()
+            + b"\r\ncontent-length: 10485760\r\n\r\n"
+            + b" " * 200_000,
         )
     assert answer == b"" or answer.startswith(b"HTTP/1.1 413")
 
@@ -178,7 +184,8 @@ async def test_who_does_not_read_an_answer_is_hung_up_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "EXCHANGE_S", 0.2)
-    question = b"GET /api/v1/openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    token = b"authorization: Bearer " + TOKEN.encode()
+    question = b"GET /api/v1/openapi.json HTTP/1.1\r\nhost: localhost\r\n" + token + b"\r\n\r\n"
     async with open_api(tmp_path) as (port, _), await anyio.connect_tcp(HERE, port) as stream:
         with anyio.fail_after(DEADLINE_S), suppress(anyio.BrokenResourceError):
             while True:  # more answers than the buffers of both sides hold
@@ -208,7 +215,7 @@ async def test_open_connections_do_not_hold_up_the_end(tmp_path: Path) -> None:
             half = await anyio.connect_tcp(HERE, port)
             await half.send(
                 b"POST /api/v1/refresh HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-                b"content-length: 2\r\n\r\n"
+                b"authorization: Bearer " + TOKEN.encode() + b"\r\ncontent-length: 2\r\n\r\n"
             )
             await served(port)
         for stream in (idle, half):
@@ -347,7 +354,10 @@ async def test_the_port_of_the_command_line_wins_over_the_file(project: Project)
             await served.watcher.until_seen(Polled)
             note = json.loads(await anyio.Path(project.state_dir / "control.json").read_text())
             assert note["port"] not in {None, 0, other.getsockname()[1]}
-            assert (await ask(note["port"], "/api/v1/state")).status_code == 200
+            assert (await ask(note["port"], "/api/v1/state")).status_code == 401
+            token = await anyio.Path(project.state_dir / "operator.token").read_text()
+            shown = {"authorization": f"Bearer {token.strip()}"}
+            assert (await ask(note["port"], "/api/v1/state", headers=shown)).status_code == 200
 
 
 @pytest.mark.conformance("H-1")

@@ -1,14 +1,27 @@
+"""Who may ask for what: by listener, proof, method and origin."""
+
 from collections.abc import Mapping
 
 import httpx
 import pytest
 
-from harness.asking import FakeOperator, asking
-from symphony.api.access import CONTROL, Access, is_loopback
+from harness.asking import (
+    BEARER,
+    CONTROL,
+    LOOPBACK,
+    REMOTE,
+    SIGN_IN,
+    TOKEN,
+    FakeOperator,
+    asking,
+    signed_in,
+)
+from symphony.api.access import Access, is_loopback
+from symphony.api.sign_in import COOKIE_S, BrowserKey, BrowserSignIn
 
-TOKEN = "a-token-of-the-operator"
-LOOPBACK = Access.tcp("127.0.0.1", TOKEN)
-REMOTE = Access.tcp("0.0.0.0", TOKEN)  # noqa: S104 - an address as data
+PUBLIC = Access.tcp("127.0.0.1", TOKEN, SIGN_IN, public_reads=True)
+PUBLIC_REMOTE = Access.tcp("0.0.0.0", TOKEN, SIGN_IN, public_reads=True)  # noqa: S104 - an address as data
+PAGE = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
 async def ask(
@@ -29,6 +42,114 @@ async def write(access: Access, headers: Mapping[str, str], *, host: str = "loca
 
 
 pytestmark = pytest.mark.asyncio
+
+
+# --- who may what ---
+
+
+@pytest.mark.parametrize("form", [False, True], ids=["json", "form"])
+async def test_who_may_read_and_who_may_order(form: bool) -> None:  # noqa: FBT001 - a case
+    cookie = signed_in(SIGN_IN)
+    csrf = {"x-csrf-token": SIGN_IN.csrf(cookie["cookie"].partition("=")[2])}
+    wrong = {"authorization": f"Bearer {TOKEN}x"}
+    order = "/actions/pause" if form else "/api/v1/control/pause"
+    done, no_csrf = (303, 403) if form else (202, 202)
+    body = {"csrf": csrf["x-csrf-token"]}
+    # listener, proof, status of reading, of an order, of an order with the CSRF value of the cookie
+    table: list[tuple[Access, Mapping[str, str], int, int, int]] = [
+        (CONTROL, {}, 200, no_csrf, no_csrf),
+        (LOOPBACK, {}, 401, 401, 401),
+        (LOOPBACK, wrong, 401, 401, 401),
+        (LOOPBACK, BEARER, 200, done, done),
+        (LOOPBACK, cookie, 200, 403, done),
+        (LOOPBACK, cookie | wrong, 401, 401, 401),
+        (REMOTE, {}, 401, 401, 401),
+        (REMOTE, BEARER, 200, done, done),
+        (REMOTE, cookie, 200, 403, done),
+        (PUBLIC, {}, 200, 401, 401),
+        (PUBLIC, cookie, 200, 403, done),
+        (PUBLIC_REMOTE, {}, 401, 401, 401),
+    ]
+    for access, proof, read, ordered, with_csrf in table:
+        operator = FakeOperator()
+        async with asking(operator, access, headers=proof) as client:
+            assert (await client.get("/api/v1/state")).status_code == read
+            assert (await client.head("/api/v1/events")).status_code == read
+            assert (await client.get("/healthz")).status_code == 200
+            assert (await client.get("/sign-in")).status_code in {200, 303}
+            without = await client.post(order, data={} if form else None)
+            assert (without.status_code, len(operator.orders)) == (ordered, ordered in {202, 303})
+            operator.orders.clear()
+            sent = {"data": body} if form else {"headers": csrf}
+            given = await client.post(order, **sent)  # type: ignore[arg-type] # one of the two
+            assert (given.status_code, len(operator.orders)) == (with_csrf, with_csrf in {202, 303})
+
+
+async def test_only_with_public_reads_everybody_here_may_ask_for_a_refresh() -> None:
+    assert await write(PUBLIC, {}) == 202
+    assert await write(LOOPBACK, {}) == 401
+    assert await write(PUBLIC_REMOTE, {}) == 401
+
+
+async def test_a_browser_gets_a_page_that_says_how_to_sign_in_and_a_program_gets_json() -> None:
+    page = await ask(LOOPBACK, PAGE, path='/issues/%3Cb%3E?a="')
+    assert (page.status_code, page.headers["content-type"]) == (401, "text/html; charset=utf-8")
+    assert "symphony open" in page.text
+    assert "<b>" not in page.text
+    assert 'href="/issues/%3Cb%3E"' in page.text
+    assert "form-action 'self'" in page.headers["content-security-policy"]
+    answer = await ask(LOOPBACK, path="/issues/x")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
+
+
+# --- cookies ---
+
+
+async def test_a_cookie_counts_for_its_daemon_until_it_expires_or_somebody_signs_out() -> None:
+    now, saved = [1_000_000.0], list[BrowserKey]()
+    key = BrowserKey.new()
+    here = BrowserSignIn(key, save_key=saved.append, now_s=lambda: now[0])
+    access = Access.tcp("127.0.0.1", TOKEN, here)
+    cookie = signed_in(here)
+    assert (await ask(access, cookie)).status_code == 200
+    restarted = Access.tcp(
+        "127.0.0.1", TOKEN, BrowserSignIn(key, save_key=saved.append, now_s=lambda: now[0])
+    )
+    assert (await ask(restarted, cookie)).status_code == 200
+
+    async with asking(FakeOperator(), access, headers=cookie) as client:
+        csrf = here.csrf(cookie["cookie"].partition("=")[2])
+        assert (await client.post("/sign-out", data={"csrf": "x"})).status_code == 403
+        out = await client.post("/sign-out", data={"csrf": csrf})
+    assert (out.status_code, "Max-Age=0" in out.headers["set-cookie"]) == (200, True)
+    assert (await ask(access, cookie)).status_code == 401
+    assert (saved[0].name, saved[0].secret == key.secret) == (key.name, False)
+
+    cookie = signed_in(here)
+    now[0] += COOKIE_S - 1
+    assert (await ask(access, cookie)).status_code == 200
+    now[0] += 1
+    assert (await ask(access, cookie)).status_code == 401
+
+
+async def test_a_cookie_that_was_changed_is_none() -> None:
+    name, _, value = signed_in(SIGN_IN)["cookie"].partition("=")
+    expiry, nonce, signature = value.split(".")
+    for changed in (
+        f"{int(expiry) + 1}.{nonce}.{signature}",
+        f"{expiry}.{nonce}x.{signature}",
+        f"{expiry}.{nonce}.{signature[:-1]}",
+        f"{expiry}.{nonce}.",
+        f".{SIGN_IN.csrf('')}",
+        "é",
+        "..",
+        "",
+        '"' + value,
+    ):
+        async with asking(FakeOperator(), LOOPBACK) as client:
+            header = (b"cookie", f"{name}={changed}".encode())
+            assert (await client.get("/api/v1/state", headers=[header])).status_code == 401, changed
+    assert (await ask(LOOPBACK, {"cookie": f"a=b; {name}={value}; c"})).status_code == 200
 
 
 # --- other sites ---
@@ -65,8 +186,8 @@ async def test_a_page_of_another_origin_may_not_write(headers: Mapping[str, str]
         {"content-type": "application/json; charset=utf-8"},
     ],
 )
-async def test_a_page_of_ours_and_a_program_may(headers: Mapping[str, str]) -> None:
-    assert await write(LOOPBACK, headers) == 202
+async def test_a_page_of_ours_and_a_program_may(headers: dict[str, str]) -> None:
+    assert await write(LOOPBACK, BEARER | headers) == 202
 
 
 @pytest.mark.conformance("H-4")
@@ -81,10 +202,19 @@ async def test_what_a_form_can_send_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "localhost:8787", "127.0.0.1:1", "LOCALHOST:8787", "[::1]:8787", "[::1]"]
+    "host",
+    [
+        "localhost",
+        "localhost:8787",
+        "127.0.0.1:1",
+        "LOCALHOST:8787",
+        "[::1]:8787",
+        "[::1]",
+        f"{SIGN_IN.host}:1",
+    ],
 )
 async def test_the_names_of_the_loopback_interface_are_ours(host: str) -> None:
-    assert (await ask(LOOPBACK, {"host": host})).status_code == 200
+    assert (await ask(LOOPBACK, BEARER | {"host": host})).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -93,6 +223,7 @@ async def test_the_names_of_the_loopback_interface_are_ours(host: str) -> None:
         "evil.example",
         "evil.example:8787",
         "localhost.evil.example",
+        "symphony-0123456789abcdef.localhost",
         "127.0.0.1.evil.example:80",
         "",
         "::1",
@@ -100,16 +231,19 @@ async def test_the_names_of_the_loopback_interface_are_ours(host: str) -> None:
     ],
 )
 async def test_another_name_that_leads_here_is_refused_for_reading_too(host: str) -> None:
-    response = await ask(LOOPBACK, {"host": host})
+    response = await ask(LOOPBACK, BEARER | {"host": host})
     assert (response.status_code, response.json()["error"]["code"]) == (403, "forbidden_host")
 
 
 async def test_the_name_that_the_daemon_is_bound_to_is_ours() -> None:
-    assert (await ask(Access.tcp("127.0.0.2", TOKEN), {"host": "127.0.0.2:80"})).status_code == 200
+    access = Access.tcp("127.0.0.2", TOKEN, SIGN_IN)
+    assert (await ask(access, BEARER | {"host": "127.0.0.2:80"})).status_code == 200
 
 
-async def test_on_the_control_socket_the_name_does_not_matter() -> None:
-    assert (await ask(CONTROL, {"host": "symphony"})).status_code == 200
+async def test_on_the_control_socket_only_names_that_lead_here_from_the_network_are_refused() -> None:
+    for host in ("symphony", "localhost:4400", "127.0.0.1:4400", "x.localhost"):
+        assert (await ask(CONTROL, {"host": host})).status_code == 200
+    assert (await ask(CONTROL, {"host": "evil.example:4400"})).status_code == 403
 
 
 # --- off this machine ---

@@ -9,12 +9,10 @@ import pytest_asyncio
 from starlette.types import Message
 from structlog.testing import capture_logs
 
-from harness.asking import FakeOperator, asking
+from harness.asking import FakeOperator, asking, make_app
 from harness.chronicle import conforms
 from harness.scheduling import make_failure
 from symphony.api import http
-from symphony.api.access import CONTROL
-from symphony.api.app import create_app
 from symphony.api.http import MAX_BODY_BYTES, SECURITY_HEADERS
 from symphony.api.interface import UnavailableError
 from symphony.domain import Category, Selection, SymphonyError
@@ -277,7 +275,7 @@ async def test_a_client_that_goes_away_in_mid_body_changes_nothing(operator: Fak
         "query_string": b"",
         "headers": [(b"host", b"localhost")],
     }
-    await create_app(operator, CONTROL)(scope, receive, send)
+    await make_app(operator)(scope, receive, send)
     assert sent[0]["status"] == 400
     assert operator.refreshes == 0
 
@@ -289,7 +287,7 @@ async def test_what_is_not_http_is_left_alone(operator: FakeOperator) -> None:
     async def send(_: Message) -> None:
         raise AssertionError("nobody answers")
 
-    await create_app(operator, CONTROL)({"type": "websocket", "path": "/"}, receive, send)
+    await make_app(operator)({"type": "websocket", "path": "/"}, receive, send)
 
 
 # --- when the daemon cannot ---

@@ -6,9 +6,9 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from harness.asking import FakeOperator, asking
+from harness.asking import BEARER, CONTROL, LOOPBACK, REMOTE, TOKEN, FakeOperator, asking
 from harness.chronicle import conforms
-from symphony.api.access import CONTROL, Access
+from symphony.api.access import Access
 from symphony.api.http import MAX_ANSWER_BYTES
 from symphony.api.interface import (
     DAEMON_ACTIONS,
@@ -18,10 +18,6 @@ from symphony.api.interface import (
     UnavailableError,
 )
 
-TOKEN = "a-token-of-the-operator"
-LOOPBACK = Access.tcp("127.0.0.1", TOKEN)
-REMOTE = Access.tcp("0.0.0.0", TOKEN)  # noqa: S104 - an address as data
-BEARER = {"authorization": f"Bearer {TOKEN}"}
 PATHS = [
     *(f"/api/v1/SYM-1/{verb}" for verb in ISSUE_ACTIONS),
     *(f"/api/v1/control/{verb}" for verb in DAEMON_ACTIONS),
@@ -149,12 +145,6 @@ async def test_what_a_form_can_send_is_no_order(path: str) -> None:
     kind = {"content-type": "text/plain"}
     for access in (LOOPBACK, REMOTE, CONTROL):
         assert await order(access, path, BEARER | kind) == (415, [])
-
-
-async def test_what_only_looks_needs_no_token_on_this_machine() -> None:
-    async with asking(FakeOperator(), LOOPBACK) as client:
-        assert (await client.get("/api/v1/state")).status_code == 200
-        assert (await client.post("/api/v1/refresh")).status_code == 202
 
 
 # --- what it may hold ---

@@ -9,10 +9,8 @@ import pytest_asyncio
 from msgspec import structs
 from typing_extensions import override
 
-from harness.asking import client_of
+from harness.asking import asking
 from harness.pages import DemoOperator, demo_state, waiting_row
-from symphony.api.access import CONTROL
-from symphony.api.app import create_app
 from symphony.api.interface import UnavailableError
 from symphony.api.models import AgentLimit, JournalHealth, Row
 from symphony.api.pages.routes import local_path
@@ -66,7 +64,7 @@ def operator() -> DemoOperator:
 
 @pytest_asyncio.fixture
 async def client(operator: DemoOperator) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(create_app(operator, CONTROL)) as client:
+    async with asking(operator) as client:
         yield client
 
 

@@ -6,16 +6,13 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from harness.asking import FakeOperator
-from symphony.api.access import CONTROL, Access
-from symphony.api.app import create_app
+from harness.asking import BEARER, CONTROL, LOOPBACK, REMOTE, FakeOperator, make_app
+from symphony.api.access import Access
 from symphony.api.http import MAX_WEBHOOK_BYTES
 from symphony.api.interface import WebhookAnswer, WebhookDeniedError
 
 pytestmark = pytest.mark.asyncio
 
-PUBLIC = Access.tcp("0.0.0.0", "a-token-of-the-operator")  # noqa: S104 - an address as data
-LOOPBACK = Access.tcp("127.0.0.1", "a-token-of-the-operator")
 PROXIED = {"host": "hooks.example.test", "x-proof": "yes"}
 
 
@@ -49,12 +46,12 @@ class FakeReceiver:
 async def sending(
     receiver: FakeReceiver | None, access: Access = LOOPBACK
 ) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=create_app(FakeOperator(), access, receiver))
+    transport = httpx.ASGITransport(app=make_app(FakeOperator(), access, receiver))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         yield client
 
 
-@pytest.mark.parametrize("access", [LOOPBACK, PUBLIC, CONTROL], ids=["loopback", "public", "control"])
+@pytest.mark.parametrize("access", [LOOPBACK, REMOTE, CONTROL], ids=["loopback", "public", "control"])
 async def test_a_delivery_needs_no_token_and_no_host_of_ours(access: Access) -> None:
     receiver = FakeReceiver()
     async with sending(receiver, access) as client:
@@ -86,7 +83,7 @@ async def test_a_handshake_is_answered_with_its_header() -> None:
     assert (answered.status_code, answered.headers["x-hook-secret"]) == (200, "abcdefgh")
 
 
-@pytest.mark.parametrize("access", [LOOPBACK, PUBLIC], ids=["loopback", "public"])
+@pytest.mark.parametrize("access", [LOOPBACK, REMOTE], ids=["loopback", "public"])
 @pytest.mark.parametrize("receiver", [None, FakeReceiver(is_open=False)], ids=["none", "off"])
 async def test_off_changes_nothing_about_who_may_ask(access: Access, receiver: FakeReceiver | None) -> None:
     async with sending(receiver, access) as client:
@@ -97,7 +94,7 @@ async def test_off_changes_nothing_about_who_may_ask(access: Access, receiver: F
 
 
 async def test_only_that_route_is_open() -> None:
-    async with sending(FakeReceiver(), PUBLIC) as client:
+    async with sending(FakeReceiver(), REMOTE) as client:
         statuses = [
             (await client.get("/webhooks/github", headers=PROXIED)).status_code,
             (await client.post("/api/v1/refresh", headers=PROXIED)).status_code,
@@ -111,5 +108,5 @@ async def test_only_that_route_is_open() -> None:
 
 async def test_other_methods_are_not_known() -> None:
     async with sending(FakeReceiver()) as client:
-        answered = await client.get("/webhooks/github")
+        answered = await client.get("/webhooks/github", headers=BEARER)
     assert answered.status_code == 405

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 RESTART = {
     "server.port",
     "server.host",
+    "server.on_demand",
+    "server.public_reads",
     "observability.dashboard_enabled",
     "observability.refresh_ms",
     "observability.render_interval_ms",

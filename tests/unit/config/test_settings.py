@@ -129,6 +129,8 @@ DEFAULTS: dict[str, object] = {
     "command.stall_timeout_ms": 300_000,
     "server.port": None,
     "server.host": "127.0.0.1",
+    "server.on_demand": True,
+    "server.public_reads": False,
     "worker.ssh_hosts": (),
     "worker.max_concurrent_agents_per_host": None,
     "observability.dashboard_enabled": True,

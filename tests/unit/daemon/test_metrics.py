@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from harness.asking import FakeOperator, asking
+from harness.asking import BEARER, LOOPBACK, FakeOperator, asking
 from harness.chronicle import SKILLS
 from harness.scheduling import Story, make_failure, make_issue
 from harness.scraping import Scrape, parsed
-from symphony.api.access import Access
 from symphony.daemon.metrics import Metrics
 from symphony.domain import Blame, Category, Issue
 from symphony.scheduler import (
@@ -137,9 +136,9 @@ async def test_skills_are_counted_once_per_run_and_shown_as_the_latest_run_has_t
 
 
 async def test_a_scrape_needs_what_any_question_of_the_api_needs() -> None:
-    async with asking(FakeOperator(), Access.tcp("0.0.0.0", "token")) as client:  # noqa: S104 - what is tested
+    async with asking(FakeOperator(), LOOPBACK) as client:
         refused = await client.get("/metrics")
-        shown = await client.get("/metrics", headers={"authorization": "Bearer token"})
-        posted = await client.post("/metrics", headers={"authorization": "Bearer token"})
+        shown = await client.get("/metrics", headers=BEARER)
+        posted = await client.post("/metrics", headers=BEARER)
     assert (refused.status_code, shown.status_code, posted.status_code) == (401, 200, 405)
     assert shown.headers["content-type"] == "text/plain; version=0.0.4"

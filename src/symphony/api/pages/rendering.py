@@ -20,10 +20,6 @@ from markupsafe import Markup
 from symphony.api.formatting import duration, plural, seconds_between, tokens
 from symphony.api.pages.views import Frame
 
-CONTENT_SECURITY_POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
 ASSETS: Final = {
     "app.css": "text/css",
     "app.js": "text/javascript",

@@ -15,12 +15,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from symphony.api.history import utc_now
-from symphony.api.http import RequestError, selection
+from symphony.api.http import PAGE_HEADERS, RequestError, selection
 from symphony.api.interface import Operator, UnavailableError
 from symphony.api.models import utc_text
 from symphony.api.pages.views import MAX_WAITING_SHOWN, WAITING_SHOWN, Frame, Problem, board_view
 
-ASSETS_PATH: Final = "/assets/"
 _THEMES: Final = ("auto", "light", "dark")
 _THEME_COOKIE: Final = "symphony_theme"
 _THEME_SECONDS: Final = 365 * 86_400
@@ -143,14 +142,14 @@ def _rendered(request: Request, content: _Content, status: HTTPStatus) -> Respon
         twin=f"{content.twin}?{query}" if content.twin and query else content.twin,
         theme=theme if theme in _THEMES else "auto",
         path=f"{request.scope['path']}?{query}" if query else request.scope["path"],
-        csrf="",
+        csrf=request.app.state.access.csrf(request) or "",
         now=content.now,
         reloads=content.reloads,
     )
     view = content.view()
     shown = (content.template, replace(frame, now=""), view, rendering.asset_path("app.css"))
     etag = f'W/"{sha256(msgspec.json.encode(shown)).hexdigest()[:32]}"'
-    headers = {"etag": etag, "content-security-policy": rendering.CONTENT_SECURITY_POLICY}
+    headers = {**PAGE_HEADERS, "etag": etag}
     if status is HTTPStatus.OK and etag in request.headers.get("if-none-match", ""):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     html = rendering.render(content.template, frame, view)

@@ -73,14 +73,14 @@
   // --- the stream ---
   const live = () => { if (stream && stream.readyState === EventSource.OPEN) say("live", "Live"); };
   const down = () => say("down", "Not live: trying again");
-  const concerns = (scope) => !issue.scope || scope === "board" || scope === issue.scope;
+  const concerns = (scope) => !issue.scope || scope === "all" || scope === issue.scope;
   const connect = () => {
     clearTimeout(timer);
     if (stream || document.hidden) return;
     stream = new EventSource("/api/v1/events");
     stream.onopen = () => { live(); refresh(); };
     stream.addEventListener("changed", (event) => {
-      let scope = "board";
+      let scope = "all";
       try { scope = JSON.parse(event.data).scope; } catch { /* an unknown event changes everything */ }
       if (concerns(scope)) refresh();
     });

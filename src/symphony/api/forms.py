@@ -1,0 +1,182 @@
+"""What pages post as HTML forms: signing in and out, and operator actions.
+
+An action is a form with the fields `csrf` (`Access.csrf`), `issue`, `text` and `next`, posted to
+`/actions/<verb>`. The answer redirects to `next` with `?notice=<id>`, whatever came of it; the page there
+shows the notice of that id. The texts of notices are not in the address, so no link can make one up.
+"""
+
+import secrets
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from symphony.api.access import SIGN_IN_PATH, Access, Caller
+from symphony.api.http import RequestError, form_fields, small_page
+from symphony.api.interface import (
+    DAEMON_ACTIONS,
+    ISSUE_ACTIONS,
+    MAX_ANSWER_CHARS,
+    ConflictError,
+    Operator,
+    UnavailableError,
+)
+from symphony.api.sign_in import LinkRefusedError
+from symphony.domain import plain_text
+
+FORM_ACTIONS: Final = (*ISSUE_ACTIONS, *DAEMON_ACTIONS, "refresh")
+"""What a form may do: the last part of `/actions/<verb>`."""
+SIGN_IN_SCRIPT: Final = "document.forms[0].submit();\n"
+_MAX_NOTICES: Final = 64
+_SEE_OTHER: Final = 303
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """What came of a form, for the page that is shown next.
+
+    Attributes:
+        ok: whether the action was carried out.
+        message: what happens now, or why nothing does; untrusted text.
+        hint: what to do instead, or `None`.
+    """
+
+    ok: bool
+    message: str
+    hint: str | None = None
+
+
+class Notices:
+    """The latest notices by their ids."""
+
+    def __init__(self) -> None:
+        self._notices: dict[str, Notice] = {}
+
+    def put(self, notice: Notice) -> str:
+        """Keep a notice; its id."""
+        while len(self._notices) >= _MAX_NOTICES:
+            del self._notices[next(iter(self._notices))]
+        key = secrets.token_urlsafe(9)
+        self._notices[key] = notice
+        return key
+
+    def of(self, request: Request) -> Notice | None:
+        """The notice that a page shows; `None` if there is none, or not any more."""
+        return self._notices.get(request.query_params.get("notice", ""))
+
+
+class Forms:
+    """The handlers of posted forms."""
+
+    def __init__(self, operator: Operator, access: Access, notices: Notices) -> None:
+        self._operator = operator
+        self._access = access
+        self._notices = notices
+
+    async def act(self, verb: str, request: Request) -> Response:
+        """Carry out an operator's action, and go to the page `next`."""
+        fields = await form_fields(request)
+        self._access.check_form(request, fields.get("csrf", ""))
+        try:
+            notice = await self._carry_out(verb, fields.get("issue", ""), fields.get("text", ""))
+        except ConflictError as error:
+            notice = Notice(ok=False, message=error.message, hint=error.hint)
+        except UnavailableError as error:
+            notice = Notice(ok=False, message=error.message)
+        return _see_other(_local_path(fields.get("next", "")), notice=self._notices.put(notice))
+
+    async def _carry_out(self, verb: str, identifier: str, text: str) -> Notice:
+        if verb == "refresh":
+            self._operator.refresh()
+            return Notice(ok=True, message="the tracker is polled now")
+        if len(text) > MAX_ANSWER_CHARS:
+            return Notice(ok=False, message=f"an answer has at most {MAX_ANSWER_CHARS} characters")
+        done = await self._operator.act(
+            verb,
+            identifier if verb in ISSUE_ACTIONS else None,
+            plain_text(text.replace("\r\n", "\n")) if verb == "answer" else None,
+        )
+        if done is None:
+            return Notice(ok=False, message="the daemon does not know this issue any more")
+        return Notice(ok=True, message=done.message)
+
+    # --- signing in and out ------------------------------------------------------------------------------
+
+    async def show_sign_in(self, request: Request) -> Response:
+        """The page of a one-time link, whose form uses the link: a preview of the page does not use it up."""
+        if self._access.caller(request) in {Caller.OWNER, Caller.BROWSER}:
+            return _see_other("/")
+        link = request.query_params.get("link", "")
+        return small_page(
+            "Sign in",
+            f'<form method="post" action="{SIGN_IN_PATH}">',
+            f'<input type="hidden" name="link" value="{escape(link)}">',
+            "<p>This signs this browser in to the daemon of your repository.</p>",
+            '<p><button type="submit">Open Symphony</button></p>',
+            "</form>",
+            '<script src="/assets/sign-in.js" defer></script>',
+        )
+
+    async def sign_in(self, request: Request) -> Response:
+        """Use a one-time link."""
+        fields = await form_fields(request)
+        try:
+            cookie = self._access.sign_in.use_link(fields.get("link", ""))
+        except LinkRefusedError as refused:
+            _log.warning("browser_refused", used=refused.used)
+            if refused.used:
+                message = (
+                    "this link was used before; if you did not use it, sign out, which ends the sign-in of "
+                    "all browsers"
+                )
+                raise RequestError(403, "link_used", message) from None
+            raise RequestError(403, "link_expired", "this link is not valid, or not any more") from None
+        _log.info("browser_signed_in")
+        response = _see_other("/")
+        response.headers["set-cookie"] = cookie
+        return response
+
+    async def sign_out(self, request: Request) -> Response:
+        """End the sign-in of all browsers."""
+        fields = await form_fields(request)
+        self._access.check_form(request, fields.get("csrf", ""))
+        cookie = await self._access.sign_in.sign_out()
+        _log.info("browsers_signed_out")
+        headers = {"set-cookie": cookie}
+        return small_page("Signed out", "<p>No browser is signed in any more.</p>", headers=headers)
+
+
+def refusal_page(error: RequestError, path: str) -> Response:
+    """The page for a browser that is not let in; `path` is what it asked for."""
+    blocks = (
+        f"<p>{escape(error.message)} ({escape(error.code)}).</p>",
+        "<p>To sign this browser in, run this in your repository: <code>symphony open</code></p>",
+        # A link of another site leads here without the cookie; a link of this page sends it.
+        f'<p>If it is signed in already: <a href="{escape(path)}">open this page again</a>.</p>',
+    )
+    title = "Not signed in" if error.code == "unauthorized" else "Refused"
+    return small_page(title, *blocks, status=error.status_code, headers=error.headers)
+
+
+def _local_path(given: str) -> str:
+    """The path, query and fragment of an address of this site; `/` for anything else."""
+    try:
+        parts = urlsplit(given)
+    except ValueError:
+        return "/"
+    if parts.scheme or parts.netloc or not given.startswith("/") or given.startswith(("//", "/\\")):
+        return "/"
+    return urlunsplit(("", "", quote(parts.path, safe="/%"), parts.query, parts.fragment))
+
+
+def _see_other(path: str, *, notice: str | None = None) -> Response:
+    if notice is not None:
+        parts = urlsplit(path)
+        query = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] != "notice"]
+        path = parts._replace(query=urlencode([*query, ("notice", notice)])).geturl()
+    return RedirectResponse(path, status_code=_SEE_OTHER)

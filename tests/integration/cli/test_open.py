@@ -1,0 +1,126 @@
+"""`symphony open`, and streams of events, with a real daemon."""
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from harness.project import DEADLINE_S, Daemon, Project, until
+
+HERE = "127.0.0.1"
+TURN = [{"wait_for": "never"}]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    made = Project(root=tmp_path).create()
+    made.workflow()
+    return made
+
+
+def link_of(project: Project) -> str:
+    done = project.symphony("open", "--print")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@contextmanager
+def browser(link: str) -> Iterator[httpx.Client]:
+    """A browser that follows the link: it finds the daemon's name on this machine, and keeps the cookie."""
+    parts = urlsplit(link)
+    transport = httpx.HTTPTransport(verify=False)
+    with httpx.Client(
+        transport=transport,
+        base_url=f"http://{HERE}:{parts.port}",
+        headers={"host": parts.netloc, "accept": "text/html"},
+        timeout=DEADLINE_S,
+    ) as client:
+        shown = client.get(parts.path, params=parts.query)
+        assert "<form" in shown.text
+        signed_in = client.post("/sign-in", data={"link": parse_qs(parts.query)["link"][0]})
+        if signed_in.status_code == 303:
+            client.headers["cookie"] = signed_in.headers["set-cookie"].partition(";")[0]
+        yield client
+
+
+def control(project: Project) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((project.state_dir / "control.json").read_text())
+    return found
+
+
+def started(daemon: Daemon) -> None:
+    daemon.wait_for("serving")
+
+
+def test_without_a_port_it_opens_one_and_the_cookie_outlives_the_daemon(project: Project) -> None:
+    project.environment["BROWSER"] = ""
+    with project.daemon() as daemon:
+        started(daemon)
+        assert control(project)["port"] is None
+        first, second = link_of(project), link_of(project)
+        assert urlsplit(first).netloc == urlsplit(second).netloc, "one port, kept until the end"
+        assert (control(project)["host"], control(project)["port"]) == (HERE, urlsplit(first).port)
+        with browser(first) as client:
+            assert client.get("/api/v1/state").status_code in {200, 503}
+            cookie = client.headers["cookie"]
+        with browser(first) as client:
+            assert client.get("/api/v1/state").status_code == 401, "a link works once"
+        with browser(second) as client:
+            assert client.get("/api/v1/state").status_code in {200, 503}
+        document = json.loads(project.symphony("open", "--json").stdout)
+        assert document["url"].startswith(document["address"])
+        log = daemon.log.read_text()
+        for secret in (parse_qs(urlsplit(first).query)["link"][0], cookie.partition("=")[2]):
+            assert secret not in log
+        daemon.signal(signal.SIGTERM)
+        assert daemon.end() == 0
+    with project.daemon("--port", "0") as daemon:
+        port = daemon.wait_for("http_serving")["port"]
+        with httpx.Client(transport=httpx.HTTPTransport(verify=False), headers={"cookie": cookie}) as client:
+            answer = client.get(f"http://{HERE}:{port}/api/v1/state", timeout=DEADLINE_S)
+        assert answer.status_code in {200, 503}
+
+
+def test_on_demand_can_be_forbidden(project: Project) -> None:
+    project.workflow(server={"on_demand": False})
+    with project.daemon() as daemon:
+        started(daemon)
+        done = project.symphony("open", "--print")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "server.on_demand" in done.stderr
+        assert "hint:" in done.stderr
+        assert control(project)["port"] is None
+
+
+def test_without_a_daemon_it_says_so(project: Project) -> None:
+    done = project.symphony("open", "--print")
+    assert done.returncode == 5
+    assert "symphony run" in done.stderr
+
+
+def test_a_fact_reaches_the_streams_and_sigterm_ends_them_at_once(project: Project) -> None:
+    with project.daemon("--log-level", "debug") as daemon:
+        started(daemon)
+        with browser(link_of(project)) as client:
+            until(lambda: client.get("/api/v1/state").status_code == 200 or None, daemon.log.read_text)
+            with client.stream("GET", "/api/v1/events") as stream, client.stream("GET", "/api/v1/events"):
+                lines = stream.iter_lines()
+                assert next(lines) == "retry: 3000"
+                project.issue("SYM-1", TURN)
+                for line in lines:  # as a page: asks again for what has changed
+                    if line.startswith("data:") and json.loads(line[5:])["scope"] in {"all", "issue:SYM-1"}:
+                        issue = client.get("/api/v1/SYM-1").json()
+                        if issue.get("status") == "running":
+                            break
+                daemon.signal(signal.SIGTERM)
+                daemon.signal(signal.SIGTERM)
+                assert list(lines)[-1:] in ([], [""]), "a stream ends in order"
+        assert daemon.end() == 0
+        problems = [line for line in daemon.events() if line["event"] in {"http_failed", "http_notice"}]
+        assert [line for line in problems if "timeout" in line["reason"]] == [], "no stream was waited for"

@@ -1,0 +1,64 @@
+"""The forms of pages: operator actions, and what the next page says of them."""
+
+import httpx
+import pytest
+
+from harness.asking import CONTROL, SIGN_IN, FakeOperator, asking
+from symphony.api.forms import FORM_ACTIONS, Notice, Notices
+from symphony.api.interface import ISSUE_ACTIONS, MAX_ANSWER_CHARS, ConflictError, UnavailableError
+
+pytestmark = pytest.mark.asyncio
+FORM = {"csrf": SIGN_IN.csrf("control"), "next": "/issues/SYM-1?tab=log"}
+
+
+async def post(operator: FakeOperator, verb: str, **fields: str) -> httpx.Response:
+    async with asking(operator, CONTROL) as client:
+        return await client.post(f"/actions/{verb}", data={**FORM, **fields})
+
+
+async def test_every_action_is_carried_out_and_leads_back() -> None:
+    for verb in FORM_ACTIONS:
+        operator = FakeOperator()
+        done = await post(operator, verb, issue="a/b ü", text="Blue\r\n\x1b[31mred")
+        assert done.status_code == 303
+        assert done.headers["location"].startswith("/issues/SYM-1?tab=log&notice=")
+        issue = "a/b ü" if verb in ISSUE_ACTIONS else None
+        expected = [(verb, issue, "Blue\nred" if verb == "answer" else None)]
+        assert (operator.orders, operator.refreshes) == (([], 1) if verb == "refresh" else (expected, 0))
+    assert (await post(FakeOperator(), "delete")).status_code == 404
+
+
+async def test_what_does_not_fit_is_a_notice_on_the_next_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    notices: list[Notice] = []
+    put = Notices.put
+
+    def noted(self: Notices, notice: Notice) -> str:
+        notices.append(notice)
+        return put(self, notice)
+
+    monkeypatch.setattr(Notices, "put", noted)
+    operator = FakeOperator(unfit=ConflictError("not_running", "it does not run", hint="look"))
+    assert (await post(operator, "stop", issue="SYM-1")).status_code == 303
+    unavailable = FakeOperator(fails=UnavailableError("orchestrator_unavailable", "it ends"))
+    assert (await post(unavailable, "refresh")).status_code == 303
+    assert (await post(FakeOperator(), "stop", issue="SYM-9")).status_code == 303
+    assert (
+        await post(FakeOperator(), "answer", issue="SYM-1", text="x" * (MAX_ANSWER_CHARS + 1))
+    ).status_code == 303
+    assert notices[0] == Notice(ok=False, message="it does not run", hint="look")
+    assert [notice.ok for notice in notices] == [False] * 4
+
+
+async def test_a_body_that_is_no_form_is_refused() -> None:
+    kind = {"content-type": "application/x-www-form-urlencoded"}
+    for body, status in (
+        (b"\xff=1", 400),
+        (b"a=%ff", 400),
+        (b"&a=1" * 100, 400),
+        (b"", 403),
+        (b"x" * 300_000, 413),
+    ):
+        operator = FakeOperator()
+        async with asking(operator, CONTROL) as client:
+            answer = await client.post("/actions/stop", content=body, headers=kind)
+        assert (answer.status_code, operator.orders) == (status, []), body[:20]

@@ -3,9 +3,12 @@
 import json
 import signal
 import subprocess
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from harness.project import SYMPHONY, Project
@@ -109,3 +112,31 @@ def test_a_demo_that_is_interrupted_says_what_is_not_done_instead_of_printing_it
     assert "DEMO-2 is in Todo" in rest, "it waits for DEMO-1"
     assert '"event"' not in rest
     assert "--dir" in rest
+
+
+def test_with_its_page_the_demo_stays_until_its_input_ends(project: Project) -> None:
+    project.environment.update(BROWSER="", DISPLAY="", WAYLAND_DISPLAY="")
+    with subprocess.Popen(
+        [*SYMPHONY, "demo", "--page"],
+        cwd=project.repo,
+        env=project.env(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        before_the_end = takewhile(lambda line: not line.startswith("All is done."), process.stdout)
+        (link,) = [line.split()[-1] for line in before_the_end if "/sign-in?link=" in line]
+        address = urlsplit(link)
+        base_url, host = f"http://127.0.0.1:{address.port}", {"host": address.netloc}
+        with httpx.Client(
+            transport=httpx.HTTPTransport(verify=False), base_url=base_url, headers=host
+        ) as client:
+            signed_in = client.post("/sign-in", data={"link": link.partition("link=")[2]})
+            cookie = {"cookie": signed_in.headers["set-cookie"].partition(";")[0]}
+            shown = client.get("/", headers=cookie)
+        assert (shown.status_code, "<title>Board" in shown.text) == (200, True)
+        process.stdin.close()
+        assert "Next, in your own repository" in process.stdout.read()
+    assert process.returncode == 0

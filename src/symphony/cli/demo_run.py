@@ -20,6 +20,7 @@ from rich.text import Text
 
 from symphony.agents.registry import SECTIONS
 from symphony.api.documents import IssueRow, describe_blocked, issue_rows
+from symphony.cli.demo_page import DemoPage
 from symphony.cli.documents import DemoComment, DemoIssue, DemoResult
 from symphony.cli.failures import CommandError
 from symphony.cli.formatting import plural
@@ -49,12 +50,13 @@ _PAUSED = "paused: nothing new starts before `symphony resume`"
 _COLOURS = {"running": "green", "retrying": "yellow", "blocked": "red", "waiting": "dim", "ended": "cyan"}
 
 
-def run_demo(*, agent: str, directory: Path | None, as_json: bool) -> bool:
+def run_demo(*, agent: str, directory: Path | None, page: bool, as_json: bool) -> bool:
     """Run the demo; return whether every issue is done.
 
     Args:
         agent: `scripted` or `codex`.
         directory: keeps everything; None for a directory that is removed at the end.
+        page: show the page in a browser, and end when a key is pressed.
         as_json: print one document at the end, and progress on stderr.
 
     Raises:
@@ -77,14 +79,16 @@ def run_demo(*, agent: str, directory: Path | None, as_json: bool) -> bool:
             _print(console, f"Place: {escape(str(root))}{kept}\n")
         workflow = root / "repo" / "WORKFLOW.md"
         with show_progress(console) as progress:
+            shown = DemoPage(root / "state", console) if page else None
             tally = serve(
                 workflow,
                 environment=dict(os.environ),
-                once=True,
+                once=shown is None,
                 log_format="json",
                 log_path=root / "symphony.log",
                 state_path=root / "state",
-                observers=(progress,),
+                observers=(progress,) if shown is None else (progress, shown),
+                beside=None if shown is None else shown.run,
             )
         provider = load_workflow(
             workflow, environment=os.environ, tracker_kinds=TRACKERS.names, agent_kinds=SECTIONS

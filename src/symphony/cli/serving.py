@@ -2,7 +2,7 @@
 
 import os
 import resource
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -51,6 +51,7 @@ def serve(
     port: int | None = None,
     record: Path | None = None,
     last: bool = False,
+    beside: Callable[[], Awaitable[None]] | None = None,
 ) -> RunSummary:
     """Serve a workflow until it ends.
 
@@ -70,9 +71,10 @@ def serve(
         record: a new file for a recording of all decisions.
         last: the process does nothing after this call; it may change settings of the whole process, and
             signals do not interrupt the shutdown.
+        beside: runs beside the daemon, whose graceful shutdown begins when it returns.
 
     Returns:
-        What happened to each issue; empty without `once`.
+        What happened to each issue; empty for a daemon that only signals end.
 
     Raises:
         SymphonyError: start-up failed.
@@ -118,12 +120,12 @@ def serve(
             host=LocalHost(instance=instance_of(state_dir), adopt_orphans=last and _prepare_process()),
             environment=environment,
             once=once,
-            observers=(mask_new_secrets, *([tally] if once else []), *observers),
+            observers=(mask_new_secrets, *([tally] if once or beside else []), *observers),
             port=port,
             step=decide,
             notifier=notifier,
         )
-        anyio.run(serve_until_signalled, service, last)
+        anyio.run(serve_until_signalled, service, last, beside)
     return tally
 
 

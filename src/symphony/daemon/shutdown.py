@@ -6,6 +6,7 @@ process half-way. Handlers of asyncio or anyio leave such a gap: removing one re
 
 import asyncio
 import signal
+from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import Final
 
@@ -19,8 +20,12 @@ _END_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _log = structlog.get_logger(__name__)
 
 
-async def serve_until_signalled(service: Service, last: bool = False) -> None:  # noqa: FBT001, FBT002 - for `anyio.run`
-    """Run the service; signals shut it down gracefully.
+async def serve_until_signalled(
+    service: Service,
+    last: bool = False,  # noqa: FBT001, FBT002 - for `anyio.run`
+    beside: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Run the service; signals, and the end of `beside`, shut it down gracefully.
 
     With `last` the process ends afterwards: further signals are then ignored, so that they do not interrupt
     the end of the process.
@@ -39,6 +44,8 @@ async def serve_until_signalled(service: Service, last: bool = False) -> None:  
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(signals.reload)
+            if beside is not None:
+                tasks.start_soon(_shut_down_after, beside, service)
             try:
                 await service.run()
             except SymphonyError as raised:
@@ -49,6 +56,11 @@ async def serve_until_signalled(service: Service, last: bool = False) -> None:  
             signal.signal(number, signal.SIG_IGN if last else handler)
     if error is not None:
         raise error
+
+
+async def _shut_down_after(beside: Callable[[], Awaitable[None]], service: Service) -> None:
+    await beside()
+    service.request_shutdown()
 
 
 class _Signals:

@@ -12,6 +12,7 @@ Examples:
   symphony demo                     takes some seconds and costs nothing: no model is involved
   symphony demo --dir /var/tmp/d    keep the repository, the board and the log
   symphony demo --agent codex       use the Codex that is installed and logged in
+  symphony demo --page              watch it in a browser; the page stays until you press a key
   symphony demo --json              print one JSON object at the end
 """
 
@@ -30,8 +31,11 @@ Examples:
     type=click.Path(path_type=Path, file_okay=False),
     help="Keep everything in this new or empty directory.",
 )
+@click.option(
+    "--page", is_flag=True, help="Show the page in a browser, and keep it up until a key is pressed."
+)
 @json_option
-def demo(agent: str, directory: Path | None, *, as_json: bool) -> int:
+def demo(agent: str, directory: Path | None, *, page: bool, as_json: bool) -> int:
     """Demonstrate Symphony: four issues, three skills and one malformed skill become commits."""
     from symphony.cli.demo_run import run_demo
 
@@ -39,5 +43,5 @@ def demo(agent: str, directory: Path | None, *, as_json: bool) -> int:
         raise CommandError.of(
             f"{directory} is not empty", hint="name a new or empty directory", code=ExitCode.USAGE
         )
-    ok = run_demo(agent=agent, directory=directory, as_json=as_json)
+    ok = run_demo(agent=agent, directory=directory, page=page, as_json=as_json)
     return ExitCode.OK if ok else ExitCode.FAILURE

@@ -1,12 +1,11 @@
 """`symphony open`: open the page of the daemon in a browser."""
 
 import os
-import webbrowser
 from pathlib import Path
 
 import click
 
-from symphony.api.models import Link
+from symphony.cli.browser import open_in_browser
 from symphony.cli.client import require_daemon
 from symphony.cli.options import json_option, print_json, workflow_option
 
@@ -39,13 +38,3 @@ def open_(*, only_print: bool, as_json: bool, workflow: Path) -> None:
         click.echo(link.url)
     else:
         click.echo(f"Opened {link.address} in a browser.")
-
-
-def open_in_browser(link: Link) -> bool:
-    """Open a link in a browser; return whether there is one.
-
-    Browsers of the terminal do not count: they would take it over.
-    """
-    if not any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")):
-        return False
-    return webbrowser.open(link.url)

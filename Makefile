@@ -84,6 +84,10 @@ man: $(VENV)/.dev ## Write docs/man/symphony.1 from what the commands say of the
 settings: $(VENV)/.dev ## Write the table of docs/workflow-file.md from the models of the settings
 	@PYTHONPATH=tests $(BIN)/python -m settings_page
 
+.PHONY: screenshots
+screenshots: $(VENV)/.dev ## Take the pictures of the pages in docs/images again (takes Debian's chromium)
+	SYMPHONY_SCREENSHOTS=docs/images $(BIN)/pytest -q tests/integration/pages -k fits_the_screen
+
 .PHONY: snapshots
 snapshots: $(VENV)/.dev ## Record the screens in tests/snapshots again; look at the difference
 	SYMPHONY_SNAPSHOTS=1 $(BIN)/pytest -q tests/unit/cli

@@ -20,6 +20,7 @@ class Skip:
 
 PERMITTED = (
     Skip(reason="git-lfs is not installed", why="git-lfs comes from Debian's packages", required=True),
+    Skip(reason="no chromium: install it (apt install chromium)", why="it is one of Debian's packages", required=True),
     Skip(reason="root may write everywhere", why="the case needs a user whom permissions hold"),
     Skip(reason="only root can give a file to somebody else", why="the case needs root"),
     Skip(reason="no Claude Code: put `claude` on PATH or name it in SYMPHONY_TEST_CLAUDE", why="Claude Code is not installed everywhere", required=True),

@@ -262,11 +262,99 @@ def demo_state() -> models.State:
     )
 
 
+def past_run(
+    number: int,
+    outcome: str | None,
+    *,
+    reason: str | None = None,
+    started_h: float,
+    commits: int = 0,
+) -> models.PastRun:
+    return models.PastRun(
+        run_id=f"run-131-{number}",
+        attempt=None if number == 1 else number - 1,
+        agent="codex",
+        started_at=ago(hours=started_h),
+        ended_at=None if outcome is None else ago(hours=started_h - 0.2),
+        outcome=outcome,
+        reason=reason,
+        turns=2,
+        total_tokens=318_200,
+        commits=commits,
+        branch="symphony/WEB-131",
+    )
+
+
+def demo_issue() -> models.Issue:
+    """A running issue with an earlier run."""
+    state = demo_state()
+    row = state.running[0]
+    run = models.Run(**{name: getattr(row, name) for name in models.Run.__struct_fields__})
+    return models.Issue(
+        generated_at=state.generated_at,
+        issue_id=row.issue_id,
+        issue_identifier=row.issue_identifier,
+        issue_url=row.issue_url,
+        title=row.title,
+        state="In Progress",
+        status="running",
+        agent=row.agent,
+        workspace=models.Place(path=row.workspace_path, host=None, branch="symphony/WEB-131"),
+        attempts=models.Attempts(number=1, limit=5, restart_count=0, current_retry_attempt=0, runs_started=2),
+        running=run,
+        retry=None,
+        blocked=None,
+        waiting=None,
+        result=None,
+        runs=(
+            past_run(2, None, started_h=0.2),
+            past_run(1, "timed_out", reason="turn_timeout: no sign of life for 300 s", started_h=3),
+        ),
+        logs=models.Logs(codex_session_logs=()),
+        recent_events=(
+            models.Event(at=ago(hours=2.8), event="run_ended", message="timed out after turn 1"),
+            models.Event(at=ago(hours=2.8), event="retry_scheduled", message="attempt 2 of 5 in 20 s"),
+            models.Event(at=ago(minutes=12), event="run_started", message="agent codex, attempt 2 of 5"),
+            models.Event(at=ago(minutes=5), event="turn_started", message="turn 2"),
+        ),
+        last_error="turn_timeout: no sign of life for 300 s",
+        skills=models.Skills(
+            commit="9f3c2ab",
+            listed=(
+                models.ListedSkill(
+                    name="api-style", path=".symphony/skills/api-style/SKILL.md", sha256="3f" * 32, seen=True
+                ),
+                models.ListedSkill(
+                    name="testing", path=".symphony/skills/testing/SKILL.md", sha256="a7" * 32, seen=False
+                ),
+            ),
+            dropped=(models.DroppedSkill(name="release-notes", reason="not_included"),),
+            problems=(
+                models.SkillProblem(
+                    path=".symphony/skills/mails/SKILL.md",
+                    code="invalid_yaml",
+                    severity="error",
+                    line=4,
+                    column=12,
+                    sha256=None,
+                ),
+            ),
+        ),
+        spent=models.Spent(tokens=636_400, turns=3),
+        tracked={},
+        paused=False,
+        budgets=state.budgets,
+        tracker=state.tracker,
+        journal=state.journal,
+    )
+
+
 @dataclass
 class DemoOperator(FakeOperator):
     """Answers with fixed documents, which a test may replace."""
 
     document: models.State = field(default_factory=demo_state)
+    one: models.Issue = field(default_factory=demo_issue)
     selections: list[Selection] = field(default_factory=list)
 
     @override
@@ -277,6 +365,25 @@ class DemoOperator(FakeOperator):
         shown = waiting if only.limit is None else waiting[: only.limit]
         return structs.replace(self.document, waiting=shown, waiting_left_out=len(waiting) - len(shown))
 
+    @override
+    async def issue(self, identifier: str) -> models.Issue | None:
+        return self.one if identifier == self.one.issue_identifier else None
+
+    @override
+    async def prompt(self, identifier: str) -> models.Prompt | None:
+        if identifier != self.one.issue_identifier:
+            return None
+        return models.Prompt(
+            issue_identifier=identifier,
+            source="daemon",
+            attempt=None,
+            envelope="Work in small commits.",
+            prompt="Paginate the audit log.",
+            skills=models.Skills(),
+            note=None,
+            agent=CODEX,
+        )
+
 
 @contextmanager
 def serve_app(app: ASGIApp) -> Iterator[str]:
@@ -286,7 +393,9 @@ def serve_app(app: ASGIApp) -> Iterator[str]:
         app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1
     )
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([listener],))
+    thread = threading.Thread(
+        target=server.run, args=([listener],)
+    )  # clients wait in the queue of the socket
     thread.start()
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -88,6 +88,8 @@ def create_app(
     forms = Forms(operator, access, notices)
     routes = [
         Route("/", _resource(GET=pages.board)),
+        Route("/issues/{identifier}", _resource(GET=pages.issue)),
+        Route("/issues/{identifier}/prompt", _resource(GET=pages.prompt)),
         Route("/theme", _resource(GET=pages.theme)),
         Route(f"{ASSETS_PATH}sign-in.js", _resource(GET=_sign_in_script)),
         Route(f"{ASSETS_PATH}{{name}}", _resource(GET=pages.asset)),

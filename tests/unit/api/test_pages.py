@@ -12,7 +12,7 @@ from typing_extensions import override
 from harness.asking import asking
 from harness.pages import DemoOperator, demo_state, waiting_row
 from symphony.api.interface import UnavailableError
-from symphony.api.models import AgentLimit, JournalHealth, Row
+from symphony.api.models import AgentLimit, Block, JournalHealth, Reason, Retry, Row, Waiting
 from symphony.api.pages.routes import local_path
 
 pytestmark = pytest.mark.asyncio
@@ -268,3 +268,62 @@ async def test_the_files_of_the_pages_are_small_and_may_be_kept(client: httpx.As
     folder = resources.files("symphony.api.pages").joinpath("static")
     assert "Zero-Clause BSD" in folder.joinpath("idiomorph.LICENSE").read_text(encoding="utf-8")
     assert (await client.get("/assets/idiomorph.LICENSE")).status_code == 404
+
+
+# --- one issue ---
+
+
+async def test_the_page_of_an_issue(client: httpx.AsyncClient, operator: DemoOperator) -> None:
+    page = check(await client.get("/issues/WEB-131"))
+    issue = operator.one
+    skills = issue.skills
+    assert skills is not None
+    for fact in (
+        issue.title,
+        "Running",
+        skills.listed[0].path,
+        str(skills.listed[0].sha256)[:12],
+        skills.dropped[0].name,
+        f"{skills.problems[0].path}:4",
+        issue.runs[1].reason,
+        issue.recent_events[0].message,
+        issue.workspace.branch,
+        "symphony diff WEB-131",
+    ):
+        assert str(fact) in page.text
+    assert [form["action"] for form in page.all("form") if form.get("method") == "post"] == ["/actions/stop"]
+    assert page.all("main")[0]["data-scope"] == "issue:WEB-131"
+    assert {"rel": "alternate", "type": "application/json", "href": "/api/v1/WEB-131"} in page.all("link")
+
+
+async def test_what_can_be_done_about_an_issue_depends_on_its_status(
+    client: httpx.AsyncClient, operator: DemoOperator
+) -> None:
+    state, base = (
+        demo_state(),
+        structs.replace(operator.one, running=None, skills=None, recent_events=(), runs=()),
+    )
+    asks, blocked = (
+        Block(**{name: getattr(row, name) for name in Block.__struct_fields__}) for row in state.blocked
+    )
+    retry = Retry(**{name: getattr(state.retrying[0], name) for name in Retry.__struct_fields__})
+    waiting = Waiting(reason=Reason(code="no_slot", message="4 of 4 slots are used"))
+    for status, part, said, verbs in (
+        ("blocked", {"blocked": asks}, asks.question, {"answer", "retry", "unblock"}),
+        ("blocked", {"blocked": blocked}, blocked.error, {"retry", "unblock"}),
+        ("retrying", {"retry": retry}, retry.error, {"retry", "stop"}),
+        ("waiting", {"waiting": waiting}, waiting.reason.message, set()),
+        ("ready", {"result": state.ready[0]}, state.ready[0].summary, set()),
+        ("ended", {}, "None yet.", set()),
+    ):
+        operator.one = structs.replace(base, status=status, **part)
+        page = check(await client.get("/issues/WEB-131"))
+        assert str(said) in page.text
+        posted = {str(form["action"]) for form in page.all("form") if form.get("method") == "post"}
+        assert posted == {f"/actions/{verb}" for verb in verbs}
+
+
+async def test_an_unknown_issue_and_a_prompt(client: httpx.AsyncClient) -> None:
+    check(await client.get("/issues/WEB-9"), 404)
+    check(await client.get("/issues/WEB-9/prompt"), 404)
+    assert "Paginate the audit log." in check(await client.get("/issues/WEB-131/prompt")).text

@@ -26,6 +26,14 @@ ASSETS: Final = {
     "idiomorph.min.js": "text/javascript",
 }
 """The files that pages load, by name, with their types."""
+_OUTCOME_ICONS: Final = {
+    None: "running",
+    "succeeded": "ready",
+    "no_progress": "ended",
+    "input_required": "question",
+    "canceled": "ended",
+    "interrupted": "retrying",
+}
 _DIGEST_CHARS: Final = 12
 _SHOWN_AS_IS: Final = frozenset("\n\t")
 
@@ -75,6 +83,7 @@ def _environment() -> Environment:
         duration=duration,
         issue_path=_issue_path,
         number=lambda value: f"{value:,}",
+        outcome_icon=lambda outcome: _OUTCOME_ICONS.get(outcome, "failed"),
         plural=plural,
         tokens=tokens,
         usd=lambda value: f"${value:,.2f}",

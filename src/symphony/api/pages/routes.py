@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 from anyio import to_thread
@@ -15,10 +16,18 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from symphony.api.history import utc_now
-from symphony.api.http import PAGE_HEADERS, RequestError, selection
+from symphony.api.http import PAGE_HEADERS, RequestError, identifier, selection
 from symphony.api.interface import Operator, UnavailableError
 from symphony.api.models import utc_text
-from symphony.api.pages.views import MAX_WAITING_SHOWN, WAITING_SHOWN, Frame, Problem, board_view
+from symphony.api.pages.views import (
+    MAX_WAITING_SHOWN,
+    WAITING_SHOWN,
+    Frame,
+    Problem,
+    board_view,
+    issue_view,
+)
+from symphony.domain import SymphonyError
 
 _THEMES: Final = ("auto", "light", "dark")
 _THEME_COOKIE: Final = "symphony_theme"
@@ -38,6 +47,8 @@ class _Content:
         now: the moment that it shows.
         view: makes what the template shows; pure.
         reloads: whether the page may reload itself where there is no JavaScript.
+        scope: the scope of the events that change it; empty if all may.
+        pause_ms: the shortest time between two refreshes.
     """
 
     template: str
@@ -47,9 +58,8 @@ class _Content:
     now: str
     view: Callable[[], object]
     reloads: bool = False
-
-
-Page = Callable[[Request], Awaitable[Response]]
+    scope: str = ""
+    pause_ms: int = 400
 
 
 class Pages:
@@ -74,6 +84,44 @@ class Pages:
             now=state.generated_at,
             view=lambda: board_view(state, only),
             reloads=not any(row.question for row in state.blocked),
+        )
+
+    async def issue(self, request: Request) -> Response:
+        """One issue: what happens, what its agent says, what it was sent, its runs and decisions."""
+        return await _respond(request, self._issue)
+
+    async def _issue(self, request: Request) -> _Content:
+        name = identifier(request)
+        issue = await self._operator.issue(name)
+        if issue is None:
+            raise RequestError(404, "issue_not_found", "Neither the daemon nor its journal knows this issue.")
+        return _Content(
+            template="issue.html",
+            title=f"{issue.issue_identifier} {issue.title}",
+            section="Board",
+            twin=f"/api/v1/{quote(name, safe='')}",
+            now=issue.generated_at,
+            view=lambda: issue_view(issue),
+            reloads=issue.blocked is None or issue.blocked.question is None,
+            scope=f"issue:{name}",
+        )
+
+    async def prompt(self, request: Request) -> Response:
+        """What a dispatch of the issue would send now."""
+        return await _respond(request, self._prompt)
+
+    async def _prompt(self, request: Request) -> _Content:
+        name = identifier(request)
+        prompt = await self._operator.prompt(name)
+        if prompt is None:
+            raise RequestError(404, "issue_not_found", "The daemon has nothing to send for this issue.")
+        return _Content(
+            template="prompt.html",
+            title=f"Prompt of {name}",
+            section="Board",
+            twin=f"/api/v1/{quote(name, safe='')}/prompt",
+            now=utc_text(utc_now()),
+            view=lambda: prompt,
         )
 
     async def theme(self, request: Request) -> Response:
@@ -105,28 +153,25 @@ async def _respond(request: Request, read: Callable[[Request], Awaitable[_Conten
     try:
         content = await read(request)
     except UnavailableError as error:
-        status, problem = (
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            Problem(title="The daemon cannot answer now", message=error.message),
-        )
-        content = _problem_page(problem)
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+        content = _problem_page("The daemon cannot answer now", error.message)
     except RequestError as error:
-        status, problem = (
-            HTTPStatus(error.status_code),
-            Problem(title="This page cannot be shown", message=error.message),
-        )
-        content = _problem_page(problem)
+        status = HTTPStatus(error.status_code)
+        content = _problem_page("This page cannot be shown", error.message)
+    except SymphonyError as error:
+        status = HTTPStatus.CONFLICT
+        content = _problem_page("A dispatch would fail", error.failure.line, error.failure.hint)
     return await to_thread.run_sync(_rendered, request, content, status)
 
 
-def _problem_page(problem: Problem) -> _Content:
+def _problem_page(title: str, message: str, hint: str | None = None) -> _Content:
     return _Content(
         template="problem.html",
-        title=problem.title,
+        title=title,
         section="",
         twin="",
         now=utc_text(utc_now()),
-        view=lambda: problem,
+        view=lambda: Problem(title=title, message=message, hint=hint),
         reloads=True,
     )
 
@@ -144,7 +189,10 @@ def _rendered(request: Request, content: _Content, status: HTTPStatus) -> Respon
         path=f"{request.scope['path']}?{query}" if query else request.scope["path"],
         csrf=request.app.state.access.csrf(request) or "",
         now=content.now,
+        notice=request.app.state.notices.of(request),
         reloads=content.reloads,
+        scope=content.scope,
+        pause_ms=content.pause_ms,
     )
     view = content.view()
     shown = (content.template, replace(frame, now=""), view, rendering.asset_path("app.css"))

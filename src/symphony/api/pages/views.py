@@ -9,13 +9,19 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
+from msgspec import structs
+
 from symphony.api.formatting import plural, seconds_between, tokens
+from symphony.api.forms import Notice as FormNotice
 from symphony.api.models import (
     BlockedRow,
     Budgets,
     DaemonHealth,
+    Event,
+    Issue,
     ReadyRow,
     RetryingRow,
+    Run,
     RunningRow,
     State,
     WaitingRow,
@@ -32,6 +38,14 @@ _HEALTH: Final = {
     "starting": ("info", "Starting"),
     "draining": ("warn", "Ending after the present turns"),
 }
+_STATUS: Final = {
+    "running": "Running",
+    "retrying": "Retrying",
+    "blocked": "Blocked",
+    "waiting": "Waiting",
+    "ready": "Ready for review",
+    "ended": "Ended",
+}
 _LIMITS: Final = {"agent_rate_limited": "rate limited", "agent_usage_limit": "out of credit"}
 
 
@@ -47,7 +61,10 @@ class Frame:
         path: the path and query of the page, to return to it.
         csrf: the value that every form sends back; empty where none is needed.
         now: the moment that the page shows, as documents write it.
+        notice: what came of the form that led here, or `None`.
         reloads: whether the page reloads itself where there is no JavaScript.
+        scope: the scope of the events that change the page; empty if all may.
+        pause_ms: the shortest time between two refreshes of the page.
         sections: the navigation: names and paths.
     """
 
@@ -58,7 +75,10 @@ class Frame:
     path: str
     csrf: str
     now: str
+    notice: FormNotice | None = None
     reloads: bool = False
+    scope: str = ""
+    pause_ms: int = 400
     sections: tuple[tuple[str, str], ...] = SECTIONS
 
 
@@ -181,11 +201,7 @@ def board_view(state: State, only: Selection) -> Board:
         blocked=tuple(row for row in blocked if row.question is None),
         ready=state.ready,
         running=tuple(sorted(state.running, key=lambda row: natural_order(row.issue_identifier))),
-        silent=tuple(
-            row.issue_identifier
-            for row in state.running
-            if (seconds_between(row.last_event_at or row.started_at, state.generated_at) or 0) > _SILENT_S
-        ),
+        silent=tuple(row.issue_identifier for row in state.running if _is_silent(row, state.generated_at)),
         retrying=tuple(sorted(state.retrying, key=lambda row: row.due_at)),
         waiting=state.waiting,
         waiting_count=state.counts.waiting,
@@ -201,6 +217,53 @@ def board_view(state: State, only: Selection) -> Board:
             for code, count in state.waiting_by_reason.items()
         ),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssueView:
+    """The page of an issue.
+
+    Attributes:
+        issue: the document.
+        icon: of its status.
+        status: in words.
+        silent: a running agent gave no sign of life for two minutes.
+        notices: what is not normal and affects all issues.
+        session_id: the agent's conversation.
+        events: the newest first.
+    """
+
+    issue: Issue
+    icon: str
+    status: str
+    silent: bool
+    notices: tuple[Notice, ...]
+    session_id: str | None
+    events: tuple[Event, ...]
+
+
+def issue_view(issue: Issue) -> IssueView:
+    """The page of an issue."""
+    asks = issue.blocked is not None and issue.blocked.question is not None
+    run, claim = issue.running, issue.running or issue.blocked
+    return IssueView(
+        issue=_steady(issue),
+        icon="question" if asks else issue.status,
+        status="Asks you" if asks else _STATUS.get(issue.status, issue.status),
+        silent=run is not None and _is_silent(run, issue.generated_at),
+        notices=tuple(_common_notices(issue)),
+        session_id=claim.session_id if claim else None,
+        events=issue.recent_events[::-1],
+    )
+
+
+def _steady(issue: Issue) -> Issue:
+    """The document without what changes as time passes."""
+    return structs.replace(issue, generated_at="", tracker=structs.replace(issue.tracker, asks_next_at=None))
+
+
+def _is_silent(run: Run, now: str) -> bool:
+    return (seconds_between(run.last_event_at or run.started_at, now) or 0) > _SILENT_S
 
 
 def _query(only: Selection, *, waiting: int | None = None, codes: frozenset[str] | None = None) -> str:
@@ -220,32 +283,38 @@ def _day_tokens(budgets: Budgets) -> str | None:
 
 def _notices(state: State) -> Iterator[Notice]:
     yield from _failures(state.health)
-    if state.paused:
-        text = "Paused: nothing new starts, what runs goes on."
-        yield Notice(tone="warn", text=text, hint="symphony resume")
+    yield from _common_notices(state, last_error=state.health.poll_failure is None)
     for agent in state.agents:
         if (limit := agent.limited) is not None:
             text = f"The agent {agent.name} is {_LIMITS.get(limit.code, 'limited')}: {limit.message}"
             yield Notice(tone="warn", text=text, until=limit.until)
-    tracker = state.tracker
+    for push in state.failed_pushes:
+        text = f"{push.issue_identifier} is not pushed: {push.failure.message}"
+        yield Notice(tone="warn", text=text, hint=push.failure.hint, until=push.next_try_at)
+
+
+def _common_notices(document: State | Issue, *, last_error: bool = True) -> Iterator[Notice]:
+    """What affects all issues, and is known to the document of each; `last_error` is of the tracker."""
+    if document.paused:
+        text = "Paused: nothing new starts, what runs goes on."
+        yield Notice(tone="warn", text=text, hint="symphony resume")
+    tracker = document.tracker
     if tracker.circuit != "closed":
-        failed = f"{plural(tracker.failures_in_a_row, 'request')} in a row failed"
-        error = "" if tracker.last_error is None or state.health.poll_failure else f": {tracker.last_error}"
-        text = f"Requests to the tracker pause, because {failed}{error}."
+        error = f": {tracker.last_error}" if tracker.last_error and last_error else ""
+        failed = f"{plural(tracker.failures_in_a_row, 'request')} in a row failed{error}"
+        text = f"Requests to the tracker pause, because {failed}."
         yield Notice(tone="warn", text=text, until=tracker.until or tracker.asks_next_at)
-    budgets = state.budgets
+    budgets = document.budgets
     if budgets.max_tokens_per_day is not None and budgets.day_tokens >= budgets.max_tokens_per_day:
         yield Notice(
             tone="warn",
             text=f"The budget of {budgets.day or 'the day'} is used up: {_day_tokens(budgets)} tokens.",
             hint="wait for the next day (UTC), or raise agent.budget.max_tokens_per_day",
         )
-    if state.journal is not None and state.journal.state == "memory":
-        reason = state.journal.reason or "the journal cannot be used; a restart forgets what happens now"
-        yield Notice(tone="warn", text=reason, hint=state.journal.hint)
-    for push in state.failed_pushes:
-        text = f"{push.issue_identifier} is not pushed: {push.failure.message}"
-        yield Notice(tone="warn", text=text, hint=push.failure.hint, until=push.next_try_at)
+    journal = document.journal
+    if journal is not None and journal.state == "memory":
+        reason = journal.reason or "the journal cannot be used; a restart forgets what happens now"
+        yield Notice(tone="warn", text=reason, hint=journal.hint)
 
 
 def _failures(health: DaemonHealth) -> Iterator[Notice]:

@@ -1,10 +1,9 @@
 // Keeps a page up to date: on each event of the daemon it fetches its own address again and morphs <main>.
 "use strict";
 (() => {
-  const MIN_PAUSE_MS = 400; // between two refreshes
   const POLL_MS = 10_000; // while there is no stream
   const status = document.getElementById("live");
-  const issue = document.getElementById("main").dataset;
+  const page = document.getElementById("main").dataset;
   let stream = null, etag = null, busy = false, again = false, timer = 0;
 
   const say = (state, text) => {
@@ -42,10 +41,10 @@
     beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS"),
   };
   const apply = (html) => {
-    const page = new DOMParser().parseFromString(html, "text/html");
-    const main = page.getElementById("main");
+    const fresh = new DOMParser().parseFromString(html, "text/html");
+    const main = fresh.getElementById("main");
     if (!main) return;
-    document.title = page.title;
+    document.title = fresh.title;
     Idiomorph.morph(document.getElementById("main"), main, { morphStyle: "outerHTML", ignoreActiveValue: true, callbacks });
     tick();
     document.dispatchEvent(new Event("refreshed"));
@@ -66,14 +65,14 @@
     } catch {
       down();
     } finally {
-      setTimeout(() => { busy = false; if (again) { again = false; refresh(); } }, MIN_PAUSE_MS);
+      setTimeout(() => { busy = false; if (again) { again = false; refresh(); } }, Number(page.pause));
     }
   };
 
   // --- the stream ---
   const live = () => { if (stream && stream.readyState === EventSource.OPEN) say("live", "Live"); };
   const down = () => say("down", "Not live: trying again");
-  const concerns = (scope) => !issue.scope || scope === "all" || scope === issue.scope;
+  const concerns = (scope) => !page.scope || scope === "all" || scope === page.scope;
   const connect = () => {
     clearTimeout(timer);
     if (stream || document.hidden) return;

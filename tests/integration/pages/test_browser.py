@@ -1,0 +1,203 @@
+"""The pages in a real browser. With SYMPHONY_SCREENSHOTS=DIRECTORY, pictures of them are left there."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_core_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it has no types
+from msgspec import structs
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from harness.asking import make_app
+from harness.pages import NOW, DemoOperator, demo_state, running_row, serve_app, waiting_row
+from harness.project import Project, scripted
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: install it (apt install chromium)"),
+]
+WIDE: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}}
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
+PATHS = {"board": "/", "issue": "/issues/WEB-131"}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def operator() -> DemoOperator:
+    return DemoOperator()
+
+
+@pytest.fixture
+def address(operator: DemoOperator) -> Iterator[str]:
+    with serve_app(make_app(operator)) as address:
+        yield address
+
+
+@contextmanager
+def opened(browser: Browser, *, fixed_time: bool = True, **options: Any) -> Iterator[Page]:
+    """A page in a browser of its own; what its console complains about fails the test."""
+    context = browser.new_context(**options)
+    page = context.new_page()
+    if fixed_time:
+        page.clock.set_fixed_time(NOW)
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    yield page
+    context.close()
+    assert complaints == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_is_accessible_and_fits_the_screen(browser: Browser, address: str, scheme: str) -> None:
+    pictures = os.environ.get("SYMPHONY_SCREENSHOTS")
+    for size, options in (("wide", WIDE), ("phone", PHONE)):
+        with opened(browser, color_scheme=scheme, reduced_motion="reduce", **options) as page:
+            for name, path in PATHS.items():
+                page.goto(f"{address}{path}")
+                found = Axe().run(page)["violations"]
+                assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
+                assert (
+                    page.evaluate("() => document.documentElement.scrollWidth")
+                    == options["viewport"]["width"]
+                )
+                expect(page.get_by_role("status")).to_have_text("Live")
+                if pictures and (size, scheme) != ("phone", "dark"):
+                    file = f"{name}-{scheme if size == 'wide' else size}.png"
+                    page.screenshot(path=Path(pictures) / file)
+
+
+def test_the_choice_of_colours_holds_from_the_first_paint_on(browser: Browser, address: str) -> None:
+    with opened(browser, color_scheme="light") as page:
+        page.goto(f"{address}/?q=log")
+        page.get_by_role("button", name="dark").click()
+        page.wait_for_url(f"{address}/?q=log")
+        background = "() => getComputedStyle(document.body).backgroundColor"
+        assert page.evaluate(background) == "rgb(14, 15, 18)"
+
+
+def test_what_a_person_does_survives_an_update(
+    browser: Browser, operator: DemoOperator, address: str
+) -> None:
+    with opened(browser, **WIDE) as page:
+        page.goto(address)
+        answer = page.get_by_label("Answer to WEB-122")
+        page.get_by_text("Unblock", exact=False).first.click()
+        answer.fill("Anonymise")
+        state = operator.document
+        first, *others = state.running
+        operator.document = structs.replace(
+            state,
+            running=(structs.replace(first, last_message="A new word"), *others),
+            blocked=state.blocked[:1],
+        )
+        page.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
+        expect(page.get_by_text("A new word")).to_be_visible()
+        expect(page.get_by_text("5 attempts without progress", exact=False)).to_have_count(0)
+        expect(answer).to_have_value("Anonymise")
+        expect(answer).to_be_focused()
+
+
+def test_the_keyboard_is_enough(browser: Browser, address: str) -> None:
+    with opened(browser, **WIDE) as page:
+        page.goto(address)
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        page.keyboard.press("k")
+        expect(page.get_by_role("link", name="WEB-122 Delete accounts after 30 days")).to_be_focused()
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_be_hidden()
+        page.keyboard.press("/")
+        page.keyboard.type("audit/j")
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"{address}/?q=audit%2Fj")
+
+
+def test_without_javascript_a_person_reads_and_acts(browser: Browser, address: str) -> None:
+    with opened(browser, java_script_enabled=False, **WIDE) as page:
+        page.goto(address)
+        expect(page.get_by_role("heading", level=1)).to_have_text("Board")
+        expect(page.get_by_text("The cursor is stable now", exact=False)).to_be_visible()
+        page.get_by_role("link", name="WEB-131 Paginate the audit log").click()
+        stop = page.get_by_role("button", name="Stop WEB-131")
+        expect(stop).to_be_hidden()
+        page.locator("summary", has_text="Stop").click()
+        expect(stop).to_be_visible()
+
+
+def test_many_issues(browser: Browser, operator: DemoOperator, address: str) -> None:
+    operator.document = structs.replace(
+        demo_state(),
+        running=tuple(running_row(number, "Title", "Words") for number in range(1_000, 1_200)),
+        waiting=tuple(
+            waiting_row(number, "Title", "no_slot", "no slot", number - 9_999)
+            for number in range(10_000, 20_000)
+        ),
+    )
+    with opened(browser, **WIDE) as page:
+        page.goto(address)
+        expect(page.get_by_role("link", name="9,950 more")).to_be_visible()
+        assert page.locator("tr").count() < 300
+
+
+# --- a real daemon ---
+
+ASKS: list[dict[str, Any]] = [
+    {"ask_input": "Which colour, red or blue?"},
+    {"wait_for": "go"},
+    {"commit": "Paint it"},
+    {"tool": "board_move", "arguments": {"state": "Human Review"}},
+]
+
+
+def test_a_person_answers_on_the_page_and_watches_the_agent_go_on(browser: Browser, tmp_path: Path) -> None:
+    project = Project(root=tmp_path).create()
+    project.workflow(command=scripted("--threads", str(tmp_path / "threads")), polling={"interval_ms": 1_000})
+    project.issue("SYM-1", ASKS, title="Paint <b>it</b>")
+    with project.daemon("--port", "0") as daemon, opened(browser, fixed_time=False, **WIDE) as page:
+        daemon.wait_for("issue_blocked", issue_identifier="SYM-1")
+        page.goto(project.symphony("open", "--print").stdout.strip())
+        expect(page.get_by_role("heading", level=1)).to_have_text("Board")
+        expect(page.get_by_text("Which colour, red or blue?")).to_be_visible()
+        expect(page.get_by_role("status")).to_have_text("Live")
+        page.get_by_label("Answer to SYM-1").fill("Blue, please")
+        page.get_by_role("button", name="Send answer").click()
+        daemon.wait_for("thread_resumed")
+        # From here on the page is not loaded again: it follows the daemon.
+        page.evaluate("() => { document.body.dataset.same = 'yes'; }")
+        expect(page.locator("#running + table")).to_contain_text("Paint <b>it</b>")
+        (project.workspaces / "SYM-1" / "go").touch()
+        expect(page.get_by_text("ready for review")).to_be_visible()
+        assert page.locator("body").get_attribute("data-same") == "yes"
+
+
+def test_a_page_follows_the_scheduler_within_a_second_and_a_half(browser: Browser, tmp_path: Path) -> None:
+    project = Project(root=tmp_path).create()
+    project.workflow()
+    with project.daemon("--port", "0") as daemon, opened(browser, fixed_time=False, **WIDE) as page:
+        daemon.wait_for("serving")
+        page.goto(project.symphony("open", "--print").stdout.strip())
+        expect(page.get_by_role("status")).to_have_text("Live")
+        paused = page.get_by_text("Paused: nothing new starts")
+        late = 0
+        for verb, count in (("pause", 1), ("resume", 0)) * 3:  # a busy machine may be late, not each time
+            assert project.symphony(verb).returncode == 0
+            try:
+                expect(paused).to_have_count(count, timeout=1_500)
+            except AssertionError:
+                late += 1
+                expect(paused).to_have_count(count)
+        assert late < 6

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from harness.asking import FakeOperator
 from symphony.api import models
+from symphony.api.interface import RunQuery
 from symphony.api.models import utc_text
 from symphony.domain import ALL_ISSUES, Selection
 
@@ -68,6 +69,7 @@ def running_row(
         started_at=ago(minutes=11 + number % 7),
         last_event_at=ago(seconds=silent_s),
         tokens=models.Tokens(input_tokens=total * 9 // 10, output_tokens=total // 10, total_tokens=total),
+        cost_usd=total * 3.1e-6 if total else None,
         resumed_from=None,
     )
 
@@ -242,6 +244,7 @@ def demo_state() -> models.State:
         budgets=models.Budgets(
             day="2026-03-04",
             day_tokens=3_100_000,
+            day_cost_usd=9.61,
             used_up_by=None,
             max_tokens_per_day=12_000_000,
             max_tokens_per_issue=2_000_000,
@@ -268,6 +271,7 @@ def past_run(
     *,
     reason: str | None = None,
     started_h: float,
+    cost: float | None = 0.84,
     commits: int = 0,
 ) -> models.PastRun:
     return models.PastRun(
@@ -282,6 +286,11 @@ def past_run(
         total_tokens=318_200,
         commits=commits,
         branch="symphony/WEB-131",
+        model="gpt-5.2-codex",
+        input_tokens=280_000,
+        output_tokens=38_200,
+        cost_usd=cost,
+        unpriced_tokens=0 if cost is not None else 318_200,
     )
 
 
@@ -307,9 +316,13 @@ def demo_issue() -> models.Issue:
         waiting=None,
         result=None,
         runs=(
-            past_run(2, None, started_h=0.2),
-            past_run(1, "timed_out", reason="turn_timeout: no sign of life for 300 s", started_h=3),
+            past_run(2, None, started_h=0.2, cost=1.12),
+            past_run(
+                1, "timed_out", reason="turn_timeout: no sign of life for 300 s", started_h=3, cost=None
+            ),
         ),
+        cost_usd=1.12,
+        unpriced_tokens=318_200,
         logs=models.Logs(codex_session_logs=()),
         recent_events=(
             models.Event(at=ago(hours=2.8), event="run_ended", message="timed out after turn 1"),
@@ -349,12 +362,61 @@ def demo_issue() -> models.Issue:
     )
 
 
+def run_row(number: int, outcome: str | None, *, hours: float, reason: str | None = None) -> models.RunRow:
+    past = past_run(number, outcome, started_h=hours, reason=reason, commits=number % 3)
+    fields = {name: getattr(past, name) for name in models.PastRun.__struct_fields__}
+    return models.RunRow(
+        **fields,
+        issue_id=str(100 + number),
+        issue_identifier=f"WEB-{100 + number}",
+        issue_state="In Progress",
+        seconds=740.0 + number,
+    )
+
+
+def sums(key: str | None, runs: int) -> models.RunSums:
+    return models.RunSums(
+        key=key,
+        runs=runs,
+        turns=3 * runs,
+        seconds=711.0 * runs,
+        commits=2 * runs,
+        input_tokens=300_000 * runs,
+        output_tokens=21_000 * runs,
+        total_tokens=321_000 * runs,
+        cost_usd=0.92 * runs,
+        unpriced_tokens=0,
+    )
+
+
+def demo_runs(query: RunQuery) -> models.Runs:
+    """A week of runs."""
+    amounts = (9, 14, 3, 0, 11, 17, 8)
+    days = tuple(sums(f"2026-03-{4 - at:02}", amount) for at, amount in enumerate(amounts[:4]))
+    days += tuple(sums(f"2026-02-{28 - at:02}", amount) for at, amount in enumerate(amounts[4:]))
+    return models.Runs(
+        generated_at=utc_text(NOW),
+        since=ago(days=7),
+        by=query.by,
+        runs=(
+            *(() if query.outcomes else (run_row(31, None, hours=0.2),)),
+            run_row(18, "succeeded", hours=0.9),
+            run_row(22, "input_required", hours=1.5, reason="the agent needs a person"),
+            run_row(19, "timed_out", hours=3, reason="turn_timeout: no sign of life for 300 s"),
+        ),
+        left_out=58,
+        groups=days if query.by == "day" else (sums("codex", 51), sums("claude", 11)),
+        total=sums(None, 62),
+    )
+
+
 @dataclass
 class DemoOperator(FakeOperator):
     """Answers with fixed documents, which a test may replace."""
 
     document: models.State = field(default_factory=demo_state)
     one: models.Issue = field(default_factory=demo_issue)
+    queries: list[RunQuery] = field(default_factory=list)
     selections: list[Selection] = field(default_factory=list)
 
     @override
@@ -368,6 +430,12 @@ class DemoOperator(FakeOperator):
     @override
     async def issue(self, identifier: str) -> models.Issue | None:
         return self.one if identifier == self.one.issue_identifier else None
+
+    @override
+    async def runs(self, query: RunQuery) -> models.Runs:
+        self._try()
+        self.queries.append(query)
+        return demo_runs(query)
 
     @override
     async def prompt(self, identifier: str) -> models.Prompt | None:

@@ -90,6 +90,7 @@ def create_app(
         Route("/", _resource(GET=pages.board)),
         Route("/issues/{identifier}", _resource(GET=pages.issue)),
         Route("/issues/{identifier}/prompt", _resource(GET=pages.prompt)),
+        Route("/history", _resource(GET=pages.history)),
         Route("/theme", _resource(GET=pages.theme)),
         Route(f"{ASSETS_PATH}sign-in.js", _resource(GET=_sign_in_script)),
         Route(f"{ASSETS_PATH}{{name}}", _resource(GET=pages.asset)),

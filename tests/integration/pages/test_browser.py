@@ -22,7 +22,7 @@ pytestmark = [
 ]
 WIDE: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}}
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
-PATHS = {"board": "/", "issue": "/issues/WEB-131"}
+PATHS = {"board": "/", "issue": "/issues/WEB-131", "history": "/history"}
 
 
 @pytest.fixture(scope="module")

@@ -327,3 +327,42 @@ async def test_an_unknown_issue_and_a_prompt(client: httpx.AsyncClient) -> None:
     check(await client.get("/issues/WEB-9"), 404)
     check(await client.get("/issues/WEB-9/prompt"), 404)
     assert "Paginate the audit log." in check(await client.get("/issues/WEB-131/prompt")).text
+
+
+# --- history ---
+
+
+async def test_the_history_shows_runs_sums_and_charts(
+    client: httpx.AsyncClient, operator: DemoOperator
+) -> None:
+    page = check(await client.get("/history"))
+    assert (operator.queries[-1].by, operator.queries[-1].since_s) == ("day", 7 * 86_400)
+    for fact in (
+        "WEB-119",
+        "timed out",
+        "turn_timeout: no sign of life for 300 s",
+        "2026-03-04",
+        "58 more",
+        "$57.04",
+    ):
+        assert fact in page.text
+    assert len(page.all("rect")) == 1 + 3 * 7  # the mark, and a bar for each day
+    operator.queries.clear()
+    page = check(await client.get("/history?since=30d&by=agent&outcome=timed_out&issue=WEB-119&agent="))
+    by_agent, by_day = operator.queries
+    assert (by_agent.by, by_agent.outcomes, by_agent.issues, by_agent.agents) == (
+        "agent",
+        {"timed_out"},
+        {"WEB-119"},
+        frozenset(),
+    )
+    assert (by_day.by, by_day.limit) == ("day", 0)
+    links = {str(link["href"]) for link in page.all("a")}
+    assert "/history?since=30d&outcome=timed_out&issue=WEB-119&agent=codex" in links
+    check(await client.get("/history?by=x"), 400)
+
+
+async def test_the_board_shows_what_ended_lately(client: httpx.AsyncClient, operator: DemoOperator) -> None:
+    assert "Ended lately" in check(await client.get("/")).text
+    assert "running" not in operator.queries[-1].outcomes
+    assert "Ended lately" not in check(await client.get("/?q=x")).text

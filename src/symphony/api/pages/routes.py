@@ -16,19 +16,24 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from symphony.api.history import utc_now
-from symphony.api.http import PAGE_HEADERS, RequestError, identifier, selection
-from symphony.api.interface import Operator, UnavailableError
-from symphony.api.models import utc_text
+from symphony.api.http import PAGE_HEADERS, RequestError, identifier, run_query, selection
+from symphony.api.interface import RUN_OUTCOMES, Operator, RunQuery, UnavailableError
+from symphony.api.models import RunRow, utc_text
 from symphony.api.pages.views import (
     MAX_WAITING_SHOWN,
+    RUNS_SHOWN,
     WAITING_SHOWN,
     Frame,
     Problem,
     board_view,
+    history_view,
     issue_view,
 )
 from symphony.domain import SymphonyError
 
+_ENDED: Final = RunQuery(since_s=12 * 3_600.0, outcomes=frozenset(RUN_OUTCOMES) - {"running"}, limit=8)
+_WEEK_S: Final = 7 * 86_400.0
+_SLOW_MS: Final = 5_000
 _THEMES: Final = ("auto", "light", "dark")
 _THEME_COOKIE: Final = "symphony_theme"
 _THEME_SECONDS: Final = 365 * 86_400
@@ -76,15 +81,23 @@ class Pages:
         only = selection(request)
         limit = WAITING_SHOWN if only.limit is None else min(only.limit, MAX_WAITING_SHOWN)
         state = await self._operator.state(replace(only, limit=limit))
+        ended = await self._ended()
         return _Content(
             template="board.html",
             title="Board",
             section="Board",
             twin="/api/v1/state",
             now=state.generated_at,
-            view=lambda: board_view(state, only),
+            view=lambda: board_view(state, only, ended),
             reloads=not any(row.question for row in state.blocked),
         )
+
+    async def _ended(self) -> tuple[RunRow, ...]:
+        """Runs that ended lately; none if the journal cannot be read, which the state reports."""
+        try:
+            return (await self._operator.runs(_ENDED)).runs
+        except UnavailableError:
+            return ()
 
     async def issue(self, request: Request) -> Response:
         """One issue: what happens, what its agent says, what it was sent, its runs and decisions."""
@@ -122,6 +135,30 @@ class Pages:
             twin=f"/api/v1/{quote(name, safe='')}/prompt",
             now=utc_text(utc_now()),
             view=lambda: prompt,
+        )
+
+    async def history(self, request: Request) -> Response:
+        """The runs in the journal, and what they used."""
+        return await _respond(request, self._history)
+
+    async def _history(self, request: Request) -> _Content:
+        since, limit = request.query_params.get("since", "7d"), request.query_params.get("limit")
+        query = run_query(request)
+        if "since" not in request.query_params:
+            query = replace(query, since_s=_WEEK_S)
+        if limit is None:
+            query = replace(query, limit=RUNS_SHOWN)
+        runs = await self._operator.runs(replace(query, by=query.by or "day"))
+        days = runs if runs.by == "day" else await self._operator.runs(replace(query, by="day", limit=0))
+        return _Content(
+            template="history.html",
+            title="History",
+            section="History",
+            twin="/api/v1/runs",
+            now=runs.generated_at,
+            view=lambda: history_view(runs, days, query, since),
+            reloads=True,
+            pause_ms=_SLOW_MS,
         )
 
     async def theme(self, request: Request) -> Response:

@@ -4,7 +4,7 @@ All functions are pure. A view holds moments and no durations, so that two equal
 whenever they are made.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
@@ -13,6 +13,7 @@ from msgspec import structs
 
 from symphony.api.formatting import plural, seconds_between, tokens
 from symphony.api.forms import Notice as FormNotice
+from symphony.api.interface import MAX_RUNS, RUN_OUTCOMES, RUN_SUMS, RunQuery
 from symphony.api.models import (
     BlockedRow,
     Budgets,
@@ -23,15 +24,22 @@ from symphony.api.models import (
     RetryingRow,
     Run,
     RunningRow,
+    RunRow,
+    Runs,
+    RunSums,
     State,
     WaitingRow,
 )
 from symphony.domain import Selection, natural_order
 
-SECTIONS: Final = (("Board", "/"),)
+SECTIONS: Final = (("Board", "/"), ("History", "/history"))
 WAITING_SHOWN: Final = 50
+RUNS_SHOWN: Final = 100
 MAX_WAITING_SHOWN: Final = 1_000
 _MORE_AT_ONCE: Final = 200
+_DAYS_SHOWN: Final = 60
+_BAR_HEIGHT: Final = 24
+_AGES: Final = {"24h": "24 hours", "7d": "7 days", "30d": "30 days", "": "ever"}
 _SILENT_S: Final = 120
 _HEALTH: Final = {
     "ok": ("ok", "Healthy"),
@@ -133,6 +141,7 @@ class Board:
         slots_limit: how many may run.
         total_tokens: of all runs since the start.
         day_tokens: tokens of today against the budget of the day; `None` without a budget.
+        day_cost_usd: cost of today; `None` if it is not known.
         search: the text that is searched for.
         filtered: whether only some issues are listed.
         needs_you: how many issues wait for a person.
@@ -147,6 +156,7 @@ class Board:
         waiting_left_out: selected ones without a row.
         more: the page with more of them; `None` if there are no more, or too many.
         reasons: why they wait.
+        ended: runs that ended in the last hours, the newest first.
     """
 
     tone: str
@@ -159,6 +169,7 @@ class Board:
     slots_limit: int
     total_tokens: int
     day_tokens: str | None
+    day_cost_usd: float | None
     search: str
     filtered: bool
     needs_you: int
@@ -173,10 +184,11 @@ class Board:
     waiting_left_out: int
     more: str | None
     reasons: tuple[ReasonLink, ...]
+    ended: tuple[RunRow, ...]
 
 
-def board_view(state: State, only: Selection) -> Board:
-    """The board of a state whose rows `only` has selected."""
+def board_view(state: State, only: Selection, ended: Sequence[RunRow]) -> Board:
+    """The board of a state whose rows `only` has selected, and of runs that ended lately."""
     tone, health = _HEALTH.get(state.health.status, ("error", "In trouble"))
     if state.paused and tone == "ok":
         tone, health = "warn", "Paused"
@@ -194,6 +206,7 @@ def board_view(state: State, only: Selection) -> Board:
         slots_limit=state.slots.limit,
         total_tokens=state.codex_totals.total_tokens,
         day_tokens=_day_tokens(state.budgets),
+        day_cost_usd=state.budgets.day_cost_usd,
         search=only.text,
         filtered=bool(only.text or only.states or only.codes),
         needs_you=state.counts.blocked + state.counts.ready,
@@ -216,6 +229,7 @@ def board_view(state: State, only: Selection) -> Board:
             )
             for code, count in state.waiting_by_reason.items()
         ),
+        ended=() if only.text or only.states or only.codes else tuple(ended),
     )
 
 
@@ -264,6 +278,120 @@ def _steady(issue: Issue) -> Issue:
 
 def _is_silent(run: Run, now: str) -> bool:
     return (seconds_between(run.last_event_at or run.started_at, now) or 0) > _SILENT_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A choice of a filter."""
+
+    value: str
+    text: str
+    selected: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A day in a small chart; `height` is from 1 to 24."""
+
+    height: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Sums over runs, the name of what they have in common, and the page of these runs."""
+
+    name: str
+    href: str | None
+    sums: RunSums
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryView:
+    """The runs in the journal.
+
+    Attributes:
+        since, by, outcomes: the choices of the filters.
+        issue, agent: what the filters contain.
+        total: sums over all selected runs.
+        runs_by_day, tokens_by_day, cost_by_day: one bar for each day, the latest last.
+        group_name: what `groups` are made by.
+        groups: in the order of the document.
+        runs: the newest first.
+        left_out: selected runs without a row.
+        more: the page with more rows; `None` if there are none, or too many.
+    """
+
+    since: tuple[Option, ...]
+    by: tuple[Option, ...]
+    outcomes: tuple[Option, ...]
+    issue: str
+    agent: str
+    total: RunSums
+    runs_by_day: tuple[Bar, ...]
+    tokens_by_day: tuple[Bar, ...]
+    cost_by_day: tuple[Bar, ...]
+    group_name: str
+    groups: tuple[Group, ...]
+    runs: tuple[RunRow, ...]
+    left_out: int
+    more: str | None
+
+
+def history_view(runs: Runs, days: Runs, query: RunQuery, since: str) -> HistoryView:
+    """The runs that the query selects; `days` has their sums by day, and `since` is an age or empty."""
+    by = query.by or "day"
+    latest_days = days.groups[:_DAYS_SHOWN][::-1]
+    outcome = next(iter(query.outcomes), "")
+    issue, agent = (", ".join(sorted(each)) for each in (query.issues, query.agents))
+    kept = {"since": since, "outcome": outcome, "issue": issue, "agent": agent}
+    return HistoryView(
+        since=_options(_AGES, since),
+        by=_options({each: each for each in RUN_SUMS}, by),
+        outcomes=_options({"": "any"} | {each: each.replace("_", " ") for each in RUN_OUTCOMES}, outcome),
+        issue=issue,
+        agent=agent,
+        total=structs.replace(runs.total, seconds=round(runs.total.seconds, -1)),
+        runs_by_day=_bars([(day.key, day.runs, plural(day.runs, "run")) for day in latest_days]),
+        tokens_by_day=_bars(
+            [(day.key, day.total_tokens, f"{tokens(day.total_tokens)} tokens") for day in latest_days]
+        ),
+        cost_by_day=_bars(
+            [(day.key, day.cost_usd or 0, f"${day.cost_usd or 0:,.2f}") for day in latest_days]
+        ),
+        group_name=by,
+        groups=tuple(
+            Group(name=group.key or "unknown", href=_group_path(by, group.key, kept), sums=group)
+            for group in runs.groups
+        ),
+        runs=tuple(run if run.ended_at else structs.replace(run, seconds=0) for run in runs.runs),
+        left_out=runs.left_out,
+        more=f"/history?{urlencode({**kept, 'by': by, 'limit': MAX_RUNS})}"
+        if runs.left_out and len(runs.runs) < MAX_RUNS
+        else None,
+    )
+
+
+def _options(choices: Mapping[str, str], selected: str) -> tuple[Option, ...]:
+    choices = choices if selected in choices else {selected: selected, **choices}
+    return tuple(
+        Option(value=value, text=text, selected=value == selected) for value, text in choices.items()
+    )
+
+
+def _bars(days: Sequence[tuple[str | None, float, str]]) -> tuple[Bar, ...]:
+    most = max((amount for _, amount, _ in days), default=0) or 1
+    return tuple(
+        Bar(height=max(round(amount / most * _BAR_HEIGHT), 1), text=f"{day}: {text}")
+        for day, amount, text in days
+    )
+
+
+def _group_path(by: str, key: str | None, kept: Mapping[str, str]) -> str | None:
+    """The page with the runs of a group; `None` if no filter selects them."""
+    if key is None or by not in {"agent", "issue"}:
+        return None
+    return f"/history?{urlencode({**kept, by: key})}"
 
 
 def _query(only: Selection, *, waiting: int | None = None, codes: frozenset[str] | None = None) -> str:

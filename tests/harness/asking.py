@@ -13,7 +13,22 @@ from symphony.api.app import create_app
 from symphony.api.documents import issue_document, state_document
 from symphony.api.interface import ConflictError, Exposition, Operator, RunQuery, WebhookReceiver
 from symphony.api.live import Changes
-from symphony.api.models import Agent, Issue, Prompt, Refresh, Runs, Skills, State, Verb
+from symphony.api.models import (
+    Agent,
+    Issue,
+    KnownSkill,
+    Prompt,
+    Refresh,
+    Runs,
+    Setting,
+    SkillFinding,
+    Skills,
+    SkillsOverview,
+    SkillUses,
+    State,
+    System,
+    Verb,
+)
 from symphony.api.runs import runs_document
 from symphony.api.sign_in import BrowserKey, BrowserSignIn
 from symphony.domain import ALL_ISSUES, Selection, SymphonyError
@@ -71,6 +86,64 @@ class FakeOperator:
         self._try()
         self.queries.append(query)
         return runs_document(self.records, query, now=self.story.wall())
+
+    async def skills(self) -> SkillsOverview:
+        self._try()
+        skill = KnownSkill(
+            name="api-style",
+            text="An endpoint is added or changed.",
+            scope="project",
+            path=".symphony/skills/api-style/SKILL.md",
+            priority=100,
+            phases=("IMPLEMENT",),
+        )
+        problem = SkillFinding(
+            path=".symphony/skills/mails/SKILL.md",
+            scope="project",
+            severity="error",
+            code="invalid_yaml",
+            line=4,
+            column=12,
+            message="a colon is missing",
+            hint="write key: value",
+        )
+        uses = SkillUses(
+            name="api-style",
+            listed=31,
+            seen=12,
+            outcomes={"succeeded": 26, "timed_out": 5},
+            seen_outcomes={"succeeded": 12},
+            versions=2,
+            last_used_at=HALF_PAST,
+        )
+        return SkillsOverview(
+            generated_at=HALF_PAST,
+            enabled=True,
+            source="workspace",
+            complete=True,
+            roots=("project: .symphony/skills",),
+            skills=(skill,),
+            problems=(problem,),
+            since=HALF_PAST,
+            uses=(uses,),
+        )
+
+    async def system(self) -> System:
+        self._try()
+        return System(
+            generated_at=HALF_PAST,
+            version="0.1.0",
+            commit="1a2b3c4",
+            python="3.11.7",
+            platform="Linux",
+            pid=4711,
+            workflow="/srv/web/WORKFLOW.md",
+            state_directory="/srv/state",
+            settings=(
+                Setting(key="tracker.kind", value="markdown", given=True),
+                Setting(key="polling.interval_ms", value="30000", given=False),
+            ),
+        )
 
     async def prompt(self, identifier: str) -> Prompt | None:
         document = await self.issue(identifier)

@@ -60,7 +60,7 @@ from symphony.api.interface import (
 from symphony.api.live import Changes
 from symphony.api.models import Delivered, Document, Health, Link, utc_text
 from symphony.api.openapi import description
-from symphony.api.pages.routes import Pages
+from symphony.api.pages.routes import SKILLS_PATH, SYSTEM_PATH, Pages
 from symphony.api.sign_in import LINK_S
 from symphony.domain import SymphonyError
 
@@ -91,6 +91,10 @@ def create_app(
         Route("/issues/{identifier}", _resource(GET=pages.issue)),
         Route("/issues/{identifier}/prompt", _resource(GET=pages.prompt)),
         Route("/history", _resource(GET=pages.history)),
+        Route(SKILLS_PATH, _resource(GET=pages.skills)),
+        Route(f"{SKILLS_PATH}.json", _resource(GET=pages.skills_json)),
+        Route(SYSTEM_PATH, _resource(GET=pages.system)),
+        Route(f"{SYSTEM_PATH}.json", _resource(GET=pages.system_json)),
         Route("/theme", _resource(GET=pages.theme)),
         Route(f"{ASSETS_PATH}sign-in.js", _resource(GET=_sign_in_script)),
         Route(f"{ASSETS_PATH}{{name}}", _resource(GET=pages.asset)),

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from symphony.api.models import Issue, Prompt, Refresh, Runs, State, Verb
+from symphony.api.models import Issue, Prompt, Refresh, Runs, SkillsOverview, State, System, Verb
 from symphony.domain import ALL_ISSUES, Selection
 
 ISSUE_ACTIONS = ("stop", "retry", "unblock", "answer")
@@ -123,6 +123,22 @@ class Operator(Protocol):
 
     async def metrics(self) -> Exposition:
         """The metrics for a scrape; while the daemon starts, those that exist."""
+        ...
+
+    async def skills(self) -> SkillsOverview:
+        """The skills and the problems with them as the files are now, and their use in past runs.
+
+        Raises:
+            UnavailableError: as `state`.
+        """
+        ...
+
+    async def system(self) -> System:
+        """The program and the settings in force.
+
+        Raises:
+            UnavailableError: as `state`.
+        """
         ...
 
     def refresh(self) -> Refresh:

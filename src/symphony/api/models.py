@@ -700,6 +700,78 @@ class Prompt(Document, frozen=True, kw_only=True):
     note: Annotated[str | None, _is("Why skills are missing that a dispatch might find.")]
 
 
+class KnownSkill(Document, frozen=True, kw_only=True):
+    """A usable skill of the repository or of the user."""
+
+    name: str
+    text: Annotated[str, _is("When to use it, else its description; untrusted text.")]
+    scope: Annotated[str, _is("project, user or extra.")]
+    path: str
+    priority: int
+    phases: tuple[str, ...]
+
+
+class SkillFinding(Document, frozen=True, kw_only=True):
+    """A problem with a skill file, its place, and what to do."""
+
+    path: str
+    scope: str
+    severity: Annotated[str, _is("error, warning or info.")]
+    code: str
+    line: int | None
+    column: int | None
+    message: str
+    hint: str
+
+
+class SkillUses(Document, frozen=True, kw_only=True):
+    """One skill over many runs."""
+
+    name: str
+    listed: Annotated[Count, _is("Runs that listed it.")]
+    seen: Annotated[Count, _is("Runs that looked at it.")]
+    outcomes: Annotated[dict[str, Positive], _is("How many of the runs that listed it ended so.")]
+    seen_outcomes: Annotated[dict[str, Positive], _is("How many of the runs that looked at it ended so.")]
+    versions: Annotated[Count, _is("Different contents.")]
+    last_used_at: Moment
+
+
+class SkillsOverview(Document, frozen=True, kw_only=True):
+    """The skills beside WORKFLOW.md and of the user, and what runs made of theirs."""
+
+    generated_at: Moment
+    enabled: Annotated[bool, _is("agent.skills.enabled")]
+    source: Annotated[str, _is("agent.skills.source; runs with base_branch read its commit.")]
+    complete: Annotated[bool, _is("All files were read in time.")]
+    roots: Annotated[tuple[str, ...], _is("The directories that exist, each with its scope.")]
+    skills: tuple[KnownSkill, ...]
+    problems: tuple[SkillFinding, ...]
+    since: Moment
+    uses: Annotated[tuple[SkillUses, ...], _is("In runs since then; empty without a journal.")]
+
+
+class Setting(Document, frozen=True, kw_only=True):
+    """A setting in force."""
+
+    key: str
+    value: str
+    given: Annotated[bool, _is("WORKFLOW.md sets it; otherwise it is the default.")]
+
+
+class System(Document, frozen=True, kw_only=True):
+    """The program, its places, and the settings in force; secrets are masked."""
+
+    generated_at: Moment
+    version: str
+    commit: str | None
+    python: str
+    platform: str
+    pid: Count
+    workflow: str
+    state_directory: str | None
+    settings: tuple[Setting, ...]
+
+
 class Refresh(Document, frozen=True, kw_only=True):
     """A poll was requested."""
 

@@ -3,10 +3,13 @@
 The tracker is never asked: while it hangs, people still see what runs and why other issues wait.
 """
 
+import os
+import platform
 import shlex
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final, assert_never
@@ -24,10 +27,11 @@ from symphony.api.models import utc_text
 from symphony.api.runs import runs_document, since_wall_ms
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.journal_writer import past_runs
+from symphony.daemon.overview import settings_in_force, skills_document, workflow_skills
 from symphony.daemon.prompts import preview_prompt, prompt_document
 from symphony.domain import ALL_ISSUES, Issue, Redaction, Selection, SymphonyError, one_line
 from symphony.journal.model import Health, RunRecord, UnusableError
-from symphony.journal.reader import open_reader
+from symphony.journal.reader import SkillReport, open_reader
 from symphony.observability.redaction import masked
 from symphony.revision import commit
 from symphony.scheduler import (
@@ -47,6 +51,7 @@ from symphony.scheduler import (
     would_coalesce,
 )
 
+_SKILL_USE: Final = timedelta(days=30)
 ACTION_TIMEOUT_S: Final = 10.0
 SNAPSHOT_TIMEOUT_S: Final = 15.0
 PREVIEW_TIMEOUT_S: Final = 60.0
@@ -214,6 +219,40 @@ class ServiceOperator:
             message = context.redaction.text(error.failure.message)
             raise UnavailableError("journal_unavailable", message) from error
 
+    async def skills(self) -> models.SkillsOverview:
+        """See `api.interface.Operator`. Where files or the journal cannot be read in time, less is shown."""
+        journal, now, (_, context) = self._journal, self._now(), self._ready()
+        since = now - _SKILL_USE
+        uses: tuple[SkillReport, ...] = ()
+        found = await workflow_skills(context)
+        if journal is not None:
+            with suppress(UnusableError):
+                uses = await to_thread.run_sync(_skill_uses, journal, since)
+        document = skills_document(context, found, uses, since=since, now=now)
+        public: models.SkillsOverview = masked(document, context.redaction.text)
+        return public
+
+    async def system(self) -> models.System:
+        """See `api.interface.Operator`."""
+        now, (_, context) = self._now(), self._ready()
+
+        def build() -> models.System:
+            document = models.System(
+                generated_at=utc_text(now),
+                version=__version__,
+                commit=commit(),
+                python=platform.python_version(),
+                platform=platform.platform(),
+                pid=os.getpid(),
+                workflow=str(context.workflow.path),
+                state_directory=None if self._journal is None else str(self._journal.parent),
+                settings=tuple(settings_in_force(context.settings)),
+            )
+            public: models.System = masked(document, context.redaction.text)
+            return public
+
+        return await to_thread.run_sync(build)
+
     async def prompt(self, identifier: str) -> models.Prompt | None:
         """See `api.interface.Operator`."""
         state, context = self._ready()
@@ -333,6 +372,11 @@ def _next_run(state: State, issue: Issue) -> tuple[AgentChoice, Resume | None]:
         return run.agent, run.resume
     entry = state.retrying.get(issue.id) or state.blocked.get(issue.id)
     return plan_run(state, issue, entry.resume if entry else None)
+
+
+def _skill_uses(journal: Path, since: datetime) -> tuple[SkillReport, ...]:
+    with open_reader(journal) as reader:
+        return reader.skills_report(since_wall_ms=round(since.timestamp() * 1000))
 
 
 # --- messages --------------------------------------------------------------------------------------------

@@ -22,7 +22,14 @@ pytestmark = [
 ]
 WIDE: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}}
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
-PATHS = {"board": "/", "issue": "/issues/WEB-131", "history": "/history"}
+PATHS = {
+    "board": "/",
+    "issue": "/issues/WEB-131",
+    "history": "/history",
+    "skills": "/skills",
+    "system": "/system",
+}
+PICTURES = ("board", "issue")
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +80,7 @@ def test_every_page_is_accessible_and_fits_the_screen(browser: Browser, address:
                     == options["viewport"]["width"]
                 )
                 expect(page.get_by_role("status")).to_have_text("Live")
-                if pictures and (size, scheme) != ("phone", "dark"):
+                if pictures and name in PICTURES and (size, scheme) != ("phone", "dark"):
                     file = f"{name}-{scheme if size == 'wide' else size}.png"
                     page.screenshot(path=Path(pictures) / file)
 
@@ -171,7 +178,7 @@ def test_a_person_answers_on_the_page_and_watches_the_agent_go_on(browser: Brows
         daemon.wait_for("issue_blocked", issue_identifier="SYM-1")
         page.goto(project.symphony("open", "--print").stdout.strip())
         expect(page.get_by_role("heading", level=1)).to_have_text("Board")
-        expect(page.get_by_text("Which colour, red or blue?")).to_be_visible()
+        expect(page.get_by_text("Which colour, red or blue?", exact=True)).to_be_visible()
         expect(page.get_by_role("status")).to_have_text("Live")
         page.get_by_label("Answer to SYM-1").fill("Blue, please")
         page.get_by_role("button", name="Send answer").click()

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from harness.asking import asking
 from harness.pages import DemoOperator, demo_state, waiting_row
-from symphony.api.interface import UnavailableError
+from symphony.api.interface import RunQuery, UnavailableError
 from symphony.api.models import AgentLimit, Block, JournalHealth, Reason, Retry, Row, Waiting
 from symphony.api.pages.routes import local_path
 
@@ -350,11 +350,12 @@ async def test_the_history_shows_runs_sums_and_charts(
     operator.queries.clear()
     page = check(await client.get("/history?since=30d&by=agent&outcome=timed_out&issue=WEB-119&agent="))
     by_agent, by_day = operator.queries
-    assert (by_agent.by, by_agent.outcomes, by_agent.issues, by_agent.agents) == (
-        "agent",
-        {"timed_out"},
-        {"WEB-119"},
-        frozenset(),
+    assert by_agent == RunQuery(
+        since_s=30 * 86_400.0,
+        by="agent",
+        issues=frozenset({"WEB-119"}),
+        outcomes=frozenset({"timed_out"}),
+        limit=100,
     )
     assert (by_day.by, by_day.limit) == ("day", 0)
     links = {str(link["href"]) for link in page.all("a")}
@@ -366,3 +367,26 @@ async def test_the_board_shows_what_ended_lately(client: httpx.AsyncClient, oper
     assert "Ended lately" in check(await client.get("/")).text
     assert "running" not in operator.queries[-1].outcomes
     assert "Ended lately" not in check(await client.get("/?q=x")).text
+
+
+# --- skills and the system ---
+
+
+async def test_the_page_of_skills(client: httpx.AsyncClient) -> None:
+    page = check(await client.get("/skills"))
+    place = ".symphony/skills/mails/SKILL.md:4:12"
+    for fact in (place, "a colon is missing", "write key: value", "5 timed out", "31"):
+        assert fact in page.text
+    assert (await client.get("/skills.json")).json()["problems"][0]["code"] == "invalid_yaml"
+
+
+async def test_the_page_of_the_system(client: httpx.AsyncClient, operator: DemoOperator) -> None:
+    page = check(await client.get("/system"))
+    workflow = "/srv/web/WORKFLOW.md"
+    for fact in ("Symphony 0.1.0", "gpt-5.2-codex", "12.0M", workflow, "polling.interval_ms", "30000"):
+        assert fact in page.text
+    assert (await client.get("/system.json")).json()["settings"][0]["key"] == "tracker.kind"
+    operator.document = structs.replace(
+        operator.document, journal=None, rate_limits={"five_hours": {"used": 0.4}}
+    )
+    assert '{"used":0.4}' in check(await client.get("/system")).text

@@ -75,6 +75,27 @@ async def test_no_secret_gets_out_by_any_document(tmp_path: Path, monkeypatch: p
     assert state.codex_totals.total_tokens == 0, "a count is no secret"
 
 
+async def test_the_skills_and_the_settings_in_force_without_secrets(tmp_path: Path) -> None:
+    for name, front in {
+        "good": f"description: use it when {SECRET}",
+        "bad": "metadata: {a: b}",
+    }.items():
+        file = tmp_path / ".symphony" / "skills" / name / "SKILL.md"
+        file.parent.mkdir(parents=True)
+        file.write_text(f"---\nname: {name}\n{front}\n---\nDo it.\n")
+    desk = Desk(tmp_path)
+    skills, system = await desk.operator.skills(), await desk.operator.system()
+    assert [(skill.name, skill.scope) for skill in skills.skills] == [("good", "project")]
+    (problem,) = (each for each in skills.problems if each.severity == "error")
+    assert problem.path == ".symphony/skills/bad/SKILL.md"
+    assert problem.line is not None
+    assert problem.hint
+    settings = {setting.key: setting for setting in system.settings}
+    assert (settings["tracker.kind"].value, settings["tracker.kind"].given) == ("markdown", True)
+    assert (settings["polling.interval_ms"].value, settings["polling.interval_ms"].given) == ("30000", False)
+    assert SECRET not in repr((skills, system))
+
+
 async def _leaking(
     _: RuntimeContext, issue: object, attempt: int | None, resume: object, *, agent: AgentChoice
 ) -> PromptPreview:

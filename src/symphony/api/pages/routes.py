@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from symphony.api.history import utc_now
-from symphony.api.http import PAGE_HEADERS, RequestError, identifier, run_query, selection
+from symphony.api.http import PAGE_HEADERS, RequestError, answer, identifier, run_query, selection
 from symphony.api.interface import RUN_OUTCOMES, Operator, RunQuery, UnavailableError
 from symphony.api.models import RunRow, utc_text
 from symphony.api.pages.views import (
@@ -28,9 +28,13 @@ from symphony.api.pages.views import (
     board_view,
     history_view,
     issue_view,
+    skills_view,
+    system_view,
 )
-from symphony.domain import SymphonyError
+from symphony.domain import Selection, SymphonyError
 
+SKILLS_PATH: Final = "/skills"
+SYSTEM_PATH: Final = "/system"
 _ENDED: Final = RunQuery(since_s=12 * 3_600.0, outcomes=frozenset(RUN_OUTCOMES) - {"running"}, limit=8)
 _WEEK_S: Final = 7 * 86_400.0
 _SLOW_MS: Final = 5_000
@@ -160,6 +164,52 @@ class Pages:
             reloads=True,
             pause_ms=_SLOW_MS,
         )
+
+    async def skills(self, request: Request) -> Response:
+        """The skills, what is wrong with their files, and what runs made of them."""
+        return await _respond(request, self._skills)
+
+    async def _skills(self, request: Request) -> _Content:
+        del request
+        skills = await self._operator.skills()
+        return _Content(
+            template="skills.html",
+            title="Skills",
+            section="Skills",
+            twin=f"{SKILLS_PATH}.json",
+            now=skills.generated_at,
+            view=lambda: skills_view(skills),
+            reloads=True,
+            pause_ms=_SLOW_MS,
+        )
+
+    async def skills_json(self, request: Request) -> Response:
+        """The same as JSON."""
+        del request
+        return answer(await self._operator.skills())
+
+    async def system(self, request: Request) -> Response:
+        """The daemon: what is wrong, tracker, agents, budgets, settings in force and versions."""
+        return await _respond(request, self._system)
+
+    async def _system(self, request: Request) -> _Content:
+        del request
+        system, state = await self._operator.system(), await self._operator.state(Selection(limit=0))
+        return _Content(
+            template="system.html",
+            title="System",
+            section="System",
+            twin=f"{SYSTEM_PATH}.json",
+            now=state.generated_at,
+            view=lambda: system_view(system, state),
+            reloads=True,
+            pause_ms=_SLOW_MS,
+        )
+
+    async def system_json(self, request: Request) -> Response:
+        """The same as JSON."""
+        del request
+        return answer(await self._operator.system())
 
     async def theme(self, request: Request) -> Response:
         """Remember the colours that a person has chosen, and go back to the page."""

@@ -9,17 +9,19 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
-from msgspec import structs
+from msgspec import json, structs
 
 from symphony.api.formatting import plural, seconds_between, tokens
 from symphony.api.forms import Notice as FormNotice
 from symphony.api.interface import MAX_RUNS, RUN_OUTCOMES, RUN_SUMS, RunQuery
 from symphony.api.models import (
+    AgentInUse,
     BlockedRow,
     Budgets,
     DaemonHealth,
     Event,
     Issue,
+    JournalHealth,
     ReadyRow,
     RetryingRow,
     Run,
@@ -27,12 +29,22 @@ from symphony.api.models import (
     RunRow,
     Runs,
     RunSums,
+    SkillsOverview,
+    SkillUses,
+    Slots,
     State,
+    System,
+    Tracker,
     WaitingRow,
 )
 from symphony.domain import Selection, natural_order
 
-SECTIONS: Final = (("Board", "/"), ("History", "/history"))
+SECTIONS: Final = (
+    ("Board", "/"),
+    ("History", "/history"),
+    ("Skills", "/skills"),
+    ("System", "/system"),
+)
 WAITING_SHOWN: Final = 50
 RUNS_SHOWN: Final = 100
 MAX_WAITING_SHOWN: Final = 1_000
@@ -392,6 +404,88 @@ def _group_path(by: str, key: str | None, kept: Mapping[str, str]) -> str | None
     if key is None or by not in {"agent", "issue"}:
         return None
     return f"/history?{urlencode({**kept, by: key})}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UseRow:
+    """The use of a skill; `succeeded` and `otherwise` are of the runs that listed it."""
+
+    use: SkillUses
+    succeeded: int
+    otherwise: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillsView:
+    """The page of skills; `notices` say what sessions would see otherwise."""
+
+    skills: SkillsOverview
+    notices: tuple[Notice, ...]
+    uses: tuple[UseRow, ...]
+
+
+def skills_view(skills: SkillsOverview) -> SkillsView:
+    """The page of skills."""
+    notices = []
+    if not skills.enabled:
+        notices.append(Notice(tone="warn", text="agent.skills.enabled is false: sessions list no skills."))
+    elif skills.source == "base_branch":
+        text = "agent.skills.source is base_branch: sessions read its commit, and this is the folder."
+        notices.append(Notice(tone="warn", text=text))
+    if skills.enabled and not skills.complete:
+        notices.append(Notice(tone="warn", text="Not all files could be read in time."))
+    return SkillsView(
+        skills=structs.replace(skills, generated_at="", since=skills.since[:10]),
+        notices=tuple(notices),
+        uses=tuple(
+            UseRow(
+                use=use,
+                succeeded=use.outcomes.get("succeeded", 0),
+                otherwise=", ".join(
+                    f"{count} {outcome.replace('_', ' ')}"
+                    for outcome, count in use.outcomes.items()
+                    if outcome != "succeeded"
+                ),
+            )
+            for use in sorted(skills.uses, key=lambda use: (-use.listed, use.name))
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemView:
+    """The page of the system: what is not normal, and facts of the daemon."""
+
+    notices: tuple[Notice, ...]
+    system: System
+    tracker: Tracker
+    polls: int
+    last_poll_at: str | None
+    poll_interval_ms: int
+    agents: tuple[AgentInUse, ...]
+    rate_limits: tuple[tuple[str, str], ...]
+    budgets: Budgets
+    journal: JournalHealth | None
+    slots: Slots
+
+
+def system_view(system: System, state: State) -> SystemView:
+    """The page of the system."""
+    return SystemView(
+        notices=tuple(_notices(state)),
+        system=structs.replace(system, generated_at=""),
+        tracker=structs.replace(state.tracker, asks_next_at=None),
+        polls=state.health.polls,
+        last_poll_at=state.health.last_poll_at,
+        poll_interval_ms=state.polling.poll_interval_ms,
+        agents=state.agents,
+        rate_limits=tuple(
+            (name, json.encode(value).decode()) for name, value in (state.rate_limits or {}).items()
+        ),
+        budgets=state.budgets,
+        journal=state.journal,
+        slots=state.slots,
+    )
 
 
 def _query(only: Selection, *, waiting: int | None = None, codes: frozenset[str] | None = None) -> str:

@@ -1,0 +1,106 @@
+"""What the daemon shows of itself: the skills it would load, and the settings in force."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from symphony import skills
+from symphony.api import models
+from symphony.api.models import utc_text
+from symphony.config import Settings
+from symphony.daemon.context import RuntimeContext, skill_options
+from symphony.daemon.skills import LOAD_DEADLINE_S, in_skill_thread
+from symphony.journal.reader import SkillReport
+from symphony.skills import SkillSet
+
+_GRACE_S: Final = 0.5
+
+
+async def workflow_skills(context: RuntimeContext) -> SkillSet | None:
+    """The skills beside WORKFLOW.md and those of the user; `None` if reading them takes too long."""
+    directory, options = context.workflow.path.parent, skill_options(context.settings.agent.skills)
+    return await in_skill_thread(
+        lambda: skills.load(directory, options, until=time.monotonic() + LOAD_DEADLINE_S),
+        LOAD_DEADLINE_S,
+        grace_s=_GRACE_S,
+    )
+
+
+def skills_document(
+    context: RuntimeContext,
+    found: SkillSet | None,
+    uses: Sequence[SkillReport],
+    *,
+    since: datetime,
+    now: datetime,
+) -> models.SkillsOverview:
+    """The skills that were found, and their use in the runs since then."""
+    section = context.settings.agent.skills
+    return models.SkillsOverview(
+        generated_at=utc_text(now),
+        enabled=section.enabled,
+        source=section.source,
+        complete=found is not None and found.incomplete is None,
+        roots=tuple(f"{root.scope.value}: {root.path}" for root in found.roots) if found else (),
+        skills=tuple(
+            models.KnownSkill(
+                name=skill.name,
+                text=skill.text,
+                scope=skill.scope.value,
+                path=skill.path,
+                priority=skill.priority,
+                phases=skill.phases,
+            )
+            for skill in (found.skills if found else ())
+        ),
+        problems=tuple(
+            models.SkillFinding(
+                path=problem.path,
+                scope=problem.scope.value,
+                severity=problem.severity.value,
+                code=problem.code.value,
+                line=problem.line,
+                column=problem.column,
+                message=problem.message,
+                hint=problem.hint,
+            )
+            for problem in (found.problems if found else ())
+        ),
+        since=utc_text(since),
+        uses=tuple(
+            models.SkillUses(
+                name=use.name,
+                listed=use.listed,
+                seen=use.seen,
+                outcomes=dict(use.outcomes),
+                seen_outcomes=dict(use.seen_outcomes),
+                versions=use.versions,
+                last_used_at=utc_text(datetime.fromtimestamp(use.last_used_wall_ms / 1000, UTC)),
+            )
+            for use in uses
+            if use.listed or use.seen
+        ),
+    )
+
+
+def settings_in_force(settings: Settings) -> Iterator[models.Setting]:
+    """All settings that have a value. The types of secrets mask them."""
+    given = dict(_leaves("", settings.model_dump(exclude_unset=True)))
+    for key, value in _leaves("", settings.model_dump()):
+        yield models.Setting(key=key, value=value, given=key in given)
+
+
+def _leaves(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, BaseModel):
+        value = value.model_dump()
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            yield from _leaves(f"{prefix}.{name}" if prefix else str(name), part)
+    elif isinstance(value, list | tuple | set | frozenset):
+        if value:
+            yield prefix, ", ".join(str(part) for part in value)
+    elif value is not None:
+        yield prefix, str(value)

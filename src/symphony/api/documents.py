@@ -588,7 +588,7 @@ class _View:
         resume = claim.resume if claim else None
         report = run.report if run else blocked.report if blocked else None
         result = self.state.results.get(issue.id)
-        past = [Cost.of(one) for one in self.runs if one.ended_wall_ms is not None]
+        past = [Cost.of(one) for one in self.runs if run is None or one.run_id != run.run_id]
         if not self.runs and result is not None:  # without a journal
             past = [Cost.of(result)]
         cost = reduce(Cost.plus, past, Cost.of(run.report) if run else Cost())

@@ -200,13 +200,14 @@ class ServiceOperator:
     async def runs(self, query: RunQuery) -> models.Runs:
         """See `api.interface.Operator`."""
         journal, now, (_, context) = self._journal, self._now(), self._ready()
+        mask = self._cached_mask(context.redaction)
 
         def build() -> models.Runs:
             records: tuple[RunRecord, ...] = ()
             if journal is not None:
                 with open_reader(journal) as reader:
                     records = reader.runs_since(since_wall_ms(query, now))
-            public: models.Runs = masked(runs_document(records, query, now=now), context.redaction.text)
+            public: models.Runs = masked(runs_document(records, query, now=now), mask)
             return public
 
         try:

@@ -80,6 +80,18 @@ def test_an_issue_that_only_the_journal_knows_has_ended_and_its_history_is_told(
     assert issue_document(story.state, story.history, "SYM-9", **moment) is None  # type: ignore[arg-type]
 
 
+def test_an_issue_costs_what_all_its_runs_cost_and_the_live_one_once() -> None:
+    story = Chronicle(make_issue()).begin()
+    story.streams(turn_count=1, total_tokens=70, cost_usd=0.5, unpriced_tokens=3)
+    live = replace(RUN, run_id=story.run_id(), ended_wall_ms=None, cost_usd=0.25)
+    cut_off = replace(RUN, run_id="r-0", ended_wall_ms=None, cost_usd=1.0)
+    runs = (live, replace(RUN, unpriced_tokens=4), cut_off)
+    moment: Any = {"now_ms": story.now, "now": story.wall(), "runs": runs}
+    document = issue_document(story.state, story.history, "SYM-1", **moment)
+    assert document is not None
+    assert (document.cost_usd, document.unpriced_tokens) == (1.5, 7)
+
+
 def test_a_failed_push_is_a_condition_with_the_time_of_the_next_try() -> None:
     story = told(push_failure=REFUSED)
     document = story.document()

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from harness.ledger import Ledger
 from harness.scheduling import make_issue, make_settings
 from kit.simulator import run_schedule
+from symphony.domain import Cost, Tokens
 from symphony.journal.model import ClaimRecord, RecoveredState, ResultRecord, RunRecord
-from symphony.journal.recorder import BUDGET_WAIVERS, PAUSED, Start, StepRecorder, recovered_event
+from symphony.journal.recorder import BUDGET_WAIVERS, PAUSED, USAGE, Start, StepRecorder, recovered_event
 from symphony.processes.base import Identity
 from symphony.scheduler import (
     Blocked,
@@ -66,6 +67,15 @@ def test_results_come_back_oldest_first_and_never_later_than_now() -> None:
     remembered = RecoveredState(results=(record("1", WALL_MS + 9_000), record("2", WALL_MS - 2_000)))
     found = recovered_event(remembered, START).results
     assert [(result.issue.id, result.ended_ms) for result in found] == [("2", -1_500), ("1", 500)]
+
+
+@pytest.mark.parametrize("text", ["", "{", "7", '{"totals": {"sessions": "many"}}'])
+def test_sums_that_cannot_be_read_begin_at_zero_with_the_runs_that_were_cut_off(text: str) -> None:
+    run = replace(RUN, session_id="s", cost_usd=0.5)
+    found = recovered_event(RecoveredState(settings={USAGE: text}, live_runs=(run,)), START)
+    assert (found.totals.tokens, found.totals.cost) == (Tokens(8, 2, 10), Cost(usd=0.5))
+    assert (found.totals.sessions, found.totals.issues, found.known_issues) == (1, 1, frozenset("1"))
+    assert found.day_cost == Cost()
 
 
 # --- threads ---------------------------------------------------------------------------------------------

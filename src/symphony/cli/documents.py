@@ -718,6 +718,72 @@ class SkillHits(Document, frozen=True, kw_only=True, forbid_unknown_fields=True)
     hits: tuple[FoundSkill, ...]
 
 
+# --- instructions ----------------------------------------------------------------------------------------
+
+
+Origin = Annotated[
+    str,
+    Meta(
+        description="What was read: the source, the last good copy, the fallback, or nothing.",
+        extra_json_schema={"enum": ["source", "last_good", "fallback", "nothing"]},
+    ),
+]
+Digest = Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-f]{64}$"})]
+
+
+class InstructionModule(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A module of instructions."""
+
+    name: Text
+    file: Text
+    priority: int
+    phases: Annotated[tuple[str, ...], _is("Empty for all.")]
+    chars: Count
+    sha256: Digest
+    selected: Annotated[bool, _is("Whether a session of the phase gets it.")]
+
+
+class InstructionListing(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony instructions list --json`."""
+
+    source: Annotated[str, Meta(extra_json_schema={"enum": ["embedded", "local", "remote"]})]
+    place: Annotated[Text, _is("The directory or address of the manifest.")]
+    origin: Origin
+    sha256: Annotated[Digest | None, _is("Of the manifest and its modules; null without a manifest.")]
+    phase: Annotated[str | None, _is("The phase that was asked for; null for all modules.")]
+    modules: Annotated[tuple[InstructionModule, ...], _is("In their order.")]
+    dropped: Annotated[tuple[str, ...], _is("Modules of the phase that do not fit.")]
+    problems: tuple[FileProblem, ...]
+
+
+class ComposedInstructions(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony instructions compose --json`."""
+
+    phase: str | None
+    text: str | None
+    chars: Count
+    modules: tuple[str, ...]
+    dropped: tuple[str, ...]
+    origin: Origin
+    problems: tuple[FileProblem, ...]
+
+
+class InstructionProblems(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony instructions check --json`."""
+
+    problems: tuple[FileProblem, ...]
+
+
+class NewInstructions(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony instructions init --json`."""
+
+    path: Annotated[Text, _is("The directory, absolute.")]
+    files: tuple[str, ...]
+
+
+# --- exchange of skills ----------------------------------------------------------------------------------
+
+
 class MovedSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A skill that was copied, or was to be."""
 

@@ -219,6 +219,10 @@ SECTIONS: Final = {
             "Check the tracker, and write to it from scripts.",
         ),
         "skills": ("symphony.cli.commands.skills:skills", "Manage the skills of a repository."),
+        "instructions": (
+            "symphony.cli.commands.instructions:instructions",
+            "Manage the instructions for phases of the work.",
+        ),
     },
     "Upkeep": {
         "notify": ("symphony.cli.commands.notify:notify", "List and test the targets of notifications."),

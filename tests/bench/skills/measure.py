@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from symphony.skills import SkillOptions, clear_cache, load
+from symphony.skills import DirectorySource, Loader, SkillOptions, clear_cache, load
 
 PER_ROOT = 2_000
 WORDS = re.findall(
@@ -193,3 +193,26 @@ def missing_s(place: Path, rounds: int = 200) -> float:
     """Seconds for a workspace without skills, the median."""
     times: Sequence[float] = sorted(_seconds(lambda: load(place, SkillOptions())) for _ in range(rounds))
     return times[rounds // 2]
+
+
+def composing_s(place: Path) -> tuple[float, float]:
+    """Seconds of processor time to load 50 modules of instructions, and to compose those of a phase; warm."""
+    entries = [f"  - {{name: m{n}, file: m{n}.md, priority: {n}, phases: [TEST]}}\n" for n in range(50)]
+    (place / "manifest.yaml").write_text('version: "1"\nskills:\n' + "".join(entries))
+    for number in range(50):
+        (place / f"m{number}.md").write_text(f"# Module {number}\n\n" + "Do this, and then that.\n" * 12)
+    source = Loader(DirectorySource(place))
+    selector = source.load()
+    if len(selector.compose("TEST").modules) != len(entries):
+        raise AssertionError(selector.problems)
+    return _best(source.load), _best(lambda: selector.compose("TEST"))
+
+
+def _best(work: Callable[[], object]) -> float:
+    """The least processor time of twenty rounds."""
+    times = []
+    for _ in range(20):
+        begin = time.process_time()
+        work()
+        times.append(time.process_time() - begin)
+    return min(times)

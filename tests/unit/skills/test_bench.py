@@ -15,5 +15,6 @@ def test_the_measurement_gives_every_figure(capsys: pytest.CaptureFixture[str]) 
     assert 0 < row["most_read"] <= 4_096, "a normal skill costs one read"
     assert all(value > 0 for value in row["ratios"].values())
     assert result["missing_directory_s"] > 0
+    assert 0 < result["compose_50_modules_s"] < result["load_50_modules_s"]
     result["sizes"][0]["skills"] = 1_000
     assert "uncached_to_limit at most 20" in table(result)

@@ -1,0 +1,368 @@
+"""`symphony instructions`: write the modules of instructions, look at them, and compose those of a phase."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from symphony.cli.failures import CommandError, ExitCode, warn
+from symphony.cli.main import LazyGroup
+from symphony.cli.options import WORKFLOW_HELP, current_directory, json_option, nearest_workflow, print_json
+from symphony.cli.skill_roots import agent_sections, repository_top
+from symphony.domain import one_line
+
+if TYPE_CHECKING:
+    from symphony.cli.documents import FileProblem, InstructionModule
+    from symphony.config import InstructionsSettings
+    from symphony.skills import Composition, InstructionProblem, Selector
+
+
+# --- which instructions ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstructionsContext:
+    """The instructions of a repository and the settings for them.
+
+    Attributes:
+        repository: absolute.
+        workflow: the workflow file, which need not exist.
+        settings: with a source, also where sessions get no instructions.
+        phases: the phases that issues can have; empty if they have none.
+    """
+
+    repository: Path
+    workflow: Path
+    settings: "InstructionsSettings"
+    phases: tuple[str, ...]
+
+    @property
+    def place(self) -> str:
+        """Where the manifest is, as a person would name it."""
+        if self.settings.source == "remote":
+            return self.settings.url or ""
+        return "embedded" if self.settings.source == "embedded" else self.settings.path
+
+    def load(self) -> "Selector":
+        """The instructions as the source has them now; nothing is written."""
+        import anyio
+
+        from symphony.daemon.instruction_store import InstructionStore
+        from symphony.daemon.state_dir import locate
+
+        copies = locate(self.workflow, os.environ) / "instructions"
+        store = InstructionStore(self.settings, base_dir=self.workflow.absolute().parent, copies=copies)
+        found = anyio.run(store.fetch) if self.settings.source == "remote" else self.repository
+        return store.load(found, shared=True, keep=False)
+
+
+def _instructions_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--path` and `--workflow`; the command gets them as one `place`."""
+
+    @wraps(command)
+    def run(*args: Any, path: str | None, workflow: Path | None, **options: Any) -> Any:
+        return command(*args, place=_place(path, workflow, os.environ), **options)
+
+    for option in (
+        click.option(
+            "--workflow", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help=WORKFLOW_HELP
+        ),
+        click.option(
+            "--path",
+            metavar="PATH",
+            help="A directory of the repository with a manifest.yaml.  [default: agent.instructions]",
+        ),
+    ):
+        run = option(run)
+    return run
+
+
+def _place(path: str | None, workflow: Path | None, environment: Mapping[str, str]) -> InstructionsContext:
+    """The settings of the workflow file; without a source, those of the repository or what is embedded."""
+    from symphony.skills import MANIFEST_FILE
+
+    repository = repository_top(current_directory() if workflow is None else workflow.absolute().parent)
+    agent, _ = agent_sections(workflow, environment)
+    settings, chosen = agent.instructions, {}
+    if path is not None:
+        chosen = {"source": "local", "path": path}
+    elif settings.source is None:
+        there = (repository / settings.path / MANIFEST_FILE).exists()
+        chosen = {"source": "local" if there else "embedded"}
+        warn(f"agent.instructions.source is not set: sessions get no instructions; shown: {chosen['source']}")
+    return InstructionsContext(
+        repository=repository,
+        workflow=workflow or nearest_workflow(),
+        settings=settings.model_copy(update=chosen),
+        phases=agent.phases.names,
+    )
+
+
+def _problem_documents(problems: "tuple[InstructionProblem, ...]") -> "tuple[FileProblem, ...]":
+    from symphony.cli.documents import FileProblem
+
+    return tuple(
+        FileProblem(
+            path=one.path,
+            severity=one.severity.value,
+            code=one.code.value,
+            line=one.line,
+            column=None,
+            message=one.message,
+            hint=one.hint,
+        )
+        for one in problems
+    )
+
+
+def _report(selector: "Selector", problems: "tuple[InstructionProblem, ...]") -> None:
+    """Print problems on stderr, and what was used in place of the source."""
+    from symphony.skills import InstructionOrigin
+
+    for one in problems:
+        click.echo(_line(one), err=True)
+    if selector.origin is not InstructionOrigin.SOURCE:
+        warn(f"the source cannot be used; sessions get: {selector.origin.value}")
+
+
+def _line(problem: "InstructionProblem") -> str:
+    place = problem.path if problem.line is None else f"{problem.path}:{problem.line}"
+    return one_line(
+        f"{place}: {problem.severity.value} {problem.code.value} {problem.message} {problem.hint}", 1_000
+    )
+
+
+def _fails(problems: "tuple[InstructionProblem, ...]", *, strict: bool = False) -> bool:
+    from symphony.skills import Severity
+
+    return any(strict or one.severity is Severity.ERROR for one in problems)
+
+
+# --- commands --------------------------------------------------------------------------------------------
+
+_INIT_EPILOG = """\b
+Examples:
+  symphony instructions init
+  symphony instructions init --path prompts/skills
+
+Writes the embedded modules and their manifest, to be edited and committed. Overwrites nothing.
+
+Exit codes: 0 written, 1 the directory has files already.
+"""
+_LIST_EPILOG = """\b
+Examples:
+  symphony instructions list
+  symphony instructions list --phase TEST
+  symphony instructions list --json | jq -r .sha256      for agent.instructions.sha256
+
+Exit codes: 0 shown, 1 the source has an error (it stands below the table).
+"""
+_COMPOSE_EPILOG = """\b
+Examples:
+  symphony instructions compose --phase TEST
+  symphony instructions compose --json | jq .dropped
+
+Byte for byte what a session gets, with a line break after it; nothing if there is nothing.
+
+Exit codes: 0 composed, 1 the source has an error.
+"""
+_CHECK_EPILOG = """\b
+Examples:
+  symphony instructions check
+  symphony instructions check --strict
+  symphony instructions check --path prompts/skills
+
+Exit codes: 0 nothing wrong, 1 errors (with --strict also warnings).
+"""
+
+
+@click.command(epilog=_INIT_EPILOG, short_help="Write modules of instructions to edit.")
+@click.option(
+    "--path", metavar="PATH", help="The directory in the repository.  [default: agent.instructions.path]"
+)
+@json_option
+def init(*, path: str | None, as_json: bool) -> None:
+    """Write a manifest and modules of instructions into the repository."""
+    from symphony.cli.documents import NewInstructions
+    from symphony.skills import EMBEDDED
+
+    repository = repository_top(current_directory())
+    agent, _ = agent_sections(None, os.environ)
+    target = repository / (path or agent.instructions.path)
+    if not Path(os.path.realpath(target)).is_relative_to(os.path.realpath(repository)):
+        hint = "name a directory below the repository, and no link out of it"
+        raise CommandError.of(f"{path or agent.instructions.path} leads out of the repository", hint=hint)
+    names = sorted(file.name for file in EMBEDDED.iterdir() if file.suffix in {".md", ".yaml"})
+    taken = [name for name in names if os.path.lexists(target / name)]
+    if taken:
+        hint = "nothing was written; remove them, or choose another directory with --path"
+        raise CommandError.of(f"{target} has files of these names: {', '.join(taken)}", hint=hint)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            with (target / name).open("xb") as file:
+                file.write((EMBEDDED / name).read_bytes())
+    except OSError as error:
+        hint = "look at the directory and its permissions"
+        raise CommandError.of(f"{target} cannot be written: {error.strerror}", hint=hint) from error
+    if as_json:
+        print_json(NewInstructions(path=str(target), files=tuple(names)))
+        return
+    for name in names:
+        click.echo(target / name)
+    shown = target.relative_to(repository)
+    hint = (
+        f"edit and commit them, then set agent.instructions: {{source: local, path: {shown}}} in WORKFLOW.md"
+    )
+    click.echo(f"hint: {hint}", err=True)
+
+
+@click.command(name="list", epilog=_LIST_EPILOG, short_help="List the modules, and those of a phase.")
+@click.option("--phase", metavar="PHASE", help="Mark the modules of this phase.  [default: all phases]")
+@json_option
+@_instructions_options
+def list_(*, phase: str | None, place: InstructionsContext, as_json: bool) -> int:
+    """List the modules in their order, and whether a session of the phase gets them."""
+    from symphony.cli.documents import InstructionListing, InstructionModule
+
+    selector = place.load()
+    composed = selector.compose(phase)
+    chosen = {module.name for module in composed.modules}
+    modules = tuple(
+        InstructionModule(
+            name=module.name,
+            file=module.file,
+            priority=module.priority,
+            phases=module.phases,
+            chars=len(module.text),
+            sha256=module.sha256,
+            selected=module.name in chosen,
+        )
+        for module in selector.modules
+    )
+    if as_json:
+        print_json(
+            InstructionListing(
+                source=place.settings.source or "",
+                place=place.place,
+                origin=selector.origin.value,
+                sha256=selector.sha256,
+                phase=phase,
+                modules=modules,
+                dropped=composed.dropped,
+                problems=_problem_documents(selector.problems),
+            )
+        )
+    else:
+        _print_table(modules, composed)
+        _report(selector, selector.problems)
+        if selector.sha256 is not None:
+            click.echo(f"{len(modules)} modules of {place.place}, sha256 {selector.sha256}", err=True)
+    return ExitCode.FAILURE if _fails(selector.problems) else ExitCode.OK
+
+
+def _print_table(modules: "tuple[InstructionModule, ...]", composed: "Composition") -> None:
+    from rich.table import Table
+
+    from symphony.cli.formatting import cell, console_for, print_blocks
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("NAME", "PRIORITY", "PHASES", "CHARS", "SELECTED"):
+        table.add_column(name)
+    for one in modules:
+        selected = "yes" if one.selected else "dropped" if one.name in composed.dropped else "no"
+        row = (one.name, one.priority, " ".join(one.phases) or "all", one.chars, selected)
+        table.add_row(*map(cell, row))
+    if modules:
+        print_blocks(console_for(), table)
+
+
+@click.command(epilog=_COMPOSE_EPILOG, short_help="Print the instructions of a phase.")
+@click.option("--phase", metavar="PHASE", help="The phase.  [default: the modules of all phases]")
+@json_option
+@_instructions_options
+def compose(*, phase: str | None, place: InstructionsContext, as_json: bool) -> int:
+    """Print exactly the instructions that a session of the phase gets."""
+    from symphony.cli.documents import ComposedInstructions
+
+    selector = place.load()
+    composed = selector.compose(phase)
+    if as_json:
+        print_json(
+            ComposedInstructions(
+                phase=phase,
+                text=composed.text,
+                chars=len(composed.text or ""),
+                modules=tuple(module.name for module in composed.modules),
+                dropped=composed.dropped,
+                origin=selector.origin.value,
+                problems=_problem_documents(selector.problems),
+            )
+        )
+    else:
+        _report(selector, selector.problems)
+        if composed.dropped:
+            warn(f"over agent.instructions.max_chars, dropped: {', '.join(composed.dropped)}")
+        if composed.text is not None:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(f"{composed.text}\n".encode())
+            sys.stdout.buffer.flush()
+    return ExitCode.FAILURE if _fails(selector.problems) else ExitCode.OK
+
+
+@click.command(epilog=_CHECK_EPILOG, short_help="Tell what is wrong with the instructions.")
+@click.option("--strict", is_flag=True, help="A warning is a failure, too.")
+@json_option
+@_instructions_options
+def check(*, strict: bool, place: InstructionsContext, as_json: bool) -> int:
+    """Tell everything that is wrong with the manifest, the modules, and their phases."""
+    from symphony.cli.documents import InstructionProblems
+    from symphony.skills import MANIFEST_FILE, check_phases
+
+    selector = place.load()
+    manifest = f"{place.place}/{MANIFEST_FILE}" if place.settings.source != "remote" else place.place
+    phases = check_phases(selector, place.phases, manifest) if place.phases and selector.files else ()
+    problems = (*selector.problems, *phases)
+    if as_json:
+        print_json(InstructionProblems(problems=_problem_documents(problems)))
+    else:
+        for one in problems:
+            click.echo(_line(one))
+        click.echo(f"{len(selector.modules)} modules, {len(problems)} problems", err=True)
+    return ExitCode.FAILURE if _fails(problems, strict=strict) else ExitCode.OK
+
+
+_EPILOG = """\b
+Examples:
+  symphony instructions init                  write modules into .symphony/instructions, to be edited
+  symphony instructions list --phase TEST     which modules a session of the phase gets
+  symphony instructions compose --phase TEST  exactly its text
+  symphony instructions check                 what is wrong with them, as a linter tells it
+
+Needs no daemon and no tracker. The settings are those of `agent.instructions` in WORKFLOW.md.
+"""
+_COMMANDS = {
+    "init": ("symphony.cli.commands.instructions:init", "Write modules of instructions to edit."),
+    "list": ("symphony.cli.commands.instructions:list_", "List the modules, and those of a phase."),
+    "compose": ("symphony.cli.commands.instructions:compose", "Print the instructions of a phase."),
+    "check": ("symphony.cli.commands.instructions:check", "Tell what is wrong with the instructions."),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    sections={"Commands": _COMMANDS},
+    invoke_without_command=True,
+    epilog=_EPILOG,
+    short_help="Manage the instructions for phases of the work.",
+)
+@click.pass_context
+def instructions(ctx: click.Context) -> None:
+    """Work with instructions: modules of text that sessions get by the phase of the work."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())

@@ -423,7 +423,7 @@ _PHASE: Final = re.compile(r"[^\s,]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ImportEntry:
     """One skill in a manifest.
 
     Attributes:
@@ -436,29 +436,29 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """A parsed manifest.
+class ImportManifest:
+    """A manifest as an import reads it: names are optional, and folders are entries too.
 
     Attributes:
         entries: by the path (in parts) of a flat file, or of the folder of a SKILL.md.
         fault: a sentence on what is invalid, without file content.
     """
 
-    entries: dict[tuple[str, ...], Entry] = field(default_factory=dict)
+    entries: dict[tuple[str, ...], ImportEntry] = field(default_factory=dict)
     fault: str | None = None
 
 
-def read_manifest(data: bytes) -> Manifest | None:
+def read_manifest(data: bytes) -> ImportManifest | None:
     """Parse a manifest; `None` if the file is not a manifest of skills. Never raises."""
     try:
         value = frontmatter.load(data, profile=Profile.TEXT).value
     except FrontMatterError as error:
-        return Manifest(fault=f"line {error.line - 1}: {error.message}")
+        return ImportManifest(fault=f"line {error.line - 1}: {error.message}")
     skills = value.get("skills")
     if not isinstance(skills, list):
         return None
     if value.get("version") != _VERSION:
-        return Manifest(fault=f'`version` is not "{_VERSION}"')
+        return ImportManifest(fault=f'`version` is not "{_VERSION}"')
     entries, faults = {}, []
     for number, one in enumerate(skills[:_MAX_ENTRIES], start=1):
         try:
@@ -470,10 +470,10 @@ def read_manifest(data: bytes) -> Manifest | None:
     if len(skills) > _MAX_ENTRIES:
         faults.append(f"it has more than {_MAX_ENTRIES:,} entries")
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    return Manifest(entries=entries, fault=f"{faults[0]}{more}" if faults else None)
+    return ImportManifest(entries=entries, fault=f"{faults[0]}{more}" if faults else None)
 
 
-def _entry(value: Any) -> tuple[tuple[str, ...], Entry]:
+def _entry(value: Any) -> tuple[tuple[str, ...], ImportEntry]:
     if not isinstance(value, dict):
         raise ValueError("it is no map")  # noqa: TRY004 - reported like the other faults
     name, file = value.get("name"), value.get("file")
@@ -485,7 +485,7 @@ def _entry(value: Any) -> tuple[tuple[str, ...], Entry]:
     if path.is_absolute() or not path.parts or not {"..", ".git"}.isdisjoint(path.parts):
         raise ValueError("`file` leads out of the folder")
     steps = path.parts[:-1] if path.name == FILE_NAME else path.parts
-    return steps, Entry(name=name, metadata=_metadata(value.get("priority"), value.get("phases")))
+    return steps, ImportEntry(name=name, metadata=_metadata(value.get("priority"), value.get("phases")))
 
 
 def _metadata(priority: object, phases: object) -> dict[str, str]:
@@ -636,7 +636,7 @@ class _Place:
     bare: bool = True
     whole: bool = True
     reason: str | None = None
-    entry: Entry = field(default_factory=Entry)
+    entry: ImportEntry = field(default_factory=ImportEntry)
 
 
 class _Walk:
@@ -652,7 +652,7 @@ class _Walk:
         self._via_links: deque[tuple[tuple[str, ...], int]] = deque()
         self._seen: set[tuple[int, int]] = set()
         self._places: list[_Place] = []
-        self._entries: dict[tuple[str, ...], Entry] = {}
+        self._entries: dict[tuple[str, ...], ImportEntry] = {}
 
     def run(self, start: tuple[str, ...]) -> None:
         """Search one folder and its subfolders, or add one file."""
@@ -855,7 +855,7 @@ class _CandidateReader:
         return self._validated(Bundle(files={FILE_NAME: file}), candidate, candidate.source, place.entry)
 
     def _validated(
-        self, bundle: Bundle, candidate: ImportCandidate, path: str, entry: Entry
+        self, bundle: Bundle, candidate: ImportCandidate, path: str, entry: ImportEntry
     ) -> ImportCandidate:
         main, directory = bundle.files[FILE_NAME], candidate.directory
         plain = directory.replace("_", "-")

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -264,3 +265,12 @@ def test_the_page_has_every_code_and_a_library_example_that_runs(tmp_path: Path)
     code = page.split("```python\n")[1].split("```")[0]
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=True)
     assert b"('safety', 'environment', 'status_signals', 'test') ()" in done.stdout
+
+
+def test_the_how_to_has_the_sizes_of_the_embedded_modules_as_they_are() -> None:
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "one-prompt-per-phase.md"
+    rows = re.findall(r"^\| ([^|]+) \| (\d+) \| \d+ \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    selector = Loader(EMBEDDED_SOURCE).load()
+    sizes = [len(selector.compose(None if " " in phase else phase).text or "") for phase, _ in rows]
+    assert [int(size) for _, size in rows] == sizes
+    assert {phase for module in selector.modules for phase in module.phases} < {phase for phase, _ in rows}

@@ -198,6 +198,7 @@ def _repository_warnings(settings: Settings, workflow: Path, source: SourceMap) 
             hint="sessions see what is committed there: git add the skills and commit them",
         )
     yield from _skill_problems(settings)
+    yield from _instruction_problems(settings, source)
     if changed := uncommitted_changes(settings, workflow):
         more = f" and {len(changed) - _MAX_NAMES} more" if len(changed) > _MAX_NAMES else ""
         yield WorkflowWarning(
@@ -225,6 +226,27 @@ def _skill_problems(settings: Settings) -> Iterator[WorkflowWarning]:
                 where=":".join([str(path), *numbers]),
                 hint=problem.hint,
             )
+
+
+def _instruction_problems(settings: Settings, source: SourceMap) -> Iterator[WorkflowWarning]:
+    """Problems with instructions and their phases; those of an address are not looked at."""
+    section, repo = settings.agent.instructions, settings.workspace.repo
+    if section.source == "embedded":
+        found, manifest = skills.EMBEDDED_SOURCE, source.where(("agent", "phases"))
+    elif section.source == "local" and repo is not None and Path(repo).is_dir():
+        found = skills.DirectorySource(Path(repo), section.path, shown=str(Path(repo, section.path)))
+        manifest = found.place(skills.MANIFEST_FILE)
+    else:
+        return
+    selector, shared = skills.Loader(found, sha256=section.sha256).load(), section.source == "embedded"
+    unfit = skills.check_phases(selector, settings.agent.phases.names, manifest, shared=shared)
+    for problem in (*selector.problems, *unfit):
+        yield WorkflowWarning(
+            code=WarningCode.INSTRUCTIONS_PROBLEM,
+            message=f"{problem.message} ({problem.code.value})",
+            where=problem.path if problem.line is None else f"{problem.path}:{problem.line}",
+            hint=problem.hint,
+        )
 
 
 def _delivery_warnings(workspace: WorkspaceSettings, source: SourceMap) -> Iterator[WorkflowWarning]:

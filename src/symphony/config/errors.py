@@ -38,6 +38,7 @@ class WarningCode(StrEnum):
     SUBMODULES_NOT_POPULATED = "submodules_not_populated"
     LFS_NOT_SET_UP = "lfs_not_set_up"
     SKILL_PROBLEM = "skill_problem"
+    INSTRUCTIONS_PROBLEM = "instructions_problem"
     UNCOMMITTED_CHANGES = "uncommitted_changes"
     NO_REMOTE = "no_remote"
     HIDDEN_DELIVERY = "hidden_delivery"

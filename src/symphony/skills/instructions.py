@@ -256,17 +256,22 @@ def closure_digest(files: Mapping[str, bytes]) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def check_phases(selector: Selector, phases: Collection[str], manifest: str) -> Iterator[InstructionProblem]:
+def check_phases(
+    selector: Selector, phases: Collection[str], manifest: str, *, shared: bool = False
+) -> Iterator[InstructionProblem]:
     """Warnings for phases of modules that no issue has, and for phases of issues that no module names.
 
     Args:
-        selector: the loaded modules.
-        phases: the phases that an issue can have.
+        selector: the loaded modules. A monolithic text has no phases.
+        phases: the phases that an issue can have; without any there is nothing to compare.
         manifest: the path of the manifest in problems.
+        shared: whether other repositories use the modules too, which may have more phases.
     """
+    if not phases or not selector.files:
+        return
     known = {phase.casefold() for phase in phases}
     named = {phase.casefold() for module in selector.modules for phase in module.phases}
-    for module in selector.modules:
+    for module in () if shared else selector.modules:
         for phase in module.phases:
             if phase.casefold() not in known:
                 code, message = InstructionCode.UNKNOWN_PHASE, f"No issue can have the phase `{phase}`."

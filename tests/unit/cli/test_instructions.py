@@ -109,6 +109,10 @@ def test_check_finds_every_mistake_and_the_phases_that_nobody_has_or_serves(proj
         ("unused_phase", place, None),
     ]
     assert run("check", "--strict").exit_code == 1
+    project.workflow(agent={"instructions": instructions, "phases": phases}, workspace={"repo": "."})
+    checked = json.loads(CliRunner().invoke(main, ["check", "--json"]).stdout)["problems"]
+    warnings = {(one["path"], one["line"]) for one in checked if one["code"] == "instructions_problem"}
+    assert warnings == {(str(project.repo / place), 3), (str(project.repo / place), None)}
     (project.repo / "prompts/skills/b.md").unlink()
     project.write("all.md", "Be careful.\n")
     (problem,) = as_json("check", code=1)["problems"]

@@ -326,7 +326,8 @@ def check(*, strict: bool, place: InstructionsContext, as_json: bool) -> int:
 
     selector = place.load()
     manifest = f"{place.place}/{MANIFEST_FILE}" if place.settings.source != "remote" else place.place
-    phases = check_phases(selector, place.phases, manifest) if place.phases and selector.files else ()
+    shared = place.settings.source != "local"
+    phases = check_phases(selector, place.phases, manifest, shared=shared)
     problems = (*selector.problems, *phases)
     if as_json:
         print_json(InstructionProblems(problems=_problem_documents(problems)))

@@ -731,7 +731,7 @@ Origin = Annotated[
 Digest = Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-f]{64}$"})]
 
 
-class InstructionModule(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ShownModule(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A module of instructions."""
 
     name: Text
@@ -751,7 +751,7 @@ class InstructionListing(Document, frozen=True, kw_only=True, forbid_unknown_fie
     origin: Origin
     sha256: Annotated[Digest | None, _is("Of the manifest and its modules; null without a manifest.")]
     phase: Annotated[str | None, _is("The phase that was asked for; null for all modules.")]
-    modules: Annotated[tuple[InstructionModule, ...], _is("In their order.")]
+    modules: Annotated[tuple[ShownModule, ...], _is("In their order.")]
     dropped: Annotated[tuple[str, ...], _is("Modules of the phase that do not fit.")]
     problems: tuple[FileProblem, ...]
 

@@ -17,7 +17,7 @@ from symphony.cli.skill_roots import agent_sections, repository_top
 from symphony.domain import one_line
 
 if TYPE_CHECKING:
-    from symphony.cli.documents import FileProblem, InstructionModule
+    from symphony.cli.documents import FileProblem, ShownModule
     from symphony.config import InstructionsSettings
     from symphony.skills import Composition, InstructionProblem, Selector
 
@@ -228,13 +228,13 @@ def init(*, path: str | None, as_json: bool) -> None:
 @_instructions_options
 def list_(*, phase: str | None, place: InstructionsContext, as_json: bool) -> int:
     """List the modules in their order, and whether a session of the phase gets them."""
-    from symphony.cli.documents import InstructionListing, InstructionModule
+    from symphony.cli.documents import InstructionListing, ShownModule
 
     selector = place.load()
     composed = selector.compose(phase)
     chosen = {module.name for module in composed.modules}
     modules = tuple(
-        InstructionModule(
+        ShownModule(
             name=module.name,
             file=module.file,
             priority=module.priority,
@@ -266,7 +266,7 @@ def list_(*, phase: str | None, place: InstructionsContext, as_json: bool) -> in
     return ExitCode.FAILURE if _fails(selector.problems) else ExitCode.OK
 
 
-def _print_table(modules: "tuple[InstructionModule, ...]", composed: "Composition") -> None:
+def _print_table(modules: "tuple[ShownModule, ...]", composed: "Composition") -> None:
     from rich.table import Table
 
     from symphony.cli.formatting import cell, console_for, print_blocks

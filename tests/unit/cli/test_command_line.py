@@ -206,6 +206,7 @@ def test_an_option_means_the_same_in_every_command() -> None:
             assert SHORT[word] in option.opts, (command, word)
         assert word not in {"--dir", "--path", "--workspace"} or command.partition(" ")[0] in {
             "demo",
+            "instructions",
             "skills",
         }
 

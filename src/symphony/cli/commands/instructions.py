@@ -32,7 +32,8 @@ class InstructionsContext:
     Attributes:
         repository: absolute.
         workflow: the workflow file, which need not exist.
-        settings: with a source, also where sessions get no instructions.
+        settings: with a source, also if sessions get no instructions.
+        unused: whether sessions get no instructions.
         phases: the phases that issues can have; empty if they have none.
     """
 
@@ -40,6 +41,7 @@ class InstructionsContext:
     workflow: Path
     settings: "InstructionsSettings"
     phases: tuple[str, ...]
+    unused: bool
 
     @property
     def place(self) -> str:
@@ -55,6 +57,9 @@ class InstructionsContext:
         from symphony.daemon.instruction_store import InstructionStore
         from symphony.daemon.state_dir import locate
 
+        if self.unused:
+            source = self.settings.source
+            warn(f"agent.instructions.source is not set: sessions get no instructions; shown: {source}")
         copies = locate(self.workflow, os.environ) / "instructions"
         store = InstructionStore(self.settings, base_dir=self.workflow.absolute().parent, copies=copies)
         found = anyio.run(store.fetch) if self.settings.source == "remote" else self.repository
@@ -94,12 +99,12 @@ def _place(path: str | None, workflow: Path | None, environment: Mapping[str, st
     elif settings.source is None:
         there = (repository / settings.path / MANIFEST_FILE).exists()
         chosen = {"source": "local" if there else "embedded"}
-        warn(f"agent.instructions.source is not set: sessions get no instructions; shown: {chosen['source']}")
     return InstructionsContext(
         repository=repository,
         workflow=workflow or nearest_workflow(),
         settings=settings.model_copy(update=chosen),
         phases=agent.phases.names,
+        unused=path is None and settings.source is None,
     )
 
 
@@ -182,21 +187,18 @@ Exit codes: 0 nothing wrong, 1 errors (with --strict also warnings).
 
 
 @click.command(epilog=_INIT_EPILOG, short_help="Write modules of instructions to edit.")
-@click.option(
-    "--path", metavar="PATH", help="The directory in the repository.  [default: agent.instructions.path]"
-)
 @json_option
-def init(*, path: str | None, as_json: bool) -> None:
+@_instructions_options
+def init(*, place: InstructionsContext, as_json: bool) -> None:
     """Write a manifest and modules of instructions into the repository."""
     from symphony.cli.documents import NewInstructions
     from symphony.skills import EMBEDDED
 
-    repository = repository_top(current_directory())
-    agent, _ = agent_sections(None, os.environ)
-    target = repository / (path or agent.instructions.path)
+    repository, path = place.repository, place.settings.path
+    target = repository / path
     if not Path(os.path.realpath(target)).is_relative_to(os.path.realpath(repository)):
         hint = "name a directory below the repository, and no link out of it"
-        raise CommandError.of(f"{path or agent.instructions.path} leads out of the repository", hint=hint)
+        raise CommandError.of(f"{path} leads out of the repository", hint=hint)
     names = sorted(file.name for file in EMBEDDED.iterdir() if file.suffix in {".md", ".yaml"})
     taken = [name for name in names if os.path.lexists(target / name)]
     if taken:
@@ -215,9 +217,8 @@ def init(*, path: str | None, as_json: bool) -> None:
         return
     for name in names:
         click.echo(target / name)
-    shown = target.relative_to(repository)
     hint = (
-        f"edit and commit them, then set agent.instructions: {{source: local, path: {shown}}} in WORKFLOW.md"
+        f"edit and commit them, then set agent.instructions: {{source: local, path: {path}}} in WORKFLOW.md"
     )
     click.echo(f"hint: {hint}", err=True)
 

@@ -11,7 +11,6 @@ from symphony.observability.metrics import METRICS
 
 REFUSES = f"PYTHONPATH={Path(symphony.__file__).parents[1]} {scripted('--refuses', 'rateLimitExceeded')}"
 SHOWN_ELSEWHERE = {
-    metrics.COST.name,  # needs an agent that reports a cost
     metrics.NOTIFICATIONS.name,  # test_notifications.py: targets that answer, and one that does not
     metrics.WEBHOOKS.name,  # test_trackers.py: a tracker that sends webhooks
 }
@@ -60,16 +59,15 @@ def test_every_metric_moves_with_the_fact_that_it_counts(project: Project) -> No
     project.skill("off")
     project.write(".symphony/skills/broken/SKILL.md", "no front matter\n")
     project.commit("Skills")
-    workflow = project.workflow(
-        agent={
-            "budget": {"max_tokens_per_day": 1_000_000, "max_attempts_without_progress": 2},
-            "max_retry_backoff_ms": 50,
-            "max_concurrent_agents_by_state": {"In Progress": 1},
-            "rules": [{"label": "limited", "use": "tired"}],
-            "skills": {"disabled_skills": ["off"]},
-        },
-        agents={"tired": {"kind": "codex", "command": REFUSES}},
-    )
+    agent = {
+        "budget": {"max_tokens_per_day": 1_000_000, "max_attempts_without_progress": 2},
+        "max_retry_backoff_ms": 50,
+        "max_concurrent_agents_by_state": {"In Progress": 1},
+        "rules": [{"label": "limited", "use": "tired"}],
+        "skills": {"disabled_skills": ["off"]},
+    }
+    agents = {"tired": {"kind": "codex", "command": REFUSES}}
+    workflow = project.workflow(agent=agent, agents=agents)
     away = {"tool": "board_move", "arguments": {"state": "Nowhere"}, "may_fail": True}
     done = {"tool": "board_move", "arguments": {"state": "Done"}}
     project.issue("SYM-1", [away, done], title='Secret "plan"\n')
@@ -92,6 +90,9 @@ def test_every_metric_moves_with_the_fact_that_it_counts(project: Project) -> No
             ),
             daemon.log,
         )
+        project.workflow(agent=agent, agents=agents, pricing={"none": {"input": 1, "output": 2}})
+        project.issue("SYM-7", [done])
+        priced = scraped(project, lambda now: now.value("symphony_cost_usd_total") > 0, daemon.log)
         assert project.symphony("pause").returncode == 0
         board = project.repo / ".symphony" / "issues"
         board.rename(project.root / "away")
@@ -112,7 +113,7 @@ def test_every_metric_moves_with_the_fact_that_it_counts(project: Project) -> No
     assert down.value("symphony_polls_total", result="failed") > 0
     assert down.value("symphony_paused") == 1
 
-    scrapes = (busy, down, broken)
+    scrapes = (busy, priced, down, broken)
     moved = {name for one in scrapes for name, series in one.items() if any(series.values())}
     moved |= {name.removesuffix("_count") for name in moved}
     assert {metric.name for metric in METRICS} - moved == SHOWN_ELSEWHERE

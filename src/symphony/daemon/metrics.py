@@ -283,6 +283,8 @@ def state_gauges(state: State, *, now_ms: int, wall_ms: int) -> Iterator[Sample]
     yield Sample(metrics.SLOTS, (), settings.max_concurrent_agents)
     yield Sample(metrics.SLOTS_USED, (), len(runs))
     yield Sample(metrics.DAY_TOKENS, (), state.day_tokens)
+    if state.day_cost.usd is not None:
+        yield Sample(metrics.DAY_COST, (), state.day_cost.usd)
     if settings.max_tokens_per_day:
         yield Sample(metrics.BUDGET_USED, ("day",), state.day_tokens / settings.max_tokens_per_day)
     for agent in settings.agents:

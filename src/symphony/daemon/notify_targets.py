@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -70,8 +70,8 @@ class Target:
     """A target with its values. `url` and `secret` are secrets; `program` is the path of the command."""
 
     settings: NotifySettings
-    url: str = ""
-    secret: bytes | None = None
+    url: str = field(default="", repr=False)
+    secret: bytes | None = field(default=None, repr=False)
     program: str = ""
 
 

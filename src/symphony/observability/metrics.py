@@ -108,6 +108,11 @@ UNPRICED_TOKENS: Final = Metric(
 DAY_TOKENS: Final = Metric(
     "symphony_day_tokens", "gauge", "Tokens used since midnight (UTC); survives a restart."
 )
+DAY_COST: Final = Metric(
+    "symphony_day_cost_usd",
+    "gauge",
+    "Cost of today (UTC), as far as prices are known; survives a restart.",
+)
 BUDGET_USED: Final = Metric(
     "symphony_budget_used_ratio", "gauge", "Used part of a budget; absent without one.", ("budget",)
 )

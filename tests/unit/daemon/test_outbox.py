@@ -165,6 +165,24 @@ async def test_the_next_daemon_delivers_what_is_still_true(tmp_path: Path) -> No
     assert journal.settings == {}
 
 
+async def test_a_question_without_an_answer_is_told_again_and_not_again_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    journal = Journal()
+    with receiving() as receiver:
+        targets = [webhook(receiver, gather_ms=0, remind_after_ms=20)]
+        daemon = Daemon(tmp_path, make_issue("1"), targets=targets, journal=journal).begin()
+        async with daemon.delivering():
+            daemon.asks("1")
+            await daemon.until("webhook", "delivered", 1)
+            daemon.results.clear()
+            daemon.advance(25)
+            await daemon.until("webhook", "delivered", 1)
+    assert [body["notifications"][0]["reminder"] for body in receiver.bodies] == [False, True]
+    (kept,) = journal.settings.values()
+    assert json.loads(kept)["at_wall_ms"] == 1_772_366_400_025
+
+
 async def test_at_the_end_what_waits_is_delivered_at_once(tmp_path: Path) -> None:
     with receiving() as receiver:
         targets = [webhook(receiver, gather_ms=3_600_000)]

@@ -13,6 +13,7 @@ from bench.kit import Scene, environment, median, until
 
 _POLL_MS = 1_000
 _POLLS = 5
+_SCRAPES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,8 @@ class Asked:
     """Medians in ms of commands as whole processes; `blocked_ms` is the longest answer to `/healthz`.
 
     `help_ms` is `symphony --help`, `status_ms` is `symphony status` with an empty board, and `full_status_ms`
-    the same with `issues` waiting on it. `blocked_ms` is the worst of a few polls of that board.
+    the same with `issues` waiting on it. `blocked_ms` is the worst of a few polls of that board. `scrape_ms`
+    is the processor time of one `GET /metrics` with it.
     """
 
     issues: int
@@ -28,6 +30,7 @@ class Asked:
     status_ms: float
     full_status_ms: float
     blocked_ms: float
+    scrape_ms: float
 
 
 def asking(place: Path, agent: tuple[str, ...], *, issues: int, rounds: int) -> Asked:
@@ -45,12 +48,14 @@ def asking(place: Path, agent: tuple[str, ...], *, issues: int, rounds: int) -> 
         full.wait_agents("turn", 1)
         full_status_ms = _command(full, ["status"], rounds)
         blocked_ms = _longest_answer(full)
+        scrape_ms = _scrape(full)
     return Asked(
         issues=issues,
         help_ms=help_ms,
         status_ms=status_ms,
         full_status_ms=full_status_ms,
         blocked_ms=blocked_ms,
+        scrape_ms=scrape_ms,
     )
 
 
@@ -67,6 +72,18 @@ def _command(scene: Scene, arguments: Sequence[str], rounds: int) -> float:
         )
         taken.append((time.monotonic_ns() - begun_ns) / 1e6)
     return median(taken[1:])
+
+
+def _scrape(scene: Scene) -> float:
+    """The processor time of a scrape, as the daemon counts its own; polls meanwhile are part of it."""
+    socket = until(lambda: next(iter(scene.state.rglob("*.sock")), None), "the control socket")
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://symphony") as client:
+        seen_s = []
+        for _ in range(_SCRAPES + 2):  # the first one loads the library
+            text = client.get("/metrics").raise_for_status().text
+            (line,) = (line for line in text.splitlines() if line.startswith("process_cpu_seconds_total "))
+            seen_s.append(float(line.split()[1]))
+    return (seen_s[-1] - seen_s[1]) * 1_000 / _SCRAPES
 
 
 def _longest_answer(scene: Scene) -> float:

@@ -214,6 +214,7 @@ def of_asking(found: Asked) -> Sequence[Figure]:
         ("help", "`symphony --help`, median", found.help_ms, 200),
         ("status", "`symphony status`, median", found.status_ms, 400),
         ("full_status", f"`symphony status` with {board}, median", found.full_status_ms, 1_000),
+        ("scrape", f"Processor time of `GET /metrics` with {board}", found.scrape_ms, 50),
         ("blocked", f"Longest wait for an answer while {board} is polled", found.blocked_ms, 50),
     )
     return [

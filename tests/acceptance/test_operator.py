@@ -84,7 +84,10 @@ def test_an_agent_asks_a_person_answers_and_the_issue_is_finished(project: Proje
         daemon.wait_for("issue_blocked")
         row = becomes(board, daemon, "SYM-1", "blocked")
         assert row["question"] == "Which colour, red or blue?"
-        assert "Which colour, red or blue?" in client.get("/api/v1/SYM-1").json()["blocked"]["question"]
+        assert (
+            "Which colour, red or blue?"
+            in client.get("/api/v1/SYM-1", headers=bearer).json()["blocked"]["question"]
+        )
         for shown in (told(board, "status"), told(board, "explain", "SYM-1")):
             assert "Which colour, red or blue?" in shown
             assert 'symphony answer SYM-1 "…"' in shown

@@ -154,7 +154,7 @@ class Forms:
 def refusal_page(error: RequestError, path: str) -> Response:
     """The page for a browser that is not let in; `path` is what it asked for."""
     blocks = (
-        f"<p>{escape(error.message)} ({escape(error.code)}).</p>",
+        f"<p>{escape(error.message[:1].upper() + error.message[1:])} ({escape(error.code)}).</p>",
         "<p>To sign this browser in, run this in your repository: <code>symphony open</code></p>",
         # A link of another site leads here without the cookie; a link of this page sends it.
         f'<p>If it is signed in already: <a href="{escape(path)}">open this page again</a>.</p>',

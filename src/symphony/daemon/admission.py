@@ -105,6 +105,7 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
             partial(_judge_agents, acknowledged=acknowledged),
             _judge_budget,
             partial(_judge_notify, environment=environment),
+            _judge_server,
         ),
     )
     if judgement.workflow is None:
@@ -302,6 +303,14 @@ def _judge_notify(review: ProblemCollector, *, environment: Mapping[str, str]) -
             location: Location = ("notify", *places[:1], error.key)
             problem = f"{error.problem}; the target is off"
             _warn(review, location, problem, WarningCode.IGNORED_NOTIFICATION, error.hint)
+
+
+def _judge_server(review: ProblemCollector) -> None:
+    if review.settings is None or not review.settings.server.public_reads:
+        return
+    problem = "lets every program of this machine read what agents do over the loopback interface, agents too"
+    hint = "leave it out: `symphony open` signs a browser in, and programs send the operator token"
+    _warn(review, ("server", "public_reads"), problem, WarningCode.DOUBTFUL_SETTING, hint)
 
 
 def _warn(review: ProblemCollector, location: Location, problem: str, code: WarningCode, hint: str) -> None:

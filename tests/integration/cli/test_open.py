@@ -1,6 +1,7 @@
 """`symphony open`, and streams of events, with a real daemon."""
 
 import json
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+from playwright.sync_api import sync_playwright
 
 from harness.project import DEADLINE_S, Daemon, Project, until
 
@@ -124,3 +126,37 @@ def test_a_fact_reaches_the_streams_and_sigterm_ends_them_at_once(project: Proje
         assert daemon.end() == 0
         problems = [line for line in daemon.events() if line["event"] in {"http_failed", "http_notice"}]
         assert [line for line in problems if "timeout" in line["reason"]] == [], "no stream was waited for"
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed (Debian: chromium)")
+def test_a_real_browser_signs_in_and_orders_with_and_without_javascript(project: Project) -> None:
+    project.issue("SYM-1", TURN)
+
+    def stopped() -> bool | None:
+        done = project.symphony("stop", "SYM-1")
+        blocked = json.loads(project.symphony("status", "--json").stdout)["blocked"]
+        return True if done.returncode and blocked else None
+
+    with project.daemon() as daemon, sync_playwright() as playwright:
+        daemon.wait_for("turn_started")
+        program = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        for script in (True, False):
+            until(stopped, daemon.log.read_text)
+            link = link_of(project)
+            page, other = (program.new_context(java_script_enabled=script).new_page() for _ in range(2))
+            page.goto(link)
+            if not script:
+                page.click("button")
+            page.wait_for_url("**.localhost:*/")
+            (cookie,) = page.context.cookies()
+            assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+            page.click("form[action='/actions/retry'] button")
+            page.wait_for_url("**/?notice=*")
+            other.goto(link)
+            if not script:
+                other.click("button")
+            other.wait_for_selector("text=link_used")
+            assert other.context.cookies() == []
+        program.close()
+        verbs = [line["verb"] for line in daemon.events() if line["event"] == "operator_asked"]
+        assert verbs == ["stop", "retry"] * 2

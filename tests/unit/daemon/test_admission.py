@@ -293,3 +293,14 @@ def test_a_kind_says_of_tools_what_its_backend_says(kind: str, tmp_path: Path) -
     assert (
         create_backend(agent, around).capabilities.client_tools is agent_kind(kind).capabilities.client_tools
     )
+
+
+def test_reading_for_everybody_is_named() -> None:
+    budget = "agent: {budget: {max_tokens_per_day: 9}}\n"
+    judgement = judged(
+        f"tracker: {{kind: markdown}}\n{budget}server: {{public_reads: true}}\n", acknowledged=True
+    )
+    assert judgement.failures == ()
+    assert [(one.code, one.where) for one in judgement.warnings] == [
+        (WarningCode.DOUBTFUL_SETTING, f"{PATH}:4")
+    ]

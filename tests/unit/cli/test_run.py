@@ -177,7 +177,7 @@ def test_after_a_reload_the_log_masks_what_the_new_workflow_refers_to(
     log = workflow.parent / "log"
 
     def make(*, store: WorkflowStore, observers: tuple[Observer, ...], **_: object) -> Callable[[bool], None]:
-        def change(_last: bool) -> None:  # noqa: FBT001 - as it is called
+        def change(*_: object) -> None:
             state = initial_state(make_settings(), epoch="e")
             workflow.write_text(text(workflow.parent, "$BOARD_CREDENTIAL"))
             assert store.reload_if_changed() is not None
@@ -210,7 +210,7 @@ def test_after_a_reload_the_log_masks_what_the_new_workflow_refers_to(
 @pytest.mark.conformance("L-4")
 def test_lines_go_to_the_log_file_as_well(workflow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def make(**_: object) -> Callable[[bool], None]:
-        return lambda _last: structlog.get_logger("x").info("hello", credential=SECRET)
+        return lambda *_: structlog.get_logger("x").info("hello", credential=SECRET)
 
     monkeypatch.setattr(serving, "Service", make)
     monkeypatch.setattr(serving, "serve_until_signalled", to_thread.run_sync)

@@ -23,6 +23,7 @@ from bench.pump import pump
 from bench.sessions import sessions
 from bench.soak import soak
 from bench.trackers import polling
+from bench.transcripts import transcribing
 from bench.workspaces import workspaces
 
 __all__ = ["FULL", "SMOKE", "Size", "measure"]
@@ -109,6 +110,9 @@ def parts(place: Path, agent: tuple[str, ...], size: Size) -> dict[str, Part]:
 
     return {
         "pump": lambda: figures.of_pump(pump(place / "pump", agent, events=size.events, bursts=size.bursts)),
+        "transcripts": lambda: figures.of_transcribing(
+            transcribing(place / "transcribing", events=size.events, rounds=size.bursts)
+        ),
         "losses": lambda: figures.of_losses(
             losses(place / "losses", agent, events=size.events, tries=size.tries)
         ),

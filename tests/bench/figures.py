@@ -12,6 +12,7 @@ from bench.pump import Pumped
 from bench.sessions import Sessions
 from bench.soak import Held
 from bench.trackers import SAVING, Polling
+from bench.transcripts import Transcribed
 from bench.workspaces import Workspaces
 
 __all__ = ["Aim", "Figure"]
@@ -75,6 +76,18 @@ def of_pump(found: Pumped) -> Sequence[Figure]:
             ours=growth,
             floor=found.growth_mb["floor"],
             aims=(_at_most(growth, 10, "MB"),),
+        ),
+    )
+
+
+def of_transcribing(found: Transcribed) -> Sequence[Figure]:
+    return (
+        Figure(
+            key="transcript",
+            title="Processor time to take in 10,000 streamed events, without and with a transcript",
+            unit="ms",
+            ours=found.cpu_s["symphony"] * 1000,
+            floor=found.cpu_s["floor"] * 1000,
         ),
     )
 

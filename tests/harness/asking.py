@@ -11,7 +11,14 @@ from harness.chronicle import Chronicle, populated
 from symphony.api.access import Access
 from symphony.api.app import create_app
 from symphony.api.documents import issue_document, state_document
-from symphony.api.interface import ConflictError, Exposition, Operator, RunQuery, WebhookReceiver
+from symphony.api.interface import (
+    ConflictError,
+    Exposition,
+    Operator,
+    RunQuery,
+    UnknownError,
+    WebhookReceiver,
+)
 from symphony.api.live import Changes
 from symphony.api.models import (
     Agent,
@@ -27,12 +34,14 @@ from symphony.api.models import (
     SkillUses,
     State,
     System,
+    Transcript,
     Verb,
 )
 from symphony.api.runs import runs_document
 from symphony.api.sign_in import BrowserKey, BrowserSignIn
 from symphony.domain import ALL_ISSUES, Selection, SymphonyError
 from symphony.journal.model import RunRecord
+from symphony.journal.transcripts import CommandEntry
 
 __all__ = [
     "BEARER",
@@ -65,6 +74,7 @@ class FakeOperator:
     fails: Exception | None = None
     unrenderable: SymphonyError | None = None
     asked: list[str] = field(default_factory=list)
+    parts: list[tuple[str | None, int | None, int]] = field(default_factory=list)
     refreshes: int = 0
     unfit: ConflictError | None = None
     orders: list[tuple[str, str | None, str | None]] = field(default_factory=list)
@@ -165,6 +175,34 @@ class FakeOperator:
     async def metrics(self) -> Exposition:
         self._try()
         return Exposition(content=b"symphony_slots 2\n", content_type="text/plain; version=0.0.4")
+
+    async def transcript(
+        self, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200
+    ) -> Transcript | None:
+        if await self.issue(identifier) is None:
+            return None
+        if run not in {None, "run-1"}:
+            raise UnknownError("run_not_found", "no such run", hint="there is run-1")
+        self.parts.append((run, after, limit))
+        entry = CommandEntry(
+            seq=1,
+            at="2026-03-01T12:30:00.000Z",
+            turn=1,
+            command="ls",
+            status="started",
+            exit_code=None,
+            output="",
+        )
+        return Transcript(
+            issue_identifier=identifier,
+            run_id="run-1",
+            entries=(entry,),
+            next_after=1,
+            more=False,
+            ended=False,
+            complete=True,
+            missing=(),
+        )
 
     def refresh(self) -> Refresh:
         self._try()

@@ -424,6 +424,7 @@ class _Daemon:
                         conversation_opened=_conversation_opened,
                         skills_changed=lambda *_: None,
                         tool_called=lambda *_: None,
+                        transcript_incomplete=lambda *_: None,
                     ),
                     comments=comments,
                     skill_comments=SkillComments(comments, record=lambda _: None, recorded=_nothing),

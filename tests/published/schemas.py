@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, tuple[type[models.Document], ...]] = {
     "replay": (documents.Replayed,),
     "runs": (models.Runs,),
     "service-status": (documents.ServiceState,),
+    "transcript": (documents.TranscriptLine,),
     "skills-check": (documents.SkillProblems,),
     "skills-export": (documents.SkillsExported,),
     "skills-import": (documents.SkillsImported,),

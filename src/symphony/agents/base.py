@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import anyio
 from anyio import to_thread
@@ -219,6 +219,16 @@ class AgentSession(Protocol):
         Returns what the agent had still written, so that final token totals are kept. Idempotent; never
         raises; no process of the session is alive afterwards.
         """
+        ...
+
+
+@runtime_checkable
+class WritesMessages(Protocol):
+    """A session that knows its agent's message before it is complete."""
+
+    @property
+    def pending_message(self) -> str:
+        """The message that the agent is writing, as far as it has come; empty if it writes none."""
         ...
 
 

@@ -6,7 +6,7 @@ added up, shown, masked or stored.
 
 from collections import deque
 from dataclasses import fields, replace
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 import structlog
@@ -17,7 +17,9 @@ from symphony.agents.events import (
     InputRequired,
     ItemFinished,
     ItemStarted,
+    PlanUpdated,
     RateLimits,
+    Reasoning,
     Text,
     TurnEnded,
     Usage,
@@ -28,6 +30,7 @@ from symphony.scheduler import Thread
 
 MAX_TEXT_CHARS: Final = 10 * 1024 * 1024  # as much as one line can hold
 MAX_FIELD_CHARS: Final = 8_000
+_WHOLE: Final = frozenset({"text", "input", "output"})  # fields with whole texts of the agent
 MAX_PAYLOAD_BYTES: Final = 16_384
 MAX_PAYLOAD_DEPTH: Final = 16
 # A thousand model calls, each with a context window of a million tokens.
@@ -42,6 +45,9 @@ _log = structlog.get_logger(__name__)
 def fits_one_turn(tokens: int) -> bool:
     """Whether one turn can have used this number of tokens."""
     return 0 <= tokens <= MAX_TOKENS_PER_TURN
+
+
+_FIELD_NAMES: Final = {kind: tuple(field.name for field in fields(kind)) for kind in get_args(AgentEvent)}
 
 
 class EventBounds:
@@ -80,10 +86,13 @@ class EventBounds:
                 event = replace(event, cost_usd=None)
             case _:
                 pass
-        limit = MAX_TEXT_CHARS if isinstance(event, Text) else MAX_FIELD_CHARS
-        values = ((each.name, getattr(event, each.name)) for each in fields(event))
+        values = ((name, getattr(event, name)) for name in _FIELD_NAMES[type(event)])
+        whole = isinstance(event, Text)
         cut: dict[str, Any] = {
-            name: text[:limit] for name, text in values if isinstance(text, str) and len(text) > limit
+            name: text[:limit]
+            for name, text in values
+            if isinstance(text, str)
+            and len(text) > (limit := MAX_TEXT_CHARS if whole or name in _WHOLE else MAX_FIELD_CHARS)
         }
         return replace(event, **cut) if cut else event
 
@@ -135,7 +144,7 @@ class EventQueue:
     def take(self) -> AgentEvent:
         """Return the oldest event. Raises `IndexError` when there is none."""
         event = self._events.popleft()
-        self._chars -= _size(event)
+        self._chars -= event_size(event)
         return event
 
     def resume_from(self, thread: Thread) -> None:
@@ -154,7 +163,7 @@ class EventQueue:
             self._flush_usage()
         if ends or (len(self._events) < self._max_events and self._chars < self._max_chars):
             self._events.append(event)
-            self._chars += _size(event)
+            self._chars += event_size(event)
         elif isinstance(event, Usage):
             self._activity += self._late_usage is not None
             self._late_usage = _merged(self._late_usage, event)
@@ -202,13 +211,17 @@ def _merged(earlier: Usage | None, later: Usage) -> Usage:
     return replace(later, tokens=earlier.tokens.plus(later.tokens))
 
 
-def _size(event: AgentEvent) -> int:
-    """How many characters an event holds, approximately."""
+def event_size(event: object) -> int:
+    """Return how many characters an event holds, approximately."""
     match event:
         case Text():
             return len(event.message)
+        case Reasoning() | PlanUpdated():
+            return len(event.text) + 100
         case ItemStarted():
-            return len(event.summary) + len(event.arguments)
+            return len(event.summary) + len(event.arguments) + len(event.input)
+        case ItemFinished():
+            return len(event.output)
         case RateLimits():
             return MAX_PAYLOAD_BYTES
         case _:

@@ -4,10 +4,11 @@ Backends translate the messages of their agent into these values. No module outs
 vendor's names.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from symphony.domain import (
     MAX_LINE_CHARS,
@@ -20,6 +21,10 @@ from symphony.domain import (
 )
 
 SHORT_MESSAGE_CHARS = 200
+MAX_CHANGES: Final = 200
+"""The most changed files in one event."""
+MAX_PLAN_STEPS: Final = 200
+"""The most steps of a plan in one event."""
 
 
 def redact(text: str, limit: int = MAX_LINE_CHARS) -> str:
@@ -65,32 +70,87 @@ class Activity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """A message of the agent to people."""
+    """A message of the agent to people, whole; as far as it came if the turn was `interrupted` meanwhile."""
 
     message: str
+    interrupted: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reasoning:
+    """What the agent thought, or its summary of that."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanStep:
+    """A step of the agent's plan; `status` is the agent's word, such as `pending` or `completed`."""
+
+    text: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanUpdated:
+    """The agent's plan, whole; `text` explains it or is the plan itself."""
+
+    steps: tuple[PlanStep, ...] = ()
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """A file that the agent adds, updates or deletes (`change`), with the number of lines."""
+
+    path: str
+    change: str
+    added: int = 0
+    removed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemStarted:
     """A command, a file change, a search or another piece of work began.
 
-    `arguments` are those of the tool as text, perhaps cut. They serve to recognise skills and are neither
-    shown nor kept.
+    Attributes:
+        kind: the agent's word for such work.
+        summary: one line.
+        arguments: of the tool as text, perhaps cut. They serve to recognise skills and are not kept.
+        item_id: the agent's id of the work, empty if it has none.
+        input: the whole command, or the arguments of a tool as JSON.
+        changes: of files.
     """
 
     kind: str
     summary: str
     arguments: str = field(default="", repr=False)
+    item_id: str = field(default="", compare=False, repr=False)
+    input: str = field(default="", compare=False, repr=False)
+    changes: tuple[FileChange, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemFinished:
-    """A piece of work ended; `exit_code` is set for commands only."""
+    """A piece of work ended.
+
+    Attributes:
+        kind: as in `ItemStarted`.
+        summary: one line.
+        status: the agent's word, such as `completed`, `failed` or `declined`.
+        exit_code: of a command.
+        item_id: as in `ItemStarted`.
+        output: what the command wrote, or the result of the tool.
+        changes: of files; empty if they were known at the start.
+    """
 
     kind: str
     summary: str
     status: str
     exit_code: int | None = None
+    item_id: str = field(default="", compare=False, repr=False)
+    output: str = field(default="", compare=False, repr=False)
+    changes: tuple[FileChange, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +163,11 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAnswered:
-    """The agent asked for permission and the policy answered."""
+    """The agent asked for permission and the policy answered; `subject` is the command, file or the like."""
 
     kind: str
     decision: str
+    subject: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +240,8 @@ AgentEvent = (
     SessionStarted
     | Activity
     | Text
+    | Reasoning
+    | PlanUpdated
     | ItemStarted
     | ItemFinished
     | ToolCalled
@@ -191,6 +254,12 @@ AgentEvent = (
     | Malformed
     | TurnEnded
 )
+
+
+def line_changes(old: str, new: str) -> tuple[int, int]:
+    """Return how many lines were added and removed, by the lines that only one of the texts has."""
+    before, after = Counter(old.splitlines()), Counter(new.splitlines())
+    return (after - before).total(), (before - after).total()
 
 
 def event_name(event: AgentEvent) -> str:  # noqa: C901 - one case per event
@@ -212,7 +281,7 @@ def event_name(event: AgentEvent) -> str:  # noqa: C901 - one case per event
             name = "tool_call_completed" if event.success else "tool_call_failed"
         case Malformed():
             name = "malformed"
-        case Text() | ItemStarted() | ItemFinished() | Usage() | RateLimits():
+        case Text() | Reasoning() | PlanUpdated() | ItemStarted() | ItemFinished() | Usage() | RateLimits():
             name = "notification"
         case Notice() | Activity() | ContextCompacted():
             name = "other_message"
@@ -229,6 +298,10 @@ def describe_event(event: AgentEvent, redaction: Redaction = PATTERNS_ONLY) -> s
     match event:
         case Text() | Notice():
             words = event.message
+        case Reasoning():
+            words = "reasoning completed"
+        case PlanUpdated():
+            words = "plan updated"
         case ItemStarted():
             words = f"{event.kind} started: {event.summary}".removesuffix(": ")
         case ItemFinished():

@@ -1,5 +1,6 @@
 """Reads JSON of an agent: decodes it within bounds, and gets fields whose types are not guaranteed."""
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -60,6 +61,11 @@ def text_in(node: Json, key: str) -> str:
     """Return the text at the key; empty for any other value."""
     value = node.get(key)
     return value if isinstance(value, str) else ""
+
+
+def as_text(value: object) -> str:
+    """Return a text as it is, and any other value as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def count_in(node: Json, keys: Iterable[str]) -> int | None:

@@ -7,7 +7,9 @@ from typing import Any
 from symphony.agents.events import (
     Activity,
     AgentEvent,
+    PlanUpdated,
     RateLimits,
+    Reasoning,
     SessionStarted,
     Text,
     TurnEnded,
@@ -120,13 +122,18 @@ class RunStats:
                 pass
         self._events += 1
         self._last_event = event
-        if not isinstance(event, Usage | RateLimits):
+        if not isinstance(event, Usage | RateLimits | Reasoning | PlanUpdated):
             self._last_described = event
 
     def _count(self, tokens: Tokens, model: str | None) -> None:
         self._model = self._model or model
         self._tokens = self._tokens.plus(tokens)
         self._turn_cost = self._turn_cost.plus(self._pricing(model or self._model, tokens))
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens used by this run so far."""
+        return self._tokens
 
     def snapshot(self) -> RunProgress:
         """Return the progress at this moment."""

@@ -5,7 +5,7 @@ the events of one read. No cancel scope spans a `yield`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
@@ -27,6 +27,7 @@ from symphony.agents.events import (
     ContextCompacted,
     InputRequired,
     SessionStarted,
+    Text,
     TurnEnded,
     redact,
 )
@@ -39,8 +40,42 @@ OnApproval = Literal["decline", "accept", "block"]
 
 TOOL_TIMEOUT_MS: Final = 60_000
 MAX_RESULT_CHARS: Final = 1_000_000
+MAX_PENDING_CHARS: Final = 65_536
+_MAX_PENDING_PIECES: Final = 1_000
 _MAX_NAME_CHARS: Final = 200
 _MAX_QUESTION_CHARS: Final = 4_000
+
+
+class PendingMessage:
+    """The message that an agent is writing. Its pieces are decoded only when the text is needed.
+
+    Of a longer message than `MAX_PENDING_CHARS` only the beginning is kept: the agent repeats the whole
+    message when it is complete.
+    """
+
+    def __init__(self, decode: Callable[[Any], str]) -> None:
+        self._decode = decode
+        self._pieces: list[Any] = []
+        self._text = ""
+
+    def add(self, pieces: Iterable[Any]) -> None:
+        """Add undecoded pieces."""
+        if len(self._text) < MAX_PENDING_CHARS:
+            self._pieces.extend(pieces)
+            if len(self._pieces) > _MAX_PENDING_PIECES:
+                self._text = self.text
+
+    @property
+    def text(self) -> str:
+        """The message so far."""
+        self._text += "".join(map(self._decode, self._pieces))
+        self._pieces.clear()
+        return self._text
+
+    def clear(self) -> None:
+        """The message is complete, or another one begins."""
+        self._pieces.clear()
+        self._text = ""
 
 
 class TurnSession(ABC):
@@ -59,6 +94,7 @@ class TurnSession(ABC):
         self._events = events
         self._envelope: str | None = None  # that of the briefing, then that of the last turn with one
         self._delivered: str | None = None  # what the agent has of it
+        self._pending = PendingMessage(str)
         self._stop_lock = anyio.Lock()
         self._stopping = False
 
@@ -85,7 +121,13 @@ class TurnSession(ABC):
                 if not self._stopping:
                     self._stopping = True
                     await self._end()
+        self._emit_pending()
         return self._events.drain()
+
+    @property
+    def pending_message(self) -> str:
+        """The message that the agent is writing, as far as it has come."""
+        return self._pending.text
 
     @abstractmethod
     async def _begin(self, turn: Turn) -> SessionStarted:
@@ -118,7 +160,18 @@ class TurnSession(ABC):
         """Queue an event; report a compaction at once, in order with tool calls."""
         if isinstance(event, ContextCompacted) and self._request.on_compacted is not None:
             self._request.on_compacted()
+        if isinstance(event, Text):
+            self._pending.clear()
+        elif isinstance(event, TurnEnded | InputRequired):
+            self._emit_pending()
         self._events.emit(event)
+
+    def _emit_pending(self) -> None:
+        """Report the message that the agent does not finish any more, if there is one."""
+        text = self.pending_message
+        self._pending.clear()
+        if text.strip():
+            self._events.emit(Text(message=text, interrupted=True))
 
 
 class StreamSession(TurnSession, Generic[MessageT]):

@@ -168,9 +168,10 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Suppressed(msgspec.Struct, frozen=True):
-    """A number of notifications in a row whose methods are suppressed."""
+    """A number of notifications in a row whose methods are suppressed; `params` of those that are kept."""
 
     count: int
+    params: Sequence[msgspec.Raw] = ()
 
 
 Message = Notification | ServerRequest | Response | Refusal | PlainLine | MalformedLine | Suppressed
@@ -214,14 +215,18 @@ class JsonRpcCodec:
     Args:
         max_line_bytes: longer lines are malformed.
         versioned: every message carries `"jsonrpc": "2.0"`.
+        kept: a suppressed method whose params are kept, undecoded.
     """
 
-    def __init__(self, *, max_line_bytes: int = MAX_LINE_BYTES, versioned: bool = False) -> None:
+    def __init__(
+        self, *, max_line_bytes: int = MAX_LINE_BYTES, versioned: bool = False, kept: str | None = None
+    ) -> None:
         self._lines = Lines(max_line_bytes=max_line_bytes)
+        self._kept = kept
         self._version: Mapping[str, Any] = {"jsonrpc": "2.0"} if versioned else {}
         self._last_id = 0
         self._pending: dict[RequestId, str] = {}
-        self._suppressed: set[str | None] = set()
+        self._suppressed: set[str | None] = set() if kept is None else {kept}
 
     def request(self, method: str, params: Mapping[str, Any]) -> tuple[int, bytes]:
         """Number a request; return its id and its line."""
@@ -255,7 +260,7 @@ class JsonRpcCodec:
 
     def _decode(self, lines: list[bytes | MalformedLine]) -> list[Message]:
         messages: list[Message] = []
-        count = 0
+        count, params = 0, list[msgspec.Raw]()
         for line in lines:
             message: Message | None
             if isinstance(line, MalformedLine):
@@ -268,15 +273,17 @@ class JsonRpcCodec:
                 else:
                     if envelope.id is None and envelope.method in self._suppressed:
                         count += 1
+                        if envelope.method == self._kept:
+                            params.append(envelope.params)
                         continue
                     message = self._message(envelope, line)
             if count:
-                messages.append(Suppressed(count))
-                count = 0
+                messages.append(Suppressed(count, params))
+                count, params = 0, []
             if message is not None:
                 messages.append(message)
         if count:
-            messages.append(Suppressed(count))
+            messages.append(Suppressed(count, params))
         return messages
 
     def _message(self, envelope: _Envelope, line: bytes) -> Message:
@@ -438,12 +445,14 @@ class JsonRpcDialect:
         install_hint: what to do about that.
         refusal: the failure of a request that was answered with an error.
         versioned: every message carries `"jsonrpc": "2.0"`.
+        message_delta: the notification with the next piece of a message, or None.
     """
 
     not_found: Category
     install_hint: str
     refusal: Callable[[Refusal], Failure]
     versioned: bool = False
+    message_delta: str | None = None
 
 
 class Connection(MessageStream[Message]):
@@ -451,7 +460,7 @@ class Connection(MessageStream[Message]):
 
     def __init__(self, process: AgentProcess, *, read_timeout_ms: int, dialect: JsonRpcDialect) -> None:
         self._dialect = dialect
-        self._codec = JsonRpcCodec(versioned=dialect.versioned)
+        self._codec = JsonRpcCodec(versioned=dialect.versioned, kept=dialect.message_delta)
         super().__init__(
             process,
             self._codec,

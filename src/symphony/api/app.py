@@ -41,6 +41,7 @@ from symphony.api.http import (
     empty_object,
     encoded,
     identifier,
+    number,
     read_body,
     refusal,
     run_query,
@@ -54,6 +55,7 @@ from symphony.api.interface import (
     OpenPort,
     Operator,
     UnavailableError,
+    UnknownError,
     WebhookDeniedError,
     WebhookReceiver,
 )
@@ -62,11 +64,14 @@ from symphony.api.models import Delivered, Document, Health, Link, utc_text
 from symphony.api.openapi import description
 from symphony.api.pages.routes import SKILLS_PATH, SYSTEM_PATH, Pages
 from symphony.api.sign_in import LINK_S
-from symphony.domain import SymphonyError
+from symphony.domain import MAX_COUNT, SymphonyError
+from symphony.journal.transcripts import MAX_PAGE
 
 HEALTH_PATH: Final = "/healthz"
 METRICS_PATH: Final = "/metrics"
 WEBHOOKS_PATH: Final = "/webhooks/"
+DEFAULT_PAGE: Final = 200
+"""How many entries of a transcript an answer has by default."""
 _WEBHOOKS_AT_ONCE: Final = 8
 _ACCESS_REFUSED: Final = frozenset({401, 403})
 _log = structlog.get_logger(__name__)
@@ -115,6 +120,7 @@ def create_app(
         ),
         Route("/api/v1/{identifier}", _resource(GET=handlers.issue)),
         Route("/api/v1/{identifier}/prompt", _resource(GET=handlers.prompt)),
+        Route("/api/v1/{identifier}/transcript", _resource(GET=handlers.transcript)),
         *(
             Route(f"/api/v1/{{identifier}}/{verb}", _resource(POST=partial(handlers.act_on_issue, verb)))
             for verb in ISSUE_ACTIONS
@@ -128,6 +134,7 @@ def create_app(
             HTTPException: _on_http_error,
             ConflictError: _on_conflict,
             UnavailableError: _on_unavailable,
+            UnknownError: _on_unknown,
             WebhookDeniedError: _on_webhook_denied,
             SymphonyError: _on_failure,
             Exception: _on_crash,
@@ -161,6 +168,13 @@ class _Handlers:
 
     async def prompt(self, request: Request) -> Response:
         return answer(_known(await self._operator.prompt(identifier(request))))
+
+    async def transcript(self, request: Request) -> Response:
+        run = request.query_params.get("run") or None
+        after = number(request, "after", at_most=MAX_COUNT)
+        limit = number(request, "limit", at_most=MAX_PAGE)
+        document = await self._operator.transcript(identifier(request), run, after, limit or DEFAULT_PAGE)
+        return answer(_known(document))
 
     async def refresh(self, request: Request) -> Response:
         await empty_object(request)
@@ -290,6 +304,11 @@ def _refused(request: Request, error: RequestError) -> Response:
 async def _on_conflict(_: Request, error: Exception) -> Response:
     assert isinstance(error, ConflictError)  # noqa: S101 - as above
     return refusal(409, error.code, error.message, hint=error.hint)
+
+
+async def _on_unknown(_: Request, error: Exception) -> Response:
+    assert isinstance(error, UnknownError)  # noqa: S101 - as above
+    return refusal(404, error.code, error.message, hint=error.hint)
 
 
 async def _on_unavailable(_: Request, error: Exception) -> Response:

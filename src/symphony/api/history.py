@@ -28,6 +28,7 @@ from symphony.scheduler import (
 
 MAX_ISSUES = 1_000
 MAX_EVENTS = 25
+TRANSCRIPT_INCOMPLETE = "transcript_incomplete"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _JUMP_MS = 1_000
 _LACK_OF_ROOM = frozenset({"count", "budget"})  # reasons for dropping a skill
@@ -61,7 +62,7 @@ def _events() -> deque[HistoryEvent]:
 
 @dataclass(slots=True, kw_only=True)
 class IssueHistory:
-    """The memory of one issue. Times are of the wall clock.
+    """The memory of one issue. Times are of the wall clock. `transcript_problem` is of the latest run.
 
     `decisions` and `agent_events` are bounded separately, so that a talkative agent does not push out why
     the issue was retried.
@@ -73,6 +74,7 @@ class IssueHistory:
     blocked_at: datetime | None = None
     last_error: str | None = None
     skills: Skills | None = None
+    transcript_problem: str | None = None
     decisions: deque[HistoryEvent] = field(default_factory=_events)
     agent_events: deque[HistoryEvent] = field(default_factory=_events)
 
@@ -129,6 +131,17 @@ class History:
             self.skill_totals = _with(self.skill_totals, skills)
         entry.skills = skills
 
+    def transcript_problem(self, issue_id: str) -> str | None:
+        """Why entries of the transcript of the issue's latest run are missing, or `None`."""
+        entry = self._issues.get(issue_id)
+        return None if entry is None else entry.transcript_problem
+
+    def transcript_incomplete(self, issue_id: str, reason: str) -> None:
+        """Entries of the transcript of the issue's run could not be written."""
+        entry = self._entry(issue_id)
+        entry.transcript_problem = reason
+        entry.decisions.append(self._event(self._now(), TRANSCRIPT_INCOMPLETE, reason))
+
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
         """Take note of one step."""
         at = self._now()
@@ -175,6 +188,7 @@ class History:
             entry = self._entry(command.issue.id)
             entry.runs += 1
             entry.started_at, entry.last_event_at, entry.skills = at, None, None
+            entry.transcript_problem = None
         elif (
             isinstance(command, Notify)
             and command.issue_id is not None

@@ -217,6 +217,20 @@ async def form_fields(request: Request) -> Mapping[str, str]:
     return dict(pairs)
 
 
+def number(request: Request, name: str, *, at_most: int) -> int | None:
+    """The number in the query, `None` without one.
+
+    Raises:
+        RequestError: 400: it is no number from 0 to `at_most`.
+    """
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if text.isascii() and text.isdecimal() and len(text) <= len(str(at_most)) and int(text) <= at_most:
+        return int(text)
+    raise RequestError(400, "bad_request", f"{name} is a number from 0 to {at_most}")
+
+
 async def empty_object(request: Request) -> None:
     """Read a body that must be empty or an empty JSON object.
 

@@ -4,7 +4,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from symphony.api.models import Issue, Prompt, Refresh, Runs, SkillsOverview, State, System, Verb
+from symphony.api.models import (
+    Issue,
+    Prompt,
+    Refresh,
+    Runs,
+    SkillsOverview,
+    State,
+    System,
+    Transcript,
+    Verb,
+)
 from symphony.domain import ALL_ISSUES, Selection
 
 ISSUE_ACTIONS = ("stop", "retry", "unblock", "answer")
@@ -24,6 +34,22 @@ MAX_RUNS = 1_000
 """The most runs that one answer lists."""
 MAX_ANSWER_CHARS = 20_000
 """The longest answer to an agent's question."""
+
+
+class UnknownError(Exception):
+    """A part of a known issue does not exist (HTTP status 404).
+
+    Attributes:
+        code: `run_not_found`.
+        message: for people.
+        hint: what to do instead.
+    """
+
+    def __init__(self, code: str, message: str, *, hint: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
 
 
 class UnavailableError(Exception):
@@ -101,6 +127,23 @@ class Operator(Protocol):
 
         Raises:
             UnavailableError: as `state`.
+        """
+        ...
+
+    async def transcript(
+        self, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200
+    ) -> Transcript | None:
+        """A part of the transcript of a run of the issue; `None` if the issue is not known.
+
+        Args:
+            identifier: the issue.
+            run: the id of the run, or the begin of it; the latest run by default.
+            after: the first entries after this number; the last entries by default.
+            limit: how many entries; there may be fewer, as an answer has a limited size.
+
+        Raises:
+            UnavailableError: as `state`.
+            UnknownError: the issue has no such run.
         """
         ...
 

@@ -14,6 +14,8 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from symphony.journal.transcripts import TranscriptEntry
+
 
 class Document(Struct, frozen=True):
     """Base of all documents and their parts."""
@@ -685,6 +687,22 @@ class Issue(Document, frozen=True, kw_only=True):
     budgets: Budgets
     tracker: Tracker
     journal: JournalHealth | None
+
+
+class Transcript(Document, frozen=True, kw_only=True):
+    """A part of the transcript of one run: what its agent was sent, said and did."""
+
+    issue_identifier: str
+    run_id: Annotated[str | None, _is("Null if the issue has no run yet.")]
+    entries: Annotated[
+        tuple[TranscriptEntry, ...],
+        _is("In order. An entry with `replaces` stands for the earlier one of that number."),
+    ]
+    next_after: Annotated[Count, _is("Ask for what follows with after=.")]
+    more: Annotated[bool, _is("There are further entries already.")]
+    ended: Annotated[bool, _is("The run has ended: no entries will follow.")]
+    complete: Annotated[bool, _is("Nothing is known to be missing.")]
+    missing: Annotated[tuple[str, ...], _is("What is missing, one sentence each.")]
 
 
 class Prompt(Document, frozen=True, kw_only=True):

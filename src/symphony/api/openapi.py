@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, structs
+from msgspec import UNSET, Struct, structs
 
 from symphony.api.documents import REASON_CODES
 from symphony.api.interface import (
@@ -29,9 +29,12 @@ from symphony.api.models import (
     Refresh,
     Runs,
     State,
+    Transcript,
     Trigger,
     Verb,
 )
+from symphony.domain import MAX_COUNT
+from symphony.journal.transcripts import MAX_PAGE, EditedFile, Entry, TranscriptPlanStep
 
 IN_DEFS: Final = "#/$defs/{name}"
 _REF: Final = "#/components/schemas/{name}"
@@ -41,6 +44,7 @@ API: Final = (
     Issue,
     Runs,
     Prompt,
+    Transcript,
     Refresh,
     Verb,
     Link,
@@ -61,7 +65,13 @@ def schemas(*kinds: type[Document], ref: str = IN_DEFS) -> dict[str, Any]:
     for readers of older answers.
     """
     _, found = msgspec.json.schema_components(kinds, ref_template=ref)
-    for kind in _all_kinds(Document):
+    own: tuple[type[Struct], ...] = (
+        *_all_kinds(Document),
+        *_all_kinds(Entry),
+        EditedFile,
+        TranscriptPlanStep,
+    )
+    for kind in own:
         if kind.__name__ in found:
             tag, fields = kind.__struct_config__.tag_field, structs.fields(kind)
             names = [field.encode_name for field in fields if field.default is not UNSET]
@@ -69,7 +79,7 @@ def schemas(*kinds: type[Document], ref: str = IN_DEFS) -> dict[str, Any]:
     return found
 
 
-def _all_kinds(kind: type[Document]) -> Iterator[type[Document]]:
+def _all_kinds(kind: type[Struct]) -> Iterator[type[Struct]]:
     for one in kind.__subclasses__():
         yield one
         yield from _all_kinds(one)
@@ -162,6 +172,15 @@ def _paths() -> dict[str, Any]:
             "parameters": [_IDENTIFIER],
             "get": _operation("prompt", "What a dispatch would send now.", Prompt, refusals=(400, 404, 409)),
         },
+        "/api/v1/{identifier}/transcript": {
+            "parameters": [_IDENTIFIER, *_TRANSCRIPT_PART],
+            "get": _operation(
+                "transcript",
+                "What the agent of a run was sent, said and did.",
+                Transcript,
+                refusals=(400, 404),
+            ),
+        },
         **{
             f"/api/v1/{{identifier}}/{verb}": {"parameters": [_IDENTIFIER], "post": _action(verb, 404, 409)}
             for verb in ISSUE_ACTIONS
@@ -252,6 +271,23 @@ _AFTER = [
         "schema": {"type": "string", "pattern": "^[0-9a-f-]*$"},
     }
     for name, place in (("after", "query"), ("Last-Event-ID", "header"))
+]
+
+_TRANSCRIPT_PART = [
+    {"name": name, "in": "query", "required": False, "description": text, "schema": schema}
+    for name, text, schema in (
+        ("run", "The id of the run, or the begin of it; the latest run by default.", {"type": "string"}),
+        (
+            "after",
+            "The first entries after this number; the last entries by default.",
+            {"type": "integer", "minimum": 0, "maximum": MAX_COUNT},
+        ),
+        (
+            "limit",
+            "How many entries; an answer has at most 4 MiB of them. 0 stands for the default, 200.",
+            {"type": "integer", "minimum": 0, "maximum": MAX_PAGE},
+        ),
+    )
 ]
 
 _ACTIONS = {

@@ -20,6 +20,7 @@ from symphony.api.models import (
     Skills,
     State,
 )
+from symphony.journal.transcripts import TranscriptEntry
 
 
 def _is(description: str) -> Meta:
@@ -371,6 +372,14 @@ class ServiceState(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 Instant = Annotated[
     str, Meta(extra_json_schema={"pattern": r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$"})
 ]
+
+
+class TranscriptLine(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line of `symphony transcript --json`: an entry, or what is missing."""
+
+    run_id: str
+    entry: TranscriptEntry | None = None
+    missing: str | None = None
 
 
 class LoggedEvent(

@@ -192,6 +192,10 @@ SECTIONS: Final = {
             "Show what happened to an issue, and what its agent said.",
         ),
         "runs": ("symphony.cli.commands.runs:runs", "List runs with their outcome, tokens and cost."),
+        "transcript": (
+            "symphony.cli.commands.transcript:transcript",
+            "Show what an agent was sent, said and did.",
+        ),
         "diff": ("symphony.cli.commands.diff:diff", "Show what the branch of an issue changes."),
         "prompt": ("symphony.cli.commands.prompt:prompt", "Print what a dispatch of an issue would send."),
         "health": (

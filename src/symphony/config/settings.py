@@ -798,16 +798,19 @@ NotifyTargets = Annotated[tuple[NotifySettings, ...], Field(strict=False), Shape
 class RetentionSettings(Section):
     """`retention`: limits for the data of ended runs; the newest data, and that of live runs, always stays.
 
-    `max_log_bytes` is the total of all agents' stderr logs, `max_journal_bytes` the size of the journal.
+    `max_log_bytes` is the total of transcripts and of agents' stderr logs, `max_journal_bytes` the size of
+    the journal.
     """
 
     max_age_days: Positive = live(
         30,
-        "what ended runs left (journal, stderr logs) is kept so long; see [`symphony "
+        "what ended runs left (journal, transcripts, stderr logs) is kept so long; see [`symphony "
         "clean`](commands.md#symphony-clean)",
     )
     max_runs: Positive = live(1_000, "so many ended runs are remembered in the journal")
-    max_log_bytes: Positive = live(104_857_600, "the agents' stderr logs together; the oldest go first")
+    max_log_bytes: Positive = live(
+        104_857_600, "transcripts and the agents' stderr logs together; the oldest go first"
+    )
     max_journal_bytes: Positive = live(268_435_456, "the journal's file; the oldest runs go first")
 
 

@@ -14,12 +14,14 @@ from typing import Final
 import anyio
 import structlog
 
+from symphony.api.history import TRANSCRIPT_INCOMPLETE
 from symphony.api.models import Skills
 from symphony.daemon.clock import utc_day, wall_ms
-from symphony.domain import FaultHook, FaultPoint, no_fault
+from symphony.domain import FaultHook, FaultPoint, Issue, no_fault
 from symphony.journal.model import (
     ClaimRecord,
     CommentRecord,
+    EventRecord,
     Health,
     HealthState,
     Record,
@@ -226,6 +228,19 @@ class JournalWriter:
             for one in skills.listed
         )
         self._put(SkillsRecord(run_id=run_id, commit=skills.commit, skills=tuple(uses)))
+
+    def transcript_incomplete(self, issue: Issue, run_id: str, reason: str) -> None:
+        """Entries of a run's transcript could not be written."""
+        self._put(
+            EventRecord(
+                issue_id=issue.id,
+                issue_identifier=issue.identifier,
+                run_id=run_id,
+                at_wall_ms=self._wall_ms(),
+                event=TRANSCRIPT_INCOMPLETE,
+                message=reason,
+            )
+        )
 
     def _put(self, *records: Record) -> None:
         if records:

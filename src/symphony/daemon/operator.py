@@ -6,7 +6,7 @@ The tracker is never asked: while it hangs, people still see what runs and why o
 import os
 import platform
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,7 +22,13 @@ from symphony import __version__
 from symphony.api import models
 from symphony.api.documents import issue_document, state_document
 from symphony.api.history import History, utc_now
-from symphony.api.interface import ConflictError, Exposition, RunQuery, UnavailableError
+from symphony.api.interface import (
+    ConflictError,
+    Exposition,
+    RunQuery,
+    UnavailableError,
+    UnknownError,
+)
 from symphony.api.models import utc_text
 from symphony.api.runs import runs_document, since_wall_ms
 from symphony.daemon.context import RuntimeContext
@@ -32,6 +38,7 @@ from symphony.daemon.prompts import preview_prompt, prompt_document
 from symphony.domain import ALL_ISSUES, Issue, Redaction, Selection, SymphonyError, one_line
 from symphony.journal.model import Health, RunRecord, UnusableError
 from symphony.journal.reader import SkillReport, open_reader
+from symphony.journal.transcripts import TranscriptPage, read_transcript, transcript_path
 from symphony.observability.redaction import masked
 from symphony.revision import commit
 from symphony.scheduler import (
@@ -56,6 +63,7 @@ ACTION_TIMEOUT_S: Final = 10.0
 SNAPSHOT_TIMEOUT_S: Final = 15.0
 PREVIEW_TIMEOUT_S: Final = 60.0
 _PREVIEWS_AT_ONCE: Final = 2
+_SHOWN_RUNS: Final = 5
 _REFRESH_REASON: Final = "operator"
 _MAX_CACHED_TEXTS: Final = 50_000
 _MAX_CACHED_CHARS: Final = 300
@@ -254,6 +262,38 @@ class ServiceOperator:
 
         return await to_thread.run_sync(build)
 
+    async def transcript(
+        self, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200
+    ) -> models.Transcript | None:
+        """See `api.interface.Operator`."""
+        journal = self._journal
+        records = () if journal is None else await to_thread.run_sync(past_runs, journal, identifier)
+        state, _ = self._ready()
+        live = next((one for one in state.running.values() if one.issue.identifier == identifier), None)
+        run_ids = list(dict.fromkeys([*([live.run_id] if live else []), *(one.run_id for one in records)]))
+        if not run_ids and _find(state, identifier) is None:
+            return None
+        run_id = _run_of(run_ids, run, identifier)
+        is_live = live is not None and live.run_id == run_id
+        page = TranscriptPage()
+        if run_id is not None and journal is not None:
+            path = transcript_path(journal.parent, run_id)
+            page = await to_thread.run_sync(
+                partial(read_transcript, path, after=after, limit=limit, live=is_live)
+            )
+        problem = self._history.transcript_problem(live.issue.id) if live and is_live else None
+        missing = (*page.missing, *(() if problem is None else (problem,)))
+        return models.Transcript(  # its texts were masked when they were written
+            issue_identifier=identifier,
+            run_id=run_id,
+            entries=page.entries,
+            next_after=page.next_after,
+            more=page.more,
+            ended=run_id is not None and not is_live,
+            complete=not missing,
+            missing=missing,
+        )
+
     async def prompt(self, identifier: str) -> models.Prompt | None:
         """See `api.interface.Operator`."""
         state, context = self._ready()
@@ -343,6 +383,23 @@ class ServiceOperator:
             message=_ALREADY[action] if no_change else _effect(action, state, issue_id or ""),
             requested_at=requested_at,
         )
+
+
+def _run_of(run_ids: Sequence[str], begin: str | None, identifier: str) -> str | None:
+    """The latest run, or the only one whose id begins so; `None` if there is no run at all.
+
+    Raises:
+        UnknownError: there is no such run, or there are several.
+    """
+    if begin is None:
+        return next(iter(run_ids), None)
+    found = [run for run in run_ids if run == begin] or [run for run in run_ids if run.startswith(begin)]
+    if len(found) == 1:
+        return found[0]
+    what = "several runs" if found else "no run"
+    shown = ", ".join((found or run_ids)[:_SHOWN_RUNS]) or "none"
+    message = f"{one_line(identifier)} has {what} {one_line(begin, 100)!r}"
+    raise UnknownError("run_not_found", message, hint=f"there are {shown}")
 
 
 def _find_claim_or_candidate(state: State, identifier: str) -> tuple[Issue, int | None] | None:

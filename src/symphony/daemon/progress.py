@@ -94,6 +94,11 @@ class ProgressReporter:
         self._tool_calls += 1
         self.report_now()
 
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens used by the run so far."""
+        return self._stats.tokens
+
     def on_event(self, event: AgentEvent) -> None:
         """The agent sent an event."""
         self._stats.add(event)

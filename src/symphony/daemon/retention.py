@@ -23,6 +23,7 @@ from symphony.journal.model import Retention, TrimResult
 _HOUR_S: Final = 3_600.0
 _DAY_S: Final = 86_400
 _LOG_SUFFIX: Final = ".stderr.log"
+_TRANSCRIPT_SUFFIX: Final = ".jsonl"
 # Codex's conversations; the file name ends with the id of the thread.
 _THREADS: Final = "*/sessions/*/*/*/rollout-*.jsonl"
 _log = structlog.get_logger(__name__)
@@ -88,16 +89,20 @@ class InUse:
 def surplus_files(
     state_dir: StateDirectory, limits: RetentionLimits, *, live: Collection[str], now_s: float | None = None
 ) -> tuple[Surplus, ...]:
-    """Logs of agents and damaged journals that may go, the oldest first; not the logs of `live` runs.
+    """Logs of agents, transcripts and damaged journals that may go, the oldest first; none of `live` runs.
 
-    A log may go if it is too old, if it is empty, or if newer logs fill `max_log_bytes`. A damaged journal
-    was kept for a person to look at and goes by age only.
+    A log or transcript may go if it is too old, if it is empty, or if newer ones fill `max_log_bytes`. A
+    damaged journal was kept for a person to look at and goes by age only.
     """
     oldest_s = (time.time() if now_s is None else now_s) - limits.max_age_s
     logs: list[Surplus] = []
     room = limits.max_log_bytes
-    for path, facts in reversed(_files(state_dir.logs, f"*{_LOG_SUFFIX}")):
-        if path.name.removesuffix(_LOG_SUFFIX) in live:
+    files = [
+        *_files(state_dir.logs, f"*{_LOG_SUFFIX}"),
+        *_files(state_dir.transcripts, f"*{_TRANSCRIPT_SUFFIX}"),
+    ]
+    for path, facts in sorted(files, key=lambda one: one[1].st_mtime, reverse=True):
+        if path.name.removesuffix(_LOG_SUFFIX).removesuffix(_TRANSCRIPT_SUFFIX) in live:
             continue
         room -= facts.st_size
         if facts.st_size == 0:
@@ -170,7 +175,8 @@ async def _remove_all(
     if count:
         _log.info("threads_trimmed", files=count, bytes=size)
     files = await to_thread.run_sync(lambda: surplus_files(state_dir, limits, live=before.runs))
-    new = {state_dir.stderr_log(run_id) for run_id in in_use().runs}  # their logs are still empty
+    runs = in_use().runs  # logs of those that began meanwhile are still empty
+    new = {path for run_id in runs for path in (state_dir.stderr_log(run_id), state_dir.transcript(run_id))}
     count, size = await _remove([one for one in files if one.path not in new])
     trimmed = await trim(limits.of_journal)
     if count or trimmed.runs:

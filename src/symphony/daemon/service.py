@@ -50,7 +50,7 @@ from symphony.daemon.state_dir import StateDirectory
 from symphony.daemon.watchers import on_change, watch_lock, watch_orphans
 from symphony.daemon.webhooks import Webhooks
 from symphony.daemon.worker import RunCallbacks
-from symphony.domain import FaultHook, FaultPoint, SymphonyError, no_fault
+from symphony.domain import FaultHook, FaultPoint, Issue, SymphonyError, no_fault
 from symphony.processes.base import Host
 from symphony.scheduler import (
     Command,
@@ -287,6 +287,10 @@ class Service:
             journal.skills_loaded(run_id, skills)
             outbox.skills_loaded(skills)
 
+        def transcript_incomplete(issue: Issue, run_id: str, reason: str) -> None:
+            self._history.transcript_incomplete(issue.id, reason)
+            journal.transcript_incomplete(issue, run_id, reason)
+
         def comment_written(issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
             self._webhooks.ignore_comment(comment_id)
             journal.comment_written(issue_id, kind, comment_id, fingerprint)
@@ -316,6 +320,7 @@ class Service:
                     conversation_opened=journal.conversation_opened,
                     skills_changed=skills_changed,
                     tool_called=self._metrics.tool_called,
+                    transcript_incomplete=transcript_incomplete,
                 ),
                 comments=comments,
                 skill_comments=skill_comments,

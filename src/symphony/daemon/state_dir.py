@@ -14,6 +14,7 @@ from typing import Final
 
 from symphony.daemon.instance_lock import InstanceLock, LockHolder, StateDirectoryError, hold_lock
 from symphony.domain import Blame, Category, Failure, SymphonyError, disk_full_hint, is_disk_full
+from symphony.journal.transcripts import TRANSCRIPTS, transcript_path
 from symphony.processes.base import Identity
 
 SYSTEM_STATE_HOMES: Final = (Path("/var/lib/symphony"), Path("/var/lib/private/symphony"))
@@ -71,6 +72,7 @@ class StateDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.logs = path / "logs"
+        self.transcripts = path / TRANSCRIPTS
 
     def create(self) -> None:
         """Create the directory and its parts, mode 0700.
@@ -79,7 +81,7 @@ class StateDirectory:
             StateDirectoryError: it cannot be created or written.
         """
         try:
-            for part in (self.path, self.logs):
+            for part in (self.path, self.logs, self.transcripts):
                 part.mkdir(mode=0o700, parents=True, exist_ok=True)
             probe = self.path / ".writable"
             probe.write_bytes(b"")
@@ -112,6 +114,10 @@ class StateDirectory:
     def stderr_log(self, run_id: str) -> Path:
         """Where the agent of a run writes its stderr."""
         return self.logs / f"{run_id}.stderr.log"
+
+    def transcript(self, run_id: str) -> Path:
+        """Where the transcript of a run is."""
+        return transcript_path(self.path, run_id)
 
     def remove_empty_log(self, run_id: str) -> None:
         """Remove the stderr log of an ended run if it is empty."""

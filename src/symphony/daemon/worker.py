@@ -18,7 +18,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
-from symphony.agents.base import AgentBackend, AgentSession, SessionRequest, Turn
+from symphony.agents.base import AgentBackend, AgentSession, SessionRequest, Turn, WritesMessages
 from symphony.agents.events import (
     AgentEvent,
     InputRequired,
@@ -36,6 +36,7 @@ from symphony.daemon.context import RuntimeContext
 from symphony.daemon.progress import ProgressReporter
 from symphony.daemon.session_skills import SessionSkills
 from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.transcript import Answered, RunTranscript
 from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, SymphonyError, ToolResult
 from symphony.processes.base import Identity
 from symphony.scheduler import (
@@ -76,12 +77,14 @@ class RunCallbacks:
         conversation_opened: run id and conversation of the agent; returns when a restart would know it.
         skills_changed: issue id, run id and skills of the session; called again when it uses one.
         tool_called: agent, and whether its call of a tool succeeded.
+        transcript_incomplete: issue, run id, and why entries of the transcript are missing.
     """
 
     agent_spawned: Callable[[str, Identity], None]
     conversation_opened: Callable[[str, str], Awaitable[None]]
     skills_changed: Callable[[str, str, Skills], None]
     tool_called: Callable[[str, bool], None]
+    transcript_incomplete: Callable[[Issue, str, str], None]
 
 
 class _FinishedError(Exception):
@@ -118,6 +121,13 @@ class Worker:
         self._post = post
         self._callbacks = callbacks
         self._progress = ProgressReporter(command.run_id, post, context.redaction, pricing=pricing)
+        self._transcript = RunTranscript(
+            state_dir.transcript(command.run_id),
+            context.redaction,
+            tokens=lambda: self._progress.tokens,
+            pending_message=self._pending_message,
+            on_problem=partial(callbacks.transcript_incomplete, command.issue, command.run_id),
+        )
         self._skills = SessionSkills(
             context,
             command.agent,
@@ -130,6 +140,7 @@ class Worker:
         self._finish_scope = anyio.CancelScope(shield=True)
         self._hurried = self._finishing = False
 
+        self._session: AgentSession | None = None
         self._workspace: Workspace | None = None
         self._phase = command.phase
         self._first_prompt: str | None = None
@@ -188,6 +199,8 @@ class Worker:
                 with self._finish_scope:
                     finished = await self._finish(outcome)
                     await self._recheck_skills()
+                with anyio.CancelScope(shield=True):
+                    await self._transcript.close()
                 self._send_directive.close()
                 self._directives.close()
                 self._progress.flush()
@@ -199,6 +212,7 @@ class Worker:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._progress.run)
+                tasks.start_soon(self._transcript.run)
                 try:
                     await self._steps(tasks)
                 except Exception as failed:  # noqa: BLE001 - handled below, where no task group wraps it
@@ -260,6 +274,7 @@ class Worker:
         )
         try:
             async with self._agent.open(request) as session:
+                self._session = session
                 self._context.fault(FaultPoint.AFTER_SPAWN)
                 self._progress.on_launched(session.pid)
                 await self._skills.loaded()
@@ -272,7 +287,7 @@ class Worker:
                 finally:
                     with anyio.CancelScope(shield=True):
                         for event in await session.stop():
-                            self._progress.on_event(event)
+                            self._on_event(event)
         except SymphonyError:
             # Problems of skills are reported whether the agent starts or not.
             await self._skills.loaded()
@@ -280,6 +295,14 @@ class Worker:
         finally:
             with anyio.CancelScope(shield=True):
                 await self._skills.report_problems()
+
+    def _on_event(self, event: AgentEvent) -> None:
+        self._progress.on_event(event)
+        self._transcript.on_event(event)
+
+    def _pending_message(self) -> str:
+        session: object = self._session
+        return session.pending_message if isinstance(session, WritesMessages) else ""
 
     @property
     def _agent(self) -> AgentBackend:
@@ -307,9 +330,17 @@ class Worker:
     async def _turns(self, session: AgentSession, workspace: Workspace, prompt: str) -> None:
         """Run turns until the scheduler finishes the run, which raises `_FinishedError`."""
         turn = 1
+        resume = self._command.resume
+        if resume is not None and resume.answer is not None:
+            self._transcript.on_event(Answered(text=resume.answer))
         while True:
             self._progress.on_stage(RunStage.STREAMING_TURN)
-            await self._turn(session, self._turn_for(prompt, turn))
+            what = self._turn_for(prompt, turn)
+            self._transcript.on_event(what)
+            try:
+                await self._turn(session, what)
+            finally:
+                await self._transcript.flush()
             self._progress.report_now()
             self._context.fault(FaultPoint.TURN_ENDED)
             if not await self._context.workspaces.exists(workspace):
@@ -352,7 +383,7 @@ class Worker:
         last: AgentEvent | None = None
         worked = False
         async for event in session.run_turn(turn):
-            self._progress.on_event(event)
+            self._on_event(event)
             last = event
             match event:
                 case ItemStarted():

@@ -34,8 +34,8 @@ def plain_text(text: str) -> str:
 
     Line breaks and tabs are kept.
     """
-    if text.isprintable():  # true for most lines, and then no pattern matches
-        return text
+    if text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable():
+        return text  # true for most texts, and then no pattern matches
     return _CONTROL.sub(" ", _BREAKS.sub("\n", _ESCAPES.sub("", text)))
 
 
@@ -84,12 +84,13 @@ _TOKENS = re.compile(
     r"|\bATATT[A-Za-z0-9_=-]{16,}"
 )
 _PASSWORD_IN_ADDRESS = re.compile(r"[A-Za-z0-9+.-]://[^\s/@?#:$]*:[^\s/@?#$]+@")
-# Each pattern with texts of which a match contains at least one: searching for those first is much faster.
-_CREDENTIALS: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
-    (("://",), re.compile(r"(?i)([a-z0-9+.-]://)[^\s/@?#]*@"), rf"\1{MASK}@"),
-    (("",), re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {MASK}"),
+# Each pattern with texts of which a match contains at least one of each group, when its case is folded. It is
+# much faster to search for those first. If a pattern ignores case, they have no i: a dotless one matches too.
+_CREDENTIALS: tuple[tuple[tuple[tuple[str, ...], ...], re.Pattern[str], str], ...] = (
+    (((":",), ("://",)), re.compile(r"(?i)([a-z0-9+.-]://)[^\s/@?#]*@"), rf"\1{MASK}@"),
+    ((("bearer", "bas"),), re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {MASK}"),
     (
-        (":", "="),
+        ((":", "="), ("token", "secret", "passw", "key", "author", "cook")),
         re.compile(
             r"(?i)((?:token|secret|passw(?:or)?d|api[_-]?key|access[_-]?key|private[_-]?key|_key"
             r"|authorization|cookie)\b"
@@ -97,7 +98,7 @@ _CREDENTIALS: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
         ),
         rf"\1{MASK}",
     ),
-    (("-", "_", "AKIA", "ATATT"), _TOKENS, MASK),
+    ((("_", "k-", "glpat-", "xox", "akia", "atatt"),), _TOKENS, MASK),
 )
 
 
@@ -110,8 +111,9 @@ def _mask_shapes(text: str) -> str:
     """As `mask_credentials`, but masks a part of an address's query only if its name is that of a secret."""
     if "eyJ" in text:
         text = _JWT.sub(_without_jwt, text)
+    folded = text.casefold()
     for needed, pattern, mask in _CREDENTIALS:
-        if any(word in text for word in needed):
+        if all(any(word in folded for word in group) for group in needed):
             text = pattern.sub(mask, text)
     return text
 

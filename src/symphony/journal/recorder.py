@@ -222,14 +222,19 @@ class StepRecorder:
         if updated is not record:
             self._live_runs[run.run_id] = updated
             yield updated
-        if new.last_message is not None and new.last_message != old.last_message:
+        texts = []
+        if new.last_words not in {old.last_words, new.last_message, None}:  # other events came since
+            texts.append(("notification", new.last_words))
+        if new.last_message not in {old.last_message, None}:
+            texts.append((new.last_event or "notification", new.last_message))
+        for event, message in texts:
             yield EventRecord(
                 issue_id=run.issue.id,
                 issue_identifier=run.issue.identifier,
                 run_id=run.run_id,
                 at_wall_ms=now.wall_ms,
-                event=new.last_event or "notification",
-                message=new.last_message,
+                event=event,
+                message=message or "",
             )
 
     def _end_records(self, before: State, event: RunEnded, now: Now) -> Iterator[Record]:

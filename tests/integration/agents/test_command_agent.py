@@ -102,7 +102,7 @@ async def one_turn(
 
 
 def texts(events: list[AgentEvent]) -> list[str]:
-    return [event.message for event in events if isinstance(event, Text)]
+    return [line for event in events if isinstance(event, Text) for line in event.message.splitlines()]
 
 
 def failure(events: list[AgentEvent]) -> Failure:

@@ -79,7 +79,9 @@ async def test_two_turns_run_on_one_process_and_each_token_counts_once(make: Mak
     assert bench.git("log", "-1", "--format=%s") == "add a"
     told = progress.snapshot()
     assert told.turn_count == 2
-    assert told.tokens.total_tokens == sum(event.total_tokens for event in of(Usage, (*first, *second)))
+    assert told.tokens.total_tokens == sum(
+        event.tokens.total_tokens for event in of(Usage, (*first, *second))
+    )
     assert told.tokens.total_tokens > 100, "the envelope counts"
     assert [event.cost_usd > 0 for event in of(TurnEnded, (*first, *second))] == [True, True]
 
@@ -215,7 +217,7 @@ async def test_a_resumed_conversation_goes_on_with_its_script_and_the_new_envelo
     assert isinstance(again, SessionStarted)
     assert again.thread_id == began.thread_id
     assert rest[-1] == COMPLETED, "the skill is listed in what the agent was told anew"
-    assert 0 < sum(event.total_tokens for event in of(Usage, rest)) < 120
+    assert 0 < sum(event.tokens.total_tokens for event in of(Usage, rest)) < 120
 
 
 async def test_a_conversation_that_is_lost_is_begun_anew_with_its_tools(make: Make) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.command.profiles import PROFILES, CommandProfile, command_of
-from symphony.agents.command.protocol import MAX_TEXTS, TurnOutput
+from symphony.agents.command.protocol import TurnOutput
 from symphony.agents.events import Activity, Text, TurnEnded, TurnStatus
 from symphony.config import CommandSettings
 from symphony.domain import Blame, Category, Failure
@@ -25,7 +25,7 @@ def failure(ended: TurnEnded) -> Failure:
 def test_each_line_is_a_word_without_what_steers_a_terminal() -> None:
     output = TurnOutput(GENERIC)
     events = output.receive(b"\x1b[32mgreen\x1b[0m\n\n  two\twords \npart")
-    assert events == [Activity(count=1), Text(message="green"), Text(message="two words")]
+    assert events == [Activity(count=1), Text(message="green"), Text(message="  two\twords")]
     assert output.receive(b"ly\n") == [Text(message="partly")]
     assert output.receive(b"unfinished") == [Activity(count=1)]
     assert output.close() == [Text(message="unfinished")]
@@ -37,18 +37,20 @@ def test_of_a_bar_of_progress_the_last_state_counts() -> None:
     assert TurnOutput(GENERIC).receive(b" 10%\r 50%\r100%\r\r\n") == [Text(message="100%")]
 
 
-def test_of_many_lines_at_once_the_last_are_told_and_the_others_count() -> None:
+def test_of_many_lines_at_once_the_last_is_a_message_and_those_before_it_are_another_one() -> None:
     output = TurnOutput(GENERIC)
     events = output.receive(b"".join(b"%d\n" % number for number in range(1_000)))
-    assert events[0] == Activity(count=1_000 - MAX_TEXTS)
-    assert events[1:] == [Text(message=str(number)) for number in range(1_000 - MAX_TEXTS, 1_000)]
+    assert events == [Text(message="\n".join(map(str, range(999)))), Text(message="999")]
 
 
 def test_a_line_without_end_is_a_sign_of_life_and_takes_no_room() -> None:
     output = TurnOutput(GENERIC)
     for _ in range(100):
         assert output.receive(b"x" * 65_536) == [Activity(count=1)]
-    assert output.receive(b"\nnext\n") == [Activity(count=1), Text(message="next")]
+    too_long, following = output.receive(b"\nnext\n")
+    assert isinstance(too_long, Text)
+    assert "6553600 bytes" in too_long.message
+    assert following == Text(message="next")
 
 
 def test_a_key_in_the_output_is_masked() -> None:

@@ -34,7 +34,18 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     "command",
-    ["explain", "stop", "retry", "unblock", "answer", "logs", "prompt", "issue show", "tracker move"],
+    [
+        "explain",
+        "stop",
+        "retry",
+        "unblock",
+        "answer",
+        "logs",
+        "transcript",
+        "prompt",
+        "issue show",
+        "tracker move",
+    ],
 )
 def test_issues_of_the_board_are_offered(board: Path, command: str) -> None:
     assert offered(*command.split(), "sym-") == ["SYM-1", "SYM-20"]

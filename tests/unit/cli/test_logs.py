@@ -13,10 +13,11 @@ from click.testing import CliRunner
 
 from harness.commands import call, schema
 from harness.journalling import NOW, claim, event, run, written
-from symphony.cli.commands.logs import follow, wait_for_issue
+from symphony.cli.commands.logs import follow
 from symphony.cli.failures import CommandError
 from symphony.cli.issue_log import IssueLog, LoggedLine, log_text
 from symphony.cli.journal import journal_path
+from symphony.cli.journaled import wait_for_issue
 from symphony.cli.main import main
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import SymphonyError

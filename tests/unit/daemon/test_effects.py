@@ -110,6 +110,7 @@ async def at_work(
                 conversation_opened=_unheard,
                 skills_changed=lambda _issue_id, _run_id, _skills: None,
                 tool_called=lambda _agent, _success: None,
+                transcript_incomplete=lambda _issue, _run_id, _reason: None,
             ),
             comments=(comments := CommentWriter()),
             skill_comments=SkillComments(comments, record=lambda _: None, recorded=checkpoint),

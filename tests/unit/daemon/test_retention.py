@@ -73,6 +73,19 @@ def test_the_log_of_a_live_run_stays_and_takes_no_room(state_dir: StateDirectory
     assert set(found(state_dir)) == {"live"}
 
 
+def test_transcripts_go_with_the_logs(state_dir: StateDirectory) -> None:
+    file(state_dir.transcript("live"), 90, 30)
+    file(state_dir.transcript("old"), 1, 10.1)
+    file(state_dir.transcript("young"), 60, 1)
+    log(state_dir, "young", 50, 2)
+    file(state_dir.transcript("link"), 1, 1).unlink()
+    state_dir.transcript("link").symlink_to(state_dir.transcript("live"))
+    assert found(state_dir, live=["live"]) == {
+        "old.jsonl": "it is older than 10 d",
+        "young": "newer logs fill the 100 bytes that logs may take",
+    }
+
+
 def test_damaged_journals_go_by_age_and_the_journal_never(state_dir: StateDirectory) -> None:
     file(state_dir.path / "journal.db", 5_000, 400)
     file(state_dir.path / "journal.db.damaged-20260101T000000Z", 5_000, 11)

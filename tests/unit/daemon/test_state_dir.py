@@ -112,8 +112,9 @@ def test_an_instance_is_named_by_the_real_place_whatever_is_in_it(tmp_path: Path
 
 def test_it_is_private_and_making_it_twice_is_harmless(state: StateDirectory) -> None:
     state.create()
-    assert [path.stat().st_mode & 0o777 for path in (state.path, state.logs)] == [0o700] * 2
-    assert sorted(path.name for path in state.path.iterdir()) == ["logs"]
+    parts = (state.path, state.logs, state.transcripts)
+    assert [path.stat().st_mode & 0o777 for path in parts] == [0o700] * 3
+    assert sorted(path.name for path in state.path.iterdir()) == ["logs", "transcripts"]
 
 
 def test_a_place_that_cannot_be_made_is_told_with_a_hint(tmp_path: Path) -> None:

@@ -313,6 +313,15 @@ def test_a_message_of_the_agent_is_recorded_once() -> None:
     ]
 
 
+def test_words_of_the_agent_are_recorded_although_something_else_came_since() -> None:
+    story = _at_work()
+    story.records.clear()
+    story.streams(last_event="turn_completed", last_message="turn completed", last_words="I am done")
+    story.streams(last_event="turn_completed", last_message="turn completed", last_words="I am done")
+    told = [(one.event, one.message) for one in story.records if isinstance(one, EventRecord)]
+    assert told == [("notification", "I am done"), ("turn_completed", "turn completed")]
+
+
 def test_log_lines_about_an_issue_are_recorded_masked_with_its_run() -> None:
     story = RecordedStory(recorder=StepRecorder(US, mask=lambda text: text.replace("hunter2", "***")))
     story.begin()

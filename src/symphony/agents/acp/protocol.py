@@ -10,16 +10,23 @@ from typing import Any, Final
 from symphony import __version__
 from symphony.agents.acp.profiles import AcpProfile
 from symphony.agents.events import (
+    MAX_CHANGES,
+    MAX_PLAN_STEPS,
     AgentEvent,
+    FileChange,
     ItemFinished,
     ItemStarted,
+    PlanStep,
+    PlanUpdated,
+    Reasoning,
     Text,
     TurnEnded,
     TurnStatus,
     Usage,
+    line_changes,
     redact,
 )
-from symphony.agents.json_fields import Json, count_in, decode_json, object_in, objects_in, text_in
+from symphony.agents.json_fields import Json, as_text, count_in, decode_json, object_in, objects_in, text_in
 from symphony.agents.wire import JsonRpcDialect, Refusal
 from symphony.domain import Blame, Category, Failure, Tokens
 
@@ -275,6 +282,7 @@ _ARGUMENT_CHARS: Final = 8_000
 _MESSAGE_CHARS: Final = 262_144
 _MAX_CALLS: Final = 1_024
 _ENDED: Final = ("completed", "failed")
+_OUTPUT_KEYS: Final = ("formatted_output", "aggregated_output", "output", "stdout")
 _EXIT_CODE_KEYS: Final = ("exitCode", "exit_code", "exit")
 
 
@@ -290,6 +298,8 @@ class _ToolCall:
     command: str | None = None
     raw_input: str = ""
     paths: str = ""
+    output: str = ""
+    changes: tuple[FileChange, ...] = ()
     reported: bool = False
 
     @property
@@ -304,10 +314,12 @@ class _ToolCall:
         title = text_in(update, "title")
         self.title = title[:_ARGUMENT_CHARS] if title.strip() else self.title
         if raw := update.get("rawInput"):
-            self.raw_input = json.dumps(raw, ensure_ascii=False)[:_ARGUMENT_CHARS]
+            self.raw_input = json.dumps(raw, ensure_ascii=False)
             self.command = _command(raw)
         paths = [str(place.get("path", "")) for place in objects_in(update, "locations")]
         self.paths = "\n".join(paths)[:_ARGUMENT_CHARS] or self.paths
+        self.output = _output(update) or self.output
+        self.changes = _changes(update) or self.changes
 
 
 class Updates:
@@ -320,6 +332,7 @@ class Updates:
     def __init__(self) -> None:
         self._calls: dict[str, _ToolCall] = {}
         self._pieces: list[str] = []
+        self._thoughts: list[str] = []
         self._chars = 0
 
     @property
@@ -331,17 +344,15 @@ class Updates:
         """Return the events of one update; never raises."""
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
-                text = text_in(object_in(update, "content"), "text")
-                if text:
-                    self._pieces.append(text)
-                    self._chars += len(text)
-                return self.flush() if self._chars > _MESSAGE_CHARS else []
+                return self._collect(update, self._pieces, self._thoughts)
+            case "agent_thought_chunk":
+                return self._collect(update, self._thoughts, self._pieces)
             case "tool_call":
                 return [*self.flush(), *self._call_events(update, complete=False)]
             case "tool_call_update":
                 return [*self.flush(), *self._call_events(update, complete=bool(update.get("rawInput")))]
-            case "user_message_chunk" | "plan":
-                return self.flush()
+            case "plan" | "user_message_chunk" as kind:
+                return [*self.flush(), *([_plan(update)] if kind == "plan" and update.get("entries") else [])]
             case _:
                 return []
 
@@ -354,18 +365,33 @@ class Updates:
         known = self._calls.get(_call_id(call), _ToolCall())
         return events, known.title if known.command is None else ""
 
+    def _collect(self, update: Json, pieces: list[str], others: list[str]) -> list[AgentEvent]:
+        """Collect a piece of a message or of a thought; one of them ends where the other begins."""
+        text = text_in(object_in(update, "content"), "text")
+        events = self.flush() if text and others else []
+        if text:
+            pieces.append(text)
+            self._chars += len(text)
+        return [*events, *(self.flush() if self._chars > _MESSAGE_CHARS else [])]
+
     def flush(self) -> list[AgentEvent]:
-        """Return the message that has been collected, if there is one."""
-        text = "".join(self._pieces)
-        self._pieces.clear()
-        self._chars = 0
-        return [Text(message=text)] if text.strip() else []
+        """Return the message or the thought that has been collected, if there is one."""
+        thought, text = "".join(self._thoughts), "".join(self._pieces)
+        self._clear()
+        return [
+            *([Reasoning(text=thought)] if thought.strip() else []),
+            *([Text(message=text)] if text.strip() else []),
+        ]
 
     def forget(self) -> None:
         """Drop what was collected: a conversation that is replayed is not news."""
+        self._clear()
+        self._calls.clear()
+
+    def _clear(self) -> None:
+        self._thoughts.clear()
         self._pieces.clear()
         self._chars = 0
-        self._calls.clear()
 
     def _call_events(self, update: Json, *, complete: bool) -> list[AgentEvent]:
         """Return the events of a tool call. It is reported once its input is `complete`, or it has begun.
@@ -381,15 +407,40 @@ class Updates:
         events: list[AgentEvent] = []
         if not call.reported and (complete or status == "in_progress" or status in _ENDED):
             call.reported = True
-            arguments = f"{call.raw_input}\n{call.paths}".strip()[:_ARGUMENT_CHARS]
-            events.append(ItemStarted(kind=call.kind, summary=call.summary, arguments=arguments))
+            arguments = f"{call.raw_input[:_ARGUMENT_CHARS]}\n{call.paths}".strip()[:_ARGUMENT_CHARS]
+            events.append(
+                ItemStarted(
+                    kind=call.kind,
+                    summary=call.summary,
+                    arguments=arguments,
+                    item_id=call_id,
+                    input=call.command or call.raw_input,
+                    changes=call.changes,
+                )
+            )
         if status in _ENDED:
             self._calls.pop(call_id, None)
-            code = _exit_code(update)
             events.append(
-                ItemFinished(kind=call.kind, summary=call.summary, status=str(status), exit_code=code)
+                ItemFinished(
+                    kind=call.kind,
+                    summary=call.summary,
+                    status=str(status),
+                    exit_code=_exit_code(update),
+                    item_id=call_id,
+                    output=call.output,
+                    changes=call.changes,
+                )
             )
         return events
+
+
+def _plan(update: Json) -> PlanUpdated:
+    return PlanUpdated(
+        steps=tuple(
+            PlanStep(text=text_in(entry, "content"), status=text_in(entry, "status"))
+            for entry in objects_in(update, "entries")[:MAX_PLAN_STEPS]
+        )
+    )
 
 
 def _call_id(update: Json) -> str:
@@ -402,7 +453,29 @@ def _command(raw_input: object) -> str | None:
     command = raw_input["command"]
     if isinstance(command, list):
         command = " ".join(str(word) for word in command)
-    return command[:_ARGUMENT_CHARS] if isinstance(command, str) else ""
+    return command if isinstance(command, str) else ""
+
+
+def _output(update: Json) -> str:
+    """Return the result of a tool call: its content, or its raw output."""
+    texts = [text_in(object_in(part, "content"), "text") for part in objects_in(update, "content")]
+    if text := "\n".join(text for text in texts if text):
+        return text
+    raw = update.get("rawOutput")
+    if isinstance(raw, dict):
+        raw = next((raw[key] for key in _OUTPUT_KEYS if isinstance(raw.get(key), str)), raw)
+    return "" if raw is None else as_text(raw)
+
+
+def _changes(update: Json) -> tuple[FileChange, ...]:
+    """Return the changed files of a tool call. A new file has no old text."""
+    found = []
+    for part in objects_in(update, "content")[:MAX_CHANGES]:
+        if part.get("type") == "diff":
+            added, removed = line_changes(text_in(part, "oldText"), text_in(part, "newText"))
+            change = "add" if part.get("oldText") is None else "update"
+            found.append(FileChange(path=text_in(part, "path"), change=change, added=added, removed=removed))
+    return tuple(found)
 
 
 def _exit_code(update: Json) -> int | None:

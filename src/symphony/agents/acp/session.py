@@ -5,7 +5,7 @@ The answer to a prompt is the end of its turn, however late it comes; only silen
 
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from symphony.agents.events import (
     Malformed,
     Notice,
     SessionStarted,
+    Text,
     TurnEnded,
     TurnStatus,
     redact,
@@ -224,6 +225,16 @@ class AcpSession(StreamSession[Message]):
         for event in events:
             self._emit(event)
         return is_own_tool(title, {spec.name for spec in self._briefing.tools})
+
+    @property
+    @override
+    def pending_message(self) -> str:
+        return self._updates.pending_message
+
+    @override
+    def _emit_pending(self) -> None:
+        for event in self._updates.flush():
+            self._events.emit(replace(event, interrupted=True) if isinstance(event, Text) else event)
 
     @property
     @override
@@ -473,15 +484,16 @@ def decide(request: ServerRequest, on_approval: OnApproval, *, stopping: bool = 
 def _permission(params: Json, on_approval: OnApproval) -> Answer:
     call = object_in(params, "toolCall")
     kind = str(call.get("kind") or "other")[:40]
+    texts = [text_in(object_in(call, "rawInput"), "command"), text_in(call, "title")]
+    details = [text for text in texts if text.strip()]
+    subject = "".join(details[:1])
     if on_approval == "block":
-        texts = [text_in(object_in(call, "rawInput"), "command"), text_in(call, "title")]
-        details = [text for text in texts if text.strip()]
         return Answer(result=_CANCELLED, event=approval_required(kind, details[:1]))
     options = objects_in(params, "options")
     for option_kind in _OPTION_KINDS[on_approval]:
         for option in options:
             if option.get("kind") == option_kind and option.get("optionId") is not None:
                 outcome = {"outcome": "selected", "optionId": option["optionId"]}
-                event: AgentEvent = ApprovalAnswered(kind=kind, decision=on_approval)
+                event: AgentEvent = ApprovalAnswered(kind=kind, decision=on_approval, subject=subject)
                 return Answer(result={"outcome": outcome}, event=event)
-    return Answer(result=_CANCELLED, event=ApprovalAnswered(kind=kind, decision="decline"))
+    return Answer(result=_CANCELLED, event=ApprovalAnswered(kind=kind, decision="decline", subject=subject))

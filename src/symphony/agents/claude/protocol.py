@@ -18,17 +18,23 @@ import msgspec
 
 from symphony.agents.event_queue import fits_one_turn
 from symphony.agents.events import (
+    MAX_PLAN_STEPS,
     AgentEvent,
     ContextCompacted,
+    FileChange,
     ItemFinished,
     ItemStarted,
     Malformed,
     Notice,
+    PlanStep,
+    PlanUpdated,
     RateLimits,
+    Reasoning,
     Text,
     TurnEnded,
     TurnStatus,
     Usage,
+    line_changes,
     redact,
 )
 from symphony.agents.json_fields import (
@@ -143,9 +149,10 @@ class ControlResponse(msgspec.Struct, frozen=True):
 
 
 class KeepAlive(msgspec.Struct, frozen=True):
-    """A number of messages in a row that only show that the agent is working."""
+    """A number of messages in a row that only show that the agent is working; `pieces` of what it writes."""
 
     count: int
+    pieces: list[bytes] = []
 
 
 Message = Event | ControlRequest | ControlResponse | KeepAlive | PlainLine | MalformedLine
@@ -166,6 +173,21 @@ class _Response(msgspec.Struct):
     error: str | None = None
 
 
+class _Delta(msgspec.Struct):
+    text: str = ""
+
+
+class _StreamEvent(msgspec.Struct):
+    delta: _Delta = msgspec.field(default_factory=_Delta)
+
+
+class _Piece(msgspec.Struct):
+    event: _StreamEvent = msgspec.field(default_factory=_StreamEvent)
+    parent_tool_use_id: str | None = None
+
+
+_TEXT_DELTA: Final = b'"text_delta"'
+_piece_decoder: Final = msgspec.json.Decoder(_Piece)
 _line_decoder: Final = msgspec.json.Decoder(_Line)
 _response_decoder: Final = msgspec.json.Decoder(_Response)
 
@@ -217,7 +239,8 @@ def _decode(lines: list[bytes | MalformedLine]) -> list[Message]:
     for line in lines:
         message = line if isinstance(line, MalformedLine) else _message(line)
         if isinstance(message, KeepAlive) and found and isinstance(last := found[-1], KeepAlive):
-            found[-1] = KeepAlive(last.count + message.count)
+            last.pieces.extend(message.pieces)
+            found[-1] = KeepAlive(last.count + message.count, last.pieces)
         elif message is not None:
             found.append(message)
     return found
@@ -233,12 +256,21 @@ def _message(line: bytes) -> Message | None:
     except DECODE_ERRORS:
         return unreadable(line)
     if head.type in _KEEP_ALIVES:
-        return KeepAlive(1)
+        return KeepAlive(1, [line] if _TEXT_DELTA in line else [])
     if head.type != "control_request":
         return Event(head.type, head.subtype, msgspec.Raw(line))
     if not head.request_id:
         return MalformedLine(excerpt(line)[:EXCERPT_CHARS])
     return ControlRequest(head.request_id, head.request)
+
+
+def message_piece(line: bytes) -> str:
+    """Return the piece of a message in a line; empty for another line, and for the message of a sub-agent."""
+    try:
+        piece = _piece_decoder.decode(line)
+    except DECODE_ERRORS:
+        return ""
+    return "" if piece.parent_tool_use_id else piece.event.delta.text
 
 
 # --- errors ------------------------------------------------------------------------------------------------
@@ -428,20 +460,58 @@ def item_started(block: Json) -> ItemStarted:
         text = str(arguments.get("command", ""))
     else:
         text = json.dumps(arguments, ensure_ascii=False) if arguments else ""
-    return ItemStarted(kind=kind, summary=redact(summary, _SUMMARY_CHARS), arguments=text[:_ARGUMENT_CHARS])
+    return ItemStarted(
+        kind=kind,
+        summary=redact(summary, _SUMMARY_CHARS),
+        arguments=text[:_ARGUMENT_CHARS],
+        item_id=text_in(block, "id")[:MAX_ID_CHARS],
+        input=text,
+        changes=_changes(name, arguments) if kind == "fileChange" else (),
+    )
+
+
+def _changes(tool: str, arguments: Json) -> tuple[FileChange, ...]:
+    """Return the file that a tool writes; a written file counts as new."""
+    path = text_in(arguments, "file_path") or text_in(arguments, "notebook_path")
+    if tool == "Write":
+        lines = len(text_in(arguments, "content").splitlines())
+        return (FileChange(path=path, change="write", added=lines),)
+    edits: list[Json] = [*objects_in(arguments, "edits")] or [arguments]
+    counts = [
+        line_changes(text_in(edit, "old_string"), text_in(edit, "new_string") or text_in(edit, "new_source"))
+        for edit in edits
+    ]
+    added, removed = (sum(numbers) for numbers in zip(*counts, strict=True))
+    return (FileChange(path=path, change="update", added=added, removed=removed),)
 
 
 def item_finished(item: ItemStarted, block: Json) -> ItemFinished:
     """Return the event of the `tool_result` block of a call, whose content is text or a list of parts."""
     failed = block.get("is_error") is True
+    texts = [text_in(part, "text") for part in objects_in(block, "content")]
+    text = "\n".join(texts) if texts else text_in(block, "content")
     code = None
     if item.kind == "commandExecution":
-        parts = objects_in(block, "content")
-        text = text_in(parts[0], "text") if parts else text_in(block, "content")
         found = _EXIT_CODE.match(text)
         code = int(found[1]) if found is not None else None if failed else 0
-    status = "failed" if failed else "completed"
-    return ItemFinished(kind=item.kind, summary=item.summary, status=status, exit_code=code)
+    return ItemFinished(
+        kind=item.kind,
+        summary=item.summary,
+        status="failed" if failed else "completed",
+        exit_code=code,
+        item_id=item.item_id,
+        output=text,
+    )
+
+
+def _plan(arguments: Json) -> PlanUpdated:
+    """Return the plan in the arguments of `TodoWrite`."""
+    return PlanUpdated(
+        steps=tuple(
+            PlanStep(text=text_in(todo, "content"), status=text_in(todo, "status"))
+            for todo in objects_in(arguments, "todos")[:MAX_PLAN_STEPS]
+        )
+    )
 
 
 # --- events ------------------------------------------------------------------------------------------------
@@ -493,8 +563,12 @@ class Translator:
             match block.get("type"):
                 case "text" if shown and (text := text_in(block, "text")).strip():
                     yield Text(message=text)
+                case "thinking" if shown and (text := text_in(block, "thinking")).strip():
+                    yield Reasoning(text=text)
                 case "tool_use":
                     item = item_started(block)
+                    if block.get("name") == "TodoWrite" and shown:
+                        yield _plan(object_in(block, "input"))
                     if len(self._open_calls) < _MAX_OPEN_CALLS:
                         self._open_calls[str(block.get("id"))[:MAX_ID_CHARS]] = item
                     yield item

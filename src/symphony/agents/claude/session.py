@@ -22,6 +22,7 @@ from symphony.agents.claude.protocol import (
     KeepAlive,
     Message,
     Translator,
+    message_piece,
 )
 from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import (
@@ -34,7 +35,13 @@ from symphony.agents.events import (
 )
 from symphony.agents.json_fields import Json, decode_object, object_in, objects_in, text_in
 from symphony.agents.process import AgentProcess
-from symphony.agents.session import OnApproval, StreamSession, approval_required, question_asked
+from symphony.agents.session import (
+    OnApproval,
+    PendingMessage,
+    StreamSession,
+    approval_required,
+    question_asked,
+)
 from symphony.agents.wire import MalformedLine, MessageStream, PlainLine, line_event, response_error
 from symphony.config import ClaudeSettings
 from symphony.domain import Category, Failure, session_id
@@ -137,6 +144,7 @@ class ClaudeSession(StreamSession[Message]):
         self._relaunch = relaunch
         self._on_stopping = on_stopping
         self._translator = Translator()
+        self._pending = PendingMessage(message_piece)
         self._title = ""
         self._named = resumed
         self._turn_open = False
@@ -197,6 +205,7 @@ class ClaudeSession(StreamSession[Message]):
         match message:
             case KeepAlive():
                 self._events.count(message.count)
+                self._pending.add(message.pieces)
             case Event():
                 events = self._translator.translate(message)
                 if not events:
@@ -281,14 +290,16 @@ def _tool_permission(body: Json, on_approval: OnApproval) -> ControlAnswer:
         )
         return ControlAnswer(response=_deny("nobody is here to answer", interrupt=True), event=event)
     kind = redact(name, 100)
+    details = [text for key in _APPROVAL_KEYS if (text := text_in(arguments, key))]
+    subject = "\n".join(details)
     match on_approval:
         case "accept":
-            return ControlAnswer(response=allow, event=ApprovalAnswered(kind=kind, decision="accept"))
+            accepted = ApprovalAnswered(kind=kind, decision="accept", subject=subject)
+            return ControlAnswer(response=allow, event=accepted)
         case "decline":
-            declined = ApprovalAnswered(kind=kind, decision="decline")
+            declined = ApprovalAnswered(kind=kind, decision="decline", subject=subject)
             return ControlAnswer(response=_deny(_UNATTENDED, interrupt=False), event=declined)
         case "block":
-            details = [text_in(arguments, key) for key in _APPROVAL_KEYS]
             blocked = approval_required(kind, [*details, text_in(body, "decision_reason")])
             return ControlAnswer(response=_deny(_UNATTENDED, interrupt=True), event=blocked)
 

@@ -13,26 +13,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from symphony import __version__
 from symphony.agents.events import (
+    MAX_CHANGES,
+    MAX_PLAN_STEPS,
     AgentEvent,
     ContextCompacted,
+    FileChange,
     InputRequired,
     ItemFinished,
     ItemStarted,
     Malformed,
     Notice,
+    PlanStep,
+    PlanUpdated,
     RateLimits,
+    Reasoning,
     Text,
     TurnEnded,
     TurnStatus,
     Usage,
     redact,
 )
-from symphony.agents.json_fields import Json, count_in, decode_object, object_in, objects_in, text_in
+from symphony.agents.json_fields import Json, as_text, count_in, decode_object, object_in, objects_in, text_in
 from symphony.agents.wire import EXCERPT_CHARS, JsonRpcDialect, Notification, Refusal, excerpt
 from symphony.config import CodexSettings
-from symphony.domain import Blame, Category, Failure, Tokens, ToolSpec
+from symphony.domain import DECODE_ERRORS, Blame, Category, Failure, Tokens, ToolSpec
 
 # --- params of requests ------------------------------------------------------------------------------------
 
@@ -222,8 +230,28 @@ def _refusal(refusal: Refusal) -> Failure:
 
 
 DIALECT: Final = JsonRpcDialect(
-    not_found=Category.CODEX_NOT_FOUND, install_hint=INSTALL_HINT, refusal=_refusal
+    not_found=Category.CODEX_NOT_FOUND,
+    install_hint=INSTALL_HINT,
+    refusal=_refusal,
+    message_delta="item/agentMessage/delta",
 )
+
+
+class _MessageDelta(msgspec.Struct):
+    threadId: str = ""  # noqa: N815 - as on the wire
+    delta: str = ""
+
+
+_delta_decoder: Final = msgspec.json.Decoder(_MessageDelta)
+
+
+def message_piece(params: msgspec.Raw, thread_id: str | None) -> str:
+    """Return the piece of a message in the params of a delta; empty for another thread."""
+    try:
+        delta = _delta_decoder.decode(params)
+    except DECODE_ERRORS:
+        return ""
+    return delta.delta if delta.threadId in {"", thread_id} else ""
 
 
 def turn_failure(error: Json) -> Failure:
@@ -373,7 +401,14 @@ def item_started(item: Json) -> AgentEvent | None:
     kind = text_in(item, "type") or "unknown"
     if kind in _MESSAGES:
         return None
-    return ItemStarted(kind=kind, summary=_summary(kind, item), arguments=_arguments(kind, item))
+    return ItemStarted(
+        kind=kind,
+        summary=_summary(kind, item),
+        arguments=_arguments(kind, item),
+        item_id=text_in(item, "id"),
+        input=_input(kind, item),
+        changes=_changes(item),
+    )
 
 
 def item_completed(item: Json) -> AgentEvent | None:
@@ -386,21 +421,83 @@ def item_completed(item: Json) -> AgentEvent | None:
         return None
     if kind == "contextCompaction":
         return ContextCompacted()
+    if kind == "reasoning" and (text := _reasoning(item)):
+        return Reasoning(text=text)
+    if kind == "plan" and (text := text_in(item, "text")).strip():
+        return PlanUpdated(text=text)
     exit_code = item.get("exitCode")
     return ItemFinished(
         kind=kind,
         summary=_summary(kind, item),
         status=text_in(item, "status") or "completed",
         exit_code=exit_code if isinstance(exit_code, int) else None,
+        item_id=text_in(item, "id"),
+        output=_output(kind, item),
+        changes=_changes(item),
     )
+
+
+def _command(item: Json) -> str:
+    """Return the command without the shell that runs it."""
+    text = text_in(item, "command")
+    prefix = next((one for one in _SHELL_PREFIXES if text.startswith(one)), None)
+    return text if prefix is None else text.removeprefix(prefix).strip("'\"")
+
+
+def _input(kind: str, item: Json) -> str:
+    """Return the whole command, or the arguments of a tool."""
+    if kind == "commandExecution":
+        return _command(item)
+    arguments = item.get("arguments") or item.get("query")
+    return "" if arguments is None else as_text(arguments)
+
+
+def _output(kind: str, item: Json) -> str:
+    """Return what the command wrote, or the result of a tool or its error."""
+    if kind == "commandExecution":
+        return text_in(item, "aggregatedOutput")
+    parts = [*objects_in(item, "contentItems"), *objects_in(object_in(item, "result"), "content")]
+    texts = [text for part in parts if (text := text_in(part, "text"))]
+    if texts:
+        return "\n".join(texts)
+    result = item.get("error") or item.get("result")
+    return "" if result is None else as_text(result)
+
+
+def _changes(item: Json) -> tuple[FileChange, ...]:
+    """Return the changed files. A new or deleted file has its content instead of a diff."""
+    found = []
+    for change in objects_in(item, "changes")[:MAX_CHANGES]:
+        kind, text = change.get("kind"), text_in(change, "diff")
+        name = text_in(kind, "type") if isinstance(kind, dict) else text_in(change, "kind")
+        lines = text.splitlines()
+        if name == "add":
+            added, removed = len(lines), 0
+        elif name == "delete":
+            added, removed = 0, len(lines)
+        else:
+            added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
+            removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
+        found.append(
+            FileChange(path=text_in(change, "path"), change=name or "update", added=added, removed=removed)
+        )
+    return tuple(found)
+
+
+def _reasoning(item: Json) -> str:
+    """Return the summary of what the model thought; the raw thoughts where there is no summary."""
+    for key in ("summary", "content"):
+        parts = item.get(key)
+        texts = [part for part in parts if isinstance(part, str)] if isinstance(parts, list) else []
+        if text := "\n\n".join(texts).strip():
+            return text
+    return ""
 
 
 def _summary(kind: str, item: Json) -> str:
     match kind:
         case "commandExecution":
-            text = text_in(item, "command")
-            prefix = next((one for one in _SHELL_PREFIXES if text.startswith(one)), None)
-            text = text if prefix is None else text.removeprefix(prefix).strip("'\"")
+            text = _command(item)
         case "fileChange":
             names = [text_in(change, "path").rsplit("/", 1)[-1] for change in objects_in(item, "changes")]
             more = len(names) - _MAX_FILES
@@ -552,6 +649,14 @@ def _turn_end(status: str, error: Json) -> TurnEnded:
             return TurnEnded(status=TurnStatus.FAILED, failure=failure)
 
 
+def _plan_updated(params: Json) -> Translation:
+    steps = tuple(
+        PlanStep(text=text_in(step, "step"), status=text_in(step, "status"))
+        for step in objects_in(params, "plan")[:MAX_PLAN_STEPS]
+    )
+    return _translation(params, PlanUpdated(steps=steps, text=text_in(params, "explanation")))
+
+
 def _other_turn(params: Json) -> Translation:
     return _input_required(params) if _requires_input(params) else _translation(params)
 
@@ -602,6 +707,7 @@ _HANDLERS: Final[Mapping[str, _Handler]] = {
     "turn/completed": _turn_completed,
     "turn/failed": _turn_failed,
     "turn/cancelled": _turn_cancelled,
+    "turn/plan/updated": _plan_updated,
     "error": _error,
     "warning": _notice("warning", "message"),
     "guardianWarning": _notice("warning", "message"),

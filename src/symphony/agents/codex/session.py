@@ -30,6 +30,7 @@ from symphony.agents.process import AgentProcess
 from symphony.agents.session import (
     TOOL_TIMEOUT_MS,
     OnApproval,
+    PendingMessage,
     RefusedCall,
     StreamSession,
     ToolCall,
@@ -97,6 +98,7 @@ class CodexSession(StreamSession[Message]):
             on_approval=settings.on_approval,
             tool_names=frozenset(),
         )
+        self._pending = PendingMessage(lambda params: protocol.message_piece(params, self.thread_id))
         self._named = False
         self._turn_open = False
         self._turn_id: str | None = None
@@ -225,6 +227,7 @@ class CodexSession(StreamSession[Message]):
             case Suppressed():
                 self._error_deadline = math.inf
                 self._events.count(message.count)
+                self._pending.add(message.params)
             case Notification():
                 if message.method.startswith(_PROGRESS_METHODS):
                     self._error_deadline = math.inf
@@ -449,15 +452,18 @@ def _elicitation(params: Json, policy: Policy) -> Answer:
 
 def _approval(kind: str, params: Json, policy: Policy, *, yes: Json, no: Json, stop: Json) -> Answer:
     """Answer a request for approval as `on_approval` says; `stop` also ends the turn if possible."""
+    command = params.get("command")
+    if isinstance(command, list):
+        command = " ".join(str(word) for word in command)
+    subject = str(command or params.get("reason") or "")
     match policy.on_approval:
         case "accept":
-            return Answer(result=yes, event=ApprovalAnswered(kind=kind, decision="accept"))
+            event = ApprovalAnswered(kind=kind, decision="accept", subject=subject)
+            return Answer(result=yes, event=event)
         case "decline":
-            return Answer(result=no, event=ApprovalAnswered(kind=kind, decision="decline"))
+            event = ApprovalAnswered(kind=kind, decision="decline", subject=subject)
+            return Answer(result=no, event=event)
         case "block":
-            command = params.get("command")
-            if isinstance(command, list):
-                command = " ".join(str(word) for word in command)
             return Answer(result=stop, event=approval_required(kind, [command, params.get("reason")]))
 
 

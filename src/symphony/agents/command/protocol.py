@@ -1,8 +1,8 @@
 """The meaning of a one-shot agent's output and exit code. No I/O.
 
-Nothing is known about the meaning of a line, so each line is a message to people. Of many lines at once only
-the last ones become events, and the others count as activity. Control characters are removed, and of a line
-that was overwritten, as by a progress bar, the last state counts.
+Nothing is known about the meaning of a line, so the lines are messages to people: the last line of a read is
+one, and the lines before it another one. Of a line that was overwritten, as by a progress bar, the last state
+counts.
 """
 
 import signal
@@ -11,11 +11,9 @@ from typing import Final
 from symphony.agents.command.profiles import CommandProfile, FailurePattern
 from symphony.agents.events import Activity, AgentEvent, Text, TurnEnded, TurnStatus, redact
 from symphony.agents.wire import Lines, MalformedLine
-from symphony.domain import Blame, Category, Failure
+from symphony.domain import Blame, Category, Failure, mask_credentials, plain_text
 
-MAX_TEXTS: Final = 32
 _MAX_LINE_BYTES: Final = 262_144
-_MAX_TEXT_BYTES: Final = 8_192
 _NOT_FOUND_EXITS: Final = frozenset({126, 127})  # the shell: not executable, not found
 _SIGNAL_EXITS: Final = 128  # the shell adds the number of the signal
 
@@ -66,14 +64,16 @@ class TurnOutput:
         return TurnEnded(status=TurnStatus.FAILED, failure=found)
 
     def _events(self, lines: list[bytes | MalformedLine]) -> list[AgentEvent]:
-        texts = ["" if isinstance(line, MalformedLine) else _shown(line) for line in lines[-MAX_TEXTS:]]
-        events: list[AgentEvent] = [Text(message=text) for text in texts if text]
-        activity = len(lines) - len(events)
+        texts = [text for line in lines if (text := _shown(line))]
         for text in texts:
-            if text:
-                self._last_line = text
-                self._look_for_failure(text)
-        return [*([Activity(count=activity)] if activity else []), *events]
+            self._last_line = redact(text)
+            self._look_for_failure(self._last_line)
+        activity = len(lines) - len(texts)
+        earlier, last = "\n".join(texts[:-1]), texts[-1:]
+        return [
+            *([Activity(count=activity)] if activity else []),
+            *(Text(message=text) for text in (earlier, *last) if text),
+        ]
 
     def _look_for_failure(self, line: str) -> None:
         profile = self._profile
@@ -85,11 +85,11 @@ class TurnOutput:
                 return
 
 
-def _shown(line: bytes) -> str:
-    cut = "…" if len(line) > _MAX_TEXT_BYTES else ""  # shows the masking that a secret may be cut here
-    text = cut + line[-_MAX_TEXT_BYTES:].decode("utf-8", "replace")
+def _shown(line: bytes | MalformedLine) -> str:
+    """Return the last state of a line; of a line above the limit its beginning."""
+    text = line.excerpt if isinstance(line, MalformedLine) else line.decode("utf-8", "replace")
     states = [state for state in text.split("\r") if state.strip()]
-    return redact(states[-1]) if states else ""
+    return mask_credentials(plain_text(states[-1])).rstrip() if states else ""
 
 
 def _describe_exit(code: int) -> str:

@@ -11,19 +11,23 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from symphony.cli.failures import CommandError
+from symphony.cli.journal import journal_to_read
+from symphony.cli.journaled import (
+    ALL_RUNS,
+    FOLLOW_S,
+    daemon_is_alive,
+    find_identifier,
+    find_run,
+    wait_for_issue,
+)
 from symphony.cli.options import issue_argument, json_option, print_json, workflow_option
 from symphony.domain import mask_credentials, one_line
 
 if TYPE_CHECKING:
     from symphony.cli.issue_log import IssueLog, LoggedLine
-    from symphony.cli.queries import Queries
-    from symphony.journal.reader import JournalReader
 
-_INTERVAL_S: Final = 0.5
-_ALL_RUNS: Final = 100_000
 _MAX_STDERR_BYTES: Final = 16 * 1024 * 1024
 _MAX_LINE_CHARS: Final = 4_000
-_SHOWN_RUNS: Final = 5
 
 
 @click.command(
@@ -72,7 +76,6 @@ def logs(
         raise click.UsageError("--stderr goes with neither --follow nor --json")
     # Imported here and below: `--help` stays fast.
     from symphony.cli.issue_log import IssueLog, log_text
-    from symphony.cli.journal import journal_to_read
     from symphony.cli.queries import Queries
     from symphony.journal.reader import open_reader
 
@@ -83,13 +86,13 @@ def logs(
             click.echo(log_text(line))
 
     journal = journal_to_read(workflow, os.environ)
-    daemon_lives = partial(_daemon_lives, workflow)
+    daemon_lives = partial(daemon_is_alive, workflow)
     if follows:
         wait_for_issue(issue, journal, daemon_lives=daemon_lives)
     with open_reader(journal) as reader:
-        identifier = _find_identifier(reader, issue, Queries(workflow, os.environ))
-        runs = [run.run_id for run in reader.runs(identifier, limit=_ALL_RUNS)]
-        run_id = None if run_prefix is None else _find_run(runs, run_prefix, identifier)
+        identifier = find_identifier(reader, issue, Queries(workflow, os.environ))
+        runs = [run.run_id for run in reader.runs(identifier, limit=ALL_RUNS)]
+        run_id = None if run_prefix is None else find_run(runs, run_prefix, identifier)
         if stderr:
             for text in stderr_lines(journal.parent, [run_id] if run_id else runs, limit=lines or None):
                 click.echo(text)
@@ -102,43 +105,6 @@ def logs(
             follow(log, journal, show, daemon_lives=daemon_lives)
         except KeyboardInterrupt:
             return
-
-
-def wait_for_issue(
-    issue: str,
-    journal: Path,
-    *,
-    daemon_lives: Callable[[], bool],
-    sleep: Callable[[float], None] = time.sleep,
-) -> None:
-    """Wait until the journal knows the issue; meanwhile say on stderr what is waited for.
-
-    Raises:
-        UnusableError: the journal cannot be read, and no daemon runs that could be creating it.
-    """
-    from symphony.journal.model import UnusableError
-    from symphony.journal.reader import open_reader
-
-    shown = None
-    while True:
-        alive, suggestion = daemon_lives(), ""
-        try:
-            if os.path.lexists(journal):
-                with open_reader(journal) as reader:
-                    _find_identifier(reader, issue, None)
-                return
-        except CommandError as error:
-            suggestion = f" ({error.failure.hint})"
-        except UnusableError:
-            if not alive:
-                raise
-        message = f"waiting for the first event of {one_line(issue)}{suggestion}"
-        if not alive:
-            message += "; no daemon is running: symphony run starts one"
-        if message != shown:
-            click.echo(f"{message}; Ctrl-C ends it" if shown is None else message, err=True)
-            shown = message
-        sleep(_INTERVAL_S)
 
 
 def follow(
@@ -164,7 +130,7 @@ def follow(
             if not alive:
                 return  # removed or set aside meanwhile; the next daemon creates a new one
         if alive:
-            sleep(_INTERVAL_S)
+            sleep(FOLLOW_S)
 
 
 def stderr_lines(state_dir: Path, run_ids: Sequence[str], *, limit: int | None) -> Iterator[str]:
@@ -191,52 +157,3 @@ def stderr_lines(state_dir: Path, run_ids: Sequence[str], *, limit: int | None) 
         raise CommandError.of(f"{path} cannot be read: {error.strerror}", hint=hint) from error
     for line in deque(text.removesuffix("\n").split("\n"), maxlen=limit):
         yield one_line(mask_credentials(line), _MAX_LINE_CHARS)
-
-
-def _daemon_lives(workflow: Path) -> bool:
-    """Whether a daemon serves the workflow, or is starting."""
-    from symphony.cli.endpoint import UnreachableError, find_daemon
-
-    try:
-        return find_daemon(workflow, os.environ) is not None
-    except UnreachableError:
-        return True
-
-
-def _find_identifier(reader: "JournalReader", issue: str, queries: "Queries | None") -> str:
-    """The issue as the journal names it: exactly, or uniquely but for upper and lower case.
-
-    With `queries`, the tracker is asked for the reason why the journal does not know an issue.
-
-    Raises:
-        CommandError: the journal does not know it.
-    """
-    from symphony.cli.queries import resolve_issue
-
-    def ask(identifier: str) -> str | None:
-        known = reader.latest_events(identifier, limit=1) or reader.runs(identifier, limit=1)
-        return identifier if known else None
-
-    def identifiers() -> list[str]:
-        runs = (run.issue_identifier for run in reader.runs(limit=_ALL_RUNS))
-        return list(dict.fromkeys([*runs, *(claim.issue.identifier for claim in reader.claims())]))
-
-    try:
-        return resolve_issue(issue, ask, identifiers)
-    except CommandError as error:
-        if queries is not None and (reason := queries.inactive_error(issue)) is not None:
-            raise reason from error
-        hint = (error.failure.hint or "").replace("the tracker lists", "it knows of")
-        if not identifiers():
-            hint = "nothing was worked on yet"
-        raise CommandError.of(f"the journal knows nothing of an issue {issue!r}", hint=hint) from error
-
-
-def _find_run(runs: Sequence[str], prefix: str, identifier: str) -> str:
-    """The only one of the runs whose id begins so."""
-    found = [run for run in runs if run == prefix] or [run for run in runs if run.startswith(prefix)]
-    if len(found) == 1:
-        return found[0]
-    what = f"{len(found)} runs of {identifier} begin with" if found else f"{identifier} has no run"
-    shown = ", ".join((found or runs)[:_SHOWN_RUNS]) or "none"
-    raise CommandError.of(f"{what} {prefix!r}", hint=f"there are {shown}")

@@ -13,6 +13,7 @@ from symphony.agents.events import (
     Malformed,
     Notice,
     RateLimits,
+    Reasoning,
     Text,
     TurnEnded,
     TurnStatus,
@@ -58,7 +59,8 @@ def test_the_agents_words_are_texts_and_those_of_its_helpers_are_not(translator:
     assert say(translator, assistant(text)) == [Text(message="Hello.")]
     assert say(translator, assistant(text, name="m2", parent_tool_use_id="t9")) == []
     assert say(translator, assistant({"type": "text", "text": " \n"}, name="m3")) == []
-    assert say(translator, assistant({"type": "thinking", "thinking": "…"}, "no block", name="m4")) == []  # type: ignore[arg-type]
+    thought = assistant({"type": "thinking", "thinking": "Hm."}, "no block", name="m4")  # type: ignore[arg-type]
+    assert say(translator, thought) == [Reasoning(text="Hm.")]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_the_agents_words_are_texts_and_those_of_its_helpers_are_not(translator:
 def test_a_tool_has_a_kind_and_a_summary(
     translator: Translator, name: str, given: Any, kind: str, summary: str
 ) -> None:
-    (item,) = say(translator, use(name, given))
+    *_, item = say(translator, use(name, given))
     assert item == ItemStarted(kind=kind, summary=summary, arguments=item.arguments)  # type: ignore[union-attr]
 
 

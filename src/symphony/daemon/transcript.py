@@ -1,0 +1,349 @@
+"""Folds what a run sends to its agent, and the agent's events, into the entries of its transcript.
+
+On the event loop, `on_event` only remembers the event. A thread masks, encodes and writes what has come: each
+second, at the end of each turn, and at the end of the run.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import structlog
+from anyio import to_thread
+
+from symphony.agents.base import Turn
+from symphony.agents.event_queue import event_size
+from symphony.agents.events import (
+    Activity,
+    AgentEvent,
+    ApprovalAnswered,
+    ContextCompacted,
+    FileChange,
+    InputRequired,
+    ItemFinished,
+    ItemStarted,
+    Malformed,
+    Notice,
+    PlanUpdated,
+    RateLimits,
+    Reasoning,
+    SessionStarted,
+    Text,
+    ToolCalled,
+    TurnEnded,
+    Usage,
+)
+from symphony.daemon.clock import wall_ms
+from symphony.domain import Redaction, Tokens
+from symphony.journal.transcripts import (
+    AnswerEntry,
+    ApprovalEntry,
+    CommandEntry,
+    EditedFile,
+    EditEntry,
+    MessageEntry,
+    NoteEntry,
+    PlanEntry,
+    QuestionEntry,
+    ReasoningEntry,
+    ToolEntry,
+    TranscriptEntry,
+    TranscriptPlanStep,
+    TranscriptWriter,
+    TurnEntry,
+    UsageEntry,
+)
+
+FLUSH_S: Final = 1.0
+MAX_TEXT_CHARS: Final = 65_536
+"""The longest text of an entry."""
+MAX_OUTPUT_CHARS: Final = 4_096
+"""How much of the end of a command's output is kept."""
+_MAX_ARGUMENT_CHARS: Final = 8_192
+_MAX_PATH_CHARS: Final = 1_000
+_MARGIN_CHARS: Final = 4_096  # is masked and then cut, so that no secret is cut before it is masked
+_MAX_PENDING_EVENTS: Final = 50_000
+_MAX_PENDING_CHARS: Final = 64 * 1024 * 1024
+_MAX_OPEN: Final = 1_000
+_SHORT_CHARS: Final = 100
+_CACHED_TEXTS: Final = 500
+_COMMANDS: Final = frozenset({"commandExecution", "execute"})
+_EDITS: Final = frozenset({"fileChange", "edit", "delete", "move"})
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A person's answer to the question of an earlier run."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Writing:
+    """The message that the agent is writing, so far."""
+
+    text: str
+
+
+class RunTranscript:
+    """Writes the transcript of one run.
+
+    Args:
+        path: of the file.
+        redaction: hides secrets.
+        tokens: what the run has used so far.
+        pending_message: the message that the agent is writing.
+        on_problem: called with the reason if entries cannot be written, once for each reason.
+        clock: the wall clock in milliseconds.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        redaction: Redaction,
+        *,
+        tokens: Callable[[], Tokens],
+        pending_message: Callable[[], str] = str,
+        on_problem: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], int] = wall_ms,
+    ) -> None:
+        self._writer = TranscriptWriter(path)
+        self._fold = TranscriptFold(redaction)
+        self._tokens = tokens
+        self._pending_message = pending_message
+        self._on_problem = on_problem
+        self._clock = clock
+        self._pending: list[tuple[int, Any]] = []
+        self._pending_chars = 0
+        self._dropped = 0
+        self._last_written = ""
+        self._lock = anyio.Lock()
+        self._logged_problem: str | None = None
+
+    def on_event(self, event: AgentEvent | Turn | Answered) -> None:
+        """Remember an event, or what was sent to the agent."""
+        match event:
+            case Activity() | RateLimits() | SessionStarted() | ToolCalled():
+                return  # the agent also reports the call of a tool of the daemon as an item
+            case Usage():
+                self._remember(self._tokens())
+            case _:
+                self._remember(event)
+
+    async def run(self) -> None:
+        """Write what has come, every second, until cancelled."""
+        while True:
+            await anyio.sleep(FLUSH_S)
+            await self.write_now()
+
+    async def write_now(self) -> None:
+        """Write what has come, and the message that the agent is writing if it has grown."""
+        text = self._pending_message()
+        if text.strip() and text != self._last_written:
+            self._last_written = text
+            self._remember(_Writing(text=text))
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Write what has come. A failure is logged once, and never ends the run."""
+        async with self._lock:
+            if self._pending:
+                batch, self._pending, self._pending_chars = self._pending, [], 0
+                dropped, self._dropped = self._dropped, 0
+                with anyio.CancelScope(shield=True):
+                    await to_thread.run_sync(self._write, batch, dropped)
+        problem = self._writer.problem
+        if problem is not None and problem != self._logged_problem:
+            self._logged_problem = problem
+            _log.warning("transcript_incomplete", reason=problem)
+            self._on_problem(problem)
+
+    async def close(self) -> None:
+        """Write the rest and close the file."""
+        await self.flush()
+        self._writer.close()
+
+    def _remember(self, event: Any) -> None:
+        fits = len(self._pending) < _MAX_PENDING_EVENTS and self._pending_chars < _MAX_PENDING_CHARS
+        if fits or isinstance(event, TurnEnded | InputRequired):
+            self._pending.append((self._clock(), event))
+            self._pending_chars += event_size(event)
+        else:
+            self._dropped += 1
+
+    def _write(self, batch: list[tuple[int, Any]], dropped: int) -> None:
+        entries = [entry for at_ms, event in batch for entry in self._fold.entries(at_ms, event)]
+        self._writer.write(entries)
+        if dropped:
+            self._fold.skip(dropped)
+            self._writer.problem = f"the agent reported {dropped} events more than could be written in time"
+
+
+class TranscriptFold:
+    """Turns events into entries, which it numbers; `redaction` hides secrets in their texts."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        self._mask = redaction.text
+        self._mask_short = lru_cache(maxsize=_CACHED_TEXTS)(redaction.text)
+        self._seq = 0
+        self._turn = 0
+        self._envelope: str | None = None
+        self._at = self._second_text = ""
+        self._second = -1
+        self._left_out = 0
+        self._open: dict[str, tuple[int, ItemStarted]] = {}
+        self._writing: int | None = None
+
+    def skip(self, count: int) -> None:
+        """Leave out the numbers of entries that were lost."""
+        self._seq += count
+
+    def entries(self, at_ms: int, event: Any) -> Iterator[TranscriptEntry]:  # noqa: C901, PLR0912, PLR0915 - one case per event
+        """The entries of one event, mostly one; `at_ms` is of the wall clock."""
+        second, ms = divmod(at_ms, 1_000)
+        if second != self._second:
+            self._second, self._second_text = (
+                second,
+                f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}",
+            )
+        self._at = f"{self._second_text}.{ms:03}Z"
+        match event:
+            case Turn():
+                self._turn, text = event.number, event.envelope.text
+                envelope = None if text in {None, self._envelope} else self._text(text or "")
+                self._envelope = text or self._envelope
+                prompt = self._text(event.prompt)
+                yield TurnEntry(status="started", prompt=prompt, envelope=envelope, **self._head())
+            case Answered():
+                yield AnswerEntry(text=self._text(event.text), **self._head())
+            case _Writing():
+                text = self._text(event.text)
+                yield MessageEntry(text=text, status="writing", **self._head(self._writing))
+                self._writing = self._writing or self._seq
+            case Text():
+                yield MessageEntry(
+                    text=self._text(event.message),
+                    status="interrupted" if event.interrupted else "complete",
+                    **self._head(self._writing),
+                )
+                self._writing = None
+            case Reasoning():
+                yield ReasoningEntry(text=self._text(event.text), **self._head())
+            case PlanUpdated():
+                steps = tuple(
+                    TranscriptPlanStep(text=self._text(step.text, 1_000), status=self._text(step.status, 100))
+                    for step in event.steps
+                )
+                yield PlanEntry(steps=steps, text=self._text(event.text), **self._head())
+            case ItemStarted():
+                yield self._work(event, "started")
+                if event.item_id and len(self._open) < _MAX_OPEN:
+                    self._open[event.item_id] = (self._seq, event)
+            case ItemFinished():
+                replaces, started = self._open.pop(event.item_id, (None, None))
+                yield self._work(started or event, event.status, event, replaces)
+            case ApprovalAnswered():
+                subject = self._text(event.subject or event.kind, _MAX_ARGUMENT_CHARS)
+                yield ApprovalEntry(subject=subject, decision=event.decision, **self._head())
+            case InputRequired():
+                yield from self._unfinished()
+                if event.approval:
+                    text = self._text(event.reason, _MAX_ARGUMENT_CHARS)
+                    yield ApprovalEntry(subject=text, decision="required", **self._head())
+                else:
+                    yield QuestionEntry(text=self._text(event.question or event.reason), **self._head())
+                yield TurnEntry(status="input_required", **self._head())
+            case Tokens():
+                yield UsageEntry(
+                    input_tokens=event.input_tokens,
+                    output_tokens=event.output_tokens,
+                    total_tokens=event.total_tokens,
+                    **self._head(),
+                )
+            case TurnEnded():
+                yield from self._unfinished()
+                reason = None if event.failure is None else self._text(event.failure.line, 1_000)
+                yield TurnEntry(
+                    status=event.status.value, reason=reason, cost_usd=event.cost_usd, **self._head()
+                )
+            case ContextCompacted():
+                yield NoteEntry(level="info", text="the conversation was compacted", **self._head())
+            case Notice():
+                yield NoteEntry(level=event.level, text=self._text(event.message), **self._head())
+            case Malformed():
+                text = f"malformed message: {self._text(event.excerpt)}"
+                yield NoteEntry(level="warning", text=text, **self._head())
+            case _:
+                return
+
+    def _work(
+        self,
+        item: ItemStarted | ItemFinished,
+        status: str,
+        ended: ItemFinished | None = None,
+        replaces: int | None = None,
+    ) -> TranscriptEntry:
+        """The entry of a piece of work; `item` names it, `ended` has its result."""
+        status = self._text(status, 100)
+        given = (item.input if isinstance(item, ItemStarted) else "") or item.summary
+        output = "" if ended is None else ended.output
+        if item.kind in _COMMANDS:
+            command, tail = self._text(given), self._tail(output)
+            code = None if ended is None else ended.exit_code
+            head = self._head(replaces)
+            return CommandEntry(command=command, status=status, exit_code=code, output=tail, **head)
+        changes = (ended.changes if ended else ()) or item.changes
+        if changes or item.kind in _EDITS:
+            files = tuple(self._file(change) for change in changes)
+            return EditEntry(files=files, status=status, **self._head(replaces))
+        name = item.summary if item.kind in {"dynamicToolCall", "mcpToolCall"} else item.kind
+        return ToolEntry(
+            name=self._text(name, 200),
+            status=status,
+            arguments=self._text(given, _MAX_ARGUMENT_CHARS),
+            result=self._text(output, _MAX_ARGUMENT_CHARS),
+            **self._head(replaces),
+        )
+
+    def _unfinished(self) -> Iterator[TranscriptEntry]:
+        """The work that the end of the turn leaves without an end."""
+        for seq, item in self._open.values():
+            yield self._work(item, "unfinished", None, seq)
+        self._open.clear()
+
+    def _file(self, change: FileChange) -> EditedFile:
+        return EditedFile(
+            path=self._text(change.path, _MAX_PATH_CHARS),
+            change=self._text(change.change, 100),
+            added=change.added,
+            removed=change.removed,
+        )
+
+    def _head(self, replaces: int | None = None) -> dict[str, Any]:
+        """The fields that all entries have; made last, because it counts what was left out of the texts."""
+        self._seq += 1
+        left_out, self._left_out = self._left_out, 0
+        return {
+            "seq": self._seq,
+            "at": self._at,
+            "turn": self._turn,
+            "replaces": replaces,
+            "left_out": left_out,
+        }
+
+    def _text(self, text: str, limit: int = MAX_TEXT_CHARS) -> str:
+        """The masked beginning of a text."""
+        if len(text) <= _SHORT_CHARS:  # such as a status, or the command of work that ends
+            return self._mask_short(text)[:limit]
+        self._left_out += max(0, len(text) - limit)
+        return self._mask(text[: limit + _MARGIN_CHARS])[:limit]
+
+    def _tail(self, text: str) -> str:
+        """The masked end of a text."""
+        self._left_out += max(0, len(text) - MAX_OUTPUT_CHARS)
+        return self._mask(text[-MAX_OUTPUT_CHARS - _MARGIN_CHARS :])[-MAX_OUTPUT_CHARS:]

@@ -17,6 +17,17 @@ from symphony.api import models
 from symphony.api.interface import RunQuery
 from symphony.api.models import utc_text
 from symphony.domain import ALL_ISSUES, Selection
+from symphony.journal.transcripts import (
+    CommandEntry,
+    EditedFile,
+    EditEntry,
+    MessageEntry,
+    PlanEntry,
+    ReasoningEntry,
+    ToolEntry,
+    TranscriptPlanStep,
+    TurnEntry,
+)
 
 __all__ = ["NOW", "DemoOperator", "demo_state", "serve_app"]
 
@@ -362,6 +373,97 @@ def demo_issue() -> models.Issue:
     )
 
 
+def demo_transcript() -> models.Transcript:
+    """A turn with an entry of each kind that people see most."""
+    when = {seq: utc_text(NOW - timedelta(seconds=300 - 20 * seq)) for seq in range(1, 14)}
+    return models.Transcript(
+        issue_identifier="WEB-131",
+        run_id="run-131-2",
+        entries=(
+            TurnEntry(
+                seq=1,
+                at=when[1],
+                turn=2,
+                status="started",
+                prompt="Go on with WEB-131: Paginate the audit log.",
+                envelope="Work in small commits.\n\n<skills>\napi-style: naming and paging\n</skills>",
+            ),
+            ReasoningEntry(
+                seq=2,
+                at=when[2],
+                turn=2,
+                text="Two events may share a timestamp.\nThe cursor needs the id as a second part.",
+            ),
+            PlanEntry(
+                seq=3,
+                at=when[3],
+                turn=2,
+                text="Make the cursor stable",
+                steps=(
+                    TranscriptPlanStep(text="Add the id to the cursor", status="completed"),
+                    TranscriptPlanStep(text="Test two pages that share a timestamp", status="in_progress"),
+                    TranscriptPlanStep(text="Describe the cursor in the API page", status="pending"),
+                ),
+            ),
+            MessageEntry(
+                seq=4,
+                at=when[4],
+                turn=2,
+                text="The cursor only had the time of an event, so one was skipped when two share it. "
+                "I put the id beside it.",
+            ),
+            EditEntry(
+                seq=5,
+                at=when[5],
+                turn=2,
+                status="completed",
+                files=(
+                    EditedFile(path="app/audit/cursor.py", change="update", added=18, removed=6),
+                    EditedFile(path="tests/audit/test_cursor.py", change="add", added=31, removed=0),
+                ),
+            ),
+            CommandEntry(
+                seq=6,
+                at=when[6],
+                turn=2,
+                command="pytest -q tests/audit",
+                status="failed",
+                exit_code=1,
+                output="1 failed, 14 passed in 2.31s",
+            ),
+            ToolEntry(
+                seq=7,
+                at=when[7],
+                turn=2,
+                name="issue_comment",
+                status="completed",
+                arguments='{"body": "The cursor is stable now."}',
+                result="ok",
+            ),
+            CommandEntry(
+                seq=8,
+                at=when[8],
+                turn=2,
+                command="pytest -q tests/audit",
+                status="completed",
+                exit_code=0,
+                output="15 passed in 2.28s",
+            ),
+            MessageEntry(
+                seq=9,
+                at=when[9],
+                turn=2,
+                text="The cursor is stable now. I am writing a test with two pages that share a timestamp.",
+            ),
+        ),
+        next_after=9,
+        more=False,
+        ended=False,
+        complete=True,
+        missing=(),
+    )
+
+
 def run_row(number: int, outcome: str | None, *, hours: float, reason: str | None = None) -> models.RunRow:
     past = past_run(number, outcome, started_h=hours, reason=reason, commits=number % 3)
     fields = {name: getattr(past, name) for name in models.PastRun.__struct_fields__}
@@ -416,6 +518,8 @@ class DemoOperator(FakeOperator):
 
     document: models.State = field(default_factory=demo_state)
     one: models.Issue = field(default_factory=demo_issue)
+    transcript_part: models.Transcript | None = field(default_factory=demo_transcript)
+    transcript_parts: list[tuple[str, str | None, int | None, int]] = field(default_factory=list)
     queries: list[RunQuery] = field(default_factory=list)
     selections: list[Selection] = field(default_factory=list)
 
@@ -430,6 +534,13 @@ class DemoOperator(FakeOperator):
     @override
     async def issue(self, identifier: str) -> models.Issue | None:
         return self.one if identifier == self.one.issue_identifier else None
+
+    @override
+    async def transcript(
+        self, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200
+    ) -> models.Transcript | None:
+        self.transcript_parts.append((identifier, run, after, limit))
+        return self.transcript_part
 
     @override
     async def runs(self, query: RunQuery) -> models.Runs:

@@ -14,6 +14,17 @@ from harness.pages import DemoOperator, demo_state, waiting_row
 from symphony.api.interface import RunQuery, UnavailableError
 from symphony.api.models import AgentLimit, Block, JournalHealth, Reason, Retry, Row, Waiting
 from symphony.api.pages.routes import local_path
+from symphony.journal.transcripts import (
+    AnswerEntry,
+    ApprovalEntry,
+    CommandEntry,
+    MessageEntry,
+    NoteEntry,
+    QuestionEntry,
+    TranscriptEntry,
+    TurnEntry,
+    UsageEntry,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -289,6 +300,11 @@ async def test_the_page_of_an_issue(client: httpx.AsyncClient, operator: DemoOpe
         issue.recent_events[0].message,
         issue.workspace.branch,
         "symphony diff WEB-131",
+        "pytest -q tests/audit",
+        "1 failed, 14 passed in 2.31s",
+        "Go on with WEB-131",
+        "Test two pages that share a timestamp",
+        "app/audit/cursor.py",
     ):
         assert str(fact) in page.text
     assert [form["action"] for form in page.all("form") if form.get("method") == "post"] == ["/actions/stop"]
@@ -327,6 +343,35 @@ async def test_an_unknown_issue_and_a_prompt(client: httpx.AsyncClient) -> None:
     check(await client.get("/issues/WEB-9"), 404)
     check(await client.get("/issues/WEB-9/prompt"), 404)
     assert "Paginate the audit log." in check(await client.get("/issues/WEB-131/prompt")).text
+
+
+async def test_a_part_of_the_transcript_of_a_run(client: httpx.AsyncClient, operator: DemoOperator) -> None:
+    part = operator.transcript_part
+    assert part is not None
+    at = "2026-03-04T09:40:00Z"
+    entries: list[TranscriptEntry] = [
+        MessageEntry(seq=500, at=at, turn=1, text=HOSTILE, left_out=9, status="writing"),
+        CommandEntry(seq=501, at=at, turn=1, command=HOSTILE, status=HOSTILE, exit_code=None, output=HOSTILE),
+        ApprovalEntry(seq=502, at=at, turn=1, subject=HOSTILE, decision="decline"),
+        QuestionEntry(seq=503, at=at, turn=1, text=HOSTILE),
+        AnswerEntry(seq=504, at=at, turn=1, text=HOSTILE),
+        NoteEntry(seq=505, at=at, turn=1, level=HOSTILE, text=HOSTILE),
+        TurnEntry(seq=506, at=at, turn=1, status="failed", reason=HOSTILE, cost_usd=0.5),
+        UsageEntry(seq=507, at=at, turn=1, input_tokens=1, output_tokens=1, total_tokens=2),
+    ]
+    operator.transcript_part = structs.replace(
+        part, entries=tuple(entries), more=True, next_after=507, missing=("2 entries are missing",)
+    )
+    page = check(await client.get("/issues/WEB-131?run=run-131-2&after=499"))
+    assert operator.transcript_parts[-1] == ("WEB-131", "run-131-2", 499, 200)
+    links = {str(link["href"]) for link in page.all("a")}
+    assert {f"/issues/WEB-131?run=run-131-2&after={after}" for after in (299, 507)} <= links
+    assert page.text.count(VISIBLE) >= 9
+    for fact in ("2 entries are missing", "9 characters are left out", "writing", "$0.50"):
+        assert fact in page.text
+    operator.transcript_part = structs.replace(part, entries=(), run_id=None)
+    assert "No run yet" in check(await client.get("/issues/WEB-131")).text
+    check(await client.get("/issues/WEB-131?after=x"), 400)
 
 
 # --- history ---

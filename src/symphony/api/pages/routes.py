@@ -16,10 +16,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from symphony.api.history import utc_now
-from symphony.api.http import PAGE_HEADERS, RequestError, answer, identifier, run_query, selection
-from symphony.api.interface import RUN_OUTCOMES, Operator, RunQuery, UnavailableError
+from symphony.api.http import PAGE_HEADERS, RequestError, answer, identifier, number, run_query, selection
+from symphony.api.interface import RUN_OUTCOMES, Operator, RunQuery, UnavailableError, UnknownError
 from symphony.api.models import RunRow, utc_text
 from symphony.api.pages.views import (
+    ENTRIES_SHOWN,
     MAX_WAITING_SHOWN,
     RUNS_SHOWN,
     WAITING_SHOWN,
@@ -31,7 +32,7 @@ from symphony.api.pages.views import (
     skills_view,
     system_view,
 )
-from symphony.domain import Selection, SymphonyError
+from symphony.domain import MAX_COUNT, Selection, SymphonyError
 
 SKILLS_PATH: Final = "/skills"
 SYSTEM_PATH: Final = "/system"
@@ -108,17 +109,19 @@ class Pages:
         return await _respond(request, self._issue)
 
     async def _issue(self, request: Request) -> _Content:
-        name = identifier(request)
+        name, run = identifier(request), request.query_params.get("run") or None
         issue = await self._operator.issue(name)
         if issue is None:
             raise RequestError(404, "issue_not_found", "Neither the daemon nor its journal knows this issue.")
+        after, path = number(request, "after", at_most=MAX_COUNT), request.scope["path"]
+        transcript = await self._operator.transcript(name, run, after, ENTRIES_SHOWN)
         return _Content(
             template="issue.html",
             title=f"{issue.issue_identifier} {issue.title}",
             section="Board",
             twin=f"/api/v1/{quote(name, safe='')}",
             now=issue.generated_at,
-            view=lambda: issue_view(issue),
+            view=lambda: issue_view(issue, transcript, path),
             reloads=issue.blocked is None or issue.blocked.question is None,
             scope=f"issue:{name}",
         )
@@ -242,6 +245,9 @@ async def _respond(request: Request, read: Callable[[Request], Awaitable[_Conten
     except UnavailableError as error:
         status = HTTPStatus.SERVICE_UNAVAILABLE
         content = _problem_page("The daemon cannot answer now", error.message)
+    except UnknownError as error:
+        status = HTTPStatus.NOT_FOUND
+        content = _problem_page("There is no such run", error.message, error.hint)
     except RequestError as error:
         status = HTTPStatus(error.status_code)
         content = _problem_page("This page cannot be shown", error.message)

@@ -35,9 +35,25 @@ from symphony.api.models import (
     State,
     System,
     Tracker,
+    Transcript,
     WaitingRow,
 )
-from symphony.domain import Selection, natural_order
+from symphony.domain import Selection, natural_order, one_line
+from symphony.journal.transcripts import (
+    AnswerEntry,
+    CommandEntry,
+    EditedFile,
+    EditEntry,
+    MessageEntry,
+    NoteEntry,
+    PlanEntry,
+    QuestionEntry,
+    ReasoningEntry,
+    ToolEntry,
+    TranscriptEntry,
+    UsageEntry,
+    latest,
+)
 
 SECTIONS: Final = (
     ("Board", "/"),
@@ -47,11 +63,13 @@ SECTIONS: Final = (
 )
 WAITING_SHOWN: Final = 50
 RUNS_SHOWN: Final = 100
+ENTRIES_SHOWN: Final = 200
 MAX_WAITING_SHOWN: Final = 1_000
 _MORE_AT_ONCE: Final = 200
 _DAYS_SHOWN: Final = 60
 _BAR_HEIGHT: Final = 24
 _AGES: Final = {"24h": "24 hours", "7d": "7 days", "30d": "30 days", "": "ever"}
+_GIST_CHARS: Final = 200
 _SILENT_S: Final = 120
 _HEALTH: Final = {
     "ok": ("ok", "Healthy"),
@@ -246,6 +264,25 @@ def board_view(state: State, only: Selection, ended: Sequence[RunRow]) -> Board:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EntryView:
+    """An entry of a transcript.
+
+    Attributes:
+        kind: as in the document.
+        shown: the entry.
+        gist: its first line.
+        added: lines, of an edit.
+        removed: lines, of an edit.
+    """
+
+    kind: str
+    shown: TranscriptEntry
+    gist: str
+    added: int
+    removed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IssueView:
     """The page of an issue.
 
@@ -257,6 +294,11 @@ class IssueView:
         notices: what is not normal and affects all issues.
         session_id: the agent's conversation.
         events: the newest first.
+        run_id: the run whose transcript is shown.
+        entries: the part of the transcript that is shown.
+        missing: what is missing in it.
+        earlier: the page with the entries before; `None` if these are the first.
+        later: the page with the entries after; `None` if these are the last.
     """
 
     issue: Issue
@@ -266,12 +308,20 @@ class IssueView:
     notices: tuple[Notice, ...]
     session_id: str | None
     events: tuple[Event, ...]
+    run_id: str | None
+    entries: tuple[EntryView, ...]
+    missing: tuple[str, ...]
+    earlier: str | None
+    later: str | None
 
 
-def issue_view(issue: Issue) -> IssueView:
-    """The page of an issue."""
+def issue_view(issue: Issue, transcript: Transcript | None, path: str) -> IssueView:
+    """The page of an issue at that path; without a transcript if it has none."""
     asks = issue.blocked is not None and issue.blocked.question is not None
-    run, claim = issue.running, issue.running or issue.blocked
+    claim = issue.running or issue.blocked
+    run, found = issue.running, transcript.entries if transcript else ()
+    run_id = transcript.run_id if transcript else None
+    first = found[0].seq if found else 1
     return IssueView(
         issue=_steady(issue),
         icon="question" if asks else issue.status,
@@ -280,12 +330,45 @@ def issue_view(issue: Issue) -> IssueView:
         notices=tuple(_common_notices(issue)),
         session_id=claim.session_id if claim else None,
         events=issue.recent_events[::-1],
+        run_id=run_id,
+        entries=tuple(_entry(entry) for entry in latest(found) if not isinstance(entry, UsageEntry)),
+        missing=transcript.missing if transcript else (),
+        earlier=_part(path, run_id, max(first - 1 - ENTRIES_SHOWN, 0)) if first > 1 else None,
+        later=_part(path, run_id, transcript.next_after) if transcript and transcript.more else None,
     )
 
 
 def _steady(issue: Issue) -> Issue:
     """The document without what changes as time passes."""
     return structs.replace(issue, generated_at="", tracker=structs.replace(issue.tracker, asks_next_at=None))
+
+
+def _part(path: str, run_id: str | None, after: int) -> str:
+    return f"{path}?{urlencode({'run': run_id or '', 'after': after})}"
+
+
+def _entry(entry: TranscriptEntry) -> EntryView:
+    files: tuple[EditedFile, ...] = ()
+    match entry:
+        case MessageEntry() | ReasoningEntry() | QuestionEntry() | AnswerEntry() | NoteEntry():
+            text = entry.text
+        case PlanEntry():
+            text = entry.text or plural(len(entry.steps), "step")
+        case CommandEntry():
+            text = entry.command
+        case EditEntry():
+            files, text = entry.files, ", ".join(file.path for file in entry.files)
+        case ToolEntry():
+            text = entry.name
+        case _:
+            text = ""
+    return EntryView(
+        kind=str(entry.__struct_config__.tag),
+        shown=entry,
+        gist=one_line(text, _GIST_CHARS),
+        added=sum(file.added for file in files),
+        removed=sum(file.removed for file in files),
+    )
 
 
 def _is_silent(run: Run, now: str) -> bool:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from kit.model_server import (
     unauthorized,
     usage_limit,
 )
-from symphony.agents.base import AgentError, Turn
+from symphony.agents.base import AgentError, Envelope, Turn
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.events import (
     AgentEvent,
@@ -95,6 +96,22 @@ async def test_a_file_is_edited_and_committed_and_the_envelope_arrives_once(real
         assert [item["role"] for item in found] == ["developer"]
         assert sum(text.count(ENVELOPE) for text in texts(request.body)) == 1
     assert bench.living() == ()
+
+
+async def test_a_long_text_of_a_phase_comes_whole_and_in_order(real: Make) -> None:
+    """Codex cuts long context, and does not repeat context that it has been given with the turn before."""
+    bench = real({"work": (say("Ok."),)})
+    rules = [f"Rule {number} is about änderungen and tests." for number in range(300)]
+    async with bench.session(bench.command) as session:
+        for phase in ("PLAN", "TEST", "REVIEW", "TEST"):
+            envelope = Envelope(phase=phase, instructions="\n".join(rules))
+            turn = Turn(prompt="[[work]]", envelope=envelope)
+            assert [event async for event in session.run_turn(turn)][-1] == COMPLETED
+    for request in bench.server.requests[1:]:
+        items = request.body["input"]
+        answered = max(n for n, item in enumerate(items) if item.get("role") == "assistant")
+        told = "\n".join(text for item in items[answered + 1 :] for text in texts(item))
+        assert re.findall(r"Rule \d+ is about änderungen and tests\.", told) == rules
 
 
 async def test_a_patch_is_applied(real: Make) -> None:

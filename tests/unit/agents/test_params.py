@@ -78,3 +78,17 @@ def test_the_sandbox_goes_with_every_turn(settings: dict[str, Any], sandbox: dic
 def test_a_sandbox_mode_that_we_do_not_know_is_left_to_the_agent() -> None:
     settings = CodexSettings(thread_sandbox="something-new")
     assert "sandboxPolicy" not in protocol.turn_start(settings, thread_id="t", cwd=CWD, prompt="p")
+
+
+def test_an_envelope_that_codex_would_cut_goes_in_parts_that_no_other_text_shares() -> None:
+    def parts(envelope: str) -> dict[str, str]:
+        turn = protocol.turn_start(CodexSettings(), thread_id="t", cwd=CWD, prompt="p", envelope=envelope)
+        return {key: part["value"] for key, part in turn["additionalContext"].items()}
+
+    assert parts("short\n") == {"symphony": "short\n"}
+    rest = "".join(f"rule ä{number}\n" for number in range(900)) + "💥" * 5_000
+    one, other = parts(f"PLAN\n{rest}"), parts(f"TEST\n{rest}")
+    assert "".join(one.values()) == f"PLAN\n{rest}"
+    assert list(one) == sorted(one)
+    assert max(len(part.encode()) for part in one.values()) <= 3_500
+    assert one.keys().isdisjoint(other)

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,6 +49,8 @@ OPEN_SANDBOXES: Final = frozenset({"dangerFullAccess", "externalSandbox"})
 """Sandbox policies under which Codex confines nothing."""
 
 _CLIENT_NAME: Final = "symphony"
+_MAX_CONTEXT_BYTES: Final = 3_500
+_MAX_LINE_CHARS: Final = _MAX_CONTEXT_BYTES // 4
 _USER_AGENT: Final = re.compile(r"^([^/\s]+)/(\d+\.\d+\S*)")
 
 
@@ -160,8 +163,31 @@ def turn_start(
     if sandbox is not None:
         params["sandboxPolicy"] = sandbox
     if envelope is not None:
-        params["additionalContext"] = {"symphony": {"value": envelope, "kind": "application"}}
+        params["additionalContext"] = {
+            key: {"value": part, "kind": "application"} for key, part in _context_parts(envelope).items()
+        }
     return params
+
+
+def _context_parts(text: str) -> dict[str, str]:
+    """The text in parts of lines, by their keys, in the order in which Codex shows them.
+
+    Codex cuts the middle out of a part of more than 4,000 bytes. It leaves out a part that its thread has
+    been given before with the same key, so the keys of another text differ.
+    """
+    parts, size = [""], 0
+    for line in text.splitlines(keepends=True):
+        for start in range(0, len(line), _MAX_LINE_CHARS):
+            piece = line[start : start + _MAX_LINE_CHARS]
+            if size and size + len(piece.encode()) > _MAX_CONTEXT_BYTES:
+                parts.append("")
+                size = 0
+            parts[-1] += piece
+            size += len(piece.encode())
+    if len(parts) == 1:
+        return {"symphony": text}
+    digest = sha256(text.encode()).hexdigest()[:8]
+    return {f"symphony_{digest}_{number:03}": part for number, part in enumerate(parts)}
 
 
 def turn_sandbox(settings: CodexSettings, cwd: Path) -> Json | None:

@@ -3,12 +3,13 @@
 import os
 import resource
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, redirect_stderr
 from pathlib import Path
 
 import anyio
 import structlog
 
+from symphony.cli.dashboard import Dashboard
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.repository import uncommitted_skills_for
 from symphony.cli.summary import RunSummary
@@ -50,6 +51,7 @@ def serve(
     observers: tuple[Observer, ...] = (),
     port: int | None = None,
     record: Path | None = None,
+    dashboard: bool = False,
     last: bool = False,
     beside: Callable[[], Awaitable[None]] | None = None,
 ) -> RunSummary:
@@ -68,6 +70,8 @@ def serve(
         acknowledged: the user accepts sessions without a sandbox.
         observers: called after each step of the scheduler.
         port: replaces `server.port`.
+        dashboard: show the live view in the terminal of the process if the settings enable it; the log then
+            goes to a file.
         record: a new file for a recording of all decisions.
         last: the process does nothing after this call; it may change settings of the whole process, and
             signals do not interrupt the shutdown.
@@ -84,6 +88,14 @@ def serve(
     environment = secrets.environment
     store, tally = open_store(workflow_path, environment, acknowledged=acknowledged), RunSummary()
     with ExitStack() as stack:
+        state_dir = state_path or locate(workflow_path, environment)
+        observability = store.current().settings.observability
+        if dashboard and observability.dashboard_enabled:
+            StateDirectory(state_dir).create()
+            logs_root = logs_root or state_dir
+            view = stack.enter_context(closing(Dashboard(workflow_path, observability)))
+            stack.enter_context(redirect_stderr(view))
+            observers = (*observers, view)
         stream = None if log_path is None else stack.enter_context(log_path.open("a", encoding="utf-8"))
         file = None if logs_root is None else stack.enter_context(closing(LogFile(logs_root)))
         decide: StepFunction = step
@@ -112,7 +124,6 @@ def serve(
         if unseen := uncommitted_skills_for(store.current().settings):
             hint = "sessions see what is committed on that branch: git add the skills and commit them there"
             _log.warning("skills_not_committed", names=unseen.names, branch=unseen.branch, hint=hint)
-        state_dir = state_path or locate(workflow_path, environment)
         register_state_dir(state_dir, environment)  # for `symphony status --all`
         service = Service(
             store=store,

@@ -82,7 +82,7 @@ that wait. What a small screen leaves out is counted; the filter finds it."""
 
 
 class View(Protocol):
-    """What a live view shows. `ended` is set once a key has ended it."""
+    """What a live view shows. `ended` is set once it is over."""
 
     ended: bool
 
@@ -131,8 +131,8 @@ def watch(view: View, console: Console, *, interval_s: float, render_interval_s:
             for key in terminal.keys() if set(terminal.keyboard) & set(readable) else ():
                 if view.press(key):
                     source.again.set()
-                if view.ended:
-                    return
+            if view.ended:
+                return
 
 
 @contextmanager
@@ -262,11 +262,28 @@ class _Terminal:
 
 
 class StatusView:
-    """The issues of one daemon, with a filter, a selected issue and its explanation."""
+    """The issues of one daemon, with a filter, a selected issue and its explanation.
 
-    def __init__(self, queries: Queries, only: Selection, console: Console, *, state_dir: Path) -> None:
+    Args:
+        queries: where facts come from.
+        only: the issues that a person asked for.
+        console: the terminal.
+        state_dir: the daemon's state directory.
+        parent: the process with which the view ends; None if it goes on by itself.
+    """
+
+    def __init__(
+        self,
+        queries: Queries,
+        only: Selection,
+        console: Console,
+        *,
+        state_dir: Path,
+        parent: int | None = None,
+    ) -> None:
         self._queries = queries
         self.ended = False
+        self._parent = parent
         self._only = only
         self._console = console
         self._state_dir = state_dir
@@ -284,6 +301,9 @@ class StatusView:
 
     def fetch(self) -> None:
         """Read the status, and the issue that is explained."""
+        if self._parent not in {None, os.getppid()}:
+            self.ended = True
+            return
         try:
             if (opened := self._opened) is not None:
                 self._issue = self._queries.issue(opened)

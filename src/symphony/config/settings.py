@@ -745,15 +745,18 @@ class WorkerSettings(Section):
 
 
 class ObservabilitySettings(Section):
-    """`observability`: the live terminal view of the reference implementation, which this version lacks."""
+    """`observability`: the live view that `symphony run` shows in a terminal.
+
+    The reference implementation shows it by default; here it is off, because it hides the lines of the log.
+    """
 
     dashboard_enabled: Flag = restart(
-        True, "for a live view in a terminal; this version has none, `symphony status --watch` shows the same"
+        False,
+        "`symphony run` in a terminal shows the view of `symphony status --watch`, and logs to a file: "
+        "`log/symphony.log` in `--logs-root`, else in the state directory",
     )
-    refresh_ms: Positive = restart(1_000, "how often that view takes new facts; read by nothing yet")
-    render_interval_ms: Positive = restart(
-        16, "shortest time between two pictures of it; read by nothing yet"
-    )
+    refresh_ms: Positive = restart(1_000, "how often that view takes new facts; at least 100")
+    render_interval_ms: Positive = restart(16, "the shortest time between two pictures of it")
 
 
 NotifyEvent = Literal[

@@ -109,3 +109,32 @@ def test_a_terminal_that_goes_away_ends_the_view(project: Project) -> None:
         os.close(shown.master)
         shown.master = os.open(os.devnull, os.O_RDONLY)
         assert shown.process.wait(30) == 129
+
+
+def test_a_daemon_in_a_terminal_shows_the_view_that_its_settings_enable(project: Project) -> None:
+    project.workflow(observability={"dashboard_enabled": True, "refresh_ms": 200, "render_interval_ms": 20})
+    with terminal(project, "run", suspends=True) as shown:
+        modes = shown.modes()
+        shown.screen(lambda text: "I look at the login page" in text and "QUESTIONS" in text)
+        shown.press("q")
+        shown.until("Ctrl-C ends the daemon")
+        assert_left(shown, modes)
+        shown.text = ""
+        project.issue("SYM-4", title="Later")
+        shown.until("SYM-4")
+        shown.process.send_signal(signal.SIGINT)
+        shown.end()
+        assert shown.process.returncode == 0
+    log = (project.state_dir / "log" / "symphony.log").read_text()
+    assert '"event": "run_started"' in log
+    assert "SYM-4" in log
+
+
+def test_the_view_of_a_daemon_that_is_killed_ends_too(project: Project) -> None:
+    project.workflow(observability={"dashboard_enabled": True, "refresh_ms": 200})
+    with terminal(project, "run", suspends=True) as shown:
+        modes = shown.modes()
+        shown.screen(lambda text: "QUESTIONS" in text)
+        shown.process.kill()
+        shown.end()
+        assert_left(shown, modes)

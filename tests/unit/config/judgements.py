@@ -31,6 +31,7 @@ _WRONG = ("true", "7", "1.5", ".nan", "[a]", "{a: 1}", "'two words'", "''", "' '
 _SECRETS = ("ghp_0123456789abcdefghij", "glpat-0123456789abcdefghij", "sk-0123456789abcdefghij")
 _GOOD = {
     "text": ("Todo", "'In Progress'", "main", "x-y_z", "ärger", "-x", "' a b'"),
+    "one word": ("REVIEW", "two words", "' x '", "''"),
     "script": ("make", "'git status'", "' '", "|\n      make\n      make test"),
     "path": ("~/w", "$ROOT", "/srv/w", "w", "$UNSET", "$SYMPHONY_STATE_DIR/w", "$ROOT/x", "~none-such/x"),
     "path or URL": (".", "https://h.test/x.git", "/srv/repo", "git@h.test:x.git", "$REPO", "$UNSET", "-x"),

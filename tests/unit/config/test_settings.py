@@ -133,7 +133,7 @@ DEFAULTS: dict[str, object] = {
     "server.public_reads": False,
     "worker.ssh_hosts": (),
     "worker.max_concurrent_agents_per_host": None,
-    "observability.dashboard_enabled": True,
+    "observability.dashboard_enabled": False,
     "observability.refresh_ms": 1_000,
     "observability.render_interval_ms": 16,
     "retention.max_age_days": 30,

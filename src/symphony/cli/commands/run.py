@@ -109,6 +109,12 @@ def run(
         record=record,
         acknowledged=acknowledged,
         port=port,
+        dashboard=(
+            log_format == "auto"
+            and not verbose
+            and all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+            and os.environ.get("TERM", "dumb") != "dumb"
+        ),
         last=True,
         observers=(print_drain_message,) if sys.stderr.isatty() else (),
     )

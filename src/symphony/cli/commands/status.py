@@ -78,6 +78,7 @@ issues are shown. What is left out is counted. --json has every issue, unless --
     help="How often, with --watch.",
 )
 @click.option("--render-interval", type=click.FloatRange(min=0), default=0.016, hidden=True)
+@click.option("--parent", type=int, hidden=True, help="End with this process, whose terminal the view uses.")
 @click.option("--all-issues", is_flag=True, help="Show every issue, even if they fill more than a screen.")
 @click.option("--state", "states", multiple=True, help="Only issues in this state; may be repeated.")
 @click.option(
@@ -98,6 +99,7 @@ def status(
     watch: bool,
     interval: float,
     render_interval: float,
+    parent: int | None,
     all_issues: bool,
     states: tuple[str, ...],
     reasons: tuple[str, ...],
@@ -119,7 +121,7 @@ def status(
         source = _AllDaemons()
     else:
         only = Selection(states=frozenset(states), codes=frozenset(reasons))
-        source = _OneDaemon(Queries(workflow, os.environ), only, all_issues=all_issues)
+        source = _OneDaemon(Queries(workflow, os.environ), only, all_issues=all_issues, parent=parent)
     try:
         if watch and as_json:
             _repeat(lambda: print_json(_document_or_error(source), indent=None), interval)
@@ -152,7 +154,8 @@ class _Source(Protocol):
 class _OneDaemon:
     """The daemon of one workflow."""
 
-    def __init__(self, queries: "Queries", only: Selection, *, all_issues: bool) -> None:
+    def __init__(self, queries: "Queries", only: Selection, *, all_issues: bool, parent: int | None) -> None:
+        self._parent = parent
         self._queries = queries
         self._only = only
         self._all_issues = all_issues
@@ -179,7 +182,7 @@ class _OneDaemon:
         from symphony.daemon.state_dir import locate
 
         state_dir = locate(self._queries.workflow, os.environ)
-        return StatusView(self._queries, self._only, console, state_dir=state_dir)
+        return StatusView(self._queries, self._only, console, state_dir=state_dir, parent=self._parent)
 
 
 class _AllDaemons:

@@ -8,6 +8,8 @@ CONSTRAINTS := .ci/constraints.txt
 PYTEST_ARGS ?=
 CONFORMANCE := PYTHONPATH=tests $(BIN)/python -m conformance
 RESULTS := .conformance.json
+# Where bytecode is not cached, every worker of the tests and every process that they start compiles everything anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # What decides and touches nothing: its own tests reach every branch of it.
 PURE := src/symphony/domain/*,src/symphony/scheduler/*,src/symphony/config/*,src/symphony/skills/*,src/symphony/frontmatter.py,src/symphony/workspaces/layout.py
@@ -27,7 +29,8 @@ demo: $(VENV)/.runtime ## Watch four issues become commits (no account, no model
 	@$(BIN)/symphony demo
 
 test: $(VENV)/.dev ## Run every gate and every test
-	@$(MAKE) --no-print-directory gates
+	@# Beside the gates, so that the workers find the bytecode of the tests and do not compile it four times.
+	@$(BIN)/pytest --collect-only -q >/dev/null & $(MAKE) --no-print-directory gates; failed=$$?; wait; exit $$failed
 	$(BIN)/pytest -n 4 --dist worksteal --conformance-results=$(RESULTS) $(PYTEST_ARGS)
 	@$(CONFORMANCE) --from $(RESULTS)
 

@@ -166,17 +166,24 @@ def test_a_clock_that_is_not_set(project: Project) -> None:
     assert not project.state_dir.exists(), "nothing was begun"
 
 
-@pytest.mark.parametrize(
-    "title",
-    ["{{ issue.id }} {% raw %}", "line\nbreak\n---\n", "`` ` ``` ``", "x" * 10_000, "\u202e\x1b[31m"],
-    ids=["liquid", "line breaks", "fences", "very long", "control characters"],
-)
-def test_hostile_titles_are_data(project: Project, title: str) -> None:
+HOSTILE_TITLES = {
+    "liquid": "{{ issue.id }} {% raw %}",
+    "line breaks": "line\nbreak\n---\n",
+    "fences": "`` ` ``` ``",
+    "very long": "x" * 10_000,
+    "control characters": "\u202e\x1b[31m",
+}
+
+
+def test_hostile_titles_are_data(project: Project) -> None:
     project.workflow()
-    project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE], title=title)
+    work = [{"write": "a", "text": "a"}, {"commit": "A"}, DONE]
+    for number, title in enumerate(HOSTILE_TITLES.values()):
+        project.issue(f"SYM-{number}", work, title=title)
     done = project.symphony("run", "--once")
     assert done.returncode == 0, done.stderr
-    assert project.state("SYM-1") == "Done"
+    states = [project.state(f"SYM-{number}") for number in range(len(HOSTILE_TITLES))]
+    assert states == ["Done"] * len(HOSTILE_TITLES), dict(zip(HOSTILE_TITLES, states, strict=True))
 
 
 HOSTILE_TEXTS = {
@@ -189,26 +196,32 @@ HOSTILE_TEXTS = {
 }
 
 
-@pytest.mark.parametrize("case", HOSTILE_TEXTS)
-def test_hostile_descriptions_are_data(project: Project, case: str) -> None:
+def test_hostile_descriptions_are_data(project: Project) -> None:
     """They reach the agent as they are, once; logs stay lines, and the rest of the board is worked on."""
     heard = project.root / "heard"
-    project.workflow(command=f"tee {heard}.$$ | {scripted()}")  # one file each: two agents write at a time
-    project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE], text=HOSTILE_TEXTS[case])
-    project.issue("SYM-2", [{"write": "b", "text": "b"}, {"commit": "B"}, DONE])
+    project.workflow(
+        command=f"tee {heard}.$$ | {scripted()}"
+    )  # one file each: several agents write at a time
+    names = [f"SYM-{number}" for number in range(len(HOSTILE_TEXTS) + 1)]
+    for name, text in zip(names, (*HOSTILE_TEXTS.values(), ""), strict=True):
+        project.issue(name, [{"write": "a", "text": "a"}, {"commit": "A"}, DONE], text=text)
     done = project.symphony("run", "--once", "--log-format", "json")
     assert done.returncode == 0, done.stderr[-2_000:]
-    assert (project.state("SYM-1"), project.state("SYM-2")) == ("Done", "Done")
+    assert [project.state(name) for name in names] == ["Done"] * len(names)
     texts = [path.read_text(encoding="utf-8") for path in project.root.glob("heard.*")]
     frames = [json.loads(line) for text in texts for line in text.split("\n") if line]
     prompts = [frame["params"]["input"][0]["text"] for frame in frames if frame.get("method") == "turn/start"]
-    assert [HOSTILE_TEXTS[case].strip("\n") in prompt for prompt in prompts].count(True) == 1
-    *log, first, second = done.stderr.splitlines()
-    for line in log:
+    seen = {
+        case: [text.strip("\n") in prompt for prompt in prompts].count(True)
+        for case, text in HOSTILE_TEXTS.items()
+    }
+    assert seen == dict.fromkeys(HOSTILE_TEXTS, 1)
+    lines = done.stderr.splitlines()
+    for line in lines[: -len(names)]:
         assert len(line) < 5_000
         assert isinstance(json.loads(line), dict), "no text of an issue breaks a line of the log"
-    ends = sorted(line.partition(":")[0] for line in (first, second))
-    assert ends == ["SYM-1", "SYM-2"], "after the log, one line says where the work of each issue is"
+    ends = sorted(line.partition(":")[0] for line in lines[-len(names) :])
+    assert ends == names, "after the log, one line says where the work of each issue is"
 
 
 def test_a_description_beyond_the_limit_of_a_prompt_blocks_its_own_issue_at_once(project: Project) -> None:

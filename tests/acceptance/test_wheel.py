@@ -94,7 +94,9 @@ def _steps() -> list[str]:
     return [str(line) for block in blocks if "pip install" in block for line in block.splitlines()]
 
 
-def test_the_readme_is_followed_literally(installed: dict[str, str], place: Path) -> None:
+def test_the_readme_is_followed_literally_and_what_it_installs_is_complete(
+    installed: dict[str, str], place: Path
+) -> None:
     project = Project(root=place, environment=installed).create()
     (project.repo / ".symphony" / "issues").rmdir()
     *steps, run, watch = _steps()
@@ -118,6 +120,7 @@ def test_the_readme_is_followed_literally(installed: dict[str, str], place: Path
         daemon.send_signal(signal.SIGTERM)
         daemon.communicate()
         assert (shown.wait(), daemon.returncode) == (0, 0)
+    _has_all_that_it_needs(installed, place)
 
 
 def _say_what_to_do(project: Project) -> None:
@@ -139,8 +142,7 @@ def _going_on(line: str, env: dict[str, str], cwd: Path) -> "subprocess.Popen[st
     )
 
 
-def test_it_has_all_that_it_needs(installed: dict[str, str], place: Path) -> None:
-    _shell('pip install --quiet "$WHEEL"', installed, place)
+def _has_all_that_it_needs(installed: dict[str, str], place: Path) -> None:
     head = _head()
     commit = "" if head is None else f" (commit {head[:7]})"
     assert _shell("symphony --version", installed, place) == f"symphony 0.1.0{commit}\n"

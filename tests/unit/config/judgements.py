@@ -32,6 +32,11 @@ _SECRETS = ("ghp_0123456789abcdefghij", "glpat-0123456789abcdefghij", "sk-012345
 _GOOD = {
     "text": ("Todo", "'In Progress'", "main", "x-y_z", "ärger", "-x", "' a b'"),
     "one word": ("REVIEW", "two words", "' x '", "''"),
+    "list of targets": (
+        *("[{kind: command, command: x, on: [ready]}]", "[{kind: slack}]", "[7]", "[]"),
+        "[{kind: webhook, url: $UNSET, on: [blocked, nothing]}]",
+    ),
+    "map of model to price": ("{m: {input: 1, output: 2}}", "{m: 7}", "{m: {input: -1}}", "{}", "[a]"),
     "script": ("make", "'git status'", "' '", "|\n      make\n      make test"),
     "path": ("~/w", "$ROOT", "/srv/w", "w", "$UNSET", "$SYMPHONY_STATE_DIR/w", "$ROOT/x", "~none-such/x"),
     "path or URL": (".", "https://h.test/x.git", "/srv/repo", "git@h.test:x.git", "$REPO", "$UNSET", "-x"),

@@ -151,7 +151,8 @@ def _broken(place: Path, group: str, value: str) -> Path:
 def test_a_broken_package_is_told_by_its_name_where_it_is_used(
     project: Project, tmp_path: Path, part: str
 ) -> None:
-    project.workflow(**{part: {"kind": "broken"}})
+    sections: dict[str, Any] = {part: {"kind": "broken"}}
+    project.workflow(**sections)
     for case, value in BROKEN.items():
         site = _broken(tmp_path / case, f"symphony.{part}s", value)
         project.environment["PYTHONPATH"] = str(site)

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -177,7 +178,7 @@ HOSTILE_TITLES = {
 
 def test_hostile_titles_are_data(project: Project) -> None:
     project.workflow()
-    work = [{"write": "a", "text": "a"}, {"commit": "A"}, DONE]
+    work: list[dict[str, Any]] = [{"write": "a", "text": "a"}, {"commit": "A"}, DONE]
     for number, title in enumerate(HOSTILE_TITLES.values()):
         project.issue(f"SYM-{number}", work, title=title)
     done = project.symphony("run", "--once")

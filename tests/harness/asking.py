@@ -75,6 +75,7 @@ class FakeOperator:
     unrenderable: SymphonyError | None = None
     asked: list[str] = field(default_factory=list)
     parts: list[tuple[str | None, int | None, int]] = field(default_factory=list)
+    phases: list[str | None] = field(default_factory=list)
     refreshes: int = 0
     unfit: ConflictError | None = None
     orders: list[tuple[str, str | None, str | None]] = field(default_factory=list)
@@ -155,7 +156,8 @@ class FakeOperator:
             ),
         )
 
-    async def prompt(self, identifier: str) -> Prompt | None:
+    async def prompt(self, identifier: str, phase: str | None = None) -> Prompt | None:
+        self.phases.append(phase)
         document = await self.issue(identifier)
         if self.unrenderable is not None:
             raise self.unrenderable

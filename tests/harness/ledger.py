@@ -10,6 +10,7 @@ from symphony.journal.model import (
     CommentRecord,
     DayRecord,
     EventRecord,
+    InstructionsRecord,
     IssueSpent,
     Record,
     RecoveredState,
@@ -37,6 +38,7 @@ class Ledger:
         self.comments: dict[tuple[str, str], CommentRecord] = {}
         self.skills_notes: dict[str, SkillsComment] = {}
         self.skills: dict[str, SkillsRecord] = {}
+        self.instructions = dict[tuple[str, str], InstructionsRecord]()
         self.spent = dict[str, Spent]()
         self.days: dict[str, int] = {}
         self.settings: dict[str, str] = {}
@@ -66,6 +68,8 @@ class Ledger:
                 self.skills_notes[record.issue_id] = record
             case SkillsRecord():
                 self.skills[record.run_id] = record
+            case InstructionsRecord():
+                self.instructions[record.run_id, record.phase] = record
             case IssueSpent():
                 self.spent[record.issue_id] = record.spent
             case DayRecord():

@@ -422,6 +422,7 @@ class _Daemon:
                     callbacks=RunCallbacks(
                         agent_spawned=lambda *_: None,
                         conversation_opened=_conversation_opened,
+                        instructions_composed=lambda *_: None,
                         skills_changed=lambda *_: None,
                         tool_called=lambda *_: None,
                         transcript_incomplete=lambda *_: None,

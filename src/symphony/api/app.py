@@ -167,7 +167,8 @@ class _Handlers:
         return answer(_known(await self._operator.issue(identifier(request))))
 
     async def prompt(self, request: Request) -> Response:
-        return answer(_known(await self._operator.prompt(identifier(request))))
+        phase = request.query_params.get("phase")
+        return answer(_known(await self._operator.prompt(identifier(request), phase)))
 
     async def transcript(self, request: Request) -> Response:
         run = request.query_params.get("run") or None

@@ -28,6 +28,7 @@ from symphony.scheduler import (
     Drain,
     Ineligible,
     IssueResult,
+    Phase,
     ReasonCode,
     ResultStatus,
     Resume,
@@ -43,6 +44,7 @@ from symphony.scheduler import (
     choose_agent,
     circuit_state,
     eligibility,
+    phase_of,
     requests_paused_until,
     results_with_status,
     retry_text,
@@ -283,6 +285,11 @@ def issue_document(
     return view.claimed_issue(identifier) or view.unclaimed_issue(identifier)
 
 
+def phase_document(phase: Phase | None) -> models.Phase | None:
+    """The phase of an issue, and why."""
+    return None if phase is None else models.Phase(name=phase.name, reason=phase.reason)
+
+
 def agent_document(chosen: AgentChoice) -> models.Agent:
     """The agent of an issue, and why it was chosen."""
     return models.Agent(
@@ -436,6 +443,10 @@ class _View:
         """The agent that an issue would get if its run began now."""
         return agent_document(choose_agent(self.state, issue, thread_agent(resume)))
 
+    def _phase_of(self, issue: Issue) -> models.Phase | None:
+        """The phase of a turn that started now."""
+        return phase_document(phase_of(issue, self.state.settings))
+
     def _moment(self, moment_ms: int) -> str:
         return utc_text(self.history.wall(moment_ms, now_ms=self.now_ms, now=self.now))
 
@@ -451,6 +462,7 @@ class _View:
             worker_host=None,
             workspace_path=run.report.workspace_path,
             skills=None if skills is None else _names(skills),
+            instructions=self._history_of(run.issue).instructions,
         )
 
     def retrying(self, retry: Retry) -> models.RetryingRow:
@@ -466,6 +478,7 @@ class _View:
             last_error=self._history_of(issue).last_error,
             worker_host=None,
             workspace_path=retry.workspace_path,
+            phase=self._phase_of(issue),
         )
 
     def blocked(self, blocked: Blocked) -> models.BlockedRow:
@@ -480,6 +493,7 @@ class _View:
             spent=self._spent(issue),
             worker_host=None,
             workspace_path=blocked.workspace_path,
+            phase=self._phase_of(issue),
         )
 
     def waiting(self, issue: Issue, reason: WaitingReason, position: int) -> models.WaitingRow:
@@ -491,6 +505,7 @@ class _View:
             state=issue.state,
             reason=models.Reason(code=reason.code, message=reason.message),
             agent=self._agent_of(issue),
+            phase=self._phase_of(issue),
             position=position,
         )
 
@@ -631,6 +646,8 @@ class _View:
             ),
             last_error=blocked.failure.line if blocked else history.last_error,
             skills=history.skills,
+            phase=phase_document(run.phase) if run else self._phase_of(issue),
+            instructions=history.instructions,
             spent=self._spent(issue),
             tracked={},
             paused=self.state.paused,
@@ -673,6 +690,7 @@ class _View:
             cost_usd=usd(report.cost_usd),
             unpriced_tokens=report.unpriced_tokens,
             resumed_from=_resumed_from(run.resume),
+            phase=phase_document(run.phase),
         )
 
     def _retry(self, retry: Retry) -> models.Retry:

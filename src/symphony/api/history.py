@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from symphony.api.models import Skills, SkillsTotals
+from symphony.api.models import Instructions, Skills, SkillsTotals
 from symphony.scheduler import (
     NO_SLOT_ERROR,
     NOT_IN_HISTORY,
@@ -75,6 +75,7 @@ class IssueHistory:
     last_error: str | None = None
     skills: Skills | None = None
     transcript_problem: str | None = None
+    instructions: Instructions | None = None
     decisions: deque[HistoryEvent] = field(default_factory=_events)
     agent_events: deque[HistoryEvent] = field(default_factory=_events)
 
@@ -142,6 +143,10 @@ class History:
         entry.transcript_problem = reason
         entry.decisions.append(self._event(self._now(), TRANSCRIPT_INCOMPLETE, reason))
 
+    def instructions_composed(self, issue_id: str, instructions: Instructions) -> None:
+        """A run of the issue gets these instructions; called again for each phase."""
+        self._entry(issue_id).instructions = instructions
+
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
         """Take note of one step."""
         at = self._now()
@@ -187,7 +192,8 @@ class History:
         if isinstance(command, StartRun):
             entry = self._entry(command.issue.id)
             entry.runs += 1
-            entry.started_at, entry.last_event_at, entry.skills = at, None, None
+            entry.started_at, entry.last_event_at = at, None
+            entry.skills = entry.instructions = None
             entry.transcript_problem = None
         elif (
             isinstance(command, Notify)

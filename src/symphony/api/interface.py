@@ -147,8 +147,10 @@ class Operator(Protocol):
         """
         ...
 
-    async def prompt(self, identifier: str) -> Prompt | None:
+    async def prompt(self, identifier: str, phase: str | None = None) -> Prompt | None:
         """What a dispatch of the issue would send now; `None` if it is not known. Without side effects.
+
+        With `phase`, as if the work were in this phase.
 
         Raises:
             UnavailableError: as `state`.

@@ -185,6 +185,49 @@ class SkillProblem(Document, frozen=True, kw_only=True):
     sha256: Digest = None
 
 
+class Phase(Document, frozen=True, kw_only=True):
+    """The phase of the work on an issue."""
+
+    name: Annotated[str, _is("As in agent.phases.")]
+    reason: Annotated[str, _is("Why the issue is in it, for people.")]
+
+
+NextPhase = Annotated[Phase | None, _is("Of a turn that started now; null without phases.")]
+
+
+class InstructionModule(Document, frozen=True, kw_only=True):
+    """A module of the composed instructions."""
+
+    name: str
+    sha256: Annotated[str, _is("Of the file, in hex.")]
+
+
+class InstructionProblem(Document, frozen=True, kw_only=True):
+    """Something wrong with the source of the instructions."""
+
+    path: str
+    line: int | None
+    code: str
+    severity: Annotated[str, _is("error or warning.")]
+    message: str
+    hint: str
+
+
+class Instructions(Document, frozen=True, kw_only=True):
+    """The instructions that a session gets in its phase, without their text."""
+
+    phase: Annotated[str | None, _is("Null without phases; then all modules are used.")]
+    origin: Annotated[
+        str,
+        _is("source; or what took its place: last_good, fallback (the one text for all phases), nothing."),
+    ]
+    sha256: Annotated[str | None, _is("Digest of the manifest and its modules.")]
+    modules: Annotated[tuple[InstructionModule, ...], _is("In the order of the text.")]
+    dropped: Annotated[tuple[str, ...], _is("Names of modules beyond agent.instructions.max_chars.")]
+    chars: Count
+    problems: tuple[InstructionProblem, ...] = ()
+
+
 class Skills(Document, frozen=True, kw_only=True):
     """The skills of the latest run."""
 
@@ -327,6 +370,7 @@ class Run(Document, frozen=True, kw_only=True):
     last_words: Annotated[
         str | None, _is("The newest message of the agent to people, one line; untrusted text.")
     ] = None
+    phase: Annotated[Phase | None, _is("Of the present turn; null without phases.")] = None
 
 
 class Retry(Document, frozen=True, kw_only=True):
@@ -376,6 +420,7 @@ class RunningRow(Run, frozen=True, kw_only=True):
     worker_host: Host
     workspace_path: WorkspacePath
     skills: SkillNames | None
+    instructions: Annotated[Instructions | None, _is("Null if none are configured.")] = None
 
 
 class RetryingRow(Retry, frozen=True, kw_only=True):
@@ -393,6 +438,7 @@ class RetryingRow(Retry, frozen=True, kw_only=True):
     ]
     worker_host: Host
     workspace_path: WorkspacePath
+    phase: NextPhase = None
 
 
 class BlockedRow(Block, frozen=True, kw_only=True):
@@ -406,6 +452,7 @@ class BlockedRow(Block, frozen=True, kw_only=True):
     spent: Spent
     worker_host: Host
     workspace_path: WorkspacePath
+    phase: NextPhase = None
 
 
 class WaitingRow(Document, frozen=True, kw_only=True):
@@ -421,6 +468,7 @@ class WaitingRow(Document, frozen=True, kw_only=True):
     position: Annotated[
         Count, _is("Place in the order in which issues would start, from 1; 0 if unknown.")
     ] = 0
+    phase: NextPhase = None
 
 
 class ReadyRow(Document, frozen=True, kw_only=True):
@@ -687,6 +735,12 @@ class Issue(Document, frozen=True, kw_only=True):
     budgets: Budgets
     tracker: Tracker
     journal: JournalHealth | None
+    phase: Annotated[
+        Phase | None, _is("Of the present turn, or of one that started now; null without phases.")
+    ] = None
+    instructions: Annotated[Instructions | None, _is("Of the latest run; null if none are configured.")] = (
+        None
+    )
 
 
 class Transcript(Document, frozen=True, kw_only=True):
@@ -716,6 +770,8 @@ class Prompt(Document, frozen=True, kw_only=True):
     prompt: Annotated[str, _is("The prompt of the first turn.")]
     skills: Skills
     note: Annotated[str | None, _is("Why skills are missing that a dispatch might find.")]
+    phase: Annotated[Phase | None, _is("Null without phases.")] = None
+    instructions: Annotated[Instructions | None, _is("Null if none are configured.")] = None
 
 
 class KnownSkill(Document, frozen=True, kw_only=True):

@@ -169,7 +169,16 @@ def _paths() -> dict[str, Any]:
             "get": _operation("issue", "One issue by its identifier.", Issue, refusals=(400, 404)),
         },
         "/api/v1/{identifier}/prompt": {
-            "parameters": [_IDENTIFIER],
+            "parameters": [
+                _IDENTIFIER,
+                {
+                    "name": "phase",
+                    "in": "query",
+                    "required": False,
+                    "schema": {"type": "string"},
+                    "description": "As if the work were in this phase.",
+                },
+            ],
             "get": _operation("prompt", "What a dispatch would send now.", Prompt, refusals=(400, 404, 409)),
         },
         "/api/v1/{identifier}/transcript": {

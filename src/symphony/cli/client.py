@@ -113,9 +113,11 @@ class Client:
             return None
         return self._decode(body, Issue)
 
-    def prompt(self, identifier: str) -> Prompt | None:
+    def prompt(self, identifier: str, phase: str | None = None) -> Prompt | None:
         """What a dispatch of the issue would send; None if the daemon does not know the issue now."""
-        return self._ask("GET", f"/api/v1/{_path_segment(identifier)}/prompt", Prompt, timeout_s=_PROMPT_S)
+        query = "" if phase is None else f"?phase={_path_segment(phase)}"
+        path = f"/api/v1/{_path_segment(identifier)}/prompt{query}"
+        return self._ask("GET", path, Prompt, timeout_s=_PROMPT_S)
 
     def refresh(self) -> Refresh:
         """Poll the tracker now."""

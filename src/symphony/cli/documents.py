@@ -12,9 +12,11 @@ from symphony.api.models import (
     Agent,
     Count,
     Document,
+    Instructions,
     Issue,
     Moment,
     NotifyTarget,
+    Phase,
     Positive,
     Prompt,
     Skills,
@@ -114,6 +116,8 @@ class PrintedPrompt(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
     prompt: str
     skills: Skills
     agent: Annotated[Agent, _is("Who would get it.")]
+    phase: Annotated[Phase | None, _is("Null without phases.")] = None
+    instructions: Annotated[Instructions | None, _is("Null if none are configured.")] = None
 
     @classmethod
     def of(cls, prompt: Prompt) -> Self:
@@ -125,6 +129,8 @@ class PrintedPrompt(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
             prompt=prompt.prompt,
             skills=prompt.skills,
             agent=prompt.agent,
+            phase=prompt.phase,
+            instructions=prompt.instructions,
         )
 
 
@@ -701,7 +707,9 @@ class UnlistedSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A skill that is not in the block."""
 
     name: str
-    reason: Annotated[str, Meta(extra_json_schema={"enum": ["count", "budget", "disabled", "not_included"]})]
+    reason: Annotated[
+        str, Meta(extra_json_schema={"enum": ["count", "budget", "disabled", "not_included", "phase"]})
+    ]
 
 
 class SkillBlock(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,6 +6,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from symphony.api.formatting import ago, attempt_of, duration, parse_time, plural, seconds_between, tokens
+from symphony.api.models import Instructions
 from symphony.domain import one_line, plain_text
 
 __all__ = [
@@ -14,7 +15,9 @@ __all__ = [
     "attempt_of",
     "cell",
     "console_for",
+    "describe_instructions",
     "duration",
+    "instruction_problems",
     "lines",
     "parse_time",
     "plural",
@@ -45,6 +48,23 @@ def print_blocks(console: Console, *blocks: RenderableType) -> None:
 def cell(text: object, style: str = "") -> Text:
     """Untrusted text as one line, with markup and control characters made harmless."""
     return Text(one_line(_encodable(text)), style=style)
+
+
+def describe_instructions(instructions: Instructions) -> str:
+    """The modules of composed instructions and where they come from, on one line."""
+    names = ", ".join(module.name for module in instructions.modules) or "none"
+    dropped = f"; no room for {', '.join(instructions.dropped)}" if instructions.dropped else ""
+    origin = "" if instructions.origin == "source" else f"; the source failed: {instructions.origin}"
+    return f"{names} ({instructions.chars} characters{dropped}{origin})"
+
+
+def instruction_problems(instructions: Instructions) -> tuple[str, ...]:
+    """What is wrong with the source of instructions, each with its place and what was used instead."""
+    used = "" if instructions.origin == "source" else f" (used instead: {instructions.origin})"
+    return tuple(
+        f"{one.path}{'' if one.line is None else f':{one.line}'}: {one.message}{used} → {one.hint}"
+        for one in instructions.problems
+    )
 
 
 def lines(text: object, style: str = "") -> Text:

@@ -27,7 +27,7 @@ from symphony.config import read_secrets
 from symphony.daemon.clock import monotonic_ms
 from symphony.daemon.context import RuntimeContext, build_context, redaction_for, scheduler_settings
 from symphony.daemon.journal_writer import past_runs, recovery_event
-from symphony.daemon.prompts import preview_prompt, prompt_document
+from symphony.daemon.prompts import phase_or_requested, preview_prompt, prompt_document
 from symphony.domain import (
     ALL_ISSUES,
     Blame,
@@ -184,7 +184,7 @@ class Offline:
         shown: models.Issue | None = masked(document, self.context.redaction.text)
         return shown
 
-    async def prompt(self, identifier: str) -> models.Prompt | None:
+    async def prompt(self, identifier: str, phase: str | None = None) -> models.Prompt | None:
         """The document of `/api/v1/<identifier>/prompt` for a first dispatch; None for an unknown issue.
 
         Raises:
@@ -195,7 +195,13 @@ class Offline:
         if issue is None:
             return None
         redaction = self.context.redaction
-        texts = await preview_prompt(self.context, issue, None, agent=choose_agent(state, issue))
+        texts = await preview_prompt(
+            self.context,
+            issue,
+            None,
+            agent=choose_agent(state, issue),
+            phase=phase_or_requested(issue, state.settings, phase),
+        )
         document = prompt_document(texts, source="files", redaction=redaction)
         if tracker_status(issue, state.settings) is not TrackerStatus.ACTIVE:
             note = redaction.text("; ".join(not_active_text(issue, state.settings)))

@@ -73,6 +73,11 @@ def _owner(path: Path) -> int | None:
         return None
 
 
+def phase_option(command: _Command) -> _Command:
+    """Add `--phase PHASE`, for a what-if."""
+    return click.option("--phase", metavar="PHASE", help="As if the work were in this phase.")(command)
+
+
 def workflow_option(command: _Command) -> _Command:
     """Add `--workflow FILE` with the nearest WORKFLOW.md as default."""
     option = click.option(

@@ -81,7 +81,7 @@ class Queries:
             return known
         return known if found is None or (known is not None and found.status == "ended") else found
 
-    def prompt(self, identifier: str) -> Prompt | None:
+    def prompt(self, identifier: str, phase: str | None = None) -> Prompt | None:
         """What a dispatch of an issue would send; None if neither the daemon nor the tracker knows it.
 
         Raises:
@@ -90,9 +90,9 @@ class Queries:
         client = self._connect()
         if client is None:
             self._warn_of_absence()
-        elif (prompt := client.prompt(identifier)) is not None:
+        elif (prompt := client.prompt(identifier, phase)) is not None:
             return prompt
-        return anyio.run(partial(self._offline(client).prompt, identifier))
+        return anyio.run(partial(self._offline(client).prompt, identifier, phase))
 
     def inactive_error(self, identifier: str) -> CommandError | None:
         """The error for an issue that the tracker has in an inactive state; None for any other issue."""

@@ -37,6 +37,10 @@ class SkillsContext:
     cloned: bool = False
     base_branch: str | None = None
 
+    def in_phase(self, phase: str | None) -> "SkillsContext":
+        """The same for a phase of the work; `None` for all skills."""
+        return replace(self, options=replace(self.options, phase=phase))
+
     def load(self) -> "SkillSet":
         """The skills, also if `enabled` is off: the user asked to see them."""
         from symphony.skills import load, with_advice

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import structlog
 
+from symphony.api import models
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.instruction_store import unavailable
 from symphony.daemon.skills import LOAD_DEADLINE_S, in_skill_thread
 from symphony.domain import Issue
-from symphony.skills import InstructionOrigin, InstructionProblem, Selector
+from symphony.skills import Composition, InstructionOrigin, InstructionProblem, Selector
 from symphony.workspaces import Workspace
 
 _log = structlog.get_logger(__name__)
@@ -60,6 +61,29 @@ async def preview_run_instructions(context: RuntimeContext, issue: Issue) -> Sel
     async with context.workspaces.preview(issue.identifier, (settings.path,), base=pinned) as seen:
         found = seen.tree or unavailable(settings.path, seen.note or "its files are not known")
         return await _read(lambda: store.load(found, shared=pinned, keep=False), settings.path)
+
+
+def instructions_document(selector: Selector, composed: Composition) -> models.Instructions:
+    """The instructions of a phase as a document of the API: names, digests and problems, without texts."""
+    return models.Instructions(
+        phase=composed.phase,
+        origin=selector.origin.value,
+        sha256=selector.sha256,
+        modules=tuple(models.InstructionModule(name=one.name, sha256=one.sha256) for one in composed.modules),
+        dropped=composed.dropped,
+        chars=len(composed.text or ""),
+        problems=tuple(
+            models.InstructionProblem(
+                path=one.path,
+                line=one.line,
+                code=one.code.value,
+                severity=one.severity.value,
+                message=one.message,
+                hint=one.hint,
+            )
+            for one in selector.problems
+        ),
+    )
 
 
 def _from_base_branch(context: RuntimeContext) -> bool:

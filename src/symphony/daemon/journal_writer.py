@@ -15,7 +15,7 @@ import anyio
 import structlog
 
 from symphony.api.history import TRANSCRIPT_INCOMPLETE
-from symphony.api.models import Skills
+from symphony.api.models import Instructions, Skills
 from symphony.daemon.clock import utc_day, wall_ms
 from symphony.domain import FaultHook, FaultPoint, Issue, no_fault
 from symphony.journal.model import (
@@ -24,6 +24,8 @@ from symphony.journal.model import (
     EventRecord,
     Health,
     HealthState,
+    InstructionsRecord,
+    InstructionUse,
     Record,
     RecoveredState,
     Retention,
@@ -241,6 +243,11 @@ class JournalWriter:
                 message=reason,
             )
         )
+
+    def instructions_composed(self, run_id: str, instructions: Instructions) -> None:
+        """A run gets these instructions in one of its phases."""
+        modules = tuple(InstructionUse(name=one.name, sha256=one.sha256) for one in instructions.modules)
+        self._put(InstructionsRecord(run_id=run_id, phase=instructions.phase or "", modules=modules))
 
     def _put(self, *records: Record) -> None:
         if records:

@@ -34,7 +34,7 @@ from symphony.api.runs import runs_document, since_wall_ms
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.journal_writer import past_runs
 from symphony.daemon.overview import settings_in_force, skills_document, workflow_skills
-from symphony.daemon.prompts import preview_prompt, prompt_document
+from symphony.daemon.prompts import phase_or_requested, preview_prompt, prompt_document
 from symphony.domain import ALL_ISSUES, Issue, Redaction, Selection, SymphonyError, one_line
 from symphony.journal.model import Health, RunRecord, UnusableError
 from symphony.journal.reader import SkillReport, open_reader
@@ -294,7 +294,7 @@ class ServiceOperator:
             missing=missing,
         )
 
-    async def prompt(self, identifier: str) -> models.Prompt | None:
+    async def prompt(self, identifier: str, phase: str | None = None) -> models.Prompt | None:
         """See `api.interface.Operator`."""
         state, context = self._ready()
         found = _find_claim_or_candidate(state, identifier)
@@ -305,7 +305,14 @@ class ServiceOperator:
         try:
             with anyio.fail_after(self._preview_timeout_s):
                 async with self._previews:
-                    preview = await preview_prompt(context, issue, attempt, resume, agent=agent)
+                    preview = await preview_prompt(
+                        context,
+                        issue,
+                        attempt,
+                        resume,
+                        agent=agent,
+                        phase=phase_or_requested(issue, state.settings, phase),
+                    )
                     return await to_thread.run_sync(
                         partial(prompt_document, preview, source="daemon", redaction=context.redaction)
                     )

@@ -9,14 +9,16 @@ from functools import partial
 
 from anyio import to_thread
 
-from symphony.api.documents import agent_document
-from symphony.api.models import Prompt
+from symphony.agents.base import Envelope
+from symphony.api.documents import agent_document, phase_document
+from symphony.api.models import Instructions, Prompt
 from symphony.config import answer_section, answered_prompt, interrupted_prompt, restarted_prompt
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.instructions import instructions_document, preview_run_instructions
 from symphony.daemon.skills import RunCatalog, preview_run_skills
 from symphony.domain import Issue, Redaction
 from symphony.observability.redaction import masked
-from symphony.scheduler import AgentChoice, Phase, Resume
+from symphony.scheduler import AgentChoice, Phase, Resume, SchedulerSettings, phase_of
 
 _RESUMES = (
     "the session goes on with its thread; should the agent have forgotten it, or the workspace be gone, the "
@@ -59,6 +61,11 @@ def resumed_prompt(resume: Resume, prompt: str) -> str:
     return interrupted_prompt()
 
 
+def phase_or_requested(issue: Issue, settings: SchedulerSettings, requested: str | None) -> Phase | None:
+    """The requested phase for a what-if, else that of the issue now."""
+    return phase_of(issue, settings) if requested is None else Phase(name=requested, reason="as requested")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptPreview:
     """The texts that a session would get.
@@ -71,6 +78,8 @@ class PromptPreview:
         catalog: the skills of the session.
         note: one line on missing skills and on how the texts are sent, or `None`.
         agent: the agent of the session.
+        phase: the phase of the work.
+        instructions: those of the session, without their text; `None` if none are configured.
     """
 
     issue_identifier: str
@@ -80,6 +89,8 @@ class PromptPreview:
     catalog: RunCatalog
     note: str | None = None
     agent: AgentChoice
+    phase: Phase | None = None
+    instructions: Instructions | None = None
 
 
 async def preview_prompt(
@@ -89,6 +100,7 @@ async def preview_prompt(
     resume: Resume | None = None,
     *,
     agent: AgentChoice,
+    phase: Phase | None = None,
 ) -> PromptPreview:
     """The texts that a run of the agent would get if it started now; with `resume`, one that resumes.
 
@@ -96,9 +108,13 @@ async def preview_prompt(
         SymphonyError: the run would fail with the same error.
     """
     capabilities = context.agent(agent.name).capabilities
-    catalog, skills_note = await preview_run_skills(context, issue, agent.name)
-    prompt = await first_prompt(context, issue, attempt, resume)
-    envelope = catalog.block
+    name = None if phase is None else phase.name
+    catalog, skills_note = await preview_run_skills(context, issue, agent.name, name)
+    selector = await preview_run_instructions(context, issue)
+    composed = None if selector is None else selector.compose(name)
+    prompt = await first_prompt(context, issue, attempt, resume, phase=phase)
+    instructions = None if composed is None else composed.text
+    envelope = Envelope(phase=name, instructions=instructions, skills=catalog.block).text
     notes = [skills_note]
     if resume is not None and resume.thread is not None and capabilities.resume:
         prompt = resumed_prompt(resume, prompt)
@@ -113,6 +129,10 @@ async def preview_prompt(
         catalog=catalog,
         note="; ".join(filter(None, notes)) or None,
         agent=agent,
+        phase=phase,
+        instructions=None
+        if selector is None or composed is None
+        else instructions_document(selector, composed),
     )
 
 
@@ -134,4 +154,6 @@ def prompt_document(preview: PromptPreview, *, source: str, redaction: Redaction
         prompt=prompt,
         skills=masked(preview.catalog.document, redaction.text),
         note=redaction.text("; ".join(filter(None, notes))) or None,
+        phase=phase_document(preview.phase),
+        instructions=masked(preview.instructions, redaction.text),
     )

@@ -11,6 +11,7 @@ import math
 import os
 import secrets
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 import anyio
@@ -19,7 +20,7 @@ from anyio import create_memory_object_stream, to_thread
 
 from symphony.api.history import History
 from symphony.api.live import Changes
-from symphony.api.models import Skills
+from symphony.api.models import Instructions, Skills
 from symphony.config import Workflow, WorkflowStore
 from symphony.daemon.clock import Timers, check_wall_clock, monotonic_ms, utc_day, wall_ms
 from symphony.daemon.comments import CommentWriter, SkillComments
@@ -261,6 +262,12 @@ class Service:
         context = self._context()
         return text if context is None else context.redaction.text(text)
 
+    def _on_instructions(
+        self, journal: JournalWriter, issue_id: str, run_id: str, instructions: Instructions
+    ) -> None:
+        self._history.instructions_composed(issue_id, instructions)
+        journal.instructions_composed(run_id, instructions)
+
     async def _serve(self, context: RuntimeContext, journal: JournalWriter, lock: InstanceLock) -> None:
         """Compose the parts, run them until the scheduler exits, and end what is left."""
         self._reloader = reloader = Reloader(
@@ -318,6 +325,7 @@ class Service:
                 callbacks=RunCallbacks(
                     agent_spawned=journal.agent_spawned,
                     conversation_opened=journal.conversation_opened,
+                    instructions_composed=partial(self._on_instructions, journal),
                     skills_changed=skills_changed,
                     tool_called=self._metrics.tool_called,
                     transcript_incomplete=transcript_incomplete,

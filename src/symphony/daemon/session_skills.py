@@ -9,7 +9,7 @@ import anyio
 import structlog
 from msgspec import structs
 
-from symphony.agents.base import Briefing, Envelope, ListAgentSkills
+from symphony.agents.base import Briefing, ListAgentSkills
 from symphony.api.models import Skills
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.skills import (
@@ -120,15 +120,15 @@ class SessionSkills:
         self._log_listed()
         self._tools = SessionTools(self._context.tracker, catalog.offer, on_activated=self._on_activated)
         return Briefing(
-            envelope=self.envelope.text,
+            envelope=catalog.block,
             tools=self._tools.specs,
             agent_lists_skills=catalog.agent_lists_skills,
         )
 
     @property
-    def envelope(self) -> Envelope:
-        """The system-level text of the present phase."""
-        return Envelope(phase=self._phase, skills=self._catalog.block)
+    def block(self) -> str | None:
+        """The list of skills for the present phase, or `None`."""
+        return self._catalog.block
 
     async def enter_phase(self, phase: str | None) -> None:
         """List the skills of another phase from the next turn on."""

@@ -29,11 +29,12 @@ from symphony.agents.events import (
     TurnStatus,
 )
 from symphony.agents.run_stats import Pricing, unpriced
-from symphony.api.models import Skills
+from symphony.api.models import Instructions, Skills
 from symphony.config import continuation_prompt, issue_too_long_failure
 from symphony.daemon import prompts
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.progress import ProgressReporter
+from symphony.daemon.session_envelope import SessionEnvelope
 from symphony.daemon.session_skills import SessionSkills
 from symphony.daemon.state_dir import StateDirectory
 from symphony.daemon.transcript import Answered, RunTranscript
@@ -47,7 +48,6 @@ from symphony.scheduler import (
     FinishRun,
     Outcome,
     OutcomeKind,
-    Phase,
     RunEnded,
     RunStage,
     StartRun,
@@ -75,6 +75,7 @@ class RunCallbacks:
     Attributes:
         agent_spawned: run id and process of the agent; called before anything is sent to it.
         conversation_opened: run id and conversation of the agent; returns when a restart would know it.
+        instructions_composed: issue id, run id and the instructions of the phase that the session enters.
         skills_changed: issue id, run id and skills of the session; called again when it uses one.
         tool_called: agent, and whether its call of a tool succeeded.
         transcript_incomplete: issue, run id, and why entries of the transcript are missing.
@@ -82,6 +83,7 @@ class RunCallbacks:
 
     agent_spawned: Callable[[str, Identity], None]
     conversation_opened: Callable[[str, str], Awaitable[None]]
+    instructions_composed: Callable[[str, str, Instructions], None]
     skills_changed: Callable[[str, str, Skills], None]
     tool_called: Callable[[str, bool], None]
     transcript_incomplete: Callable[[Issue, str, str], None]
@@ -135,6 +137,12 @@ class Worker:
             on_skills=partial(callbacks.skills_changed, command.issue.id, command.run_id),
             report_problems=partial(report_skills, command.issue),
         )
+        self._envelope = SessionEnvelope(
+            context,
+            self._skills,
+            command.phase,
+            on_composed=partial(callbacks.instructions_composed, command.issue.id, command.run_id),
+        )
         self._send_directive, self._directives = anyio.create_memory_object_stream[ContinueRun | FinishRun](8)
         self._attempt_scope = anyio.CancelScope()
         self._finish_scope = anyio.CancelScope(shield=True)
@@ -142,7 +150,6 @@ class Worker:
 
         self._session: AgentSession | None = None
         self._workspace: Workspace | None = None
-        self._phase = command.phase
         self._first_prompt: str | None = None
         self._session_id = "n/a"
         self._mark_at_start: ProgressMark | None = None
@@ -250,12 +257,12 @@ class Worker:
         self._mark_at_turn = self._mark_at_start
         self._progress.on_stage(RunStage.BUILDING_PROMPT)
         self._first_prompt = await prompts.first_prompt(
-            self._context, issue, attempt, self._command.resume, phase=self._phase
+            self._context, issue, attempt, self._command.resume, phase=self._command.phase
         )
         await workspaces.verify(workspace)
         self._progress.on_stage(RunStage.LAUNCHING_AGENT)
         fault(FaultPoint.BEFORE_SPAWN)
-        tasks.start_soon(self._skills.load, workspace)
+        tasks.start_soon(self._envelope.load, workspace)
         await self._converse(workspace, self._first_prompt)
 
     async def _converse(self, workspace: Workspace, prompt: str) -> None:
@@ -264,7 +271,7 @@ class Worker:
         request = SessionRequest(
             run_id=self._run_id,
             cwd=workspace.path,
-            briefing=partial(self._skills.brief, workspace),
+            briefing=partial(self._envelope.brief, workspace),
             run_tool=self._run_tool,
             stderr_path=self._state_dir.stderr_log(self._run_id),
             secret_names=self._context.secret_names,
@@ -352,7 +359,7 @@ class Worker:
                     raise _FinishedError(directive)
                 case ContinueRun() as directive:
                     self._issue, turn = directive.issue, directive.turn
-                    await self._enter_phase(directive.phase)
+                    await self._envelope.enter_phase(directive.phase)
                     prompt = continuation_prompt(turn, self._context.settings.agent.max_turns)
                     self._progress.on_next_turn()
 
@@ -364,15 +371,9 @@ class Worker:
         wrote, self._wrote_in_turn = self._wrote_in_turn, False
         return wrote or before != self._mark_at_turn
 
-    async def _enter_phase(self, phase: Phase | None) -> None:
-        if phase != self._phase:
-            self._phase = phase
-            _log.info("phase_changed", phase=phase and phase.name, reason=phase and phase.reason)
-            await self._skills.enter_phase(None if phase is None else phase.name)
-
     def _turn_for(self, prompt: str, number: int) -> Turn:
         title = f"{self._issue.identifier}: {self._issue.title}"
-        return Turn(prompt=prompt, title=title, number=number, envelope=self._skills.envelope)
+        return Turn(prompt=prompt, title=title, number=number, envelope=self._envelope.current)
 
     async def _turn(self, session: AgentSession, turn: Turn) -> None:
         """Run one turn.

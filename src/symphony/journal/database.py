@@ -30,6 +30,7 @@ from symphony.journal.model import (
     DamagedError,
     DayRecord,
     EventRecord,
+    InstructionsRecord,
     IssueSpent,
     Record,
     RecoveredState,
@@ -95,6 +96,10 @@ CREATE TABLE skill_uses (
     name TEXT NOT NULL, path TEXT NOT NULL, sha256 TEXT, listed INTEGER NOT NULL, seen INTEGER NOT NULL,
     PRIMARY KEY (run_id, position)
 ) WITHOUT ROWID;
+CREATE TABLE instruction_uses (
+    run_id TEXT NOT NULL, phase TEXT NOT NULL, position INTEGER NOT NULL, name TEXT NOT NULL,
+    sha256 TEXT NOT NULL, at_wall_ms INTEGER NOT NULL, PRIMARY KEY (run_id, phase, position)
+) WITHOUT ROWID;
 CREATE TABLE spent (
     issue_id TEXT PRIMARY KEY, tokens INTEGER NOT NULL, turns INTEGER NOT NULL, at_wall_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
@@ -102,8 +107,8 @@ CREATE TABLE days (day TEXT PRIMARY KEY, tokens INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 _TABLES = frozenset(
-    {"claims", "results", "runs", "events", "comments", "skills_notes", "skill_runs", "skill_uses", "spent",
-     "days", "settings"}
+    {"claims", "results", "runs", "events", "comments", "skills_notes", "skill_runs", "skill_uses",
+     "instruction_uses", "spent", "days", "settings"}
 )  # fmt: skip
 
 
@@ -188,6 +193,11 @@ def _statements(record: Record, now_wall_ms: int) -> list[Statement]:  # noqa: C
             for position, use in enumerate(record.skills):
                 row = _row(run_id, position, use.name, use.path, use.sha256, use.listed, use.seen)
                 made.append(("INSERT INTO skill_uses VALUES (?, ?, ?, ?, ?, ?, ?)", row))
+        case InstructionsRecord(run_id=run_id, phase=phase):
+            made = [("DELETE FROM instruction_uses WHERE run_id = ? AND phase = ?", _row(run_id, phase))]
+            for position, module in enumerate(record.modules):
+                row = _row(run_id, phase, position, module.name, module.sha256, now_wall_ms)
+                made.append(("INSERT INTO instruction_uses VALUES (?, ?, ?, ?, ?, ?)", row))
         case IssueSpent(issue_id=issue_id, spent=spent) if spent == _UNSPENT:
             made = [("DELETE FROM spent WHERE issue_id = ?", _row(issue_id))]
         case IssueSpent(issue_id=issue_id, spent=spent):
@@ -621,8 +631,9 @@ _AGED = (
     "DELETE FROM skills_notes WHERE at_wall_ms < ? AND issue_id NOT IN (SELECT issue_id FROM claims)",
     "DELETE FROM spent WHERE at_wall_ms < ? AND issue_id NOT IN (SELECT issue_id FROM claims)",
     "DELETE FROM skill_runs WHERE at_wall_ms < ? AND run_id NOT IN (SELECT run_id FROM runs)",
+    "DELETE FROM instruction_uses WHERE at_wall_ms < ? AND run_id NOT IN (SELECT run_id FROM runs)",
 )
-_OF_RUN = ("events", "skill_runs", "runs")
+_OF_RUN = ("events", "skill_runs", "instruction_uses", "runs")
 
 
 def overdue(connection: sqlite3.Connection, policy: Retention, *, now_wall_ms: int) -> tuple[str, ...]:

@@ -309,6 +309,26 @@ class SkillsRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InstructionUse:
+    """One module of instructions that a run got; `sha256` is the hash of its file."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstructionsRecord:
+    """The instructions of a run in one phase, in their order. Key: the run's id and the phase.
+
+    The phase is empty without phases.
+    """
+
+    run_id: str
+    phase: str
+    modules: tuple[InstructionUse, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IssueSpent:
     """What an issue used of its budget; zero deletes the row. Key: the issue's id."""
 
@@ -342,6 +362,7 @@ Record = (
     | CommentRecord
     | SkillsComment
     | SkillsRecord
+    | InstructionsRecord
     | IssueSpent
     | DayRecord
     | SettingRecord

@@ -27,6 +27,7 @@ from symphony.journal.model import (
     EventRecord,
     Health,
     HealthState,
+    InstructionsRecord,
     IssueSpent,
     Record,
     RecoveredState,
@@ -63,7 +64,7 @@ Key = tuple[str, ...]
 _T = TypeVar("_T")
 
 
-def record_key(record: Record) -> Key:
+def record_key(record: Record) -> Key:  # noqa: C901 - one case per record
     """The key of a record; of two records with the same key only the newer one matters."""
     match record:
         case ClaimRecord(issue=Issue(id=issue_id)) | ClaimReleased(issue_id=issue_id):
@@ -72,6 +73,8 @@ def record_key(record: Record) -> Key:
             key = ("result", issue_id)
         case RunRecord() | SkillsRecord():
             key = (type(record).__name__, record.run_id)
+        case InstructionsRecord():
+            key = ("instructions", record.run_id, record.phase)
         case CommentRecord():
             key = ("comment", record.issue_id, record.kind)
         case SkillsComment():
@@ -97,7 +100,7 @@ def _is_history(record: Record) -> bool:
         case SkillsComment(said=said):
             return said
         case _:
-            return isinstance(record, CommentRecord | SkillsRecord)
+            return isinstance(record, CommentRecord | SkillsRecord | InstructionsRecord)
 
 
 class Backlog:

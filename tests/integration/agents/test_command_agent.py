@@ -16,7 +16,7 @@ import pytest
 from harness.real import require_bubblewrap
 from harness.secrets_probe import PROBE, TRACKER_SECRETS, plant
 from harness.sessions import briefed
-from symphony.agents.base import AgentError, BackendContext, Briefing, SessionRequest, Turn
+from symphony.agents.base import AgentError, BackendContext, Briefing, Envelope, SessionRequest, Turn
 from symphony.agents.command import backend as backend_module
 from symphony.agents.command import session as session_module
 from symphony.agents.command.backend import CommandBackend
@@ -125,6 +125,21 @@ async def test_a_turn_is_a_process_whose_output_is_told_line_by_line(bench: Benc
     assert events[-1] == COMPLETED
     assert await anyio.Path(bench.root / "stderr.log").read_text() == "three\n"
     assert not bench.host.find_marked([bench.run_id])
+
+
+async def test_aider_reads_the_envelope_of_each_turn_from_its_read_only_file(bench: Bench) -> None:
+    program = bench.root / "home" / "bin" / "aider"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nfor word; do [ "$before" = --read ] && cat "$word"; before=$word; done\n')
+    program.chmod(0o755)
+    (bench.root / "home" / ".bash_profile").write_text(f"PATH={program.parent}:$PATH\n")
+    async with bench.backend(profile="aider").open(bench.request("PLAN TEXT")) as session:
+        told = [
+            texts([event async for event in session.run_turn(Turn(prompt="go", envelope=envelope))])
+            for envelope in (Envelope(), Envelope(phase="TEST", instructions="TEST TEXT"), Envelope())
+        ]
+    changed = ["The phase of the work on this issue is TEST.", "TEST TEXT"]
+    assert told == [["PLAN TEXT"], changed, changed]
 
 
 async def test_prompt_and_envelope_are_private_files_outside_of_the_workspace(bench: Bench) -> None:

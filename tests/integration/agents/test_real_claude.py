@@ -14,7 +14,7 @@ from harness.claude import COMMENT, ClaudeBench
 from harness.real import require_bubblewrap, require_claude
 from kit.claude_home import KEY, claude_home
 from kit.model_server import Cut, Hang, HttpError, ModelServer, Recorded, Scenario, api_error, say, tool
-from symphony.agents.base import AgentError, Turn
+from symphony.agents.base import AgentError, Envelope, Turn
 from symphony.agents.claude.backend import ATTACHMENTS
 from symphony.agents.events import (
     AgentEvent,
@@ -160,6 +160,24 @@ async def test_a_resumed_conversation_goes_on_and_is_told_the_new_envelope(real:
     assert system_text(last).count("NEW ENVELOPE") == 1
     assert "OLD ENVELOPE" not in json.dumps(last.body)
     assert "First." in json.dumps(last.body["messages"])
+
+
+async def test_another_phase_replaces_the_system_text_once_and_the_conversation_goes_on(real: Make) -> None:
+    bench, server = real(
+        {"one": (say("First."),), "two": (say("Second."),), "three": (say("Third."),)}, envelope="PLAN TEXT"
+    )
+    async with bench.session() as session:
+        for prompt, text in (("[[one]]", "PLAN TEXT"), ("[[two]]", "TEST TEXT"), ("[[three]]", "TEST TEXT")):
+            turn = Turn(prompt=prompt, envelope=Envelope(instructions=text))
+            events = [event async for event in session.run_turn(turn)]
+            assert events[-1] == COMPLETED
+            last = server.requests[-1]
+            assert system_text(last).count(text) == 1
+            assert json.dumps(last.body).count(text) == 1
+        assert [len(bench.living()) > 0, len({each.pid for each in bench.spawned})] == [True, 2]
+    assert "PLAN TEXT" not in json.dumps(server.requests[-1].body)
+    assert "First." in json.dumps(server.requests[-1].body["messages"])
+    assert bench.living() == ()
 
 
 async def test_a_conversation_that_is_lost_is_begun_anew(real: Make) -> None:

@@ -114,6 +114,24 @@ async def test_a_long_text_of_a_phase_comes_whole_and_in_order(real: Make) -> No
         assert re.findall(r"Rule \d+ is about änderungen and tests\.", told) == rules
 
 
+async def test_another_phase_comes_once_as_a_developer_message(real: Make) -> None:
+    bench = real({"work": (say("Ok."),)})
+    bench.envelope = "PLAN TEXT"
+    async with bench.session(bench.command) as session:
+        for text in ("PLAN TEXT", "TEST TEXT", "TEST TEXT"):
+            turn = Turn(prompt="[[work]]", envelope=Envelope(instructions=text))
+            assert [event async for event in session.run_turn(turn)][-1] == COMPLETED
+    first, second, third = (request.body for request in bench.server.requests)
+    assert not any("TEST TEXT" in text for text in texts(first))
+    for body in (second, third):
+        found = [item for item in body["input"] if any("TEST TEXT" in text for text in texts(item))]
+        assert [item["role"] for item in found] == ["developer"]
+        assert sum(text.count("TEST TEXT") for text in texts(body)) == 1
+        assert sum(text.count("PLAN TEXT") for text in texts(body)) == 1
+    positions = [number for number, item in enumerate(second["input"]) if "TEST TEXT" in str(item)]
+    assert positions[0] > max(n for n, item in enumerate(second["input"]) if item.get("role") == "assistant")
+
+
 async def test_a_patch_is_applied(real: Make) -> None:
     bench = real({"work": (patch("*** Add File: b.txt\n+there"), say("Done."))})
     async with bench.session(bench.command) as session:

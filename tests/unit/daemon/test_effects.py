@@ -108,6 +108,7 @@ async def at_work(
             callbacks=RunCallbacks(
                 agent_spawned=lambda _run_id, _agent: None,
                 conversation_opened=_unheard,
+                instructions_composed=lambda *_: None,
                 skills_changed=lambda _issue_id, _run_id, _skills: None,
                 tool_called=lambda _agent, _success: None,
                 transcript_incomplete=lambda _issue, _run_id, _reason: None,

@@ -97,9 +97,15 @@ async def test_the_skills_and_the_settings_in_force_without_secrets(tmp_path: Pa
 
 
 async def _leaking(
-    _: RuntimeContext, issue: object, attempt: int | None, resume: object, *, agent: AgentChoice
+    _: RuntimeContext,
+    issue: object,
+    attempt: int | None,
+    resume: object,
+    *,
+    agent: AgentChoice,
+    **more: object,
 ) -> PromptPreview:
-    del issue, resume
+    del issue, resume, more
     return PromptPreview(
         issue_identifier="SYM-1",
         attempt=attempt,

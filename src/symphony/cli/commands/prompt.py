@@ -2,13 +2,14 @@
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from symphony.cli.failures import warn
-from symphony.cli.options import issue_argument, json_option, print_json, workflow_option
+from symphony.cli.options import issue_argument, json_option, phase_option, print_json, workflow_option
 
 if TYPE_CHECKING:
     from symphony.api.models import Prompt
@@ -21,6 +22,7 @@ SEPARATOR: Final = "----- prompt -----"
 Examples:
   symphony prompt SYM-3
   symphony prompt SYM-3 --envelope-only    the system-level text: which skills are listed
+  symphony prompt SYM-3 --phase REVIEW     as if its work were in this phase
   symphony prompt SYM-3 --prompt-only | wc -c
   symphony prompt SYM-3 --json | jq .skills.dropped
 
@@ -32,9 +34,10 @@ after each. With --envelope-only or --prompt-only there is that text and nothing
 @issue_argument
 @click.option("--envelope-only", "only", flag_value="envelope", help="The system-level text alone.")
 @click.option("--prompt-only", "only", flag_value="prompt", help="The prompt alone.")
+@phase_option
 @json_option
 @workflow_option
-def prompt(*, issue: str, only: str | None, as_json: bool, workflow: Path) -> None:
+def prompt(*, issue: str, only: str | None, phase: str | None, as_json: bool, workflow: Path) -> None:
     """Print what a dispatch of an issue would send."""
     if as_json and only:
         raise click.UsageError("--json and --envelope-only or --prompt-only exclude each other")
@@ -43,7 +46,7 @@ def prompt(*, issue: str, only: str | None, as_json: bool, workflow: Path) -> No
     from symphony.cli.queries import Queries, resolve_issue
 
     queries = Queries(workflow, os.environ)
-    document = resolve_issue(issue, queries.prompt, queries.identifiers)
+    document = resolve_issue(issue, partial(queries.prompt, phase=phase), queries.identifiers)
     if document.note:
         warn(document.note)
     if as_json:
@@ -69,7 +72,7 @@ def _print_for_terminal(document: "Prompt") -> None:
     from rich.rule import Rule
     from rich.text import Text
 
-    from symphony.cli.formatting import cell, console_for, lines
+    from symphony.cli.formatting import cell, console_for, describe_instructions, lines
 
     console = console_for()
     console.print(Rule(Text("Envelope: the system-level text", style="bold"), align="left"))
@@ -87,4 +90,8 @@ def _print_for_terminal(document: "Prompt") -> None:
     if searchable:
         counts.append(f"{searchable} to be searched")
     counts += [f"{len(skills.dropped) - searchable} dropped", f"{errors} malformed"]
+    if document.phase is not None:
+        console.print(cell(f"phase: {document.phase.name}: {document.phase.reason}", "dim"))
+    if document.instructions is not None:
+        console.print(cell(f"instructions: {describe_instructions(document.instructions)}", "dim"))
     console.print(cell(f"skills: {', '.join(counts)}", "dim"))

@@ -13,7 +13,7 @@ import click
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.journal import journal_to_read, parse_age
 from symphony.cli.main import LazyGroup
-from symphony.cli.options import json_option, print_json, workflow_option
+from symphony.cli.options import json_option, phase_option, print_json, workflow_option
 from symphony.cli.skill_roots import SkillsContext, skills_options
 from symphony.domain import one_line
 
@@ -157,13 +157,15 @@ Examples:
 @click.command(
     name="list", epilog=_LIST_EXAMPLES, short_help="List the skills, and which of them sessions see."
 )
+@phase_option
 @json_option
 @skills_options
-def list_(*, place: SkillsContext, as_json: bool) -> int:
+def list_(*, place: SkillsContext, phase: str | None, as_json: bool) -> int:
     """List the skills: where each comes from, and whether sessions see it."""
     from symphony.cli.render.skills import listing
     from symphony.skills import is_failure, skill_digests, summary
 
+    place = place.in_phase(phase)
     found = place.load()
     block = place.block(found)
     if as_json:
@@ -229,9 +231,10 @@ def show(*, name: str, place: SkillsContext, as_json: bool) -> None:
 
 @click.command(epilog=_PROMPT_EXAMPLES, short_help="Print the block that a session gets.")
 @click.option("--format", "form", type=click.Choice(["compact", "full", "xml"]), help="Another format.")
+@phase_option
 @json_option
 @skills_options
-def prompt(*, place: SkillsContext, form: str | None, as_json: bool) -> None:
+def prompt(*, place: SkillsContext, form: str | None, phase: str | None, as_json: bool) -> None:
     """Print exactly the block that a session gets."""
     from dataclasses import replace
 
@@ -240,6 +243,7 @@ def prompt(*, place: SkillsContext, form: str | None, as_json: bool) -> None:
 
     if form is not None:
         place = replace(place, options=replace(place.options, format=Format(form)))
+    place = place.in_phase(phase)
     found = place.load()
     block = place.block(found)
     if as_json:

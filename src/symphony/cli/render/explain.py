@@ -23,7 +23,9 @@ from symphony.cli.formatting import (
     ago,
     attempt_of,
     cell,
+    describe_instructions,
     duration,
+    instruction_problems,
     parse_time,
     plural,
     seconds_between,
@@ -275,6 +277,7 @@ def _details(issue: Issue, explanation: Explanation, state_dir: Path) -> Mapping
         "attempt": attempt_of(going) if going else None,
         "runs": f"{runs} since the daemon began" if runs else None,
         "agent": _agent(issue.agent),
+        "phase": f"{issue.phase.name}: {issue.phase.reason}" if issue.phase else None,
         "tokens": tokens(run.tokens.total_tokens) if run else None,
         "budget": _budget(issue),
         "today": f"{today} tokens used" if (today := tokens_today(budgets)) else None,
@@ -299,6 +302,9 @@ def _details(issue: Issue, explanation: Explanation, state_dir: Path) -> Mapping
         "last error": issue.last_error,
         "agent's log": next((str(state_dir / log.path) for log in issue.logs.codex_session_logs), None),
     }
+    if issue.instructions is not None:
+        details["instructions"] = describe_instructions(issue.instructions)
+        details["instructions' source"] = "; ".join(instruction_problems(issue.instructions))
     if issue.skills is not None:
         details["skills"] = ", ".join(skill.name for skill in issue.skills.listed) or "none listed"
         details["not listed"] = ", ".join(_dropped_skills(issue.skills.dropped))

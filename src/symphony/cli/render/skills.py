@@ -179,6 +179,7 @@ _REASONS = {
     DropReason.BUDGET: "over budget",
     DropReason.DISABLED: "disabled",
     DropReason.NOT_INCLUDED: "not included",
+    DropReason.PHASE: "other phase",
 }
 
 

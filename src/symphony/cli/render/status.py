@@ -24,6 +24,7 @@ from symphony.cli.formatting import (
     attempt_of,
     cell,
     duration,
+    instruction_problems,
     plural,
     seconds_between,
     tokens,
@@ -149,6 +150,7 @@ def head_view(status: Status, *, workflow: str, brief: bool = False) -> Renderab
         *_failures(health),
         *condition_lines(status),
         *_skipped(health, _SKIPPED_IN_BRIEF if brief else None),
+        *_instruction_problems(status),
     ]
     return _spaced([Group(*_head(status, workflow)), *([Group(*problems)] if problems else [])])
 
@@ -223,6 +225,16 @@ def _skipped(health: DaemonHealth, limit: int | None) -> Iterator[Text]:
     if hidden := len(records) - len(records[:limit]):
         yield Text(f"  and {hidden} more; `symphony status --all-issues` lists all", style="dim")
     yield from map(arrow, dict.fromkeys(record.hint for record in records if record.hint))
+
+
+def _instruction_problems(state: State) -> Iterator[Text]:
+    """Why running sessions have other instructions than those of the source, each reason once."""
+    found = [row.instructions for row in state.running if row.instructions is not None]
+    lines = dict.fromkeys(line for one in found for line in instruction_problems(one))
+    if lines:
+        yield Text("The instructions of running sessions have problems:", style="yellow")
+        for line in lines:
+            yield Text.assemble("  ", cell(line))
 
 
 def _at(where: str | None, message: str) -> str:
@@ -321,7 +333,7 @@ def _ready(status: Status, limit: int | None) -> _Section:
 
 def _running(status: Status, limit: int | None) -> _Section:
     rows, now = _first(status.running, limit), status.generated_at
-    retried = any(row.attempt for row in rows)
+    retried, phased = any(row.attempt for row in rows), any(row.phase for row in rows)
     lines = []
     for row in rows:
         silent_s = seconds_between(row.last_event_at, now)
@@ -332,6 +344,7 @@ def _running(status: Status, limit: int | None) -> _Section:
             texts = [cell(f"stopping: {row.stopping}", "dim")]
         values = [
             *_agent(status, row),
+            *([cell(row.phase.name if row.phase else "")] if phased else []),
             *([Text(attempt_of(row))] if retried else []),
             Text(str(row.turn)),
             Text(duration(seconds_between(row.started_at, now))),
@@ -343,6 +356,7 @@ def _running(status: Status, limit: int | None) -> _Section:
         lines.append(_Line(row=row, values=values, texts=texts, brief=texts[:1]))
     columns: list[_Column] = [
         *_agent_column(status),
+        *([_PHASE] if phased else []),
         *([_ATTEMPT] if retried else []),
         ("TURN", "right"),
         ("AGE", "right"),
@@ -378,6 +392,7 @@ def _waiting(status: Status, limit: int | None) -> _Section:
 
 
 _ATTEMPT: Final[_Column] = ("ATTEMPT", "right")
+_PHASE: Final[_Column] = ("PHASE", "left")
 _SECTIONS: Final[Mapping[str, Callable[[Status, int | None], _Section]]] = {
     "questions": _questions,
     "blocked": _blocked,

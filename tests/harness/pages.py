@@ -549,7 +549,7 @@ class DemoOperator(FakeOperator):
         return demo_runs(query)
 
     @override
-    async def prompt(self, identifier: str) -> models.Prompt | None:
+    async def prompt(self, identifier: str, phase: str | None = None) -> models.Prompt | None:
         if identifier != self.one.issue_identifier:
             return None
         return models.Prompt(

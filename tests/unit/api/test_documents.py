@@ -13,6 +13,7 @@ from symphony.scheduler import (
     ClaimKind,
     DrainAsked,
     Ineligible,
+    PhaseRule,
     Polled,
     Recovered,
     RecoveredClaim,
@@ -329,3 +330,19 @@ def test_issues_are_chosen_by_state_and_by_code(only: Selection, listed: list[in
     document = large().document(only)
     assert [len(document["running"]), len(document["waiting"])] == listed
     assert document["counts"] == {"running": 1, "retrying": 0, "blocked": 0, "waiting": 5, "ready": 0}
+
+
+def test_a_row_has_the_phase_of_its_turn_or_of_a_turn_that_started_now() -> None:
+    rules = (PhaseRule(phase="TEST", label="tests"),)
+    issues = (make_issue(), make_issue("2", labels=("tests",)))
+    story = Chronicle(*issues, phase="PLAN", phase_rules=rules, max_concurrent_agents=1)
+    story.begin().streams()
+    document = story.document()
+    conforms(document, "State")
+    assert [row["phase"]["name"] for row in document["running"]] == ["PLAN"]
+    assert [row["phase"]["name"] for row in document["waiting"]] == ["TEST"]
+    story.put("1", labels=("tests",))
+    assert story.issue("SYM-1")["phase"]["name"] == "PLAN", "a running turn keeps its phase"
+    story.turn_ends()
+    assert story.issue("SYM-1")["phase"]["name"] == "TEST"
+    assert "tests" in story.issue("SYM-1")["running"]["phase"]["reason"]

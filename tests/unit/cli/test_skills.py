@@ -306,3 +306,19 @@ def test_every_command_explains_itself_with_examples() -> None:
         assert done.exit_code == 0
         for part in ("Examples:", f"symphony skills {name}", "--json", "-C", "--path", "--workflow"):
             assert part in done.stdout, (name, part)
+
+
+# --- phases ---
+
+
+def test_the_skills_of_a_phase_are_listed_and_printed(project: Project) -> None:
+    for name, phases in (("testing", "TEST"), ("planning", "PLAN")):
+        front = f"name: {name}\ndescription: d\nmetadata: {{symphony-phases: {phases}}}"
+        project.write(f".symphony/skills/{name}/SKILL.md", f"---\n{front}\n---\nx\n")
+    project.commit("Skills")
+    document = as_json("prompt", "--phase", "test")
+    assert document["listed"] == ["testing"]
+    assert document["dropped"] == [{"name": "planning", "reason": "phase"}]
+    listed = {one["name"]: one["listed"] for one in as_json("list", "--phase", "TEST")["skills"]}
+    assert listed == {"testing": True, "planning": False}
+    assert "other phase" in skills("list", "--phase", "TEST").stdout

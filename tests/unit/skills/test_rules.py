@@ -171,3 +171,19 @@ def test_only_what_is_included_is_listed(shelf: Shelf) -> None:
         ("a", "disabled"),
         ("b", "not_included"),
     ]
+
+
+def test_a_phase_leaves_out_the_skills_of_others_and_the_tool_still_reaches_them(shelf: Shelf) -> None:
+    shelf.skill("plan", "metadata: {symphony-phases: plan, symphony-priority: 60}")
+    shelf.skill("test", "metadata: {symphony-phases: 'Test, REVIEW', symphony-priority: 70}")
+    shelf.skill("any")
+    shelf.skill("off", "metadata: {symphony-phases: TEST}")
+    block = shelf.render(phase="TEST", disabled_skills=("off",))
+    assert block.listed == ("any", "test")
+    assert [(one.name, one.reason.value) for one in block.dropped] == [("off", "disabled"), ("plan", "phase")]
+    assert block.available == ("any", "plan", "test")
+    assert shelf.render().listed == ("any", "off", "plan", "test")
+    assert shelf.render(phase="PLAN", include=("test",)).text is None
+    pointing = shelf.render(phase="TEST", search_above=2)
+    assert pointing.uses_search
+    assert pointing.available == ("any", "off", "plan", "test")

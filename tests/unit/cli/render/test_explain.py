@@ -216,3 +216,31 @@ def test_a_retry_under_a_pause_does_not_say_when_it_begins() -> None:
         "run: symphony resume",
     )
     assert "Paused: nothing new starts" in shown(document)
+
+
+def test_phase_and_instructions_are_shown_with_what_took_the_place_of_a_failed_source() -> None:
+    instructions = {
+        "phase": "TEST",
+        "origin": "last_good",
+        "sha256": "0" * 64,
+        "modules": [{"name": "safety", "sha256": "1" * 64}, {"name": "testing", "sha256": "2" * 64}],
+        "dropped": ["stories"],
+        "chars": 1234,
+        "problems": [PROBLEM],
+    }
+    phase = {"name": "TEST", "reason": "the label 'tests' (agent.phases.rules[0])"}
+    text = shown(issue("SYM-1", phase=phase, instructions=instructions), width=300)
+    assert "TEST: the label 'tests' (agent.phases.rules[0])" in text
+    line = next(line for line in text.splitlines() if "safety, testing" in line)
+    assert all(fact in line for fact in ("1234", "stories", "last_good"))
+    assert all(fact in text for fact in ("https://x.example/manifest.yaml", "No answer.", "Mend it."))
+
+
+PROBLEM = {
+    "path": "https://x.example/manifest.yaml",
+    "line": None,
+    "code": "unavailable",
+    "severity": "error",
+    "message": "No answer.",
+    "hint": "Mend it.",
+}

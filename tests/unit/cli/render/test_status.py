@@ -343,3 +343,33 @@ def test_ten_thousand_issues_are_one_screen(height: int) -> None:
 
 def test_lines_can_be_kept_free() -> None:
     assert len(screen(queue(99), 80, 24, keep_free=2).splitlines()) <= 22
+
+
+def test_a_failed_source_of_instructions_is_said_once_and_phases_have_a_column() -> None:
+    problem = {
+        "path": "manifest.yaml",
+        "line": 7,
+        "code": "invalid_entry",
+        "severity": "error",
+        "message": "Bad \x1b[31mentry.",
+        "hint": "Mend it.",
+    }
+    nothing: dict[str, Any] = {
+        "phase": None,
+        "origin": "nothing",
+        "sha256": None,
+        "modules": [],
+        "dropped": [],
+        "chars": 0,
+    }
+    extra = {
+        "phase": {"name": "REVIEW", "reason": "the default"},
+        "instructions": {**nothing, "problems": [problem]},
+    }
+    rows = busy()["running"]
+    text = picture(busy(running=[{**row, **extra} for row in rows]), 200)
+    assert len(rows) > 1
+    assert text.count("manifest.yaml:7") == 1
+    assert text.count("REVIEW") == len(rows)
+    assert "\x1b" not in text
+    assert "PHASE" not in picture(busy(), 200)

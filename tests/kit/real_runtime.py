@@ -53,6 +53,7 @@ from symphony.daemon.comments import CommentWriter, SkillComments
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.effects import Effects
 from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.tracing import Traces
 from symphony.daemon.worker import RunCallbacks
 from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, Redaction, Tokens
 from symphony.scheduler import (
@@ -429,6 +430,7 @@ class _Daemon:
                     ),
                     comments=comments,
                     skill_comments=SkillComments(comments, record=lambda _: None, recorded=_nothing),
+                    traces=Traces(None, found_ms=lambda _: None, now_ms=lambda: 0),
                     now_ms=_now_ms,
                 )
                 refs = tuple(world.workspaces[key] for key in sorted(world.workspaces))

@@ -41,6 +41,7 @@ from symphony.config import EXPOSED_HINT, SecretFileError, WarningCode, read_sec
 from symphony.daemon.context import RuntimeContext, build_context
 from symphony.daemon.preflight import preflight_agent
 from symphony.daemon.state_dir import instance_of, locate
+from symphony.daemon.tracing import open_tracing
 from symphony.domain import Category, Failure, Redaction, Selection, SymphonyError
 from symphony.journal.reader import checkup
 from symphony.processes.base import Completed, Host
@@ -159,6 +160,7 @@ def diagnose(
         "push": with_context(check_push),
         "agent": with_context(check_agents),
         "tracker": with_context(check_tracker),
+        "tracing": with_context(partial(check_tracing, environment=environment)),
         "state_directory": in_thread(check_state_directory, state_dir),
         "lock": in_thread(check_lock, workflow, environment),
         "journal": in_thread(check_journal, journal_path(workflow, environment)),
@@ -564,6 +566,24 @@ async def check_tracker(context: RuntimeContext) -> list[Finding]:
         text = f"{more} more records or states are wrong"
         findings.append(warning(text, "`symphony tracker check` shows them"))
     return findings
+
+
+async def check_tracing(context: RuntimeContext, *, environment: Mapping[str, str]) -> list[Finding]:
+    """Whether the collector of traces takes a request."""
+
+    def send() -> list[Finding]:
+        tracing = open_tracing(context, "", environment)
+        if tracing is None:
+            return [ok("off: tracing.endpoint is not set")]
+        failure = tracing.check()
+        tracing.close()
+        endpoint = context.settings.tracing.endpoint
+        if failure is None:
+            return [ok(f"{endpoint} takes traces")]
+        hint = "see whether the collector runs, and whether tracing.endpoint is its URL"
+        return [warning(f"traces are not taken: {failure}", hint)]
+
+    return await to_thread.run_sync(send)
 
 
 async def check_workspaces(context: RuntimeContext) -> list[Finding]:

@@ -262,7 +262,7 @@ def unset_hint(name: str, environment: Mapping[str, str]) -> str:
 
 
 def referenced_variables(node: object) -> frozenset[str]:
-    """Every variable that values below `node` refer to; those below `tracker` are secrets."""
+    """Every variable that values below `node` refer to."""
     match node:
         case str():
             name = reference_name(node)

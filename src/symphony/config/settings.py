@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from enum import StrEnum
-from functools import reduce
+from functools import partial, reduce
 from ipaddress import ip_address
 from pathlib import Path, PurePosixPath
 from types import UnionType
@@ -154,6 +154,18 @@ def _phase(text: str) -> str:
     return text
 
 
+def _http_url(text: str) -> str:
+    """Refuse what no request can be sent to, and a login, which would be shown wherever the URL is."""
+    try:
+        parts = urlsplit(_one_word(text))
+        usable = parts.scheme in {"http", "https"} and parts.hostname and "@" not in parts.netloc
+        if usable and parts.port != 0:
+            return text
+    except ValueError:
+        pass
+    raise ValueError("must be an http or https URL without a login")
+
+
 def _blank_is_none(text: str) -> str | None:
     return text if text.strip() else None
 
@@ -268,6 +280,7 @@ PhaseName = Annotated[Text, AfterValidator(_phase), Shape("one word")]
 GitName = Annotated[Name, AfterValidator(_no_option)]
 Repository = Annotated[GitName, Shape("path or URL")]
 Host = Annotated[Name, AfterValidator(_one_word)]
+HttpUrl = Annotated[Name, AfterValidator(_http_url), Shape("http or https URL")]
 ShellCommand = Annotated[Name, Shape("shell command")]
 Script = Annotated[Text, AfterValidator(_blank_is_none), Shape("script")]
 VariableName = Annotated[Text, AfterValidator(_variable)]
@@ -304,6 +317,9 @@ UserPaths = Annotated[
 
 Map = Annotated[dict[str, Any], Shape("map")]
 MaskedMap = Annotated[Map, AfterValidator(mask_secrets)]
+SecretValues = Annotated[
+    dict[str, Text], AfterValidator(partial(mask_secrets, secret=True)), Shape("map of name to text")
+]
 EnvValues = Annotated[dict[VariableName, Text], Shape("map of variable name to text")]
 StateLimits = Annotated[dict[str, Positive], Shape("map of state to number > 0")]
 NamedSections = Annotated[dict[str, Any], Shape("map of name to settings")]
@@ -798,6 +814,19 @@ class NotifySettings(Section):
 NotifyTargets = Annotated[tuple[NotifySettings, ...], Field(strict=False), Shape("list of targets")]
 
 
+class TracingSettings(Section):
+    """`tracing`: traces of runs by OpenTelemetry; needs the extra `otel`.
+
+    Literal secrets in `headers` are `Secret` objects, which are masked as text.
+    """
+
+    endpoint: HttpUrl | None = restart(
+        None, "where [traces](tracing.md) are sent by OTLP over HTTP: `http://127.0.0.1:4318/v1/traces`"
+    )
+    headers: SecretValues = restart({}, "headers of each request; `$NAME` for a secret", repr=False)
+    content: Flag = restart(False, "traces carry commands, results and messages, with secrets masked")
+
+
 class RetentionSettings(Section):
     """`retention`: limits for the data of ended runs; the newest data, and that of live runs, always stays.
 
@@ -924,6 +953,7 @@ class Settings(_Given):
     server: ServerSettings = Field(default_factory=ServerSettings)
     worker: WorkerSettings = Field(default_factory=WorkerSettings)
     observability: ObservabilitySettings = Field(default_factory=ObservabilitySettings)
+    tracing: TracingSettings = Field(default_factory=TracingSettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
     pricing: Pricing = live({}, "what models cost where agents do not report it: [costs.md](costs.md)")
     notify: NotifyTargets = live(

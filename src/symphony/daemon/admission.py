@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 
 from symphony.agents.base import SettingIssues
 from symphony.agents.registry import SECTIONS, agent_kind, check_settings
@@ -17,6 +18,7 @@ from symphony.config import (
     Location,
     NamedAgent,
     ProblemCollector,
+    TracingSettings,
     TrackerSettings,
     WarningCode,
     WorkerSettings,
@@ -101,6 +103,7 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
         validators=(
             partial(_judge_tracker, environment=environment),
             _judge_worker,
+            partial(_judge_tracing, environment=environment),
             _judge_isolation,
             partial(_judge_agents, acknowledged=acknowledged),
             _judge_budget,
@@ -216,6 +219,20 @@ def _judge_worker(review: ProblemCollector) -> None:
             "names machines, and this version runs sessions on its own machine only",
             hint="remove the hosts to run everything here",
         )
+
+
+def _judge_tracing(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:
+    tracing = review.sections.get("tracing")
+    if not isinstance(tracing, TracingSettings) or tracing.endpoint is None:
+        return
+    if find_spec("opentelemetry") is None:
+        problem = "is set, and OpenTelemetry is not installed"
+        hint = "install it: pip install 'symphony-orchestrator[otel]'"
+        review.fail(("tracing", "endpoint"), problem, hint=hint)
+    for name, value in tracing.headers.items():
+        if resolve_secret(value, environment=environment) is None:
+            hint = f"set {reference_name(value)} where the daemon starts, or leave the header out"
+            review.fail(("tracing", "headers", name), "has no value", hint=hint)
 
 
 def _judge_isolation(review: ProblemCollector) -> None:

@@ -166,7 +166,11 @@ def redaction_for(
     tracker = tracker or create_tracker(settings, base_dir=workflow.path.parent, environment=environment)
     login = split_login(workflow.settings.workspace.repo or "")[1]
     return provider_redaction(
-        {**settings.provider, **mask_secrets({"webhook_secret": settings.webhook_secret})},
+        {
+            **settings.provider,
+            **mask_secrets({"webhook_secret": settings.webhook_secret}),
+            "tracing": workflow.settings.tracing.headers,
+        },
         environment,
         names=workflow.secret_names | tracker.secret_environment_names(),
         values=(*(() if login is None else login.secrets), *_notify_secrets(workflow.settings)),

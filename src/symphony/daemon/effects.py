@@ -22,6 +22,7 @@ from symphony.daemon.comments import AnswerReader, CommentWriter, SkillComments,
 from symphony.daemon.context import RuntimeContext, comment_severity
 from symphony.daemon.moves import Moves
 from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.tracing import Traces
 from symphony.daemon.worker import RunCallbacks, Worker
 from symphony.domain import (
     Blame,
@@ -100,6 +101,7 @@ class Effects:
         callbacks: what runs report besides events.
         comments: writes the daemon's comments.
         skill_comments: writes comments about skills.
+        traces: starts the traces of runs.
         now_ms: the monotonic clock.
         timeouts: limits of the effects.
     """
@@ -117,6 +119,7 @@ class Effects:
         callbacks: RunCallbacks,
         comments: CommentWriter,
         skill_comments: SkillComments,
+        traces: Traces,
         now_ms: Callable[[], int],
         timeouts: Timeouts = Timeouts(),
     ) -> None:
@@ -130,6 +133,7 @@ class Effects:
         self._callbacks = callbacks
         self._comments = comments
         self._skill_comments = skill_comments
+        self._traces = traces
         self._timeouts = timeouts
         self._answers = AnswerReader(comments, now_ms=now_ms)
         self._moves = Moves(on_moved_back=lambda: post(WakeAsked(reason="issue_moved")))
@@ -180,6 +184,8 @@ class Effects:
                 if command.issue_id is not None:
                     fields["issue_id"] = command.issue_id
                     fields["issue_identifier"] = command.issue_identifier
+                if trace_id := self._traces.trace_id(fields.get("run_id")):
+                    fields["trace_id"] = trace_id
                 getattr(_log, command.level)(command.event, **fields)
             case Exit():
                 self._tasks.start_soon(self._exit)
@@ -262,22 +268,24 @@ class Effects:
     # --- runs --------------------------------------------------------------------------------------------
 
     def _start_run(self, command: StartRun) -> None:
+        context = self._context()
         try:
             worker = Worker(
                 command,
-                context=self._context(),
+                context=context,
                 state_dir=self._state_dir,
                 post=self._post,
                 callbacks=self._callbacks,
                 report_skills=self._report_skills,
                 pricing=partial(self._cost, command.agent),
+                trace=self._traces.start(command, context),
             )
         except Exception as error:  # noqa: BLE001 - a failed start is a failed attempt
             _log.exception("run_crashed", run_id=command.run_id)
             failure = Failure(
                 category=Category.INTERNAL,
                 blame=Blame.HOST,
-                message=self._context().redaction.text(f"failed to spawn agent: {error!r}"),
+                message=context.redaction.text(f"failed to spawn agent: {error!r}"),
             )
             outcome = Outcome(kind=OutcomeKind.FAILED, failure=failure)
             self._post(RunEnded(run_id=command.run_id, outcome=outcome))

@@ -114,6 +114,10 @@ class Metrics:
         if after.candidates is not before.candidates:
             self._note_candidates(after, now_ms)
 
+    def found_ms(self, issue_id: str) -> int | None:
+        """When a poll found the issue, which waits since then; `None` if it does not wait."""
+        return self._found_ms.get(issue_id)
+
     def tool_called(self, agent: str, success: bool) -> None:  # noqa: FBT001 - a callback
         """An agent called a tool of the daemon."""
         self._counts.add(metrics.TOOL_CALLS, agent, "succeeded" if success else "failed")

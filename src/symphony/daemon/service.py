@@ -48,6 +48,7 @@ from symphony.daemon.reload import Reloader, log_warnings
 from symphony.daemon.retention import InUse, keep_bounded
 from symphony.daemon.sd_notify import Notifier
 from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.tracing import open_traces
 from symphony.daemon.watchers import on_change, watch_lock, watch_orphans
 from symphony.daemon.webhooks import Webhooks
 from symphony.daemon.worker import RunCallbacks
@@ -313,7 +314,14 @@ class Service:
         )
         journal.include_pending(lambda: (*skill_comments.pending, *outbox.records()))
 
-        async with anyio.create_task_group() as tasks:
+        tracing = open_traces(
+            context,
+            seed=self._state_dir.path.name,
+            environment=self._environment,
+            found_ms=self._metrics.found_ms,
+            now_ms=self._now_ms,
+        )
+        async with tracing as traces, anyio.create_task_group() as tasks:
             self._effects = Effects(
                 context=lambda: reloader.context,
                 state_dir=self._state_dir,
@@ -332,6 +340,7 @@ class Service:
                 ),
                 comments=comments,
                 skill_comments=skill_comments,
+                traces=traces,
                 now_ms=self._now_ms,
             )
             self._effects.start()

@@ -156,10 +156,13 @@ class SessionSkills:
         if self._tools is not None:
             self._tools.on_compacted()
 
-    def on_tool_arguments(self, arguments: str) -> None:
-        """Note the skills whose files the arguments of a tool call name."""
-        if self._usage is not None:
-            self._note_used(self._usage, self._usage.named_in(arguments))
+    def on_tool_arguments(self, arguments: str) -> tuple[str, ...]:
+        """Note the skills whose files the arguments of a tool call name first; returns their names."""
+        if self._usage is None:
+            return ()
+        used = self._usage.named_in(arguments)
+        self._note_used(self._usage, used)
+        return tuple(skill.name for skill in used)
 
     def _on_activated(self, name: str) -> None:
         if self._usage is not None:

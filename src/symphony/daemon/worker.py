@@ -10,6 +10,7 @@ await. It posts exactly one `RunEnded`, after all of its processes have ended.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -37,8 +38,10 @@ from symphony.daemon.progress import ProgressReporter
 from symphony.daemon.session_envelope import SessionEnvelope
 from symphony.daemon.session_skills import SessionSkills
 from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.tracing import RunTrace
 from symphony.daemon.transcript import Answered, RunTranscript
 from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, SymphonyError, ToolResult
+from symphony.observability.span_names import SpanName
 from symphony.processes.base import Identity
 from symphony.scheduler import (
     ContinueRun,
@@ -113,6 +116,7 @@ class Worker:
         post: Callable[[Event], None],
         callbacks: RunCallbacks,
         report_skills: Callable[[Issue, SkillSet], Awaitable[None]],
+        trace: RunTrace,
         pricing: Pricing = unpriced,
     ) -> None:
         self._command = command
@@ -122,6 +126,7 @@ class Worker:
         self._state_dir = state_dir
         self._post = post
         self._callbacks = callbacks
+        self._trace = trace
         self._progress = ProgressReporter(command.run_id, post, context.redaction, pricing=pricing)
         self._transcript = RunTranscript(
             state_dir.transcript(command.run_id),
@@ -190,6 +195,7 @@ class Worker:
             issue_identifier=self._issue.identifier,
             run_id=self._run_id,
             session_id=self._session_id,
+            **self._trace.log_fields,
         ):
             try:
                 with self._attempt_scope:
@@ -211,7 +217,9 @@ class Worker:
                 self._send_directive.close()
                 self._directives.close()
                 self._progress.flush()
-                self._post(RunEnded(run_id=self._run_id, outcome=self._public(finished)))
+                public = self._public(finished)
+                self._trace.end(public)
+                self._post(RunEnded(run_id=self._run_id, outcome=public))
 
     async def _attempt(self) -> Outcome:
         """Run the steps, and turn their failure into an outcome."""
@@ -246,11 +254,13 @@ class Worker:
         issue, attempt = self._issue, self._command.attempt
         workspaces, fault = self._context.workspaces, self._context.fault
         fault(FaultPoint.BEFORE_PREPARE)
-        self._workspace = workspace = await workspaces.prepare(issue, attempt, run_id=self._run_id)
+        with self._trace.step(SpanName.WORKSPACE):
+            self._workspace = workspace = await workspaces.prepare(issue, attempt, run_id=self._run_id)
         self._mark_at_start = await workspaces.progress(workspace)
         fault(FaultPoint.AFTER_PREPARE)
         self._progress.on_workspace(str(workspace.path), workspace.branch)
-        await workspaces.before_run(workspace, issue, attempt, run_id=self._run_id)
+        with self._traced_hook("before_run"):
+            await workspaces.before_run(workspace, issue, attempt, run_id=self._run_id)
         if self._context.settings.hooks.before_run is not None:
             # Changes of the hook are not work of the agent.
             self._mark_at_start = await workspaces.progress(workspace)
@@ -262,8 +272,16 @@ class Worker:
         await workspaces.verify(workspace)
         self._progress.on_stage(RunStage.LAUNCHING_AGENT)
         fault(FaultPoint.BEFORE_SPAWN)
-        tasks.start_soon(self._envelope.load, workspace)
+        tasks.start_soon(self._load_envelope, workspace)
         await self._converse(workspace, self._first_prompt)
+
+    async def _load_envelope(self, workspace: Workspace) -> None:
+        with self._trace.step(SpanName.SKILLS):
+            await self._envelope.load(workspace)
+
+    def _traced_hook(self, name: str) -> AbstractContextManager[None]:
+        configured = getattr(self._context.settings.hooks, name) is not None
+        return self._trace.step(SpanName.HOOK, name) if configured else nullcontext()
 
     async def _converse(self, workspace: Workspace, prompt: str) -> None:
         """Open a session and run its turns; the agent's process has ended afterwards."""
@@ -280,7 +298,9 @@ class Worker:
             resume=thread,
         )
         try:
-            async with self._agent.open(request) as session:
+            async with AsyncExitStack() as stack:
+                with self._trace.step(SpanName.AGENT_START):
+                    session = await stack.enter_async_context(self._agent.open(request))
                 self._session = session
                 self._context.fault(FaultPoint.AFTER_SPAWN)
                 self._progress.on_launched(session.pid)
@@ -345,7 +365,8 @@ class Worker:
             what = self._turn_for(prompt, turn)
             self._transcript.on_event(what)
             try:
-                await self._turn(session, what)
+                with self._trace.turn(turn, self._progress):
+                    await self._turn(session, what)
             finally:
                 await self._transcript.flush()
             self._progress.report_now()
@@ -386,10 +407,11 @@ class Worker:
         async for event in session.run_turn(turn):
             self._on_event(event)
             last = event
+            opened: tuple[str, ...] = ()
             match event:
                 case ItemStarted():
                     worked = True
-                    self._skills.on_tool_arguments(event.arguments)
+                    opened = self._skills.on_tool_arguments(event.arguments)
                 case Text():
                     self._last_text = event.message
                 case SessionStarted():
@@ -399,6 +421,7 @@ class Worker:
                     _log.info("turn_started", turn=turn.number, pid=session.pid)
                 case _:
                     pass
+            self._trace.on_event(event, opened)
         status = last.status.value if isinstance(last, TurnEnded) else "input_required"
         cost = self._progress.turn_cost
         _log.info("turn_ended", status=status, cost_usd=cost.usd, unpriced_tokens=cost.unpriced_tokens)
@@ -459,10 +482,12 @@ class Worker:
         if not await workspaces.exists(workspace):
             return _vanished(outcome, workspace)
         try:
-            await workspaces.after_run(workspace, self._issue, self._command.attempt, run_id=self._run_id)
+            with self._traced_hook("after_run"):
+                await workspaces.after_run(workspace, self._issue, self._command.attempt, run_id=self._run_id)
             fault(FaultPoint.BEFORE_DELIVER)
             mark = await workspaces.progress(workspace)
-            delivery = await workspaces.deliver(workspace)
+            with self._trace.step(SpanName.DELIVERY):
+                delivery = await workspaces.deliver(workspace)
             fault(FaultPoint.AFTER_DELIVER)
         except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
             if not isinstance(error, SymphonyError):

@@ -43,6 +43,7 @@ _GOOD = {
     "path of a file": ("rules.md", "/srv/rules.md", "~/rules.md", "..", "$ROOT"),
     "https address": ("https://h.test/manifest.yaml", "http://127.0.0.1:8000/m.yaml", "http://h.test/m.yaml"),
     "64 hexadecimal digits": ("a" * 64, "B" * 64, "a" * 63, "sha256"),
+    "http or https URL": ("http://127.0.0.1:4318/v1/traces", "https://h.test", "h.test", "ftp://h.test"),
     "relative path": (".skills", "a/b", "..", "/etc", "a/../b"),
     "absolute path, or list of them": ("~/skills", "[/a, ~/b]", "/a", "a/b", "[]", "null", "[/a, b]"),
     "shell command": ("codex app-server", "'my agent'", "sh -c x", "claude --dangerously-skip-permissions"),
@@ -61,6 +62,7 @@ _GOOD = {
     "list of text": ("[a, b]", "[' A ', a, '']", "[]", "[7]", "[a, null]", "[a, true, ' ']", "['-x', a, a]"),
     "list of relative paths": ("[.agents/skills]", "[]", "[a, ../b]", "[/etc]", "['']"),
     "list of variable names": ("[A, B_C]", "[]", "[a-b]", "['']", "[7]"),
+    "map of name to text": ("{a: $B}", "{a: b}", "{a: 7}", "{}"),
     "map of variable name to text": ("{A: b}", "{A: $B, C: null}", "{A: 7}", "{a-b: c}", "{}"),
     "list of rules": (
         *(
@@ -251,6 +253,10 @@ def _lines(tree: Tree, depth: int = 0) -> Iterator[str]:
 # --- facts -----------------------------------------------------------------------------------------------
 
 
+LATER_SECTIONS = frozenset({"tracing"})
+"""Sections that the program did not have when the facts were recorded."""
+
+
 def facts(text: str, environment: Mapping[str, str]) -> dict[str, Any]:
     """What the program says of one file, without its sentences; values that are the default are left out."""
     data = text.encode()
@@ -262,7 +268,7 @@ def facts(text: str, environment: Mapping[str, str]) -> dict[str, Any]:
         "remains": sorted(judged.partial_sections),
         "failures": sorted(_told(one.category, one) for one in judged.failures),
         "warnings": sorted(_told(one.code, one) for one in judged.warnings),
-        "sections": sorted(judged.sections),
+        "sections": sorted(judged.sections.keys() - LATER_SECTIONS),
         "agents": {name: _agent(agent) for name, agent in judged.agents.items()},
         "named": judged.workflow and _shown(judged.workflow.settings.agents),
         "variables": judged.workflow and sorted(judged.workflow.variables),

@@ -33,6 +33,11 @@ BY_SHAPE = {
         *("https://example.org/m.yaml?token=x", "'https://example.org/m.yaml#x'", "https://example.org:x/m"),
         *("'https://example.org/a b'", "https://exämple.org/m.yaml"),
     ),
+    "http or https URL": (
+        *(*NOT_TEXT, *BLANK, NUL, "example.org", "ftp://example.org", "file:///tmp/x", "http://"),
+        *("https://user:password@example.org", "'http://example.org/a b'", "http://example.org:x"),
+    ),
+    "map of name to text": NOT_A_MAP,
     "relative path": (*NOT_TEXT, *BLANK, NUL, "/etc", "..", "a/../../b", "'~/x'"),
     "absolute path, or list of them": (
         *("7", "true", "1.5", "{a: b}", "[7]", "[/a, b]", "['']"),

@@ -26,6 +26,7 @@ from symphony.daemon.comments import CommentWriter, SkillComments
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.effects import Effects, Timeouts
 from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.tracing import Traces
 from symphony.daemon.worker import RunCallbacks
 from symphony.domain import Category, Failure
 from symphony.scheduler import (
@@ -115,6 +116,7 @@ async def at_work(
             ),
             comments=(comments := CommentWriter()),
             skill_comments=SkillComments(comments, record=lambda _: None, recorded=checkpoint),
+            traces=Traces(None, found_ms=lambda _: None, now_ms=lambda: 0),
             now_ms=lambda: 0,
             timeouts=timeouts,
         )

@@ -46,6 +46,7 @@ from symphony.journal.transcripts import CommandEntry
 __all__ = [
     "BEARER",
     "CONTROL",
+    "HALF_PAST",
     "LOOPBACK",
     "REMOTE",
     "SIGN_IN",
@@ -80,6 +81,10 @@ class FakeOperator:
     unfit: ConflictError | None = None
     orders: list[tuple[str, str | None, str | None]] = field(default_factory=list)
     records: tuple[RunRecord, ...] = ()
+    settings: tuple[Setting, ...] = (
+        Setting(key="tracker.kind", value="markdown", given=True),
+        Setting(key="polling.interval_ms", value="30000", given=False),
+    )
     queries: list[RunQuery] = field(default_factory=list)
 
     async def state(self, only: Selection = ALL_ISSUES) -> State:
@@ -150,10 +155,7 @@ class FakeOperator:
             pid=4711,
             workflow="/srv/web/WORKFLOW.md",
             state_directory="/srv/state",
-            settings=(
-                Setting(key="tracker.kind", value="markdown", given=True),
-                Setting(key="polling.interval_ms", value="30000", given=False),
-            ),
+            settings=self.settings,
         )
 
     async def prompt(self, identifier: str, phase: str | None = None) -> Prompt | None:

@@ -370,6 +370,25 @@ def demo_issue() -> models.Issue:
         budgets=state.budgets,
         tracker=state.tracker,
         journal=state.journal,
+        phase=models.Phase(name="IMPLEMENT", reason="the state is In Progress"),
+        instructions=models.Instructions(
+            phase="IMPLEMENT",
+            origin="last_good",
+            sha256="e0" * 32,
+            modules=(models.InstructionModule(name="python-style", sha256="5c" * 32),),
+            dropped=("history-of-the-project",),
+            chars=4_812,
+            problems=(
+                models.InstructionProblem(
+                    path="docs/agents.yaml",
+                    line=7,
+                    code="invalid_yaml",
+                    severity="error",
+                    message="a colon is missing",
+                    hint="write key: value",
+                ),
+            ),
+        ),
     )
 
 

@@ -9,11 +9,23 @@ import pytest_asyncio
 from msgspec import structs
 from typing_extensions import override
 
-from harness.asking import asking
+from harness.asking import BEARER, CONTROL, HALF_PAST, LOOPBACK, TOKEN, asking, signed_in
 from harness.pages import DemoOperator, demo_state, waiting_row
+from symphony.api.access import Access
 from symphony.api.interface import RunQuery, UnavailableError
-from symphony.api.models import AgentLimit, Block, JournalHealth, Reason, Retry, Row, Waiting
+from symphony.api.models import (
+    AgentLimit,
+    Block,
+    JournalHealth,
+    NotifyTarget,
+    Reason,
+    Retry,
+    Row,
+    Setting,
+    Waiting,
+)
 from symphony.api.pages.routes import local_path
+from symphony.api.sign_in import BrowserKey, BrowserSignIn
 from symphony.journal.transcripts import (
     AnswerEntry,
     ApprovalEntry,
@@ -305,6 +317,12 @@ async def test_the_page_of_an_issue(client: httpx.AsyncClient, operator: DemoOpe
         "Go on with WEB-131",
         "Test two pages that share a timestamp",
         "app/audit/cursor.py",
+        "IMPLEMENT",
+        "the state is In Progress",
+        "python-style",
+        "5c" * 6,
+        "history-of-the-project",
+        "docs/agents.yaml:7",
     ):
         assert str(fact) in page.text
     assert [form["action"] for form in page.all("form") if form.get("method") == "post"] == ["/actions/stop"]
@@ -435,3 +453,49 @@ async def test_the_page_of_the_system(client: httpx.AsyncClient, operator: DemoO
         operator.document, journal=None, rate_limits={"five_hours": {"used": 0.4}}
     )
     assert '{"used":0.4}' in check(await client.get("/system")).text
+
+
+async def test_the_system_page_says_what_is_sent_to_whom_and_whether_it_arrives(
+    client: httpx.AsyncClient, operator: DemoOperator
+) -> None:
+    page = check(await client.get("/system"))
+    assert "/metrics" in {link["href"] for link in page.all("a")}
+    assert "notify names no target" in page.text
+    assert "Traces" not in page.text
+    target = NotifyTarget(
+        name="team", kind="slack", on=("question", "budget_used"), problem=None, delivered_at=HALF_PAST
+    )
+    operator.document = structs.replace(
+        operator.document,
+        notifications=(
+            target,
+            structs.replace(target, name="pager", kind="webhook", failure=HOSTILE, pending=3),
+            structs.replace(target, name="bell", kind="command", problem="no such program"),
+        ),
+    )
+    operator.settings = (Setting(key="tracing.content", value="False", given=False),)
+    assert "tracing.endpoint is not set" in check(await client.get("/system")).text
+    operator.settings = (Setting(key="tracing.endpoint", value="http://127.0.0.1:4318", given=True),)
+    page = check(await client.get("/system"))
+    assert "notify names no target" not in page.text
+    for fact in (VISIBLE, "3 waiting", "no such program", "question, budget used", "http://127.0.0.1:4318"):
+        assert fact in page.text
+
+
+# --- the frame ---
+
+
+async def test_a_signed_in_browser_can_sign_out(operator: DemoOperator) -> None:
+    sign_in = BrowserSignIn(BrowserKey.new(), save_key=lambda _: None)
+    access = Access.tcp("127.0.0.1", TOKEN, sign_in)
+    async with asking(operator, access, headers=signed_in(sign_in)) as browser:
+        page = check(await browser.get("/"))
+        assert "/sign-out" in {form.get("action") for form in page.all("form")}
+        csrf = {field["value"] for field in page.all("input") if field.get("name") == "csrf"}
+        assert len(csrf) == 1
+        assert (await browser.post("/sign-out", data={"csrf": csrf.pop()})).status_code == 200
+        assert (await browser.get("/")).status_code == 401
+    for unsigned, headers in ((CONTROL, {}), (LOOPBACK, BEARER)):
+        async with asking(operator, unsigned, headers=headers) as other:
+            page = check(await other.get("/"))
+            assert "/sign-out" not in {form.get("action") for form in page.all("form")}

@@ -15,6 +15,7 @@ from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from symphony.api.access import Access, Caller
 from symphony.api.history import utc_now
 from symphony.api.http import PAGE_HEADERS, RequestError, answer, identifier, number, run_query, selection
 from symphony.api.interface import RUN_OUTCOMES, Operator, RunQuery, UnavailableError, UnknownError
@@ -273,6 +274,7 @@ def _rendered(request: Request, content: _Content, status: HTTPStatus) -> Respon
     """The response: 304 if the browser has the page already. The time that passes does not change a page."""
     from symphony.api.pages import rendering  # noqa: PLC0415 - see the docstring of `rendering`
 
+    access: Access = request.app.state.access
     theme, query = request.cookies.get(_THEME_COOKIE, ""), request.url.query
     frame = Frame(
         title=content.title,
@@ -280,7 +282,8 @@ def _rendered(request: Request, content: _Content, status: HTTPStatus) -> Respon
         twin=f"{content.twin}?{query}" if content.twin and query else content.twin,
         theme=theme if theme in _THEMES else "auto",
         path=f"{request.scope['path']}?{query}" if query else request.scope["path"],
-        csrf=request.app.state.access.csrf(request) or "",
+        csrf=access.csrf(request) or "",
+        signed_in=access.caller(request) is Caller.BROWSER,
         now=content.now,
         notice=request.app.state.notices.of(request),
         reloads=content.reloads,

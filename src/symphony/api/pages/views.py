@@ -22,6 +22,7 @@ from symphony.api.models import (
     Event,
     Issue,
     JournalHealth,
+    NotifyTarget,
     ReadyRow,
     RetryingRow,
     Run,
@@ -98,6 +99,7 @@ class Frame:
         theme: `auto`, `light` or `dark`.
         path: the path and query of the page, to return to it.
         csrf: the value that every form sends back; empty where none is needed.
+        signed_in: whether the browser has a sign-in to end.
         now: the moment that the page shows, as documents write it.
         notice: what came of the form that led here, or `None`.
         reloads: whether the page reloads itself where there is no JavaScript.
@@ -112,6 +114,7 @@ class Frame:
     theme: str
     path: str
     csrf: str
+    signed_in: bool
     now: str
     notice: FormNotice | None = None
     reloads: bool = False
@@ -537,7 +540,10 @@ def skills_view(skills: SkillsOverview) -> SkillsView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemView:
-    """The page of the system: what is not normal, and facts of the daemon."""
+    """The page of the system: what is not normal, and facts of the daemon.
+
+    `tracing` has the settings in force of that section, by their keys.
+    """
 
     notices: tuple[Notice, ...]
     system: System
@@ -550,6 +556,8 @@ class SystemView:
     budgets: Budgets
     journal: JournalHealth | None
     slots: Slots
+    notifications: tuple[NotifyTarget, ...]
+    tracing: Mapping[str, str]
 
 
 def system_view(system: System, state: State) -> SystemView:
@@ -568,6 +576,8 @@ def system_view(system: System, state: State) -> SystemView:
         budgets=state.budgets,
         journal=state.journal,
         slots=state.slots,
+        notifications=state.notifications,
+        tracing={each.key: each.value for each in system.settings if each.key.startswith("tracing.")},
     )
 
 

@@ -1,7 +1,10 @@
 """Promise: every run is one trace, whose spans say what the run did and for how long."""
 
+import json
+import signal
 from collections.abc import Mapping
 
+import httpx
 import pytest
 
 from harness.project import Daemon, Project
@@ -37,8 +40,16 @@ def test_a_run_is_a_tree_of_spans(project: Project) -> None:
     project.issue("SYM-1", turn)
     with otlp_receiver() as receiver:
         _traced(project, receiver)
-        daemon = _run_once(project)
+        with project.daemon() as daemon:
+            trace_id = daemon.wait_for("run_ended")["trace_id"]
+            explained = json.loads(project.symphony("explain", "SYM-1", "--json").stdout)
+            socket = json.loads((project.state_dir / "control.json").read_text())["socket"]
+            with httpx.Client(transport=httpx.HTTPTransport(uds=socket, verify=False)) as client:
+                transcript = client.get("http://symphony/api/v1/SYM-1/transcript").json()
+            daemon.signal(signal.SIGTERM)
+            assert daemon.end() == 0
         assert receiver.headers[0]["x-key"] == SECRET
+    assert explained["runs"][0]["trace_id"] == transcript["trace_id"] == trace_id
     (root,) = receiver.tree()[""]
     assert root == "invoke_workflow symphony.run"
     steps = receiver.tree()[root]
@@ -50,7 +61,7 @@ def test_a_run_is_a_tree_of_spans(project: Project) -> None:
     ]
     assert "symphony.skills" in steps
     spans = {span.name: span for span in receiver.spans}
-    assert {span.trace_id.hex() for span in receiver.spans} == {daemon.wait_for("run_ended")["trace_id"]}
+    assert {span.trace_id.hex() for span in receiver.spans} == {trace_id}
     assert attributes(spans[root])["symphony.outcome"] == "succeeded"
     assert attributes(spans[root])["symphony.commits"] == 1
     assert attributes(spans["invoke_agent codex"])["gen_ai.conversation.id"]

@@ -45,6 +45,7 @@ CostUsd = Annotated[
     float | None, _is("As the agent reported it, else by the prices of WORKFLOW.md; null if unknown.")
 ]
 Unpriced = Annotated[Count, _is("Tokens that `cost_usd` leaves out, because no price is known.")]
+TraceId = Annotated[str | None, _is("Of the run's trace, in hex; null while traces are off.")]
 Digest = Annotated[str | None, _is("Of the whole file, in hex.")]
 
 
@@ -538,6 +539,7 @@ class PastRun(Document, frozen=True, kw_only=True):
     reasoning_tokens: Reasoning = 0
     cost_usd: CostUsd = None
     unpriced_tokens: Unpriced = 0
+    trace_id: TraceId = None
 
 
 class RunRow(PastRun, frozen=True, kw_only=True):
@@ -757,6 +759,7 @@ class Transcript(Document, frozen=True, kw_only=True):
     ended: Annotated[bool, _is("The run has ended: no entries will follow.")]
     complete: Annotated[bool, _is("Nothing is known to be missing.")]
     missing: Annotated[tuple[str, ...], _is("What is missing, one sentence each.")]
+    trace_id: TraceId = None
 
 
 class Prompt(Document, frozen=True, kw_only=True):

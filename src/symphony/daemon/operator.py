@@ -128,6 +128,7 @@ class ServiceOperator:
         metrics: Callable[[], Awaitable[Exposition]],
         now: Callable[[], datetime] = utc_now,
         notify_targets: Callable[[], tuple[models.NotifyTarget, ...]] = tuple,
+        trace_id: Callable[[str], str | None] = lambda _: None,
         journal_health: Callable[[], Health | None] = lambda: None,
         journal: Path | None = None,
         timeout_s: float = SNAPSHOT_TIMEOUT_S,
@@ -142,6 +143,7 @@ class ServiceOperator:
         self._metrics = metrics
         self._now = now
         self._notify_targets = notify_targets
+        self._trace_id = trace_id
         self._journal_health = journal_health
         self._journal = journal
         self._timeout_s = timeout_s
@@ -202,6 +204,9 @@ class ServiceOperator:
             runs=runs,
             workspace=context.settings.workspace,
         )
+        if document is not None:
+            traced = (structs.replace(run, trace_id=self._trace_id(run.run_id)) for run in document.runs)
+            document = structs.replace(document, runs=tuple(traced))
         public: models.Issue | None = masked(document, context.redaction.text)
         return public
 
@@ -292,6 +297,7 @@ class ServiceOperator:
             ended=run_id is not None and not is_live,
             complete=not missing,
             missing=missing,
+            trace_id=None if run_id is None else self._trace_id(run_id),
         )
 
     async def prompt(self, identifier: str, phase: str | None = None) -> models.Prompt | None:

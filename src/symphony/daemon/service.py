@@ -48,7 +48,7 @@ from symphony.daemon.reload import Reloader, log_warnings
 from symphony.daemon.retention import InUse, keep_bounded
 from symphony.daemon.sd_notify import Notifier
 from symphony.daemon.state_dir import StateDirectory
-from symphony.daemon.tracing import open_traces
+from symphony.daemon.tracing import Traces, open_traces
 from symphony.daemon.watchers import on_change, watch_lock, watch_orphans
 from symphony.daemon.webhooks import Webhooks
 from symphony.daemon.worker import RunCallbacks
@@ -139,6 +139,7 @@ class Service:
         self.state: State | None = None
         self._outbox: Outbox | None = None
         self._history = History(now_ms=now_ms)
+        self._traces: Traces | None = None
         self._metrics = Metrics(
             state=lambda: self.state,
             journal_health=lambda: None if self._journal is None else self._journal.health,
@@ -155,6 +156,7 @@ class Service:
             notify_targets=lambda: () if self._outbox is None else self._outbox.targets(),
             journal_health=lambda: None if self._journal is None else self._journal.health,
             journal=state_dir.path / JOURNAL_FILE,
+            trace_id=lambda run_id: None if self._traces is None else self._traces.trace_id(run_id),
         )
         self._webhooks = Webhooks(
             self._context,
@@ -321,7 +323,7 @@ class Service:
             found_ms=self._metrics.found_ms,
             now_ms=self._now_ms,
         )
-        async with tracing as traces, anyio.create_task_group() as tasks:
+        async with tracing as self._traces, anyio.create_task_group() as tasks:
             self._effects = Effects(
                 context=lambda: reloader.context,
                 state_dir=self._state_dir,
@@ -340,7 +342,7 @@ class Service:
                 ),
                 comments=comments,
                 skill_comments=skill_comments,
-                traces=traces,
+                traces=self._traces,
                 now_ms=self._now_ms,
             )
             self._effects.start()

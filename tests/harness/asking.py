@@ -22,6 +22,8 @@ from symphony.api.interface import (
 from symphony.api.live import Changes
 from symphony.api.models import (
     Agent,
+    Diagnosis,
+    DoctorCheck,
     Issue,
     KnownSkill,
     Prompt,
@@ -54,6 +56,7 @@ __all__ = [
     "FakeOperator",
     "asking",
     "make_app",
+    "no_checks",
     "signed_in",
 ]
 
@@ -65,6 +68,11 @@ SIGN_IN = BrowserSignIn(BrowserKey(name="0" * 16, secret="5" * 64), save_key=lam
 CONTROL = Access(sign_in=SIGN_IN)
 LOOPBACK = Access.tcp("127.0.0.1", TOKEN, SIGN_IN)
 REMOTE = Access.tcp("0.0.0.0", TOKEN, SIGN_IN)  # noqa: S104 - an address as data
+
+
+async def no_checks(_: object) -> tuple[DoctorCheck, ...]:
+    """A machine of which nothing is said."""
+    return ()
 
 
 @dataclass
@@ -156,6 +164,18 @@ class FakeOperator:
             workflow="/srv/web/WORKFLOW.md",
             state_directory="/srv/state",
             settings=self.settings,
+            diagnosis=Diagnosis(
+                checked_at=HALF_PAST,
+                checks=(
+                    DoctorCheck(name="git", status="ok", message="git version 2.39.5", hint=None),
+                    DoctorCheck(
+                        name="clock", status="warning", message="not <synchronised>", hint="use chrony"
+                    ),
+                    DoctorCheck(
+                        name="disk", status="error", message="1 MiB are free", hint="free some space"
+                    ),
+                ),
+            ),
         )
 
     async def prompt(self, identifier: str, phase: str | None = None) -> Prompt | None:

@@ -835,6 +835,53 @@ class Setting(Document, frozen=True, kw_only=True):
     given: Annotated[bool, _is("WORKFLOW.md sets it; otherwise it is the default.")]
 
 
+CHECKS = (
+    "version",
+    "yaml",
+    "workflow",
+    "secrets",
+    "git",
+    "git_identity",
+    "repository",
+    "push",
+    "agent",
+    "tracker",
+    "tracing",
+    "state_directory",
+    "lock",
+    "journal",
+    "disk",
+    "clock",
+    "user_namespaces",
+    "open_files",
+    "children",
+    "processes",
+    "workspaces",
+    "metrics",
+    "notifications",
+)
+"""What `symphony doctor` looks at."""
+
+
+class DoctorCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One thing that was looked at."""
+
+    name: Annotated[str, Meta(extra_json_schema={"enum": list(CHECKS)})]
+    status: Annotated[str, Meta(extra_json_schema={"enum": ["ok", "warning", "error"]})]
+    message: Annotated[str, Meta(extra_json_schema={"minLength": 1})]
+    hint: Annotated[
+        Annotated[str, Meta(extra_json_schema={"minLength": 1})] | None,
+        _is("How to mend it; null where it is ok."),
+    ]
+
+
+class Diagnosis(Document, frozen=True, kw_only=True):
+    """What `symphony doctor` says of the machine of the daemon."""
+
+    checked_at: Moment
+    checks: tuple[DoctorCheck, ...]
+
+
 class System(Document, frozen=True, kw_only=True):
     """The program, its places, and the settings in force; secrets are masked."""
 
@@ -847,6 +894,7 @@ class System(Document, frozen=True, kw_only=True):
     workflow: str
     state_directory: str | None
     settings: tuple[Setting, ...]
+    diagnosis: Diagnosis | None = None
 
 
 class Refresh(Document, frozen=True, kw_only=True):

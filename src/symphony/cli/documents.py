@@ -11,6 +11,7 @@ from msgspec import Meta, field
 from symphony.api.models import (
     Agent,
     Count,
+    DoctorCheck,
     Document,
     Instructions,
     Issue,
@@ -31,33 +32,6 @@ def _is(description: str) -> Meta:
 
 Text = Annotated[str, Meta(extra_json_schema={"minLength": 1})]
 Source = Annotated[Literal["daemon", "files"], _is("Who answered.")]
-
-
-CHECKS = (
-    "version",
-    "yaml",
-    "workflow",
-    "secrets",
-    "git",
-    "git_identity",
-    "repository",
-    "push",
-    "agent",
-    "tracker",
-    "state_directory",
-    "lock",
-    "journal",
-    "disk",
-    "clock",
-    "user_namespaces",
-    "open_files",
-    "children",
-    "processes",
-    "workspaces",
-    "metrics",
-    "notifications",
-)
-"""What `symphony doctor` looks at."""
 
 
 # --- of a daemon, or of the files where none runs --------------------------------------------------------
@@ -250,15 +224,6 @@ class CheckedWorkflow(Document, frozen=True, kw_only=True, forbid_unknown_fields
         EffectiveSettings | None,
         _is("The effective settings by section, secrets masked; null where the file is not valid."),
     ]
-
-
-class DoctorCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One thing that was looked at."""
-
-    name: Annotated[str, Meta(extra_json_schema={"enum": list(CHECKS)})]
-    status: Annotated[str, Meta(extra_json_schema={"enum": ["ok", "warning", "error"]})]
-    message: Text
-    hint: Annotated[Text | None, _is("How to mend it; null where it is ok.")]
 
 
 class Doctor(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -58,6 +58,7 @@ from symphony.scheduler import (
     would_coalesce,
 )
 
+_DIAGNOSIS_MS: Final = 60_000
 _SKILL_USE: Final = timedelta(days=30)
 ACTION_TIMEOUT_S: Final = 10.0
 SNAPSHOT_TIMEOUT_S: Final = 15.0
@@ -109,6 +110,7 @@ class ServiceOperator:
         now_ms: the monotonic clock.
         now: the wall clock.
         metrics: the metrics for a scrape.
+        diagnose: checks this machine, in bounded time; raises nothing.
         notify_targets: where people are notified.
         journal_health: whether records survive a restart; `None` if there is no journal.
         journal: the file with past runs, which may be missing.
@@ -126,6 +128,7 @@ class ServiceOperator:
         post: Callable[[Event | ActionRequest], None],
         now_ms: Callable[[], int],
         metrics: Callable[[], Awaitable[Exposition]],
+        diagnose: Callable[[RuntimeContext], Awaitable[tuple[models.DoctorCheck, ...]]],
         now: Callable[[], datetime] = utc_now,
         notify_targets: Callable[[], tuple[models.NotifyTarget, ...]] = tuple,
         trace_id: Callable[[str], str | None] = lambda _: None,
@@ -141,6 +144,7 @@ class ServiceOperator:
         self._post = post
         self._now_ms = now_ms
         self._metrics = metrics
+        self._diagnose = diagnose
         self._now = now
         self._notify_targets = notify_targets
         self._trace_id = trace_id
@@ -152,6 +156,8 @@ class ServiceOperator:
         self._refresh_posted = False
         self._one_at_a_time = CapacityLimiter(1)
         self._previews = anyio.Semaphore(_PREVIEWS_AT_ONCE)
+        self._diagnosing = anyio.Lock()
+        self._diagnosis: tuple[int, models.Diagnosis] | None = None
         self._masking: tuple[Redaction, Callable[[str], str]] | None = None
 
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
@@ -249,6 +255,7 @@ class ServiceOperator:
     async def system(self) -> models.System:
         """See `api.interface.Operator`."""
         now, (_, context) = self._now(), self._ready()
+        diagnosis = await self._present_diagnosis(context)
 
         def build() -> models.System:
             document = models.System(
@@ -261,11 +268,21 @@ class ServiceOperator:
                 workflow=str(context.workflow.path),
                 state_directory=None if self._journal is None else str(self._journal.parent),
                 settings=tuple(settings_in_force(context.settings)),
+                diagnosis=diagnosis,
             )
             public: models.System = masked(document, context.redaction.text)
             return public
 
         return await to_thread.run_sync(build)
+
+    async def _present_diagnosis(self, context: RuntimeContext) -> models.Diagnosis:
+        """The findings of the last minute: a page that many people watch does not check more often."""
+        async with self._diagnosing:
+            if self._diagnosis is None or self._now_ms() - self._diagnosis[0] >= _DIAGNOSIS_MS:
+                checks = await self._diagnose(context)
+                document = models.Diagnosis(checked_at=utc_text(self._now()), checks=checks)
+                self._diagnosis = self._now_ms(), document
+            return self._diagnosis[1]
 
     async def transcript(
         self, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200

@@ -20,7 +20,7 @@ from anyio import create_memory_object_stream, to_thread
 
 from symphony.api.history import History
 from symphony.api.live import Changes
-from symphony.api.models import Instructions, Skills
+from symphony.api.models import DoctorCheck, Instructions, Skills
 from symphony.config import Workflow, WorkflowStore
 from symphony.daemon.clock import Timers, check_wall_clock, monotonic_ms, utc_day, wall_ms
 from symphony.daemon.comments import CommentWriter, SkillComments
@@ -29,6 +29,7 @@ from symphony.daemon.context import (
     build_context,
     scheduler_settings,
 )
+from symphony.daemon.diagnostics import check_documents, machine_checks, run_checks
 from symphony.daemon.effects import Effects
 from symphony.daemon.http_server import serve_http
 from symphony.daemon.instance_lock import InstanceLock, StateDirectoryError
@@ -71,6 +72,7 @@ from symphony.scheduler import (
 )
 
 _RECHECK_S = 1.0
+_DIAGNOSIS_TIMEOUT_S = 5.0
 _LAST_ORPHAN_SWEEPS = 20
 _log = structlog.get_logger(__name__)
 
@@ -153,6 +155,7 @@ class Service:
             post=self.post,
             now_ms=now_ms,
             metrics=self._metrics.exposition,
+            diagnose=self._diagnose,
             notify_targets=lambda: () if self._outbox is None else self._outbox.targets(),
             journal_health=lambda: None if self._journal is None else self._journal.health,
             journal=state_dir.path / JOURNAL_FILE,
@@ -260,6 +263,11 @@ class Service:
     def _context(self) -> RuntimeContext | None:
         """The context in force; `None` until the daemon serves."""
         return None if self._reloader is None else self._reloader.context
+
+    async def _diagnose(self, context: RuntimeContext) -> tuple[DoctorCheck, ...]:
+        checks = machine_checks(self._host, self._environment, self._state_dir.path, context.settings)
+        findings = await run_checks(checks, timeout_s=_DIAGNOSIS_TIMEOUT_S)
+        return check_documents(findings, context.redaction)
 
     def _mask(self, text: str) -> str:
         context = self._context()

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 from harness.journalling import NOW, claim, event, run, written
 from harness.project import SYMPHONY, Project, scripted
-from symphony.cli.documents import CHECKS
+from symphony.api.models import CHECKS
 from symphony.cli.main import main
 from symphony.daemon.state_dir import StateDirectory, instance_of
 from symphony.domain import SymphonyError

@@ -369,3 +369,16 @@ async def test_without_a_port_there_is_the_control_socket_alone(project: Project
         assert (note["socket"], note["port"]) == (str(path), None)
         assert note["workflow"] == str(project.repo / "WORKFLOW.md")
     assert not await anyio.Path(path).exists()
+
+
+async def test_the_page_of_the_system_has_what_doctor_finds_on_the_machine(project: Project) -> None:
+    project.workflow()
+    async with serving(project) as served, over(await control_of(served, project)) as client:
+        checks = (await client.get("/system.json")).json()["diagnosis"]["checks"]
+        page = (await client.get("/system")).text
+    found = {check["name"]: check for check in checks}
+    assert found["git"]["message"].startswith("git version")
+    assert found["state_directory"]["status"] == "ok"
+    assert {"disk", "clock", "user_namespaces", "open_files"} < set(found)
+    assert not {"agent", "tracker", "repository"} & set(found), "these cost time, requests or money"
+    assert found["git"]["message"] in page

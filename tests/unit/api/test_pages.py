@@ -448,7 +448,15 @@ async def test_the_page_of_the_system(client: httpx.AsyncClient, operator: DemoO
     workflow = "/srv/web/WORKFLOW.md"
     for fact in ("Symphony 0.1.0", "gpt-5.2-codex", "12.0M", workflow, "polling.interval_ms", "30000"):
         assert fact in page.text
-    assert (await client.get("/system.json")).json()["settings"][0]["key"] == "tracker.kind"
+    findings = page.text[page.text.rindex("Checks of this machine") :]
+    facts = ("error", "1 MiB are free", "free some space", "warning", "not <synchronised>", "use chrony")
+    places = [findings.index(fact) for fact in (*facts, "ok", "git version 2.39.5")]
+    assert places == sorted(places), "errors stand first"
+    shapes = [found.get("class") for found in page.all("svg")]
+    assert shapes[-3:] == ["icon is-failed", "icon is-warn", "icon is-ready"]
+    document = (await client.get("/system.json")).json()
+    assert document["settings"][0]["key"] == "tracker.kind"
+    assert [check["name"] for check in document["diagnosis"]["checks"]] == ["git", "clock", "disk"]
     operator.document = structs.replace(
         operator.document, journal=None, rate_limits={"five_hours": {"used": 0.4}}
     )

@@ -33,6 +33,7 @@ class Desk:
         self.mailbox = Mailbox()
         self.context: RuntimeContext | None = make_context(tmp_path, FakeTracker())
         self.started = True
+        self.diagnoses = 0
         self.operator = ServiceOperator(
             state=lambda: self.story.state if self.started else None,
             history=self.story.history,
@@ -41,8 +42,15 @@ class Desk:
             now_ms=lambda: self.story.now,
             now=self.story.wall,
             metrics=FakeOperator().metrics,
+            diagnose=self.diagnose,
             **options,
         )
+
+    async def diagnose(self, context: RuntimeContext) -> tuple[models.DoctorCheck, ...]:
+        assert context is self.context
+        self.diagnoses += 1
+        await anyio.lowlevel.checkpoint()
+        return (models.DoctorCheck(name="disk", status="error", message=f"full: {SECRET}", hint="free some"),)
 
 
 # --- snapshots ---
@@ -94,6 +102,30 @@ async def test_the_skills_and_the_settings_in_force_without_secrets(tmp_path: Pa
     assert (settings["tracker.kind"].value, settings["tracker.kind"].given) == ("markdown", True)
     assert (settings["polling.interval_ms"].value, settings["polling.interval_ms"].given) == ("30000", False)
     assert SECRET not in repr((skills, system))
+
+
+async def test_the_machine_is_checked_at_most_once_a_minute_for_all_who_look(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    seen: list[models.System] = []
+
+    async def look() -> None:
+        seen.append(await desk.operator.system())
+
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(look)
+    first = seen[0].diagnosis
+    assert first is not None
+    assert first.checks[0].status == "error"
+    assert SECRET not in repr(seen)
+    desk.story.now += 59_999
+    await look()
+    assert desk.diagnoses == 1
+    assert [one.diagnosis for one in seen] == [first] * 4
+    desk.story.now += 1
+    await look()
+    assert desk.diagnoses == 2
+    assert seen[-1].diagnosis != first
 
 
 async def _leaking(

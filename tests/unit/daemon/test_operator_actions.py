@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.asking import FakeOperator
+from harness.asking import FakeOperator, no_checks
 from harness.binding import SECRET, FakeTracker, make_context
 from harness.chronicle import Chronicle, populated
 from harness.scheduling import make_failure, make_issue
@@ -39,6 +39,7 @@ class Desk:
             now_ms=lambda: self.story.now,
             now=self.story.wall,
             metrics=FakeOperator().metrics,
+            diagnose=no_checks,
             **options,
         )
 

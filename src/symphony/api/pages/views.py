@@ -19,6 +19,7 @@ from symphony.api.models import (
     BlockedRow,
     Budgets,
     DaemonHealth,
+    DoctorCheck,
     Event,
     Issue,
     JournalHealth,
@@ -540,12 +541,13 @@ def skills_view(skills: SkillsOverview) -> SkillsView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemView:
-    """The page of the system: what is not normal, and facts of the daemon.
+    """The page of the system: what is not normal, findings about the machine, and facts of the daemon.
 
     `tracing` has the settings in force of that section, by their keys.
     """
 
     notices: tuple[Notice, ...]
+    checks: tuple[DoctorCheck, ...]
     system: System
     tracker: Tracker
     polls: int
@@ -561,9 +563,11 @@ class SystemView:
 
 
 def system_view(system: System, state: State) -> SystemView:
-    """The page of the system."""
+    """The page of the system; errors stand first, then warnings."""
+    checks = system.diagnosis.checks if system.diagnosis else ()
     return SystemView(
         notices=tuple(_notices(state)),
+        checks=tuple(sorted(checks, key=lambda check: ("error", "warning", "ok").index(check.status))),
         system=structs.replace(system, generated_at=""),
         tracker=structs.replace(state.tracker, asks_next_at=None),
         polls=state.health.polls,

@@ -12,6 +12,7 @@ from symphony.api.access import Access
 from symphony.api.app import create_app
 from symphony.api.documents import issue_document, state_document
 from symphony.api.interface import (
+    BranchDiff,
     ConflictError,
     Exposition,
     Operator,
@@ -89,6 +90,7 @@ class FakeOperator:
     unfit: ConflictError | None = None
     orders: list[tuple[str, str | None, str | None]] = field(default_factory=list)
     records: tuple[RunRecord, ...] = ()
+    diffs: dict[str, BranchDiff] = field(default_factory=dict)
     settings: tuple[Setting, ...] = (
         Setting(key="tracker.kind", value="markdown", given=True),
         Setting(key="polling.interval_ms", value="30000", given=False),
@@ -195,6 +197,10 @@ class FakeOperator:
             note=None,
             agent=Agent(name="codex", kind="codex", model=None, reason="r", instead_of=None),
         )
+
+    async def diff(self, identifier: str) -> BranchDiff | None:
+        self._try()
+        return self.diffs.get(identifier)
 
     async def metrics(self) -> Exposition:
         self._try()

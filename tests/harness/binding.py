@@ -13,10 +13,10 @@ from symphony.agents.base import AgentSkillRoots
 from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.operator import ActionRequest
-from symphony.domain import Issue, Redaction, ToolResult, ToolSpec
+from symphony.domain import Issue, Redaction, SymphonyError, ToolResult, ToolSpec
 from symphony.scheduler import Event
 from symphony.trackers.base import Comment
-from symphony.workspaces import Removal, WorkspaceRecord
+from symphony.workspaces import Patch, Removal, WorkspaceRecord
 
 if TYPE_CHECKING:
     from symphony.agents.base import AgentBackend
@@ -108,10 +108,18 @@ class FakeWorkspaces:
     before_removal: Callable[[], Awaitable[None]] = nothing
     answer: Removal = field(default_factory=lambda: Removal(removed=True))
     removed: list[WorkspaceRecord] = field(default_factory=list)
+    found_patch: Patch | SymphonyError | None = None
 
     async def prepare(self, issue: Issue, attempt: int | None, *, run_id: str) -> NoReturn:
         await anyio.lowlevel.checkpoint()
         raise AssertionError((issue, attempt, run_id))
+
+    async def patch(self, identifier: str, *, max_bytes: int) -> Patch | None:
+        del identifier
+        if isinstance(self.found_patch, SymphonyError):
+            raise self.found_patch
+        found = self.found_patch
+        return found and Patch(branch=found.branch, content=found.content[:max_bytes])
 
     async def locate(self, issue_id: str, identifier: str) -> WorkspaceRecord:
         return WorkspaceRecord(

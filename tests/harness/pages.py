@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from harness.asking import FakeOperator
 from symphony.api import models
-from symphony.api.interface import RunQuery
+from symphony.api.interface import BranchDiff, RunQuery
 from symphony.api.models import utc_text
 from symphony.domain import ALL_ISSUES, Selection
 from symphony.journal.transcripts import (
@@ -37,6 +37,27 @@ CODEX = models.Agent(
 )
 CLAUDE = models.Agent(
     name="claude", kind="claude", model="opus", reason="the label docs (agent.rules)", instead_of=None
+)
+
+
+DIFF = BranchDiff(
+    branch="symphony/WEB-131",
+    text="""\
+diff --git app/audit/cursor.py app/audit/cursor.py
+index 3b18e51..a0423896 100644
+--- app/audit/cursor.py
++++ app/audit/cursor.py
+@@ -1,3 +1,4 @@ def cursor(event):
+ def cursor(event):
+--- an old remark
+-    return event.at
++    # Two events may share a timestamp.
++    return f"{event.at}/{event.id}"
+diff --git docs/old name.md docs/new name.md
+similarity index 100%
+rename from docs/old name.md
+rename to docs/new name.md""",
+    cut=False,
 )
 
 
@@ -538,6 +559,7 @@ class DemoOperator(FakeOperator):
     document: models.State = field(default_factory=demo_state)
     one: models.Issue = field(default_factory=demo_issue)
     transcript_part: models.Transcript | None = field(default_factory=demo_transcript)
+    diffs: dict[str, BranchDiff] = field(default_factory=lambda: {"WEB-131": DIFF})
     transcript_parts: list[tuple[str, str | None, int | None, int]] = field(default_factory=list)
     queries: list[RunQuery] = field(default_factory=list)
     selections: list[Selection] = field(default_factory=list)

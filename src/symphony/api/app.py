@@ -95,6 +95,7 @@ def create_app(
         Route("/", _resource(GET=pages.board)),
         Route("/issues/{identifier}", _resource(GET=pages.issue)),
         Route("/issues/{identifier}/prompt", _resource(GET=pages.prompt)),
+        Route("/issues/{identifier}/diff", _resource(GET=pages.diff)),
         Route("/history", _resource(GET=pages.history)),
         Route(SKILLS_PATH, _resource(GET=pages.skills)),
         Route(f"{SKILLS_PATH}.json", _resource(GET=pages.skills_json)),

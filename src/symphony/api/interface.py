@@ -34,6 +34,10 @@ MAX_RUNS = 1_000
 """The most runs that one answer lists."""
 MAX_ANSWER_CHARS = 20_000
 """The longest answer to an agent's question."""
+MAX_DIFF_CHARS = 200 * 1_024
+"""The longest diff that is shown."""
+MAX_DIFF_LINES = 2_000
+"""The most lines of a diff that are shown."""
 
 
 class UnknownError(Exception):
@@ -56,7 +60,8 @@ class UnavailableError(Exception):
     """The daemon cannot answer now (HTTP status 503).
 
     Attributes:
-        code: `snapshot_timeout`, `snapshot_unavailable`, `journal_unavailable` or `orchestrator_unavailable`.
+        code: `snapshot_timeout`, `snapshot_unavailable`, `journal_unavailable`, `orchestrator_unavailable` or
+            `diff_unavailable`.
         message: for people.
     """
 
@@ -88,6 +93,21 @@ class Exposition:
 
     content: bytes
     content_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchDiff:
+    """What the branch of an issue changes, as last delivered.
+
+    Attributes:
+        branch: its name.
+        text: a patch whose paths have no prefix; untrusted text.
+        cut: the text ends early, at `MAX_DIFF_CHARS` or `MAX_DIFF_LINES`.
+    """
+
+    branch: str
+    text: str
+    cut: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +175,14 @@ class Operator(Protocol):
         Raises:
             UnavailableError: as `state`.
             SymphonyError: the dispatch would fail with the same error.
+        """
+        ...
+
+    async def diff(self, identifier: str) -> BranchDiff | None:
+        """What the branch of the issue changes; `None` if it has none, or its workspace is removed.
+
+        Raises:
+            UnavailableError: as `state`, or the branch cannot be read.
         """
         ...
 

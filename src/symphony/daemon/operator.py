@@ -23,6 +23,9 @@ from symphony.api import models
 from symphony.api.documents import issue_document, state_document
 from symphony.api.history import History, utc_now
 from symphony.api.interface import (
+    MAX_DIFF_CHARS,
+    MAX_DIFF_LINES,
+    BranchDiff,
     ConflictError,
     Exposition,
     RunQuery,
@@ -57,6 +60,7 @@ from symphony.scheduler import (
     refusal,
     would_coalesce,
 )
+from symphony.workspaces import Patch
 
 _DIAGNOSIS_MS: Final = 60_000
 _SKILL_USE: Final = timedelta(days=30)
@@ -64,6 +68,7 @@ ACTION_TIMEOUT_S: Final = 10.0
 SNAPSHOT_TIMEOUT_S: Final = 15.0
 PREVIEW_TIMEOUT_S: Final = 60.0
 _PREVIEWS_AT_ONCE: Final = 2
+_MAX_PATCH_BYTES: Final = 1_048_576  # more than is shown: a secret that is cut is masked first
 _SHOWN_RUNS: Final = 5
 _REFRESH_REASON: Final = "operator"
 _MAX_CACHED_TEXTS: Final = 50_000
@@ -345,6 +350,23 @@ class ServiceOperator:
             message = f"no prompt within {self._preview_timeout_s:g} s: the workspace or the disk is slow"
             raise UnavailableError("snapshot_timeout", message) from None
 
+    async def diff(self, identifier: str) -> BranchDiff | None:
+        """See `api.interface.Operator`."""
+        _, context = self._ready()
+        try:
+            with anyio.fail_after(self._timeout_s):
+                async with self._previews:
+                    patch = await context.workspaces.patch(identifier, max_bytes=_MAX_PATCH_BYTES)
+                    if patch is None:
+                        return None
+                    return await to_thread.run_sync(_branch_diff, patch, context.redaction)
+        except SymphonyError as error:
+            message = context.redaction.text(error.failure.message)
+            raise UnavailableError("diff_unavailable", message) from error
+        except TimeoutError:
+            message = f"no diff within {self._timeout_s:g} s: the branch is large or the disk is slow"
+            raise UnavailableError("snapshot_timeout", message) from None
+
     async def metrics(self) -> Exposition:
         """See `api.interface.Operator`."""
         return await self._metrics()
@@ -430,6 +452,13 @@ def _run_of(run_ids: Sequence[str], begin: str | None, identifier: str) -> str |
     shown = ", ".join((found or run_ids)[:_SHOWN_RUNS]) or "none"
     message = f"{one_line(identifier)} has {what} {one_line(begin, 100)!r}"
     raise UnknownError("run_not_found", message, hint=f"there are {shown}")
+
+
+def _branch_diff(patch: Patch, redaction: Redaction) -> BranchDiff:
+    text = redaction.verbatim(patch.content.decode("utf-8", "replace")).removesuffix("\n")
+    shown = "\n".join(text[:MAX_DIFF_CHARS].split("\n")[:MAX_DIFF_LINES])
+    cut = shown != text or len(patch.content) == _MAX_PATCH_BYTES
+    return BranchDiff(branch=patch.branch, text=shown, cut=cut)
 
 
 def _find_claim_or_candidate(state: State, identifier: str) -> tuple[Issue, int | None] | None:

@@ -119,9 +119,12 @@ class Git:
         options, env = ((), {}) if login is None else (login.options, login.environment)
         return self._output(arguments, await self._run((*options, *arguments), env, timeout_ms))
 
-    async def isolated(self, *arguments: str | Path, stdin: bytes = b"") -> bytes:
+    async def isolated(
+        self, *arguments: str | Path, stdin: bytes = b"", max_output_bytes: int = _MAX_OUTPUT_BYTES
+    ) -> bytes:
         """Output of a command that reads what an agent has written. Raises `GitError`."""
-        return self._output(arguments, await self._run(arguments, _ISOLATED, LOCAL_TIMEOUT_MS, stdin))
+        done = await self._run(arguments, _ISOLATED, LOCAL_TIMEOUT_MS, stdin, max_output_bytes)
+        return self._output(arguments, done)
 
     async def is_ancestor(self, git_dir: Path, ancestor: str, commit: str) -> bool:
         """Whether a commit contains another one. Raises `GitError`."""
@@ -133,7 +136,12 @@ class Git:
         return True
 
     async def _run(
-        self, arguments: Sequence[str | Path], env: Mapping[str, str], timeout_ms: int, stdin: bytes = b""
+        self,
+        arguments: Sequence[str | Path],
+        env: Mapping[str, str],
+        timeout_ms: int,
+        stdin: bytes = b"",
+        max_output_bytes: int = _MAX_OUTPUT_BYTES,
     ) -> Completed:
         try:
             return await self._host.run(
@@ -142,7 +150,7 @@ class Git:
                 env={**self._environment, **_ALWAYS, **env},
                 timeout_ms=timeout_ms,
                 stdin=stdin,
-                max_output_bytes=_MAX_OUTPUT_BYTES,
+                max_output_bytes=max_output_bytes,
                 supervised=timeout_ms > LOCAL_TIMEOUT_MS,
             )
         except OSError as error:

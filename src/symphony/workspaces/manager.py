@@ -49,13 +49,15 @@ from symphony.workspaces.export import (
     preview_files,
 )
 from symphony.workspaces.files import fingerprint, is_directory
-from symphony.workspaces.git import NETWORK_TIMEOUT_MS, Git, GitError, common_dir
+from symphony.workspaces.git import NETWORK_TIMEOUT_MS, Git, GitError, common_dir, read_ref
 from symphony.workspaces.hooks import Hook, HookCall, HookRunner
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.locks import RootLease, locked
 from symphony.workspaces.mirror import Mirror, create_clone, remove_stored_logins
 from symphony.workspaces.model import (
+    PATCH,
     Delivery,
+    Patch,
     ProgressMark,
     Removal,
     Workspace,
@@ -88,6 +90,7 @@ SUBMODULES_HINT: Final = (
     "hooks.after_create: git submodule update --init --recursive (docs/workflow-file.md)"
 )
 _LOCK_WAIT_S: Final = 10.0
+_SMALL_FILES_ONLY: Final = ("-c", "core.bigFileThreshold=1m")  # git compares no lines of larger files
 _log = structlog.get_logger(__name__)
 
 
@@ -379,6 +382,30 @@ class WorkspaceManager:
         except WorkspaceError as error:
             return error.failure
         return await self._publisher(layout, self._repo).push(branch)
+
+    async def patch(self, identifier: str, *, max_bytes: int) -> Patch | None:
+        """What the delivered branch of an issue changes since its start, at most so many bytes of it.
+
+        Only the mirror is read. `None` if nothing was delivered, or the workspace is removed.
+
+        Raises:
+            WorkspaceError: the key of the issue or the root is not usable, or git failed.
+        """
+        layout = await to_thread.run_sync(self._finder.resolve_root)
+        key = await to_thread.run_sync(self._finder.key, layout, identifier)
+        record = await to_thread.run_sync(read_record, layout, key)
+        if record is None or record.repo is None or record.branch is None or record.base_commit is None:
+            return None
+        mirror, ref = self._mirror(layout, record.repo), f"refs/heads/{record.branch}"
+        head = await to_thread.run_sync(read_ref, mirror.path, ref)
+        if head is None:
+            return None
+        diff = (*_SMALL_FILES_ONLY, "-C", mirror.path, "diff", *PATCH, record.base_commit, head, "--")
+        try:
+            content = await self._git.isolated(*diff, max_output_bytes=max_bytes)
+        except GitError as error:
+            raise mirror.unreadable(error) from error
+        return Patch(branch=record.branch, content=content)
 
     async def records(self) -> tuple[WorkspaceRecord, ...]:
         """The recorded workspaces of this workflow file below the root."""

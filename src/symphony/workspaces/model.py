@@ -122,6 +122,18 @@ NUMSTAT: Final = ("--no-ext-diff", "--no-textconv", "--numstat", "-z")
 """Options of `git diff` for `parse_numstat`. No program that a repository names is run."""
 
 
+PATCH: Final = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-prefix", "--patch")
+"""Options of `git diff` for a patch whose paths have no prefix. No program that a repository names is run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    """What a delivered branch changes since its start: the begin of git's output."""
+
+    branch: str
+    content: bytes
+
+
 def parse_numstat(output: bytes) -> Changes:
     """Parse the output of `git diff --numstat -z`.
 

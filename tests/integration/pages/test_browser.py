@@ -25,6 +25,7 @@ PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch":
 PATHS = {
     "board": "/",
     "issue": "/issues/WEB-131",
+    "diff": "/issues/WEB-131/diff",
     "history": "/history",
     "skills": "/skills",
     "system": "/system",
@@ -189,6 +190,10 @@ def test_a_person_answers_on_the_page_and_watches_the_agent_go_on(browser: Brows
         (project.workspaces / "SYM-1" / "go").touch()
         expect(page.get_by_text("ready for review")).to_be_visible()
         assert page.locator("body").get_attribute("data-same") == "yes"
+        page.get_by_role("link", name="SYM-1 Paint <b>it</b>").click()
+        page.get_by_role("link", name="What it changes").click()
+        page.locator("details.file summary").first.click()
+        expect(page.get_by_text("new file mode")).to_be_visible()
 
 
 def test_a_page_follows_the_scheduler_within_a_second_and_a_half(browser: Browser, tmp_path: Path) -> None:

@@ -68,6 +68,35 @@ async def test_commits_reach_the_mirror_and_the_local_repository(
     assert git(repo, "status", "--porcelain") == ""
 
 
+async def test_the_patch_of_a_delivered_branch_is_bounded_and_runs_no_program(
+    make_manager: Make, git: Git, repo: Path, issue: MakeIssue, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    canary = tmp_path / "canary"
+    for setting in ("diff.trap.textconv", "diff.trap.command", "diff.external"):
+        git(repo, "config", "--file", f"{environment['HOME']}/.gitconfig", setting, f"touch {canary}; cat")
+    manager = make_manager(repo=str(repo))
+    assert await manager.patch("MT-1", max_bytes=1_000) is None
+    made = await manager.prepare(issue("MT-1"), None)
+    (made.path / ".gitattributes").write_text("* diff=trap\n")
+    (made.path / "README.md").write_text("goodbye\n")
+    (made.path / "huge.txt").write_text("line\n" * 300_000)
+    git(made.path, "add", "-A")
+    git(made.path, "commit", "--no-verify", "-qm", "one")
+    assert await manager.patch("MT-1", max_bytes=1_000) is None
+    await manager.deliver(made)
+
+    patch = await manager.patch("MT-1", max_bytes=100_000)
+
+    assert patch is not None
+    assert patch.branch == "symphony/MT-1"
+    assert b"\n-hello\n+goodbye\n" in patch.content
+    assert b"Binary files /dev/null and huge.txt differ" in patch.content
+    short = await manager.patch("MT-1", max_bytes=100)
+    assert short is not None
+    assert short.content == patch.content[:100]
+    assert not canary.exists()
+
+
 async def test_a_second_delivery_brings_the_rest_and_a_third_changes_nothing(
     make_manager: Make, git: Git, repo: Path, issue: MakeIssue, commit: Commit
 ) -> None:

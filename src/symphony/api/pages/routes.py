@@ -28,6 +28,7 @@ from symphony.api.pages.views import (
     Frame,
     Problem,
     board_view,
+    diff_view,
     history_view,
     issue_view,
     skills_view,
@@ -143,6 +144,26 @@ class Pages:
             twin=f"/api/v1/{quote(name, safe='')}/prompt",
             now=utc_text(utc_now()),
             view=lambda: prompt,
+        )
+
+    async def diff(self, request: Request) -> Response:
+        """What the branch of the issue changes."""
+        return await _respond(request, self._diff)
+
+    async def _diff(self, request: Request) -> _Content:
+        name = identifier(request)
+        diff = await self._operator.diff(name)
+        if diff is None:
+            raise RequestError(404, "no_branch", "The issue has no branch, or its workspace is removed.")
+        return _Content(
+            template="diff.html",
+            title=f"Diff of {name}",
+            section="Board",
+            twin="",
+            now=utc_text(utc_now()),
+            view=lambda: diff_view(name, diff),
+            scope=f"issue:{name}",
+            pause_ms=_SLOW_MS,
         )
 
     async def history(self, request: Request) -> Response:

@@ -14,6 +14,7 @@ from bench.kit import Scene, environment, median, until
 _POLL_MS = 1_000
 _POLLS = 5
 _SCRAPES = 20
+_STATE = "/api/v1/state?limit=50"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +23,7 @@ class Asked:
 
     `help_ms` is `symphony --help`, `status_ms` is `symphony status` with an empty board, and `full_status_ms`
     the same with `issues` waiting on it. `blocked_ms` is the worst of a few polls of that board. `scrape_ms`
-    is the processor time of one `GET /metrics` with it.
+    is the processor time of one `GET /metrics` with it, and `state_ms` that of a state that lists 50 issues.
     """
 
     issues: int
@@ -31,6 +32,7 @@ class Asked:
     full_status_ms: float
     blocked_ms: float
     scrape_ms: float
+    state_ms: float
 
 
 def asking(place: Path, agent: tuple[str, ...], *, issues: int, rounds: int) -> Asked:
@@ -48,7 +50,8 @@ def asking(place: Path, agent: tuple[str, ...], *, issues: int, rounds: int) -> 
         full.wait_agents("turn", 1)
         full_status_ms = _command(full, ["status"], rounds)
         blocked_ms = _longest_answer(full)
-        scrape_ms = _scrape(full)
+        scrape_ms = _processor_ms(full, "/metrics")
+        state_ms = _processor_ms(full, _STATE)
     return Asked(
         issues=issues,
         help_ms=help_ms,
@@ -56,6 +59,7 @@ def asking(place: Path, agent: tuple[str, ...], *, issues: int, rounds: int) -> 
         full_status_ms=full_status_ms,
         blocked_ms=blocked_ms,
         scrape_ms=scrape_ms,
+        state_ms=state_ms,
     )
 
 
@@ -74,16 +78,21 @@ def _command(scene: Scene, arguments: Sequence[str], rounds: int) -> float:
     return median(taken[1:])
 
 
-def _scrape(scene: Scene) -> float:
-    """The processor time of a scrape, as the daemon counts its own; polls meanwhile are part of it."""
+def _processor_ms(scene: Scene, path: str) -> float:
+    """The processor time of an answer, as the daemon counts its own; polls meanwhile are part of it."""
     socket = until(lambda: next(iter(scene.state.rglob("*.sock")), None), "the control socket")
     with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://symphony") as client:
-        seen_s = []
-        for _ in range(_SCRAPES + 2):  # the first one loads the library
-            text = client.get("/metrics").raise_for_status().text
-            (line,) = (line for line in text.splitlines() if line.startswith("process_cpu_seconds_total "))
-            seen_s.append(float(line.split()[1]))
-    return (seen_s[-1] - seen_s[1]) * 1_000 / _SCRAPES
+        client.get("/metrics")  # the first scrape loads the library
+        begun_s = _processor_s(client)
+        for _ in range(_SCRAPES - 1):
+            client.get(path).raise_for_status()
+        return (_processor_s(client) - begun_s) * 1_000 / _SCRAPES  # the last scrape is one of them
+
+
+def _processor_s(client: httpx.Client) -> float:
+    text = client.get("/metrics").raise_for_status().text
+    (line,) = (line for line in text.splitlines() if line.startswith("process_cpu_seconds_total "))
+    return float(line.split()[1])
 
 
 def _longest_answer(scene: Scene) -> float:

@@ -230,10 +230,19 @@ def of_asking(found: Asked) -> Sequence[Figure]:
         ("scrape", f"Processor time of `GET /metrics` with {board}", found.scrape_ms, 50),
         ("blocked", f"Longest wait for an answer while {board} is polled", found.blocked_ms, 50),
     )
-    return [
+    figures = [
         Figure(key=key, title=title, unit="ms", ours=ours, aims=(_at_most(ours, limit, "ms"),))
         for key, title, ours, limit in rows
     ]
+    beside = Figure(
+        key="state",
+        title=f"Processor time of a state of 50 rows with {board}, beside that scrape",
+        unit="ms",
+        ours=found.state_ms,
+        floor=found.scrape_ms,
+        aims=(_ratio_at_most(found.state_ms, found.scrape_ms, 2, "a scrape"),),
+    )
+    return [*figures, beside]
 
 
 def of_soak(found: Sequence[Held]) -> Sequence[Figure]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Final
 
 from msgspec import structs
@@ -51,6 +51,7 @@ from symphony.scheduler import (
     thread_agent,
     totals_with,
     unpushed_results,
+    used_slots,
 )
 from symphony.workspaces import locate_branch
 
@@ -84,15 +85,22 @@ def waiting_issues(state: State, *, identifier: str | None = None) -> Iterator[t
 
     With `identifier`, only the issues of that identifier.
     """
+    used = used_slots(state)
     for issue in state.candidates.values():
         if identifier is not None and issue.identifier != identifier:
             continue
         if not (issue.id in state.running or issue.id in state.retrying or issue.id in state.blocked):
-            verdict = eligibility(issue, state)
+            verdict = eligibility(issue, state, used=used)
             if isinstance(verdict, Ineligible):
-                yield issue, WaitingReason(verdict.code.value, verdict.message)
+                yield issue, _reason(verdict.code, verdict.message)
             else:
                 yield issue, _DEFERRED if issue.id in state.skipped_until_poll else _STARTING
+
+
+@lru_cache(maxsize=256)
+def _reason(code: ReasonCode, message: str) -> WaitingReason:
+    """The reason of a verdict; thousands of issues wait for the same few."""
+    return WaitingReason(code.value, message)
 
 
 # --- how to review delivered work ------------------------------------------------------------------------
@@ -221,11 +229,7 @@ def state_document(
     # An issue may have left the state in which the last poll saw it.
     reviewed = {result.issue.id for result in ready}
     waits = [(issue, reason) for issue, reason in reasons(state) if issue.id not in reviewed]
-    chosen = [
-        (position, issue, reason)
-        for position, (issue, reason) in enumerate(waits, 1)
-        if only.includes(issue, reason.code)
-    ]
+    chosen = [place for place, (issue, reason) in enumerate(waits) if only.includes(issue, reason.code)]
     listed = chosen[: only.limit]
     return models.State(
         generated_at=utc_text(now),
@@ -247,7 +251,7 @@ def state_document(
         blocked=tuple(
             view.blocked(one) for one in state.blocked.values() if only.includes(one.issue, "blocked")
         ),
-        waiting=tuple(view.waiting(issue, reason, position) for position, issue, reason in listed),
+        waiting=tuple(view.waiting(*waits[place], position=place + 1) for place in listed),
         waiting_by_reason=dict(Counter(reason.code for _, reason in waits).most_common()),
         waiting_left_out=len(chosen) - len(listed),
         ready=tuple(view.result(one) for one in reversed(ready) if only.includes(one.issue, "ready")),
@@ -496,7 +500,7 @@ class _View:
             phase=self._phase_of(issue),
         )
 
-    def waiting(self, issue: Issue, reason: WaitingReason, position: int) -> models.WaitingRow:
+    def waiting(self, issue: Issue, reason: WaitingReason, *, position: int) -> models.WaitingRow:
         return models.WaitingRow(
             issue_id=issue.id,
             issue_identifier=issue.identifier,

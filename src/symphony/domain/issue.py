@@ -150,6 +150,7 @@ class Selection:
 ALL_ISSUES: Final = Selection()
 
 
+@lru_cache(maxsize=1_024)
 def normalise_label(label: str) -> str:
     """A label for storage and comparisons: one line in lower case."""
     return one_line(label, MAX_NAME_CHARS).lower()
@@ -166,8 +167,7 @@ def is_routable(issue: Issue, required_labels: Iterable[str]) -> bool:
 
     A blank required label matches no issue.
     """
-    have = set(issue.labels)
-    return issue.dispatchable and all(normalise_label(label) in have for label in required_labels)
+    return issue.dispatchable and all(normalise_label(label) in issue.labels for label in required_labels)
 
 
 def _instant(value: datetime | None) -> str | None:

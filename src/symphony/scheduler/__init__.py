@@ -124,6 +124,7 @@ from symphony.scheduler.policy import (
     same_content,
     slot_shortage,
     tracker_status,
+    used_slots,
 )
 from symphony.scheduler.polling import (
     IDLE_WORKSPACE_CHECK_MS,
@@ -292,5 +293,6 @@ __all__ = [
     "totals_with",
     "tracker_status",
     "unpushed_results",
+    "used_slots",
     "would_coalesce",
 ]

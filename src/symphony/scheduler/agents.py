@@ -43,17 +43,16 @@ def choose_agent(state: State, issue: Issue, thread_agent: str | None = None) ->
         thread_agent: the agent of the conversation that the run would continue.
     """
     name, fallback, why = _assigned_agent(state.settings, issue)
-    chosen = AgentChoice(name=name, reason=why)
+    reason, instead_of = why, None
     if fallback is not None and not is_limited(state, fallback):
-        reason = None
         if is_limited(state, name):
             reason = f"{limit_text(state, name)}; it would be the agent by {why}"
+            name, instead_of = fallback, name
         elif thread_agent == fallback:
             reason = f"it goes on with its conversation; {name} would be the agent by {why}"
-        if reason is not None:
-            chosen = AgentChoice(name=fallback, reason=reason, instead_of=name)
-    info = state.settings.agent_info(chosen.name)
-    return replace(chosen, kind=info.kind, model=info.model)
+            name, instead_of = fallback, name
+    info = state.settings.agent_info(name)
+    return AgentChoice(name=name, kind=info.kind, model=info.model, reason=reason, instead_of=instead_of)
 
 
 def plan_run(state: State, issue: Issue, resume: Resume | None) -> tuple[AgentChoice, Resume | None]:

@@ -40,8 +40,9 @@ class IssueRule:
 
     def matches(self, issue: Issue) -> bool:
         """Whether the rule is for the issue."""
-        labels = {label.strip().lower() for label in issue.labels}
-        return self.label in {None, *labels} and self.state in {None, normalise_state(issue.state)}
+        return (self.label is None or any(self.label == each.strip().lower() for each in issue.labels)) and (
+            self.state is None or self.state == normalise_state(issue.state)
+        )
 
     @property
     def condition(self) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from symphony.domain import Blame, Category, Failure, Issue, is_routable, normalise_state
@@ -93,13 +94,19 @@ class Ineligible:
 
 
 def eligibility(
-    issue: Issue, state: State, *, reserved: Counter[str] | None = None, own_claim: bool = False
+    issue: Issue,
+    state: State,
+    *,
+    used: Counter[str] | None = None,
+    reserved: Counter[str] | None = None,
+    own_claim: bool = False,
 ) -> Eligible | Ineligible:
     """Whether the issue may start now, or the first reason why not (specification section 8.2).
 
     Args:
         issue: the issue to judge.
         state: the state of the scheduler.
+        used: the `used_slots` of the state, if they are counted once for many issues.
         reserved: slots that other issues are about to take, by normalised state.
         own_claim: ignore the claim of the issue itself, because its retry is due.
     """
@@ -110,7 +117,7 @@ def eligibility(
         or _nothing_starts(state)
         or _day_budget_is_used(issue, state)
         or _agent_is_limited(issue, state)
-        or slot_shortage(issue, state, reserved=reserved)
+        or slot_shortage(issue, state, used=used, reserved=reserved)
         or _identifier_is_running(issue, state)
         or Eligible()
     )
@@ -118,9 +125,12 @@ def eligibility(
 
 def unsuitable(issue: Issue, settings: SchedulerSettings) -> Ineligible | None:
     """Why the issue, as the tracker shows it, is not worked on, or `None`."""
-    if empty := [name for name in ("id", "identifier", "title", "state") if not getattr(issue, name).strip()]:
+    if not (issue.id.strip() and issue.identifier.strip() and issue.title.strip() and issue.state.strip()):
+        empty = [name for name in ("id", "identifier", "title", "state") if not getattr(issue, name).strip()]
         return Ineligible(ReasonCode.INCOMPLETE, f"the tracker gave no {', '.join(empty)}")
     match tracker_status(issue, settings):
+        case TrackerStatus.ACTIVE:
+            return None
         case TrackerStatus.TERMINAL:
             return Ineligible(ReasonCode.TERMINAL, f"state {issue.state!r} is terminal")
         case TrackerStatus.UNROUTABLE if not issue.dispatchable:
@@ -130,10 +140,8 @@ def unsuitable(issue: Issue, settings: SchedulerSettings) -> Ineligible | None:
             missing = [repr(label) for label in settings.required_labels if not is_routable(issue, [label])]
             labels = "label" if len(missing) == 1 else "labels"
             return Ineligible(ReasonCode.LABEL_MISSING, f"required {labels} missing: {', '.join(missing)}")
-        case TrackerStatus.INACTIVE:
-            return Ineligible(ReasonCode.INACTIVE, f"state {issue.state!r} is not active")
         case _:
-            return None
+            return Ineligible(ReasonCode.INACTIVE, f"state {issue.state!r} is not active")
 
 
 def _is_claimed(issue: Issue, state: State) -> Ineligible | None:
@@ -175,26 +183,38 @@ def _agent_is_limited(issue: Issue, state: State) -> Ineligible | None:
         return None
     retry = state.retrying.get(issue.id)
     owner = agents.thread_agent(retry.resume) if retry else None
-    if agents.agent_limited_until(state, issue, owner) is None:
+    chosen = agents.choose_agent(state, issue, owner).name
+    if not agents.is_limited(state, chosen):
         return None
-    limit = agents.limit_text(state, agents.choose_agent(state, issue, owner).name)
+    limit = agents.limit_text(state, chosen)
     return Ineligible(ReasonCode.AGENT_LIMITED, f"the agent {limit}, and no other may take its place now")
 
 
-def slot_shortage(issue: Issue, state: State, *, reserved: Counter[str] | None = None) -> Ineligible | None:
-    """Why there is no slot for the issue, or `None`. A run uses a slot of the current state of its issue."""
-    reserved = reserved or Counter()
+def used_slots(state: State) -> Counter[str]:
+    """The slots in use, by normalised state. A run uses a slot of the current state of its issue."""
+    return Counter(normalise_state(run.issue.state) for run in state.running.values())
+
+
+def slot_shortage(
+    issue: Issue, state: State, *, used: Counter[str] | None = None, reserved: Counter[str] | None = None
+) -> Ineligible | None:
+    """Why there is no slot for the issue, or `None`; the arguments are those of `eligibility`."""
     limit = state.settings.max_concurrent_agents
-    if len(state.running) + reserved.total() >= limit:
-        return Ineligible(ReasonCode.NO_SLOT, f"all {limit} agent slots are in use")
+    if len(state.running) + (reserved.total() if reserved else 0) >= limit:
+        return _slots_in_use(ReasonCode.NO_SLOT, limit)
     own = normalise_state(issue.state)
     cap = state.settings.max_concurrent_by_state.get(own)
     if cap is not None:
-        used = sum(normalise_state(run.issue.state) == own for run in state.running.values())
-        if used + reserved[own] >= cap:
-            message = f"all {cap} agent slots for state {issue.state!r} are in use"
-            return Ineligible(ReasonCode.NO_STATE_SLOT, message)
+        taken = (used_slots(state) if used is None else used)[own] + (reserved[own] if reserved else 0)
+        if taken >= cap:
+            return _slots_in_use(ReasonCode.NO_STATE_SLOT, cap, f" for state {issue.state!r}")
     return None
+
+
+@lru_cache(maxsize=256)
+def _slots_in_use(code: ReasonCode, limit: int, whose: str = "") -> Ineligible:
+    """The verdict on all issues that wait for one of these slots: they may be thousands."""
+    return Ineligible(code, f"all {limit} agent slots{whose} are in use")
 
 
 def _identifier_is_running(issue: Issue, state: State) -> Ineligible | None:

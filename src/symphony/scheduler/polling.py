@@ -289,13 +289,13 @@ def fill_slots(step: Step) -> None:
         if key in state.candidates
     )
     passed_over = state.pending_candidates | state.skipped_until_poll
-    chosen, full_states = set[str](), set[str]()
+    chosen, full_states, used = set[str](), set[str](), policy.used_slots(state)
     for issue in state.candidates.values():
         if len(chosen) == free:
             break
         if issue.id in passed_over or issue.state in full_states:
             continue
-        verdict = policy.eligibility(issue, state, reserved=reserved)
+        verdict = policy.eligibility(issue, state, used=used, reserved=reserved)
         if isinstance(verdict, Eligible):
             chosen.add(issue.id)
             reserved[normalise_state(issue.state)] += 1

@@ -57,7 +57,8 @@ def test_every_aim_has_its_row(found: dict[str, Any]) -> None:
     assert judged == {
         *("pump_cpu", "pump_memory", "events_lost", "tokens_off"),
         *("session_cpu", "session_peak", "session_repeats", "requests_tick"),
-        *("slot_gap", "saved_to_start", "launch", "help", "status", "full_status", "scrape", "blocked"),
+        *("slot_gap", "saved_to_start", "launch", "help", "status", "full_status"),
+        *("scrape", "state", "blocked"),
         *("memory_idle", "memory_session", "threads", "workspace", "object_stores"),
         *(f"soak_{what}" for what in ("memory", "descriptors", "threads", "journal")),
         *(f"{service}_bytes" for service in SAVING),

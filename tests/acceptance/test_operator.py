@@ -1,6 +1,7 @@
 """Promise: an operator stops, retries, answers, pauses and drains, and every surface shows why."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -59,6 +60,13 @@ def becomes(project: Project, daemon: Daemon, name: str, status: str) -> dict[st
         return rows.get(name)
 
     return until(found, daemon.log.read_text)
+
+
+def leaves(project: Project, daemon: Daemon, name: str, status: str) -> None:
+    def gone() -> bool | None:
+        return name not in {row["issue_identifier"] for row in state(project)[status]} or None
+
+    until(gone, daemon.log.read_text)
 
 
 def is_done(project: Project, daemon: Daemon, name: str) -> None:
@@ -124,6 +132,42 @@ def test_stop_and_retry_over_http(board: Project) -> None:
         (board.workspaces / "SYM-1" / "go").touch()
         assert client.post("/api/v1/SYM-1/retry", headers=bearer).status_code == 202
         is_done(board, daemon, "SYM-1")
+
+
+def test_an_issue_is_moved_by_the_api_and_by_the_form_of_its_page(board: Project) -> None:
+    for name in ("SYM-1", "SYM-2", "SYM-3"):
+        board.issue(name, TURN)
+
+    with board.daemon("--port", "0") as daemon, client_of(board, daemon) as (client, bearer):
+        begins(board, daemon, "SYM-1")
+        becomes(board, daemon, "SYM-2", "waiting")
+        done = {"state": "done"}
+        assert client.post("/api/v1/SYM-2/move", json=done).status_code == 401
+        refused = client.post("/api/v1/SYM-2/move", json={"state": "Dnoe"}, headers=bearer)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "tracker_status")
+        assert "Todo" in refused.json()["error"]["hint"]
+        moved = client.post("/api/v1/SYM-2/move", json=done, headers=bearer)
+        assert (moved.status_code, moved.json()["changed"]) == (202, True)
+        assert board.state("SYM-2") == "Done"
+        leaves(board, daemon, "SYM-2", "waiting")
+
+        control = json.loads((board.state_dir / "control.json").read_text())
+        owner = httpx.HTTPTransport(uds=control["socket"])
+        with httpx.Client(transport=owner, base_url="http://symphony", timeout=DEADLINE_S) as browser:
+            page = browser.get("/issues/SYM-3").text
+            assert "<option>Done</option>" in page
+            (csrf,) = set(re.findall(r'name="csrf" value="([^"]+)"', page))
+            fields = {"csrf": csrf, "issue": "SYM-3", "next": "/issues/SYM-3"}
+            for target, notice in (("Dnoe", "there is no state"), ("Done", "moved from Todo to Done")):
+                answer = browser.post("/actions/move", data={**fields, "state": target})
+                assert answer.status_code == 303
+                assert notice in browser.get(answer.headers["location"]).text
+        assert board.state("SYM-3") == "Done"
+        leaves(board, daemon, "SYM-3", "waiting")
+
+        assert client.post("/api/v1/SYM-1/move", json=done, headers=bearer).status_code == 202
+        leaves(board, daemon, "SYM-1", "running")
+        assert [line["event"] for line in daemon.events()].count("run_started") == 1
 
 
 def test_a_pause_is_shown_wherever_people_look_and_ends_when_they_say(board: Project) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
@@ -80,6 +80,23 @@ class FakeTracker:
     async def changes(self) -> AsyncIterator[None]:
         for _ in ():
             yield
+
+
+@dataclass
+class MovingTracker(FakeTracker):
+    """As `FakeTracker`, with moves: `goes_to` is what they end in where that is not what was asked."""
+
+    goes_to: str | None = None
+    moved: list[tuple[str, str]] = field(default_factory=list)
+    failure: Exception | None = None
+
+    async def move_issue(self, issue_id: str, state: str) -> str:
+        if self.failure is not None:
+            raise self.failure
+        self.moved.append((issue_id, state))
+        after = self.goes_to or state
+        self.issues = tuple(replace(one, state=after) if one.id == issue_id else one for one in self.issues)
+        return after
 
 
 @dataclass

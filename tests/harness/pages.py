@@ -338,6 +338,7 @@ def demo_issue() -> models.Issue:
         issue_url=row.issue_url,
         title=row.title,
         state="In Progress",
+        moves_to=("Todo", "In Progress", "Done"),
         status="running",
         agent=row.agent,
         workspace=models.Place(path=row.workspace_path, host=None, branch="symphony/WEB-131"),

@@ -41,6 +41,7 @@ from symphony.api.http import (
     empty_object,
     encoded,
     identifier,
+    move_target,
     number,
     read_body,
     refusal,
@@ -212,6 +213,8 @@ class _Handlers:
         text = None
         if verb == "answer":
             text = await answer_text(request)
+        elif verb == "move":
+            text = await move_target(request)
         else:
             await empty_object(request)
         return answer(_known(await self._operator.act(verb, name, text)), status=202)
@@ -324,7 +327,7 @@ async def _on_webhook_denied(_: Request, error: Exception) -> Response:
 
 
 async def _on_failure(_: Request, error: Exception) -> Response:
-    """A dispatch would fail with this error: a fact about the issue, not about the request."""
+    """A dispatch or a move fails with this error: a fact about the issue, not about the request."""
     assert isinstance(error, SymphonyError)  # noqa: S101 - as above
     failure = error.failure
     return refusal(409, failure.category.value, failure.message, hint=failure.hint)

@@ -1,6 +1,6 @@
 """What pages post as HTML forms: signing in and out, and operator actions.
 
-An action is a form with the fields `csrf` (`Access.csrf`), `issue`, `text` and `next`, posted to
+An action is a form with the fields `csrf` (`Access.csrf`), `issue`, `text` or `state`, and `next`, posted to
 `/actions/<verb>`. The answer redirects to `next` with `?notice=<id>`, whatever came of it; the page there
 shows the notice of that id. The texts of notices are not in the address, so no link can make one up.
 """
@@ -21,12 +21,13 @@ from symphony.api.interface import (
     DAEMON_ACTIONS,
     ISSUE_ACTIONS,
     MAX_ANSWER_CHARS,
+    MAX_STATE_CHARS,
     ConflictError,
     Operator,
     UnavailableError,
 )
 from symphony.api.sign_in import LinkRefusedError
-from symphony.domain import plain_text
+from symphony.domain import SymphonyError, plain_text
 
 FORM_ACTIONS: Final = (*ISSUE_ACTIONS, *DAEMON_ACTIONS, "refresh")
 """What a form may do: the last part of `/actions/<verb>`."""
@@ -83,23 +84,28 @@ class Forms:
         fields = await form_fields(request)
         self._access.check_form(request, fields.get("csrf", ""))
         try:
-            notice = await self._carry_out(verb, fields.get("issue", ""), fields.get("text", ""))
+            text = fields.get("state" if verb == "move" else "text", "")
+            notice = await self._carry_out(verb, fields.get("issue", ""), text)
         except ConflictError as error:
             notice = Notice(ok=False, message=error.message, hint=error.hint)
         except UnavailableError as error:
             notice = Notice(ok=False, message=error.message)
+        except SymphonyError as error:
+            notice = Notice(ok=False, message=error.failure.message, hint=error.failure.hint)
         return _see_other(_local_path(fields.get("next", "")), notice=self._notices.put(notice))
 
     async def _carry_out(self, verb: str, identifier: str, text: str) -> Notice:
         if verb == "refresh":
             self._operator.refresh()
             return Notice(ok=True, message="the tracker is polled now")
+        if verb == "move" and len(text) > MAX_STATE_CHARS:
+            return Notice(ok=False, message=f"a state has at most {MAX_STATE_CHARS} characters")
         if len(text) > MAX_ANSWER_CHARS:
             return Notice(ok=False, message=f"an answer has at most {MAX_ANSWER_CHARS} characters")
         done = await self._operator.act(
             verb,
             identifier if verb in ISSUE_ACTIONS else None,
-            plain_text(text.replace("\r\n", "\n")) if verb == "answer" else None,
+            plain_text(text.replace("\r\n", "\n")) if verb in {"answer", "move"} else None,
         )
         if done is None:
             return Notice(ok=False, message="the daemon does not know this issue any more")

@@ -16,8 +16,16 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
 from symphony.api.documents import REASON_CODES
-from symphony.api.interface import AGE_PATTERN, MAX_ANSWER_CHARS, MAX_RUNS, RUN_OUTCOMES, RUN_SUMS, RunQuery
-from symphony.api.models import Answer, Document, Error, ErrorFacts, Trigger
+from symphony.api.interface import (
+    AGE_PATTERN,
+    MAX_ANSWER_CHARS,
+    MAX_RUNS,
+    MAX_STATE_CHARS,
+    RUN_OUTCOMES,
+    RUN_SUMS,
+    RunQuery,
+)
+from symphony.api.models import Answer, Document, Error, ErrorFacts, Move, Trigger
 from symphony.domain import DECODE_ERRORS, Selection, age_seconds, plain_text
 
 MAX_HEAD_BYTES: Final = 32_768
@@ -45,7 +53,7 @@ PAGE_HEADERS: Mapping[str, str] = {
 }
 """Headers of every page. There is no inline script or style."""
 
-_Body = TypeVar("_Body", Answer, Trigger)
+_Body = TypeVar("_Body", Answer, Move, Trigger)
 
 
 # --- responses -------------------------------------------------------------------------------------------
@@ -253,6 +261,19 @@ async def answer_text(request: Request) -> str:
     if len(text) > MAX_ANSWER_CHARS:
         raise RequestError(400, "bad_request", f"an answer has at most {MAX_ANSWER_CHARS} characters")
     return plain_text(text)
+
+
+async def move_target(request: Request) -> str:
+    """The state to move an issue to, `{"state": "…"}`.
+
+    Raises:
+        RequestError: 400, 408 or 413.
+    """
+    body = await read_body(request, MAX_BODY_BYTES)
+    state = _decoded(body, Move, 'the body must be {"state": "the state to move to"}').state
+    if len(state) > MAX_STATE_CHARS:
+        raise RequestError(400, "bad_request", f"a state has at most {MAX_STATE_CHARS} characters")
+    return plain_text(state).strip()
 
 
 def _decoded(body: bytes, kind: type[_Body], mismatch: str) -> _Body:

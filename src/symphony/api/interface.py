@@ -17,7 +17,7 @@ from symphony.api.models import (
 )
 from symphony.domain import ALL_ISSUES, Selection
 
-ISSUE_ACTIONS = ("stop", "retry", "unblock", "answer")
+ISSUE_ACTIONS = ("stop", "retry", "unblock", "answer", "move")
 """What an operator may do about an issue."""
 DAEMON_ACTIONS = ("pause", "resume", "drain")
 """What an operator may do about the daemon."""
@@ -38,6 +38,8 @@ MAX_DIFF_CHARS = 200 * 1_024
 """The longest diff that is shown."""
 MAX_DIFF_LINES = 2_000
 """The most lines of a diff that are shown."""
+MAX_STATE_CHARS = 255
+"""The longest name of a state to move an issue to."""
 
 
 class UnknownError(Exception):
@@ -225,16 +227,17 @@ class Operator(Protocol):
     async def act(self, verb: str, identifier: str | None, text: str | None = None) -> Verb | None:
         """Carry out an operator's action; `None` if the issue is not known.
 
-        Later questions already show the effect.
+        Later questions already show the effect, but that of a move comes with the poll that it asks for.
 
         Args:
             verb: one of `ISSUE_ACTIONS` with an identifier, or of `DAEMON_ACTIONS` without.
             identifier: the issue.
-            text: the answer to a question.
+            text: the answer to a question, or the state to move to.
 
         Raises:
             ConflictError: the action does not fit the present state.
             UnavailableError: the daemon starts or has ended.
+            SymphonyError: the tracker cannot or will not move the issue to that state.
         """
         ...
 

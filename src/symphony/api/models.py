@@ -743,6 +743,10 @@ class Issue(Document, frozen=True, kw_only=True):
     instructions: Annotated[Instructions | None, _is("Of the latest run; null if none are configured.")] = (
         None
     )
+    moves_to: Annotated[
+        tuple[str, ...],
+        _is("The present, active and terminal states; empty if the tracker does not move issues."),
+    ] = ()
 
 
 class Transcript(Document, frozen=True, kw_only=True):
@@ -909,10 +913,10 @@ class Refresh(Document, frozen=True, kw_only=True):
 class Verb(Document, frozen=True, kw_only=True):
     """An operator's action was carried out."""
 
-    verb: Annotated[str, _is("stop, retry, unblock, answer, pause, resume or drain.")]
+    verb: Annotated[str, _is("stop, retry, unblock, answer, move, pause, resume or drain.")]
     issue_identifier: Annotated[str | None, _is("Null for an action on the daemon.")]
     changed: Annotated[
-        bool, _is("False if the daemon was in that state already: paused, not paused, draining.")
+        bool, _is("False if it was so already: paused, not paused, draining, in that state of the tracker.")
     ]
     message: Annotated[str, _is("What happens now, in one line.")]
     requested_at: Moment
@@ -1013,6 +1017,12 @@ class Answer(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A person's answer to the question of an agent."""
 
     text: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 20_000})]
+
+
+class Move(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to move an issue."""
+
+    state: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 255})]
 
 
 class Trigger(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -25,6 +25,7 @@ from symphony.api.models import (
     Health,
     Issue,
     Link,
+    Move,
     Prompt,
     Refresh,
     Runs,
@@ -53,6 +54,7 @@ API: Final = (
     Description,
     Error,
     Answer,
+    Move,
     Trigger,
 )
 """The documents that the API sends and receives."""
@@ -304,10 +306,13 @@ _ACTIONS = {
     "retry": "Retry the issue now.",
     "unblock": "Give the issue a new budget, and retry it.",
     "answer": "Answer the question of the issue's agent, and let it continue.",
+    "move": "Move the issue to another state of the tracker, and poll.",
     "pause": "Start nothing new; running agents continue.",
     "resume": "Start issues again.",
     "drain": "Start nothing new, let running turns end, then exit.",
 }
+
+_BODIES: Final[Mapping[str, type[Document]]] = {"answer": Answer, "move": Move}
 
 _REFUSALS = {
     400: "The request is malformed.",
@@ -316,7 +321,7 @@ _REFUSALS = {
     404: "The daemon does not know the issue.",
     405: "The route has other methods; a fixed route takes precedence over an issue of its name.",
     408: "The body did not arrive in time.",
-    409: "The action does not fit the present state, or a dispatch would fail; the code says why.",
+    409: "The action does not fit the present state, or a dispatch or a move fails; the code says why.",
     413: "The body is too large.",
     415: "The body is not JSON.",
     500: "An internal error; the log of the daemon has the details.",
@@ -325,12 +330,12 @@ _REFUSALS = {
 
 
 def _action(verb: str, *refusals: int) -> dict[str, Any]:
-    answers = verb == "answer"
+    body = _BODIES.get(verb, Trigger)
     return {
         **_operation(verb, _ACTIONS[verb], Verb, status=202, refusals=(400, *refusals, 408, 413, 415)),
         "requestBody": {
-            "required": answers,
-            "content": {_JSON: {"schema": _ref(Answer if answers else Trigger)}},
+            "required": body is not Trigger,
+            "content": {_JSON: {"schema": _ref(body)}},
         },
     }
 

@@ -1,7 +1,7 @@
-"""Moves issues to other tracker states, for `tracker.on_start` and `tracker.on_block`.
+"""Moves issues to other tracker states, for `tracker.on_start` and `tracker.on_block`, or for an operator.
 
-The scheduler decides which moves to make. A move is made only if the issue still is in the state that the
-decision was based on, and the tracker's own answer tells whether it happened.
+The scheduler decides which of the former to make. Such a move is made only if the issue still is in the state
+that the decision was based on. The tracker's own answer tells whether a move happened.
 """
 
 import logging
@@ -14,12 +14,13 @@ import anyio
 import structlog
 
 from symphony.daemon.context import RuntimeContext
-from symphony.domain import Blame, Category, Failure, SymphonyError, normalise_state
+from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, normalise_state
 from symphony.scheduler import MoveIssue, MoveReason
 from symphony.trackers.base import MovingCapability, TrackerError, not_moved
 
 TIMEOUT_S: Final = 60.0
 MAX_REPORTED: Final = 1_024
+_NO_MOVES: Final = "leave out tracker.on_start and tracker.on_block"
 _log = structlog.get_logger(__name__)
 
 
@@ -70,7 +71,7 @@ class Moves:
                     with anyio.fail_after(self._timeout_s):
                         before = await self._moved_from(context, command)
                 except Exception as error:  # noqa: BLE001 - a move must not cost a run
-                    self._report(command, context.redaction.failure(self._failure(error)))
+                    self._report(command, context.redaction.failure(_failure(error, self._timeout_s)))
                     return
                 if before is None:
                     _log.debug("move_skipped", **fields)
@@ -85,38 +86,14 @@ class Moves:
 
     async def _moved_from(self, context: RuntimeContext, command: MoveIssue) -> str | None:
         """The state before the move; `None` if the move no longer fits."""
-        tracker, kind = context.tracker, context.settings.tracker.kind
-        if not isinstance(tracker, MovingCapability):
-            raise TrackerError(
-                Failure(
-                    category=Category.INVALID_TRACKER_CONFIG,
-                    blame=Blame.CONFIG,
-                    message=f"a tracker of kind {kind} does not move issues",
-                    retryable=False,
-                    hint="leave out tracker.on_start and tracker.on_block",
-                )
-            )
-        found = await tracker.fetch_issues_by_ids([command.issue.id])
+        found = await context.tracker.fetch_issues_by_ids([command.issue.id])
         if not found or self._wanted.get(command.issue.id) is not command:
             return None
         before = found[0].state
         if normalise_state(before) not in command.only_from:
             return None
-        after = await tracker.move_issue(command.issue.id, command.state)
-        if normalise_state(after) != normalise_state(command.state):
-            raise not_moved(kind, command.issue.identifier, wanted=command.state, found=after)
+        await _move(context, command.issue, command.state, hint=_NO_MOVES)
         return before
-
-    def _failure(self, error: Exception) -> Failure:
-        if isinstance(error, SymphonyError):
-            return error.failure
-        slow = isinstance(error, TimeoutError)
-        return Failure(
-            category=Category.TRACKER_REQUEST,
-            blame=Blame.TRACKER,
-            message=f"not moved within {self._timeout_s:g} s" if slow else f"internal error: {error!r}",
-            hint="move the issue by hand; the work goes on",
-        )
 
     def _report(self, command: MoveIssue, failure: Failure) -> None:
         """Warn of a failure once per issue and state, until a move to that state succeeds."""
@@ -134,3 +111,59 @@ class Moves:
             issue_id=issue.id,
             issue_identifier=issue.identifier,
         )
+
+
+async def move_now(
+    context: RuntimeContext, issue: Issue, state: str, *, timeout_s: float = TIMEOUT_S
+) -> str | None:
+    """Move an issue as an operator asks; the state before, `None` if the tracker does not have the issue.
+
+    Raises:
+        SymphonyError: the tracker did not move it; secrets are masked.
+    """
+    try:
+        with anyio.fail_after(timeout_s):
+            found = await context.tracker.fetch_issues_by_ids([issue.id])
+            if found and normalise_state(found[0].state) != normalise_state(state):
+                await _move(context, issue, state, hint="move it in the tracker")
+                _log.info(
+                    "issue_moved",
+                    issue_id=issue.id,
+                    issue_identifier=issue.identifier,
+                    before=found[0].state,
+                    state=state,
+                    reason="operator",
+                )
+    except Exception as error:
+        raise SymphonyError(context.redaction.failure(_failure(error, timeout_s))) from error
+    return found[0].state if found else None
+
+
+async def _move(context: RuntimeContext, issue: Issue, state: str, *, hint: str) -> None:
+    """Move an issue, and see where it is then. `hint` says what to do where the tracker moves no issues."""
+    tracker, kind = context.tracker, context.settings.tracker.kind
+    if not isinstance(tracker, MovingCapability):
+        raise TrackerError(
+            Failure(
+                category=Category.INVALID_TRACKER_CONFIG,
+                blame=Blame.CONFIG,
+                message=f"a tracker of kind {kind} does not move issues",
+                retryable=False,
+                hint=hint,
+            )
+        )
+    after = await tracker.move_issue(issue.id, state)
+    if normalise_state(after) != normalise_state(state):
+        raise not_moved(kind, issue.identifier, wanted=state, found=after)
+
+
+def _failure(error: Exception, timeout_s: float) -> Failure:
+    if isinstance(error, SymphonyError):
+        return error.failure
+    slow = isinstance(error, TimeoutError)
+    return Failure(
+        category=Category.TRACKER_REQUEST,
+        blame=Blame.TRACKER,
+        message=f"not moved within {timeout_s:g} s" if slow else f"internal error: {error!r}",
+        hint="move the issue by hand; the work goes on",
+    )

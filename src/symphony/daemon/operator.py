@@ -1,6 +1,6 @@
 """Answers the API from what the service holds: immutable states, so nothing waits and nothing locks.
 
-The tracker is never asked: while it hangs, people still see what runs and why other issues wait.
+No question asks the tracker: while it hangs, people still see what runs and why other issues wait.
 """
 
 import os
@@ -36,9 +36,10 @@ from symphony.api.models import utc_text
 from symphony.api.runs import runs_document, since_wall_ms
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.journal_writer import past_runs
+from symphony.daemon.moves import move_now
 from symphony.daemon.overview import settings_in_force, skills_document, workflow_skills
 from symphony.daemon.prompts import phase_or_requested, preview_prompt, prompt_document
-from symphony.domain import ALL_ISSUES, Issue, Redaction, Selection, SymphonyError, one_line
+from symphony.domain import ALL_ISSUES, Issue, Redaction, Selection, SymphonyError, normalise_state, one_line
 from symphony.journal.model import Health, RunRecord, UnusableError
 from symphony.journal.reader import SkillReport, open_reader
 from symphony.journal.transcripts import TranscriptPage, read_transcript, transcript_path
@@ -60,6 +61,7 @@ from symphony.scheduler import (
     refusal,
     would_coalesce,
 )
+from symphony.trackers.base import MovingCapability
 from symphony.workspaces import Patch
 
 _DIAGNOSIS_MS: Final = 60_000
@@ -217,7 +219,9 @@ class ServiceOperator:
         )
         if document is not None:
             traced = (structs.replace(run, trace_id=self._trace_id(run.run_id)) for run in document.runs)
-            document = structs.replace(document, runs=tuple(traced))
+            document = structs.replace(
+                document, runs=tuple(traced), moves_to=_moves_to(context, document.state)
+            )
         public: models.Issue | None = masked(document, context.redaction.text)
         return public
 
@@ -416,6 +420,8 @@ class ServiceOperator:
         if identifier is not None and issue is None:
             return None
         requested_at = utc_text(self._now())
+        if verb == "move" and issue is not None:
+            return await self._move(context, issue, text or "", requested_at)
         action, issue_id = OperatorAction(verb), None if issue is None else issue.id
         refused, no_change = refusal(state, action, issue_id, text), already_done(state, action)
         if refused is None and not no_change:
@@ -435,6 +441,37 @@ class ServiceOperator:
             message=_ALREADY[action] if no_change else _effect(action, state, issue_id or ""),
             requested_at=requested_at,
         )
+
+    async def _move(
+        self, context: RuntimeContext, issue: Issue, state: str, requested_at: str
+    ) -> models.Verb:
+        """Move an issue in the tracker, which knows best in which state the issue is."""
+        if not state.strip():
+            states = ", ".join(_moves_to(context, issue.state))
+            raise ConflictError("empty_state", "no state is named", hint=f"name one: {states}")
+        before = await move_now(context, issue, state)
+        mask, shown = context.redaction.text, one_line(state)
+        if before is None:
+            raise ConflictError("gone", mask(f"the tracker does not find {issue.identifier} any more"))
+        changed = normalise_state(before) != normalise_state(state)
+        message = f"moved from {one_line(before)} to {shown}" if changed else f"it is in {shown} already"
+        with suppress(UnavailableError):  # a daemon that ends does not poll
+            self.refresh()
+        return models.Verb(
+            verb="move",
+            issue_identifier=issue.identifier,
+            changed=changed,
+            message=mask(message),
+            requested_at=requested_at,
+        )
+
+
+def _moves_to(context: RuntimeContext, present: str) -> tuple[str, ...]:
+    """The states to offer for a move of an issue in that state; none if only the journal knows the issue."""
+    if not present or not isinstance(context.tracker, MovingCapability):
+        return ()
+    states = (present, *context.active_states, *context.terminal_states)
+    return tuple({normalise_state(state): state for state in reversed(states)}.values())[::-1]
 
 
 def _run_of(run_ids: Sequence[str], begin: str | None, identifier: str) -> str | None:

@@ -116,6 +116,14 @@ def test_what_a_person_does_survives_an_update(
         expect(answer).to_have_value("Anonymise")
         expect(answer).to_be_focused()
 
+        page.goto(f"{address}/issues/WEB-131")
+        page.locator("summary", has_text="Move").click()
+        page.get_by_label("Move to").select_option("Done")
+        operator.one = structs.replace(operator.one, title="A new title")
+        page.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
+        expect(page.get_by_role("heading", level=1)).to_have_text("A new title")
+        expect(page.get_by_label("Move to")).to_have_value("Done")
+
 
 def test_the_keyboard_is_enough(browser: Browser, address: str) -> None:
     with opened(browser, **WIDE) as page:

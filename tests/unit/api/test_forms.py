@@ -4,8 +4,10 @@ import httpx
 import pytest
 
 from harness.asking import CONTROL, SIGN_IN, FakeOperator, asking
+from harness.scheduling import make_failure
 from symphony.api.forms import FORM_ACTIONS, Notice, Notices
 from symphony.api.interface import ISSUE_ACTIONS, MAX_ANSWER_CHARS, ConflictError, UnavailableError
+from symphony.domain import SymphonyError
 
 pytestmark = pytest.mark.asyncio
 FORM = {"csrf": SIGN_IN.csrf("control"), "next": "/issues/SYM-1?tab=log"}
@@ -19,11 +21,11 @@ async def post(operator: FakeOperator, verb: str, **fields: str) -> httpx.Respon
 async def test_every_action_is_carried_out_and_leads_back() -> None:
     for verb in FORM_ACTIONS:
         operator = FakeOperator()
-        done = await post(operator, verb, issue="a/b ü", text="Blue\r\n\x1b[31mred")
+        done = await post(operator, verb, issue="a/b ü", text="Blue\r\n\x1b[31mred", state="Done")
         assert done.status_code == 303
         assert done.headers["location"].startswith("/issues/SYM-1?tab=log&notice=")
         issue = "a/b ü" if verb in ISSUE_ACTIONS else None
-        expected = [(verb, issue, "Blue\nred" if verb == "answer" else None)]
+        expected = [(verb, issue, {"answer": "Blue\nred", "move": "Done"}.get(verb))]
         assert (operator.orders, operator.refreshes) == (([], 1) if verb == "refresh" else (expected, 0))
     assert (await post(FakeOperator(), "delete")).status_code == 404
 
@@ -45,8 +47,12 @@ async def test_what_does_not_fit_is_a_notice_on_the_next_page(monkeypatch: pytes
     assert (
         await post(FakeOperator(), "answer", issue="SYM-1", text="x" * (MAX_ANSWER_CHARS + 1))
     ).status_code == 303
+    refusing = FakeOperator(fails=SymphonyError(make_failure("no such state", hint="states: Todo, Done")))
+    for operator, state in ((refusing, "Dnoe"), (FakeOperator(), "x" * 256)):
+        assert (await post(operator, "move", issue="SYM-1", state=state)).status_code == 303
     assert notices[0] == Notice(ok=False, message="it does not run", hint="look")
-    assert [notice.ok for notice in notices] == [False] * 4
+    assert notices[4] == Notice(ok=False, message="no such state", hint="states: Todo, Done")
+    assert [notice.ok for notice in notices] == [False] * 6
 
 
 async def test_a_body_that_is_no_form_is_refused() -> None:

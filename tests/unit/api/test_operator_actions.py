@@ -8,6 +8,7 @@ import pytest_asyncio
 
 from harness.asking import BEARER, CONTROL, LOOPBACK, REMOTE, TOKEN, FakeOperator, asking
 from harness.chronicle import conforms
+from harness.scheduling import make_failure
 from symphony.api.access import Access
 from symphony.api.http import MAX_ANSWER_BYTES
 from symphony.api.interface import (
@@ -17,11 +18,13 @@ from symphony.api.interface import (
     ConflictError,
     UnavailableError,
 )
+from symphony.domain import SymphonyError
 
 PATHS = [
     *(f"/api/v1/SYM-1/{verb}" for verb in ISSUE_ACTIONS),
     *(f"/api/v1/control/{verb}" for verb in DAEMON_ACTIONS),
 ]
+BODIES = {"answer": {"text": "Blue"}, "move": {"state": "Done"}}
 
 pytestmark = pytest.mark.asyncio
 
@@ -38,7 +41,7 @@ async def client(operator: FakeOperator) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def body_of(path: str) -> dict[str, str] | None:
-    return {"text": "Blue"} if path.endswith("answer") else None
+    return BODIES.get(path.rpartition("/")[2])
 
 
 async def order(access: Access, path: str, headers: dict[str, str]) -> tuple[int, list[object]]:
@@ -65,7 +68,7 @@ async def test_an_order_is_taken_and_says_what_happens_now(
     conforms(response.json(), "Verb")
     verb = path.rpartition("/")[2]
     identifier = "SYM-1" if verb in ISSUE_ACTIONS else None
-    text = "Blue" if verb == "answer" else None
+    text = {"answer": "Blue", "move": "Done"}.get(verb)
     assert operator.orders == [(verb, identifier, text)]
     assert response.json() == {
         "verb": verb,
@@ -204,7 +207,21 @@ async def test_an_answer_that_is_far_too_long_is_not_read(
     assert operator.orders == []
 
 
-@pytest.mark.parametrize("path", [path for path in PATHS if not path.endswith("answer")])
+async def test_a_move_names_one_state(client: httpx.AsyncClient, operator: FakeOperator) -> None:
+    path = "/api/v1/SYM-1/move"
+    for body in ({}, {"state": None}, {"state": "x" * 256}, {"state": "a", "more": 1}):
+        refused(await client.post(path, json=body), 400, "bad_request")
+    refused(await client.post(path), 400, "bad_request")
+    assert operator.orders == []
+    assert (await client.post(path, json={"state": " In \x1b[1mReview "})).status_code == 202
+    assert operator.orders == [("move", "SYM-1", "In Review")]
+    operator.fails = SymphonyError(make_failure("no such state", hint="states: Todo, Done"))
+    response = await client.post(path, json={"state": "Dnoe"})
+    refused(response, 409, "turn_failed")
+    assert response.json()["error"]["hint"] == "states: Todo, Done"
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if path.rpartition("/")[2] not in BODIES])
 async def test_other_orders_hold_nothing(
     client: httpx.AsyncClient, operator: FakeOperator, path: str
 ) -> None:

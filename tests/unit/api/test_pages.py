@@ -325,7 +325,10 @@ async def test_the_page_of_an_issue(client: httpx.AsyncClient, operator: DemoOpe
         "docs/agents.yaml:7",
     ):
         assert str(fact) in page.text
-    assert [form["action"] for form in page.all("form") if form.get("method") == "post"] == ["/actions/stop"]
+    assert [form["action"] for form in page.all("form") if form.get("method") == "post"] == [
+        "/actions/stop",
+        "/actions/move",
+    ]
     assert page.all("main")[0]["data-scope"] == "issue:WEB-131"
     assert {"rel": "alternate", "type": "application/json", "href": "/api/v1/WEB-131"} in page.all("link")
 
@@ -335,7 +338,7 @@ async def test_what_can_be_done_about_an_issue_depends_on_its_status(
 ) -> None:
     state, base = (
         demo_state(),
-        structs.replace(operator.one, running=None, skills=None, recent_events=(), runs=()),
+        structs.replace(operator.one, running=None, skills=None, recent_events=(), runs=(), moves_to=()),
     )
     asks, blocked = (
         Block(**{name: getattr(row, name) for name in Block.__struct_fields__}) for row in state.blocked
@@ -355,6 +358,17 @@ async def test_what_can_be_done_about_an_issue_depends_on_its_status(
         assert str(said) in page.text
         posted = {str(form["action"]) for form in page.all("form") if form.get("method") == "post"}
         assert posted == {f"/actions/{verb}" for verb in verbs}
+
+
+async def test_an_issue_is_moved_by_a_form_that_opens_first(
+    client: httpx.AsyncClient, operator: DemoOperator
+) -> None:
+    operator.one = structs.replace(operator.one, state="Todo", moves_to=("Todo", "In <b>Review</b>", "Done"))
+    page = check(await client.get("/issues/WEB-131"))
+    assert "/actions/move" in {form.get("action") for form in page.all("form")}
+    assert any(select.get("name") == "state" for select in page.all("select"))
+    assert [("selected" in option) for option in page.all("option")] == [True, False, False]
+    assert "In <b>Review</b>" in page.text
 
 
 async def test_an_unknown_issue_and_a_prompt(client: httpx.AsyncClient) -> None:

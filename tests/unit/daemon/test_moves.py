@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 from typing_extensions import override
 
-from harness.binding import SECRET, FakeTracker, make_context
+from harness.binding import SECRET, FakeTracker, MovingTracker, make_context
 from harness.scheduling import make_failure, make_issue
 from symphony.daemon.moves import Moves
 from symphony.domain import Issue
@@ -19,23 +19,6 @@ from symphony.trackers.base import TrackerError
 
 pytestmark = pytest.mark.asyncio
 ONE = make_issue("1")
-
-
-@dataclass
-class MovingTracker(FakeTracker):
-    """As `FakeTracker`, with moves: `goes_to` is what they end in where that is not what was asked."""
-
-    goes_to: str | None = None
-    moved: list[tuple[str, str]] = field(default_factory=list)
-    failure: Exception | None = None
-
-    async def move_issue(self, issue_id: str, state: str) -> str:
-        if self.failure is not None:
-            raise self.failure
-        self.moved.append((issue_id, state))
-        after = self.goes_to or state
-        self.issues = tuple(replace(one, state=after) if one.id == issue_id else one for one in self.issues)
-        return after
 
 
 class Desk:

@@ -6,16 +6,18 @@ from typing import Any
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from harness.asking import FakeOperator, no_checks
-from harness.binding import SECRET, FakeTracker, make_context
+from harness.binding import SECRET, FakeTracker, MovingTracker, make_context
 from harness.chronicle import Chronicle, populated
 from harness.scheduling import make_failure, make_issue
 from symphony.api.interface import ConflictError, UnavailableError
 from symphony.api.models import utc_text
 from symphony.daemon.operator import ActionRequest, ServiceOperator
-from symphony.domain import Category
-from symphony.scheduler import Event, OperatorAction, OperatorAsked, OutcomeKind
+from symphony.domain import Category, SymphonyError
+from symphony.scheduler import Event, OperatorAction, OperatorAsked, OutcomeKind, WakeAsked
+from symphony.trackers.base import TrackerError
 
 pytestmark = pytest.mark.asyncio
 
@@ -238,6 +240,56 @@ async def test_an_order_that_is_not_taken_for_long_counts_as_given(tmp_path: Pat
     assert isinstance(order, ActionRequest)
     assert order.event == OperatorAsked(action=OperatorAction.PAUSE)
     order.resolve(desk.story.state)  # late
+
+
+# --- moves ---
+
+
+async def test_a_move_is_made_in_the_tracker_and_asks_for_a_poll(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.holds = True
+    issue = desk.story.state.running["1"].issue
+    tracker = MovingTracker(issues=(issue,))
+    desk.context = make_context(tmp_path, tracker)
+    document = await desk.operator.issue("SYM-1")
+    assert document is not None
+    assert document.moves_to == ("Todo", "In Progress", "Done")
+    with capture_logs() as lines:
+        assert await desk.act("move", "SYM-1", "Done") == f"moved from {issue.state} to Done"
+    assert tracker.moved == [("1", "Done")]
+    assert desk.held == [WakeAsked(reason="operator", by_operator=True)]
+    (line,) = lines
+    assert (line["event"], line["before"], line["reason"]) == ("issue_moved", issue.state, "operator")
+    again = await desk.operator.act("move", "SYM-1", "done")
+    assert again is not None
+    assert not again.changed
+    assert len(tracker.moved) == 1
+
+
+async def test_a_move_that_the_tracker_does_not_make_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.holds = True
+    issue = desk.story.state.running["1"].issue
+    unknown = TrackerError(make_failure(f"there is no state {SECRET}", hint="states: Todo, Done"))
+    for tracker, hint in (
+        (FakeTracker(issues=(issue,)), "move it in the tracker"),
+        (MovingTracker(issues=(issue,), failure=unknown), "states: Todo, Done"),
+        (MovingTracker(issues=(issue,), goes_to="Backlog"), "rules of the tracker"),
+        (MovingTracker(issues=(issue,), failure=RuntimeError(SECRET)), "by hand"),
+    ):
+        desk.context = make_context(tmp_path, tracker)
+        with pytest.raises(SymphonyError) as refused:
+            await desk.operator.act("move", "SYM-1", "Dnoe")
+        assert hint in (refused.value.failure.hint or "")
+        assert SECRET not in refused.value.failure.message
+    assert (await desk.refused("move", "SYM-1", " ")).code == "empty_state"
+    desk.context = make_context(tmp_path, FakeTracker())
+    assert (await desk.refused("move", "SYM-1", "Done")).code == "gone"
+    assert await desk.operator.act("move", "SYM-9", "Done") is None
+    document = await desk.operator.issue("SYM-1")
+    assert document is not None
+    assert document.moves_to == (), "this tracker moves none"
+    assert desk.held == [], "nothing to poll for"
 
 
 # --- when there is nobody to order ---

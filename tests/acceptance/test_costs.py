@@ -44,7 +44,8 @@ def test_prices_hold_live_and_sums_outlive_the_daemon(project: Project) -> None:
     assert usage.items() <= alive["token_usage"].items()
     assert alive["budgets"]["day_cost_usd"] == total["cost_usd"]
 
-    with project.daemon():
+    with project.daemon() as daemon:
+        daemon.wait_for("serving")
         anew = until(lambda: _polled(asked(project, "status")), lambda: "no poll")
     for name in ("codex_totals", "token_usage"):
         assert anew[name] == alive[name], "nothing was used since"

@@ -118,6 +118,7 @@ class RunStats:
                 self._started, self._model = event, event.model or self._model
             case Text():
                 self._last_text = event
+                self._events -= event.interrupted  # only its pieces were messages of the agent
             case _:
                 pass
         self._events += 1

@@ -93,6 +93,11 @@ def test_activity_counts_and_hides_nothing() -> None:
     assert (seen.events, seen.last_message, seen.last_event) == (41, "hello", "notification")
 
 
+def test_an_unfinished_message_is_no_message_besides_its_pieces() -> None:
+    seen = collected(Activity(count=3), Text(message="hel", interrupted=True))
+    assert (seen.events, seen.last_words) == (3, "hel")
+
+
 def test_the_last_words_stay_while_the_agent_works_on_without_a_word() -> None:
     assert collected(ItemStarted(kind="command", summary="ls")).last_words is None
     seen = collected(Text(message="first"), Text(message="hello"), ItemStarted(kind="command", summary="ls"))

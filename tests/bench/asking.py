@@ -14,7 +14,7 @@ from bench.kit import Scene, environment, median, until
 _POLL_MS = 1_000
 _POLLS = 5
 _SCRAPES = 20
-_STATE = "/api/v1/state?limit=50"
+_STATE = "/api/v1/state?waiting=50"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

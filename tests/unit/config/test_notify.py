@@ -41,6 +41,12 @@ def test_a_target_that_is_wrong_is_left_out_with_a_warning(parse: "Parse", given
         assert "URL" in workflow.secret_names
 
 
+def test_quiet_hours_are_two_times_of_day(parse: "Parse") -> None:
+    given = "[{name: x, kind: slack, url: $URL, quiet_hours: '22:00-07:00'}]"
+    workflow = parse(f"---\ntracker: {{kind: markdown}}\nnotify: {given}\n---\nx", environment={"URL": "u"})
+    assert workflow.settings.notify[0].quiet_hours == "22:00-07:00"
+
+
 def test_an_unknown_event_and_an_unknown_key_leave_the_rest_of_the_target(parse: "Parse") -> None:
     given = "[{name: x, kind: slack, url: $URL, on: [redy, blocked], colour: red}]"
     workflow = parse(

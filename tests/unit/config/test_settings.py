@@ -430,6 +430,11 @@ def test_the_users_skills_can_be_switched_off(parse: "Parse", nothing: str) -> N
     assert workflow.warnings == ()
 
 
+def test_traces_go_to_a_url(parse: "Parse") -> None:
+    url = "https://collector.example:4318/v1/traces"
+    assert parse(f"{MINIMAL}tracing: {{endpoint: {url}}}\n").settings.tracing.endpoint == url
+
+
 def test_turns_without_progress_need_not_end_a_run(parse: "Parse") -> None:
     workflow = parse(_yaml("agent.budget.max_turns_without_progress", "null"))
     assert workflow.settings.agent.budget.max_turns_without_progress is None

@@ -56,6 +56,14 @@ def test_tokens_and_turns_are_counted_as_they_are_reported() -> None:
     assert story.state.day_tokens == 250
 
 
+def test_an_issue_counts_once_in_the_totals_however_many_sessions_it_has() -> None:
+    story = _story().streams(session_id="t-1-1", total_tokens=100).ends().advance(1_000)
+    assert (story.state.totals.issues, story.state.totals.sessions) == (1, 1)
+    story.streams(thread_id="t-2", session_id="t-2-1", total_tokens=50).ends()
+    totals = story.state.totals
+    assert (totals.issues, totals.sessions, totals.tokens.total_tokens) == (1, 2, 150)
+
+
 def test_the_attempts_of_an_issue_add_up_and_every_run_begins_at_zero() -> None:
     story = _story().streams(total_tokens=100).ends().advance(1_000)
     story.streams(turn_count=1, total_tokens=30)

@@ -25,6 +25,7 @@ from symphony.skills import (
     Loader,
     Manifest,
     Selector,
+    SourceError,
     check_phases,
     closure_digest,
     instruction_problem,
@@ -244,6 +245,30 @@ def test_a_source_that_fails_is_replaced_by_the_last_good_copy_then_the_fallback
     assert [code for code, _ in codes(nothing.problems)] == ["unavailable", "not_regular_file"]
     pinned = Loader(down, last_good=good, sha256="0" * 64).load()
     assert [code for code, _ in codes(pinned.problems)] == ["unavailable", "digest_mismatch"]
+
+
+def test_two_entries_may_share_a_file() -> None:
+    manifest = b'version: "1"\nskills: [{name: a, file: a.md}, {name: b, file: a.md, phases: [TEST]}]\n'
+    found = load({"manifest.yaml": manifest, "a.md": b"# A\n"})
+    assert (codes(found.problems), found.skill_names("TEST")) == ([], ("a", "b"))
+
+
+def test_a_fallback_that_is_missing_or_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    down = instruction_problem(InstructionCode.UNAVAILABLE, "https://example.org/manifest.yaml")
+    (tmp_path / "loop.md").symlink_to("loop.md")
+    for name, code in (("none.md", "missing_file"), ("loop.md", "unreadable")):
+        found = Loader(down, fallback=tmp_path / name).load()
+        assert [one for one, _ in codes(found.problems)] == ["unavailable", code]
+
+
+def test_a_source_that_is_a_directory_gives_no_file_above_it(tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as refused:
+        DirectorySource(tmp_path / "a").read("../b.md")
+    assert refused.value.code is InstructionCode.OUTSIDE_DIRECTORY
+
+
+def test_without_phases_of_issues_there_is_nothing_to_compare() -> None:
+    assert tuple(check_phases(load(FILES), [], "manifest.yaml")) == ()
 
 
 def test_phases_that_nobody_defines_and_phases_without_a_module_are_warnings() -> None:

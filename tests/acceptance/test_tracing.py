@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Mapping
+from typing import Any
 
 import httpx
 import pytest
@@ -20,6 +21,13 @@ def _traced(project: Project, receiver: Received, *, content: bool = False) -> N
     project.environment["COLLECTOR_KEY"] = SECRET
     tracing = {"endpoint": receiver.url, "headers": {"x-key": "$COLLECTOR_KEY"}, "content": content}
     project.workflow(tracing=tracing, hooks={"before_run": "true"})
+
+
+def _asked(project: Project, path: str) -> dict[str, Any]:
+    socket = json.loads((project.state_dir / "control.json").read_text())["socket"]
+    with httpx.Client(transport=httpx.HTTPTransport(uds=socket, verify=False), timeout=30) as client:
+        document: dict[str, Any] = client.get(f"http://symphony{path}").json()
+    return document
 
 
 def _run_once(project: Project) -> Daemon:
@@ -43,9 +51,7 @@ def test_a_run_is_a_tree_of_spans(project: Project) -> None:
         with project.daemon() as daemon:
             trace_id = daemon.wait_for("run_ended")["trace_id"]
             explained = json.loads(project.symphony("explain", "SYM-1", "--json").stdout)
-            socket = json.loads((project.state_dir / "control.json").read_text())["socket"]
-            with httpx.Client(transport=httpx.HTTPTransport(uds=socket, verify=False)) as client:
-                transcript = client.get("http://symphony/api/v1/SYM-1/transcript").json()
+            transcript = _asked(project, "/api/v1/SYM-1/transcript")
             daemon.signal(signal.SIGTERM)
             assert daemon.end() == 0
         assert receiver.headers[0]["x-key"] == SECRET
@@ -104,8 +110,12 @@ def test_an_attempt_links_to_the_trace_of_the_one_before(project: Project) -> No
 def test_a_collector_that_is_gone_costs_a_line_and_no_run(project: Project) -> None:
     project.issue("SYM-1", [COMMITTED, DONE])
     project.workflow(tracing={"endpoint": "http://127.0.0.1:9/v1/traces"})
-    daemon = _run_once(project)
-    assert daemon.wait_for("run_ended")["outcome"] == "succeeded"
+    with project.daemon() as daemon:
+        assert daemon.wait_for("run_ended")["outcome"] == "succeeded"
+        daemon.wait_for("traces_not_sent")
+        assert "Connection refused" in _asked(project, "/system.json")["traces_failure"]
+        daemon.signal(signal.SIGTERM)
+        assert daemon.end() == 0
     assert len([event for event in daemon.events() if event["event"] == "traces_not_sent"]) == 1
 
 

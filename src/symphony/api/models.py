@@ -899,6 +899,9 @@ class System(Document, frozen=True, kw_only=True):
     state_directory: str | None
     settings: tuple[Setting, ...]
     diagnosis: Diagnosis | None = None
+    traces_failure: Annotated[
+        str | None, _is("Why traces could not be sent the last time; null if they were, or are off.")
+    ] = None
 
 
 class Refresh(Document, frozen=True, kw_only=True):

@@ -139,6 +139,7 @@ class ServiceOperator:
         now: Callable[[], datetime] = utc_now,
         notify_targets: Callable[[], tuple[models.NotifyTarget, ...]] = tuple,
         trace_id: Callable[[str], str | None] = lambda _: None,
+        traces_failure: Callable[[], str | None] = lambda: None,
         journal_health: Callable[[], Health | None] = lambda: None,
         journal: Path | None = None,
         timeout_s: float = SNAPSHOT_TIMEOUT_S,
@@ -155,6 +156,7 @@ class ServiceOperator:
         self._now = now
         self._notify_targets = notify_targets
         self._trace_id = trace_id
+        self._traces_failure = traces_failure
         self._journal_health = journal_health
         self._journal = journal
         self._timeout_s = timeout_s
@@ -278,6 +280,7 @@ class ServiceOperator:
                 state_directory=None if self._journal is None else str(self._journal.parent),
                 settings=tuple(settings_in_force(context.settings)),
                 diagnosis=diagnosis,
+                traces_failure=self._traces_failure(),
             )
             public: models.System = masked(document, context.redaction.text)
             return public

@@ -160,6 +160,7 @@ class Service:
             journal_health=lambda: None if self._journal is None else self._journal.health,
             journal=state_dir.path / JOURNAL_FILE,
             trace_id=lambda run_id: None if self._traces is None else self._traces.trace_id(run_id),
+            traces_failure=lambda: None if self._traces is None else self._traces.failure,
         )
         self._webhooks = Webhooks(
             self._context,

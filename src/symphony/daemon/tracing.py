@@ -210,6 +210,11 @@ class Traces:
         """The id of the trace of a run, in hex; `None` if traces are off."""
         return None if self._tracing is None or run_id is None else self._tracing.trace_id(run_id)
 
+    @property
+    def failure(self) -> str | None:
+        """Why spans could not be sent the last time; `None` if they were, or if traces are off."""
+        return None if self._tracing is None else self._tracing.last_failure
+
     def start(self, command: StartRun, context: RuntimeContext) -> RunTrace:
         """Start the trace of a run, with the time that its issue waited."""
         if self._tracing is None:

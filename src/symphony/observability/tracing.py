@@ -1,7 +1,7 @@
 """Makes spans by OpenTelemetry and sends them by OTLP over HTTP as protobuf. Needs the extra `otel`."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from hashlib import sha256
 from importlib.metadata import version
@@ -11,7 +11,7 @@ import structlog
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from typing_extensions import override
@@ -65,6 +65,21 @@ class _ExportLog(logging.Handler):
             _log.warning("traces_not_sent", reason=self.last_failure, failures=self.failures)
 
 
+class _Exporter(OTLPSpanExporter):
+    """Forgets the last failure when the collector takes spans again."""
+
+    def __init__(self, endpoint: str, headers: Mapping[str, str], export_log: _ExportLog) -> None:
+        super().__init__(endpoint=endpoint, headers=dict(headers), timeout=EXPORT_TIMEOUT_S)
+        self._export_log = export_log
+
+    @override
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        sent = super().export(spans)
+        if sent is SpanExportResult.SUCCESS:
+            self._export_log.last_failure = None
+        return sent
+
+
 class Tracing:
     """Makes spans and sends them in a thread; at most `MAX_WAITING_SPANS` wait, older ones are dropped.
 
@@ -95,7 +110,7 @@ class Tracing:
             {"service.name": "symphony", "service.version": version("symphony-orchestrator")},
             schema_url=CONVENTIONS,
         )
-        self._exporter = OTLPSpanExporter(endpoint=endpoint, headers=dict(headers), timeout=EXPORT_TIMEOUT_S)
+        self._exporter = _Exporter(endpoint, headers, self._export_log)
         self._provider = TracerProvider(resource=resource, id_generator=_Ids(), shutdown_on_exit=False)
         self._provider.add_span_processor(
             BatchSpanProcessor(
@@ -106,13 +121,13 @@ class Tracing:
 
     @property
     def last_failure(self) -> str | None:
-        """Why spans could not be sent the last time; `None` if that never happened."""
+        """Why spans could not be sent the last time; `None` if they were, or none was sent yet."""
         return self._export_log.last_failure
 
     def check(self) -> str | None:
         """Send an empty request; why that failed, or `None`."""
-        sent = self._exporter.export(())
-        return None if sent is SpanExportResult.SUCCESS else self.last_failure
+        self._exporter.export(())
+        return self.last_failure
 
     def trace_id(self, run_id: str) -> str:
         """The id of the trace of a run, in hex."""

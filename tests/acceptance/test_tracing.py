@@ -1,6 +1,7 @@
 """Promise: every run is one trace, whose spans say what the run did and for how long."""
 
 import json
+import shlex
 import signal
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +10,9 @@ import httpx
 import pytest
 
 from harness.project import Daemon, Project
+from harness.real import require_codex
+from kit import model_server as models
+from kit.codex_home import codex_home
 from kit.otlp_receiver import Received, attributes, otlp_receiver
 
 DONE: Mapping[str, object] = {"tool": "board_move", "arguments": {"state": "Done"}}
@@ -133,3 +137,26 @@ def test_what_cannot_work_is_reported_by_check(project: Project, tracing: dict[s
     done = project.symphony("check")
     assert done.returncode == 3
     assert "tracing." in done.stdout + done.stderr
+
+
+@pytest.mark.real_codex
+def test_a_real_codex_has_its_work_as_spans_below_its_turn(project: Project) -> None:
+    command = f"{shlex.quote(str(require_codex()))} app-server"
+    done = (models.tool("board_move", {"state": "Done"}),)
+    steps = models.edit_and_commit("hello.txt", "hello\n", "Say hello", last=done)
+    project.issue("SYM-1", text="[[work]] Write hello.txt and commit it.")
+    with (
+        otlp_receiver() as receiver,
+        models.ModelServer({"work": steps}) as server,
+        codex_home(server.base_url) as home,
+    ):
+        tracing = {"endpoint": receiver.url}
+        project.workflow(command=command, codex={"read_timeout_ms": 30_000}, tracing=tracing)
+        project.environment.update(home.env)
+        daemon = _run_once(project)
+    assert daemon.wait_for("run_ended")["outcome"] == "succeeded"
+    tools = receiver.tree()["invoke_agent codex"]
+    assert tools == [*["execute_tool commandExecution"] * 2, "execute_tool dynamicToolCall"]
+    (turn,) = (attributes(span) for span in receiver.spans if span.name == "invoke_agent codex")
+    assert turn["gen_ai.provider.name"] == "codex"
+    assert int(turn["gen_ai.usage.input_tokens"]) > 0

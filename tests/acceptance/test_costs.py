@@ -1,6 +1,7 @@
 """Promise: what work costs is known per run, issue and day, outlives the daemon, and is never made up."""
 
 import json
+import signal
 from typing import Any
 
 from harness.project import Project, until
@@ -31,6 +32,8 @@ def test_prices_hold_live_and_sums_outlive_the_daemon(project: Project) -> None:
         go.touch()
         daemon.wait_for("run_ended", issue_identifier="SYM-2")
         alive = asked(project, "status")
+        daemon.signal(signal.SIGTERM)
+        assert daemon.end() == 0
     document = asked(project, "runs", "--by", "issue")
     sums = {row["key"]: row for row in document["groups"]}
     assert sums["SYM-1"]["cost_usd"] == sums["SYM-1"]["total_tokens"] == first["cost_usd"] > 0

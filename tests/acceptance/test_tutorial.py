@@ -37,6 +37,6 @@ def test_every_step_without_a_model_works_one_after_the_other(tmp_path: Path) ->
     assert "READY FOR REVIEW" in text
     assert "+def shout(name):" in text
     assert "exit code 1: an issue waits for you" in text
-    assert "BLOCKED" in text
+    assert "QUESTIONS" in text
     assert "greet.py | 3 +++" in text, "the answer was taken"
     assert "changelog" in shown[-1], "the new skill is in the block"

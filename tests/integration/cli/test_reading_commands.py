@@ -82,7 +82,9 @@ class FakeClient:
     def issue(self, identifier: str) -> Any:
         return self.answers.get(identifier)
 
-    prompt = issue
+    def prompt(self, identifier: str, phase: str | None) -> Any:
+        assert phase is None
+        return self.answers.get(identifier)
 
     def refresh(self) -> Any:
         return self.answers["refresh"]

@@ -25,6 +25,7 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9 ._/()+-]*(?<! )")
 _NOT_TEXT = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
 _BYTE, _PLANE = 0xFF, 0xFFFF
+_MAX_WIDTH = 100_000  # one line per value
 
 
 def quote(text: str) -> str:
@@ -43,6 +44,11 @@ def quote(text: str) -> str:
 def quote_list(items: Sequence[str]) -> str:
     """The items as a YAML list on one line."""
     return f"[{', '.join(quote(item) for item in items)}]"
+
+
+def dump(values: Mapping[str, Any]) -> str:
+    """Front matter with these values, in their order, that `load` reads back as they are."""
+    return str(yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, width=_MAX_WIDTH))
 
 
 def _escape(char: str) -> str:

@@ -86,6 +86,7 @@ class Category(StrEnum):
     STATE_DIRECTORY = "state_directory"
     SECRET_FILE = "secret_file"  # noqa: S105 - a category name, not a secret
     JOURNAL = "journal"
+    LIBRARY = "library"
     HTTP_SERVER = "http_server"
     CLOCK_NOT_SET = "clock_not_set"
     COMMAND = "command"

@@ -1,0 +1,1 @@
+"""Skills that live beside the repository: versions, assignments, proposals."""

@@ -1,0 +1,255 @@
+"""The values of the library: skills with their versions, assignments and proposals."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from symphony import frontmatter
+from symphony.domain import Blame, Category, Failure, SymphonyError
+from symphony.skills import FILE_NAME, MAX_FIELD, ParseOptions, Severity, is_clean_name, parse_bytes
+
+MAX_CONTENT_BYTES: Final = 256 * 1024
+"""The largest body of a skill in the library."""
+MAX_REASON_CHARS: Final = 500
+_OWN_KEYS: Final = ("name", "description", "when_to_use")
+
+
+class LibraryError(SymphonyError):
+    """The library refuses something, or its file cannot be used; nothing was changed."""
+
+    def __init__(self, message: str, *, hint: str | None = None, retryable: bool = False) -> None:
+        super().__init__(
+            Failure(
+                category=Category.LIBRARY, blame=Blame.HOST, message=message, hint=hint, retryable=retryable
+            )
+        )
+
+
+class StaleVersionError(LibraryError):
+    """An edit was based on a version that is not the present one.
+
+    Attributes:
+        base: the version that the edit was based on.
+        present: the skill as it is now.
+    """
+
+    def __init__(self, base: int, present: "LibrarySkill") -> None:
+        super().__init__(
+            f"{present.name} is at version {present.version}, and the edit was based on version {base}",
+            hint=f"see what changed: symphony library diff {present.name} {base} {present.version}",
+        )
+        self.base = base
+        self.present = present
+
+
+class Origin(StrEnum):
+    """Who wrote a skill. `LEARNED` ones rank behind the others and never shadow them."""
+
+    WRITTEN = "written"
+    IMPORTED = "imported"
+    LEARNED = "learned"
+
+
+class SkillText(Struct, frozen=True, kw_only=True):
+    """What a skill says.
+
+    Attributes:
+        name: lower case letters, digits and single hyphens, at most 64 characters.
+        description: 1 to 1,024 characters.
+        when_to_use: at most 1,024 characters; may be empty.
+        content: the Markdown after the front matter, at most `MAX_CONTENT_BYTES`.
+        extra: the other keys of the front matter, such as `license` and `metadata`.
+    """
+
+    name: str
+    description: str
+    when_to_use: str
+    content: str
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_file(cls, data: bytes, directory: str) -> "SkillText":
+        """Read a SKILL.md that is, or would be, in a directory of this name.
+
+        Raises:
+            LibraryError: the file is not a skill that the library can keep; with the line.
+        """
+        parsed = parse_bytes(data, directory, FILE_NAME, ParseOptions(name_fallback=True))
+        if parsed.skill is None:
+            error = next(one for one in parsed.problems if one.severity is Severity.ERROR)
+            place = FILE_NAME if error.line is None else f"{FILE_NAME}:{error.line}"
+            raise LibraryError(f"{place}: {error.code.value}: {error.message}", hint=error.hint)
+        try:
+            found = frontmatter.split(data)
+            assert found is not None, "a skill has front matter"  # noqa: S101 - `parse_bytes` has found it
+            front = frontmatter.load(found.front, profile=frontmatter.Profile.TEXT).value
+            content = data[found.body_offset :].decode()
+        except frontmatter.FrontMatterError as error:
+            place = f"{FILE_NAME}:{error.line}"
+            raise LibraryError(f"{place}: {error.code.value}: {error.message}", hint="correct it") from error
+        except UnicodeDecodeError as error:
+            raise LibraryError(f"{FILE_NAME}: not_utf8: the content is not UTF-8") from error
+        return cls(
+            name=parsed.skill.name,
+            description=str(front.get("description") or "").strip(),
+            when_to_use=str(front.get("when_to_use") or "").strip(),
+            content=content,
+            extra={key: value for key, value in front.items() if key not in _OWN_KEYS},
+        ).checked()
+
+    def checked(self) -> "SkillText":
+        """This text, if the library can keep it.
+
+        Raises:
+            LibraryError: the name or the description is missing or out of bounds, or the content too large.
+        """
+        if not is_clean_name(self.name):
+            raise LibraryError(
+                f"{self.name[:80]!r} is not a name for a skill",
+                hint="use 1 to 64 of a-z, 0-9 and single hyphens",
+            )
+        for key, text in (("description", self.description), ("when_to_use", self.when_to_use)):
+            if len(text) > MAX_FIELD:
+                raise LibraryError(f"{key} has {len(text):,} characters", hint=f"use at most {MAX_FIELD:,}")
+        if not self.description:
+            raise LibraryError("the skill has no description", hint="say in one line what it does")
+        if (size := len(self.content.encode())) > MAX_CONTENT_BYTES:
+            raise LibraryError(
+                f"the content has {size:,} bytes", hint=f"at most {MAX_CONTENT_BYTES:,} fit in the library"
+            )
+        return self
+
+    def file(self, *, metadata: Mapping[str, str] | None = None) -> bytes:
+        """The SKILL.md of this skill; `metadata` is added to that of its front matter."""
+        extra = dict(self.extra)
+        if metadata:
+            own = extra.get("metadata")
+            extra["metadata"] = {**(own if isinstance(own, Mapping) else {}), **metadata}
+        front: dict[str, Any] = {"name": self.name, "description": self.description}
+        if self.when_to_use:
+            front["when_to_use"] = self.when_to_use
+        return f"---\n{frontmatter.dump(front | extra)}---\n{self.content}".encode()
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """Who changes a skill and why; `run_id` is the run that it comes from."""
+
+    author: str
+    reason: str = ""
+    run_id: str | None = None
+
+
+class SkillHead(Struct, frozen=True, kw_only=True):
+    """A skill in its present version, without its content. Times are milliseconds since 1970, UTC.
+
+    Attributes:
+        id: stays the same for the life of the skill.
+        version: 1, and one more with each change of description, `when_to_use` or content.
+    """
+
+    id: int
+    name: str
+    description: str
+    when_to_use: str
+    version: int
+    origin: Origin
+    created_at_ms: int
+    updated_at_ms: int
+
+
+class LibrarySkill(SkillHead, frozen=True, kw_only=True):
+    """A skill in its present version, with all that it says."""
+
+    content: str
+    extra: dict[str, Any]
+
+    @property
+    def text(self) -> SkillText:
+        """What it says."""
+        return SkillText(
+            name=self.name,
+            description=self.description,
+            when_to_use=self.when_to_use,
+            content=self.content,
+            extra=self.extra,
+        )
+
+
+class SkillVersion(Struct, frozen=True, kw_only=True):
+    """One version of a skill."""
+
+    version: int
+    text: SkillText
+    change: Change
+    at_ms: int
+
+
+class TargetKind(StrEnum):
+    """What skills are assigned to."""
+
+    ISSUE = "issue"
+    AGENT = "agent"
+
+
+class Assignment(Struct, frozen=True, kw_only=True):
+    """The skills of an issue (by its identifier) or of an agent (by its name); no names mean no skills."""
+
+    kind: TargetKind
+    target: str
+    names: tuple[str, ...]
+    at_ms: int
+
+
+class Resolution(Struct, frozen=True, kw_only=True):
+    """The skills that a run gets.
+
+    Attributes:
+        skills: in order of their names, learned ones last.
+        reason: what decided, for people.
+        unknown: names that are assigned and that the library does not have.
+    """
+
+    skills: tuple[SkillHead, ...]
+    reason: str
+    unknown: tuple[str, ...] = ()
+
+
+class ProposalState(StrEnum):
+    """What became of a proposal."""
+
+    OPEN = "open"
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """Where a proposal comes from; `transcript_seq` is a place in the transcript of the run."""
+
+    run_id: str | None = None
+    issue_id: str | None = None
+    issue_identifier: str | None = None
+    transcript_seq: int | None = None
+
+
+class Proposal(Struct, frozen=True, kw_only=True):
+    """A change of a skill that waits for a person.
+
+    Attributes:
+        base_version: the version that the change is based on; 0 for a new skill.
+        before: the text of that version; `None` for a new skill.
+        decided_by: who accepted or rejected it.
+        reason: why it was rejected.
+    """
+
+    id: int
+    text: SkillText
+    base_version: int
+    before: SkillText | None
+    state: ProposalState
+    evidence: Evidence
+    created_at_ms: int
+    decided_at_ms: int | None = None
+    decided_by: str | None = None
+    reason: str | None = None

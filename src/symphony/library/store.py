@@ -1,0 +1,625 @@
+"""The library's SQLite file. Everything here blocks; each call opens the file anew.
+
+The file holds what people wrote and decided, so that it is never replaced: a file that is damaged, of another
+program or of a newer version is refused and stays as it is. Several daemons and commands may use one file at
+the same time. A writer waits for another one for up to `BUSY_S` seconds.
+"""
+
+import json
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from difflib import get_close_matches
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import structs
+
+from symphony.domain import is_disk_full
+from symphony.library.model import (
+    MAX_REASON_CHARS,
+    Assignment,
+    Change,
+    Evidence,
+    LibraryError,
+    LibrarySkill,
+    Origin,
+    Proposal,
+    ProposalState,
+    Resolution,
+    SkillHead,
+    SkillText,
+    SkillVersion,
+    StaleVersionError,
+    TargetKind,
+)
+
+APPLICATION_ID: Final = 0x53594C42
+"""`SYLB`: distinguishes a library from other SQLite files."""
+BUSY_S: Final = 5.0
+LABEL_PREFIX: Final = "skill:"
+"""A label `skill:<name>` on an issue assigns that skill to it."""
+
+_MIGRATIONS: Final = (
+    """
+    CREATE TABLE skills (
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL, description TEXT NOT NULL, when_to_use TEXT NOT NULL,
+        version INTEGER NOT NULL, origin TEXT NOT NULL,
+        created_at_ms INTEGER NOT NULL, updated_at_ms INTEGER NOT NULL,
+        removed_at_ms INTEGER, removed_by TEXT, removed_because TEXT
+    );
+    CREATE UNIQUE INDEX skills_by_name ON skills (name) WHERE removed_at_ms IS NULL;
+    CREATE TABLE versions (
+        skill_id INTEGER NOT NULL REFERENCES skills (id), version INTEGER NOT NULL,
+        description TEXT NOT NULL, when_to_use TEXT NOT NULL, content TEXT NOT NULL, extra TEXT NOT NULL,
+        author TEXT NOT NULL, reason TEXT NOT NULL, run_id TEXT, at_ms INTEGER NOT NULL,
+        PRIMARY KEY (skill_id, version)
+    );
+    CREATE TABLE assignments (
+        kind TEXT NOT NULL, target TEXT NOT NULL, names TEXT NOT NULL, at_ms INTEGER NOT NULL,
+        PRIMARY KEY (kind, target)
+    ) WITHOUT ROWID;
+    CREATE TABLE proposals (
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL, base_version INTEGER NOT NULL,
+        description TEXT NOT NULL, when_to_use TEXT NOT NULL, content TEXT NOT NULL, extra TEXT NOT NULL,
+        fingerprint TEXT NOT NULL UNIQUE, state TEXT NOT NULL, evidence TEXT NOT NULL,
+        created_at_ms INTEGER NOT NULL, decided_at_ms INTEGER, decided_by TEXT, reason TEXT
+    );
+    CREATE INDEX proposals_by_state ON proposals (state, id);
+    """,
+)
+VERSION: Final = len(_MIGRATIONS)
+"""The number of migrations that a file has had, in `PRAGMA user_version`."""
+
+_HEADS: Final = """
+SELECT id, name, description, when_to_use, version, origin, created_at_ms, updated_at_ms
+FROM skills WHERE removed_at_ms IS NULL
+"""
+_CONTENT: Final = "SELECT content, extra FROM versions WHERE skill_id = ? AND version = ?"
+_VERSION: Final = """
+SELECT versions.version, name, versions.description, versions.when_to_use, content, extra, author, reason,
+       run_id, at_ms
+FROM versions JOIN skills ON id = skill_id WHERE skill_id = ?
+"""
+_PROPOSAL: Final = """
+SELECT id, name, base_version, description, when_to_use, content, extra, state, evidence, created_at_ms,
+       decided_at_ms, decided_by, reason
+FROM proposals
+"""
+_MOVE_HINT: Final = "set agent.library.path to another file, or move this one away"
+_PLACE_HINT: Final = "look at the permissions and the disk of its directory"
+_LOCKED: Final = ("another process keeps it locked", "end the program that holds the file open")
+_DAMAGED: Final = ("it is damaged", "restore a backup; the file is left as it is")
+_READ_ONLY: Final = ("it cannot be written", "make the file and its directory writable for this user")
+_SQLITE_ERRORS: Final = {
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_FULL: ("the disk is full", "make room on the disk"),
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_CANTOPEN: _READ_ONLY,
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+}
+_RETRYABLE: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL})
+_LEARNED_LAST: Final = f"ORDER BY origin = '{Origin.LEARNED}', name"
+
+
+def wall_ms() -> int:
+    """Milliseconds since 1970, UTC."""
+    return time.time_ns() // 1_000_000
+
+
+class Library:
+    """The skills of a library.
+
+    Args:
+        path: the file; it is made on the first use.
+        now_ms: the wall clock.
+    """
+
+    def __init__(self, path: Path, *, now_ms: Callable[[], int] = wall_ms) -> None:
+        self.path = path
+        self._now_ms = now_ms
+
+    # --- skills ------------------------------------------------------------------------------------------
+
+    def skills(self, *, query: str = "", origin: Origin | None = None) -> tuple[SkillHead, ...]:
+        """The skills whose name, description or `when_to_use` has all words of the query; learned ones last.
+
+        Raises:
+            LibraryError: the file cannot be used. This holds for every method.
+        """
+        where, values = [_HEADS], []
+        for word in query.split():
+            where.append("instr(lower(name || ' ' || description || ' ' || when_to_use), ?)")
+            values.append(word.lower())
+        if origin is not None:
+            where.append("origin = ?")
+            values.append(origin.value)
+        with self._reading() as connection:
+            rows = connection.execute(f"{' AND '.join(where)} {_LEARNED_LAST}", values)
+            return tuple(map(_head, rows))
+
+    def skill(self, name: str) -> LibrarySkill:
+        """The skill of that name.
+
+        Raises:
+            LibraryError: there is none.
+        """
+        with self._reading() as connection:
+            return _present(connection, name)
+
+    def add(self, text: SkillText, change: Change, *, origin: Origin = Origin.WRITTEN) -> LibrarySkill:
+        """Add a skill.
+
+        Raises:
+            LibraryError: the text is not valid, or the library has a skill of that name.
+        """
+        text.checked()
+        with self._writing() as connection:
+            if _find(connection, text.name) is not None:
+                hint = f"change it: symphony library edit {text.name}"
+                raise LibraryError(f"the library has a skill {text.name}", hint=hint)
+            return self._insert(connection, text, change, origin)
+
+    def edit(self, text: SkillText, change: Change, *, base_version: int) -> LibrarySkill:
+        """Change a skill; returns it as it is if the text is the present one.
+
+        Raises:
+            StaleVersionError: `base_version` is not the present version.
+            LibraryError: the text is not valid, or there is no such skill.
+        """
+        text.checked()
+        with self._writing() as connection:
+            present = _present(connection, text.name)
+            if present.version != base_version:
+                raise StaleVersionError(base_version, present)
+            return self._new_version(connection, present, text, change)
+
+    def remove(self, name: str, change: Change) -> LibrarySkill:
+        """Remove a skill; its versions stay, and a new skill may have its name.
+
+        Raises:
+            LibraryError: there is no such skill.
+        """
+        with self._writing() as connection:
+            present = _present(connection, name)
+            now_ms = self._now_ms()
+            sql = "UPDATE skills SET removed_at_ms = ?, removed_by = ?, removed_because = ? WHERE id = ?"
+            connection.execute(sql, (now_ms, change.author, change.reason[:MAX_REASON_CHARS], present.id))
+            return present
+
+    def history(self, name: str) -> tuple[SkillVersion, ...]:
+        """The versions of a skill, the newest first.
+
+        Raises:
+            LibraryError: there is no such skill.
+        """
+        with self._reading() as connection:
+            present = _present(connection, name)
+            rows = connection.execute(f"{_VERSION} ORDER BY versions.version DESC", (present.id,))
+            return tuple(map(_version, rows))
+
+    def version(self, name: str, number: int) -> SkillVersion:
+        """One version of a skill.
+
+        Raises:
+            LibraryError: there is no such skill or version.
+        """
+        with self._reading() as connection:
+            return _version_of(connection, _present(connection, name), number)
+
+    def revert(self, name: str, number: int, change: Change) -> LibrarySkill:
+        """Make the text of an earlier version the newest version.
+
+        Raises:
+            LibraryError: there is no such skill or version.
+        """
+        with self._writing() as connection:
+            present = _present(connection, name)
+            earlier = _version_of(connection, present, number)
+            return self._new_version(connection, present, earlier.text, change)
+
+    # --- assignments -------------------------------------------------------------------------------------
+
+    def assign(self, kind: TargetKind, target: str, names: Sequence[str]) -> Assignment:
+        """Assign exactly these skills; no names mean no skills.
+
+        Raises:
+            LibraryError: the library lacks one of the skills.
+        """
+        with self._writing() as connection:
+            for name in names:
+                _present(connection, name)
+            chosen, now_ms = tuple(sorted(set(names))), self._now_ms()
+            row = (kind.value, target, json.dumps(chosen), now_ms)
+            connection.execute("REPLACE INTO assignments VALUES (?, ?, ?, ?)", row)
+            return Assignment(kind=kind, target=target, names=chosen, at_ms=now_ms)
+
+    def unassign(self, kind: TargetKind, target: str) -> bool:
+        """Drop an assignment, so that the next rule decides; whether there was one."""
+        with self._writing() as connection:
+            sql = "DELETE FROM assignments WHERE kind = ? AND target = ?"
+            return connection.execute(sql, (kind.value, target)).rowcount > 0
+
+    def assignments(self) -> tuple[Assignment, ...]:
+        """All assignments, those of issues last."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT kind, target, names, at_ms FROM assignments ORDER BY kind, target"
+            )
+            return tuple(map(_assignment, rows))
+
+    def resolve(
+        self, *, issue: str, labels: Iterable[str], agent: str, configured: Sequence[str] | None
+    ) -> Resolution:
+        """The skills of a run: those of the issue, else those of the agent, else all.
+
+        Args:
+            issue: the identifier.
+            labels: of the issue; `skill:<name>` assigns a skill, besides those assigned by command.
+            agent: its name.
+            configured: the setting `agents.<name>.library`; `None` if it is not set.
+        """
+        labelled = [label[len(LABEL_PREFIX) :] for label in labels if label.startswith(LABEL_PREFIX)]
+        with self._reading() as connection:
+            of_issue = _names(connection, TargetKind.ISSUE, issue)
+            of_agent = _names(connection, TargetKind.AGENT, agent)
+            if labelled or of_issue is not None:
+                names, reason = (*labelled, *(of_issue or ())), f"assigned to {issue}"
+            elif of_agent is not None or configured is not None:
+                names = of_agent if of_agent is not None else tuple(configured or ())
+                reason = f"assigned to the agent {agent}"
+            else:
+                rows = connection.execute(f"{_HEADS} {_LEARNED_LAST}")
+                return Resolution(skills=tuple(map(_head, rows)), reason="no assignment: all")
+            sql = f"{_HEADS} AND name = ?"
+            found = {name: connection.execute(sql, (name,)).fetchone() for name in names}
+        heads = [_head(row) for row in found.values() if row is not None]
+        return Resolution(
+            skills=tuple(sorted(heads, key=lambda one: (one.origin is Origin.LEARNED, one.name))),
+            reason=reason,
+            unknown=tuple(sorted(name for name, row in found.items() if row is None)),
+        )
+
+    # --- proposals ---------------------------------------------------------------------------------------
+
+    def propose(self, text: SkillText, evidence: Evidence, *, base_version: int) -> Proposal | None:
+        """Record a change that waits for a person; `None` if the same one was proposed before.
+
+        A rejected proposal is remembered, so that it is not made again.
+
+        Raises:
+            LibraryError: the text is not valid.
+        """
+        text.checked()
+        described = json.dumps([text.name, text.description, text.when_to_use, text.content])
+        fingerprint = sha256(described.encode()).hexdigest()
+        row = (
+            text.name, base_version, text.description, text.when_to_use, text.content,
+            json.dumps(text.extra), fingerprint, ProposalState.OPEN.value,
+            json.dumps(structs.asdict(evidence)), self._now_ms(),
+        )  # fmt: skip
+        with self._writing() as connection:
+            found = connection.execute(
+                "INSERT INTO proposals (name, base_version, description, when_to_use, content, extra, "
+                "fingerprint, state, evidence, created_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (fingerprint) DO NOTHING RETURNING id",
+                row,
+            ).fetchone()
+            return None if found is None else _proposal(connection, int(found[0]))
+
+    def proposals(self, *, state: ProposalState | None = ProposalState.OPEN) -> tuple[Proposal, ...]:
+        """The proposals in that state, or all, the oldest first."""
+        with self._reading() as connection:
+            sql, values = (
+                (_PROPOSAL, ()) if state is None else (f"{_PROPOSAL} WHERE state = ?", (state.value,))
+            )
+            rows = connection.execute(f"{sql} ORDER BY id", values).fetchall()
+            return tuple(_proposal_of(connection, row) for row in rows)
+
+    def proposal(self, number: int) -> Proposal:
+        """One proposal.
+
+        Raises:
+            LibraryError: there is none of that number.
+        """
+        with self._reading() as connection:
+            return _proposal(connection, number)
+
+    def accept(self, number: int, author: str) -> LibrarySkill:
+        """Make a version of a proposal.
+
+        Raises:
+            StaleVersionError: the skill has changed since the proposal was made.
+            LibraryError: there is no open proposal of that number.
+        """
+        with self._writing() as connection:
+            proposal = self._decide(connection, number, ProposalState.ACCEPTED, author, None)
+            change = Change(author=author, reason=f"proposal {number}", run_id=proposal.evidence.run_id)
+            present = _find(connection, proposal.text.name)
+            if present is None and proposal.base_version == 0:
+                return self._insert(connection, proposal.text, change, Origin.LEARNED)
+            present = present or _present(connection, proposal.text.name)
+            if present.version != proposal.base_version:
+                raise StaleVersionError(proposal.base_version, present)
+            return self._new_version(connection, present, proposal.text, change)
+
+    def reject(self, number: int, author: str, reason: str = "") -> Proposal:
+        """Reject a proposal.
+
+        Raises:
+            LibraryError: there is no open proposal of that number.
+        """
+        with self._writing() as connection:
+            return self._decide(connection, number, ProposalState.REJECTED, author, reason)
+
+    def _decide(
+        self,
+        connection: sqlite3.Connection,
+        number: int,
+        state: ProposalState,
+        author: str,
+        reason: str | None,
+    ) -> Proposal:
+        proposal = _proposal(connection, number)
+        if proposal.state is not ProposalState.OPEN:
+            raise LibraryError(f"proposal {number} is {proposal.state} already")
+        connection.execute(
+            "UPDATE proposals SET state = ?, decided_at_ms = ?, decided_by = ?, reason = ? WHERE id = ?",
+            (state.value, self._now_ms(), author, reason and reason[:MAX_REASON_CHARS], number),
+        )
+        return _proposal(connection, number)
+
+    # --- writing -----------------------------------------------------------------------------------------
+
+    def _insert(
+        self, connection: sqlite3.Connection, text: SkillText, change: Change, origin: Origin
+    ) -> LibrarySkill:
+        now_ms = self._now_ms()
+        row = (text.name, text.description, text.when_to_use, 1, origin.value, now_ms, now_ms)
+        (skill_id,) = connection.execute(
+            "INSERT INTO skills (name, description, when_to_use, version, origin, created_at_ms, "
+            "updated_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id",
+            row,
+        ).fetchone()
+        _write_version(connection, skill_id, 1, text, change, now_ms)
+        return _present(connection, text.name)
+
+    def _new_version(
+        self, connection: sqlite3.Connection, present: LibrarySkill, text: SkillText, change: Change
+    ) -> LibrarySkill:
+        if text == present.text:
+            return present
+        now_ms, version = self._now_ms(), present.version + 1
+        _write_version(connection, present.id, version, text, change, now_ms)
+        connection.execute(
+            "UPDATE skills SET description = ?, when_to_use = ?, version = ?, updated_at_ms = ? WHERE id = ?",
+            (text.description, text.when_to_use, version, now_ms, present.id),
+        )
+        return _present(connection, present.name)
+
+    # --- the file ----------------------------------------------------------------------------------------
+
+    def backup(self, target: Path) -> None:
+        """Copy the library, while others use it, into a new file.
+
+        Raises:
+            LibraryError: the target exists, or cannot be written.
+        """
+        with self._reading() as connection, _file_errors(target):
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            with closing(sqlite3.connect(target)) as copy:
+                connection.backup(copy)
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with _file_errors(self.path), closing(_open(self.path)) as connection:
+            connection.execute("BEGIN")  # one state of the file for all queries
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with _file_errors(self.path), closing(_open(self.path)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+
+
+def check(path: Path) -> None:
+    """Check the whole file.
+
+    Raises:
+        LibraryError: the file is damaged or cannot be used.
+    """
+    with _file_errors(path), closing(_open(path)) as connection:
+        verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    if verdict != "ok":
+        why, hint = _DAMAGED
+        raise LibraryError(f"the library {path}: {why} ({verdict.splitlines()[-1]})", hint=hint)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600))
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise LibraryError(f"{path} is not a regular file", hint=_MOVE_HINT)
+    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+    try:
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        if _checked_version(connection, path) < VERSION:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("BEGIN IMMEDIATE")
+            _migrate(connection, _checked_version(connection, path))  # another process may have done it
+            connection.execute("COMMIT")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
+    """How many migrations the file has had; raises `LibraryError` unless it is a library that can be read."""
+    version = _pragma(connection, "user_version")
+    is_used = connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None
+    if is_used and _pragma(connection, "application_id") != APPLICATION_ID:
+        raise LibraryError(f"{path} is the database of another program", hint=_MOVE_HINT)
+    if version > VERSION:
+        raise LibraryError(
+            f"a newer symphony wrote the library {path} (schema {version}, this one knows {VERSION})",
+            hint="upgrade symphony, or set agent.library.path to another file",
+        )
+    return version
+
+
+def _migrate(connection: sqlite3.Connection, version: int) -> None:
+    for migration in _MIGRATIONS[version:]:
+        for statement in migration.split(";"):
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+@contextmanager
+def _file_errors(path: Path) -> Iterator[None]:
+    """Turn the errors of SQLite and of the file system into `LibraryError`."""
+    try:
+        yield
+    except FileExistsError as error:
+        raise LibraryError(f"{path} exists", hint="name a file that does not exist yet") from error
+    except OSError as error:
+        raise LibraryError(f"{path}: {error.strerror}", hint=_PLACE_HINT) from error
+    except sqlite3.Error as error:
+        code = int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)) & 0xFF
+        why, hint = _SQLITE_ERRORS.get(code, (str(error), _PLACE_HINT))
+        if is_disk_full(error):
+            why, hint = _SQLITE_ERRORS[sqlite3.SQLITE_FULL]
+        raise LibraryError(f"the library {path}: {why}", hint=hint, retryable=code in _RETRYABLE) from error
+
+
+# --- rows ------------------------------------------------------------------------------------------------
+
+
+def _find(connection: sqlite3.Connection, name: str) -> LibrarySkill | None:
+    row = connection.execute(f"{_HEADS} AND name = ?", (name,)).fetchone()
+    if row is None:
+        return None
+    head = _head(row)
+    content, extra = connection.execute(_CONTENT, (head.id, head.version)).fetchone()
+    return LibrarySkill(**structs.asdict(head), content=content, extra=json.loads(extra))
+
+
+def _present(connection: sqlite3.Connection, name: str) -> LibrarySkill:
+    found = _find(connection, name)
+    if found is None:
+        names = [
+            str(row[0]) for row in connection.execute("SELECT name FROM skills WHERE removed_at_ms IS NULL")
+        ]
+        close = get_close_matches(name, names, n=1)
+        hint = f"did you mean {close[0]}?" if close else "see what there is: symphony library list"
+        raise LibraryError(f"the library has no skill {name[:80]}", hint=hint)
+    return found
+
+
+def _head(row: tuple[Any, ...]) -> SkillHead:
+    identifier, name, description, when_to_use, version, origin, created, updated = row
+    return SkillHead(
+        id=identifier,
+        name=name,
+        description=description,
+        when_to_use=when_to_use,
+        version=version,
+        origin=Origin(origin),
+        created_at_ms=created,
+        updated_at_ms=updated,
+    )
+
+
+def _text(name: str, columns: Sequence[str]) -> SkillText:
+    description, when_to_use, content, extra = columns
+    return SkillText(
+        name=name,
+        description=description,
+        when_to_use=when_to_use,
+        content=content,
+        extra=json.loads(extra),
+    )
+
+
+def _version(row: tuple[Any, ...]) -> SkillVersion:
+    number, name, description, when_to_use, content, extra, author, reason, run_id, at_ms = row
+    return SkillVersion(
+        version=number,
+        text=_text(name, (description, when_to_use, content, extra)),
+        change=Change(author=author, reason=reason, run_id=run_id),
+        at_ms=at_ms,
+    )
+
+
+def _version_of(connection: sqlite3.Connection, skill: LibrarySkill, number: int) -> SkillVersion:
+    row = connection.execute(f"{_VERSION} AND versions.version = ?", (skill.id, number)).fetchone()
+    if row is None:
+        raise LibraryError(
+            f"{skill.name} has no version {number}", hint=f"its versions are 1 to {skill.version}"
+        )
+    return _version(row)
+
+
+def _write_version(
+    connection: sqlite3.Connection, skill_id: int, version: int, text: SkillText, change: Change, at_ms: int
+) -> None:
+    row = (
+        skill_id, version, text.description, text.when_to_use, text.content, json.dumps(text.extra),
+        change.author, change.reason[:MAX_REASON_CHARS], change.run_id, at_ms,
+    )  # fmt: skip
+    connection.execute("INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def _assignment(row: tuple[Any, ...]) -> Assignment:
+    kind, target, names, at_ms = row
+    return Assignment(kind=TargetKind(kind), target=target, names=tuple(json.loads(names)), at_ms=at_ms)
+
+
+def _names(connection: sqlite3.Connection, kind: TargetKind, target: str) -> tuple[str, ...] | None:
+    sql = "SELECT names FROM assignments WHERE kind = ? AND target = ?"
+    row = connection.execute(sql, (kind.value, target)).fetchone()
+    return None if row is None else tuple(json.loads(row[0]))
+
+
+def _proposal(connection: sqlite3.Connection, number: int) -> Proposal:
+    row = connection.execute(f"{_PROPOSAL} WHERE id = ?", (number,)).fetchone()
+    if row is None:
+        raise LibraryError(f"there is no proposal {number}", hint="see them: symphony library proposals")
+    return _proposal_of(connection, row)
+
+
+def _proposal_of(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Proposal:
+    number, name, base_version, *texts, state, evidence, created, decided, decided_by, reason = row
+    before = None
+    if base_version and (skill := _find(connection, name)) is not None and base_version <= skill.version:
+        before = _version_of(connection, skill, base_version).text
+    return Proposal(
+        id=number,
+        text=_text(name, texts),
+        base_version=base_version,
+        before=before,
+        state=ProposalState(state),
+        evidence=Evidence(**json.loads(evidence)),
+        created_at_ms=created,
+        decided_at_ms=decided,
+        decided_by=decided_by,
+        reason=reason,
+    )

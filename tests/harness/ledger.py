@@ -12,6 +12,8 @@ from symphony.journal.model import (
     EventRecord,
     InstructionsRecord,
     IssueSpent,
+    Milestone,
+    MilestoneRecord,
     Record,
     RecoveredState,
     ResultRecord,
@@ -39,6 +41,7 @@ class Ledger:
         self.skills_notes: dict[str, SkillsComment] = {}
         self.skills: dict[str, SkillsRecord] = {}
         self.instructions = dict[tuple[str, str], InstructionsRecord]()
+        self.milestones = set[tuple[str, Milestone]]()
         self.spent = dict[str, Spent]()
         self.days: dict[str, int] = {}
         self.settings: dict[str, str] = {}
@@ -60,6 +63,8 @@ class Ledger:
                 self.results.pop(record.issue_id, None)
             case RunRecord():
                 self.runs[record.run_id] = record
+            case MilestoneRecord():
+                self.milestones.add((record.issue_id, record.milestone))
             case EventRecord():
                 self.events.append(record)
             case CommentRecord():

@@ -20,6 +20,7 @@ from symphony.api.models import (
     Phase,
     Positive,
     Prompt,
+    SkillOutcomes,
     Skills,
     State,
 )
@@ -826,6 +827,7 @@ class SkillsReport(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     since: Moment
     skills: tuple[SkillUse, ...]
+    outcomes: SkillOutcomes
 
 
 class NewSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):

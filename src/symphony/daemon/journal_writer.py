@@ -26,6 +26,7 @@ from symphony.journal.model import (
     HealthState,
     InstructionsRecord,
     InstructionUse,
+    Milestone,
     Record,
     RecoveredState,
     Retention,
@@ -38,7 +39,7 @@ from symphony.journal.model import (
     UnusableError,
 )
 from symphony.journal.reader import open_reader
-from symphony.journal.recorder import Start, StepRecorder, recovered_event
+from symphony.journal.recorder import Start, StepRecorder, milestone_record, recovered_event
 from symphony.journal.store import Journal, open_journal
 from symphony.processes.base import Identity
 from symphony.scheduler import (
@@ -230,6 +231,10 @@ class JournalWriter:
             for one in skills.listed
         )
         self._put(SkillsRecord(run_id=run_id, commit=skills.commit, skills=tuple(uses)))
+
+    def work_merged(self, issue: Issue) -> None:
+        """The work that was delivered on an issue is merged."""
+        self._put(milestone_record(issue, Milestone.MERGED))
 
     def transcript_incomplete(self, issue: Issue, run_id: str, reason: str) -> None:
         """Entries of a run's transcript could not be written."""

@@ -34,6 +34,7 @@ from symphony.api.interface import (
 )
 from symphony.api.models import utc_text
 from symphony.api.runs import runs_document, since_wall_ms
+from symphony.api.skill_outcomes import skill_outcomes
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.journal_writer import past_runs
 from symphony.daemon.moves import move_now
@@ -255,11 +256,12 @@ class ServiceOperator:
         journal, now, (_, context) = self._journal, self._now(), self._ready()
         since = now - _SKILL_USE
         uses: tuple[SkillReport, ...] = ()
+        outcomes = models.SkillOutcomes()
         found = await workflow_skills(context)
         if journal is not None:
             with suppress(UnusableError):
-                uses = await to_thread.run_sync(_skill_uses, journal, since)
-        document = skills_document(context, found, uses, since=since, now=now)
+                uses, outcomes = await to_thread.run_sync(_skill_uses, journal, since)
+        document = skills_document(context, found, uses, outcomes, since=since, now=now)
         public: models.SkillsOverview = masked(document, context.redaction.text)
         return public
 
@@ -531,9 +533,13 @@ def _next_run(state: State, issue: Issue) -> tuple[AgentChoice, Resume | None]:
     return plan_run(state, issue, entry.resume if entry else None)
 
 
-def _skill_uses(journal: Path, since: datetime) -> tuple[SkillReport, ...]:
+def _skill_uses(journal: Path, since: datetime) -> tuple[tuple[SkillReport, ...], models.SkillOutcomes]:
+    since_ms = round(since.timestamp() * 1000)
     with open_reader(journal) as reader:
-        return reader.skills_report(since_wall_ms=round(since.timestamp() * 1000))
+        outcomes = skill_outcomes(
+            reader.version_outcomes(since_wall_ms=since_ms), reader.holdout_outcomes(since_wall_ms=since_ms)
+        )
+        return reader.skills_report(since_wall_ms=since_ms), outcomes
 
 
 # --- messages --------------------------------------------------------------------------------------------

@@ -33,11 +33,12 @@ def skills_document(
     context: RuntimeContext,
     found: SkillSet | None,
     uses: Sequence[SkillReport],
+    outcomes: models.SkillOutcomes,
     *,
     since: datetime,
     now: datetime,
 ) -> models.SkillsOverview:
-    """The skills that were found, and their use in the runs since then."""
+    """The skills that were found, their use in the runs since then, and what became of those runs."""
     section = context.settings.agent.skills
     return models.SkillsOverview(
         generated_at=utc_text(now),
@@ -83,6 +84,7 @@ def skills_document(
             for use in uses
             if use.listed or use.seen
         ),
+        outcomes=outcomes,
     )
 
 

@@ -32,6 +32,7 @@ from symphony.journal.model import (
     EventRecord,
     InstructionsRecord,
     IssueSpent,
+    MilestoneRecord,
     Record,
     RecoveredState,
     ResultRecord,
@@ -136,6 +137,14 @@ INSERT INTO events (issue_id, issue_identifier, run_id, at_wall_ms, event, messa
 """
 
 
+_REACH = """
+UPDATE runs SET record = json_set(record, ?1, json('true')) WHERE run_id = (
+    SELECT run_id FROM runs WHERE issue_identifier = ?2 AND issue_id = ?3 AND record ->> '$.delivered'
+    ORDER BY started_wall_ms DESC LIMIT 1
+)
+"""
+
+
 def event_row(event: EventRecord) -> Row:
     """The row of an event for `INSERT_EVENT`, with its message cut to 2,000 characters.
 
@@ -177,6 +186,9 @@ def _statements(record: Record, now_wall_ms: int) -> list[Statement]:  # noqa: C
                 run.outcome, encode(run),
             )  # fmt: skip
             made = [("REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", row)]
+        case MilestoneRecord(milestone=milestone):
+            row = _row(f"$.{milestone}", record.issue_identifier, record.issue_id)
+            made = [(_REACH, row)]
         case EventRecord():
             made = [(INSERT_EVENT, event_row(record))]
         case CommentRecord():

@@ -203,6 +203,13 @@ class RunRecord:
         model: the one that the agent said it uses, else the configured one.
         issue_state: the state of the issue at the tracker when the run started.
         input_tokens: with the other counts, as in `Tokens`; `cost_usd` and `unpriced_tokens` as in `Cost`.
+        delivered: whether the run added work to the branch that it delivered.
+        blocked: whether the issue waits for a person since this run.
+        ready: whether the issue left the active states with the work that this run delivered last.
+        merged: whether that work is known to be merged.
+        holdout: `agent.library.holdout` as the run found it; `None` if it was off.
+        withheld: the skill that the holdout withheld.
+        library_versions: by name, the versions of the skills of the library that the run had or did without.
     """
 
     run_id: str
@@ -235,6 +242,29 @@ class RunRecord:
     agent_reason: str | None = None
     attempt_number: int | None = None
     attempt_limit: int | None = None
+    delivered: bool = False
+    blocked: bool = False
+    ready: bool = False
+    merged: bool = False
+    holdout: float | None = None
+    withheld: str | None = None
+    library_versions: Mapping[str, int] | None = None
+
+
+class Milestone(StrEnum):
+    """What became of delivered work; each value is a field of `RunRecord`."""
+
+    READY = "ready"
+    MERGED = "merged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MilestoneRecord:
+    """The work on an issue got further; counts for the run that delivered last. Key: issue and milestone."""
+
+    issue_id: str
+    issue_identifier: str
+    milestone: Milestone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,6 +388,7 @@ Record = (
     | ResultRecord
     | ResultReleased
     | RunRecord
+    | MilestoneRecord
     | EventRecord
     | CommentRecord
     | SkillsComment

@@ -47,6 +47,12 @@ from symphony.journal.model import (
     restored,
     unreadable,
 )
+from symphony.journal.skill_outcomes import (
+    ArmOutcomes,
+    VersionOutcomes,
+    holdout_outcomes,
+    version_outcomes,
+)
 
 _BUSY_S = 1.0
 _T = TypeVar("_T")
@@ -211,6 +217,18 @@ class JournalReader:
         """How the runs since then that had skills ended, one report per skill, sorted by name."""
         with self.translated_errors():
             return _skill_reports(self.connection, since_wall_ms)
+
+    def version_outcomes(
+        self, *, since_wall_ms: int = 0, stars: Mapping[str, int] | None = None
+    ) -> tuple[VersionOutcomes, ...]:
+        """What became of the runs since then, for each version of a skill, agent and model."""
+        with self.translated_errors():
+            return version_outcomes(self.connection, since_wall_ms, stars or {})
+
+    def holdout_outcomes(self, *, since_wall_ms: int = 0) -> tuple[ArmOutcomes, ...]:
+        """What became of the issues with a run since then, for each arm of each skill that was withheld."""
+        with self.translated_errors():
+            return holdout_outcomes(self.connection, since_wall_ms)
 
     def expired_runs(self, policy: Retention, *, now_wall_ms: int) -> tuple[str, ...]:
         """The runs that a trim would delete for age or number; it may delete more for the size."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar, assert_never
 
-from symphony.domain import NO_COST, Cost, Tokens, add_counts
+from symphony.domain import NO_COST, Cost, Issue, Tokens, add_counts, normalise_state
 from symphony.journal.model import (
     ClaimRecord,
     ClaimReleased,
@@ -22,6 +22,8 @@ from symphony.journal.model import (
     DayRecord,
     EventRecord,
     IssueSpent,
+    Milestone,
+    MilestoneRecord,
     Record,
     RecoveredState,
     ResultRecord,
@@ -45,6 +47,7 @@ from symphony.scheduler import (
     Notify,
     Recovered,
     RecoveredClaim,
+    ResultStatus,
     Resume,
     Retry,
     RunEnded,
@@ -74,6 +77,9 @@ USAGE: Final = "usage"
 
 INTERRUPTED: Final = "interrupted"
 """The outcome of a run whose daemon ended before it."""
+
+_MERGED: Final = "merged"
+_GIVEN_UP: Final = frozenset({"canceled", "cancelled", "closed", "duplicate", "won't do", "wontfix"})
 
 # --- recording -------------------------------------------------------------------------------------------
 
@@ -120,6 +126,12 @@ class StepRecorder:
     def thread_opened(self, run_id: str, thread_id: str) -> tuple[Record, ...]:
         """Record the conversation that the agent of a run has opened."""
         return self._update_run(run_id, thread_id=thread_id)
+
+    def library_used(
+        self, run_id: str, versions: Mapping[str, int], *, holdout: float | None, withheld: str | None
+    ) -> tuple[Record, ...]:
+        """Record the versions of the library's skills in a run, and what the holdout withheld."""
+        return self._update_run(run_id, library_versions=versions, holdout=holdout, withheld=withheld)
 
     def step(
         self,
@@ -190,7 +202,7 @@ class StepRecorder:
         if reported:
             yield from self._report_records(reported, after, now)
         elif isinstance(event, RunEnded):
-            yield from self._end_records(before, event, now)
+            yield from self._end_records(before, event, after, now)
         if not isinstance(event, Recovered):  # then results and usage come from the journal
             yield from _result_records(_changed_keys(before.results, after.results), before, after, now)
             yield from _spent_records(before, after, reported)
@@ -237,17 +249,20 @@ class StepRecorder:
                 message=message or "",
             )
 
-    def _end_records(self, before: State, event: RunEnded, now: Now) -> Iterator[Record]:
+    def _end_records(self, before: State, event: RunEnded, after: State, now: Now) -> Iterator[Record]:
         run, record = self._run(before, event.run_id), self._live_runs.pop(event.run_id, None)
         if record is None or run is None:
             return
+        outcome, blocked = event.outcome, after.blocked.get(record.issue_id)
         yield replace(
             _with_report(record, run.report),
             ended_wall_ms=now.wall_ms,
-            outcome=event.outcome.kind.value,
+            outcome=outcome.kind.value,
             reason=_end_reason(run, event),
-            progress=event.outcome.progress,
-            commits=event.outcome.commits,
+            progress=outcome.progress,
+            commits=outcome.commits,
+            delivered=outcome.delivered is not None and bool(outcome.progress),
+            blocked=blocked is not None and blocked.run_id == event.run_id,
         )
 
     def _run(self, state: State, run_id: str) -> Running | None:
@@ -410,6 +425,23 @@ def _result_records(issue_ids: Iterable[str], before: State, after: State, now: 
             yield ResultReleased(issue_id=issue_id)
         elif old is None or replace(old, pushing=new.pushing) != new:
             yield ResultRecord(result=replace(new, pushing=False), ended_wall_ms=now.wall(new.ended_ms))
+            yield from _milestone_records(new)
+
+
+def _milestone_records(result: IssueResult) -> Iterator[MilestoneRecord]:
+    """What the tracker's state says about delivered work; work that was given up is not ready."""
+    state = normalise_state(result.issue.state)
+    left = result.status in {ResultStatus.READY, ResultStatus.ENDED}
+    if result.delivered is None or not left or state in _GIVEN_UP:
+        return
+    yield milestone_record(result.issue, Milestone.READY)
+    if state == _MERGED:
+        yield milestone_record(result.issue, Milestone.MERGED)
+
+
+def milestone_record(issue: Issue, milestone: Milestone) -> MilestoneRecord:
+    """The record of delivered work that got further; also for what another source than the tracker says."""
+    return MilestoneRecord(issue_id=issue.id, issue_identifier=issue.identifier, milestone=milestone)
 
 
 def _spent_records(before: State, after: State, reported: Running | None) -> Iterator[Record]:

@@ -29,6 +29,7 @@ from symphony.journal.model import (
     HealthState,
     InstructionsRecord,
     IssueSpent,
+    MilestoneRecord,
     Record,
     RecoveredState,
     ResultRecord,
@@ -75,6 +76,8 @@ def record_key(record: Record) -> Key:  # noqa: C901 - one case per record
             key = (type(record).__name__, record.run_id)
         case InstructionsRecord():
             key = ("instructions", record.run_id, record.phase)
+        case MilestoneRecord():
+            key = ("milestone", record.issue_id, record.milestone)
         case CommentRecord():
             key = ("comment", record.issue_id, record.kind)
         case SkillsComment():
@@ -100,7 +103,7 @@ def _is_history(record: Record) -> bool:
         case SkillsComment(said=said):
             return said
         case _:
-            return isinstance(record, CommentRecord | SkillsRecord | InstructionsRecord)
+            return isinstance(record, CommentRecord | SkillsRecord | InstructionsRecord | MilestoneRecord)
 
 
 class Backlog:

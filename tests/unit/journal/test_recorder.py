@@ -15,6 +15,8 @@ from symphony.journal.model import (
     DayRecord,
     EventRecord,
     IssueSpent,
+    Milestone,
+    MilestoneRecord,
     Record,
     ResultRecord,
     ResultReleased,
@@ -102,6 +104,7 @@ def test_results_are_recorded_and_released() -> None:
     (held,) = story.ledger.results.values()
     assert (held.result.status, held.result.delivered) == (ResultStatus.READY, delivered)
     assert held.ended_wall_ms == WALL_MS
+    assert story.ledger.milestones == {("1", Milestone.READY)}
     story.of(ResultRecord)
 
     before = story.state
@@ -211,6 +214,45 @@ def test_a_milestone_is_recorded(milestone: dict[str, Any]) -> None:
     (row,) = story.of(RunRecord)
     for name, value in milestone.items():
         assert getattr(row, "turns" if name == "turn_count" else name) == value
+
+
+@pytest.mark.parametrize(
+    ("state", "milestones"),
+    [
+        ("Merged", {Milestone.READY, Milestone.MERGED}),
+        ("Done", {Milestone.READY}),
+        ("Cancelled", set[Milestone]()),
+    ],
+)
+def test_what_becomes_of_delivered_work_is_a_milestone_of_its_issue(
+    state: str, milestones: set[Milestone]
+) -> None:
+    story = _at_work()
+    story.put("1", state=state)
+    before = story.state
+    delivered = DeliveredBranch(branch="symphony/SYM-1", head="abc", commits=1)
+    story.tell(
+        RunEnded(
+            run_id=story.run_id(),
+            outcome=Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered),
+        )
+    )
+    issue = replace(before.running["1"].issue, state=state)
+    ready = replace(story.state.results["1"], issue=issue, status=ResultStatus.ENDED)
+    records = _steps(story.state, replace(story.state, results={"1": ready}))
+    assert {one.milestone for one in records if isinstance(one, MilestoneRecord)} == milestones
+    (run,) = story.ledger.runs.values()
+    assert (run.delivered, run.blocked) == (True, False)
+
+
+def test_a_run_remembers_that_it_blocked_its_issue_and_what_it_had_of_the_library() -> None:
+    story = _at_work()
+    run_id = story.run_id()
+    story.record(story.recorder.library_used(run_id, {"a": 2}, holdout=0.1, withheld="a"))
+    story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure("which colour?"))
+    run = story.ledger.runs[run_id]
+    assert (run.delivered, run.blocked) == (False, True)
+    assert (run.library_versions, run.holdout, run.withheld) == ({"a": 2}, 0.1, "a")
 
 
 def test_the_agent_process_stays_recorded_until_the_end_of_the_run() -> None:

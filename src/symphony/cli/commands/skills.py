@@ -18,6 +18,9 @@ from symphony.cli.skill_roots import SkillsContext, skills_options
 from symphony.domain import one_line
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from symphony.api.models import Difference, Rate, SkillHoldout, SkillOutcomes, SkillVersionFigures
     from symphony.cli.documents import SkillUse
     from symphony.journal.reader import SkillReport
     from symphony.skills import SkillSet
@@ -319,6 +322,7 @@ dropped from do not count for it.
 Exit codes: 0 shown, 1 there is no journal yet, or it cannot be read.
 """
 _SUCCEEDED: Final = "succeeded"
+_TEXTS: Final = frozenset({"NAME", "LAST USED", "OTHERWISE", "VERSION", "HOLDOUT", "ARM"})
 
 
 @click.command(epilog=_REPORT_EPILOG)
@@ -333,20 +337,27 @@ _SUCCEEDED: Final = "succeeded"
 @json_option
 @workflow_option
 def report(*, since: float, as_json: bool, workflow: Path) -> None:
-    """Show how often skills were listed and read, and how those runs ended."""
+    """Show how often skills were listed and read, how those runs ended, and what became of their work.
+
+    Rates have intervals of 95 %. With fewer than 10 runs, or issues of a holdout, there is no rate.
+    """
     # Imported here: `--help` of any command stays fast.
+    from symphony.api.skill_outcomes import skill_outcomes
     from symphony.cli.documents import SkillsReport
     from symphony.journal.reader import open_reader
 
-    since_ms = time.time_ns() // 1_000_000 - round(since * 1000)
+    since_ms = max(time.time_ns() // 1_000_000 - round(since * 1000), 0)
     with open_reader(journal_to_read(workflow, os.environ)) as reader:
-        found = [
-            one for one in reader.skills_report(since_wall_ms=max(since_ms, 0)) if one.listed or one.seen
-        ]
+        found = [one for one in reader.skills_report(since_wall_ms=since_ms) if one.listed or one.seen]
+        outcomes = skill_outcomes(
+            reader.version_outcomes(since_wall_ms=since_ms), reader.holdout_outcomes(since_wall_ms=since_ms)
+        )
     if as_json:
-        print_json(SkillsReport(since=_utc(max(since_ms, 0)), skills=tuple(_use(one) for one in found)))
+        print_json(
+            SkillsReport(since=_utc(since_ms), skills=tuple(_use(one) for one in found), outcomes=outcomes)
+        )
     elif found:
-        _show(found)
+        _show(found, outcomes)
     else:
         click.echo("No run listed a skill in this time.")
 
@@ -365,16 +376,10 @@ def _use(one: "SkillReport") -> "SkillUse":
     )
 
 
-def _show(found: Sequence["SkillReport"]) -> None:
-    from rich.table import Table
-
+def _show(found: Sequence["SkillReport"], outcomes: "SkillOutcomes") -> None:
     from symphony.cli.formatting import cell, console_for, print_blocks
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("NAME", "LISTED", "SEEN", "SUCCEEDED", "OTHERWISE", "VERSIONS", "LAST USED"):
-        table.add_column(
-            name, justify="left" if name in {"NAME", "LAST USED", "OTHERWISE"} else "right", no_wrap=True
-        )
+    table = _table("NAME", "LISTED", "SEEN", "SUCCEEDED", "OTHERWISE", "VERSIONS", "LAST USED")
     for one in sorted(found, key=lambda report: (-report.listed, report.name)):
         table.add_row(
             cell(one.name),
@@ -385,7 +390,78 @@ def _show(found: Sequence["SkillReport"]) -> None:
             str(one.versions),
             datetime.fromtimestamp(one.last_used_wall_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M"),
         )
-    print_blocks(console_for(), table)
+    blocks: list[Table | str] = [table]
+    if outcomes.versions:
+        blocks.append(_versions_table(outcomes.versions))
+    if outcomes.holdouts:
+        blocks.append(_holdouts_table(outcomes.holdouts))
+    if outcomes.verdicts:
+        lines = [f"{cell(one.name)}  {one.verdict}: {one.message}" for one in outcomes.verdicts]
+        blocks.append("\n".join(lines))
+    print_blocks(console_for(), *blocks)
+
+
+def _versions_table(versions: Sequence["SkillVersionFigures"]) -> "Table":
+    """The rates of each version, with their intervals."""
+    from symphony.cli.formatting import cell
+
+    table = _table(
+        "NAME", "VERSION", "RUNS", "OPENED", "DELIVERED", "READY", "BLOCKED", "STARS", "TURNS", "TOKENS"
+    )
+    for one in versions:
+        version = (one.sha256 or "?")[:8] if one.library_version is None else f"v{one.library_version}"
+        table.add_row(
+            cell(one.name),
+            version,
+            str(one.runs),
+            str(one.opened),
+            *(_rate(rate) for rate in (one.delivered, one.ready, one.blocked)),
+            "-" if one.stars is None else f"{one.stars:.1f} ({one.rated})",
+            f"{one.turns:g}",
+            f"{one.tokens:,.0f}",
+        )
+    return table
+
+
+def _holdouts_table(holdouts: Sequence["SkillHoldout"]) -> "Table":
+    """Both arms of each skill, and the difference of their rates."""
+    from symphony.cli.formatting import cell
+
+    table = _table("HOLDOUT", "ARM", "ISSUES", "DELIVERED", "READY", "BLOCKED", "TURNS", "TOKENS")
+    for one in holdouts:
+        for arm, title in ((one.with_skill, "with"), (one.without_skill, "without")):
+            table.add_row(
+                cell(one.name),
+                title,
+                str(arm.issues),
+                *(_rate(rate) for rate in (arm.delivered, arm.ready, arm.blocked)),
+                "-" if arm.turns is None else f"{arm.turns:g}",
+                "-" if arm.tokens is None else f"{arm.tokens:,.0f}",
+            )
+        differences = (one.delivered, one.ready, one.blocked)
+        table.add_row(
+            cell(one.name), "difference", "", *(_difference(value) for value in differences), "", ""
+        )
+    return table
+
+
+def _table(*names: str) -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(name, justify="left" if name in _TEXTS else "right", no_wrap=True)
+    return table
+
+
+def _rate(rate: "Rate") -> str:
+    if rate.share is None or rate.low is None or rate.high is None:
+        return f"{rate.count} (too few)"
+    return f"{rate.share:.0%} ({rate.low:.0%}-{rate.high:.0%})"
+
+
+def _difference(value: "Difference | None") -> str:
+    return "too few" if value is None else f"{value.share:+.0%} ({value.low:+.0%} to {value.high:+.0%})"
 
 
 def _otherwise(outcomes: Mapping[str, int]) -> str:

@@ -83,7 +83,7 @@ class SkillText(Struct, frozen=True, kw_only=True):
             raise LibraryError(f"{place}: {error.code.value}: {error.message}", hint=error.hint)
         try:
             found = frontmatter.split(data)
-            assert found is not None, "a skill has front matter"  # noqa: S101 - `parse_bytes` has found it
+            assert found is not None, "a skill has front matter"  # noqa: S101 - the parser has found it
             front = frontmatter.load(found.front, profile=frontmatter.Profile.TEXT).value
             content = data[found.body_offset :].decode()
         except frontmatter.FrontMatterError as error:

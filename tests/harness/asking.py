@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,8 +16,10 @@ from symphony.api.interface import (
     BranchDiff,
     ConflictError,
     Exposition,
+    LibraryInUse,
     Operator,
     RunQuery,
+    UnavailableError,
     UnknownError,
     WebhookReceiver,
 )
@@ -45,6 +48,7 @@ from symphony.api.sign_in import BrowserKey, BrowserSignIn
 from symphony.domain import ALL_ISSUES, Selection, SymphonyError
 from symphony.journal.model import RunRecord
 from symphony.journal.transcripts import CommandEntry
+from symphony.library.store import Library
 
 __all__ = [
     "BEARER",
@@ -96,6 +100,13 @@ class FakeOperator:
         Setting(key="polling.interval_ms", value="30000", given=False),
     )
     queries: list[RunQuery] = field(default_factory=list)
+    library_file: Path | None = None
+
+    def library(self) -> LibraryInUse:
+        self._try()
+        if self.library_file is None:
+            raise UnavailableError("library_unavailable", "this operator has no library")
+        return LibraryInUse(store=Library(self.library_file), mask=lambda text: text)
 
     async def state(self, only: Selection = ALL_ISSUES) -> State:
         self._try()

@@ -60,6 +60,8 @@ from symphony.api.interface import (
     WebhookDeniedError,
     WebhookReceiver,
 )
+from symphony.api.library import EDITS
+from symphony.api.library_routes import LIBRARY_PATH, LibraryRoutes
 from symphony.api.live import Changes
 from symphony.api.models import Delivered, Document, Health, Link, utc_text
 from symphony.api.openapi import description
@@ -92,6 +94,7 @@ def create_app(
     handlers, pages = _Handlers(operator, access, changes, open_port), Pages(operator)
     notices = Notices()
     forms = Forms(operator, access, notices)
+    library = LibraryRoutes(operator)
     routes = [
         Route("/", _resource(GET=pages.board)),
         Route("/issues/{identifier}", _resource(GET=pages.issue)),
@@ -120,6 +123,14 @@ def create_app(
             Route(f"/api/v1/control/{verb}", _resource(POST=partial(handlers.act_on_daemon, verb)))
             for verb in DAEMON_ACTIONS
         ),
+        Route(f"{LIBRARY_PATH}/skills", _resource(GET=library.skills)),
+        Route(f"{LIBRARY_PATH}/skills/{{name}}", _resource(GET=library.skill)),
+        Route(f"{LIBRARY_PATH}/skills/{{name}}/diff", _resource(GET=library.diff)),
+        Route(f"{LIBRARY_PATH}/assignments", _resource(GET=library.assignments)),
+        Route(f"{LIBRARY_PATH}/proposals", _resource(GET=library.proposals)),
+        Route(f"{LIBRARY_PATH}/proposals/{{id}}", _resource(GET=library.proposal)),
+        Route(f"{LIBRARY_PATH}/check", _resource(POST=library.check)),
+        *(Route(f"{LIBRARY_PATH}/{verb}", _resource(POST=partial(library.change, verb))) for verb in EDITS),
         Route("/api/v1/{identifier}", _resource(GET=handlers.issue)),
         Route("/api/v1/{identifier}/prompt", _resource(GET=handlers.prompt)),
         Route("/api/v1/{identifier}/transcript", _resource(GET=handlers.transcript)),

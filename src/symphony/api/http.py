@@ -32,6 +32,8 @@ MAX_HEAD_BYTES: Final = 32_768
 MAX_BODY_BYTES: Final = 65_536
 MAX_ANSWER_BYTES: Final = 4 * MAX_BODY_BYTES
 MAX_WEBHOOK_BYTES: Final = 1_048_576
+MAX_EDIT_BYTES: Final = 1_048_576
+"""The largest body with a skill of the library."""
 BODY_TIMEOUT_S: Final = 5.0
 _MAX_DIGITS: Final = 9
 _MAX_FIELDS: Final = 32
@@ -53,7 +55,7 @@ PAGE_HEADERS: Mapping[str, str] = {
 }
 """Headers of every page. There is no inline script or style."""
 
-_Body = TypeVar("_Body", Answer, Move, Trigger)
+_Body = TypeVar("_Body", bound=Document)
 
 
 # --- responses -------------------------------------------------------------------------------------------
@@ -274,6 +276,16 @@ async def move_target(request: Request) -> str:
     if len(state) > MAX_STATE_CHARS:
         raise RequestError(400, "bad_request", f"a state has at most {MAX_STATE_CHARS} characters")
     return plain_text(state).strip()
+
+
+async def library_body(request: Request, kind: type[_Body]) -> _Body:
+    """A body about the library.
+
+    Raises:
+        RequestError: 400, 408 or 413.
+    """
+    body = await read_body(request, MAX_EDIT_BYTES)
+    return _decoded(body, kind, f"the body must be a {kind.__name__}: see /api/v1/openapi.json")
 
 
 def _decoded(body: bytes, kind: type[_Body], mismatch: str) -> _Body:

@@ -16,6 +16,7 @@ from symphony.api.models import (
     Verb,
 )
 from symphony.domain import ALL_ISSUES, Selection
+from symphony.library.store import Library
 
 ISSUE_ACTIONS = ("stop", "retry", "unblock", "answer", "move")
 """What an operator may do about an issue."""
@@ -46,7 +47,7 @@ class UnknownError(Exception):
     """A part of a known issue does not exist (HTTP status 404).
 
     Attributes:
-        code: `run_not_found`.
+        code: `run_not_found` or `not_in_library`.
         message: for people.
         hint: what to do instead.
     """
@@ -95,6 +96,14 @@ class Exposition:
 
     content: bytes
     content_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryInUse:
+    """The library of the daemon; `mask` hides secrets in a text of it."""
+
+    store: Library
+    mask: Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +211,14 @@ class Operator(Protocol):
 
     async def skills(self) -> SkillsOverview:
         """The skills and the problems with them as the files are now, and their use in past runs.
+
+        Raises:
+            UnavailableError: as `state`.
+        """
+        ...
+
+    def library(self) -> LibraryInUse:
+        """The library of the settings in force.
 
         Raises:
             UnavailableError: as `state`.

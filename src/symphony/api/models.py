@@ -10,7 +10,7 @@ unless its type has `UnsetType`. Times are UTC, ISO-8601, to the second. Texts c
 """
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -922,6 +922,196 @@ class SkillsOverview(Document, frozen=True, kw_only=True):
     since: Moment
     uses: Annotated[tuple[SkillUses, ...], _is("In runs since then; empty without a journal.")]
     outcomes: Annotated[SkillOutcomes, _is("Of runs since then.")] = SkillOutcomes()
+
+
+# --- the library -----------------------------------------------------------------------------------------
+
+
+SkillName = Annotated[str, _is("Lower-case letters, digits and single hyphens, at most 64 characters.")]
+SkillFileText = Annotated[str, _is("A whole SKILL.md: front matter and Markdown.")]
+ChangeReason = Annotated[str, _is("For the history; cut to 500 characters.")]
+NewestVersion = Annotated[Positive, _is("One more with each change of what the skill says.")]
+Target = Annotated[str, _is("An issue by its identifier, or an agent by its name.")]
+TargetKind = Literal["issue", "agent"]
+
+
+class LibrarySkill(Document, frozen=True, kw_only=True):
+    """A skill of the library in its newest version."""
+
+    name: SkillName
+    description: str
+    when_to_use: str
+    version: NewestVersion
+    origin: Annotated[str, _is("written, imported or learned.")]
+    created_at: Moment
+    updated_at: Moment
+
+
+class LibrarySkills(Document, frozen=True, kw_only=True):
+    """A page of the library's skills: those that match, learned ones last."""
+
+    total: Annotated[Count, _is("All that match.")]
+    page: Positive
+    skills: tuple[LibrarySkill, ...]
+
+
+class LibraryVersion(Document, frozen=True, kw_only=True):
+    """One version of a skill: who wrote it, when and why."""
+
+    version: Positive
+    author: str
+    reason: ChangeReason
+    run_id: Annotated[str | None, _is("The run that it comes from.")]
+    at: Moment
+
+
+class LibraryAssignment(Document, frozen=True, kw_only=True):
+    """The only library skills that an issue or an agent gets; none of them if the list is empty."""
+
+    kind: TargetKind
+    target: Target
+    skills: tuple[str, ...]
+    at: Moment
+
+
+class LibrarySkillPage(Document, frozen=True, kw_only=True):
+    """A skill with its history."""
+
+    skill: LibrarySkill
+    shown: Annotated[Positive, _is("The version of `file`.")]
+    file: SkillFileText
+    versions: Annotated[tuple[LibraryVersion, ...], _is("The newest first.")]
+    assignments: Annotated[tuple[LibraryAssignment, ...], _is("Those that name the skill.")]
+
+
+class LibraryDiff(Document, frozen=True, kw_only=True):
+    """The difference between two versions of a skill."""
+
+    name: SkillName
+    old: Positive
+    new: Positive
+    diff: Annotated[str, _is("Unified; empty if both say the same.")]
+
+
+class LibraryAssignments(Document, frozen=True, kw_only=True):
+    """All assignments, those of issues last."""
+
+    assignments: tuple[LibraryAssignment, ...]
+
+
+class LibraryProposal(Document, frozen=True, kw_only=True):
+    """A change of a skill that a person accepts or rejects."""
+
+    id: Positive
+    name: SkillName
+    description: str
+    base_version: Annotated[Count, _is("The version that it changes; 0 for a new skill.")]
+    state: Annotated[str, _is("open, accepted or rejected.")]
+    run_id: Annotated[str | None, _is("The run that it comes from.")]
+    issue_identifier: Identifier | None
+    transcript_seq: Annotated[Count | None, _is("A place in the transcript of the run.")]
+    created_at: Moment
+    decided_at: Moment | None
+    decided_by: str | None
+    reason: Annotated[str | None, _is("Why it was rejected.")]
+
+
+class LibraryProposals(Document, frozen=True, kw_only=True):
+    """A page of proposals, the oldest first."""
+
+    total: Count
+    page: Positive
+    proposals: tuple[LibraryProposal, ...]
+
+
+class LibraryFinding(Document, frozen=True, kw_only=True):
+    """Something about a SKILL.md that a person should know before it is kept."""
+
+    severity: Annotated[str, _is("error: it cannot be kept. warning or info: it can.")]
+    code: str
+    line: int | None
+    message: str
+    hint: str | None
+
+
+class LibraryProposalPage(Document, frozen=True, kw_only=True):
+    """A proposal with what it changes."""
+
+    proposal: LibraryProposal
+    file: SkillFileText
+    diff: Annotated[str, _is("Unified, against the version that it changes.")]
+    present_version: Annotated[
+        int | None, _is("Of the skill; null without one. It cannot be accepted unless this is base_version.")
+    ]
+    findings: tuple[LibraryFinding, ...]
+
+
+class LibraryCheck(Document, frozen=True, kw_only=True):
+    """What the library says of a SKILL.md, without keeping it."""
+
+    ok: Annotated[bool, _is("It can be kept.")]
+    name: Annotated[str | None, _is("Of the skill; null if the file has none.")]
+    findings: tuple[LibraryFinding, ...]
+
+
+class LibraryChanged(Document, frozen=True, kw_only=True):
+    """The library was changed, or already was as asked."""
+
+    verb: str
+    message: Annotated[str, _is("What was done, for people.")]
+    name: Annotated[SkillName | None, _is("Null for an assignment.")]
+    version: Annotated[Positive | None, _is("The newest version; null where there is none.")]
+
+
+class LibraryDraft(Document, frozen=True, kw_only=True):
+    """A SKILL.md to check; `name` is that of the skill that it changes, if it is no new one."""
+
+    file: SkillFileText
+    name: SkillName | UnsetType = UNSET
+
+
+class LibrarySave(Document, frozen=True, kw_only=True):
+    """Change a skill, or add it: `base_version` is the version that the edit began with; 0 for a new one."""
+
+    file: SkillFileText
+    base_version: Count
+    reason: ChangeReason | UnsetType = UNSET
+
+
+class LibraryRemove(Document, frozen=True, kw_only=True):
+    """Remove a skill; its versions stay in the file."""
+
+    name: SkillName
+    reason: ChangeReason | UnsetType = UNSET
+
+
+class LibraryRevert(Document, frozen=True, kw_only=True):
+    """Make an earlier version the newest one."""
+
+    name: SkillName
+    version: Positive
+    reason: ChangeReason | UnsetType = UNSET
+
+
+class LibraryAssign(Document, frozen=True, kw_only=True):
+    """Assign exactly these skills; an empty list means none, and null drops the assignment."""
+
+    kind: TargetKind
+    target: Annotated[Target, Meta(min_length=1, max_length=255)]
+    skills: Annotated[tuple[str, ...], Meta(max_length=500)] | None
+
+
+class LibraryAccept(Document, frozen=True, kw_only=True):
+    """Make a version of a proposal."""
+
+    id: Positive
+
+
+class LibraryReject(Document, frozen=True, kw_only=True):
+    """Reject a proposal, so that it is not made again."""
+
+    id: Positive
+    reason: ChangeReason | UnsetType = UNSET
 
 
 class Setting(Document, frozen=True, kw_only=True):

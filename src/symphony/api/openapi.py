@@ -16,6 +16,7 @@ from symphony.api.interface import (
     RUN_OUTCOMES,
     RUN_SUMS,
 )
+from symphony.api.library import EDITS, MAX_PAGES, PROPOSAL_STATES
 from symphony.api.models import (
     Answer,
     Change,
@@ -24,12 +25,29 @@ from symphony.api.models import (
     Error,
     Health,
     Issue,
+    LibraryAccept,
+    LibraryAssign,
+    LibraryAssignments,
+    LibraryChanged,
+    LibraryCheck,
+    LibraryDiff,
+    LibraryDraft,
+    LibraryProposalPage,
+    LibraryProposals,
+    LibraryReject,
+    LibraryRemove,
+    LibraryRevert,
+    LibrarySave,
+    LibrarySkillPage,
+    LibrarySkills,
     Link,
     Move,
     Prompt,
     Refresh,
     Runs,
+    SkillsOverview,
     State,
+    System,
     Transcript,
     Trigger,
     Verb,
@@ -56,6 +74,23 @@ API: Final = (
     Answer,
     Move,
     Trigger,
+    SkillsOverview,
+    System,
+    LibraryAccept,
+    LibraryAssign,
+    LibraryAssignments,
+    LibraryChanged,
+    LibraryCheck,
+    LibraryDiff,
+    LibraryDraft,
+    LibraryProposalPage,
+    LibraryProposals,
+    LibraryReject,
+    LibraryRemove,
+    LibraryRevert,
+    LibrarySave,
+    LibrarySkillPage,
+    LibrarySkills,
 )
 """The documents that the API sends and receives."""
 
@@ -197,6 +232,11 @@ def _paths() -> dict[str, Any]:
             for verb in ISSUE_ACTIONS
         },
         **{f"/api/v1/control/{verb}": {"post": _action(verb)} for verb in DAEMON_ACTIONS},
+        **_library_paths(),
+        "/skills.json": {
+            "get": _operation("skills", "The skills beside WORKFLOW.md, and their use.", SkillsOverview)
+        },
+        "/system.json": {"get": _operation("system", "The program, its settings and its checks.", System)},
         "/metrics": {
             "get": {
                 "operationId": "metrics",
@@ -219,6 +259,87 @@ def _paths() -> dict[str, Any]:
             }
         },
     }
+
+
+def _library_paths() -> dict[str, Any]:
+    page = _query(
+        ("page", "Which page, 50 rows each.", {"type": "integer", "minimum": 1, "maximum": MAX_PAGES})
+    )
+    version = {"type": "integer", "minimum": 1, "maximum": MAX_COUNT}
+    skills = "/api/v1/library/skills"
+    proposals = "/api/v1/library/proposals"
+    return {
+        skills: {
+            "parameters": [
+                *_query(
+                    ("q", "Only skills with all these words.", {"type": "string"}),
+                    ("learned", "1: only learned skills.", {"enum": ["1"]}),
+                ),
+                *page,
+            ],
+            "get": _operation(
+                "library_skills", "The skills of the library.", LibrarySkills, refusals=(400, 409)
+            ),
+        },
+        f"{skills}/{{name}}": {
+            "parameters": [_SKILL, *_query(("version", "The newest by default.", version))],
+            "get": _operation(
+                "library_skill", "A skill and its history.", LibrarySkillPage, refusals=(400, 404, 409)
+            ),
+        },
+        f"{skills}/{{name}}/diff": {
+            "parameters": [
+                _SKILL,
+                *(
+                    {**each, "required": True}
+                    for each in _query(("old", "A version.", version), ("new", "Another one.", version))
+                ),
+            ],
+            "get": _operation(
+                "library_diff", "What two versions differ in.", LibraryDiff, refusals=(400, 404, 409)
+            ),
+        },
+        "/api/v1/library/assignments": {
+            "get": _operation(
+                "library_assignments",
+                "Which issue or agent gets which skills.",
+                LibraryAssignments,
+                refusals=(409,),
+            )
+        },
+        proposals: {
+            "parameters": [*_query(("state", "open by default.", {"enum": list(PROPOSAL_STATES)})), *page],
+            "get": _operation(
+                "library_proposals", "Changes that wait for a person.", LibraryProposals, refusals=(400, 409)
+            ),
+        },
+        f"{proposals}/{{id}}": {
+            "parameters": [{"name": "id", "in": "path", "required": True, "schema": version}],
+            "get": _operation(
+                "library_proposal", "A proposal and its diff.", LibraryProposalPage, refusals=(400, 404, 409)
+            ),
+        },
+        "/api/v1/library/check": {
+            "post": _edit("library_check", "Check a SKILL.md.", LibraryDraft, LibraryCheck)
+        },
+        **{
+            f"/api/v1/library/{verb}": {
+                "post": _edit(f"library_{verb}", _first_line(kind), kind, LibraryChanged)
+            }
+            for verb, kind in EDITS.items()
+        },
+    }
+
+
+def _edit(name: str, summary: str, body: type[Document], answered: type[Document]) -> dict[str, Any]:
+    return {
+        **_operation(name, summary, answered, refusals=(400, 404, 408, 409, 413, 415)),
+        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(body)}}},
+    }
+
+
+def _first_line(kind: type[Document]) -> str:
+    return (kind.__doc__ or "").partition("\n")[0]
 
 
 def _selection() -> list[dict[str, Any]]:
@@ -273,6 +394,14 @@ _IDENTIFIER = {
     "schema": {"type": "string", "minLength": 1},
 }
 
+_SKILL = {
+    "name": "name",
+    "in": "path",
+    "required": True,
+    "description": "The name of a skill of the library.",
+    "schema": {"type": "string", "pattern": "^[a-z0-9-]{1,64}$"},
+}
+
 _AFTER = [
     {
         "name": name,
@@ -318,10 +447,11 @@ _REFUSALS = {
     400: "The request is malformed.",
     401: "A bearer token or the cookie of a signed-in browser is needed.",
     403: "The request comes from a page of another site, lacks a CSRF value, or names another host.",
-    404: "The daemon does not know the issue.",
+    404: "The daemon does not know the issue, or the library does not have what is named.",
     405: "The route has other methods; a fixed route takes precedence over an issue of its name.",
     408: "The body did not arrive in time.",
-    409: "The action does not fit the present state, or a dispatch or a move fails; the code says why.",
+    409: "The action does not fit the present state, a dispatch or a move fails, or the library refuses it; "
+    "the code says why.",
     413: "The body is too large.",
     415: "The body is not JSON.",
     500: "An internal error; the log of the daemon has the details.",

@@ -28,6 +28,7 @@ from symphony.api.interface import (
     BranchDiff,
     ConflictError,
     Exposition,
+    LibraryInUse,
     RunQuery,
     UnavailableError,
     UnknownError,
@@ -44,6 +45,7 @@ from symphony.domain import ALL_ISSUES, Issue, Redaction, Selection, SymphonyErr
 from symphony.journal.model import Health, RunRecord, UnusableError
 from symphony.journal.reader import SkillReport, open_reader
 from symphony.journal.transcripts import TranscriptPage, read_transcript, transcript_path
+from symphony.library.store import Library
 from symphony.observability.redaction import masked
 from symphony.revision import commit
 from symphony.scheduler import (
@@ -264,6 +266,15 @@ class ServiceOperator:
         document = skills_document(context, found, uses, outcomes, since=since, now=now)
         public: models.SkillsOverview = masked(document, context.redaction.text)
         return public
+
+    def library(self) -> LibraryInUse:
+        """See `api.interface.Operator`."""
+        _, context = self._ready()
+        if self._journal is None:
+            raise UnavailableError("library_unavailable", "the daemon has no state directory")
+        return LibraryInUse(
+            store=Library(self._journal.parent / "library.db"), mask=self._cached_mask(context.redaction)
+        )
 
     async def system(self) -> models.System:
         """See `api.interface.Operator`."""

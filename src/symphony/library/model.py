@@ -27,6 +27,10 @@ class LibraryError(SymphonyError):
         )
 
 
+class NotInLibraryError(LibraryError):
+    """There is no such skill, version or proposal."""
+
+
 class StaleVersionError(LibraryError):
     """An edit was based on a version that is not the present one.
 

@@ -27,6 +27,7 @@ from symphony.library.model import (
     Evidence,
     LibraryError,
     LibrarySkill,
+    NotInLibraryError,
     Origin,
     Proposal,
     ProposalState,
@@ -148,7 +149,7 @@ class Library:
         """The skill of that name.
 
         Raises:
-            LibraryError: there is none.
+            NotInLibraryError: there is none.
         """
         with self._reading() as connection:
             return _present(connection, name)
@@ -530,7 +531,7 @@ def _present(connection: sqlite3.Connection, name: str) -> LibrarySkill:
         ]
         close = get_close_matches(name, names, n=1)
         hint = f"did you mean {close[0]}?" if close else "see what there is: symphony library list"
-        raise LibraryError(f"the library has no skill {name[:80]}", hint=hint)
+        raise NotInLibraryError(f"the library has no skill {name[:80]}", hint=hint)
     return found
 
 
@@ -572,7 +573,7 @@ def _version(row: tuple[Any, ...]) -> SkillVersion:
 def _version_of(connection: sqlite3.Connection, skill: LibrarySkill, number: int) -> SkillVersion:
     row = connection.execute(f"{_VERSION} AND versions.version = ?", (skill.id, number)).fetchone()
     if row is None:
-        raise LibraryError(
+        raise NotInLibraryError(
             f"{skill.name} has no version {number}", hint=f"its versions are 1 to {skill.version}"
         )
     return _version(row)
@@ -602,7 +603,7 @@ def _names(connection: sqlite3.Connection, kind: TargetKind, target: str) -> tup
 def _proposal(connection: sqlite3.Connection, number: int) -> Proposal:
     row = connection.execute(f"{_PROPOSAL} WHERE id = ?", (number,)).fetchone()
     if row is None:
-        raise LibraryError(f"there is no proposal {number}", hint="see them: symphony library proposals")
+        raise NotInLibraryError(f"there is no proposal {number}", hint="see them: symphony library proposals")
     return _proposal_of(connection, row)
 
 

@@ -1,0 +1,343 @@
+"""The library of skills as documents: what people read, check and change.
+
+The functions block. What they return is masked: a secret in a skill is shown as a mask, and an edit of the
+masked text removes it.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from difflib import unified_diff
+from typing import Final, TypeVar, assert_never
+
+from symphony.api.interface import ConflictError, LibraryInUse, UnknownError
+from symphony.api.models import (
+    Document,
+    LibraryAccept,
+    LibraryAssign,
+    LibraryAssignment,
+    LibraryAssignments,
+    LibraryChanged,
+    LibraryCheck,
+    LibraryDiff,
+    LibraryDraft,
+    LibraryFinding,
+    LibraryProposal,
+    LibraryProposalPage,
+    LibraryProposals,
+    LibraryReject,
+    LibraryRemove,
+    LibraryRevert,
+    LibrarySave,
+    LibrarySkill,
+    LibrarySkillPage,
+    LibrarySkills,
+    LibraryVersion,
+    utc_text,
+)
+from symphony.library.model import (
+    Assignment,
+    Change,
+    LibraryError,
+    NotInLibraryError,
+    Origin,
+    Proposal,
+    ProposalState,
+    SkillHead,
+    SkillText,
+    StaleVersionError,
+    TargetKind,
+)
+from symphony.observability.redaction import masked
+from symphony.skills import FILE_NAME, ParseOptions, parse_bytes
+
+PAGE_ROWS: Final = 50
+"""How many rows a page of skills or proposals has."""
+MAX_PAGES: Final = 100_000
+LEARNED: Final = Origin.LEARNED.value
+PROPOSAL_STATES: Final = tuple(state.value for state in ProposalState)
+_MAX_DIFF_LINES: Final = 4_000
+_Row = TypeVar("_Row")
+_Document = TypeVar("_Document", bound=Document)
+
+Edit = LibrarySave | LibraryRemove | LibraryRevert | LibraryAssign | LibraryAccept | LibraryReject
+EDITS: Final[dict[str, type[Edit]]] = {
+    "save": LibrarySave,
+    "remove": LibraryRemove,
+    "revert": LibraryRevert,
+    "assign": LibraryAssign,
+    "accept": LibraryAccept,
+    "reject": LibraryReject,
+}
+"""How the library can be changed, and what each change takes."""
+
+
+# --- reading ---------------------------------------------------------------------------------------------
+
+
+def skills(library: LibraryInUse, query: str = "", page: int = 1, *, learned: bool = False) -> LibrarySkills:
+    """A page of the skills with all words of the query; with `learned`, only of learned ones."""
+    heads = library.store.skills(query=query, origin=Origin.LEARNED if learned else None)
+    shown = tuple(map(_skill, _page(heads, page)))
+    return _masked(library, LibrarySkills(total=len(heads), page=page, skills=shown))
+
+
+def skill(library: LibraryInUse, name: str, version: int | None = None) -> LibrarySkillPage:
+    """One skill in its newest version, or in an earlier one.
+
+    Raises:
+        UnknownError: there is no such skill or version.
+    """
+    try:
+        found = library.store.skill(name)
+        shown = found.text if version is None else library.store.version(name, version).text
+        history = library.store.history(name)
+    except NotInLibraryError as error:
+        raise _unknown(error) from error
+    document = LibrarySkillPage(
+        skill=_skill(found),
+        shown=version or found.version,
+        file=shown.file().decode(),
+        versions=tuple(
+            LibraryVersion(
+                version=each.version,
+                author=each.change.author,
+                reason=each.change.reason,
+                run_id=each.change.run_id,
+                at=_moment(each.at_ms),
+            )
+            for each in history
+        ),
+        assignments=tuple(
+            _assignment(each) for each in library.store.assignments() if found.name in each.names
+        ),
+    )
+    return _masked(library, document)
+
+
+def diff(library: LibraryInUse, name: str, old: int, new: int) -> LibraryDiff:
+    """The difference between two versions of a skill.
+
+    Raises:
+        UnknownError: there is no such skill or version.
+    """
+    try:
+        before, after = (library.store.version(name, number).text for number in (old, new))
+    except NotInLibraryError as error:
+        raise _unknown(error) from error
+    return _masked(library, LibraryDiff(name=name, old=old, new=new, diff=_diff(before, after)))
+
+
+def assignments(library: LibraryInUse) -> LibraryAssignments:
+    """All assignments."""
+    found = tuple(map(_assignment, library.store.assignments()))
+    return _masked(library, LibraryAssignments(assignments=found))
+
+
+def proposals(library: LibraryInUse, state: str = ProposalState.OPEN, page: int = 1) -> LibraryProposals:
+    """A page of the proposals in that state."""
+    found = library.store.proposals(state=ProposalState(state))
+    shown = tuple(map(_proposal, _page(found, page)))
+    return _masked(library, LibraryProposals(total=len(found), page=page, proposals=shown))
+
+
+def proposal(library: LibraryInUse, number: int) -> LibraryProposalPage:
+    """One proposal with what it changes.
+
+    Raises:
+        UnknownError: there is no such proposal.
+    """
+    try:
+        found = library.store.proposal(number)
+    except NotInLibraryError as error:
+        raise _unknown(error) from error
+    file = found.text.file().decode()
+    try:
+        present = library.store.skill(found.text.name).version
+    except NotInLibraryError:
+        present = None
+    document = LibraryProposalPage(
+        proposal=_proposal(found),
+        file=file,
+        diff=_diff(found.before, found.text),
+        present_version=present,
+        findings=check(LibraryDraft(file=file, name=found.text.name)).findings,
+    )
+    return _masked(library, document)
+
+
+def check(draft: LibraryDraft) -> LibraryCheck:
+    """What is wrong with a SKILL.md, and whether the library can keep it."""
+    data = draft.file.encode(errors="replace")
+    parsed = parse_bytes(data, draft.name or "", FILE_NAME, ParseOptions(name_fallback=True))
+    findings = [
+        LibraryFinding(
+            severity=each.severity.value,
+            code=each.code.value,
+            line=each.line,
+            message=each.message,
+            hint=each.hint,
+        )
+        for each in parsed.problems
+        if draft.name or each.code.value != "name_dir_mismatch"  # a new skill has no directory yet
+    ]
+    try:
+        name = _text(draft).name
+    except LibraryError as error:
+        if not any(each.severity == "error" for each in findings):
+            failure = error.failure
+            findings.insert(
+                0,
+                LibraryFinding(
+                    severity="error",
+                    code=failure.category.value,
+                    line=None,
+                    message=failure.message,
+                    hint=failure.hint,
+                ),
+            )
+        return LibraryCheck(ok=False, name=None, findings=tuple(findings))
+    return LibraryCheck(ok=True, name=name, findings=tuple(findings))
+
+
+# --- changing --------------------------------------------------------------------------------------------
+
+
+def change(library: LibraryInUse, edit: Edit, author: str) -> LibraryChanged:
+    """Change the library.
+
+    Raises:
+        ConflictError: `stale_version`: the edit was based on another version than the newest one.
+        UnknownError: there is no such skill, version or proposal.
+        LibraryError: the library refuses it, or cannot be used.
+    """
+    try:
+        return _masked(library, _changed(library, edit, author))
+    except StaleVersionError as error:
+        raise ConflictError("stale_version", error.failure.message, hint=error.failure.hint) from error
+    except NotInLibraryError as error:
+        raise _unknown(error) from error
+
+
+def _changed(library: LibraryInUse, edit: Edit, author: str) -> LibraryChanged:
+    store = library.store
+    match edit:
+        case LibrarySave(file=file, base_version=base, reason=reason):
+            text, by = _text(LibraryDraft(file=file)), Change(author=author, reason=reason or "")
+            kept = store.add(text, by) if base == 0 else store.edit(text, by, base_version=base)
+            verb, message = "save", f"{kept.name} is at version {kept.version}"
+        case LibraryRemove(name=name, reason=reason):
+            removed = store.remove(name, Change(author=author, reason=reason or ""))
+            return LibraryChanged(
+                verb="remove", message=f"{removed.name} is removed", name=removed.name, version=None
+            )
+        case LibraryRevert(name=name, version=version, reason=reason):
+            by = Change(author=author, reason=reason or f"back to version {version}")
+            kept = store.revert(name, version, by)
+            verb, message = (
+                "revert",
+                f"{kept.name} is at version {kept.version}, with the text of version {version}",
+            )
+        case LibraryAccept(id=number):
+            kept = store.accept(number, author)
+            verb, message = "accept", f"{kept.name} is at version {kept.version}"
+        case LibraryReject(id=number, reason=reason):
+            rejected = store.reject(number, author, reason or "")
+            return LibraryChanged(
+                verb="reject", message=f"proposal {number} is rejected", name=rejected.text.name, version=None
+            )
+        case LibraryAssign():
+            return LibraryChanged(verb="assign", message=_assign(library, edit), name=None, version=None)
+        case _:
+            assert_never(edit)
+    return LibraryChanged(verb=verb, message=message, name=kept.name, version=kept.version)
+
+
+def _assign(library: LibraryInUse, edit: LibraryAssign) -> str:
+    kind, target = TargetKind(edit.kind), edit.target
+    whose = target if kind is TargetKind.ISSUE else f"the agent {target}"
+    if edit.skills is None:
+        dropped = library.store.unassign(kind, target)
+        return f"{whose} has no assignment any more" if dropped else f"{whose} had no assignment"
+    names = library.store.assign(kind, target, edit.skills).names
+    return f"{whose} gets {', '.join(names)}" if names else f"{whose} gets no skill of the library"
+
+
+# --- parts -----------------------------------------------------------------------------------------------
+
+
+def _text(draft: LibraryDraft) -> SkillText:
+    """What the file says.
+
+    Raises:
+        LibraryError: the library cannot keep it, or it is not a change of the skill that it should change.
+    """
+    text = SkillText.of_file(draft.file.encode(errors="replace"), draft.name or "")
+    if draft.name and text.name != draft.name:
+        raise LibraryError(
+            f"the name is {text.name}, and this skill is {draft.name}",
+            hint="keep the name; another name is another skill",
+        )
+    return text
+
+
+def _skill(head: SkillHead) -> LibrarySkill:
+    return LibrarySkill(
+        name=head.name,
+        description=head.description,
+        when_to_use=head.when_to_use,
+        version=head.version,
+        origin=head.origin.value,
+        created_at=_moment(head.created_at_ms),
+        updated_at=_moment(head.updated_at_ms),
+    )
+
+
+def _assignment(found: Assignment) -> LibraryAssignment:
+    return LibraryAssignment(
+        kind=found.kind.value, target=found.target, skills=found.names, at=_moment(found.at_ms)
+    )
+
+
+def _proposal(found: Proposal) -> LibraryProposal:
+    evidence = found.evidence
+    return LibraryProposal(
+        id=found.id,
+        name=found.text.name,
+        description=found.text.description,
+        base_version=found.base_version,
+        state=found.state.value,
+        run_id=evidence.run_id,
+        issue_identifier=evidence.issue_identifier,
+        transcript_seq=evidence.transcript_seq,
+        created_at=_moment(found.created_at_ms),
+        decided_at=None if found.decided_at_ms is None else _moment(found.decided_at_ms),
+        decided_by=found.decided_by,
+        reason=found.reason,
+    )
+
+
+def _diff(before: SkillText | None, after: SkillText) -> str:
+    """A unified diff of the first lines of both files: comparing many lines takes long."""
+    old, new = (
+        [] if text is None else text.file().decode().splitlines()[:_MAX_DIFF_LINES]
+        for text in (before, after)
+    )
+    return "\n".join(list(unified_diff(old, new, lineterm=""))[2:])  # without the names of files
+
+
+def _page(rows: Sequence[_Row], page: int) -> Sequence[_Row]:
+    return rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
+
+
+def _moment(at_ms: int) -> str:
+    return utc_text(datetime.fromtimestamp(at_ms / 1_000, UTC))
+
+
+def _unknown(error: NotInLibraryError) -> UnknownError:
+    failure = error.failure
+    return UnknownError("not_in_library", failure.message, hint=failure.hint or "look at the list of skills")
+
+
+def _masked(library: LibraryInUse, document: _Document) -> _Document:
+    public: _Document = masked(document, library.mask)
+    return public

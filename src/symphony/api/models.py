@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from symphony.domain import MAX_COUNT
 from symphony.journal.transcripts import TranscriptEntry
 
 
@@ -931,6 +932,7 @@ SkillName = Annotated[str, _is("Lower-case letters, digits and single hyphens, a
 SkillFileText = Annotated[str, _is("A whole SKILL.md: front matter and Markdown.")]
 ChangeReason = Annotated[str, _is("For the history; cut to 500 characters.")]
 NewestVersion = Annotated[Positive, _is("One more with each change of what the skill says.")]
+LibraryNumber = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
 Target = Annotated[str, _is("An issue by its identifier, or an agent by its name.")]
 TargetKind = Literal["issue", "agent"]
 
@@ -1074,7 +1076,7 @@ class LibrarySave(Document, frozen=True, kw_only=True):
     """Change a skill, or add it: `base_version` is the version that the edit began with; 0 for a new one."""
 
     file: SkillFileText
-    base_version: Count
+    base_version: Annotated[int, Meta(ge=0, le=MAX_COUNT)]
     reason: ChangeReason | UnsetType = UNSET
 
 
@@ -1089,7 +1091,7 @@ class LibraryRevert(Document, frozen=True, kw_only=True):
     """Make an earlier version the newest one."""
 
     name: SkillName
-    version: Positive
+    version: LibraryNumber
     reason: ChangeReason | UnsetType = UNSET
 
 
@@ -1104,13 +1106,13 @@ class LibraryAssign(Document, frozen=True, kw_only=True):
 class LibraryAccept(Document, frozen=True, kw_only=True):
     """Make a version of a proposal."""
 
-    id: Positive
+    id: LibraryNumber
 
 
 class LibraryReject(Document, frozen=True, kw_only=True):
     """Reject a proposal, so that it is not made again."""
 
-    id: Positive
+    id: LibraryNumber
     reason: ChangeReason | UnsetType = UNSET
 
 

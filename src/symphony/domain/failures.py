@@ -81,6 +81,8 @@ class Category(StrEnum):
     DELIVERY_FAILED = "delivery_failed"
     PUSH_FAILED = "push_failed"
 
+    WORKER_LOST = "worker_lost"
+
     INSTANCE_LOCKED = "instance_locked"
     PREDECESSOR_ALIVE = "predecessor_alive"
     STATE_DIRECTORY = "state_directory"

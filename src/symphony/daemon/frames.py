@@ -1,0 +1,331 @@
+"""The frames between the daemon and a worker, and their codec, which does no input or output.
+
+    daemon -> worker    Hello, Start, ContinueRun, FinishRun, Stop, Hurry, Answer, Ping
+    worker -> daemon    Hello, Spawned, Report, Request, Withdraw, ..., Ended, Ping
+
+A worker in this process takes and gives the frames themselves. On a byte stream, each direction begins with a
+line that names the version of the format. Each frame follows as its length in four bytes, big-endian, and a
+msgpack array of its number, counted from 0, and the frame.
+"""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from symphony.api.models import Instructions, Skills
+from symphony.domain import DECODE_ERRORS, Blame, Category, Failure, SymphonyError, ToolResult, one_line
+from symphony.processes.base import Identity
+from symphony.scheduler import ContinueRun, FinishRun, Outcome, RunReport, StartRun
+from symphony.skills import SkillSet
+
+FORMAT: Final = 1
+"""The version of the format. A peer with another one is refused."""
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+_PREAMBLE: Final = f"symphony-frames {FORMAT}\n".encode()
+_VERSION: Final = re.compile(rb"symphony-frames (\d{1,9})\n")
+_MAX_LINE_BYTES: Final = 200
+_LENGTH_BYTES: Final = 4
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True, tag_field="frame", omit_defaults=True):
+    """One message. The name of its class tags it on the wire."""
+
+
+# --- both directions -------------------------------------------------------------------------------------
+
+
+class Hello(Frame, frozen=True, kw_only=True):
+    """The first frame of each side: its release, its commit if known, and what else it can do."""
+
+    version: str
+    commit: str | None = None
+    capabilities: tuple[str, ...] = ()
+
+
+class Ping(Frame, frozen=True, kw_only=True):
+    """The sender is alive."""
+
+
+# --- from the daemon -------------------------------------------------------------------------------------
+
+
+class Start(Frame, frozen=True, kw_only=True):
+    """Begin the run."""
+
+    command: StartRun
+
+
+class Continue(Frame, frozen=True, kw_only=True):
+    """Run one more turn."""
+
+    command: ContinueRun
+
+
+class Finish(Frame, frozen=True, kw_only=True):
+    """Stop the agent between turns, and deliver."""
+
+    command: FinishRun
+
+
+class Stop(Frame, frozen=True, kw_only=True):
+    """Stop the run wherever it is."""
+
+
+class Hurry(Frame, frozen=True, kw_only=True):
+    """Give what is left of the run little time."""
+
+
+class Answer(Frame, frozen=True, kw_only=True):
+    """The answer to a request: a result for a tool call, a failure if the request failed, else neither."""
+
+    request: int
+    result: ToolResult | None = None
+    failure: Failure | None = None
+
+
+# --- from the worker -------------------------------------------------------------------------------------
+
+
+class Spawned(Frame, frozen=True, kw_only=True):
+    """The agent's process exists, and nothing was sent to it."""
+
+    process: Identity
+
+
+class Report(Frame, frozen=True, kw_only=True):
+    """The progress of the run, folded from the events of the agent."""
+
+    report: RunReport
+
+
+class InstructionsComposed(Frame, frozen=True, kw_only=True):
+    """The instructions of the phase that the session enters."""
+
+    instructions: Instructions
+
+
+class SkillsChanged(Frame, frozen=True, kw_only=True):
+    """The skills of the session, at its start and each time it uses one."""
+
+    skills: Skills
+
+
+class ToolFinished(Frame, frozen=True, kw_only=True):
+    """A call of a tool by the agent ended."""
+
+    success: bool
+
+
+class TranscriptIncomplete(Frame, frozen=True, kw_only=True):
+    """Entries of the transcript are missing."""
+
+    reason: str
+
+
+class TurnFinished(Frame, frozen=True, kw_only=True):
+    """A turn completed, and the worker waits for `Continue` or `Finish`; `trace` as in `TurnEnded`."""
+
+    turn: int
+    trace: bool | None = None
+
+
+class Request(Frame, frozen=True, kw_only=True):
+    """Is answered by exactly one `Answer` with this number, unless it is withdrawn."""
+
+    request: int
+
+
+class ToolCall(Request, frozen=True, kw_only=True):
+    """The agent calls a tool of the tracker, in the session of this id."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    session_id: str
+
+
+class ConversationOpened(Request, frozen=True, kw_only=True):
+    """The agent's conversation exists; the answer says that a restart would know it."""
+
+    thread_id: str
+
+
+class SkillProblems(Request, frozen=True, kw_only=True):
+    """Loaded skills, whose problems may be worth a comment on the issue."""
+
+    found: SkillSet
+
+
+class Withdraw(Frame, frozen=True, kw_only=True):
+    """Nobody waits for the answer to a request any more."""
+
+    request: int
+
+
+class Ended(Frame, frozen=True, kw_only=True):
+    """The last frame: the run is over, and its processes are gone."""
+
+    outcome: Outcome
+
+
+DaemonFrame = Hello | Ping | Start | Continue | Finish | Stop | Hurry | Answer
+WorkerFrame = (
+    Hello
+    | Ping
+    | Spawned
+    | Report
+    | InstructionsComposed
+    | SkillsChanged
+    | ToolFinished
+    | TranscriptIncomplete
+    | TurnFinished
+    | ToolCall
+    | ConversationOpened
+    | SkillProblems
+    | Withdraw
+    | Ended
+)
+AnyFrame = DaemonFrame | WorkerFrame
+
+# --- the codec -------------------------------------------------------------------------------------------
+
+
+class FrameProblem(StrEnum):
+    """What is wrong with a byte stream."""
+
+    NOT_FRAMES = "not_frames"
+    OTHER_FORMAT = "other_format"
+    OVERSIZED = "oversized"
+    MALFORMED = "malformed"
+    OUT_OF_ORDER = "out_of_order"
+    CUT = "cut"
+
+
+class FrameError(SymphonyError):
+    """A byte stream holds no frames, or not the ones that were sent. Nothing of it can be used any more."""
+
+    def __init__(self, problem: FrameProblem, message: str, *, hint: str | None = None) -> None:
+        super().__init__(Failure(category=Category.WORKER_LOST, blame=Blame.HOST, message=message, hint=hint))
+        self.problem = problem
+
+
+class FrameEncoder:
+    """Turns the frames of one direction into bytes."""
+
+    def __init__(self) -> None:
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=_encode_other)
+        self._sent = 0
+
+    def encode(self, frame: AnyFrame) -> bytes:
+        """The bytes of the next frame.
+
+        Raises:
+            FrameError: `oversized`, or `malformed`: a value has no form in msgpack, such as a huge number.
+                Nothing was counted as sent.
+        """
+        try:
+            body = self._encoder.encode((self._sent, frame))
+        except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
+            message = f"a frame {type(frame).__name__} cannot be encoded: {error}"
+            raise FrameError(FrameProblem.MALFORMED, message) from error
+        if len(body) > MAX_FRAME_BYTES:
+            raise _oversized(len(body))
+        preamble = b"" if self._sent else _PREAMBLE
+        self._sent += 1
+        return preamble + len(body).to_bytes(_LENGTH_BYTES, "big") + body
+
+
+class FrameDecoder:
+    """Turns the bytes of one direction into frames. After an error it is of no use."""
+
+    def __init__(self) -> None:
+        self._decoder = msgspec.msgpack.Decoder(tuple[int, AnyFrame], dec_hook=_decode_other)
+        self._buffer = bytearray()
+        self._begun = False
+        self._taken = 0
+
+    def feed(self, data: bytes) -> None:
+        """Add what was read, in pieces of any size."""
+        self._buffer += data
+
+    def take(self) -> AnyFrame | None:
+        """The next frame, or `None` until more is read.
+
+        Raises:
+            FrameError: any of the problems but `cut`.
+        """
+        if not self._begun and not self._take_preamble():
+            return None
+        size = int.from_bytes(self._buffer[:_LENGTH_BYTES], "big")
+        if len(self._buffer) < _LENGTH_BYTES:
+            return None
+        if size > MAX_FRAME_BYTES:
+            raise _oversized(size)
+        end = _LENGTH_BYTES + size
+        if len(self._buffer) < end:
+            return None
+        body = bytes(self._buffer[_LENGTH_BYTES:end])
+        del self._buffer[:end]
+        try:
+            number, frame = self._decoder.decode(body)
+        except (*DECODE_ERRORS, NotImplementedError) as error:
+            raise FrameError(FrameProblem.MALFORMED, f"frame {self._taken} is malformed: {error}") from error
+        if number != self._taken:
+            raise FrameError(FrameProblem.OUT_OF_ORDER, f"frame {number} came in place of {self._taken}")
+        self._taken += 1
+        return frame
+
+    def end(self) -> None:
+        """The stream has ended.
+
+        Raises:
+            FrameError: `cut`: it ended within a frame, or before the first one.
+        """
+        if self._buffer or not self._begun:
+            raise FrameError(FrameProblem.CUT, f"the stream ended within frame {self._taken}")
+
+    def _take_preamble(self) -> bool:
+        line, newline, _ = bytes(self._buffer[:_MAX_LINE_BYTES]).partition(b"\n")
+        line += newline
+        if not newline and len(line) < _MAX_LINE_BYTES:
+            return False
+        if line == _PREAMBLE:
+            del self._buffer[: len(line)]
+            self._begun = True
+            return True
+        if version := _VERSION.fullmatch(line):
+            raise FrameError(
+                FrameProblem.OTHER_FORMAT,
+                f"the peer speaks format {int(version[1])} of the frames, this one speaks {FORMAT}",
+                hint="install the same release of symphony on both machines",
+            )
+        raise FrameError(
+            FrameProblem.NOT_FRAMES,
+            f"in place of a frame came the text {one_line(line.decode('utf-8', 'replace'))!r}",
+            hint="a login shell that is not interactive must print nothing; see the profile of the user",
+        )
+
+
+def _oversized(size: int) -> FrameError:
+    return FrameError(
+        FrameProblem.OVERSIZED, f"a frame of {size} bytes is larger than the limit of {MAX_FRAME_BYTES}"
+    )
+
+
+def _encode_other(value: object) -> object:
+    match value:
+        case Path():
+            return str(value)
+        case Mapping():  # a read-only view
+            return dict(value)
+        case _:
+            raise NotImplementedError(f"a frame cannot carry a {type(value).__name__}")
+
+
+def _decode_other(kind: type, value: Any) -> object:
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    raise NotImplementedError(f"a frame does not carry a {kind.__name__}")

@@ -187,6 +187,7 @@ def make_context(
         active_states=("Todo", "In Progress"),
         terminal_states=("Done",),
         tracker=tracker,
+        tools=tracker,
         workspaces=cast("WorkspaceManager", workspaces or FakeWorkspaces()),
         agents={"codex": cast("AgentBackend", None)},
         secret_names=frozenset(),

@@ -53,8 +53,8 @@ from symphony.daemon.comments import CommentWriter, SkillComments
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.effects import Effects
 from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.supervised_run import RunCallbacks
 from symphony.daemon.tracing import Traces
-from symphony.daemon.worker import RunCallbacks
 from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, Redaction, Tokens
 from symphony.scheduler import (
     DayBegan,
@@ -497,6 +497,7 @@ class _Daemon:
             active_states=("Todo", "In Progress"),
             terminal_states=("Done", "Cancelled"),
             tracker=world.board,
+            tools=world.board,
             workspaces=cast("WorkspaceManager", _Workspaces(self)),
             agents=dict.fromkeys(names, backend),
             secret_names=frozenset(),

@@ -40,7 +40,7 @@ from symphony.domain import (
 from symphony.processes.base import Host
 from symphony.scheduler import AgentInfo, AssignmentRule, PhaseRule, SchedulerSettings
 from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation
-from symphony.trackers.base import Tracker
+from symphony.trackers.base import ToolProvider, Tracker
 from symphony.trackers.registry import create_tracker, with_default_states
 from symphony.workspaces import Layout, WorkspaceManager, split_login
 
@@ -54,6 +54,7 @@ class RuntimeContext:
         active_states: as configured, else the defaults of the tracker.
         terminal_states: likewise.
         tracker: where issues are.
+        tools: those of the tracker; a run gets them from the daemon.
         workspaces: makes workspaces and delivers from them.
         agents: the backends by the names of the agents.
         secret_names: variables that no agent and no hook gets.
@@ -67,6 +68,7 @@ class RuntimeContext:
     active_states: tuple[str, ...]
     terminal_states: tuple[str, ...]
     tracker: Tracker
+    tools: ToolProvider
     workspaces: WorkspaceManager
     agents: Mapping[str, AgentBackend]
     secret_names: frozenset[str]
@@ -126,6 +128,7 @@ def build_context(
         active_states=states.active_states or (),
         terminal_states=states.terminal_states or (),
         tracker=tracker,
+        tools=tracker,
         workspaces=WorkspaceManager(
             host=host,
             settings=settings.workspace,

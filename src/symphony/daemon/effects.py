@@ -22,8 +22,9 @@ from symphony.daemon.comments import AnswerReader, CommentWriter, SkillComments,
 from symphony.daemon.context import RuntimeContext, comment_severity
 from symphony.daemon.moves import Moves
 from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.supervised_run import RunCallbacks, SupervisedRun
 from symphony.daemon.tracing import Traces
-from symphony.daemon.worker import RunCallbacks, Worker
+from symphony.daemon.worker import Worker
 from symphony.domain import (
     Blame,
     Category,
@@ -137,7 +138,7 @@ class Effects:
         self._timeouts = timeouts
         self._answers = AnswerReader(comments, now_ms=now_ms)
         self._moves = Moves(on_moved_back=lambda: post(WakeAsked(reason="issue_moved")))
-        self._workers: dict[str, Worker] = {}
+        self._runs: dict[str, SupervisedRun] = {}
         # A run and a removal never meet in the workspace of an issue.
         self._workspace_locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._background_tasks = 0
@@ -161,11 +162,11 @@ class Effects:
                 self._moves.cancel(command.issue.id)
                 self._start_run(command)
             case ContinueRun() | FinishRun():
-                if worker := self._workers.get(command.run_id):
-                    worker.direct(command)
+                if run := self._runs.get(command.run_id):
+                    run.direct(command)
             case StopRun():
-                if worker := self._workers.get(command.run_id):
-                    worker.stop()
+                if run := self._runs.get(command.run_id):
+                    run.stop()
             case SetTimer():
                 self._timers.set(command)
             case CleanWorkspace():
@@ -198,8 +199,8 @@ class Effects:
         if self._exit_scope is not None:
             deadline = anyio.current_time() + self._timeouts.hurried_exit_s
             self._exit_scope.deadline = min(self._exit_scope.deadline, deadline)
-        for worker in self._workers.values():
-            worker.hurry()
+        for run in self._runs.values():
+            run.hurry()
 
     # --- the tracker -------------------------------------------------------------------------------------
 
@@ -270,15 +271,21 @@ class Effects:
     def _start_run(self, command: StartRun) -> None:
         context = self._context()
         try:
-            worker = Worker(
+            trace = self._traces.start(command, context)
+            run = SupervisedRun(
                 command,
-                context=context,
-                state_dir=self._state_dir,
+                carrier=partial(
+                    Worker,
+                    context=context,
+                    state_dir=self._state_dir,
+                    trace=trace,
+                    pricing=partial(self._cost, command.agent),
+                ),
+                tools=context.tracker,
                 post=self._post,
                 callbacks=self._callbacks,
                 report_skills=self._report_skills,
-                pricing=partial(self._cost, command.agent),
-                trace=self._traces.start(command, context),
+                log_fields=trace.log_fields,
             )
         except Exception as error:  # noqa: BLE001 - a failed start is a failed attempt
             _log.exception("run_crashed", run_id=command.run_id)
@@ -290,8 +297,8 @@ class Effects:
             outcome = Outcome(kind=OutcomeKind.FAILED, failure=failure)
             self._post(RunEnded(run_id=command.run_id, outcome=outcome))
             return
-        self._workers[command.run_id] = worker
-        self._tasks.start_soon(self._run, command, worker)
+        self._runs[command.run_id] = run
+        self._tasks.start_soon(self._run, command, run)
 
     def _cost(self, agent: str, model: str | None, tokens: Tokens) -> Cost:
         """The cost of tokens by the prices in force; an agent that names no model has the configured one."""
@@ -300,12 +307,12 @@ class Effects:
             model = context.workflow.agents[agent].settings.model
         return cost_of(tokens, find_price(context.prices, model, utc_day(wall_ms())))
 
-    async def _run(self, command: StartRun, worker: Worker) -> None:
+    async def _run(self, command: StartRun, run: SupervisedRun) -> None:
         try:
             async with self._workspace_lock(command.issue.id):
-                await worker.run()
+                await run.run()
         finally:
-            self._workers.pop(command.run_id, None)
+            self._runs.pop(command.run_id, None)
             self._moves.run_ended(command.issue.id)
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(self._state_dir.remove_empty_log, command.run_id)

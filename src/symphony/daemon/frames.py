@@ -17,7 +17,16 @@ from typing import Any, Final
 import msgspec
 
 from symphony.api.models import Instructions, Skills
-from symphony.domain import DECODE_ERRORS, Blame, Category, Failure, SymphonyError, ToolResult, one_line
+from symphony.domain import (
+    DECODE_ERRORS,
+    Blame,
+    Category,
+    Failure,
+    SymphonyError,
+    ToolResult,
+    ToolSpec,
+    one_line,
+)
 from symphony.processes.base import Identity
 from symphony.scheduler import ContinueRun, FinishRun, Outcome, RunReport, StartRun
 from symphony.skills import SkillSet
@@ -54,9 +63,10 @@ class Ping(Frame, frozen=True, kw_only=True):
 
 
 class Start(Frame, frozen=True, kw_only=True):
-    """Begin the run."""
+    """Begin the run; `tools` are those of the tracker."""
 
     command: StartRun
+    tools: tuple[ToolSpec, ...] = ()
 
 
 class Continue(Frame, frozen=True, kw_only=True):
@@ -133,29 +143,26 @@ class TurnFinished(Frame, frozen=True, kw_only=True):
     trace: bool | None = None
 
 
-class Request(Frame, frozen=True, kw_only=True):
-    """Is answered by exactly one `Answer` with this number, unless it is withdrawn."""
-
-    request: int
-
-
-class ToolCall(Request, frozen=True, kw_only=True):
+class ToolCall(Frame, frozen=True, kw_only=True):
     """The agent calls a tool of the tracker, in the session of this id."""
 
+    request: int
     name: str
     arguments: Mapping[str, Any]
     session_id: str
 
 
-class ConversationOpened(Request, frozen=True, kw_only=True):
+class ConversationOpened(Frame, frozen=True, kw_only=True):
     """The agent's conversation exists; the answer says that a restart would know it."""
 
+    request: int
     thread_id: str
 
 
-class SkillProblems(Request, frozen=True, kw_only=True):
+class SkillProblems(Frame, frozen=True, kw_only=True):
     """Loaded skills, whose problems may be worth a comment on the issue."""
 
+    request: int
     found: SkillSet
 
 
@@ -172,6 +179,8 @@ class Ended(Frame, frozen=True, kw_only=True):
 
 
 DaemonFrame = Hello | Ping | Start | Continue | Finish | Stop | Hurry | Answer
+Request = ToolCall | ConversationOpened | SkillProblems
+"""Is answered by exactly one `Answer` with its number, unless it is withdrawn."""
 WorkerFrame = (
     Hello
     | Ping
@@ -182,9 +191,7 @@ WorkerFrame = (
     | ToolFinished
     | TranscriptIncomplete
     | TurnFinished
-    | ToolCall
-    | ConversationOpened
-    | SkillProblems
+    | Request
     | Withdraw
     | Ended
 )
@@ -228,7 +235,7 @@ class FrameEncoder:
         """
         try:
             body = self._encoder.encode((self._sent, frame))
-        except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             message = f"a frame {type(frame).__name__} cannot be encoded: {error}"
             raise FrameError(FrameProblem.MALFORMED, message) from error
         if len(body) > MAX_FRAME_BYTES:
@@ -271,7 +278,7 @@ class FrameDecoder:
         del self._buffer[:end]
         try:
             number, frame = self._decoder.decode(body)
-        except (*DECODE_ERRORS, NotImplementedError) as error:
+        except DECODE_ERRORS as error:
             raise FrameError(FrameProblem.MALFORMED, f"frame {self._taken} is malformed: {error}") from error
         if number != self._taken:
             raise FrameError(FrameProblem.OUT_OF_ORDER, f"frame {number} came in place of {self._taken}")
@@ -284,7 +291,7 @@ class FrameDecoder:
         Raises:
             FrameError: `cut`: it ended within a frame, or before the first one.
         """
-        if self._buffer or not self._begun:
+        if self._buffer or not self._taken:
             raise FrameError(FrameProblem.CUT, f"the stream ended within frame {self._taken}")
 
     def _take_preamble(self) -> bool:
@@ -322,10 +329,10 @@ def _encode_other(value: object) -> object:
         case Mapping():  # a read-only view
             return dict(value)
         case _:
-            raise NotImplementedError(f"a frame cannot carry a {type(value).__name__}")
+            raise TypeError(f"a frame cannot carry a {type(value).__name__}")
 
 
 def _decode_other(kind: type, value: Any) -> object:
     if kind is Path and isinstance(value, str):
         return Path(value)
-    raise NotImplementedError(f"a frame does not carry a {kind.__name__}")
+    raise TypeError(f"a frame does not carry a {kind.__name__}")

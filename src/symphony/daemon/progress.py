@@ -13,7 +13,7 @@ from symphony.agents.events import (
 )
 from symphony.agents.run_stats import Pricing, RunStats, unpriced
 from symphony.domain import Cost, Redaction, Tokens
-from symphony.scheduler import AgentReported, Event, RunReport, RunStage, Thread
+from symphony.scheduler import RunReport, RunStage, Thread
 
 INTERVAL_S: Final = 0.25
 # Minutes of silence may follow the start of an item, so it is reported at once.
@@ -30,15 +30,13 @@ class ProgressReporter:
 
     def __init__(
         self,
-        run_id: str,
-        post: Callable[[Event], None],
+        report: Callable[[RunReport], None],
         redaction: Redaction,
         *,
         pricing: Pricing = unpriced,
         interval_s: float = INTERVAL_S,
     ) -> None:
-        self._run_id = run_id
-        self._post = post
+        self._report = report
         self._interval_s = interval_s
         self._stats = RunStats(redaction=redaction, pricing=pricing)
         self._stage = RunStage.PREPARING_WORKSPACE
@@ -141,7 +139,7 @@ class ProgressReporter:
             unpriced_tokens=stats.cost.unpriced_tokens,
             rate_limits=limits,
         )
-        self._post(AgentReported(run_id=self._run_id, report=report))
+        self._report(report)
 
     def _set_due(self) -> None:
         self._is_due = True

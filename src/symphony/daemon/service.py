@@ -49,10 +49,10 @@ from symphony.daemon.reload import Reloader, log_warnings
 from symphony.daemon.retention import InUse, keep_bounded
 from symphony.daemon.sd_notify import Notifier
 from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.supervised_run import RunCallbacks
 from symphony.daemon.tracing import Traces, open_traces
 from symphony.daemon.watchers import on_change, watch_lock, watch_orphans
 from symphony.daemon.webhooks import Webhooks
-from symphony.daemon.worker import RunCallbacks
 from symphony.domain import FaultHook, FaultPoint, Issue, SymphonyError, no_fault
 from symphony.processes.base import Host
 from symphony.scheduler import (

@@ -33,7 +33,7 @@ from symphony.skills import (
     Skill,
     SkillSet,
 )
-from symphony.trackers.base import Tracker
+from symphony.trackers.base import ToolProvider
 from symphony.workspaces import Workspace
 
 TOOL_DEADLINE_S: Final = 5.0
@@ -118,7 +118,7 @@ class SessionSkills:
         self._on_skills(catalog.document)
         self._usage = SkillUsageTracker(catalog, workspace.path)
         self._log_listed()
-        self._tools = SessionTools(self._context.tracker, catalog.offer, on_activated=self._on_activated)
+        self._tools = SessionTools(self._context.tools, catalog.offer, on_activated=self._on_activated)
         return Briefing(
             envelope=catalog.block,
             tools=self._tools.specs,
@@ -239,15 +239,15 @@ class SessionTools:
     """The client tools of one session: those of the tracker, then those that give access to skills.
 
     Args:
-        tracker: whose tools come first.
+        provider: has the tools of the tracker, which come first.
         offer: the skills of the session; `None` for no skill tools.
         on_activated: called with the name of each skill whose text the session was given.
     """
 
     def __init__(
-        self, tracker: Tracker, offer: AvailableSkills | None, *, on_activated: Callable[[str], None]
+        self, provider: ToolProvider, offer: AvailableSkills | None, *, on_activated: Callable[[str], None]
     ) -> None:
-        self._tracker = tracker
+        self._provider = provider
         self._activate: _ActivateSkill | None = None
         self._skill_tools: dict[str, _ActivateSkill | _SearchSkills] = {}
         if offer is not None and offer.options.activation is ActivationMode.TOOL:
@@ -259,13 +259,13 @@ class SessionTools:
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools to advertise to the agent."""
-        return (*self._tracker.agent_tool_specs(), *(tool.spec for tool in self._skill_tools.values()))
+        return (*self._provider.agent_tool_specs(), *(tool.spec for tool in self._skill_tools.values()))
 
     async def run(self, name: str, arguments: Mapping[str, Any], *, issue: Issue) -> ToolResult:
         """Run one of the tools; raises only what the tracker raises."""
         tool = self._skill_tools.get(name)
         if tool is None:
-            return await self._tracker.execute_agent_tool(name, arguments, issue=issue)
+            return await self._provider.execute_agent_tool(name, arguments, issue=issue)
         result = await tool.run(arguments)
         if result is None:
             return ToolResult.error(

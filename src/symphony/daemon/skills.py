@@ -221,7 +221,7 @@ def missing_tools(context: RuntimeContext, agent: str) -> Mapping[str, str]:
     tools += [] if options.search_above is None else [SEARCH_TOOL]
     if tools and not context.agent(agent).capabilities.client_tools:
         return dict.fromkeys(tools, "the agent takes no tools")
-    taken = {spec.name for spec in context.tracker.agent_tool_specs()} if tools else set()
+    taken = {spec.name for spec in context.tools.agent_tool_specs()} if tools else set()
     return {name: "the tracker has a tool of this name" for name in tools if name in taken}
 
 

@@ -6,14 +6,14 @@
 Skills are loaded while the agent's process starts.
 
 The worker makes no scheduling decisions: after each turn it waits for a directive. It can be cancelled at any
-await. It posts exactly one `RunEnded`, after all of its processes have ended.
+await. It sends exactly one `Ended`, after all of its processes have ended.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
 import anyio
 import structlog
@@ -30,33 +30,50 @@ from symphony.agents.events import (
     TurnStatus,
 )
 from symphony.agents.run_stats import Pricing, unpriced
-from symphony.api.models import Instructions, Skills
 from symphony.config import continuation_prompt, issue_too_long_failure
 from symphony.daemon import prompts
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.frames import (
+    Answer,
+    Continue,
+    ConversationOpened,
+    DaemonFrame,
+    Ended,
+    Finish,
+    Hello,
+    Hurry,
+    InstructionsComposed,
+    Ping,
+    Report,
+    SkillProblems,
+    SkillsChanged,
+    Spawned,
+    Start,
+    Stop,
+    ToolFinished,
+    TranscriptIncomplete,
+    TurnFinished,
+    WorkerFrame,
+)
+from symphony.daemon.link import DaemonLink, LinkedTools
 from symphony.daemon.progress import ProgressReporter
 from symphony.daemon.session_envelope import SessionEnvelope
 from symphony.daemon.session_skills import SessionSkills
 from symphony.daemon.state_dir import StateDirectory
 from symphony.daemon.tracing import RunTrace
 from symphony.daemon.transcript import Answered, RunTranscript
-from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, SymphonyError, ToolResult
+from symphony.domain import Blame, Category, Failure, FaultPoint, SymphonyError, ToolResult
 from symphony.observability.span_names import SpanName
-from symphony.processes.base import Identity
 from symphony.scheduler import (
     ContinueRun,
     DeliveredBranch,
-    Event,
     FinishReason,
     FinishRun,
     Outcome,
     OutcomeKind,
-    RunEnded,
     RunStage,
-    StartRun,
     Thread,
 )
-from symphony.scheduler import TurnEnded as TurnDone
 from symphony.skills import SkillSet
 from symphony.workspaces import Changes, Delivery, ProgressMark, Workspace, delivery_failure, vanished_failure
 
@@ -71,27 +88,6 @@ _KINDS = {
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunCallbacks:
-    """What a run reports besides the events for the scheduler.
-
-    Attributes:
-        agent_spawned: run id and process of the agent; called before anything is sent to it.
-        conversation_opened: run id and conversation of the agent; returns when a restart would know it.
-        instructions_composed: issue id, run id and the instructions of the phase that the session enters.
-        skills_changed: issue id, run id and skills of the session; called again when it uses one.
-        tool_called: agent, and whether its call of a tool succeeded.
-        transcript_incomplete: issue, run id, and why entries of the transcript are missing.
-    """
-
-    agent_spawned: Callable[[str, Identity], None]
-    conversation_opened: Callable[[str, str], Awaitable[None]]
-    instructions_composed: Callable[[str, str, Instructions], None]
-    skills_changed: Callable[[str, str, Skills], None]
-    tool_called: Callable[[str, bool], None]
-    transcript_incomplete: Callable[[Issue, str, str], None]
-
-
 class _FinishedError(Exception):
     """Unwinds the attempt after a `FinishRun`."""
 
@@ -101,52 +97,60 @@ class _FinishedError(Exception):
 
 
 class Worker:
-    """Carries out one `StartRun`.
+    """Carries out one run (`WorkerEnd`). What it reports and asks for goes to the daemon in frames.
 
-    `report_skills` takes the issue and its loaded skills, whose problems may be worth a comment. `pricing`
-    prices tokens by the present settings.
+    Args:
+        start: begins the run.
+        send: takes the frames for the daemon.
+        context: settings and adapters of this machine; its tools are replaced by those of `start`.
+        state_dir: where the transcript and the log of the agent are written.
+        trace: makes the spans of the run.
+        pricing: prices tokens.
     """
 
     def __init__(
         self,
-        command: StartRun,
+        start: Start,
+        send: Callable[[WorkerFrame], None],
         *,
         context: RuntimeContext,
         state_dir: StateDirectory,
-        post: Callable[[Event], None],
-        callbacks: RunCallbacks,
-        report_skills: Callable[[Issue, SkillSet], Awaitable[None]],
         trace: RunTrace,
         pricing: Pricing = unpriced,
     ) -> None:
+        command = start.command
+        self._link = link = DaemonLink(send)
+        self._session_id = "n/a"
+        tools = LinkedTools(link, start.tools, session_id=lambda: self._session_id)
+        context = replace(context, tools=tools)
         self._command = command
         self._run_id = command.run_id
         self._issue = command.issue
         self._context = context
         self._state_dir = state_dir
-        self._post = post
-        self._callbacks = callbacks
         self._trace = trace
-        self._progress = ProgressReporter(command.run_id, post, context.redaction, pricing=pricing)
+        self._progress = ProgressReporter(
+            lambda report: link.send(Report(report=report)), context.redaction, pricing=pricing
+        )
         self._transcript = RunTranscript(
             state_dir.transcript(command.run_id),
             context.redaction,
             tokens=lambda: self._progress.tokens,
             pending_message=self._pending_message,
-            on_problem=partial(callbacks.transcript_incomplete, command.issue, command.run_id),
+            on_problem=lambda reason: link.send(TranscriptIncomplete(reason=reason)),
         )
         self._skills = SessionSkills(
             context,
             command.agent,
             phase=None if command.phase is None else command.phase.name,
-            on_skills=partial(callbacks.skills_changed, command.issue.id, command.run_id),
-            report_problems=partial(report_skills, command.issue),
+            on_skills=lambda skills: link.send(SkillsChanged(skills=skills)),
+            report_problems=self._report_skill_problems,
         )
         self._envelope = SessionEnvelope(
             context,
             self._skills,
             command.phase,
-            on_composed=partial(callbacks.instructions_composed, command.issue.id, command.run_id),
+            on_composed=lambda composed: link.send(InstructionsComposed(instructions=composed)),
         )
         self._send_directive, self._directives = anyio.create_memory_object_stream[ContinueRun | FinishRun](8)
         self._attempt_scope = anyio.CancelScope()
@@ -156,7 +160,6 @@ class Worker:
         self._session: AgentSession | None = None
         self._workspace: Workspace | None = None
         self._first_prompt: str | None = None
-        self._session_id = "n/a"
         self._mark_at_start: ProgressMark | None = None
         self._mark_at_turn: ProgressMark | None = None
         self._wrote_in_turn = self._wrote_in_run = False  # a tool call changed something at the tracker
@@ -166,18 +169,26 @@ class Worker:
         self._last_text: str | None = None
         self._commented = False
 
-    # --- commands of the scheduler -----------------------------------------------------------------------
+    # --- frames of the daemon ----------------------------------------------------------------------------
 
-    def direct(self, directive: ContinueRun | FinishRun) -> None:
-        """Say how to go on after a turn."""
-        self._send_directive.send_nowait(directive)
+    def on_frame(self, frame: DaemonFrame) -> None:
+        """Take a frame of the daemon."""
+        match frame:
+            case Continue() | Finish():
+                self._send_directive.send_nowait(frame.command)
+            case Answer():
+                self._link.on_answer(frame)
+            case Stop():
+                self._attempt_scope.cancel()
+            case Hurry():
+                self._hurry()
+            case Hello() | Ping() | Start():
+                pass
+            case _:
+                assert_never(frame)
 
-    def stop(self) -> None:
-        """Cancel the attempt wherever it is."""
-        self._attempt_scope.cancel()
-
-    def hurry(self) -> None:
-        """Bound the time for `after_run` and delivery; undelivered work stays in the workspace.
+    def _hurry(self) -> None:
+        """Bound the time for `after_run` and delivery.
 
         The time counts from the end of the agent, which takes as long as its stop ladder.
         """
@@ -188,7 +199,7 @@ class Worker:
     # --- the attempt -------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Run the attempt to its end; posts exactly one `RunEnded`, whatever happens."""
+        """Run the attempt to its end; sends exactly one `Ended`, whatever happens."""
         outcome = Outcome(kind=OutcomeKind.CANCELED)
         with structlog.contextvars.bound_contextvars(
             issue_id=self._issue.id,
@@ -208,7 +219,7 @@ class Worker:
                     )
                 finished, self._finishing = outcome, True
                 if self._hurried:
-                    self.hurry()
+                    self._hurry()
                 with self._finish_scope:
                     finished = await self._finish(outcome)
                     await self._recheck_skills()
@@ -219,7 +230,7 @@ class Worker:
                 self._progress.flush()
                 public = self._public(finished)
                 self._trace.end(public)
-                self._post(RunEnded(run_id=self._run_id, outcome=public))
+                self._link.send(Ended(outcome=public))
 
     async def _attempt(self) -> Outcome:
         """Run the steps, and turn their failure into an outcome."""
@@ -293,7 +304,7 @@ class Worker:
             run_tool=self._run_tool,
             stderr_path=self._state_dir.stderr_log(self._run_id),
             secret_names=self._context.secret_names,
-            on_spawned=partial(self._callbacks.agent_spawned, self._run_id),
+            on_spawned=lambda process: self._link.send(Spawned(process=process)),
             on_compacted=self._skills.on_compacted,
             resume=thread,
         )
@@ -307,8 +318,10 @@ class Worker:
                 await self._skills.loaded()
                 await self._skills.report_problems()
                 try:
-                    if session.thread_id is not None:
-                        await self._callbacks.conversation_opened(self._run_id, session.thread_id)
+                    if (thread_id := session.thread_id) is not None:
+                        await self._link.request(
+                            lambda number: ConversationOpened(request=number, thread_id=thread_id)
+                        )
                         self._context.fault(FaultPoint.CONVERSATION_WRITTEN)
                     await self._turns(session, workspace, self._opening_prompt(session, thread, prompt))
                 finally:
@@ -374,7 +387,7 @@ class Worker:
             if not await self._context.workspaces.exists(workspace):
                 raise SymphonyError(vanished_failure(workspace.path))
             trace = await self._left_trace(workspace)
-            self._post(TurnDone(run_id=self._run_id, turn=turn, trace=trace))
+            self._link.send(TurnFinished(turn=turn, trace=trace))
             match await self._directives.receive():
                 case FinishRun() as directive:
                     raise _FinishedError(directive)
@@ -462,9 +475,12 @@ class Worker:
             if result.success and not result.read_only:
                 self._wrote_in_turn = self._wrote_in_run = True
             self._commented |= result.success and result.commented
-            self._callbacks.tool_called(self._command.agent, result.success)
+            self._link.send(ToolFinished(success=result.success))
             _log.info("tool_called", tool=name, success=result.success)
             return result
+
+    async def _report_skill_problems(self, found: SkillSet) -> None:
+        await self._link.request(lambda number: SkillProblems(request=number, found=found))
 
     # --- the end -----------------------------------------------------------------------------------------
 

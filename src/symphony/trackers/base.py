@@ -33,8 +33,22 @@ class TrackerConfigError(TrackerError):
         self.problems = tuple(problems)
 
 
+class ToolProvider(Protocol):
+    """The tools that sessions get, and what runs them."""
+
+    def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
+        """The tools to offer to a session; may be empty."""
+        ...
+
+    async def execute_agent_tool(
+        self, name: str, arguments: Mapping[str, Any], *, issue: Issue
+    ) -> ToolResult:
+        """Run a tool with the daemon's credential. A tracker never raises: a failure is a `ToolResult`."""
+        ...
+
+
 @runtime_checkable
-class Tracker(Protocol):
+class Tracker(ToolProvider, Protocol):
     """The two reads that every adapter has, and the tools that it offers to sessions.
 
     A read can be cancelled at any await; the daemon gives up after two minutes. A failure with
@@ -59,16 +73,6 @@ class Tracker(Protocol):
 
     def secret_environment_names(self) -> frozenset[str]:
         """Environment variables with credentials of this tracker; child processes do not get them."""
-        ...
-
-    def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
-        """The tools to offer to a session; may be empty."""
-        ...
-
-    async def execute_agent_tool(
-        self, name: str, arguments: Mapping[str, Any], *, issue: Issue
-    ) -> ToolResult:
-        """Run a tool with the daemon's credential. Never raises: a failure is a `ToolResult`."""
         ...
 
     def changes(self) -> AsyncIterator[None]:

@@ -25,9 +25,10 @@ from symphony.daemon.clock import Timers
 from symphony.daemon.comments import CommentWriter, SkillComments
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.effects import Effects, Timeouts
+from symphony.daemon.frames import Start
 from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.supervised_run import RunCallbacks
 from symphony.daemon.tracing import Traces
-from symphony.daemon.worker import RunCallbacks
 from symphony.domain import Category, Failure
 from symphony.scheduler import (
     AnswersRead,
@@ -262,8 +263,8 @@ class FakeWorker:
         self.go = anyio.Event()
         self.begun = anyio.Event()
 
-    def make(self, command: StartRun, **_: object) -> "FakeWorker":
-        assert command is START
+    def make(self, start: Start, _send: object, **_: object) -> "FakeWorker":
+        assert start.command is START
         return self
 
     async def run(self) -> None:

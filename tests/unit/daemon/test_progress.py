@@ -19,7 +19,7 @@ from symphony.agents.events import (
 )
 from symphony.daemon.progress import ProgressReporter
 from symphony.domain import MASK, Redaction, Tokens
-from symphony.scheduler import AgentReported, Event, RunReport, RunStage
+from symphony.scheduler import RunReport, RunStage
 
 pytestmark = pytest.mark.asyncio
 
@@ -37,25 +37,19 @@ class Desk:
     """A reporter and what it reported."""
 
     def __init__(self, *secrets: str, interval_s: float = NEVER_S) -> None:
-        self.events: list[Event] = []
+        self.reports: list[RunReport] = []
         self._more = anyio.Event()
-        self.reporter = ProgressReporter("e-1", self._post, Redaction(secrets), interval_s=interval_s)
+        self.reporter = ProgressReporter(self._on_report, Redaction(secrets), interval_s=interval_s)
 
-    def _post(self, event: Event) -> None:
-        self.events.append(event)
+    def _on_report(self, report: RunReport) -> None:
+        self.reports.append(report)
         self._more.set()
         self._more = anyio.Event()
 
     async def until(self, count: int) -> None:
         with anyio.fail_after(10):
-            while len(self.events) < count:
+            while len(self.reports) < count:
                 await self._more.wait()
-
-    @property
-    def reports(self) -> list[RunReport]:
-        found = [event for event in self.events if isinstance(event, AgentReported)]
-        assert all(event.run_id == "e-1" for event in found)
-        return [event.report for event in found]
 
     @property
     def last(self) -> RunReport:
@@ -122,7 +116,7 @@ async def test_the_milestones_of_one_read_make_one_report() -> None:
     async with reporting() as desk:
         for event in MILESTONES:
             desk.reporter.on_event(event)
-        assert desk.events == []
+        assert desk.reports == []
         await anyio.wait_all_tasks_blocked()
         assert [one.event_count for one in desk.reports] == [len(MILESTONES)]
 

@@ -1,0 +1,90 @@
+"""The worker's end of the frames: requests to the daemon, and the tools that the daemon runs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import anyio
+
+from symphony.daemon.frames import Answer, Request, ToolCall, Withdraw, WorkerFrame
+from symphony.domain import Issue, SymphonyError, ToolResult, ToolSpec
+
+
+class DaemonLink:
+    """Sends frames to the daemon, and waits for the answers to requests; `send` never waits."""
+
+    def __init__(self, send: Callable[[WorkerFrame], None]) -> None:
+        self.send = send
+        self._numbers = count(1)
+        self._waiting: dict[int, _Waiting] = {}
+
+    async def request(self, make: Callable[[int], Request]) -> ToolResult | None:
+        """Send the request that `make` gives for a number, and return the result of the answer.
+
+        Raises:
+            SymphonyError: the request failed.
+        """
+        number, waiting = next(self._numbers), _Waiting()
+        self._waiting[number] = waiting
+        try:
+            self.send(make(number))
+            await waiting.answered.wait()
+        finally:
+            del self._waiting[number]
+            if waiting.answer is None:
+                self.send(Withdraw(request=number))
+        if waiting.answer is None or waiting.answer.failure is None:
+            return None if waiting.answer is None else waiting.answer.result
+        raise SymphonyError(waiting.answer.failure)
+
+    def on_answer(self, answer: Answer) -> None:
+        """Hand the answer to the task that waits for it, if it still does."""
+        if waiting := self._waiting.get(answer.request):
+            waiting.answer = answer
+            waiting.answered.set()
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request without an answer so far."""
+
+    answer: Answer | None = None
+    answered: anyio.Event = field(default_factory=anyio.Event)
+
+
+class LinkedTools:
+    """The tools of the tracker, which the daemon runs with its credential (`ToolProvider`).
+
+    Args:
+        link: leads to the daemon.
+        tools: what the tracker offers to sessions.
+        session_id: the present session, for the log of the daemon.
+    """
+
+    def __init__(
+        self, link: DaemonLink, tools: tuple[ToolSpec, ...], *, session_id: Callable[[], str]
+    ) -> None:
+        self._link = link
+        self._tools = tools
+        self._session_id = session_id
+
+    def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
+        """The tools to offer to a session."""
+        return self._tools
+
+    async def execute_agent_tool(
+        self, name: str, arguments: Mapping[str, Any], *, issue: Issue
+    ) -> ToolResult:
+        """Have the daemon run a tool on the issue of the run.
+
+        Raises:
+            SymphonyError: the tool raised, or the daemon ends.
+        """
+        del issue
+        result = await self._link.request(
+            lambda number: ToolCall(
+                request=number, name=name, arguments=arguments, session_id=self._session_id()
+            )
+        )
+        return result or ToolResult.error("the daemon gave no result")

@@ -1,0 +1,251 @@
+"""The daemon's end of the frames of one run: passes directives on, answers requests, and reports.
+
+The worker may be in this process or in another one; nothing here depends on it.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, assert_never
+
+import anyio
+import structlog
+
+from symphony.api.models import Instructions, Skills
+from symphony.daemon.frames import (
+    Answer,
+    Continue,
+    ConversationOpened,
+    DaemonFrame,
+    Ended,
+    Finish,
+    Hello,
+    Hurry,
+    InstructionsComposed,
+    Ping,
+    Report,
+    Request,
+    SkillProblems,
+    SkillsChanged,
+    Spawned,
+    Start,
+    Stop,
+    ToolCall,
+    ToolFinished,
+    TranscriptIncomplete,
+    TurnFinished,
+    Withdraw,
+    WorkerFrame,
+)
+from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, ToolResult
+from symphony.processes.base import Identity
+from symphony.scheduler import (
+    AgentReported,
+    ContinueRun,
+    Event,
+    FinishRun,
+    Outcome,
+    OutcomeKind,
+    RunEnded,
+    StartRun,
+    TurnEnded,
+)
+from symphony.skills import SkillSet
+from symphony.trackers.base import ToolProvider
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCallbacks:
+    """What a run reports besides the events for the scheduler.
+
+    Attributes:
+        agent_spawned: run id and process of the agent; called before anything is sent to it.
+        conversation_opened: run id and conversation of the agent; returns when a restart would know it.
+        instructions_composed: issue id, run id and the instructions of the phase that the session enters.
+        skills_changed: issue id, run id and skills of the session; called again when it uses one.
+        tool_called: agent, and whether its call of a tool succeeded.
+        transcript_incomplete: issue, run id, and why entries of the transcript are missing.
+    """
+
+    agent_spawned: Callable[[str, Identity], None]
+    conversation_opened: Callable[[str, str], Awaitable[None]]
+    instructions_composed: Callable[[str, str, Instructions], None]
+    skills_changed: Callable[[str, str, Skills], None]
+    tool_called: Callable[[str, bool], None]
+    transcript_incomplete: Callable[[Issue, str, str], None]
+
+
+class WorkerEnd(Protocol):
+    """The other end of the frames: a worker, or what leads to one."""
+
+    def on_frame(self, frame: DaemonFrame) -> None:
+        """Take a frame; never waits."""
+        ...
+
+    async def run(self) -> None:
+        """Carry out the run; its last frame is `Ended`, and its processes are gone afterwards."""
+        ...
+
+
+Carrier = Callable[[Start, Callable[[WorkerFrame], None]], WorkerEnd]
+"""Makes the end that carries out a run; it gives its frames to the function."""
+
+
+class SupervisedRun:
+    """One run, from its `StartRun` to its one `RunEnded`.
+
+    Args:
+        command: begins the run.
+        carrier: leads to the worker.
+        tools: those of the tracker.
+        post: puts an event into the mailbox.
+        callbacks: what the run reports besides events.
+        report_skills: gets the issue and loaded skills, whose problems may be worth a comment.
+        log_fields: what log lines of the run carry besides its ids.
+
+    Raises:
+        Exception: whatever the carrier raises.
+    """
+
+    def __init__(
+        self,
+        command: StartRun,
+        *,
+        carrier: Carrier,
+        tools: ToolProvider,
+        post: Callable[[Event], None],
+        callbacks: RunCallbacks,
+        report_skills: Callable[[Issue, SkillSet], Awaitable[None]],
+        log_fields: Mapping[str, str],
+    ) -> None:
+        self._command = command
+        self._issue = command.issue
+        self._tools = tools
+        self._post = post
+        self._callbacks = callbacks
+        self._report_skills = report_skills
+        self._log_fields = {
+            "issue_id": command.issue.id,
+            "issue_identifier": command.issue.identifier,
+            "run_id": command.run_id,
+            **log_fields,
+        }
+        self._requests: TaskGroup | None = None
+        self._scopes: dict[int, anyio.CancelScope] = {}
+        self._ended = False
+        start = Start(command=command, tools=tools.agent_tool_specs())
+        self._worker = carrier(start, self.on_frame)
+
+    # --- to the worker -----------------------------------------------------------------------------------
+
+    def direct(self, directive: ContinueRun | FinishRun) -> None:
+        """Say how to go on after a turn."""
+        match directive:
+            case ContinueRun():
+                self._issue = directive.issue
+                self._send(Continue(command=directive))
+            case FinishRun():
+                self._send(Finish(command=directive))
+
+    def stop(self) -> None:
+        """Stop the run wherever it is."""
+        self._send(Stop())
+
+    def hurry(self) -> None:
+        """Give what is left of the run little time; undelivered work stays in the workspace."""
+        self._send(Hurry())
+
+    def _send(self, frame: DaemonFrame) -> None:
+        if not self._ended:
+            self._worker.on_frame(frame)
+
+    # --- from the worker ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Have the run carried out; posts exactly one `RunEnded`, whatever happens."""
+        try:
+            async with anyio.create_task_group() as self._requests:
+                await self._worker.run()
+                self._requests.cancel_scope.cancel()
+        finally:
+            if not self._ended:
+                failure = Failure(
+                    category=Category.WORKER_LOST,
+                    blame=Blame.HOST,
+                    message="the worker ended without a result",
+                )
+                self.on_frame(Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=failure)))
+
+    def on_frame(self, frame: WorkerFrame) -> None:  # noqa: C901, PLR0912 - one case per frame
+        """Take a frame of the worker; frames behind `Ended` are dropped."""
+        if self._ended:
+            return
+        run_id, issue, callbacks = self._command.run_id, self._command.issue, self._callbacks
+        match frame:
+            case Report():
+                self._post(AgentReported(run_id=run_id, report=frame.report))
+            case TurnFinished():
+                self._post(TurnEnded(run_id=run_id, turn=frame.turn, trace=frame.trace))
+            case Ended():
+                self._ended = True
+                self._post(RunEnded(run_id=run_id, outcome=frame.outcome))
+            case Spawned():
+                callbacks.agent_spawned(run_id, frame.process)
+            case InstructionsComposed():
+                callbacks.instructions_composed(issue.id, run_id, frame.instructions)
+            case SkillsChanged():
+                callbacks.skills_changed(issue.id, run_id, frame.skills)
+            case ToolFinished():
+                callbacks.tool_called(self._command.agent, frame.success)
+            case TranscriptIncomplete():
+                callbacks.transcript_incomplete(issue, run_id, frame.reason)
+            case ToolCall() | ConversationOpened() | SkillProblems():
+                self._scopes[frame.request] = anyio.CancelScope()
+                assert self._requests is not None  # noqa: S101 - set by `run`, before the worker runs
+                self._requests.start_soon(self._answer, frame)
+            case Withdraw():
+                if scope := self._scopes.get(frame.request):
+                    scope.cancel()
+            case Hello() | Ping():
+                pass
+            case _:
+                assert_never(frame)
+
+    async def _answer(self, frame: Request) -> None:
+        """Carry out a request and answer it, also if this task is cancelled: the worker may be shielded."""
+        failure: Failure | None = _internal("the daemon ends")
+        result: ToolResult | None = None
+        try:
+            with self._scopes[frame.request], structlog.contextvars.bound_contextvars(**self._log_fields):
+                result = await self._carry_out(frame)
+                failure = None
+        except SymphonyError as error:
+            failure = error.failure
+        except Exception as error:  # noqa: BLE001 - the failure of a request is the worker's to handle
+            _log.exception("request_failed")
+            failure = _internal(repr(error))
+        finally:
+            del self._scopes[frame.request]
+            self._send(Answer(request=frame.request, result=result, failure=failure))
+
+    async def _carry_out(self, frame: Request) -> ToolResult | None:
+        match frame:
+            case ToolCall():
+                with structlog.contextvars.bound_contextvars(session_id=frame.session_id):
+                    return await self._tools.execute_agent_tool(
+                        frame.name, frame.arguments, issue=self._issue
+                    )
+            case ConversationOpened():
+                await self._callbacks.conversation_opened(self._command.run_id, frame.thread_id)
+            case SkillProblems():
+                with anyio.CancelScope(shield=True):  # a run reports them at its end too
+                    await self._report_skills(self._command.issue, frame.found)
+        return None
+
+
+def _internal(message: str) -> Failure:
+    return Failure(category=Category.INTERNAL, blame=Blame.HOST, message=message)

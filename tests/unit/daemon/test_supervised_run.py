@@ -1,0 +1,251 @@
+"""The daemon's end of a run: it answers what the worker asks, and the run ends exactly once."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from structlog.testing import capture_logs
+
+from harness.binding import Mailbox
+from harness.scheduling import make_failure, make_issue
+from symphony.daemon.frames import Answer as AnswerFrame
+from symphony.daemon.frames import (
+    ConversationOpened,
+    DaemonFrame,
+    Ended,
+    SkillProblems,
+    Start,
+    Stop,
+    TurnFinished,
+    WorkerFrame,
+)
+from symphony.daemon.link import DaemonLink, LinkedTools
+from symphony.daemon.supervised_run import RunCallbacks, SupervisedRun
+from symphony.domain import Category, Issue, SymphonyError, ToolResult, ToolSpec
+from symphony.scheduler import ContinueRun, Outcome, OutcomeKind, RunEnded, StartRun, TurnEnded
+from symphony.skills import SkillSet
+
+pytestmark = pytest.mark.asyncio
+
+ISSUE = make_issue("1")
+START = StartRun(run_id="e-1", issue=ISSUE, attempt=None)
+SUCCEEDED = Outcome(kind=OutcomeKind.SUCCEEDED)
+SPEC = ToolSpec(name="comment", description="", input_schema={})
+FOUND = SkillSet(root=Path("/w/SYM-1"))
+
+
+class Tools:
+    """Tools that take their time, and record the issue that they ran on."""
+
+    def __init__(self) -> None:
+        self.issues: list[Issue] = []
+        self.go = anyio.Event()
+        self.begun = anyio.Event()
+        self.cancelled = False
+        self.error: Exception | None = None
+
+    def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
+        return (SPEC,)
+
+    async def execute_agent_tool(
+        self, name: str, arguments: Mapping[str, Any], *, issue: Issue
+    ) -> ToolResult:
+        self.issues.append(issue)
+        self.begun.set()
+        try:
+            await self.go.wait()
+        except BaseException:
+            self.cancelled = True
+            raise
+        if self.error is not None:
+            raise self.error
+        return ToolResult.of({"name": name, **arguments})
+
+
+@dataclass
+class Bench:
+    """A supervised run whose worker does what the test says."""
+
+    act: Callable[["Bench"], Awaitable[None]]
+    tools: Tools = field(default_factory=Tools)
+    mailbox: Mailbox = field(default_factory=Mailbox)
+    frames: list[DaemonFrame] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        async def opened(run_id: str, thread_id: str) -> None:
+            self.reported.append(f"{run_id} {thread_id}")
+
+        async def skills(issue: Issue, found: SkillSet) -> None:
+            await checkpoint()
+            self.reported.append(f"{issue.id} {found.root}")
+
+        self.run = SupervisedRun(
+            START,
+            carrier=self.carry,
+            tools=self.tools,
+            post=self.mailbox.post,
+            callbacks=RunCallbacks(
+                agent_spawned=lambda *_: None,
+                conversation_opened=opened,
+                instructions_composed=lambda *_: None,
+                skills_changed=lambda *_: None,
+                tool_called=lambda *_: None,
+                transcript_incomplete=lambda *_: None,
+            ),
+            report_skills=skills,
+            log_fields={},
+        )
+
+    def carry(self, start: Start, send: Callable[[WorkerFrame], None]) -> "Bench.End":
+        self.link = DaemonLink(send)
+        self.offered = LinkedTools(self.link, start.tools, session_id=lambda: "s")
+        return Bench.End(self)
+
+    @dataclass
+    class End:
+        """The end of the worker."""
+
+        bench: "Bench"
+
+        def on_frame(self, frame: DaemonFrame) -> None:
+            self.bench.frames.append(frame)
+            if isinstance(frame, AnswerFrame):
+                self.bench.link.on_answer(frame)
+
+        async def run(self) -> None:
+            await self.bench.act(self.bench)
+
+    async def call(self) -> ToolResult:
+        return await self.offered.execute_agent_tool("comment", {"body": "x"}, issue=ISSUE)
+
+
+@asynccontextmanager
+async def running(bench: Bench) -> AsyncIterator[anyio.CancelScope]:
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bench.run.run)
+            yield tasks.cancel_scope
+
+
+def ends(bench: Bench) -> list[RunEnded]:
+    return [event for event in bench.mailbox.facts if isinstance(event, RunEnded)]
+
+
+async def test_a_tool_runs_in_the_daemon_on_the_newest_copy_of_the_issue() -> None:
+    results: list[ToolResult] = []
+
+    async def act(bench: Bench) -> None:
+        assert bench.offered.agent_tool_specs() == (SPEC,)
+        bench.link.send(TurnFinished(turn=1))
+        results.append(await bench.call())
+        bench.link.send(Ended(outcome=SUCCEEDED))
+
+    bench, newer = Bench(act), make_issue("1", title="New")
+    bench.tools.go.set()
+    bench.run.direct(ContinueRun(run_id="e-1", issue=newer, turn=2))
+    async with running(bench):
+        pass
+    assert bench.tools.issues == [newer]
+    assert results == [ToolResult.of({"name": "comment", "body": "x"})]
+    assert bench.mailbox.facts == [
+        TurnEnded(run_id="e-1", turn=1),
+        RunEnded(run_id="e-1", outcome=SUCCEEDED),
+    ]
+
+
+async def test_a_tool_that_raises_fails_its_call_and_nothing_else() -> None:
+    caught: list[SymphonyError] = []
+
+    async def act(bench: Bench) -> None:
+        for error in (SymphonyError(make_failure()), ValueError("a bug")):
+            bench.tools.error = error
+            with pytest.raises(SymphonyError) as info:
+                await bench.call()
+            caught.append(info.value)
+        bench.link.send(Ended(outcome=SUCCEEDED))
+
+    bench = Bench(act)
+    bench.tools.go.set()
+    with capture_logs() as logs:
+        async with running(bench):
+            pass
+    assert caught[0].failure == make_failure()
+    assert caught[1].failure.category is Category.INTERNAL
+    assert [entry["event"] for entry in logs] == ["request_failed"]
+
+
+async def test_a_call_that_the_agent_gave_up_is_cancelled_in_the_daemon() -> None:
+    async def act(bench: Bench) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bench.call)
+            await bench.tools.begun.wait()
+            tasks.cancel_scope.cancel()
+        await anyio.wait_all_tasks_blocked()
+        assert bench.tools.cancelled
+        bench.link.send(Ended(outcome=SUCCEEDED))
+
+    bench = Bench(act)
+    async with running(bench):
+        pass
+    assert len(ends(bench)) == 1
+
+
+async def test_a_worker_that_ends_without_a_word_is_a_failed_run() -> None:
+    async def act(bench: Bench) -> None:
+        """Ends."""
+
+    bench = Bench(act)
+    async with running(bench):
+        pass
+    (ended,) = ends(bench)
+    assert ended.outcome.kind is OutcomeKind.FAILED
+    assert ended.outcome.failure is not None
+    assert ended.outcome.failure.category is Category.WORKER_LOST
+
+
+async def test_nothing_counts_behind_the_end() -> None:
+    async def act(bench: Bench) -> None:
+        bench.link.send(Ended(outcome=SUCCEEDED))
+        bench.link.send(TurnFinished(turn=9))
+        bench.link.send(Ended(outcome=Outcome(kind=OutcomeKind.FAILED)))
+
+    bench = Bench(act)
+    async with running(bench):
+        pass
+    bench.run.stop()
+    assert bench.mailbox.facts == [RunEnded(run_id="e-1", outcome=SUCCEEDED)]
+    assert not any(isinstance(frame, Stop) for frame in bench.frames)
+
+
+async def test_a_daemon_that_is_cancelled_still_answers_a_worker_that_finishes() -> None:
+    async def act(bench: Bench) -> None:
+        with anyio.CancelScope(shield=True):
+            with pytest.raises(SymphonyError):
+                await bench.call()
+            await bench.link.request(lambda number: SkillProblems(request=number, found=FOUND))
+            bench.link.send(Ended(outcome=Outcome(kind=OutcomeKind.CANCELED)))
+
+    bench = Bench(act)
+    async with running(bench) as scope:
+        await bench.tools.begun.wait()
+        scope.cancel()
+    assert bench.reported == [f"1 {FOUND.root}"]
+    assert [ended.outcome.kind for ended in ends(bench)] == [OutcomeKind.CANCELED]
+
+
+async def test_a_conversation_is_recorded_before_the_worker_goes_on() -> None:
+    async def act(bench: Bench) -> None:
+        await bench.link.request(lambda number: ConversationOpened(request=number, thread_id="t-1"))
+        assert bench.reported == ["e-1 t-1"]
+        bench.link.send(Ended(outcome=SUCCEEDED))
+
+    bench = Bench(act)
+    async with running(bench):
+        pass
+    assert len(ends(bench)) == 1

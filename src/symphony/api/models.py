@@ -167,6 +167,7 @@ class ListedSkill(Document, frozen=True, kw_only=True):
     seen: Annotated[
         bool, _is("The session named the file to a tool or asked for the skill; a lower bound.")
     ] = False
+    library_version: Annotated[int | None, _is("Null for a skill that is not of the library.")] = None
 
 
 class DroppedSkill(Document, frozen=True, kw_only=True):
@@ -237,6 +238,11 @@ class Skills(Document, frozen=True, kw_only=True):
     listed: tuple[ListedSkill, ...] = ()
     dropped: tuple[DroppedSkill, ...] = ()
     problems: tuple[SkillProblem, ...] = ()
+    native: Annotated[tuple[ListedSkill, ...], _is("The skills that the agent lists by itself.")] = ()
+    holdout: Annotated[
+        float | None,
+        _is("agent.library.holdout; null while off. A withheld skill is dropped with the reason holdout."),
+    ] = None
 
 
 class SkillNames(Document, frozen=True, kw_only=True):

@@ -52,6 +52,7 @@ from symphony.scheduler import (
     State,
     WorkspaceRef,
 )
+from symphony.skills import DropReason
 
 JOURNAL_FILE: Final = "journal.db"
 _FLUSH_TIMEOUT_S: Final = 5.0
@@ -226,11 +227,18 @@ class JournalWriter:
 
     def skills_loaded(self, run_id: str, skills: Skills) -> None:
         """A run lists these skills, or has used one of them."""
+        shown = (*skills.listed, *skills.native)
         uses = (
             SkillUse(name=one.name, path=one.path, sha256=one.sha256, listed=True, seen=one.seen)
-            for one in skills.listed
+            for one in shown
         )
         self._put(SkillsRecord(run_id=run_id, commit=skills.commit, skills=tuple(uses)))
+        versions = {one.name: one.library_version for one in shown if one.library_version is not None}
+        withheld = next((one.name for one in skills.dropped if one.reason == DropReason.HOLDOUT), None)
+        if versions or skills.holdout is not None:
+            self._put(
+                *self._recorder.library_used(run_id, versions, holdout=skills.holdout, withheld=withheld)
+            )
 
     def work_merged(self, issue: Issue) -> None:
         """The work that was delivered on an issue is merged."""

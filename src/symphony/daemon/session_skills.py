@@ -10,7 +10,7 @@ import structlog
 from msgspec import structs
 
 from symphony.agents.base import Briefing, ListAgentSkills
-from symphony.api.models import Skills
+from symphony.api.models import ListedSkill, Skills
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.skills import (
     RunCatalog,
@@ -206,10 +206,12 @@ class SkillUsageTracker:
     @property
     def document(self) -> Skills:
         """The document of the catalog, with the skills used so far."""
-        listed = tuple(
-            structs.replace(one, seen=one.name not in self._unused) for one in self._document.listed
-        )
-        return structs.replace(self._document, listed=listed)
+
+        def marked(skills: tuple[ListedSkill, ...]) -> tuple[ListedSkill, ...]:
+            return tuple(structs.replace(one, seen=one.name not in self._unused) for one in skills)
+
+        document = self._document
+        return structs.replace(document, listed=marked(document.listed), native=marked(document.native))
 
     def named_in(self, arguments: str) -> tuple[Skill, ...]:
         """The skills that the arguments of a tool call name for the first time."""

@@ -84,6 +84,9 @@ class RunCatalog:
         found: everything that was loaded; `None` if nothing could be loaded.
         offer: what the session may request through tools; `None` for nothing.
         agent_lists_skills: the agent may list skills by itself. False if all of them are in the catalog.
+        holdout: the share of issues that one skill of the library is withheld from; `None` for none.
+        withheld: the skill that is withheld from this issue.
+        library_versions: the versions of the skills of the library, by name.
         in_phase: makes the catalog of another phase of the work; `None` if nothing was loaded.
         without_agent_listed: makes the catalog of an agent that lists these files by itself; `None` if the
             answer of the agent changes nothing.
@@ -100,6 +103,9 @@ class RunCatalog:
     found: SkillSet | None = None
     offer: AvailableSkills | None = None
     agent_lists_skills: bool = True
+    holdout: float | None = None
+    withheld: str | None = None
+    library_versions: Mapping[str, int] = field(default_factory=dict)
     in_phase: Callable[[str | None], "RunCatalog"] | None = field(default=None, compare=False)
     without_agent_listed: Callable[[Collection[Path]], "RunCatalog"] | None = field(
         default=None, compare=False
@@ -111,15 +117,23 @@ class RunCatalog:
         return tuple(skill.name for skill in self.listed)
 
     @property
+    def native(self) -> tuple[Skill, ...]:
+        """The skills that the agent lists by itself."""
+        names = {one.name for one in self.dropped if one.reason is DropReason.NATIVE}
+        return tuple(one for one in self.found.skills if one.name in names) if self.found else ()
+
+    @property
     def document(self) -> Skills:
         """The catalog as a document of the API: names, paths and digests, without texts."""
         return Skills(
             commit=self.commit,
-            listed=tuple(
-                ListedSkill(name=one.name, path=one.path, sha256=self.sha256.get(one.path))
-                for one in self.listed
+            listed=self._documents(self.listed),
+            native=self._documents(self.native),
+            dropped=tuple(
+                DroppedSkill(name=one.name, reason=one.reason.value)
+                for one in (*self.dropped, *self._withheld)
             ),
-            dropped=tuple(DroppedSkill(name=one.name, reason=one.reason.value) for one in self.dropped),
+            holdout=self.holdout,
             problems=tuple(
                 SkillProblem(
                     path=one.path,
@@ -131,6 +145,32 @@ class RunCatalog:
                 )
                 for one in self.problems
             ),
+        )
+
+    def _documents(self, chosen: tuple[Skill, ...]) -> tuple[ListedSkill, ...]:
+        return tuple(
+            ListedSkill(
+                name=one.name,
+                path=one.path,
+                sha256=self.sha256.get(one.path),
+                library_version=self.library_versions.get(one.name),
+            )
+            for one in chosen
+        )
+
+    @property
+    def _withheld(self) -> tuple[Dropped, ...]:
+        return () if self.withheld is None else (Dropped(name=self.withheld, reason=DropReason.HOLDOUT),)
+
+    def rendered_as(self, other: "RunCatalog") -> "RunCatalog":
+        """This catalog in another rendering of the same files."""
+        return replace(
+            other,
+            commit=self.commit,
+            sha256=self.sha256,
+            holdout=self.holdout,
+            withheld=self.withheld,
+            library_versions=self.library_versions,
         )
 
 
@@ -288,7 +328,7 @@ async def exclude_agent_listed(
     listed = await list_agent_skills()
     if listed is not None:
         rest = await to_thread.run_sync(catalog.without_agent_listed, listed, limiter=_skill_threads())
-        catalog = replace(rest, commit=catalog.commit, sha256=catalog.sha256)
+        catalog = catalog.rendered_as(rest)
     _log_listing(catalog, options)
     return catalog
 
@@ -298,7 +338,7 @@ async def enter_phase(catalog: RunCatalog, phase: str | None) -> RunCatalog:
     if catalog.in_phase is None:
         return catalog
     other = await to_thread.run_sync(catalog.in_phase, phase, limiter=_skill_threads())
-    return replace(other, commit=catalog.commit, sha256=catalog.sha256)
+    return catalog.rendered_as(other)
 
 
 async def read_catalog(
@@ -350,7 +390,7 @@ async def read_catalog(
 
 async def _digests(tree: Path, options: SkillOptions, catalog: RunCatalog) -> Mapping[str, str]:
     """The digests of the files that the catalog names; empty if they cannot be read in time."""
-    listed = catalog.listed
+    listed = catalog.listed + catalog.native
     may_change = catalog.without_agent_listed is not None or options.phase is not None
     if may_change and catalog.found is not None:
         listed = catalog.found.skills

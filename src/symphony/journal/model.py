@@ -209,7 +209,7 @@ class RunRecord:
         merged: whether that work is known to be merged.
         holdout: `agent.library.holdout` as the run found it; `None` if it was off.
         withheld: the skill that the holdout withheld.
-        library_versions: by name, the versions of the skills of the library that the run had or did without.
+        library_versions: by name, the versions of the skills of the library that the run had.
     """
 
     run_id: str
@@ -317,7 +317,7 @@ class SkillsComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillUse:
-    """One skill in one run: whether it was listed to the agent, and whether the agent read it.
+    """One skill in one run: whether Symphony or the agent itself listed it, and whether the agent read it.
 
     `sha256` is the hash of the whole file, or `None` if the file was unreadable.
     """

@@ -193,6 +193,7 @@ class DropReason(StrEnum):
     """Why a loaded skill is not listed in the block.
 
     A skill with `search` is still available by `skill_search`. One with `native` is listed by the agent.
+    One with `holdout` is withheld from the issue, and not in the workspace.
     """
 
     COUNT = "count"
@@ -202,6 +203,7 @@ class DropReason(StrEnum):
     PHASE = "phase"
     NATIVE = "native"
     SEARCH = "search"
+    HOLDOUT = "holdout"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

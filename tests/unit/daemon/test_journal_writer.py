@@ -11,14 +11,17 @@ from anyio import to_thread
 from structlog.testing import capture_logs
 
 from harness.scheduling import make_issue, make_settings
-from symphony.api.models import ListedSkill, Skills
+from symphony.api.models import DroppedSkill, ListedSkill, Skills
 from symphony.daemon.clock import wall_ms
-from symphony.daemon.journal_writer import JOURNAL_FILE, JournalWriter, open_journal_writer
+from symphony.daemon.journal_writer import JOURNAL_FILE, JournalWriter, open_journal_writer, past_runs
 from symphony.domain import FaultPoint
 from symphony.journal.model import HealthState, SkillsComment
+from symphony.journal.reader import open_reader
+from symphony.journal.skill_outcomes import VersionOutcomes
 from symphony.processes.base import Identity
 from symphony.scheduler import (
     ClaimKind,
+    DeliveredBranch,
     Outcome,
     OutcomeKind,
     Recovered,
@@ -74,6 +77,37 @@ async def test_what_one_life_knew_the_next_one_is_told(tmp_path: Path) -> None:
 def _skills(path: Path) -> list[tuple[str, int]]:
     with closing(sqlite3.connect(path / JOURNAL_FILE)) as journal:
         return journal.execute("SELECT name, seen FROM skill_uses").fetchall()
+
+
+async def test_what_a_run_had_of_the_library_outlives_a_restart_and_so_does_what_became_of_it(
+    tmp_path: Path,
+) -> None:
+    skills = Skills(
+        listed=(ListedSkill(name="s", path="p", sha256="0" * 64),),
+        native=(ListedSkill(name="n", path="q", sha256="1" * 64, seen=True, library_version=3),),
+        dropped=(DroppedSkill(name="w", reason="holdout"), DroppedSkill(name="d", reason="phase")),
+        holdout=0.2,
+    )
+    delivered = DeliveredBranch(branch="b", head="abc", commits=1)
+    outcome = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered)
+    async with _life(tmp_path) as first:
+        first(EMPTY, Recovered(), AT_WORK, ())
+        first.skills_loaded("e-1", skills)
+        first(AT_WORK, RunEnded(run_id="e-1", outcome=outcome), EMPTY, ())
+    async with _life(tmp_path) as second:
+        second.work_merged(RUN.issue)
+    found = await to_thread.run_sync(_outcomes, tmp_path)
+    assert [(one.name, one.library_version, one.opened, one.delivered, one.merged) for one in found] == [
+        ("n", 3, 1, 1, 1),
+        ("s", None, 0, 1, 1),
+    ]
+    (run,) = await to_thread.run_sync(past_runs, tmp_path / JOURNAL_FILE, RUN.issue.identifier)
+    assert (run.withheld, run.holdout) == ("w", 0.2)
+
+
+def _outcomes(path: Path) -> tuple[VersionOutcomes, ...]:
+    with open_reader(path / JOURNAL_FILE) as reader:
+        return reader.version_outcomes()
 
 
 async def test_a_conversation_is_on_the_disk_when_the_agent_may_be_told_its_task(tmp_path: Path) -> None:

@@ -36,6 +36,12 @@ def check_graphql(
     document = _document(schema, query)
     if data is None:
         return
-    result = execute_sync(schema, document, root_value=data, variable_values=dict(variables))
+    result = execute_sync(
+        schema,
+        document,
+        root_value=data,
+        variable_values=dict(variables),
+        field_resolver=lambda source, info, **_: source[info.path.key],  # by the alias
+    )
     assert not result.errors, "; ".join(error.message for error in result.errors or ())
     assert result.data == data, "the answer has fields that were not asked for"

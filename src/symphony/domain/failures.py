@@ -89,6 +89,7 @@ class Category(StrEnum):
     SECRET_FILE = "secret_file"  # noqa: S105 - a category name, not a secret
     JOURNAL = "journal"
     LIBRARY = "library"
+    FORGE = "forge"
     HTTP_SERVER = "http_server"
     CLOCK_NOT_SET = "clock_not_set"
     COMMAND = "command"

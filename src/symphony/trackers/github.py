@@ -59,6 +59,13 @@ from symphony.trackers.webhooks import GITHUB
 Name = Annotated[str, matches(r".*\S.*", "be a text")]
 
 
+def graphql_address(api_url: str) -> str:
+    """The address of the GraphQL API: GitHub Enterprise Server has `/api/v3` and `/api/graphql`."""
+    parts = urlsplit(api_url)
+    path = parts.path.removesuffix("/v3") if parts.path.endswith("/api/v3") else parts.path
+    return urlunsplit((parts.scheme, parts.netloc, f"{path}/graphql", "", ""))
+
+
 class GithubStates(StateSource):
     """Also in a field of a project: whose project, its number, and the field."""
 
@@ -99,10 +106,8 @@ class GithubSettings(RepositorySettings):
 
     @property
     def graphql(self) -> str:
-        """The address of the GraphQL API: GitHub Enterprise Server has `/api/v3` and `/api/graphql`."""
-        parts = urlsplit(self.api_url)
-        path = parts.path.removesuffix("/v3") if parts.path.endswith("/api/v3") else parts.path
-        return urlunsplit((parts.scheme, parts.netloc, f"{path}/graphql", "", ""))
+        """The address of the GraphQL API."""
+        return graphql_address(self.api_url)
 
     @property
     def uses_project(self) -> bool:

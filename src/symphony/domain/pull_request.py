@@ -1,0 +1,141 @@
+"""The snapshot of a pull request (on GitLab: merge request) that all forges share. `None` means unknown."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class PullState(StrEnum):
+    """Where a pull request stands."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    MERGED = "merged"
+
+
+class CheckState(StrEnum):
+    """How a check stands. A skipped, neutral or optional manual one passed: it holds nothing back."""
+
+    PENDING = "pending"
+    PASSED = "passed"
+    FAILED = "failed"
+
+
+class ReviewState(StrEnum):
+    """What a review says. One that was dismissed or not yet submitted is no review."""
+
+    APPROVED = "approved"
+    CHANGES_REQUESTED = "changes_requested"
+    COMMENTED = "commented"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Author:
+    """Who wrote something; `login` is exact, in lower case, and empty for a deleted account.
+
+    Attributes:
+        can_write: whether the forge says that the account may write to the repository.
+        is_me: whether it is the account of the daemon's token.
+    """
+
+    login: str
+    is_bot: bool = False
+    can_write: bool = False
+    is_me: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One CI check or job.
+
+    Attributes:
+        id: unique among the checks of a commit; another run of the same check has another id.
+        sha: the commit that it ran on, which need not be the head.
+        required: whether the base branch requires it.
+        summary: the step that failed, or what the check itself says, in one line.
+        log: what `Forge.log_tail` reads its log by; `None` where the forge has none.
+    """
+
+    id: str
+    name: str
+    state: CheckState
+    sha: str
+    required: bool = False
+    summary: str | None = None
+    url: str | None = None
+    log: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullComment:
+    """A comment, alone or in a thread; `at` is when it was last changed."""
+
+    id: str
+    author: Author
+    body: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    """Comments on one place of the change; `line` is `None` for a whole file or an outdated place."""
+
+    id: str
+    resolved: bool
+    comments: tuple[PullComment, ...]
+    path: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """A review of the commit `sha`; on a forge without texts of reviews `body` is empty."""
+
+    id: str
+    author: Author
+    state: ReviewState
+    sha: str | None
+    body: str
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullRequest:
+    """What a forge told about a pull request, all of it read at one time.
+
+    Attributes:
+        id: by which the forge itself refers to it.
+        head_repo: the repository of the head branch (`owner/name`); `None` if it is deleted.
+        head_sha: the last commit of the head branch.
+        conflicts: whether it conflicts with the base; `None` while the forge has not computed that.
+        rules_met: whether the reviews that the forge's own rules require are there; `None` without such
+            rules.
+        armed: whether the forge merges it by itself as soon as it may.
+        queued: whether it is in a merge queue or merge train.
+        complete: whether all checks, reviews and comments are here; a very long list is cut.
+    """
+
+    id: str
+    number: int
+    url: str
+    title: str
+    body: str
+    state: PullState
+    draft: bool
+    author: Author
+    head_branch: str
+    head_repo: str | None
+    head_sha: str
+    base_branch: str
+    conflicts: bool | None = None
+    rules_met: bool | None = None
+    checks: tuple[Check, ...] = ()
+    reviews: tuple[Review, ...] = ()
+    threads: tuple[Thread, ...] = ()
+    comments: tuple[PullComment, ...] = ()
+    labels: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    changed_lines: int | None = None
+    armed: bool = False
+    queued: bool = False
+    complete: bool = True

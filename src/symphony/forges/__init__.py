@@ -1,0 +1,6 @@
+"""Clients of GitHub, GitLab and Forgejo for pull requests. Issues are the business of `symphony.trackers`."""
+
+from symphony.forges.base import Forge, ForgeAccess, ForgeError, Landing
+from symphony.forges.github import GithubForge
+
+__all__ = ["Forge", "ForgeAccess", "ForgeError", "GithubForge", "Landing"]

@@ -1,0 +1,595 @@
+"""Pull requests of GitHub and GitHub Enterprise Server.
+
+Snapshots come from one GraphQL query for all pull requests. Before it, conditional requests of the REST API
+ask whether anything changed: an answer that GitHub confirms costs nothing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from typing_extensions import override
+
+from symphony.domain import (
+    Author,
+    Check,
+    CheckState,
+    PullComment,
+    PullRequest,
+    PullState,
+    Review,
+    ReviewState,
+    Thread,
+    one_line,
+)
+from symphony.forges.base import ForgeAccess, Landing
+from symphony.forges.remote import MAX_PAGES, RemoteForge
+from symphony.trackers.base import TrackerError
+from symphony.trackers.fields import dig, items
+from symphony.trackers.github import SERVICE, graphql_address
+from symphony.trackers.http import FORBIDDEN, Answer, Flow, Purpose, Request
+from symphony.trackers.http.graphql import error_codes, graphql, operation
+
+BATCH = 20
+FULL_EVERY = 5
+"""What the probes do not show, as a resolved thread or a new conflict, is seen at the fifth at the latest."""
+_NOT_FOUND = 404
+
+# --- queries ---------------------------------------------------------------------------------------------
+
+_BY = "author { __typename login } authorAssociation viewerDidAuthor"
+_COMMENT = f"id {_BY} body updatedAt"
+_MORE = "pageInfo { hasNextPage endCursor }"
+_CONNECTIONS = {
+    "comments": _COMMENT,
+    "reviews": f"id {_BY} state body submittedAt commit {{ oid }}",
+    "reviewThreads": f"id isResolved path line comments(first: 50) {{ nodes {{ {_COMMENT} }} {_MORE} }}",
+    "files": "path",
+}
+_CONTEXT = """__typename
+      ... on CheckRun {
+        databaseId name status conclusion title url
+        isRequired(pullRequestNumber: %d)
+        checkSuite { app { slug } }
+        steps(first: 50) { nodes { name conclusion } }
+      }
+      ... on StatusContext { id context state description targetUrl isRequired(pullRequestNumber: %d) }"""
+_HEAD = f"""id number url title body state isDraft {_BY}
+    headRefName headRefOid headRepository {{ nameWithOwner }} baseRefName
+    mergeable reviewDecision autoMergeRequest {{ enabledAt }} isInMergeQueue additions deletions
+    labels(first: 100) {{ nodes {{ name }} }}"""
+
+
+def _connection(name: str, after: str = "") -> str:
+    return f"{name}(first: 100{after}) {{ nodes {{ {_CONNECTIONS[name]} }} {_MORE} }}"
+
+
+def _checks(number: int, after: str = "") -> str:
+    context = _CONTEXT % (number, number)
+    contexts = f"contexts(first: 100{after}) {{ nodes {{ {context} }} {_MORE} }}"
+    return f"commits(last: 1) {{ nodes {{ commit {{ oid statusCheckRollup {{ {contexts} }} }} }} }}"
+
+
+def _in_repository(name: str, more: str, content: str) -> str:
+    return f"""query {name}($owner: String!, $name: String!{more}) {{
+  repository(owner: $owner, name: $name) {{ {content} }}
+}}"""
+
+
+def observation(numbers: Iterable[int]) -> str:
+    """The query for snapshots of these pull requests."""
+    lists = " ".join(map(_connection, _CONNECTIONS))
+    pulls = (f"p{n}: pullRequest(number: {n}) {{ {_HEAD} {lists} {_checks(n)} }}" for n in numbers)
+    return _in_repository("SymphonyPulls", "", "\n".join(pulls))
+
+
+def next_page(number: int, name: str) -> str:
+    """The query for the next page of one list of a pull request."""
+    after = ", after: $after"
+    content = _checks(number, after) if name == "checks" else _connection(name, after)
+    return _in_repository(
+        "SymphonyMore", ", $after: String!", f"pullRequest(number: {number}) {{ {content} }}"
+    )
+
+
+FIND = _in_repository(
+    "SymphonyFind",
+    ", $branch: String!",
+    f"""nameWithOwner
+    pullRequests(headRefName: $branch, first: 50, orderBy: {{field: CREATED_AT, direction: DESC}}) {{
+      nodes {{ {_HEAD} }}
+    }}""",
+)
+ACCESS = """query SymphonyAccess($owner: String!, $name: String!) {
+  viewer { login }
+  repository(owner: $owner, name: $name) { nameWithOwner isArchived viewerPermission }
+}"""
+METHOD = _in_repository("SymphonyMergeMethod", "", "viewerDefaultMergeMethod")
+
+
+def _mutation(name: str, result: str) -> str:
+    """A mutation `symphonyX` that calls `x` with its whole input."""
+    kind = name[0].upper() + name[1:]
+    return f"mutation Symphony{kind}($input: {kind}Input!) {{ {name}(input: $input) {{ {result} }} }}"
+
+
+REPLY = _mutation("addPullRequestReviewThreadReply", "comment { id }")
+RESOLVE = _mutation("resolveReviewThread", "thread { id }")
+ARM = _mutation("enablePullRequestAutoMerge", "pullRequest { id }")
+DISARM = _mutation("disablePullRequestAutoMerge", "pullRequest { id }")
+ENQUEUE = _mutation("enqueuePullRequest", "mergeQueueEntry { id }")
+DEQUEUE = _mutation("dequeuePullRequest", "mergeQueueEntry { id }")
+MERGE = _mutation("mergePullRequest", "pullRequest { id }")
+
+# --- answers ---------------------------------------------------------------------------------------------
+
+
+class _Shape(msgspec.Struct, rename="camel"):
+    pass
+
+
+class _Actor(_Shape):
+    login: str
+    kind: str = msgspec.field(name="__typename")
+
+
+class _Page(_Shape):
+    has_next_page: bool
+    end_cursor: str | None
+
+
+class _By(_Shape, kw_only=True):
+    author: _Actor | None
+    author_association: str
+    viewer_did_author: bool
+
+    def read(self) -> Author:
+        return Author(
+            login=self.author.login.lower() if self.author else "",
+            is_bot=self.author is not None and self.author.kind != "User",
+            can_write=self.author_association in {"OWNER", "MEMBER", "COLLABORATOR"},
+            is_me=self.viewer_did_author,
+        )
+
+
+class _Comment(_By, kw_only=True):
+    id: str
+    body: str
+    updated_at: datetime
+
+
+class _Comments(_Shape):
+    nodes: list[_Comment]
+    page_info: _Page
+
+
+class _Commit(_Shape):
+    oid: str
+
+
+class _Review(_By, kw_only=True):
+    id: str
+    state: str
+    body: str
+    submitted_at: datetime | None
+    commit: _Commit | None
+
+
+class _Thread(_Shape):
+    id: str
+    is_resolved: bool
+    path: str
+    line: int | None
+    comments: _Comments
+
+
+class _File(_Shape):
+    path: str
+
+
+class _Named(_Shape):
+    name: str
+    conclusion: str | None = None
+
+
+class _Steps(_Shape):
+    nodes: list[_Named]
+
+
+class _App(_Shape):
+    slug: str
+
+
+class _Suite(_Shape):
+    app: _App | None
+
+
+class _Run(_Shape, kw_only=True, tag_field="__typename", tag="CheckRun"):
+    database_id: int
+    name: str
+    status: str
+    conclusion: str | None
+    title: str | None
+    url: str
+    is_required: bool
+    check_suite: _Suite
+    steps: _Steps | None
+
+
+class _Status(_Shape, kw_only=True, tag_field="__typename", tag="StatusContext"):
+    id: str
+    context: str
+    state: str
+    description: str | None
+    target_url: str | None
+    is_required: bool
+
+
+class _Repo(_Shape):
+    name_with_owner: str
+
+
+class _Labels(_Shape):
+    nodes: list[_Named]
+
+
+class _Head(_By, kw_only=True):
+    id: str
+    number: int
+    url: str
+    title: str
+    body: str
+    state: str
+    is_draft: bool
+    head_ref_name: str
+    head_ref_oid: str
+    head_repository: _Repo | None
+    base_ref_name: str
+    mergeable: str
+    review_decision: str | None
+    auto_merge_request: Any
+    is_in_merge_queue: bool
+    additions: int
+    deletions: int
+    labels: _Labels | None
+
+
+_SHAPES: Mapping[str, Any] = {
+    "comments": _Comment,
+    "reviews": _Review,
+    "reviewThreads": _Thread,
+    "files": _File,
+    "checks": _Run | _Status,
+}
+_CONFLICTS = {"MERGEABLE": False, "CONFLICTING": True}
+_GOOD = frozenset({"SUCCESS", "NEUTRAL", "SKIPPED"})
+_STATUSES = {"SUCCESS": CheckState.PASSED, "ERROR": CheckState.FAILED, "FAILURE": CheckState.FAILED}
+_REVIEWS = frozenset(state.name for state in ReviewState)
+
+
+def _status(answer: Answer) -> int:
+    """The status that GraphQL hides behind 200, in the terms of the REST API."""
+    codes = error_codes(answer)
+    if codes & {"forbidden", "insufficient_scopes"}:
+        return FORBIDDEN
+    return _NOT_FOUND if "not_found" in codes else SERVICE.status(answer)
+
+
+class GithubForge(RemoteForge):
+    """One repository on GitHub."""
+
+    service = replace(SERVICE, credential_key="forge.token", scope_key="forge.repo", status=_status)
+    default_url = "https://api.github.com"
+
+    def __init__(self, repo: str, token: str, **options: Any) -> None:
+        super().__init__(repo, token, **options)
+        owner, _, name = repo.partition("/")
+        self._names = {"owner": owner, "name": name}
+        self._path = f"/repos/{repo}"
+        self._known: dict[int, PullRequest] = {}
+        self._reused = 0
+
+    @override
+    def headers(self, token: str) -> Mapping[str, str]:
+        return {
+            "authorization": f"Bearer {token}",
+            "accept": "application/vnd.github+json",
+            "x-github-api-version": "2022-11-28",
+        }
+
+    # --- reads -------------------------------------------------------------------------------------------
+
+    async def find(self, branch: str) -> Sequence[PullRequest]:
+        """As `Forge.find`."""
+        return await self.run(self._find(branch))
+
+    def _find(self, branch: str) -> Flow[Sequence[PullRequest]]:
+        request = self._query(FIND, branch=branch)
+        repository = dig((yield from graphql(self.service, request)), "repository")
+        own = str(dig(repository, "nameWithOwner")).lower()
+        found = [
+            self._pull(node, request, complete=False)
+            for node in items(dig(repository, "pullRequests", "nodes"))
+        ]
+        return [pull for pull in found if (pull.head_repo or "").lower() == own]
+
+    async def observe(self, numbers: Sequence[int], *, fresh: bool = False) -> Mapping[int, PullRequest]:
+        """As `Forge.observe`."""
+        if not numbers:
+            return {}
+        return await self.run(self._observe(numbers, fresh=fresh), purpose=Purpose.POLL)
+
+    def _observe(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, PullRequest]]:
+        changed = yield from self._changed(numbers)
+        self._reused += 1
+        if fresh or self._reused >= FULL_EVERY:
+            changed = list(numbers)
+            self._reused = 0
+        for start in range(0, len(changed), BATCH):
+            batch = changed[start : start + BATCH]
+            request = replace(self._query(observation(batch)), accept=frozenset({_NOT_FOUND}))
+            answer = yield request
+            repository = dig(answer.body, "data", "repository")
+            if repository is None:
+                raise self.service.refused(request, answer, _status(answer))
+            for number in batch:
+                record = dig(repository, f"p{number}")
+                if record is None:
+                    self._known.pop(number, None)
+                else:
+                    self._known[number] = yield from self._snapshot(number, record, request)
+        self._known = {number: pull for number, pull in self._known.items() if number in numbers}
+        return dict(self._known)
+
+    def _changed(self, numbers: Sequence[int]) -> Flow[list[int]]:
+        """The pull requests that may have changed since their snapshot."""
+        query = [("state", "all"), ("sort", "updated"), ("direction", "desc"), ("per_page", "100")]
+        answer = yield Request(
+            endpoint="/repos/{}/pulls", path=f"{self._path}/pulls", query=query, conditional=True
+        )
+        same_pulls = answer.cached
+        changed = []
+        for number in numbers:
+            pull = self._known.get(number)
+            same = same_pulls and pull is not None and pull.conflicts is not None
+            if pull is not None and pull.state is PullState.OPEN:
+                for probe in ("check-runs", "status"):
+                    answer = yield Request(
+                        endpoint=f"/repos/{{}}/commits/{{}}/{probe}",
+                        path=f"{self._path}/commits/{pull.head_sha}/{probe}",
+                        query=[("per_page", "100")],
+                        conditional=True,
+                        accept=frozenset({_NOT_FOUND, 422}),  # a commit that a force-push removed
+                    )
+                    same = same and answer.cached
+            if not same:
+                changed.append(number)
+        return changed
+
+    def _snapshot(self, number: int, record: Any, request: Request) -> Flow[PullRequest]:
+        lists: dict[str, list[Any]] = {}
+        complete = True
+        for name, shape in _SHAPES.items():
+            nodes, all_read = yield from self._all(number, name, shape, record, request)
+            lists[name] = nodes
+            complete = complete and all_read
+        sha = dig(_last_commit(record), "oid")
+        return replace(
+            self._pull(record, request, complete=complete),
+            checks=tuple(self._check(each, str(sha)) for each in lists["checks"]),
+            reviews=tuple(_review(each) for each in lists["reviews"] if each.state in _REVIEWS),
+            threads=tuple(_thread(each) for each in lists["reviewThreads"]),
+            comments=tuple(map(_comment, lists["comments"])),
+            files=tuple(each.path for each in lists["files"]),
+        )
+
+    def _all(
+        self, number: int, name: str, shape: Any, record: Any, request: Request
+    ) -> Flow[tuple[list[Any], bool]]:
+        """All records of a list of a pull request, and whether the last page was reached."""
+        nodes: list[Any] = []
+        for _ in range(MAX_PAGES):
+            found = _contexts(record) if name == "checks" else dig(record, name)
+            if found is None:
+                return nodes, True
+            nodes += self.read_as(list[shape], dig(found, "nodes"), request)
+            page = self.read_as(_Page, dig(found, "pageInfo"), request)
+            if not page.has_next_page:
+                return nodes, all(
+                    not each.comments.page_info.has_next_page for each in nodes if isinstance(each, _Thread)
+                )
+            request = self._query(next_page(number, name), after=page.end_cursor)
+            record = dig((yield from graphql(self.service, request)), "repository", "pullRequest")
+        return nodes, False
+
+    def _pull(self, record: Any, request: Request, *, complete: bool) -> PullRequest:
+        head = self.read_as(_Head, record, request)
+        decision = head.review_decision
+        return PullRequest(
+            id=head.id,
+            number=head.number,
+            url=head.url,
+            title=head.title,
+            body=head.body,
+            state=PullState(head.state.lower()),
+            draft=head.is_draft,
+            author=head.read(),
+            head_branch=head.head_ref_name,
+            head_repo=None if head.head_repository is None else head.head_repository.name_with_owner,
+            head_sha=head.head_ref_oid,
+            base_branch=head.base_ref_name,
+            conflicts=_CONFLICTS.get(head.mergeable),
+            rules_met=None if decision is None else decision == "APPROVED",
+            labels=tuple(label.name.lower() for label in head.labels.nodes) if head.labels else (),
+            changed_lines=head.additions + head.deletions,
+            armed=head.auto_merge_request is not None,
+            queued=head.is_in_merge_queue,
+            complete=complete,
+        )
+
+    def _check(self, check: _Run | _Status, sha: str) -> Check:
+        if isinstance(check, _Status):
+            return Check(
+                id=check.id,
+                name=one_line(check.context, 200),
+                state=_STATUSES.get(check.state, CheckState.PENDING),
+                sha=sha,
+                required=check.is_required,
+                summary=one_line(check.description, 300) if check.description else None,
+                url=check.target_url,
+            )
+        state = CheckState.PENDING
+        if check.status == "COMPLETED" and check.conclusion != "STALE":
+            state = CheckState.PASSED if check.conclusion in _GOOD else CheckState.FAILED
+        steps = check.steps.nodes if check.steps else []
+        failed = next((step.name for step in steps if step.conclusion == "FAILURE"), check.title)
+        is_action = check.check_suite.app is not None and check.check_suite.app.slug == "github-actions"
+        return Check(
+            id=str(check.database_id),
+            name=one_line(check.name, 200),
+            state=state,
+            sha=sha,
+            required=check.is_required,
+            summary=one_line(failed, 300) if failed else None,
+            url=check.url,
+            log=f"{self._path}/actions/jobs/{check.database_id}/logs" if is_action else None,
+        )
+
+    async def access(self) -> ForgeAccess:
+        """As `Forge.access`."""
+        return await self.run(self._access())
+
+    def _access(self) -> Flow[ForgeAccess]:
+        answer = yield self._query(ACCESS)
+        repository = dig(answer.body, "data", "repository")
+        name = str(dig(repository, "nameWithOwner"))
+        if name.lower() != self.repo.lower():
+            raise self.service.not_found(
+                f"repository {self.repo}", hint=f"it was renamed: set forge.repo to {one_line(name, 200)}"
+            )
+        if dig(repository, "isArchived") is not False:
+            raise self.service.not_found(f"repository {self.repo} that can be written to: it is archived")
+        missing = []
+        if dig(repository, "viewerPermission") not in {"WRITE", "MAINTAIN", "ADMIN"}:
+            missing.append("write access to the repository")
+        scopes = answer.headers.get("x-oauth-scopes")  # only of tokens that have scopes
+        if scopes and not {"repo", "public_repo"} & {scope.strip() for scope in scopes.split(",")}:
+            missing.append("the scope repo")
+        return ForgeAccess(login=str(dig(answer.body, "data", "viewer", "login")), missing=tuple(missing))
+
+    def _query(self, document: str, **variables: Any) -> Request:
+        return operation(document, {**self._names, **variables}, path=graphql_address(self.base))
+
+    # --- writes ------------------------------------------------------------------------------------------
+
+    async def open(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> int:
+        """As `Forge.open`."""
+        content = {"head": branch, "base": base, "title": title, "body": body, "draft": draft}
+        request = self._request("POST", "/pulls", "/pulls", content)
+        return await self.run(self.number_of_new(request, "number"))
+
+    async def update(self, pull: PullRequest, *, title: str, body: str) -> None:
+        """As `Forge.update`."""
+        content = {"title": title, "body": body}
+        await self._send("PATCH", "/pulls/{}", f"/pulls/{pull.number}", content)
+
+    async def comment(self, pull: PullRequest, body: str) -> None:
+        """As `Forge.comment`."""
+        path = f"/issues/{pull.number}/comments"
+        await self._send("POST", "/issues/{}/comments", path, {"body": body})
+
+    async def add_labels(self, pull: PullRequest, labels: Sequence[str]) -> None:
+        """As `Forge.add_labels`; GitHub makes labels that do not exist."""
+        path = f"/issues/{pull.number}/labels"
+        await self._send("POST", "/issues/{}/labels", path, {"labels": list(labels)})
+
+    async def request_reviews(self, pull: PullRequest, logins: Sequence[str]) -> None:
+        """As `Forge.request_reviews`."""
+        path = f"/pulls/{pull.number}/requested_reviewers"
+        await self._send("POST", "/pulls/{}/requested_reviewers", path, {"reviewers": list(logins)})
+
+    async def _send(self, method: str, endpoint: str, path: str, body: Any) -> None:
+        await self.run(self.only(self._request(method, endpoint, path, body)))
+
+    def _request(self, method: str, endpoint: str, path: str, body: Any) -> Request:
+        return Request(
+            method=method, endpoint=f"/repos/{{}}{endpoint}", path=f"{self._path}{path}", body=body
+        )
+
+    async def reply(self, pull: PullRequest, thread_id: str, body: str) -> None:
+        """As `Forge.reply`."""
+        del pull
+        await self.run(self._mutate(REPLY, pullRequestReviewThreadId=thread_id, body=body))
+
+    async def resolve(self, pull: PullRequest, thread_id: str) -> None:
+        """As `Forge.resolve`."""
+        del pull
+        await self.run(self._mutate(RESOLVE, threadId=thread_id))
+
+    async def arm(self, pull: PullRequest, landing: Landing) -> Landing:
+        """As `Forge.arm`. What already fulfils all rules cannot be armed: it is merged or queued at once."""
+        return await self.run(self._arm(pull, landing))
+
+    def _arm(self, pull: PullRequest, landing: Landing) -> Flow[Landing]:
+        at_head = {"pullRequestId": pull.id, "expectedHeadOid": pull.head_sha}
+        method = dig(
+            (yield from graphql(self.service, self._query(METHOD))), "repository", "viewerDefaultMergeMethod"
+        )
+        try:
+            yield from self._mutate(ARM, **at_head, mergeMethod=method)
+        except TrackerError as error:
+            if "clean status" not in error.failure.message:
+                raise
+        else:
+            return landing
+        if landing is Landing.QUEUE:
+            yield from self._mutate(ENQUEUE, **at_head)
+            return landing
+        yield from self._mutate(MERGE, **at_head, mergeMethod=method)
+        return Landing.MERGED
+
+    async def disarm(self, pull: PullRequest) -> None:
+        """As `Forge.disarm`."""
+        if pull.queued:
+            await self.run(self._mutate(DEQUEUE, id=pull.id))
+        if pull.armed:
+            await self.run(self._mutate(DISARM, pullRequestId=pull.id))
+
+    def _mutate(self, document: str, **values: Any) -> Flow[Mapping[str, Any]]:
+        path = graphql_address(self.base)
+        return (yield from graphql(self.service, operation(document, {"input": values}, path=path)))
+
+
+def _last_commit(record: Any) -> Any:
+    return next((dig(node, "commit") for node in items(dig(record, "commits", "nodes"))), None)
+
+
+def _contexts(record: Any) -> Any:
+    return dig(_last_commit(record), "statusCheckRollup", "contexts")
+
+
+def _comment(comment: _Comment) -> PullComment:
+    return PullComment(id=comment.id, author=comment.read(), body=comment.body, at=comment.updated_at)
+
+
+def _thread(thread: _Thread) -> Thread:
+    return Thread(
+        id=thread.id,
+        resolved=thread.is_resolved,
+        path=thread.path,
+        line=thread.line,
+        comments=tuple(map(_comment, thread.comments.nodes)),
+    )
+
+
+def _review(review: _Review) -> Review:
+    return Review(
+        id=review.id,
+        author=review.read(),
+        state=ReviewState(review.state.lower()),
+        sha=review.commit.oid if review.commit else None,
+        body=review.body,
+        at=review.submitted_at,
+    )

@@ -1,0 +1,69 @@
+"""The end of a check's log. It is text of others, may be huge, and mostly lies on another host."""
+
+from collections.abc import Mapping
+from urllib.parse import urljoin
+
+from symphony.domain import Blame, Category, Failure, mask_credentials, plain_text
+from symphony.forges.base import ForgeError
+from symphony.trackers.http import ExchangeError, ServiceProfile, Transport, is_loopback
+from symphony.trackers.http.exchange import origin_of
+
+LINES = 100
+MAX_BYTES = 256 * 1024
+_MAX_LINE = 500
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_FOUND = frozenset({200, 206})
+_GONE = frozenset({404, 410})
+_MAX_HOPS = 3
+
+
+async def read_tail(
+    transport: Transport, base: str, address: str, headers: Mapping[str, str], service: ServiceProfile
+) -> str | None:
+    """Download a log and return its last lines; `None` if it does not exist (any more).
+
+    The credential goes to the host of `base` only. A server that can sends only the end.
+
+    Raises:
+        ForgeError: no answer, a refusal, or a log that is too long to be read.
+    """
+    for _ in range(_MAX_HOPS):
+        same = origin_of(address) == origin_of(base)
+        sent = {**(headers if same else {}), "range": f"bytes=-{MAX_BYTES}"}
+        async with transport.session(base if same else address) as send:
+            try:
+                reply = await send("GET", address, sent, None)
+            except ExchangeError as error:
+                raise _error(service, f"did not send the log: {error}") from error
+        if reply.status in _GONE:
+            return None
+        if reply.status in _FOUND:
+            if reply.content is None:
+                raise _error(service, "has a log of more than 64 MiB", retryable=False)
+            return last_lines(reply.content)
+        target = urljoin(address, reply.headers.get("location", ""))
+        if reply.status not in _REDIRECTS or not (target.startswith("https://") or is_loopback(target)):
+            raise _error(service, f"answered {reply.status} to the log", status=reply.status)
+        address = target
+    raise _error(service, "redirects the log again and again")
+
+
+def last_lines(content: bytes) -> str:
+    """The last lines as plain text, without escapes and credentials, each cut to a readable length."""
+    text = mask_credentials(plain_text(content[-MAX_BYTES:].decode("utf-8", "replace")))
+    return "\n".join(line.rstrip()[:_MAX_LINE] for line in text.splitlines()[-LINES:])
+
+
+def _error(
+    service: ServiceProfile, problem: str, *, retryable: bool = True, status: int | None = None
+) -> ForgeError:
+    return ForgeError(
+        Failure(
+            category=Category.FORGE,
+            blame=Blame.TRACKER,
+            message=f"{service.name} {problem}",
+            retryable=retryable,
+            status=status,
+            hint=f"look at the log in {service.name}; may {service.credential_key} read logs of CI?",
+        )
+    )

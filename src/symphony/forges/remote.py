@@ -1,0 +1,109 @@
+"""What the clients of all forges share: requests, typed answers, failures and logs."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
+
+import anyio
+import msgspec
+
+from symphony.domain import Category, Check
+from symphony.forges.base import ForgeError
+from symphony.forges.logs import read_tail
+from symphony.trackers.base import TrackerError
+from symphony.trackers.fields import dig
+from symphony.trackers.http import (
+    SHARED,
+    Answer,
+    Flow,
+    Http,
+    HttpxTransport,
+    Purpose,
+    RateLimiters,
+    Request,
+    ServiceProfile,
+    Transport,
+    wall_ms,
+)
+
+T = TypeVar("T")
+
+MAX_PAGES = 10
+"""The most pages of one list, of 100 records each, that a snapshot holds."""
+
+
+class RemoteForge(ABC):
+    """One repository of a forge.
+
+    Args:
+        repo: `owner/name`, with more parts on GitLab.
+        token: of an account that may write to it.
+        url: of the API; `None` for the forge's own service.
+        transport: for the API.
+        logs: for logs, which may lie on other hosts and be long.
+        rate_limiters: shared with everything that uses the same token.
+        now_ms: Unix time in milliseconds.
+        sleep: waits before a request is repeated.
+    """
+
+    service: ServiceProfile
+    default_url: ClassVar[str]
+
+    def __init__(
+        self,
+        repo: str,
+        token: str,
+        *,
+        url: str | None = None,
+        transport: Transport | None = None,
+        logs: Transport | None = None,
+        rate_limiters: RateLimiters = SHARED,
+        now_ms: Callable[[], int] = wall_ms,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        self.repo, self.base = repo, url or self.default_url
+        self._headers = self.headers(token)
+        self._logs = logs or transport or HttpxTransport(max_bytes=64 * 1024 * 1024)
+        self._http = Http(
+            base=self.base,
+            service=self.service,
+            credential=token,
+            headers=self._headers,
+            transport=transport,
+            rate_limiters=rate_limiters,
+            now_ms=now_ms,
+            sleep=sleep,
+        )
+
+    @abstractmethod
+    def headers(self, token: str) -> Mapping[str, str]:
+        """The headers that carry the token."""
+
+    async def run(self, flow: Flow[T], *, purpose: Purpose = Purpose.TOOL) -> T:
+        """Run a flow; its failure is a `ForgeError`."""
+        try:
+            return await self._http.run(flow, purpose=purpose)
+        except TrackerError as error:
+            raise ForgeError(replace(error.failure, category=Category.FORGE)) from error
+
+    def read_as(self, kind: type[T], value: Any, request: Request) -> T:
+        """The part of an answer as a typed value. Raises `TrackerError` if it does not fit."""
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            raise self.service.malformed(f"answered {request.endpoint} wrongly: {error}") from error
+
+    def number_of_new(self, request: Request, key: str) -> Flow[int]:
+        """Make something; the number that the answer has for it."""
+        return self.read_as(int, dig((yield request).body, key), request)
+
+    def only(self, request: Request) -> Flow[Answer]:
+        """A flow of one request."""
+        return (yield request)
+
+    async def log_tail(self, check: Check) -> str | None:
+        """As `Forge.log_tail`."""
+        if check.log is None:
+            return None
+        return await read_tail(self._logs, self.base, f"{self.base}{check.log}", self._headers, self.service)

@@ -1,0 +1,386 @@
+"""The repository as GitHub tells it; GraphQL is held against GitHub's published schema."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from graphql import parse
+from graphql.language import FieldNode, InlineFragmentNode, OperationDefinitionNode, SelectionSetNode
+from graphql.utilities import value_from_ast_untyped
+from typing_extensions import override
+
+from contract.graphql_schema import check_graphql, graphql_schema
+from contract.openapi import openapi
+from contract.schemas import GITHUB_GRAPHQL, SCHEMAS
+from contract.vendor import Asked, Clock, Given, Route, Vendor, conditional, routed, zulu
+from kit.forge.logs import LOGS
+from kit.forge.repository import ME, Check, Comment, Pull, Repository
+from symphony.domain import CheckState, PullState, ReviewState
+
+SECRET = "ghp_0123456789abcdefghijklmnop"
+_NOT_FOUND = Given(status=404, body={"message": "Not Found"})
+_STATE = {
+    CheckState.PENDING: ("IN_PROGRESS", None),
+    CheckState.PASSED: ("COMPLETED", "SUCCESS"),
+    CheckState.FAILED: ("COMPLETED", "FAILURE"),
+}
+
+
+class _RefusedError(Exception):
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class GithubForgeVendor(Vendor):
+    base = "https://github.example.test/api/v3"
+    secret = SECRET
+
+    def __init__(self, clock: Clock, repository: Repository) -> None:
+        super().__init__(clock)
+        self.repository = repository
+        self.schema = graphql_schema(GITHUB_GRAPHQL)
+        self.document = openapi(SCHEMAS["github"])
+        path = rf"/repos/{repository.name}"
+        self._routes: tuple[Route, ...] = (
+            ("GET", f"{path}/pulls", self._list),
+            ("POST", f"{path}/pulls", self._open),
+            ("PATCH", rf"{path}/pulls/(\d+)", self._update),
+            ("POST", rf"{path}/pulls/(\d+)/requested_reviewers", self._request),
+            ("POST", rf"{path}/issues/(\d+)/comments", self._say),
+            ("POST", rf"{path}/issues/(\d+)/labels", self._label),
+            ("GET", rf"{path}/commits/(\w+)/check-runs", self._runs),
+            (
+                "GET",
+                rf"{path}/commits/(\w+)/status",
+                lambda *_: Given(body={"state": "pending", "statuses": []}),
+            ),
+            ("GET", rf"{path}/actions/jobs/(\d+)/logs", self._log),
+        )
+
+    @property
+    @override
+    def validates(self) -> bool:
+        return self.schema is not None
+
+    @override
+    def throttles(self) -> Mapping[str, tuple[Given, int | None]]:
+        return {
+            "403": (Given(status=403, body={"message": "rate limit"}, headers={"retry-after": "60"}), 60_000)
+        }
+
+    @override
+    def is_write(self, asked: Asked) -> bool:
+        return asked.method != "GET" and not str((asked.body or {}).get("query", "")).startswith("query")
+
+    @override
+    def handle(self, asked: Asked) -> Given:
+        assert asked.headers["authorization"] == f"Bearer {SECRET}"
+        if asked.address == "https://github.example.test/api/graphql":
+            return self._graphql(asked)
+        if self.repository.archived and self.is_write(asked):
+            return Given(status=403, body={"message": "Repository was archived so is read-only."})
+        return conditional(asked, routed(self._routes, asked) or _NOT_FOUND)
+
+    @override
+    def check(self, asked: Asked, given: Given) -> None:
+        if "graphql" in asked.address:
+            check_graphql(self.schema, asked.body["query"], asked.body["variables"], given.body.get("data"))
+        elif "/issues/" in asked.path and self.document is not None:
+            self.document.check(asked, Given(status=given.status))
+
+    # --- REST --------------------------------------------------------------------------------------------
+
+    def _list(self, asked: Asked) -> Given:
+        assert asked.value("sort") == "updated"
+        assert asked.value("direction") == "desc"
+        pulls = sorted(self.repository.pulls.values(), key=lambda pull: pull.updated, reverse=True)
+        return Given(
+            body=[{"number": p.number, "updated_at": zulu(p.updated), "head": p.sha} for p in pulls[:100]]
+        )
+
+    def _open(self, asked: Asked) -> Given:
+        body = asked.body
+        if body["head"] not in self.repository.branches:
+            return Given(
+                status=422,
+                body={"message": "Validation Failed", "errors": [{"field": "head", "code": "invalid"}]},
+            )
+        pull = self.repository.open(
+            body["head"], base=body["base"], title=body["title"], body=body["body"], draft=body["draft"]
+        )
+        return Given(status=201, body={"number": pull.number})
+
+    def _update(self, asked: Asked, number: str) -> Given:
+        pull = self.repository.pulls[int(number)]
+        pull.title, pull.body, pull.updated = asked.body["title"], asked.body["body"], self.repository.now()
+        return Given(body={"number": pull.number})
+
+    def _request(self, asked: Asked, number: str) -> Given:
+        self.repository.pulls[int(number)].reviewers += asked.body["reviewers"]
+        return Given(status=201, body={})
+
+    def _say(self, asked: Asked, number: str) -> Given:
+        comment = self.repository.say(self.repository.pulls[int(number)], ME, asked.body["body"])
+        return Given(status=201, body={"id": comment.id})
+
+    def _label(self, asked: Asked, number: str) -> Given:
+        self.repository.pulls[int(number)].labels += asked.body["labels"]
+        return Given(body=[])
+
+    def _runs(self, _asked: Asked, sha: str) -> Given:
+        checks = [c for pull in self.repository.pulls.values() for c in pull.checks if c.sha == sha]
+        return Given(body={"check_runs": [{"id": c.id, "state": c.state} for c in checks]})
+
+    def _log(self, _asked: Asked, check_id: str) -> Given:
+        return Given(status=302, headers={"location": f"{LOGS}/{check_id}?sig=signature"})
+
+    # --- GraphQL -----------------------------------------------------------------------------------------
+
+    def _graphql(self, asked: Asked) -> Given:
+        document = parse(asked.body["query"])
+        operation = document.definitions[0]
+        assert isinstance(operation, OperationDefinitionNode)
+        errors: list[dict[str, Any]] = []
+        root = {
+            "viewer": {"login": ME},
+            "repository": lambda owner, name: self._repository(f"{owner}/{name}", errors),
+            "addPullRequestReviewThreadReply": _with_input(self._reply),
+            "resolveReviewThread": _with_input(self._resolve),
+            "enablePullRequestAutoMerge": _with_input(self._arm),
+            "disablePullRequestAutoMerge": _with_input(self._disarm),
+            "enqueuePullRequest": _with_input(self._enqueue),
+            "dequeuePullRequest": _with_input(self._dequeue),
+            "mergePullRequest": _with_input(self._merge),
+        }
+        headers = {} if self.repository.scopes is None else {"x-oauth-scopes": self.repository.scopes}
+        if self.repository.archived and operation.operation.value == "mutation":
+            error = {"type": "UNPROCESSABLE", "message": "Repository was archived so is read-only."}
+            return Given(body={"data": None, "errors": [error]})
+        try:
+            data = _project(operation.selection_set, root, asked.body["variables"])
+        except _RefusedError as error:
+            return Given(
+                body={"data": None, "errors": [{"type": error.kind, "message": str(error)}]}, headers=headers
+            )
+        body = {"data": data, "errors": errors} if errors else {"data": data}
+        return Given(body=body, headers=headers)
+
+    def _repository(self, name: str, errors: list[dict[str, Any]]) -> dict[str, Any] | None:
+        repository = self.repository
+        if name not in {repository.name, "octo-team/website"}:  # an old name leads to the new one
+            errors.append(
+                {"type": "NOT_FOUND", "message": f"Could not resolve to a Repository with the name '{name}'."}
+            )
+            return None
+
+        def pull_request(number: int) -> dict[str, Any] | None:
+            if number in repository.pulls:
+                return self._pull(repository.pulls[number])
+            errors.append(
+                {
+                    "type": "NOT_FOUND",
+                    "message": f"Could not resolve to a PullRequest with the number of {number}.",
+                }
+            )
+            return None
+
+        def pull_requests(*, headRefName: str, first: int, **_: Any) -> dict[str, Any]:  # noqa: N803 - GitHub's name
+            found = [pull for pull in repository.pulls.values() if pull.branch == headRefName]
+            return {"nodes": [self._pull(pull) for pull in reversed(found)][:first]}
+
+        return {
+            "nameWithOwner": repository.name,
+            "isArchived": repository.archived,
+            "viewerPermission": "WRITE" if repository.may_write else "READ",
+            "viewerDefaultMergeMethod": "SQUASH",
+            "pullRequest": pull_request,
+            "pullRequests": pull_requests,
+        }
+
+    def _pull(self, pull: Pull) -> dict[str, Any]:
+        head_repo = None if pull.head_deleted else {"nameWithOwner": pull.head_repo or self.repository.name}
+        mergeable = {None: "UNKNOWN", True: "CONFLICTING", False: "MERGEABLE"}[pull.conflicts]
+        approved = any(review.state is ReviewState.APPROVED for review in pull.reviews)
+        return {
+            **self._by(pull.login),
+            "id": f"PR_{pull.number}",
+            "number": pull.number,
+            "url": f"https://github.example.test/{self.repository.name}/pull/{pull.number}",
+            "title": pull.title,
+            "body": pull.body,
+            "state": pull.state.name,
+            "isDraft": pull.draft,
+            "headRefName": pull.branch,
+            "headRefOid": pull.sha,
+            "headRepository": head_repo,
+            "baseRefName": pull.base,
+            "mergeable": mergeable,
+            "reviewDecision": "APPROVED" if approved else "REVIEW_REQUIRED",
+            "autoMergeRequest": {"enabledAt": zulu(pull.updated)} if pull.armed else None,
+            "isInMergeQueue": pull.queued,
+            "additions": 3,
+            "deletions": 1,
+            "labels": _pages([{"name": label} for label in pull.labels]),
+            "comments": _pages([self._comment(each) for each in pull.comments]),
+            "reviews": _pages(
+                [
+                    {
+                        **self._by(each.login),
+                        "id": f"R_{each.id}",
+                        "state": each.state.name,
+                        "body": each.body,
+                        "submittedAt": zulu(each.at),
+                        "commit": {"oid": each.sha},
+                    }
+                    for each in pull.reviews
+                ]
+            ),
+            "reviewThreads": _pages(
+                [
+                    {
+                        "id": f"T_{each.id}",
+                        "isResolved": each.resolved,
+                        "path": each.path,
+                        "line": each.line,
+                        "comments": _pages([self._comment(comment) for comment in each.comments]),
+                    }
+                    for each in pull.threads
+                ]
+            ),
+            "files": _pages([{"path": path} for path in pull.files]),
+            "commits": lambda **_: {"nodes": [{"commit": self._commit(pull)}]},
+        }
+
+    def _commit(self, pull: Pull) -> dict[str, Any]:
+        """GitHub's last commit may lag behind the head for a moment after a push."""
+        sha = pull.checks[-1].sha if pull.checks else pull.sha
+        checks = [self._check(check) for check in pull.checks if check.sha == sha]
+        return {"oid": sha, "statusCheckRollup": {"contexts": _pages(checks)} if checks else None}
+
+    def _check(self, check: Check) -> dict[str, Any]:
+        status, conclusion = _STATE[check.state]
+        return {
+            "__typename": "CheckRun",
+            "databaseId": check.id,
+            "name": check.name,
+            "status": status,
+            "conclusion": conclusion,
+            "title": None,
+            "url": f"https://github.example.test/runs/{check.id}",
+            "isRequired": lambda **_: check.required,
+            "checkSuite": {"app": {"slug": "github-actions"}},
+            "steps": _pages([{"name": check.step, "conclusion": conclusion}]),
+        }
+
+    def _comment(self, comment: Comment) -> dict[str, Any]:
+        return {
+            **self._by(comment.login),
+            "id": f"C_{comment.id}",
+            "body": comment.body,
+            "updatedAt": zulu(comment.at),
+        }
+
+    def _by(self, login: str) -> dict[str, Any]:
+        return {
+            "author": {"__typename": "Bot" if login in self.repository.bots else "User", "login": login},
+            "authorAssociation": "COLLABORATOR" if login in self.repository.writers else "NONE",
+            "viewerDidAuthor": login == ME,
+        }
+
+    # --- mutations ---------------------------------------------------------------------------------------
+
+    def _reply(self, given: dict[str, Any]) -> dict[str, Any]:
+        pull, thread = self._thread(given["pullRequestReviewThreadId"])
+        comment = Comment(next(self.repository.ids), ME, given["body"], self.repository.now())
+        thread.comments.append(comment)
+        pull.updated = comment.at
+        return {"comment": {"id": f"C_{comment.id}"}}
+
+    def _resolve(self, given: dict[str, Any]) -> dict[str, Any]:
+        _, thread = self._thread(given["threadId"])
+        thread.resolved = True
+        return {"thread": {"id": given["threadId"]}}
+
+    def _thread(self, thread_id: str) -> Any:
+        found = self.repository.thread(int(thread_id.removeprefix("T_")))
+        if found is None:
+            raise _RefusedError(
+                "NOT_FOUND", f"Could not resolve to a node with the global id of '{thread_id}'"
+            )
+        return found
+
+    def _at_head(self, given: dict[str, Any]) -> Pull:
+        pull = self.repository.pulls[int(given["pullRequestId"].removeprefix("PR_"))]
+        if given["expectedHeadOid"] != pull.sha:
+            raise _RefusedError("UNPROCESSABLE", "Head branch was modified. Review and try the merge again.")
+        if not self.repository.may_write:
+            raise _RefusedError("FORBIDDEN", "Resource not accessible by personal access token")
+        return pull
+
+    def _arm(self, given: dict[str, Any]) -> dict[str, Any]:
+        pull = self._at_head(given)
+        if self.repository.is_ready(pull):
+            raise _RefusedError("UNPROCESSABLE", "Pull request Pull request is in clean status")
+        pull.armed = True
+        return {"pullRequest": {"id": given["pullRequestId"]}}
+
+    def _disarm(self, given: dict[str, Any]) -> dict[str, Any]:
+        self.repository.pulls[int(given["pullRequestId"].removeprefix("PR_"))].armed = False
+        return {"pullRequest": {"id": given["pullRequestId"]}}
+
+    def _enqueue(self, given: dict[str, Any]) -> dict[str, Any]:
+        self._at_head(given).queued = True
+        return {"mergeQueueEntry": {"id": "Q_1"}}
+
+    def _dequeue(self, given: dict[str, Any]) -> dict[str, Any]:
+        self.repository.pulls[int(given["id"].removeprefix("PR_"))].queued = False
+        return {"mergeQueueEntry": {"id": "Q_1"}}
+
+    def _merge(self, given: dict[str, Any]) -> dict[str, Any]:
+        self.repository.end(self._at_head(given), PullState.MERGED)
+        return {"pullRequest": {"id": given["pullRequestId"]}}
+
+
+def _with_input(do: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    return lambda **arguments: do(arguments["input"])
+
+
+def _pages(nodes: list[dict[str, Any]]) -> Any:
+    """A connection: the page after a cursor, which is a position."""
+
+    def page(*, first: int, after: str | None = None) -> dict[str, Any]:
+        start = int(after or 0)
+        more = start + first < len(nodes)
+        return {
+            "nodes": nodes[start : start + first],
+            "pageInfo": {"hasNextPage": more, "endCursor": str(start + first) if more else None},
+        }
+
+    return page
+
+
+def _project(selections: SelectionSetNode, value: Any, variables: Mapping[str, Any]) -> Any:
+    """The part of a value that a query asks for; functions get the arguments."""
+    if isinstance(value, list):
+        return [_project(selections, each, variables) for each in value]
+    if value is None:
+        return None
+    found: dict[str, Any] = {}
+    for node in selections.selections:
+        if isinstance(node, InlineFragmentNode):
+            assert node.type_condition is not None
+            if node.type_condition.name.value == value["__typename"]:
+                found |= _project(node.selection_set, value, variables)
+            continue
+        assert isinstance(node, FieldNode)
+        inner = value[node.name.value]
+        if callable(inner):
+            inner = inner(
+                **{
+                    a.name.value: value_from_ast_untyped(a.value, dict(variables))
+                    for a in node.arguments or ()
+                }
+            )
+        key = node.alias.value if node.alias else node.name.value
+        found[key] = _project(node.selection_set, inner, variables) if node.selection_set else inner
+    return found

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from harness.chronicle import Chronicle, populated
 from symphony.api.access import Access
 from symphony.api.app import create_app
-from symphony.api.documents import issue_document, state_document
+from symphony.api.documents import feedback_document, issue_document, state_document
 from symphony.api.interface import (
     BranchDiff,
     ConflictError,
@@ -28,6 +28,7 @@ from symphony.api.models import (
     Agent,
     Diagnosis,
     DoctorCheck,
+    Feedback,
     Issue,
     KnownSkill,
     Prompt,
@@ -38,6 +39,7 @@ from symphony.api.models import (
     Skills,
     SkillsOverview,
     SkillUses,
+    Stars,
     State,
     System,
     Transcript,
@@ -48,6 +50,8 @@ from symphony.api.sign_in import BrowserKey, BrowserSignIn
 from symphony.domain import ALL_ISSUES, Selection, SymphonyError
 from symphony.journal.model import RunRecord
 from symphony.journal.transcripts import CommandEntry
+from symphony.library.model import Feedback as Stored
+from symphony.library.model import LearningState, Rating
 from symphony.library.store import Library
 
 __all__ = [
@@ -92,6 +96,7 @@ class FakeOperator:
     phases: list[str | None] = field(default_factory=list)
     refreshes: int = 0
     unfit: ConflictError | None = None
+    ratings: list[tuple[str, Stars, bool]] = field(default_factory=list)
     orders: list[tuple[str, str | None, str | None]] = field(default_factory=list)
     records: tuple[RunRecord, ...] = ()
     diffs: dict[str, BranchDiff] = field(default_factory=dict)
@@ -269,6 +274,26 @@ class FakeOperator:
             message="so it will be",
             requested_at=HALF_PAST,
         )
+
+    async def feedback(self, identifier: str, given: Stars, *, may_teach: bool) -> Feedback | None:
+        self._try()
+        if self.unfit is not None:
+            raise self.unfit
+        if await self.issue(identifier) is None:
+            return None
+        self.ratings.append((identifier, given, may_teach))
+        rating = Rating(
+            workflow="w",
+            issue_id="1",
+            issue_identifier=identifier,
+            run_ids=("run-1",),
+            stars=given.stars,
+            comment=given.comment,
+            author="operator" if may_teach else "visitor",
+        )
+        waits = LearningState.WAITING
+        stored = Stored(id=1, rating=rating, learning=waits, attempts=0, reason=None, learned=None, at_ms=0)
+        return feedback_document(stored)
 
     def _try(self) -> None:
         if self.fails is not None:

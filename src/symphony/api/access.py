@@ -34,6 +34,7 @@ SIGN_OUT_PATH: Final = "/sign-out"
 ACTIONS_PATH: Final = "/actions/"
 ASSETS_PATH: Final = "/assets/"
 REFRESH_PATH: Final = "/api/v1/refresh"
+FEEDBACK_SUFFIX: Final = "/feedback"
 CSRF_HEADER: Final = "x-csrf-token"
 _READING_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -63,7 +64,7 @@ class Access:
         sign_in: knows the cookies of browsers.
         hosts: names that the Host header may have, in lower case; `None` allows any.
         token: the operator token; `None` on the control socket, where every caller is the owner.
-        public_reads: everybody may read, and ask for a refresh.
+        public_reads: everybody may read, ask for a refresh, and give feedback, which then teaches nothing.
     """
 
     sign_in: BrowserSignIn
@@ -94,7 +95,7 @@ class Access:
             _check_type(headers, _FORM if is_form else _JSON)
         if path == SIGN_IN_PATH or (reads and path.startswith(ASSETS_PATH)):
             return
-        if self.public_reads and (reads or path == REFRESH_PATH):
+        if self.public_reads and (reads or path == REFRESH_PATH or _is_feedback(path)):
             return
         caller = self.caller(request)
         if caller is Caller.ANYBODY:
@@ -124,6 +125,17 @@ class Access:
                 403, "csrf", "this form is not of a page that this browser got; reload the page"
             )
 
+    def may_order(self, request: HTTPConnection) -> bool:
+        """Whether the caller has write access; a browser shows it by the CSRF value of its cookie."""
+        match self.caller(request):
+            case Caller.OWNER | Caller.OPERATOR:
+                return True
+            case Caller.BROWSER:
+                expected, given = self.csrf(request), request.headers.get(CSRF_HEADER, "")
+                return expected is not None and hmac.compare_digest(given.encode(), expected.encode())
+            case Caller.ANYBODY:
+                return False
+
     def csrf(self, request: HTTPConnection) -> str | None:
         """The CSRF value for the forms of a page; `None` if this caller cannot order anything by a form."""
         if self.token is None:
@@ -150,6 +162,10 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _is_feedback(path: str) -> bool:
+    return path.startswith("/api/v1/") and path.endswith(FEEDBACK_SUFFIX)
 
 
 def _name(host: str) -> str:

@@ -43,6 +43,7 @@ from symphony.api.http import (
     identifier,
     move_target,
     number,
+    rating,
     read_body,
     refusal,
     run_query,
@@ -110,6 +111,7 @@ def create_app(
         Route(f"{ASSETS_PATH}{{name}}", _resource(GET=pages.asset)),
         Route(SIGN_IN_PATH, _resource(GET=forms.show_sign_in, POST=forms.sign_in)),
         Route(SIGN_OUT_PATH, _resource(POST=forms.sign_out)),
+        Route(f"{ACTIONS_PATH}feedback", _resource(POST=forms.feedback)),
         *(Route(f"{ACTIONS_PATH}{verb}", _resource(POST=partial(forms.act, verb))) for verb in FORM_ACTIONS),
         Route("/api/v1/state", _resource(GET=handlers.state)),
         Route("/api/v1/runs", _resource(GET=handlers.runs)),
@@ -134,6 +136,7 @@ def create_app(
         Route("/api/v1/{identifier}", _resource(GET=handlers.issue)),
         Route("/api/v1/{identifier}/prompt", _resource(GET=handlers.prompt)),
         Route("/api/v1/{identifier}/transcript", _resource(GET=handlers.transcript)),
+        Route("/api/v1/{identifier}/feedback", _resource(POST=handlers.feedback)),
         *(
             Route(f"/api/v1/{{identifier}}/{verb}", _resource(POST=partial(handlers.act_on_issue, verb)))
             for verb in ISSUE_ACTIONS
@@ -229,6 +232,11 @@ class _Handlers:
         else:
             await empty_object(request)
         return answer(_known(await self._operator.act(verb, name, text)), status=202)
+
+    async def feedback(self, request: Request) -> Response:
+        name, given = identifier(request), await rating(request)
+        may_teach = self._access.may_order(request)
+        return answer(_known(await self._operator.feedback(name, given, may_teach=may_teach)), status=202)
 
     async def openapi(self, _: Request) -> Response:
         return encoded(await to_thread.run_sync(description))  # the first call is slow

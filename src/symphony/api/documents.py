@@ -8,7 +8,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache, reduce
 from typing import Final
 
@@ -21,6 +21,7 @@ from symphony.api.runs import past_run, usd
 from symphony.config import WorkspaceSettings
 from symphony.domain import ALL_ISSUES, Cost, Failure, Issue, Selection, Tokens, natural_order
 from symphony.journal.model import Health, HealthState, RunRecord
+from symphony.library.model import Feedback
 from symphony.scheduler import (
     AgentChoice,
     Blocked,
@@ -287,6 +288,32 @@ def issue_document(
     """
     view = _View(state, history, now_ms, now, journal, runs, workspace)
     return view.claimed_issue(identifier) or view.unclaimed_issue(identifier)
+
+
+def feedback_document(feedback: Feedback) -> models.Feedback:
+    """Feedback, and what becomes of it."""
+    rating, learned = feedback.rating, feedback.learned
+    return models.Feedback(
+        id=feedback.id,
+        issue_identifier=rating.issue_identifier,
+        run_ids=rating.run_ids,
+        stars=rating.stars,
+        comment=rating.comment,
+        author=rating.author,
+        at=utc_text(datetime.fromtimestamp(feedback.at_ms / 1000, UTC)),
+        learning=models.Learning(
+            state=feedback.learning.value,
+            reason=feedback.reason,
+            attempts=feedback.attempts,
+            run_id=None if learned is None else learned.run_id,
+            created=() if learned is None else learned.created,
+            updated=() if learned is None else learned.updated,
+            unchanged=() if learned is None else learned.unchanged,
+            proposals=() if learned is None else learned.proposals,
+            total_tokens=0 if learned is None else learned.total_tokens,
+            cost_usd=None if learned is None else learned.cost_usd,
+        ),
+    )
 
 
 def phase_document(phase: Phase | None) -> models.Phase | None:

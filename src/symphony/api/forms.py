@@ -6,6 +6,7 @@ shows the notice of that id. The texts of notices are not in the address, so no 
 """
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import Final
@@ -26,6 +27,7 @@ from symphony.api.interface import (
     Operator,
     UnavailableError,
 )
+from symphony.api.models import Stars, feedback_effect
 from symphony.api.sign_in import LinkRefusedError
 from symphony.domain import SymphonyError, plain_text
 
@@ -93,6 +95,31 @@ class Forms:
         except SymphonyError as error:
             notice = Notice(ok=False, message=error.failure.message, hint=error.failure.hint)
         return _see_other(_local_path(fields.get("next", "")), notice=self._notices.put(notice))
+
+    async def feedback(self, request: Request) -> Response:
+        """Store feedback: the fields `issue`, `stars`, `comment`, and `learn` if skills may learn from it."""
+        fields = await form_fields(request)
+        self._access.check_form(request, fields.get("csrf", ""))
+        try:
+            notice = await self._rate(fields)
+        except (ConflictError, UnavailableError) as error:
+            notice = Notice(ok=False, message=error.message)
+        except SymphonyError as error:
+            notice = Notice(ok=False, message=error.failure.message, hint=error.failure.hint)
+        return _see_other(_local_path(fields.get("next", "")), notice=self._notices.put(notice))
+
+    async def _rate(self, fields: Mapping[str, str]) -> Notice:
+        stars, comment = fields.get("stars", ""), fields.get("comment", "")
+        if stars not in {"1", "2", "3", "4", "5"}:
+            return Notice(ok=False, message="choose one to five stars")
+        if len(comment) > MAX_ANSWER_CHARS:
+            return Notice(ok=False, message=f"a comment has at most {MAX_ANSWER_CHARS} characters")
+        comment = plain_text(comment.replace("\r\n", "\n")).strip()
+        given = Stars(stars=int(stars), comment=comment, learn="learn" in fields)
+        stored = await self._operator.feedback(fields.get("issue", ""), given, may_teach=True)
+        if stored is None:
+            return Notice(ok=False, message="the daemon does not know this issue any more")
+        return Notice(ok=True, message=feedback_effect(stored))
 
     async def _carry_out(self, verb: str, identifier: str, text: str) -> Notice:
         if verb == "refresh":

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 import anyio
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -25,7 +25,7 @@ from symphony.api.interface import (
     RUN_SUMS,
     RunQuery,
 )
-from symphony.api.models import Answer, Document, Error, ErrorFacts, Move, Trigger
+from symphony.api.models import Answer, Document, Error, ErrorFacts, Move, Stars, Trigger
 from symphony.domain import DECODE_ERRORS, Selection, age_seconds, plain_text
 
 MAX_HEAD_BYTES: Final = 32_768
@@ -276,6 +276,19 @@ async def move_target(request: Request) -> str:
     if len(state) > MAX_STATE_CHARS:
         raise RequestError(400, "bad_request", f"a state has at most {MAX_STATE_CHARS} characters")
     return plain_text(state).strip()
+
+
+async def rating(request: Request) -> Stars:
+    """The feedback in a request, its comment without control characters.
+
+    Raises:
+        RequestError: 400, 408 or 413.
+    """
+    body = await read_body(request, MAX_ANSWER_BYTES)
+    given = _decoded(body, Stars, 'the body must be {"stars": 1 to 5, "comment": "…", "learn": true}')
+    if len(given.comment) > MAX_ANSWER_CHARS:
+        raise RequestError(400, "bad_request", f"a comment has at most {MAX_ANSWER_CHARS} characters")
+    return structs.replace(given, comment=plain_text(given.comment).strip())
 
 
 async def library_body(request: Request, kind: type[_Body]) -> _Body:

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from symphony.api.models import (
+    Feedback,
     Issue,
     Prompt,
     Refresh,
     Runs,
     SkillsOverview,
+    Stars,
     State,
     System,
     Transcript,
@@ -238,6 +240,19 @@ class Operator(Protocol):
 
         Raises:
             UnavailableError: the daemon does not poll yet or any more.
+        """
+        ...
+
+    async def feedback(self, identifier: str, given: Stars, *, may_teach: bool) -> Feedback | None:
+        """Store feedback on an issue for ever; `None` if the issue is not known.
+
+        It waits for a learning run, unless `may_teach` is false, the caller does not want one, the settings
+        say `off`, or the issue has no run.
+
+        Raises:
+            ConflictError: callers without write access have given too much feedback on the issue.
+            UnavailableError: as `state`.
+            SymphonyError: the library cannot be written; nothing is stored.
         """
         ...
 

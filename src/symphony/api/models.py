@@ -713,6 +713,34 @@ class State(Document, frozen=True, kw_only=True):
     ) = UNSET
 
 
+class Learning(Document, frozen=True, kw_only=True):
+    """What becomes of a feedback: a learning run beside the work proposes better skills."""
+
+    state: Annotated[str, _is("off, waiting, running, done or dropped.")]
+    reason: Annotated[str | None, _is("Why it is off or dropped, or why the last attempt failed.")]
+    attempts: Count
+    run_id: Annotated[str | None, _is("Of the learning run; null until it is done.")]
+    created: Annotated[tuple[str, ...], _is("Names of the skills that it wrote.")]
+    updated: Annotated[tuple[str, ...], _is("Names of the skills that it changed.")]
+    unchanged: tuple[str, ...]
+    proposals: Annotated[tuple[int, ...], _is("Numbers of the proposals that wait for a person.")]
+    total_tokens: Annotated[Count, _is("Of the learning run; the sums of the work leave them out.")]
+    cost_usd: CostUsd
+
+
+class Feedback(Document, frozen=True, kw_only=True):
+    """What a person thinks of the work on an issue."""
+
+    id: int
+    issue_identifier: Identifier
+    run_ids: Annotated[tuple[str, ...], _is("The runs that it is about, the newest first.")]
+    stars: Annotated[int, Meta(ge=1, le=5)]
+    comment: Annotated[str, _is("May be empty; untrusted text.")]
+    author: Annotated[str, _is("operator, or visitor for a caller without write access.")]
+    at: Moment
+    learning: Learning
+
+
 class Issue(Document, frozen=True, kw_only=True):
     """One issue that the daemon knows now."""
 
@@ -754,6 +782,7 @@ class Issue(Document, frozen=True, kw_only=True):
         tuple[str, ...],
         _is("The present, active and terminal states; empty if the tracker does not move issues."),
     ] = ()
+    feedback: Annotated[tuple[Feedback, ...], _is("The newest first.")] = ()
 
 
 class Transcript(Document, frozen=True, kw_only=True):
@@ -1319,8 +1348,23 @@ class Move(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     state: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 255})]
 
 
+class Stars(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A person's feedback on an issue."""
+
+    stars: Annotated[int, Meta(ge=1, le=5, extra_json_schema={"enum": [1, 2, 3, 4, 5]})]
+    comment: Annotated[str, Meta(extra_json_schema={"maxLength": 20_000})] = ""
+    learn: Annotated[bool, _is("Let a learning run improve skills by it.")] = True
+
+
 class Trigger(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An empty object."""
+
+
+def feedback_effect(feedback: Feedback) -> str:
+    """What becomes of feedback, in one line."""
+    if feedback.learning.state == "off":
+        return f"the feedback is stored; nothing is learned from it: {feedback.learning.reason}"
+    return "the feedback is stored; a learning run follows, and a person accepts what it proposes"
 
 
 def utc_text(moment: datetime) -> str:

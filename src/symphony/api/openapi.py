@@ -23,6 +23,7 @@ from symphony.api.models import (
     Description,
     Document,
     Error,
+    Feedback,
     Health,
     Issue,
     LibraryAccept,
@@ -46,6 +47,7 @@ from symphony.api.models import (
     Refresh,
     Runs,
     SkillsOverview,
+    Stars,
     State,
     System,
     Transcript,
@@ -66,12 +68,14 @@ API: Final = (
     Transcript,
     Refresh,
     Verb,
+    Feedback,
     Link,
     Change,
     Health,
     Description,
     Error,
     Answer,
+    Stars,
     Move,
     Trigger,
     SkillsOverview,
@@ -230,6 +234,19 @@ def _paths() -> dict[str, Any]:
         **{
             f"/api/v1/{{identifier}}/{verb}": {"parameters": [_IDENTIFIER], "post": _action(verb, 404, 409)}
             for verb in ISSUE_ACTIONS
+        },
+        "/api/v1/{identifier}/feedback": {
+            "parameters": [_IDENTIFIER],
+            "post": {
+                **_operation(
+                    "feedback",
+                    "Say how good the work was; skills may be improved by it.",
+                    Feedback,
+                    status=202,
+                    refusals=(400, 404, 408, 409, 413, 415),
+                ),
+                "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(Stars)}}},
+            },
         },
         **{f"/api/v1/control/{verb}": {"post": _action(verb)} for verb in DAEMON_ACTIONS},
         **_library_paths(),

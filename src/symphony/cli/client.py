@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 import h11
 import msgspec
 
-from symphony.api.models import Document, Error, Issue, Link, Prompt, Refresh, State, Verb
+from symphony.api.models import Document, Error, Feedback, Issue, Link, Prompt, Refresh, Stars, State, Verb
 from symphony.cli.endpoint import Endpoint, UnreachableError, absence_notice, check_listener, find_daemon
 from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.domain import ALL_ISSUES, DECODE_ERRORS, Selection
@@ -135,6 +135,11 @@ class Client:
         """Run an operator action on an issue; None if the daemon does not know the issue now."""
         body = None if text is None else json.dumps({"text": text}).encode()
         return self._ask("POST", f"/api/v1/{_path_segment(identifier)}/{verb}", Verb, body=body)
+
+    def feedback(self, given: Stars, identifier: str) -> Feedback | None:
+        """Store feedback on an issue; None if the daemon does not know it."""
+        path = f"/api/v1/{_path_segment(identifier)}/feedback"
+        return self._ask("POST", path, Feedback, body=msgspec.json.encode(given))
 
     def _ask(
         self,

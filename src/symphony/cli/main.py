@@ -211,6 +211,10 @@ SECTIONS: Final = {
             "Give a blocked issue a new budget and retry it.",
         ),
         "answer": ("symphony.cli.commands.steer:answer", "Answer the question of an issue's agent."),
+        "feedback": (
+            "symphony.cli.commands.steer:feedback",
+            "Rate the work on an issue, so that skills get better.",
+        ),
         "pause": ("symphony.cli.commands.steer:pause", "Start nothing new; running sessions continue."),
         "resume": ("symphony.cli.commands.steer:resume", "Let a paused daemon start issues again."),
         "drain": ("symphony.cli.commands.steer:drain", "Let running turns end, then end the daemon."),

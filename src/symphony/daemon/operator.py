@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Final, assert_never
 
 import anyio
+import structlog
 from anyio import CapacityLimiter, to_thread
 from msgspec import structs
 
 from symphony import __version__
 from symphony.api import models
-from symphony.api.documents import issue_document, state_document
+from symphony.api.documents import feedback_document, issue_document, state_document
 from symphony.api.history import History, utc_now
 from symphony.api.interface import (
     MAX_DIFF_CHARS,
@@ -45,7 +46,8 @@ from symphony.domain import ALL_ISSUES, Issue, Redaction, Selection, SymphonyErr
 from symphony.journal.model import Health, RunRecord, UnusableError
 from symphony.journal.reader import SkillReport, open_reader
 from symphony.journal.transcripts import TranscriptPage, read_transcript, transcript_path
-from symphony.library.store import Library
+from symphony.library.model import LibraryError, Rating
+from symphony.library.store import LIBRARY_FILE, Library
 from symphony.observability.redaction import masked
 from symphony.revision import commit
 from symphony.scheduler import (
@@ -75,9 +77,12 @@ PREVIEW_TIMEOUT_S: Final = 60.0
 _PREVIEWS_AT_ONCE: Final = 2
 _MAX_PATCH_BYTES: Final = 1_048_576  # more than is shown: a secret that is cut is masked first
 _SHOWN_RUNS: Final = 5
+_MAX_RATED_RUNS: Final = 50
+_MAX_OF_VISITORS: Final = 20  # per issue: what visitors write is kept for ever, too
 _REFRESH_REASON: Final = "operator"
 _MAX_CACHED_TEXTS: Final = 50_000
 _MAX_CACHED_CHARS: Final = 300
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -225,7 +230,10 @@ class ServiceOperator:
         if document is not None:
             traced = (structs.replace(run, trace_id=self._trace_id(run.run_id)) for run in document.runs)
             document = structs.replace(
-                document, runs=tuple(traced), moves_to=_moves_to(context, document.state)
+                document,
+                runs=tuple(traced),
+                moves_to=_moves_to(context, document.state),
+                feedback=await to_thread.run_sync(_feedback_on, self._library, identifier),
             )
         public: models.Issue | None = masked(document, context.redaction.text)
         return public
@@ -273,7 +281,7 @@ class ServiceOperator:
         if self._journal is None:
             raise UnavailableError("library_unavailable", "the daemon has no state directory")
         return LibraryInUse(
-            store=Library(self._journal.parent / "library.db"), mask=self._cached_mask(context.redaction)
+            store=Library(self._journal.parent / LIBRARY_FILE), mask=self._cached_mask(context.redaction)
         )
 
     async def system(self) -> models.System:
@@ -458,6 +466,47 @@ class ServiceOperator:
             requested_at=requested_at,
         )
 
+    async def feedback(
+        self, identifier: str, given: models.Stars, *, may_teach: bool
+    ) -> models.Feedback | None:
+        """See `api.interface.Operator`."""
+        (state, context), library = self._ready(), self._library
+        journal, issue = self._journal, _find(state, identifier)
+        records = () if journal is None else await to_thread.run_sync(past_runs, journal, identifier)
+        if library is None or (issue is None and not records):
+            return None
+        live = (run.run_id for run in state.running.values() if run.issue.identifier == identifier)
+        run_ids = dict.fromkeys((*live, *(one.run_id for one in records)))
+        rating = Rating(
+            workflow=library.path.parent.name,
+            issue_id=records[0].issue_id if issue is None else issue.id,
+            issue_identifier=identifier,
+            run_ids=tuple(run_ids)[:_MAX_RATED_RUNS],
+            stars=given.stars,
+            comment=context.redaction.text(given.comment),
+            author="operator" if may_teach else "visitor",
+            learn=given.learn,
+        )
+        if not may_teach:
+            before = await to_thread.run_sync(library.feedback, rating.workflow, identifier)
+            if sum(one.rating.author == "visitor" for one in before) >= _MAX_OF_VISITORS:
+                raise ConflictError("too_much_feedback", "visitors have rated this issue often enough")
+        stored = await to_thread.run_sync(partial(library.rate, rating, off=_learning_off(rating)))
+        _log.info(
+            "feedback_given",
+            issue_id=rating.issue_id,
+            issue_identifier=identifier,
+            feedback=stored.id,
+            stars=rating.stars,
+            author=rating.author,
+            learning=stored.learning.value,
+        )
+        return feedback_document(stored)
+
+    @property
+    def _library(self) -> Library | None:
+        return None if self._journal is None else Library(self._journal.parent / LIBRARY_FILE)
+
     async def _move(
         self, context: RuntimeContext, issue: Issue, state: str, requested_at: str
     ) -> models.Verb:
@@ -480,6 +529,23 @@ class ServiceOperator:
             message=mask(message),
             requested_at=requested_at,
         )
+
+
+def _feedback_on(library: Library | None, identifier: str) -> tuple[models.Feedback, ...]:
+    """The feedback on an issue; none if the library cannot be read, as no other answer depends on it."""
+    with suppress(LibraryError):
+        if library is not None and library.path.exists():
+            return tuple(map(feedback_document, library.feedback(library.path.parent.name, identifier)))
+    return ()
+
+
+def _learning_off(rating: Rating) -> str | None:
+    """Why nothing is learned from a rating; `None` if it is learned from."""
+    if rating.author == "visitor":
+        return "only people with write access teach"
+    if not rating.learn:
+        return "the person did not want it"
+    return None if rating.run_ids else "the issue has no run yet"
 
 
 def _moves_to(context: RuntimeContext, present: str) -> tuple[str, ...]:

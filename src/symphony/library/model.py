@@ -257,3 +257,78 @@ class Proposal(Struct, frozen=True, kw_only=True):
     decided_at_ms: int | None = None
     decided_by: str | None = None
     reason: str | None = None
+
+
+class LearningState(StrEnum):
+    """How far the learning from a feedback is; of `OFF` and `DROPPED` the reason is stored."""
+
+    OFF = "off"
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    DROPPED = "dropped"
+
+
+class Learned(Struct, frozen=True, kw_only=True):
+    """What a learning run made: names of skills, and what it used.
+
+    Attributes:
+        run_id: the id of the learning run.
+        created: new skills that it wrote.
+        updated: skills that it changed.
+        unchanged: skills that it left as they were.
+        proposals: what people can accept; a change that was proposed before makes none.
+        total_tokens: of all turns.
+        cost_usd: `None` if unknown.
+        resumed: it continued the thread of the work.
+    """
+
+    run_id: str
+    created: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    proposals: tuple[int, ...] = ()
+    total_tokens: int = 0
+    cost_usd: float | None = None
+    resumed: bool = False
+
+
+class Rating(Struct, frozen=True, kw_only=True):
+    """What a person thinks of the work on an issue.
+
+    Attributes:
+        workflow: the name of the state directory: a library may serve several.
+        run_ids: the runs that it is about, the newest first.
+        stars: 1 to 5.
+        comment: may be empty.
+        author: `operator`, or `visitor` for a caller without write access, who teaches nothing.
+        learn: a skill may be improved by it.
+    """
+
+    workflow: str
+    issue_id: str
+    issue_identifier: str
+    run_ids: tuple[str, ...]
+    stars: int
+    comment: str = ""
+    author: str
+    learn: bool = True
+
+
+class Feedback(Struct, frozen=True, kw_only=True):
+    """A rating that is stored, and what was learned from it; `attempts` counts learning runs."""
+
+    id: int
+    rating: Rating
+    learning: LearningState
+    attempts: int
+    reason: str | None
+    learned: Learned | None
+    at_ms: int
+
+
+class Draft(Struct, frozen=True, kw_only=True):
+    """A skill file that a learning run wrote; `base_version` is 0 for a new skill."""
+
+    text: SkillText
+    base_version: int

@@ -17,6 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from msgspec import structs
 
 from symphony.domain import is_disk_full
@@ -24,13 +25,18 @@ from symphony.library.model import (
     MAX_REASON_CHARS,
     Assignment,
     Change,
+    Draft,
     Evidence,
+    Feedback,
+    Learned,
+    LearningState,
     LibraryError,
     LibrarySkill,
     NotInLibraryError,
     Origin,
     Proposal,
     ProposalState,
+    Rating,
     Resolution,
     SkillHead,
     SkillText,
@@ -41,6 +47,8 @@ from symphony.library.model import (
 
 APPLICATION_ID: Final = 0x53594C42
 """`SYLB`: distinguishes a library from other SQLite files."""
+LIBRARY_FILE: Final = "library.db"
+"""Its name in the state directory."""
 BUSY_S: Final = 5.0
 LABEL_PREFIX: Final = "skill:"
 """A label `skill:<name>` on an issue assigns that skill to it."""
@@ -72,6 +80,14 @@ _MIGRATIONS: Final = (
     );
     CREATE INDEX proposals_by_state ON proposals (state, id);
     """,
+    """
+    CREATE TABLE feedback (
+        id INTEGER PRIMARY KEY, workflow TEXT NOT NULL, issue_identifier TEXT NOT NULL, rating TEXT NOT NULL,
+        learning TEXT NOT NULL, attempts INTEGER NOT NULL, reason TEXT, learned TEXT, at_ms INTEGER NOT NULL
+    );
+    CREATE INDEX feedback_by_issue ON feedback (workflow, issue_identifier, id);
+    CREATE INDEX feedback_by_learning ON feedback (workflow, learning, id);
+    """,
 )
 VERSION: Final = len(_MIGRATIONS)
 """The number of migrations that a file has had, in `PRAGMA user_version`."""
@@ -91,6 +107,7 @@ SELECT id, name, base_version, description, when_to_use, content, extra, state, 
        decided_at_ms, decided_by, reason
 FROM proposals
 """
+_FEEDBACK: Final = "SELECT id, rating, learning, attempts, reason, learned, at_ms FROM feedback"
 _MOVE_HINT: Final = "set agent.library.path to another file, or move this one away"
 _PLACE_HINT: Final = "look at the permissions and the disk of its directory"
 _LOCKED: Final = ("another process keeps it locked", "end the program that holds the file open")
@@ -297,6 +314,12 @@ class Library:
         Raises:
             LibraryError: the text is not valid.
         """
+        with self._writing() as connection:
+            return self._propose(connection, text, evidence, base_version)
+
+    def _propose(
+        self, connection: sqlite3.Connection, text: SkillText, evidence: Evidence, base_version: int
+    ) -> Proposal | None:
         text.checked()
         described = json.dumps([text.name, text.description, text.when_to_use, text.content])
         fingerprint = sha256(described.encode()).hexdigest()
@@ -305,14 +328,13 @@ class Library:
             json.dumps(text.extra), fingerprint, ProposalState.OPEN.value,
             json.dumps(structs.asdict(evidence)), self._now_ms(),
         )  # fmt: skip
-        with self._writing() as connection:
-            found = connection.execute(
-                "INSERT INTO proposals (name, base_version, description, when_to_use, content, extra, "
-                "fingerprint, state, evidence, created_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT (fingerprint) DO NOTHING RETURNING id",
-                row,
-            ).fetchone()
-            return None if found is None else _proposal(connection, int(found[0]))
+        found = connection.execute(
+            "INSERT INTO proposals (name, base_version, description, when_to_use, content, extra, "
+            "fingerprint, state, evidence, created_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (fingerprint) DO NOTHING RETURNING id",
+            row,
+        ).fetchone()
+        return None if found is None else _proposal(connection, int(found[0]))
 
     def proposals(self, *, state: ProposalState | None = ProposalState.OPEN) -> tuple[Proposal, ...]:
         """The proposals in that state, or all, the oldest first."""
@@ -375,6 +397,73 @@ class Library:
             (state.value, self._now_ms(), author, reason and reason[:MAX_REASON_CHARS], number),
         )
         return _proposal(connection, number)
+
+    # --- feedback ----------------------------------------------------------------------------------------
+
+    def rate(self, rating: Rating, *, off: str | None = None) -> Feedback:
+        """Store a rating for ever; it waits for a learning run unless `off` says why there is none."""
+        state = LearningState.WAITING if off is None else LearningState.OFF
+        row = (
+            rating.workflow, rating.issue_identifier, msgspec.json.encode(rating).decode(), state.value, off,
+            self._now_ms(),
+        )  # fmt: skip
+        with self._writing() as connection:
+            (number,) = connection.execute(
+                "INSERT INTO feedback (workflow, issue_identifier, rating, learning, reason, at_ms, "
+                "attempts) VALUES (?, ?, ?, ?, ?, ?, 0) RETURNING id",
+                row,
+            ).fetchone()
+            return _feedback(connection, number)
+
+    def feedback(self, workflow: str, identifier: str) -> tuple[Feedback, ...]:
+        """All feedback on an issue, the newest first."""
+        with self._reading() as connection:
+            sql = f"{_FEEDBACK} WHERE workflow = ? AND issue_identifier = ? ORDER BY id DESC"
+            return tuple(map(_feedback_of, connection.execute(sql, (workflow, identifier))))
+
+    def pending_feedback(self, workflow: str) -> tuple[Feedback, ...]:
+        """The feedback to learn from, the oldest first, with what a killed daemon left running."""
+        with self._reading() as connection:
+            sql = f"{_FEEDBACK} WHERE workflow = ? AND learning IN ('waiting', 'running') ORDER BY id"
+            return tuple(map(_feedback_of, connection.execute(sql, (workflow,))))
+
+    def begin_learning(self, number: int) -> Feedback:
+        """Count one more learning run from a feedback."""
+        with self._writing() as connection:
+            connection.execute(
+                "UPDATE feedback SET learning = 'running', attempts = attempts + 1 WHERE id = ?", (number,)
+            )
+            return _feedback(connection, number)
+
+    def end_learning(
+        self, number: int, learned: Learned, drafts: Sequence[Draft], evidence: Evidence
+    ) -> Feedback:
+        """Make proposals of what a learning run wrote; done at once, so that no crash makes them twice.
+
+        Raises:
+            LibraryError: a draft is not valid; nothing is proposed.
+        """
+        with self._writing() as connection:
+            if _feedback(connection, number).learning is not LearningState.RUNNING:
+                return _feedback(connection, number)
+            made = [self._propose(connection, one.text, evidence, one.base_version) for one in drafts]
+            proposals = tuple(one.id for one in made if one is not None)
+            learned = structs.replace(learned, proposals=proposals)
+            connection.execute(
+                "UPDATE feedback SET learning = 'done', learned = ? WHERE id = ?",
+                (msgspec.json.encode(learned).decode(), number),
+            )
+            return _feedback(connection, number)
+
+    def stop_learning(self, number: int, reason: str, *, again: bool) -> Feedback:
+        """Say why a learning run made nothing; `again` lets the feedback wait for another one."""
+        state = LearningState.WAITING if again else LearningState.DROPPED
+        with self._writing() as connection:
+            connection.execute(
+                "UPDATE feedback SET learning = ?, reason = ? WHERE id = ?",
+                (state.value, reason[:MAX_REASON_CHARS], number),
+            )
+            return _feedback(connection, number)
 
     # --- writing -----------------------------------------------------------------------------------------
 
@@ -623,4 +712,21 @@ def _proposal_of(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Propos
         decided_at_ms=decided,
         decided_by=decided_by,
         reason=reason,
+    )
+
+
+def _feedback(connection: sqlite3.Connection, number: int) -> Feedback:
+    return _feedback_of(connection.execute(f"{_FEEDBACK} WHERE id = ?", (number,)).fetchone())
+
+
+def _feedback_of(row: tuple[Any, ...]) -> Feedback:
+    number, rating, learning, attempts, reason, learned, at_ms = row
+    return Feedback(
+        id=number,
+        rating=msgspec.json.decode(rating, type=Rating),
+        learning=LearningState(learning),
+        attempts=attempts,
+        reason=reason,
+        learned=None if learned is None else msgspec.json.decode(learned, type=Learned),
+        at_ms=at_ms,
     )

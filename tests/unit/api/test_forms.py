@@ -7,6 +7,7 @@ from harness.asking import CONTROL, SIGN_IN, FakeOperator, asking
 from harness.scheduling import make_failure
 from symphony.api.forms import FORM_ACTIONS, Notice, Notices
 from symphony.api.interface import ISSUE_ACTIONS, MAX_ANSWER_CHARS, ConflictError, UnavailableError
+from symphony.api.models import Stars
 from symphony.domain import SymphonyError
 
 pytestmark = pytest.mark.asyncio
@@ -53,6 +54,20 @@ async def test_what_does_not_fit_is_a_notice_on_the_next_page(monkeypatch: pytes
     assert notices[0] == Notice(ok=False, message="it does not run", hint="look")
     assert notices[4] == Notice(ok=False, message="no such state", hint="states: Todo, Done")
     assert [notice.ok for notice in notices] == [False] * 6
+
+
+async def test_feedback_is_a_form_and_only_with_stars() -> None:
+    operator = FakeOperator()
+    for stars, more in (("4", {"learn": "on"}), ("1", {}), ("6", {}), ("", {})):
+        done = await post(operator, "feedback", issue="SYM-1", stars=stars, comment="a\r\nb", **more)
+        assert done.status_code == 303
+    assert operator.ratings == [
+        ("SYM-1", Stars(stars=4, comment="a\nb"), True),
+        ("SYM-1", Stars(stars=1, comment="a\nb", learn=False), True),
+    ]
+    async with asking(operator, CONTROL) as client:
+        forged = await client.post("/actions/feedback", data={**FORM, "csrf": "x", "stars": "1"})
+    assert (forged.status_code, len(operator.ratings)) == (403, 2)
 
 
 async def test_a_body_that_is_no_form_is_refused() -> None:

@@ -6,7 +6,17 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from harness.asking import BEARER, CONTROL, LOOPBACK, REMOTE, TOKEN, FakeOperator, asking
+from harness.asking import (
+    BEARER,
+    CONTROL,
+    LOOPBACK,
+    REMOTE,
+    SIGN_IN,
+    TOKEN,
+    FakeOperator,
+    asking,
+    signed_in,
+)
 from harness.chronicle import conforms
 from harness.scheduling import make_failure
 from symphony.api.access import Access
@@ -18,6 +28,7 @@ from symphony.api.interface import (
     ConflictError,
     UnavailableError,
 )
+from symphony.api.models import Stars
 from symphony.domain import SymphonyError
 
 PATHS = [
@@ -227,3 +238,47 @@ async def test_other_orders_hold_nothing(
 ) -> None:
     refused(await client.post(path, json={"text": "Blue"}), 400, "bad_request")
     assert operator.orders == []
+
+
+# --- feedback ---
+
+
+async def test_who_has_write_access_teaches_and_others_only_say_it() -> None:
+    public = Access.tcp("127.0.0.1", TOKEN, SIGN_IN, public_reads=True)
+    cookie = signed_in(SIGN_IN)
+    csrf = SIGN_IN.csrf(cookie["cookie"].partition("=")[2])
+    path, body = "/api/v1/SYM-1/feedback", {"stars": 2, "comment": "a\x1b[31m b ", "learn": False}
+    for access, headers, status, teaches in (
+        (CONTROL, {}, 202, True),
+        (LOOPBACK, BEARER, 202, True),
+        (LOOPBACK, {}, 401, None),
+        (LOOPBACK, cookie, 403, None),
+        (LOOPBACK, cookie | {"x-csrf-token": csrf}, 202, True),
+        (public, {}, 202, False),
+        (public, cookie, 202, False),
+        (public, {"authorization": "Bearer wrong"}, 202, False),
+        (public, {"sec-fetch-site": "cross-site"}, 403, None),
+    ):
+        operator = FakeOperator()
+        async with asking(operator, access) as client:
+            response = await client.post(path, json=body, headers=headers)
+        given = Stars(stars=2, comment="a b", learn=False)
+        expected = [] if teaches is None else [("SYM-1", given, teaches)]
+        assert (response.status_code, operator.ratings) == (status, expected), headers
+        if status == 202:
+            conforms(response.json(), "Feedback")
+
+
+async def test_a_body_that_is_no_feedback_and_an_issue_that_is_unknown(
+    client: httpx.AsyncClient, operator: FakeOperator
+) -> None:
+    path = "/api/v1/SYM-1/feedback"
+    for body in (
+        *({"stars": stars} for stars in (0, 6, "5", 1.5, None)),
+        {"comment": "no stars"},
+        {"stars": 1, "more": 1},
+        {"stars": 1, "comment": "x" * (MAX_ANSWER_CHARS + 1)},
+    ):
+        refused(await client.post(path, json=body), 400, "bad_request")
+    refused(await client.post("/api/v1/SYM-9/feedback", json={"stars": 1}), 404, "issue_not_found")
+    assert operator.ratings == []

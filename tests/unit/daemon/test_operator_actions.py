@@ -13,9 +13,10 @@ from harness.binding import SECRET, FakeTracker, MovingTracker, make_context
 from harness.chronicle import Chronicle, populated
 from harness.scheduling import make_failure, make_issue
 from symphony.api.interface import ConflictError, UnavailableError
-from symphony.api.models import utc_text
+from symphony.api.models import Stars, utc_text
 from symphony.daemon.operator import ActionRequest, ServiceOperator
 from symphony.domain import Category, SymphonyError
+from symphony.library.model import LibraryError
 from symphony.scheduler import Event, OperatorAction, OperatorAsked, OutcomeKind, WakeAsked
 from symphony.trackers.base import TrackerError
 
@@ -290,6 +291,43 @@ async def test_a_move_that_the_tracker_does_not_make_is_refused_with_what_to_do(
     assert document is not None
     assert document.moves_to == (), "this tracker moves none"
     assert desk.held == [], "nothing to poll for"
+
+
+# --- feedback ---
+
+
+async def test_feedback_is_kept_with_the_runs_and_shown_and_what_teaches_waits(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, journal=tmp_path / "state" / "journal.db")
+    run = desk.story.state.running["1"].run_id
+    give = desk.operator.feedback
+    assert await give("SYM-99", Stars(stars=1), may_teach=True) is None
+    first = await give("SYM-1", Stars(stars=2, comment=f"no {SECRET}"), may_teach=True)
+    assert first is not None
+    assert (first.run_ids, first.learning.state, first.author) == ((run,), "waiting", "operator")
+    assert SECRET not in first.comment
+    for given, may_teach in ((Stars(stars=5, learn=False), True), (Stars(stars=1), False)):
+        stored = await give("SYM-1", given, may_teach=may_teach)
+        assert stored is not None
+        assert (stored.learning.state, bool(stored.learning.reason)) == ("off", True)
+    document = await desk.operator.issue("SYM-1")
+    assert document is not None
+    assert [one.stars for one in document.feedback] == [1, 5, 2]
+    for _ in range(19):
+        await give("SYM-1", Stars(stars=1), may_teach=False)
+    with pytest.raises(ConflictError):
+        await give("SYM-1", Stars(stars=1), may_teach=False)
+
+
+async def test_a_library_that_cannot_be_read_costs_no_answer_but_that_to_the_feedback(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "library.db").write_bytes(b"no database" * 100)
+    desk = Desk(tmp_path, journal=state / "journal.db")
+    document = await desk.operator.issue("SYM-1")
+    assert document is not None
+    assert document.feedback == ()
+    with pytest.raises(LibraryError):
+        await desk.operator.feedback("SYM-1", Stars(stars=1), may_teach=True)
 
 
 # --- when there is nobody to order ---

@@ -13,10 +13,15 @@ from msgspec import structs
 
 from symphony.library.model import (
     Change,
+    Draft,
     Evidence,
+    Feedback,
+    Learned,
+    LearningState,
     LibraryError,
     Origin,
     ProposalState,
+    Rating,
     SkillText,
     StaleVersionError,
     TargetKind,
@@ -295,3 +300,51 @@ def test_a_backup_is_a_library(library: Library, tmp_path: Path) -> None:
     check(copy)
     with pytest.raises(LibraryError, match="exists"):
         library.backup(copy)
+
+
+# --- feedback ---
+
+
+def rated(library: Library, *, off: str | None = None) -> Feedback:
+    rating = Rating(
+        workflow="w", issue_id="1", issue_identifier="SYM-1", run_ids=("run-1",), stars=2, author="operator"
+    )
+    return library.rate(rating, off=off)
+
+
+def test_feedback_stays_and_waits_for_learning_until_it_is_done_or_dropped(library: Library) -> None:
+    first, second, silent = rated(library), rated(library), rated(library, off="not wanted")
+    assert [one.id for one in library.pending_feedback("w")] == [first.id, second.id]
+    assert library.pending_feedback("other") == ()
+    assert library.begin_learning(first.id).attempts == 1
+    assert library.pending_feedback("w")[0].learning is LearningState.RUNNING, "a killed daemon left it so"
+    assert library.stop_learning(first.id, "it broke", again=True).learning is LearningState.WAITING
+    assert library.begin_learning(first.id).attempts == 2
+    library.stop_learning(first.id, "it broke twice", again=False)
+    assert [one.id for one in library.pending_feedback("w")] == [second.id]
+    found = library.feedback("w", "SYM-1")
+    assert [(one.id, one.learning.value, one.reason) for one in found] == [
+        (silent.id, "off", "not wanted"),
+        (second.id, "waiting", None),
+        (first.id, "dropped", "it broke twice"),
+    ]
+
+
+def test_proposals_of_a_learning_run_are_made_all_at_once_and_once(library: Library) -> None:
+    number = rated(library).id
+    library.begin_learning(number)
+    learned = Learned(run_id="learn-1", created=("greeting",))
+    good, bad = Draft(text=text(), base_version=0), Draft(text=text(name="No Name"), base_version=0)
+    with pytest.raises(LibraryError):
+        library.end_learning(number, learned, (good, bad), Evidence(run_id="learn-1"))
+    assert (library.proposals(), len(library.pending_feedback("w"))) == ((), 1)
+    for _ in range(2):
+        done = library.end_learning(number, learned, (good,), Evidence(run_id="learn-1"))
+        assert done.learned is not None
+        assert (done.learning, done.learned.proposals) == (LearningState.DONE, (1,))
+    assert len(library.proposals()) == 1
+    again = rated(library).id
+    library.begin_learning(again)
+    same = library.end_learning(again, learned, (good,), Evidence(run_id="learn-2"))
+    assert same.learned is not None
+    assert same.learned.proposals == (), "it was proposed before"

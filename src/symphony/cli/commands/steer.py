@@ -1,4 +1,4 @@
-"""`symphony stop`, `retry`, `unblock`, `answer`, `pause`, `resume`, `drain`, `refresh`: steer a daemon."""
+"""Steer a daemon: `symphony stop`, `retry`, `unblock`, `answer`, `feedback`, `pause`, `resume` and others."""
 
 import os
 import select
@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from symphony.api.interface import MAX_ANSWER_CHARS
-from symphony.api.models import Verb
+from symphony.api.models import Stars, Verb, feedback_effect
 from symphony.cli.client import Client, require_daemon
 from symphony.cli.endpoint import UnreachableError
 from symphony.cli.failures import CommandError
@@ -24,7 +24,7 @@ from symphony.cli.options import (
     workflow_option,
 )
 from symphony.cli.queries import Queries, resolve_issue
-from symphony.domain import one_line
+from symphony.domain import one_line, plain_text
 
 _START: Final = "start one: symphony run"
 _NOTHING_TO_DRAIN: Final = "nothing is left to drain"
@@ -119,6 +119,44 @@ def answer(*, issue: str, text: str | None, file: str | None, as_json: bool, wor
     """
     text = read_text_argument(text, file, what="answer", most=MAX_ANSWER_CHARS)
     _print_result(_act_on_issue(workflow, "answer", issue, text=text), as_json=as_json)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  symphony feedback SYM-7 --stars 2 --comment "Run the tests before you commit"
+  symphony feedback SYM-7 --stars 5 --no-learn
+  symphony explain SYM-7                       shows the feedback and what was learned from it
+
+A learning run beside the work improves skills by it. A person accepts or rejects what it proposes.
+
+Exit codes: 0 stored, 1 no such issue, or the library cannot be written, 2 usage, 5 no daemon is running,
+or it does not answer.
+"""
+)
+@issue_argument
+@click.option("--stars", type=click.IntRange(1, 5), required=True, help="5 is best.")
+@click.option("--comment", default="", help="What was good, and what should be done otherwise.")
+@click.option("--no-learn", is_flag=True, help="Store it only.")
+@json_option
+@workflow_option
+def feedback(*, issue: str, stars: int, comment: str, no_learn: bool, as_json: bool, workflow: Path) -> None:
+    """Rate the work on an issue, so that skills get better."""
+    if len(comment) > MAX_ANSWER_CHARS:
+        message = f"a comment has at most {MAX_ANSWER_CHARS:,} characters"
+        raise click.BadParameter(message, param_hint="'--comment'")
+    given = Stars(stars=stars, comment=plain_text(comment), learn=not no_learn)
+    client = require_daemon(workflow, os.environ, hint=_START)
+    stored = resolve_issue(
+        issue,
+        partial(client.feedback, given),
+        partial(_known_identifiers, client, issue),
+        Queries(workflow, os.environ).inactive_error,
+    )
+    if as_json:
+        print_json(stored)
+    else:
+        click.echo(f"{one_line(stored.issue_identifier)}: {one_line(feedback_effect(stored))}.")
 
 
 @click.command(

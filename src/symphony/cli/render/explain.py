@@ -17,7 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from symphony.api.models import Agent, Block, DroppedSkill, Event, Issue, Reason, Retry, Run
+from symphony.api.models import Agent, Block, DroppedSkill, Event, Feedback, Issue, Reason, Retry, Run
 from symphony.cli.documents import Explanation, KnownIssue
 from symphony.cli.formatting import (
     ago,
@@ -264,6 +264,16 @@ def _join(*parts: str | None) -> str:
 # --- the picture ------------------------------------------------------------------------------------------
 
 
+def _feedback(feedback: Feedback) -> str:
+    """One feedback and what was learned from it."""
+    learning, text = feedback.learning, f"{feedback.stars} of 5"
+    if feedback.comment:
+        text += f", {one_line(feedback.comment, 200)!r}"
+    found = {"created": learning.created, "updated": learning.updated, "unchanged": learning.unchanged}
+    names = (f"{what} {', '.join(skills)}" for what, skills in found.items() if skills)
+    return f"{text} (learning {learning.state}: {', '.join(names) or learning.reason or 'no skill yet'})"
+
+
 def _details(issue: Issue, explanation: Explanation, state_dir: Path) -> Mapping[str, str | None]:
     """The details by name; empty ones are not shown."""
     run, block, runs, budgets = issue.running, issue.blocked, issue.attempts.runs_started, issue.budgets
@@ -302,6 +312,7 @@ def _details(issue: Issue, explanation: Explanation, state_dir: Path) -> Mapping
         "last error": issue.last_error,
         "agent's log": next((str(state_dir / log.path) for log in issue.logs.codex_session_logs), None),
     }
+    details["feedback"] = "; ".join(map(_feedback, issue.feedback))
     if issue.instructions is not None:
         details["instructions"] = describe_instructions(issue.instructions)
         details["instructions' source"] = "; ".join(instruction_problems(issue.instructions))

@@ -1,0 +1,48 @@
+"""Promise: the report tells two versions of a skill apart by what became of the work with each."""
+
+import json
+from typing import Any
+
+from harness.project import Project
+
+WORK: list[dict[str, Any]] = [
+    {"skill": "greeting", "value_of": "word"},
+    {"write": "out.txt", "text": "{skill_value}"},
+    {"commit": "Use it"},
+    {"tool": "board_move", "arguments": {"state": "Human Review"}},
+]
+ASK: list[dict[str, Any]] = [{"ask_input": "which greeting?"}]
+
+
+def versions(project: Project) -> dict[str, dict[str, Any]]:
+    """The versions of the skill by their digests, the one used last first."""
+    done = project.symphony("skills", "report", "--json")
+    assert done.returncode == 0, done.stderr
+    return {one["sha256"]: one for one in json.loads(done.stdout)["outcomes"]["versions"]}
+
+
+def test_two_versions_of_a_skill_are_told_apart_by_what_became_of_their_runs(project: Project) -> None:
+    project.workflow(tracker={"comment_on_delivery": False})
+    project.skill("greeting", description="How to greet.", body="Nothing to read.")
+    project.commit("Add a skill")
+    project.issue("SYM-1", ASK)
+    project.issue("SYM-2", ASK)
+    project.symphony("run", "--once")
+    (old,) = versions(project)
+    project.skill("greeting", description="How to greet.", body="word: salut")
+    project.commit("Improve the skill")
+    project.issue("SYM-3", WORK)
+    project.symphony("run", "--once")
+    found = versions(project)
+    second, first = found.values()
+    assert (first["sha256"], len(found)) == (old, 2)
+    assert (first["runs"], first["opened"], first["delivered"]["count"], first["blocked"]["count"]) == (
+        2,
+        0,
+        0,
+        2,
+    )
+    assert (second["runs"], second["opened"], second["delivered"]["count"]) == (1, 1, 1)
+    assert (second["ready"]["count"], second["blocked"]["count"], second["ready"]["share"]) == (1, 0, None)
+    assert second["agents"][0]["agent"] == first["agents"][0]["agent"]
+    assert "too few" in project.symphony("skills", "report").stdout

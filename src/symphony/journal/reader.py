@@ -12,7 +12,9 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -68,15 +70,15 @@ class NumberedEvent:
 
 
 _USES = """
-SELECT used.name, used.run_id, used.listed, used.seen, used.sha256,
-    coalesce(run.started_wall_ms, recorded.at_wall_ms),
-    CASE WHEN run.run_id IS NOT NULL AND run.ended_wall_ms IS NULL THEN 'running'
-        ELSE coalesce(run.outcome, 'unknown') END
-FROM skill_uses AS used
-JOIN skill_runs AS recorded ON recorded.run_id = used.run_id
-LEFT JOIN runs AS run ON run.run_id = used.run_id
-WHERE coalesce(run.started_wall_ms, recorded.at_wall_ms) >= ?
-ORDER BY used.name
+WITH known AS MATERIALIZED (
+    SELECT recorded.run_id, coalesce(run.started_wall_ms, recorded.at_wall_ms) AS at_wall_ms,
+        CASE WHEN run.run_id IS NOT NULL AND run.ended_wall_ms IS NULL THEN 'running'
+            ELSE coalesce(run.outcome, 'unknown') END AS outcome
+    FROM skill_runs AS recorded LEFT JOIN runs AS run ON run.run_id = recorded.run_id
+    WHERE coalesce(run.started_wall_ms, recorded.at_wall_ms) >= ?
+)
+SELECT name, sha256, outcome, sum(listed), sum(seen), max(at_wall_ms)
+FROM known JOIN skill_uses USING (run_id) GROUP BY name, sha256, outcome ORDER BY name, outcome
 """
 
 
@@ -103,39 +105,28 @@ class SkillReport:
     last_used_wall_ms: int
 
 
-@dataclass(slots=True, kw_only=True)
-class _Tally:
-    listed: dict[str, str] = field(default_factory=dict)
-    seen: dict[str, str] = field(default_factory=dict)
-    versions: set[str] = field(default_factory=set)
-    last_wall_ms: int = 0
-
-
 def _skill_reports(connection: sqlite3.Connection, since_wall_ms: int) -> tuple[SkillReport, ...]:
-    tallies: dict[str, _Tally] = {}
-    for name, run_id, listed, seen, sha256, at_wall_ms, outcome in connection.execute(
-        _USES, (since_wall_ms,)
-    ):
-        tally = tallies.setdefault(name, _Tally())
-        if listed:
-            tally.listed[run_id] = outcome
-        if seen:
-            tally.seen[run_id] = outcome
-        if sha256 is not None:
-            tally.versions.add(sha256)
-        tally.last_wall_ms = max(tally.last_wall_ms, at_wall_ms)
-    return tuple(
-        SkillReport(
-            name=name,
-            listed=len(tally.listed),
-            seen=len(tally.seen),
-            outcomes=dict(sorted(Counter(tally.listed.values()).items())),
-            seen_outcomes=dict(sorted(Counter(tally.seen.values()).items())),
-            versions=len(tally.versions),
-            last_used_wall_ms=tally.last_wall_ms,
+    found = []
+    for name, rows in groupby(connection.execute(_USES, (since_wall_ms,)), key=itemgetter(0)):
+        outcomes, seen_outcomes = Counter[str](), Counter[str]()
+        versions, last_used_wall_ms = set[str](), 0
+        for _, sha256, outcome, listed, seen, at_wall_ms in rows:
+            outcomes[outcome] += listed
+            seen_outcomes[outcome] += seen
+            versions |= set() if sha256 is None else {sha256}
+            last_used_wall_ms = max(last_used_wall_ms, at_wall_ms)
+        found.append(
+            SkillReport(
+                name=name,
+                listed=outcomes.total(),
+                seen=seen_outcomes.total(),
+                outcomes=dict(+outcomes),
+                seen_outcomes=dict(+seen_outcomes),
+                versions=len(versions),
+                last_used_wall_ms=last_used_wall_ms,
+            )
         )
-        for name, tally in tallies.items()
-    )
+    return tuple(found)
 
 
 class JournalReader:

@@ -1,9 +1,10 @@
 """The figures of skills: what became of the runs with each version, and what a holdout shows.
 
-Pure. The API, the page and `symphony skills report` show this document.
+Pure, but for `read_skill_outcomes`. The API, the page and `symphony skills report` show this document.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from statistics import fmean, median
 from typing import Any, Final
@@ -11,7 +12,10 @@ from typing import Any, Final
 from symphony.api import models
 from symphony.api.intervals import difference, wilson
 from symphony.api.models import utc_text
+from symphony.journal.reader import JournalReader
 from symphony.journal.skill_outcomes import ArmOutcomes, VersionOutcomes
+from symphony.library.model import LibraryError
+from symphony.library.store import Library
 
 ENOUGH: Final = 10
 """Below this many runs or issues no rate is shown."""
@@ -20,6 +24,24 @@ WINDOW: Final = 50
 """From this many issues in each arm, or this many runs that could have opened it, a skill is judged."""
 
 _DIGITS: Final = 4
+
+
+def read_skill_outcomes(
+    reader: JournalReader, library: Library, workflow: str, *, since_wall_ms: int
+) -> models.SkillOutcomes:
+    """The figures of the runs since then, with the stars in the library if it can be read. Blocks.
+
+    Raises:
+        UnusableError: the journal cannot be read.
+    """
+    stars: dict[str, int] = {}
+    if library.path.exists():
+        with suppress(LibraryError):
+            stars = library.stars(workflow)
+    return skill_outcomes(
+        reader.version_outcomes(since_wall_ms=since_wall_ms, stars=stars),
+        reader.holdout_outcomes(since_wall_ms=since_wall_ms),
+    )
 
 
 def skill_outcomes(versions: Iterable[VersionOutcomes], arms: Iterable[ArmOutcomes]) -> models.SkillOutcomes:

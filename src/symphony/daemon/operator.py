@@ -36,7 +36,7 @@ from symphony.api.interface import (
 )
 from symphony.api.models import utc_text
 from symphony.api.runs import runs_document, since_wall_ms
-from symphony.api.skill_outcomes import skill_outcomes
+from symphony.api.skill_outcomes import read_skill_outcomes
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.journal_writer import past_runs
 from symphony.daemon.moves import move_now
@@ -613,9 +613,8 @@ def _next_run(state: State, issue: Issue) -> tuple[AgentChoice, Resume | None]:
 def _skill_uses(journal: Path, since: datetime) -> tuple[tuple[SkillReport, ...], models.SkillOutcomes]:
     since_ms = round(since.timestamp() * 1000)
     with open_reader(journal) as reader:
-        outcomes = skill_outcomes(
-            reader.version_outcomes(since_wall_ms=since_ms), reader.holdout_outcomes(since_wall_ms=since_ms)
-        )
+        library = Library(journal.parent / LIBRARY_FILE)
+        outcomes = read_skill_outcomes(reader, library, journal.parent.name, since_wall_ms=since_ms)
         return reader.skills_report(since_wall_ms=since_ms), outcomes
 
 

@@ -108,6 +108,11 @@ SELECT id, name, base_version, description, when_to_use, content, extra, state, 
 FROM proposals
 """
 _FEEDBACK: Final = "SELECT id, rating, learning, attempts, reason, learned, at_ms FROM feedback"
+_STARS: Final = """
+SELECT rating ->> '$.run_ids[0]', rating ->> '$.stars' FROM feedback
+WHERE workflow = ? AND rating ->> '$.author' = 'operator' AND rating ->> '$.run_ids[0]' IS NOT NULL
+ORDER BY id
+"""
 _MOVE_HINT: Final = "set agent.library.path to another file, or move this one away"
 _PLACE_HINT: Final = "look at the permissions and the disk of its directory"
 _LOCKED: Final = ("another process keeps it locked", "end the program that holds the file open")
@@ -420,6 +425,11 @@ class Library:
         with self._reading() as connection:
             sql = f"{_FEEDBACK} WHERE workflow = ? AND issue_identifier = ? ORDER BY id DESC"
             return tuple(map(_feedback_of, connection.execute(sql, (workflow, identifier))))
+
+    def stars(self, workflow: str) -> dict[str, int]:
+        """The stars of people with write access, by the latest run of the issue; the newest rating counts."""
+        with self._reading() as connection:
+            return dict(connection.execute(_STARS, (workflow,)))
 
     def pending_feedback(self, workflow: str) -> tuple[Feedback, ...]:
         """The feedback to learn from, the oldest first, with what a killed daemon left running."""

@@ -10,6 +10,8 @@ import pytest
 from harness.commands import call, schema
 from harness.journalling import NOW, run, skills, written
 from symphony.journal.model import Record, SkillUse
+from symphony.library.model import Rating
+from symphony.library.store import LIBRARY_FILE, Library
 
 
 def use(name: str, *, listed: bool = True, seen: bool = False, sha256: str = "1") -> SkillUse:
@@ -52,6 +54,32 @@ def test_a_report_counts_listed_and_seen_skills_and_leaves_out_dropped_ones(
         "USED",
     ]
     assert lines[1].split()[:8] == ["release", "3", "2", "1", "1", "failed,", "1", "running"]
+
+
+def test_the_stars_of_the_work_count_for_its_latest_run_and_those_of_visitors_do_not(journal: Path) -> None:
+    written(journal, *USES)
+    library = Library(journal.parent / LIBRARY_FILE)
+    for stars, author in ((1, "operator"), (4, "operator"), (1, "visitor")):
+        rating = Rating(
+            workflow=journal.parent.name,
+            issue_id="id-1",
+            issue_identifier="SYM-1",
+            run_ids=("r-1", "r-0"),
+            stars=stars,
+            author=author,
+        )
+        library.rate(rating)
+    found = json.loads(call("skills", "report", "--json", "--since", "9000d").stdout)
+    jsonschema.validate(found, schema("skills-report"))
+    rated = {(one["name"], one["sha256"]): one["stars"] for one in found["outcomes"]["versions"]}
+    assert rated == {("docs", "1"): 4.0, ("release", "1"): 4.0, ("release", "2"): None}
+
+
+def test_a_library_that_cannot_be_read_costs_the_stars_only(journal: Path) -> None:
+    written(journal, *USES)
+    (journal.parent / LIBRARY_FILE).write_text("no database")
+    found = json.loads(call("skills", "report", "--json", "--since", "9000d").stdout)
+    assert {one["stars"] for one in found["outcomes"]["versions"]} == {None}
 
 
 def test_a_report_without_runs_says_so(journal: Path) -> None:

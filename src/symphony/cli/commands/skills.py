@@ -342,15 +342,17 @@ def report(*, since: float, as_json: bool, workflow: Path) -> None:
     Rates have intervals of 95 %. With fewer than 10 runs, or issues of a holdout, there is no rate.
     """
     # Imported here: `--help` of any command stays fast.
-    from symphony.api.skill_outcomes import skill_outcomes
+    from symphony.api.skill_outcomes import read_skill_outcomes
     from symphony.cli.documents import SkillsReport
     from symphony.journal.reader import open_reader
+    from symphony.library.store import LIBRARY_FILE, Library
 
     since_ms = max(time.time_ns() // 1_000_000 - round(since * 1000), 0)
-    with open_reader(journal_to_read(workflow, os.environ)) as reader:
+    journal = journal_to_read(workflow, os.environ)
+    with open_reader(journal) as reader:
         found = [one for one in reader.skills_report(since_wall_ms=since_ms) if one.listed or one.seen]
-        outcomes = skill_outcomes(
-            reader.version_outcomes(since_wall_ms=since_ms), reader.holdout_outcomes(since_wall_ms=since_ms)
+        outcomes = read_skill_outcomes(
+            reader, Library(journal.parent / LIBRARY_FILE), journal.parent.name, since_wall_ms=since_ms
         )
     if as_json:
         print_json(

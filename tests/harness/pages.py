@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import uvicorn
 from msgspec import structs
+from msgspec.structs import replace
 from starlette.types import ASGIApp
 from typing_extensions import override
 
@@ -28,8 +30,10 @@ from symphony.journal.transcripts import (
     TranscriptPlanStep,
     TurnEntry,
 )
+from symphony.library.model import Change, Evidence, Origin, SkillText, TargetKind
+from symphony.library.store import Library
 
-__all__ = ["NOW", "DemoOperator", "demo_state", "serve_app"]
+__all__ = ["NOW", "DemoOperator", "demo_state", "fill_library", "serve_app"]
 
 NOW = datetime(2026, 3, 4, 9, 41, tzinfo=UTC)
 CODEX = models.Agent(
@@ -604,6 +608,40 @@ class DemoOperator(FakeOperator):
             note=None,
             agent=CODEX,
         )
+
+
+def fill_library(file: Path) -> None:
+    """A library with versions, assignments and proposals, as on the day of `demo_state`."""
+    times = iter(range(90, 0, -10))
+    store = Library(file, now_ms=lambda: int((NOW - timedelta(hours=next(times))).timestamp() * 1_000))
+    retries = SkillText(
+        name="retries",
+        description="Call services that fail at times.",
+        when_to_use="A request to another service is added or changed.",
+        content=(
+            "# Retries\n\nEvery call has a time limit and at most three attempts.\n\n"
+            "1. Set the limit in `settings.py`.\n2. Wait between attempts: 1 s, 2 s, 4 s.\n\n"
+            "```python\nclient.get(url, timeout=5)\n```\n"
+        ),
+    )
+    store.add(retries, Change(author="operator", reason="from the incident of May"))
+    store.edit(
+        replace(retries, content=retries.content + "\nLog the last failure, not each one.\n"),
+        Change(author="operator", reason="the log was full"),
+        base_version=1,
+    )
+    style = replace(
+        retries, name="api-style", description="How endpoints are named.", when_to_use="", content="#\n"
+    )
+    store.add(style, Change(author="operator"), origin=Origin.IMPORTED)
+    store.assign(TargetKind.AGENT, "codex", ["retries"])
+    evidence = Evidence(run_id="run-131-2", issue_identifier="WEB-131", transcript_seq=7)
+    better = replace(
+        store.skill("retries").text, content=retries.content + "\nAdd jitter: `random() * wait`.\n"
+    )
+    store.propose(better, evidence, base_version=2)
+    learned = replace(retries, name="cursor-paging", description="Page through lists without losing rows.")
+    store.propose(learned, evidence, base_version=0)
 
 
 @contextmanager

@@ -66,7 +66,8 @@ from symphony.api.library_routes import LIBRARY_PATH, LibraryRoutes
 from symphony.api.live import Changes
 from symphony.api.models import Delivered, Document, Health, Link, utc_text
 from symphony.api.openapi import description
-from symphony.api.pages.routes import SKILLS_PATH, SYSTEM_PATH, Pages
+from symphony.api.pages.routes import SYSTEM_PATH, Pages
+from symphony.api.pages.skills_routes import SKILLS_PATH, SkillPages
 from symphony.api.sign_in import LINK_S
 from symphony.domain import MAX_COUNT, SymphonyError
 from symphony.journal.transcripts import MAX_PAGE
@@ -95,15 +96,29 @@ def create_app(
     handlers, pages = _Handlers(operator, access, changes, open_port), Pages(operator)
     notices = Notices()
     forms = Forms(operator, access, notices)
-    library = LibraryRoutes(operator)
+    library, skills = LibraryRoutes(operator), SkillPages(operator, access, notices)
     routes = [
         Route("/", _resource(GET=pages.board)),
         Route("/issues/{identifier}", _resource(GET=pages.issue)),
         Route("/issues/{identifier}/prompt", _resource(GET=pages.prompt)),
         Route("/issues/{identifier}/diff", _resource(GET=pages.diff)),
         Route("/history", _resource(GET=pages.history)),
-        Route(SKILLS_PATH, _resource(GET=pages.skills)),
-        Route(f"{SKILLS_PATH}.json", _resource(GET=pages.skills_json)),
+        Route(SKILLS_PATH, _resource(GET=skills.skills)),
+        Route(f"{SKILLS_PATH}.json", _resource(GET=skills.skills_json)),
+        Route(f"{SKILLS_PATH}/new", _resource(GET=skills.new)),
+        Route(f"{SKILLS_PATH}/assignments", _resource(GET=skills.assignments)),
+        Route(f"{SKILLS_PATH}/proposals", _resource(GET=skills.proposals)),
+        Route(f"{SKILLS_PATH}/proposals/{{id}}", _resource(GET=skills.proposal)),
+        Route(f"{SKILLS_PATH}/library/{{name}}", _resource(GET=skills.skill)),
+        Route(f"{SKILLS_PATH}/library/{{name}}/edit", _resource(GET=skills.edit)),
+        Route(f"{SKILLS_PATH}/library/{{name}}/diff", _resource(GET=skills.versions)),
+        Route(f"{ACTIONS_PATH}library/check", _resource(POST=skills.check)),
+        Route(f"{ACTIONS_PATH}library/save", _resource(POST=skills.save)),
+        *(
+            Route(f"{ACTIONS_PATH}library/{verb}", _resource(POST=partial(skills.change, verb)))
+            for verb in EDITS
+            if verb != "save"
+        ),
         Route(SYSTEM_PATH, _resource(GET=pages.system)),
         Route(f"{SYSTEM_PATH}.json", _resource(GET=pages.system_json)),
         Route("/theme", _resource(GET=pages.theme)),

@@ -94,7 +94,7 @@ class Forms:
             notice = Notice(ok=False, message=error.message)
         except SymphonyError as error:
             notice = Notice(ok=False, message=error.failure.message, hint=error.failure.hint)
-        return _see_other(_local_path(fields.get("next", "")), notice=self._notices.put(notice))
+        return see_other(local_path(fields.get("next", "")), notice=self._notices.put(notice))
 
     async def feedback(self, request: Request) -> Response:
         """Store feedback: the fields `issue`, `stars`, `comment`, and `learn` if skills may learn from it."""
@@ -106,7 +106,7 @@ class Forms:
             notice = Notice(ok=False, message=error.message)
         except SymphonyError as error:
             notice = Notice(ok=False, message=error.failure.message, hint=error.failure.hint)
-        return _see_other(_local_path(fields.get("next", "")), notice=self._notices.put(notice))
+        return see_other(local_path(fields.get("next", "")), notice=self._notices.put(notice))
 
     async def _rate(self, fields: Mapping[str, str]) -> Notice:
         stars, comment = fields.get("stars", ""), fields.get("comment", "")
@@ -143,7 +143,7 @@ class Forms:
     async def show_sign_in(self, request: Request) -> Response:
         """The page of a one-time link, whose form uses the link: a preview of the page does not use it up."""
         if self._access.caller(request) in {Caller.OWNER, Caller.BROWSER}:
-            return _see_other("/")
+            return see_other("/")
         link = request.query_params.get("link", "")
         return small_page(
             "Sign in",
@@ -170,7 +170,7 @@ class Forms:
                 raise RequestError(403, "link_used", message) from None
             raise RequestError(403, "link_expired", "this link is not valid, or not any more") from None
         _log.info("browser_signed_in")
-        response = _see_other("/")
+        response = see_other("/")
         response.headers["set-cookie"] = cookie
         return response
 
@@ -196,7 +196,7 @@ def refusal_page(error: RequestError, path: str) -> Response:
     return small_page(title, *blocks, status=error.status_code, headers=error.headers)
 
 
-def _local_path(given: str) -> str:
+def local_path(given: str) -> str:
     """The path, query and fragment of an address of this site; `/` for anything else."""
     try:
         parts = urlsplit(given)
@@ -207,7 +207,8 @@ def _local_path(given: str) -> str:
     return urlunsplit(("", "", quote(parts.path, safe="/%"), parts.query, parts.fragment))
 
 
-def _see_other(path: str, *, notice: str | None = None) -> Response:
+def see_other(path: str, *, notice: str | None = None) -> Response:
+    """Send a browser to a path of this site; `notice` is the id of what the page there shows."""
     if notice is not None:
         parts = urlsplit(path)
         query = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] != "notice"]

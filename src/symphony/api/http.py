@@ -217,14 +217,22 @@ async def form_fields(request: Request) -> Mapping[str, str]:
     Raises:
         RequestError: 400, 408 or 413.
     """
-    body = await read_body(request, MAX_ANSWER_BYTES)
+    return dict(await form_pairs(request, MAX_ANSWER_BYTES, _MAX_FIELDS))
+
+
+async def form_pairs(request: Request, limit: int, max_fields: int) -> list[tuple[str, str]]:
+    """The names and values of a posted form of at most `limit` bytes.
+
+    Raises:
+        RequestError: 400, 408 or 413.
+    """
+    body = await read_body(request, limit)
     try:
-        pairs = parse_qsl(
-            body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
+        return parse_qsl(
+            body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=max_fields
         )
     except ValueError:  # also of bytes that are not UTF-8
         raise RequestError(400, "bad_request", "the body is not a form") from None
-    return dict(pairs)
 
 
 def number(request: Request, name: str, *, at_most: int) -> int | None:

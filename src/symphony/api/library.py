@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from difflib import unified_diff
 from typing import Final, TypeVar, assert_never
 
+from msgspec import UNSET
+
 from symphony.api.interface import ConflictError, LibraryInUse, UnknownError
 from symphony.api.models import (
     Document,
@@ -52,6 +54,8 @@ from symphony.skills import FILE_NAME, ParseOptions, parse_bytes
 
 PAGE_ROWS: Final = 50
 """How many rows a page of skills or proposals has."""
+MAX_ASSIGNED: Final = 500
+"""How many skills one assignment names."""
 MAX_PAGES: Final = 100_000
 LEARNED: Final = Origin.LEARNED.value
 PROPOSAL_STATES: Final = tuple(state.value for state in ProposalState)
@@ -79,6 +83,12 @@ def skills(library: LibraryInUse, query: str = "", page: int = 1, *, learned: bo
     heads = library.store.skills(query=query, origin=Origin.LEARNED if learned else None)
     shown = tuple(map(_skill, _page(heads, page)))
     return _masked(library, LibrarySkills(total=len(heads), page=page, skills=shown))
+
+
+def overview(library: LibraryInUse, query: str) -> tuple[tuple[LibrarySkill, ...], int]:
+    """All skills with all words of the query, and how many proposals wait for a person."""
+    found = tuple(_masked(library, _skill(head)) for head in library.store.skills(query=query))
+    return found, library.store.open_proposals()
 
 
 def skill(library: LibraryInUse, name: str, version: int | None = None) -> LibrarySkillPage:
@@ -167,6 +177,11 @@ def proposal(library: LibraryInUse, number: int) -> LibraryProposalPage:
 
 def check(draft: LibraryDraft) -> LibraryCheck:
     """What is wrong with a SKILL.md, and whether the library can keep it."""
+    return checked(draft)[0]
+
+
+def checked(draft: LibraryDraft) -> tuple[LibraryCheck, str]:
+    """What is wrong with a SKILL.md, and its Markdown; empty if the library cannot keep it."""
     data = draft.file.encode(errors="replace")
     parsed = parse_bytes(data, draft.name or "", FILE_NAME, ParseOptions(name_fallback=True))
     findings = [
@@ -181,7 +196,7 @@ def check(draft: LibraryDraft) -> LibraryCheck:
         if draft.name or each.code.value != "name_dir_mismatch"  # a new skill has no directory yet
     ]
     try:
-        name = _text(draft).name
+        text = _text(draft)
     except LibraryError as error:
         if not any(each.severity == "error" for each in findings):
             failure = error.failure
@@ -195,15 +210,15 @@ def check(draft: LibraryDraft) -> LibraryCheck:
                     hint=failure.hint,
                 ),
             )
-        return LibraryCheck(ok=False, name=None, findings=tuple(findings))
-    return LibraryCheck(ok=True, name=name, findings=tuple(findings))
+        return LibraryCheck(ok=False, name=None, findings=tuple(findings)), ""
+    return LibraryCheck(ok=True, name=text.name, findings=tuple(findings)), text.content
 
 
 # --- changing --------------------------------------------------------------------------------------------
 
 
-def change(library: LibraryInUse, edit: Edit, author: str) -> LibraryChanged:
-    """Change the library.
+def change(library: LibraryInUse, edit: Edit, author: str, name: str = "") -> LibraryChanged:
+    """Change the library; an edit of the skill `name` must keep that name.
 
     Raises:
         ConflictError: `stale_version`: the edit was based on another version than the newest one.
@@ -211,28 +226,31 @@ def change(library: LibraryInUse, edit: Edit, author: str) -> LibraryChanged:
         LibraryError: the library refuses it, or cannot be used.
     """
     try:
-        return _masked(library, _changed(library, edit, author))
+        return _masked(library, _changed(library, edit, author, name))
     except StaleVersionError as error:
         raise ConflictError("stale_version", error.failure.message, hint=error.failure.hint) from error
     except NotInLibraryError as error:
         raise _unknown(error) from error
 
 
-def _changed(library: LibraryInUse, edit: Edit, author: str) -> LibraryChanged:
+def _changed(library: LibraryInUse, edit: Edit, author: str, name: str) -> LibraryChanged:
     store = library.store
     match edit:
         case LibrarySave(file=file, base_version=base, reason=reason):
-            text, by = _text(LibraryDraft(file=file)), Change(author=author, reason=reason or "")
+            text, by = (
+                _text(LibraryDraft(file=file, name=name or UNSET)),
+                Change(author=author, reason=reason or ""),
+            )
             kept = store.add(text, by) if base == 0 else store.edit(text, by, base_version=base)
             verb, message = "save", f"{kept.name} is at version {kept.version}"
-        case LibraryRemove(name=name, reason=reason):
-            removed = store.remove(name, Change(author=author, reason=reason or ""))
+        case LibraryRemove(name=gone, reason=reason):
+            removed = store.remove(gone, Change(author=author, reason=reason or ""))
             return LibraryChanged(
                 verb="remove", message=f"{removed.name} is removed", name=removed.name, version=None
             )
-        case LibraryRevert(name=name, version=version, reason=reason):
+        case LibraryRevert(name=back, version=version, reason=reason):
             by = Change(author=author, reason=reason or f"back to version {version}")
-            kept = store.revert(name, version, by)
+            kept = store.revert(back, version, by)
             verb, message = (
                 "revert",
                 f"{kept.name} is at version {kept.version}, with the text of version {version}",
@@ -317,11 +335,13 @@ def _proposal(found: Proposal) -> LibraryProposal:
 
 
 def _diff(before: SkillText | None, after: SkillText) -> str:
-    """A unified diff of the first lines of both files: comparing many lines takes long."""
-    old, new = (
-        [] if text is None else text.file().decode().splitlines()[:_MAX_DIFF_LINES]
-        for text in (before, after)
-    )
+    old, new = ("" if text is None else text.file().decode() for text in (before, after))
+    return unified(old, new)
+
+
+def unified(before: str, after: str) -> str:
+    """A unified diff of the first lines of both texts: comparing many lines takes long."""
+    old, new = (text.split("\n")[:_MAX_DIFF_LINES] for text in (before, after))
     return "\n".join(list(unified_diff(old, new, lineterm=""))[2:])  # without the names of files
 
 

@@ -350,6 +350,12 @@ class Library:
             rows = connection.execute(f"{sql} ORDER BY id", values).fetchall()
             return tuple(_proposal_of(connection, row) for row in rows)
 
+    def open_proposals(self) -> int:
+        """How many proposals wait for a person."""
+        with self._reading() as connection:
+            sql = "SELECT count(*) FROM proposals WHERE state = ?"
+            return int(connection.execute(sql, (ProposalState.OPEN.value,)).fetchone()[0])
+
     def proposal(self, number: int) -> Proposal:
         """One proposal.
 

@@ -1,8 +1,10 @@
 """The pages in a real browser. With SYMPHONY_SCREENSHOTS=DIRECTORY, pictures of them are left there."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from msgspec import structs
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from harness.asking import make_app
-from harness.pages import NOW, DemoOperator, demo_state, running_row, serve_app, waiting_row
+from harness.pages import NOW, DemoOperator, demo_state, fill_library, running_row, serve_app, waiting_row
 from harness.project import Project, scripted
 
 CHROMIUM = shutil.which("chromium")
@@ -28,9 +30,16 @@ PATHS = {
     "diff": "/issues/WEB-131/diff",
     "history": "/history",
     "skills": "/skills",
+    "skill": "/skills/library/retries",
+    "versions": "/skills/library/retries/diff?old=1&new=2",
+    "editor": "/skills/library/retries/edit",
+    "assignments": "/skills/assignments?kind=agent&target=codex",
+    "proposals": "/skills/proposals",
+    "proposal": "/skills/proposals/1",
     "system": "/system",
 }
-PICTURES = ("board", "issue")
+STILL = ("editor", "assignments")
+PICTURES = ("board", "issue", "skills")
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +51,10 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def operator() -> DemoOperator:
-    return DemoOperator()
+def operator(tmp_path: Path) -> DemoOperator:
+    with ThreadPoolExecutor() as pool:  # the browser's driver has an event loop in this one
+        pool.submit(fill_library, tmp_path / "library.db").result()
+    return DemoOperator(library_file=tmp_path / "library.db")
 
 
 @pytest.fixture
@@ -80,7 +91,7 @@ def test_every_page_is_accessible_and_fits_the_screen(browser: Browser, address:
                     page.evaluate("() => document.documentElement.scrollWidth")
                     == options["viewport"]["width"]
                 )
-                expect(page.get_by_role("status")).to_have_text("Live")
+                expect(page.locator("#live")).to_have_text("" if name in STILL else "Live")
                 if pictures and name in PICTURES and (size, scheme) != ("phone", "dark"):
                     file = f"{name}-{scheme if size == 'wide' else size}.png"
                     page.screenshot(path=Path(pictures) / file)
@@ -152,6 +163,50 @@ def test_without_javascript_a_person_reads_and_acts(browser: Browser, address: s
         expect(stop).to_be_hidden()
         page.locator("summary", has_text="Stop").click()
         expect(stop).to_be_visible()
+
+
+def test_a_person_edits_a_skill_and_decides_on_a_proposal(browser: Browser, address: str) -> None:
+    with opened(browser, **WIDE) as page:
+        page.goto(f"{address}/skills")
+        page.get_by_role("link", name="retries").click()
+        page.get_by_role("link", name="Edit").click()
+        file, preview = page.get_by_label("SKILL.md"), page.locator("#preview")
+        text = file.input_value()
+        file.fill(text.replace("description:", "describtion:"))
+        expect(preview).to_contain_text("missing description")
+        expect(file).to_be_focused()
+        file.fill(f"{text}\nStop after a minute.\n")
+        expect(preview).to_contain_text("Stop after a minute.")
+        expect(preview).to_contain_text("It can be saved.")
+        page.get_by_label("Reason").fill("nobody waits longer")
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_text("retries is at version 3")).to_be_visible()
+        page.get_by_role("link", name="what changed in version 3").click()
+        expect(page.locator(".diff")).to_contain_text("+Stop after a minute.")
+
+        page.goto(f"{address}/skills/proposals/1")  # of version 2
+        expect(page.get_by_text("the skill is at version 3 now")).to_be_visible()
+        expect(page.get_by_role("button", name="Accept")).to_have_count(0)
+        page.goto(f"{address}/skills/proposals")
+        page.get_by_role("link", name="cursor-paging").click()
+        page.get_by_role("button", name="Accept").click()
+        expect(page.get_by_text("cursor-paging is at version 1")).to_be_visible()
+
+
+def test_without_javascript_a_stale_edit_loses_no_text(browser: Browser, address: str) -> None:
+    with opened(browser, java_script_enabled=False, **WIDE) as page, opened(browser, **WIDE) as other:
+        for each, text in ((page, "Mine."), (other, "Theirs.")):
+            each.goto(f"{address}/skills/library/retries/edit")
+            each.get_by_label("SKILL.md").fill(f"---\nname: retries\ndescription: d\n---\n{text}\n")
+        page.get_by_role("button", name="Check").click()
+        expect(page.locator("#preview")).to_contain_text("Mine.")
+        other.get_by_role("button", name="Save").click()
+        other.wait_for_url("**/skills/library/retries?notice=*")
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_label("SKILL.md")).to_have_value(re.compile("Mine."))
+        expect(page.locator(".diff.alone")).to_contain_text("-Theirs.")
+        page.get_by_role("button", name="Save over version 3").click()
+        expect(page.get_by_text("retries is at version 4")).to_be_visible()
 
 
 def test_many_issues(browser: Browser, operator: DemoOperator, address: str) -> None:

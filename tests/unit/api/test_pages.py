@@ -12,6 +12,7 @@ from typing_extensions import override
 from harness.asking import BEARER, CONTROL, HALF_PAST, LOOPBACK, TOKEN, asking, signed_in
 from harness.pages import DemoOperator, demo_state, waiting_row
 from symphony.api.access import Access
+from symphony.api.forms import local_path
 from symphony.api.interface import BranchDiff, RunQuery, UnavailableError
 from symphony.api.models import (
     AgentLimit,
@@ -24,7 +25,6 @@ from symphony.api.models import (
     Setting,
     Waiting,
 )
-from symphony.api.pages.routes import local_path
 from symphony.api.sign_in import BrowserKey, BrowserSignIn
 from symphony.journal.transcripts import (
     AnswerEntry,

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from symphony.api.formatting import duration, plural, seconds_between, tokens
@@ -35,6 +36,7 @@ _OUTCOME_ICONS: Final = {
     "interrupted": "retrying",
 }
 _DIGEST_CHARS: Final = 12
+_MAX_MARKDOWN_CHARS: Final = 100_000
 _SHOWN_AS_IS: Final = frozenset("\n\t")
 
 
@@ -82,6 +84,7 @@ def _environment() -> Environment:
         anchor=lambda text: quote(text, safe=""),
         duration=duration,
         issue_path=_issue_path,
+        markdown=_markdown,
         number=lambda value: f"{value:,}",
         outcome_icon=lambda outcome: _OUTCOME_ICONS.get(outcome, "failed"),
         plural=plural,
@@ -114,6 +117,19 @@ def _ago(context: Context, moment: str) -> str:
 
 def _issue_path(identifier: str) -> str:
     return f"/issues/{quote(identifier, safe='')}"
+
+
+def _markdown(text: str) -> Markup:
+    """Markdown as HTML, without images and links: their addresses stay visible text.
+
+    HTML in the text is shown as text. Headings are two levels lower than they are written.
+    """
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["image", "link", "autolink"])
+    tokens = parser.parse(visible(text[:_MAX_MARKDOWN_CHARS]))
+    for token in tokens:
+        if token.type in {"heading_open", "heading_close"}:
+            token.tag = f"h{min(int(token.tag[1:]) + 2, 6)}"
+    return Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704 - it escapes what it is given
 
 
 def _web_url(url: str | None) -> str | None:

@@ -3,75 +3,39 @@
 Pages are made and rendered in a thread. The first one loads the template engine.
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from hashlib import sha256
-from http import HTTPStatus
+from dataclasses import replace
 from typing import Final
 from urllib.parse import quote
 
-import msgspec
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from symphony.api.access import Access, Caller
+from symphony.api.forms import local_path
 from symphony.api.history import utc_now
-from symphony.api.http import PAGE_HEADERS, RequestError, answer, identifier, number, run_query, selection
-from symphony.api.interface import RUN_OUTCOMES, Operator, RunQuery, UnavailableError, UnknownError
+from symphony.api.http import RequestError, answer, identifier, number, run_query, selection
+from symphony.api.interface import RUN_OUTCOMES, Operator, RunQuery, UnavailableError
 from symphony.api.models import RunRow, utc_text
+from symphony.api.pages.responding import SLOW_MS, THEME_COOKIE, THEMES, Content, respond
 from symphony.api.pages.views import (
     ENTRIES_SHOWN,
     MAX_WAITING_SHOWN,
     RUNS_SHOWN,
     WAITING_SHOWN,
-    Frame,
-    Problem,
     board_view,
     diff_view,
     history_view,
     issue_view,
-    skills_view,
     system_view,
 )
-from symphony.domain import MAX_COUNT, Selection, SymphonyError
+from symphony.domain import MAX_COUNT, Selection
 
 SKILLS_PATH: Final = "/skills"
 SYSTEM_PATH: Final = "/system"
 _ENDED: Final = RunQuery(since_s=12 * 3_600.0, outcomes=frozenset(RUN_OUTCOMES) - {"running"}, limit=8)
 _WEEK_S: Final = 7 * 86_400.0
-_SLOW_MS: Final = 5_000
-_THEMES: Final = ("auto", "light", "dark")
-_THEME_COOKIE: Final = "symphony_theme"
 _THEME_SECONDS: Final = 365 * 86_400
 _FOREVER: Final = "private, max-age=31536000, immutable"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Content:
-    """What a page shows, before it is rendered.
-
-    Attributes:
-        template: its file.
-        title: for people.
-        section: the entry of the navigation that it belongs to.
-        twin: the path of the same facts as JSON; empty without one.
-        now: the moment that it shows.
-        view: makes what the template shows; pure.
-        reloads: whether the page may reload itself where there is no JavaScript.
-        scope: the scope of the events that change it; empty if all may.
-        pause_ms: the shortest time between two refreshes.
-    """
-
-    template: str
-    title: str
-    section: str
-    twin: str
-    now: str
-    view: Callable[[], object]
-    reloads: bool = False
-    scope: str = ""
-    pause_ms: int = 400
 
 
 class Pages:
@@ -82,14 +46,14 @@ class Pages:
 
     async def board(self, request: Request) -> Response:
         """All issues: what needs a person, what runs, what waits and why."""
-        return await _respond(request, self._board)
+        return await respond(request, self._board)
 
-    async def _board(self, request: Request) -> _Content:
+    async def _board(self, request: Request) -> Content:
         only = selection(request)
         limit = WAITING_SHOWN if only.limit is None else min(only.limit, MAX_WAITING_SHOWN)
         state = await self._operator.state(replace(only, limit=limit))
         ended = await self._ended()
-        return _Content(
+        return Content(
             template="board.html",
             title="Board",
             section="Board",
@@ -108,16 +72,16 @@ class Pages:
 
     async def issue(self, request: Request) -> Response:
         """One issue: what happens, what its agent says, what it was sent, its runs and decisions."""
-        return await _respond(request, self._issue)
+        return await respond(request, self._issue)
 
-    async def _issue(self, request: Request) -> _Content:
+    async def _issue(self, request: Request) -> Content:
         name, run = identifier(request), request.query_params.get("run") or None
         issue = await self._operator.issue(name)
         if issue is None:
             raise RequestError(404, "issue_not_found", "Neither the daemon nor its journal knows this issue.")
         after, path = number(request, "after", at_most=MAX_COUNT), request.scope["path"]
         transcript = await self._operator.transcript(name, run, after, ENTRIES_SHOWN)
-        return _Content(
+        return Content(
             template="issue.html",
             title=f"{issue.issue_identifier} {issue.title}",
             section="Board",
@@ -130,14 +94,14 @@ class Pages:
 
     async def prompt(self, request: Request) -> Response:
         """What a dispatch of the issue would send now."""
-        return await _respond(request, self._prompt)
+        return await respond(request, self._prompt)
 
-    async def _prompt(self, request: Request) -> _Content:
+    async def _prompt(self, request: Request) -> Content:
         name = identifier(request)
         prompt = await self._operator.prompt(name)
         if prompt is None:
             raise RequestError(404, "issue_not_found", "The daemon has nothing to send for this issue.")
-        return _Content(
+        return Content(
             template="prompt.html",
             title=f"Prompt of {name}",
             section="Board",
@@ -148,14 +112,14 @@ class Pages:
 
     async def diff(self, request: Request) -> Response:
         """What the branch of the issue changes."""
-        return await _respond(request, self._diff)
+        return await respond(request, self._diff)
 
-    async def _diff(self, request: Request) -> _Content:
+    async def _diff(self, request: Request) -> Content:
         name = identifier(request)
         diff = await self._operator.diff(name)
         if diff is None:
             raise RequestError(404, "no_branch", "The issue has no branch, or its workspace is removed.")
-        return _Content(
+        return Content(
             template="diff.html",
             title=f"Diff of {name}",
             section="Board",
@@ -163,14 +127,14 @@ class Pages:
             now=utc_text(utc_now()),
             view=lambda: diff_view(name, diff),
             scope=f"issue:{name}",
-            pause_ms=_SLOW_MS,
+            pause_ms=SLOW_MS,
         )
 
     async def history(self, request: Request) -> Response:
         """The runs in the journal, and what they used."""
-        return await _respond(request, self._history)
+        return await respond(request, self._history)
 
-    async def _history(self, request: Request) -> _Content:
+    async def _history(self, request: Request) -> Content:
         since, limit = request.query_params.get("since", "7d"), request.query_params.get("limit")
         query = run_query(request)
         if "since" not in request.query_params:
@@ -179,7 +143,7 @@ class Pages:
             query = replace(query, limit=RUNS_SHOWN)
         runs = await self._operator.runs(replace(query, by=query.by or "day"))
         days = runs if runs.by == "day" else await self._operator.runs(replace(query, by="day", limit=0))
-        return _Content(
+        return Content(
             template="history.html",
             title="History",
             section="History",
@@ -187,40 +151,17 @@ class Pages:
             now=runs.generated_at,
             view=lambda: history_view(runs, days, query, since),
             reloads=True,
-            pause_ms=_SLOW_MS,
+            pause_ms=SLOW_MS,
         )
-
-    async def skills(self, request: Request) -> Response:
-        """The skills, what is wrong with their files, and what runs made of them."""
-        return await _respond(request, self._skills)
-
-    async def _skills(self, request: Request) -> _Content:
-        del request
-        skills = await self._operator.skills()
-        return _Content(
-            template="skills.html",
-            title="Skills",
-            section="Skills",
-            twin=f"{SKILLS_PATH}.json",
-            now=skills.generated_at,
-            view=lambda: skills_view(skills),
-            reloads=True,
-            pause_ms=_SLOW_MS,
-        )
-
-    async def skills_json(self, request: Request) -> Response:
-        """The same as JSON."""
-        del request
-        return answer(await self._operator.skills())
 
     async def system(self, request: Request) -> Response:
         """The daemon: what is wrong, tracker, agents, budgets, settings in force and versions."""
-        return await _respond(request, self._system)
+        return await respond(request, self._system)
 
-    async def _system(self, request: Request) -> _Content:
+    async def _system(self, request: Request) -> Content:
         del request
         system, state = await self._operator.system(), await self._operator.state(Selection(limit=0))
-        return _Content(
+        return Content(
             template="system.html",
             title="System",
             section="System",
@@ -228,7 +169,7 @@ class Pages:
             now=state.generated_at,
             view=lambda: system_view(system, state),
             reloads=True,
-            pause_ms=_SLOW_MS,
+            pause_ms=SLOW_MS,
         )
 
     async def system_json(self, request: Request) -> Response:
@@ -239,10 +180,10 @@ class Pages:
     async def theme(self, request: Request) -> Response:
         """Remember the colours that a person has chosen, and go back to the page."""
         chosen, back = request.query_params.get("to", ""), request.query_params.get("back", "/")
-        if chosen not in _THEMES:
-            raise RequestError(400, "bad_request", f"to is one of {', '.join(_THEMES)}")
+        if chosen not in THEMES:
+            raise RequestError(400, "bad_request", f"to is one of {', '.join(THEMES)}")
         response = RedirectResponse(local_path(back), status_code=303)
-        response.set_cookie(_THEME_COOKIE, chosen, max_age=_THEME_SECONDS, httponly=True, samesite="strict")
+        response.set_cookie(THEME_COOKIE, chosen, max_age=_THEME_SECONDS, httponly=True, samesite="strict")
         return response
 
     async def asset(self, request: Request) -> Response:
@@ -252,73 +193,6 @@ class Pages:
             raise RequestError(404, "not_found", "there is no such file")
         content, kind = found
         return Response(content, media_type=kind, headers={"cache-control": _FOREVER})
-
-
-def local_path(path: str) -> str:
-    """The path if it is one of this site, else that of the board."""
-    return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"
-
-
-async def _respond(request: Request, read: Callable[[Request], Awaitable[_Content]]) -> Response:
-    """The page, or a page that says why there is none."""
-    status = HTTPStatus.OK
-    try:
-        content = await read(request)
-    except UnavailableError as error:
-        status = HTTPStatus.SERVICE_UNAVAILABLE
-        content = _problem_page("The daemon cannot answer now", error.message)
-    except UnknownError as error:
-        status = HTTPStatus.NOT_FOUND
-        content = _problem_page("There is no such run", error.message, error.hint)
-    except RequestError as error:
-        status = HTTPStatus(error.status_code)
-        content = _problem_page("This page cannot be shown", error.message)
-    except SymphonyError as error:
-        status = HTTPStatus.CONFLICT
-        content = _problem_page("A dispatch would fail", error.failure.line, error.failure.hint)
-    return await to_thread.run_sync(_rendered, request, content, status)
-
-
-def _problem_page(title: str, message: str, hint: str | None = None) -> _Content:
-    return _Content(
-        template="problem.html",
-        title=title,
-        section="",
-        twin="",
-        now=utc_text(utc_now()),
-        view=lambda: Problem(title=title, message=message, hint=hint),
-        reloads=True,
-    )
-
-
-def _rendered(request: Request, content: _Content, status: HTTPStatus) -> Response:
-    """The response: 304 if the browser has the page already. The time that passes does not change a page."""
-    from symphony.api.pages import rendering  # noqa: PLC0415 - see the docstring of `rendering`
-
-    access: Access = request.app.state.access
-    theme, query = request.cookies.get(_THEME_COOKIE, ""), request.url.query
-    frame = Frame(
-        title=content.title,
-        section=content.section,
-        twin=f"{content.twin}?{query}" if content.twin and query else content.twin,
-        theme=theme if theme in _THEMES else "auto",
-        path=f"{request.scope['path']}?{query}" if query else request.scope["path"],
-        csrf=access.csrf(request) or "",
-        signed_in=access.caller(request) is Caller.BROWSER,
-        now=content.now,
-        notice=request.app.state.notices.of(request),
-        reloads=content.reloads,
-        scope=content.scope,
-        pause_ms=content.pause_ms,
-    )
-    view = content.view()
-    shown = (content.template, replace(frame, now=""), view, rendering.asset_path("app.css"))
-    etag = f'W/"{sha256(msgspec.json.encode(shown)).hexdigest()[:32]}"'
-    headers = {**PAGE_HEADERS, "etag": etag}
-    if status is HTTPStatus.OK and etag in request.headers.get("if-none-match", ""):
-        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    html = rendering.render(content.template, frame, view)
-    return Response(html, status_code=status, media_type="text/html", headers=headers)
 
 
 def _asset(name: str) -> tuple[bytes, str] | None:

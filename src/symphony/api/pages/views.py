@@ -31,8 +31,6 @@ from symphony.api.models import (
     RunRow,
     Runs,
     RunSums,
-    SkillsOverview,
-    SkillUses,
     Slots,
     State,
     System,
@@ -107,6 +105,7 @@ class Frame:
         reloads: whether the page reloads itself where there is no JavaScript.
         scope: the scope of the events that change the page; empty if all may.
         pause_ms: the shortest time between two refreshes of the page.
+        still: the page does not follow the daemon.
         sections: the navigation: names and paths.
     """
 
@@ -122,6 +121,7 @@ class Frame:
     reloads: bool = False
     scope: str = ""
     pause_ms: int = 400
+    still: bool = False
     sections: tuple[tuple[str, str], ...] = SECTIONS
 
 
@@ -550,52 +550,6 @@ def _group_path(by: str, key: str | None, kept: Mapping[str, str]) -> str | None
     if key is None or by not in {"agent", "issue"}:
         return None
     return f"/history?{urlencode({**kept, by: key})}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UseRow:
-    """The use of a skill; `succeeded` and `otherwise` are of the runs that listed it."""
-
-    use: SkillUses
-    succeeded: int
-    otherwise: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillsView:
-    """The page of skills; `notices` say what sessions would see otherwise."""
-
-    skills: SkillsOverview
-    notices: tuple[Notice, ...]
-    uses: tuple[UseRow, ...]
-
-
-def skills_view(skills: SkillsOverview) -> SkillsView:
-    """The page of skills."""
-    notices = []
-    if not skills.enabled:
-        notices.append(Notice(tone="warn", text="agent.skills.enabled is false: sessions list no skills."))
-    elif skills.source == "base_branch":
-        text = "agent.skills.source is base_branch: sessions read its commit, and this is the folder."
-        notices.append(Notice(tone="warn", text=text))
-    if skills.enabled and not skills.complete:
-        notices.append(Notice(tone="warn", text="Not all files could be read in time."))
-    return SkillsView(
-        skills=structs.replace(skills, generated_at="", since=skills.since[:10]),
-        notices=tuple(notices),
-        uses=tuple(
-            UseRow(
-                use=use,
-                succeeded=use.outcomes.get("succeeded", 0),
-                otherwise=", ".join(
-                    f"{count} {outcome.replace('_', ' ')}"
-                    for outcome, count in use.outcomes.items()
-                    if outcome != "succeeded"
-                ),
-            )
-            for use in sorted(skills.uses, key=lambda use: (-use.listed, use.name))
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,7 @@
     document.dispatchEvent(new Event("refreshed"));
   };
   const refresh = async () => {
+    if ("still" in page) return;
     if (busy) { again = true; return; }
     busy = true;
     try {
@@ -76,7 +77,7 @@
   const concerns = (scope) => !page.scope || scope === "all" || scope === page.scope;
   const connect = () => {
     clearTimeout(timer);
-    if (stream || document.hidden) return;
+    if (stream || document.hidden || "still" in page) return;
     stream = new EventSource("/api/v1/events");
     stream.onopen = () => { live(); refresh(); };
     stream.addEventListener("changed", (event) => {
@@ -100,6 +101,19 @@
   addEventListener("pageshow", connect);
   setInterval(tick, 1000);
   setInterval(() => { if (!stream && !document.hidden) refresh(); }, POLL_MS);
+
+  // --- the editor of skills: the server checks what is typed ---
+  const form = document.querySelector("form[data-check]");
+  let checks = 0, typing = 0;
+  const check = async () => {
+    const number = ++checks;
+    try {
+      const answer = await fetch(form.dataset.check, { method: "POST", body: new URLSearchParams(new FormData(form)), redirect: "error" });
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("preview");
+      if (fresh && number === checks) Idiomorph.morph(document.getElementById("preview"), fresh, { morphStyle: "outerHTML" });
+    } catch { /* saving checks, too */ }
+  };
+  if (form) form.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(check, 300); });
 
   // --- the keyboard ---
   const move = (step) => {

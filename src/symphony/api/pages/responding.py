@@ -1,0 +1,124 @@
+"""Makes responses of pages: the content, the frame around it, and what is shown where there is none."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.responses import Response
+
+from symphony.api.access import Access, Caller
+from symphony.api.forms import Notice
+from symphony.api.history import utc_now
+from symphony.api.http import PAGE_HEADERS, RequestError
+from symphony.api.interface import UnavailableError, UnknownError
+from symphony.api.models import utc_text
+from symphony.api.pages.views import Frame, Problem
+from symphony.domain import SymphonyError
+from symphony.library.model import LibraryError
+
+THEMES: Final = ("auto", "light", "dark")
+THEME_COOKIE: Final = "symphony_theme"
+SLOW_MS: Final = 5_000
+"""The shortest time between two refreshes of a page that is costly to make."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What a page shows, before it is rendered.
+
+    Attributes:
+        template: its file.
+        title: for people.
+        section: the entry of the navigation that it belongs to.
+        twin: the path of the same facts as JSON; empty without one.
+        now: the moment that it shows.
+        view: makes what the template shows; pure.
+        reloads: whether the page may reload itself where there is no JavaScript.
+        scope: the scope of the events that change it; empty if all may.
+        pause_ms: the shortest time between two refreshes.
+        still: the page shows what a person works on, and does not follow the daemon.
+        notice: what came of a form, if the page is the answer to it.
+    """
+
+    template: str
+    title: str
+    section: str
+    twin: str
+    now: str
+    view: Callable[[], object]
+    reloads: bool = False
+    scope: str = ""
+    pause_ms: int = 400
+    still: bool = False
+    notice: Notice | None = None
+
+
+async def respond(request: Request, read: Callable[[Request], Awaitable[Content]]) -> Response:
+    """The page, or a page that says why there is none."""
+    status = HTTPStatus.OK
+    try:
+        content = await read(request)
+    except UnavailableError as error:
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+        content = _problem_page("The daemon cannot answer now", error.message)
+    except UnknownError as error:
+        status = HTTPStatus.NOT_FOUND
+        content = _problem_page("This is not there", error.message, error.hint)
+    except RequestError as error:
+        status = HTTPStatus(error.status_code)
+        content = _problem_page("This page cannot be shown", error.message)
+    except LibraryError as error:
+        status = HTTPStatus.CONFLICT
+        content = _problem_page("The library cannot be used", error.failure.message, error.failure.hint)
+    except SymphonyError as error:
+        status = HTTPStatus.CONFLICT
+        content = _problem_page("A dispatch would fail", error.failure.line, error.failure.hint)
+    return await to_thread.run_sync(rendered, request, content, status)
+
+
+def _problem_page(title: str, message: str, hint: str | None = None) -> Content:
+    return Content(
+        template="problem.html",
+        title=title,
+        section="",
+        twin="",
+        now=utc_text(utc_now()),
+        view=lambda: Problem(title=title, message=message, hint=hint),
+        reloads=True,
+    )
+
+
+def rendered(request: Request, content: Content, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """The response: 304 if the browser has the page already. The time that passes does not change a page."""
+    from symphony.api.pages import rendering  # noqa: PLC0415 - see the docstring of `rendering`
+
+    access: Access = request.app.state.access
+    theme, query = request.cookies.get(THEME_COOKIE, ""), request.url.query
+    frame = Frame(
+        title=content.title,
+        section=content.section,
+        twin=f"{content.twin}?{query}" if content.twin and query else content.twin,
+        theme=theme if theme in THEMES else "auto",
+        path=f"{request.scope['path']}?{query}" if query else request.scope["path"],
+        csrf=access.csrf(request) or "",
+        signed_in=access.caller(request) is Caller.BROWSER,
+        now=content.now,
+        notice=content.notice or request.app.state.notices.of(request),
+        reloads=content.reloads,
+        scope=content.scope,
+        pause_ms=content.pause_ms,
+        still=content.still,
+    )
+    view = content.view()
+    shown = (content.template, replace(frame, now=""), view, rendering.asset_path("app.css"))
+    etag = f'W/"{sha256(msgspec.json.encode(shown)).hexdigest()[:32]}"'
+    headers = {**PAGE_HEADERS, "etag": etag}
+    if status is HTTPStatus.OK and etag in request.headers.get("if-none-match", ""):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    html = rendering.render(content.template, frame, view)
+    return Response(html, status_code=status, media_type="text/html", headers=headers)

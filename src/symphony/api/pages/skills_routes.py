@@ -1,0 +1,337 @@
+"""The pages about skills, and the forms on them that change the library.
+
+A form answers with a redirect and a notice. The editor answers with itself when the text cannot be saved, so
+that no text is lost; its check does the same, and a script takes the findings from that page.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.responses import Response
+
+from symphony.api import library
+from symphony.api.access import Access
+from symphony.api.forms import Notice as FormNotice
+from symphony.api.forms import Notices, local_path, see_other
+from symphony.api.history import utc_now
+from symphony.api.http import MAX_EDIT_BYTES, RequestError, answer, form_pairs
+from symphony.api.interface import ConflictError, Operator, UnavailableError, UnknownError
+from symphony.api.library import EDITS, MAX_ASSIGNED, PROPOSAL_STATES
+from symphony.api.library_routes import AUTHOR, page_of, proposal_id, proposal_state, version_of
+from symphony.api.models import LibraryDraft, LibrarySave, LibrarySkill, SkillsOverview, utc_text
+from symphony.api.pages.responding import SLOW_MS, Content, respond
+from symphony.api.pages.skills_views import (
+    SCOPES,
+    EditorView,
+    assignments_view,
+    diff_lines,
+    proposal_view,
+    proposals_view,
+    skill_list,
+    skill_view,
+    skills_view,
+    versions_view,
+)
+from symphony.api.pages.views import Notice
+from symphony.domain import Selection, SymphonyError
+from symphony.library.model import LibraryError
+
+SKILLS_PATH: Final = "/skills"
+_TWIN: Final = "/api/v1/library"
+_MAX_FIELDS: Final = MAX_ASSIGNED + 16
+_STALE_HINT: Final = "compare both below; what you save now replaces the newest version"
+Fields = dict[str, list[str]]
+_NEW: Final = """\
+---
+name: my-skill
+description: What the skill is for, in one line.
+when_to_use: When an agent should read it, in one line.
+---
+# What to do
+
+1. The first step.
+"""
+
+
+class SkillPages:
+    """The handlers."""
+
+    def __init__(self, operator: Operator, access: Access, notices: Notices) -> None:
+        self._operator = operator
+        self._access = access
+        self._notices = notices
+
+    async def skills(self, request: Request) -> Response:
+        """The skills, what is wrong with their files, and what runs made of them."""
+        return await respond(request, self._skills)
+
+    async def _skills(self, request: Request) -> Content:
+        search, scope = request.query_params.get("q", "").strip(), request.query_params.get("scope", "")
+        page = page_of(request)
+        if scope not in SCOPES:
+            raise RequestError(400, "bad_request", f"scope is one of {', '.join(SCOPES[1:])}")
+        skills = await self._operator.skills()
+        problem, waiting = None, 0
+        heads: tuple[LibrarySkill, ...] = ()
+        try:
+            in_use = self._operator.library()
+            heads, waiting = await to_thread.run_sync(library.overview, in_use, search)
+        except UnavailableError as error:
+            problem = Notice(tone="warn", text=f"The library cannot be read: {error.message}")
+        except LibraryError as error:
+            problem = Notice(tone="error", text=error.failure.message, hint=error.failure.hint)
+        return Content(
+            template="skills.html",
+            title="Skills",
+            section="Skills",
+            twin=f"{SKILLS_PATH}.json",
+            now=skills.generated_at,
+            view=lambda: skills_view(
+                skills,
+                skill_list(skills, heads, search=search, scope=scope, page=page, proposals=waiting),
+                search=search,
+                scope=scope,
+                page=page,
+                problem=problem,
+            ),
+            reloads=True,
+            pause_ms=SLOW_MS,
+        )
+
+    async def skills_json(self, request: Request) -> Response:
+        """The skills of the repository as JSON."""
+        del request
+        return answer(await self._operator.skills())
+
+    async def skill(self, request: Request) -> Response:
+        """One skill of the library, with its versions."""
+        return await respond(request, self._skill)
+
+    async def _skill(self, request: Request) -> Content:
+        name, version = str(request.path_params["name"]), version_of(request, "version")
+        page = await to_thread.run_sync(library.skill, self._operator.library(), name, version)
+        skills = await self._repository_skills()
+        return Content(
+            template="skill.html",
+            title=name,
+            section="Skills",
+            twin=f"{_TWIN}/skills/{name}",
+            now=utc_text(utc_now()),
+            view=lambda: skill_view(page, skills),
+            pause_ms=SLOW_MS,
+        )
+
+    async def _repository_skills(self) -> SkillsOverview | None:
+        try:
+            return await self._operator.skills()
+        except UnavailableError:
+            return None
+
+    async def versions(self, request: Request) -> Response:
+        """What two versions of a skill differ in."""
+        return await respond(request, self._versions)
+
+    async def _versions(self, request: Request) -> Content:
+        name, in_use = str(request.path_params["name"]), self._operator.library()
+        newest = (await to_thread.run_sync(library.skill, in_use, name)).skill.version
+        new = version_of(request, "new") or newest
+        old = version_of(request, "old") or max(new - 1, 1)
+        diff = await to_thread.run_sync(library.diff, in_use, name, old, new)
+        return Content(
+            template="versions.html",
+            title=f"Versions of {name}",
+            section="Skills",
+            twin=f"{_TWIN}/skills/{name}/diff",
+            now=utc_text(utc_now()),
+            view=lambda: versions_view(diff, newest),
+            pause_ms=SLOW_MS,
+        )
+
+    async def assignments(self, request: Request) -> Response:
+        """Who gets which skills, and a picker."""
+        return await respond(request, self._assignments)
+
+    async def _assignments(self, request: Request) -> Content:
+        query, in_use = request.query_params, self._operator.library()
+        kind, target, search = query.get("kind", "issue"), query.get("target", "").strip(), query.get("q", "")
+        if kind not in {"issue", "agent"}:
+            raise RequestError(400, "bad_request", "kind is issue or agent")
+        chosen = frozenset(query.getlist("skills")) if "q" in query else None
+        heads, _ = await to_thread.run_sync(library.overview, in_use, search)
+        found = await to_thread.run_sync(library.assignments, in_use)
+        state = await self._operator.state(Selection())
+        return Content(
+            template="assignments.html",
+            title="Assignments",
+            section="Skills",
+            twin=f"{_TWIN}/assignments",
+            now=state.generated_at,
+            view=lambda: assignments_view(
+                found, heads, state, kind=kind, target=target, search=search, chosen=chosen
+            ),
+            still=True,
+        )
+
+    async def proposals(self, request: Request) -> Response:
+        """The changes that wait for a person, or that were decided."""
+        return await respond(request, self._proposals)
+
+    async def _proposals(self, request: Request) -> Content:
+        state, page = proposal_state(request), page_of(request)
+        found = await to_thread.run_sync(library.proposals, self._operator.library(), state, page)
+        return Content(
+            template="proposals.html",
+            title="Proposals",
+            section="Skills",
+            twin=f"{_TWIN}/proposals",
+            now=utc_text(utc_now()),
+            view=lambda: proposals_view(found, state, PROPOSAL_STATES),
+            reloads=True,
+            pause_ms=SLOW_MS,
+        )
+
+    async def proposal(self, request: Request) -> Response:
+        """One proposal: what it changes, and where it comes from."""
+        return await respond(request, self._proposal)
+
+    async def _proposal(self, request: Request) -> Content:
+        found = await to_thread.run_sync(library.proposal, self._operator.library(), proposal_id(request))
+        return Content(
+            template="proposal.html",
+            title=f"Proposal {found.proposal.id} for {found.proposal.name}",
+            section="Skills",
+            twin=f"{_TWIN}/proposals/{found.proposal.id}",
+            now=utc_text(utc_now()),
+            view=lambda: proposal_view(found),
+            pause_ms=SLOW_MS,
+        )
+
+    # --- the editor --------------------------------------------------------------------------------------
+
+    async def new(self, request: Request) -> Response:
+        """The editor with a skill to begin with."""
+        return await respond(request, self._new)
+
+    async def _new(self, request: Request) -> Content:
+        del request
+        return await self._editor("", _NEW, 0)
+
+    async def edit(self, request: Request) -> Response:
+        """The editor with the newest version of a skill."""
+        return await respond(request, self._edit)
+
+    async def _edit(self, request: Request) -> Content:
+        name = str(request.path_params["name"])
+        page = await to_thread.run_sync(library.skill, self._operator.library(), name)
+        return await self._editor(name, page.file, page.skill.version)
+
+    async def _editor(
+        self,
+        name: str,
+        file: str,
+        base_version: int,
+        *,
+        reason: str = "",
+        notice: FormNotice | None = None,
+        stale: bool = False,
+    ) -> Content:
+        """The editor; if the edit is stale, with the newest version, which the next save replaces."""
+        checked, content = await to_thread.run_sync(library.checked, _draft(name, file))
+        view = EditorView(
+            name=name, file=file, base_version=base_version, reason=reason, check=checked, content=content
+        )
+        if stale:
+            in_use = self._operator.library()
+            theirs = await to_thread.run_sync(library.skill, in_use, name)
+            lines = diff_lines(await to_thread.run_sync(library.unified, theirs.file, file))
+            view = replace(view, base_version=theirs.skill.version, theirs=theirs, lines=lines)
+        return Content(
+            template="editor.html",
+            title=f"Edit {name}" if name else "New skill",
+            section="Skills",
+            twin="",
+            now=utc_text(utc_now()),
+            view=lambda: view,
+            still=True,
+            notice=notice,
+        )
+
+    async def check(self, request: Request) -> Response:
+        """The editor with what is wrong with its text; nothing is kept."""
+        fields = await self._fields(request)
+        return await respond(request, lambda _: self._checked(fields))
+
+    async def _checked(self, fields: Fields) -> Content:
+        name, file, base, reason = _edit_fields(fields)
+        return await self._editor(name, file, base, reason=reason)
+
+    async def save(self, request: Request) -> Response:
+        """Save what is in the editor; if that fails, the editor with the same text and the reason."""
+        fields = await self._fields(request)
+        name, file, base, reason = _edit_fields(fields)
+        stale = False
+        try:
+            in_use = self._operator.library()
+            edit = LibrarySave(file=file, base_version=base, reason=reason)
+            done = await to_thread.run_sync(library.change, in_use, edit, AUTHOR, name)
+        except ConflictError as error:
+            stale, notice = True, FormNotice(ok=False, message=error.message, hint=_STALE_HINT)
+        except (UnknownError, UnavailableError, SymphonyError) as error:
+            notice = _notice_of(error)
+        else:
+            key = self._notices.put(FormNotice(ok=True, message=done.message))
+            return see_other(f"{SKILLS_PATH}/library/{done.name}", notice=key)
+
+        async def again(_: Request) -> Content:
+            return await self._editor(name, file, base, reason=reason, notice=notice, stale=stale)
+
+        return await respond(request, again)
+
+    async def change(self, verb: str, request: Request) -> Response:
+        """Change the library by another form, and go to the page `next`."""
+        fields = await self._fields(request)
+        given: dict[str, object] = {name: values[-1] for name, values in fields.items()}
+        given["skills"] = None if "drop" in fields else fields.get("skills", [])
+        try:
+            edit = msgspec.convert(given, EDITS[verb], strict=False)
+            done = await to_thread.run_sync(library.change, self._operator.library(), edit, AUTHOR)
+            notice = FormNotice(ok=True, message=done.message)
+        except msgspec.ValidationError:
+            notice = FormNotice(ok=False, message="something is missing in this form, or is too long")
+        except (ConflictError, UnknownError, UnavailableError, SymphonyError) as error:
+            notice = _notice_of(error)
+        return see_other(local_path(fields.get("next", [SKILLS_PATH])[-1]), notice=self._notices.put(notice))
+
+    async def _fields(self, request: Request) -> Fields:
+        """The values of a form by name.
+
+        Raises:
+            RequestError: it is none, or not of a page that this browser got.
+        """
+        fields: dict[str, list[str]] = {}
+        for name, value in await form_pairs(request, MAX_EDIT_BYTES, _MAX_FIELDS):
+            fields.setdefault(name, []).append(value)
+        self._access.check_form(request, fields.get("csrf", [""])[-1])
+        return fields
+
+
+def _edit_fields(fields: Fields) -> tuple[str, str, int, str]:
+    """Of the editor: the name of the skill, empty for a new one, its file, the version it began with, why."""
+    name, file, base, reason = (
+        fields.get(key, [""])[-1] for key in ("name", "file", "base_version", "reason")
+    )
+    return name, file.replace("\r\n", "\n"), int(base) if base.isascii() and base.isdecimal() else 0, reason
+
+
+def _draft(name: str, file: str) -> LibraryDraft:
+    return LibraryDraft(file=file, name=name or msgspec.UNSET)
+
+
+def _notice_of(error: ConflictError | UnknownError | UnavailableError | SymphonyError) -> FormNotice:
+    if isinstance(error, SymphonyError):
+        return FormNotice(ok=False, message=error.failure.message, hint=error.failure.hint)
+    hint = None if isinstance(error, UnavailableError) else error.hint
+    return FormNotice(ok=False, message=error.message, hint=hint)

@@ -1,0 +1,448 @@
+"""What the pages about skills show, made from the documents of the API. All functions are pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlencode
+
+from msgspec import structs
+
+from symphony.api.library import PAGE_ROWS
+from symphony.api.models import (
+    LibraryAssignment,
+    LibraryAssignments,
+    LibraryCheck,
+    LibraryDiff,
+    LibraryProposalPage,
+    LibraryProposals,
+    LibrarySkill,
+    LibrarySkillPage,
+    SkillsOverview,
+    SkillUses,
+    State,
+)
+from symphony.api.pages.views import DiffLine, Notice
+from symphony.domain import natural_order
+
+SCOPES: Final = ("", "repository", "library", "shadowed", "learned")
+"""What the list of skills can be narrowed to; all skills first."""
+MAX_CHOICES: Final = 50
+"""How many skills a picker lists besides the chosen ones."""
+_MAX_TARGETS: Final = 200
+_LEARNED: Final = "learned"
+_LINE_KINDS: Final = {"+": "added", "-": "removed", "@": "hunk"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A choice among pages; `count` is the number of rows there, or `None`."""
+
+    text: str
+    href: str
+    selected: bool
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pager:
+    """Which rows of a long list are shown, and the pages before and after."""
+
+    first: int
+    last: int
+    total: int
+    earlier: str | None
+    later: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillRow:
+    """A skill of the repository or the library.
+
+    Attributes:
+        name: as its folder.
+        text: when to use it, else its description.
+        scope: `project`, `user` and `extra` of the repository, else `library`.
+        path: of a skill of the repository; `None` for the library.
+        phases: of the work; empty for all.
+        href: the page of a skill of the library; `None` for others.
+        version: of a skill of the library.
+        learned: an agent wrote it.
+        shadowed: a skill of the repository has the same name, so that no session gets this one.
+        updated_at: the newest version.
+    """
+
+    name: str
+    text: str
+    scope: str
+    path: str | None = None
+    phases: tuple[str, ...] = ()
+    href: str | None = None
+    version: int | None = None
+    learned: bool = False
+    shadowed: bool = False
+    updated_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UseRow:
+    """The use of a skill; `succeeded` and `otherwise` are of the runs that listed it."""
+
+    use: SkillUses
+    succeeded: int
+    otherwise: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillList:
+    """The skills of the repository and the library that a person selects.
+
+    Attributes:
+        counts: how many match, by scope.
+        total: all of the scope.
+        rows: those of the page.
+        library_size: all skills of the library that match.
+        proposals: how many wait for a person.
+    """
+
+    counts: tuple[int, ...]
+    total: int
+    rows: tuple[SkillRow, ...]
+    library_size: int
+    proposals: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillsView:
+    """The page of skills; `notices` say what sessions would see otherwise."""
+
+    skills: SkillsOverview
+    notices: tuple[Notice, ...]
+    search: str
+    scope: str
+    scopes: tuple[Link, ...]
+    rows: tuple[SkillRow, ...]
+    pager: Pager
+    library_is_empty: bool
+    proposals: int
+    uses: tuple[UseRow, ...]
+
+
+def skills_view(
+    skills: SkillsOverview,
+    found: SkillList,
+    *,
+    search: str,
+    scope: str,
+    page: int,
+    problem: Notice | None = None,
+) -> SkillsView:
+    """The page of skills; `problem` says why the library is missing."""
+    notices = [problem] if problem else []
+    if not skills.enabled:
+        notices.append(Notice(tone="warn", text="agent.skills.enabled is false: sessions list no skills."))
+    elif skills.source == "base_branch":
+        text = "agent.skills.source is base_branch: sessions read its commit, and this is the folder."
+        notices.append(Notice(tone="warn", text=text))
+    if skills.enabled and not skills.complete:
+        notices.append(Notice(tone="warn", text="Not all files could be read in time."))
+    kept = {"q": search} if search else {}
+    return SkillsView(
+        skills=structs.replace(skills, generated_at="", since=skills.since[:10]),
+        notices=tuple(notices),
+        search=search,
+        scope=scope,
+        scopes=tuple(
+            Link(
+                text=each or "all",
+                href=_address("/skills", kept | ({"scope": each} if each else {})),
+                selected=each == scope,
+                count=count,
+            )
+            for each, count in zip(SCOPES, found.counts, strict=True)
+        ),
+        rows=found.rows,
+        pager=_pager("/skills", kept | ({"scope": scope} if scope else {}), page, found.total),
+        library_is_empty=problem is None and not found.library_size and not search,
+        proposals=found.proposals,
+        uses=tuple(
+            UseRow(
+                use=use,
+                succeeded=use.outcomes.get("succeeded", 0),
+                otherwise=", ".join(
+                    f"{count} {outcome.replace('_', ' ')}"
+                    for outcome, count in use.outcomes.items()
+                    if outcome != "succeeded"
+                ),
+            )
+            for use in sorted(skills.uses, key=lambda use: (-use.listed, use.name))
+        ),
+    )
+
+
+def skill_list(
+    skills: SkillsOverview,
+    library: Sequence[LibrarySkill],
+    *,
+    search: str,
+    scope: str,
+    page: int,
+    proposals: int,
+) -> SkillList:
+    """The skills of the repository that match, and those of the library, which were selected before."""
+    words, shadowing = search.lower().split(), {skill.name for skill in skills.skills}
+    repository = [
+        SkillRow(name=each.name, text=each.text, scope=each.scope, path=each.path, phases=each.phases)
+        for each in skills.skills
+        if all(word in f"{each.name} {each.text}".lower() for word in words)
+    ]
+    shadowed = [each for each in library if each.name in shadowing]
+    learned = [each for each in library if each.origin == _LEARNED]
+    counts = tuple(map(len, (repository, library, shadowed, learned)))
+    first, last = (page - 1) * PAGE_ROWS, page * PAGE_ROWS
+    own: Sequence[LibrarySkill] = {"repository": (), "shadowed": shadowed, "learned": learned}.get(
+        scope, library
+    )
+    beside = repository if scope in {"", "repository"} else []
+    rows = beside[first:last]
+    rows += [
+        SkillRow(
+            name=each.name,
+            text=each.when_to_use or each.description,
+            scope="library",
+            href=f"/skills/library/{each.name}",
+            version=each.version,
+            learned=each.origin == _LEARNED,
+            shadowed=each.name in shadowing,
+            updated_at=each.updated_at,
+        )
+        for each in own[max(first - len(beside), 0) : max(last - len(beside), 0)]
+    ]
+    return SkillList(
+        counts=(counts[0] + counts[1], *counts),
+        total=len(beside) + len(own),
+        rows=tuple(rows),
+        library_size=len(library),
+        proposals=proposals,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillView:
+    """The page of a skill of the library.
+
+    Attributes:
+        page: the document.
+        content: the Markdown of the version that is shown.
+        is_newest: the newest version is shown.
+        previous: the version before the one that is shown; 0 for the first.
+        shadowed_by: the path of the repository's skill of that name, or `None`.
+    """
+
+    page: LibrarySkillPage
+    content: str
+    is_newest: bool
+    previous: int
+    shadowed_by: str | None
+
+
+def skill_view(page: LibrarySkillPage, skills: SkillsOverview | None) -> SkillView:
+    """The page of a skill; `skills` are those of the repository, if they can be read."""
+    same = [each.path for each in (skills.skills if skills else ()) if each.name == page.skill.name]
+    return SkillView(
+        page=page,
+        content=page.file.partition("\n---\n")[2],
+        is_newest=page.shown == page.skill.version,
+        previous=page.shown - 1,
+        shadowed_by=same[0] if same else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionsView:
+    """What two versions of a skill differ in; `versions` are all there are, the newest first."""
+
+    name: str
+    old: int
+    new: int
+    versions: tuple[int, ...]
+    lines: tuple[DiffLine, ...]
+
+
+def versions_view(diff: LibraryDiff, newest: int) -> VersionsView:
+    """The page of a difference between versions."""
+    return VersionsView(
+        name=diff.name,
+        old=diff.old,
+        new=diff.new,
+        versions=tuple(range(newest, 0, -1)),
+        lines=diff_lines(diff.diff),
+    )
+
+
+def diff_lines(diff: str) -> tuple[DiffLine, ...]:
+    """The lines of a unified diff without names of files."""
+    return tuple(
+        DiffLine(kind=_LINE_KINDS.get(line[:1], "same"), text=line) for line in diff.split("\n") if line
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditorView:
+    """The editor.
+
+    Attributes:
+        name: of the skill that is changed; empty for a new one.
+        file: the SKILL.md as the person left it.
+        base_version: the version that the next save replaces; 0 for a new skill.
+        reason: why, for the history.
+        check: what is wrong with the file.
+        content: the Markdown, if the file can be kept.
+        theirs: the newest version, if somebody else saved it since the edit began.
+        lines: from that version to the file of the person.
+    """
+
+    name: str
+    file: str
+    base_version: int
+    reason: str
+    check: LibraryCheck
+    content: str
+    theirs: LibrarySkillPage | None = None
+    lines: tuple[DiffLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A skill in a picker."""
+
+    name: str
+    text: str
+    selected: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentsView:
+    """Who gets which skills, and the picker for one issue or agent.
+
+    Attributes:
+        assignments: all.
+        kind, target: whose skills are picked; the target is empty at first.
+        assigned: the target has an assignment now.
+        search: what the picker lists.
+        choices: the chosen ones first.
+        left_out: skills that match and are not listed.
+        agents, issues: what the daemon knows.
+    """
+
+    assignments: tuple[LibraryAssignment, ...]
+    kind: str
+    target: str
+    assigned: bool
+    search: str
+    choices: tuple[Choice, ...]
+    left_out: int
+    agents: tuple[str, ...]
+    issues: tuple[str, ...]
+
+
+def assignments_view(
+    found: LibraryAssignments,
+    library: Sequence[LibrarySkill],
+    state: State,
+    *,
+    kind: str,
+    target: str,
+    search: str,
+    chosen: frozenset[str] | None,
+) -> AssignmentsView:
+    """The page of assignments; `chosen` are names in the address, which win over what is assigned."""
+    present = next((each for each in found.assignments if (each.kind, each.target) == (kind, target)), None)
+    picked = chosen if chosen is not None else frozenset(present.skills if present else ())
+    listed = {each.name: each.when_to_use or each.description for each in library}
+    rest = [name for name in listed if name not in picked]
+    issues = {
+        row.issue_identifier
+        for rows in (state.running, state.blocked, state.retrying, state.waiting, state.ready)
+        for row in rows
+    }
+    return AssignmentsView(
+        assignments=found.assignments,
+        kind=kind,
+        target=target,
+        assigned=present is not None,
+        search=search,
+        choices=(
+            *(Choice(name=name, text=listed.get(name, ""), selected=True) for name in sorted(picked)),
+            *(Choice(name=name, text=listed[name], selected=False) for name in rest[:MAX_CHOICES]),
+        ),
+        left_out=max(len(rest) - MAX_CHOICES, 0),
+        agents=tuple(agent.name for agent in state.agents),
+        issues=tuple(sorted(issues, key=natural_order)[:_MAX_TARGETS]),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalsView:
+    """Proposals in one state."""
+
+    found: LibraryProposals
+    state: str
+    states: tuple[Link, ...]
+    pager: Pager
+
+
+def proposals_view(found: LibraryProposals, state: str, states: Sequence[str]) -> ProposalsView:
+    """The page of proposals."""
+    return ProposalsView(
+        found=found,
+        state=state,
+        states=tuple(
+            Link(text=each, href=_address("/skills/proposals", {"state": each}), selected=each == state)
+            for each in states
+        ),
+        pager=_pager("/skills/proposals", {"state": state}, found.page, found.total),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalView:
+    """A proposal; `evidence` is the place in the transcript that it comes from."""
+
+    page: LibraryProposalPage
+    lines: tuple[DiffLine, ...]
+    stale: bool
+    evidence: str | None
+
+
+def proposal_view(page: LibraryProposalPage) -> ProposalView:
+    """The page of a proposal."""
+    proposal, evidence = page.proposal, None
+    if proposal.issue_identifier and proposal.run_id:
+        place = {"run": proposal.run_id}
+        if proposal.transcript_seq:
+            place["after"] = str(max(proposal.transcript_seq - 1, 0))
+        evidence = f"?{urlencode(place)}"
+    return ProposalView(
+        page=page,
+        lines=diff_lines(page.diff),
+        stale=(page.present_version or 0) != proposal.base_version,
+        evidence=evidence,
+    )
+
+
+def _pager(path: str, kept: dict[str, str], page: int, total: int) -> Pager:
+    def at(number: int) -> str:
+        return _address(path, kept | ({"page": str(number)} if number > 1 else {}))
+
+    first = (page - 1) * PAGE_ROWS
+    return Pager(
+        first=min(first + 1, total),
+        last=min(first + PAGE_ROWS, total),
+        total=total,
+        earlier=at(page - 1) if page > 1 else None,
+        later=at(page + 1) if first + PAGE_ROWS < total else None,
+    )
+
+
+def _address(path: str, query: dict[str, str]) -> str:
+    return f"{path}?{urlencode(query)}" if query else path

@@ -2,5 +2,6 @@
 
 from symphony.forges.base import Forge, ForgeAccess, ForgeError, Landing
 from symphony.forges.github import GithubForge
+from symphony.forges.gitlab import GitlabForge
 
-__all__ = ["Forge", "ForgeAccess", "ForgeError", "GithubForge", "Landing"]
+__all__ = ["Forge", "ForgeAccess", "ForgeError", "GithubForge", "GitlabForge", "Landing"]

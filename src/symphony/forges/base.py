@@ -71,8 +71,8 @@ class Forge(Protocol):
         """Answer in a thread."""
         ...
 
-    async def resolve(self, pull: PullRequest, thread_id: str) -> None:
-        """Mark a thread as resolved."""
+    async def resolve(self, pull: PullRequest, thread_id: str) -> bool:
+        """Mark a thread as resolved; false on a forge where only people can."""
         ...
 
     async def arm(self, pull: PullRequest, landing: Landing) -> Landing:

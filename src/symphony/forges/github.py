@@ -25,7 +25,7 @@ from symphony.domain import (
     one_line,
 )
 from symphony.forges.base import ForgeAccess, Landing
-from symphony.forges.remote import MAX_PAGES, RemoteForge
+from symphony.forges.remote import FULL_EVERY, MAX_PAGES, RemoteForge
 from symphony.trackers.base import TrackerError
 from symphony.trackers.fields import dig, items
 from symphony.trackers.github import SERVICE, graphql_address
@@ -33,8 +33,6 @@ from symphony.trackers.http import FORBIDDEN, Answer, Flow, Purpose, Request
 from symphony.trackers.http.graphql import error_codes, graphql, operation
 
 BATCH = 20
-FULL_EVERY = 5
-"""What the probes do not show, as a resolved thread or a new conflict, is seen at the fifth at the latest."""
 _NOT_FOUND = 404
 
 # --- queries ---------------------------------------------------------------------------------------------
@@ -464,13 +462,7 @@ class GithubForge(RemoteForge):
     def _access(self) -> Flow[ForgeAccess]:
         answer = yield self._query(ACCESS)
         repository = dig(answer.body, "data", "repository")
-        name = str(dig(repository, "nameWithOwner"))
-        if name.lower() != self.repo.lower():
-            raise self.service.not_found(
-                f"repository {self.repo}", hint=f"it was renamed: set forge.repo to {one_line(name, 200)}"
-            )
-        if dig(repository, "isArchived") is not False:
-            raise self.service.not_found(f"repository {self.repo} that can be written to: it is archived")
+        self.check_repository(dig(repository, "nameWithOwner"), archived=dig(repository, "isArchived"))
         missing = []
         if dig(repository, "viewerPermission") not in {"WRITE", "MAINTAIN", "ADMIN"}:
             missing.append("write access to the repository")
@@ -523,10 +515,11 @@ class GithubForge(RemoteForge):
         del pull
         await self.run(self._mutate(REPLY, pullRequestReviewThreadId=thread_id, body=body))
 
-    async def resolve(self, pull: PullRequest, thread_id: str) -> None:
+    async def resolve(self, pull: PullRequest, thread_id: str) -> bool:
         """As `Forge.resolve`."""
         del pull
         await self.run(self._mutate(RESOLVE, threadId=thread_id))
+        return True
 
     async def arm(self, pull: PullRequest, landing: Landing) -> Landing:
         """As `Forge.arm`. What already fulfils all rules cannot be armed: it is merged or queued at once."""

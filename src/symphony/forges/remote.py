@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import anyio
 import msgspec
 
-from symphony.domain import Category, Check
+from symphony.domain import Category, Check, one_line
 from symphony.forges.base import ForgeError
 from symphony.forges.logs import read_tail
 from symphony.trackers.base import TrackerError
@@ -19,11 +19,15 @@ from symphony.trackers.http import (
     Flow,
     Http,
     HttpxTransport,
+    Page,
+    Pager,
     Purpose,
+    Query,
     RateLimiters,
     Request,
     ServiceProfile,
     Transport,
+    all_pages,
     wall_ms,
 )
 
@@ -31,6 +35,10 @@ T = TypeVar("T")
 
 MAX_PAGES = 10
 """The most pages of one list, of 100 records each, that a snapshot holds."""
+
+
+FULL_EVERY = 5
+"""What the probes do not show, as a resolved thread or a new conflict, is seen at the fifth at the latest."""
 
 
 class RemoteForge(ABC):
@@ -49,6 +57,7 @@ class RemoteForge(ABC):
 
     service: ServiceProfile
     default_url: ClassVar[str]
+    page: ClassVar[Query] = (("per_page", "100"),)
 
     def __init__(
         self,
@@ -93,6 +102,39 @@ class RemoteForge(ABC):
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
             raise self.service.malformed(f"answered {request.endpoint} wrongly: {error}") from error
+
+    def listed(
+        self, kind: type[T], endpoint: str, path: str, query: Query = ()
+    ) -> Flow[tuple[list[T], bool]]:
+        """The records of a list whose pages are linked, and whether these are all."""
+        first = Request(
+            endpoint=endpoint,
+            path=path,
+            query=[*query, *self.page],
+            conditional=True,
+        )
+        pages, complete = 0, True
+
+        def read(answer: Answer, pager: Pager) -> Page:
+            nonlocal pages, complete
+            pages += 1
+            link = pager.link(answer)
+            complete = link is None or pages < MAX_PAGES
+            more = None if link is None or not complete else replace(first, path=link, query=())
+            of_kind: Any = list[kind]  # type: ignore[valid-type]  # decided at run time
+            return self.read_as(of_kind, answer.body, first), more
+
+        return (yield from all_pages(self.service, self.base, first, read)), complete
+
+    def check_repository(self, name: Any, *, archived: Any) -> None:
+        """Raise `TrackerError` if the repository has another name by now, or is archived."""
+        if str(name).lower() != self.repo.lower():
+            raise self.service.not_found(
+                f"repository {self.repo}",
+                hint=f"it was renamed: set forge.repo to {one_line(str(name), 200)}",
+            )
+        if archived is not False:
+            raise self.service.not_found(f"repository {self.repo} that can be written to: it is archived")
 
     def number_of_new(self, request: Request, key: str) -> Flow[int]:
         """Make something; the number that the answer has for it."""

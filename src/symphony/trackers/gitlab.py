@@ -99,6 +99,11 @@ Blockers = Mapping[str, tuple[Blocker, ...]]
 _BOT = re.compile(r"(project|group)_\d+_bot(_[0-9a-f]+|\d*)|service_account_.+|ghost|support-bot|alert-bot")
 
 
+def is_bot(login: str) -> bool:
+    """Whether an account is one that GitLab makes for tokens and services."""
+    return _BOT.fullmatch(login) is not None
+
+
 def iid_of(record: Any) -> str | None:
     """The number of an issue within its project as text."""
     iid = whole(dig(record, "iid"))
@@ -166,7 +171,7 @@ def blocker_of(link: Any, settings: GitlabSettings, project_id: int | None) -> B
 def may_answer(note: Any) -> bool | None:
     """False for access tokens of projects and groups, service accounts, and accounts of the server."""
     name = text(dig(note, "author", "username"))
-    return False if name is None or _BOT.fullmatch(name) else None
+    return False if name is None or is_bot(name) else None
 
 
 def without_quick_actions(body: str) -> str:

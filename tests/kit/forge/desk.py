@@ -5,9 +5,10 @@ from typing import Any
 
 from contract.vendor import Clock, Vendor
 from kit.forge.github import GithubForgeVendor
+from kit.forge.gitlab import GitlabForgeVendor
 from kit.forge.logs import LogTransport
 from kit.forge.repository import Repository
-from symphony.forges import Forge, GithubForge
+from symphony.forges import Forge, GithubForge, GitlabForge
 from symphony.trackers.http import RateLimiters
 
 
@@ -22,7 +23,10 @@ class Desk:
     forge: Forge
 
 
-KINDS: dict[str, tuple[Any, Any]] = {"github": (GithubForgeVendor, GithubForge)}
+KINDS: dict[str, tuple[Any, Any]] = {
+    "github": (GithubForgeVendor, GithubForge),
+    "gitlab": (GitlabForgeVendor, GitlabForge),
+}
 
 
 def make_desk(kind: str) -> Desk:

@@ -7,7 +7,7 @@ from itertools import count
 
 from symphony.domain import CheckState, PullState, ReviewState
 
-ME, WRITER, STRANGER, BOT = "symphony-bot", "ann", "mallory", "lint-bot"
+ME, WRITER, STRANGER, BOT = "symphony-bot", "ann", "mallory", "project_7_bot_0a1b"
 START = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
 
 

@@ -169,11 +169,14 @@ async def test_answers_reach_their_thread_and_resolve_it(desk: Desk) -> None:
     thread = desk.repository.remark(pull, WRITER, "why?")
     seen = await look(desk)
 
-    await desk.forge.reply(seen, seen.threads[0].id, "because")
+    await desk.forge.reply(seen, seen.threads[0].id, "because\n/merge")
     await desk.forge.resolve(seen, seen.threads[0].id)
     await desk.forge.comment(seen, "done")
 
-    assert [comment.body for comment in thread.comments] == ["why?", "because"]
+    assert [comment.body for comment in thread.comments] == [
+        "why?",
+        "because\n\\/merge" if desk.kind == "gitlab" else "because\n/merge",
+    ]
     assert thread.resolved
     assert [comment.body for comment in pull.comments] == ["done"]
 

@@ -1,0 +1,477 @@
+"""Merge requests of GitLab, on gitlab.com and other servers.
+
+Text of others in a description or comment could give GitLab an order, by a line as `/merge`: such lines are
+written so that they do nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from typing_extensions import override
+
+from symphony.domain import (
+    Author,
+    Check,
+    CheckState,
+    PullComment,
+    PullRequest,
+    PullState,
+    Review,
+    ReviewState,
+    Thread,
+    one_line,
+)
+from symphony.forges.base import ForgeAccess, Landing
+from symphony.forges.remote import FULL_EVERY, RemoteForge
+from symphony.trackers.fields import dig, items, texts
+from symphony.trackers.gitlab import SERVICE, is_bot, without_quick_actions
+from symphony.trackers.http import Flow, Purpose, Request
+
+_DEVELOPER = 30
+_DRAFT = "Draft: "
+_NOT_FOUND = frozenset({404})
+_NO_TOKEN_API = frozenset({400, 401, 403, 404})
+_MERGE = "/projects/{}/merge_requests/{}"
+
+
+class _User(msgspec.Struct):
+    id: int
+    username: str
+
+
+class _Pipeline(msgspec.Struct):
+    id: int
+    sha: str
+    status: str
+    web_url: str | None = None
+
+
+class _Merge(msgspec.Struct, kw_only=True):
+    """A merge request; lists of them have no `head_pipeline`."""
+
+    iid: int
+    title: str
+    description: str | None
+    state: str
+    draft: bool
+    sha: str | None
+    web_url: str
+    source_branch: str
+    target_branch: str
+    source_project_id: int | None
+    target_project_id: int
+    author: _User
+    labels: list[str]
+    has_conflicts: bool
+    detailed_merge_status: str
+    merge_when_pipeline_succeeds: bool
+    reviewers: list[_User] = []
+    head_pipeline: _Pipeline | None = None
+
+
+class _Job(msgspec.Struct, kw_only=True):
+    id: int
+    name: str
+    stage: str
+    status: str
+    allow_failure: bool
+    web_url: str
+    failure_reason: str | None = None
+
+
+class _Position(msgspec.Struct, kw_only=True):
+    new_path: str | None = None
+    new_line: int | None = None
+    old_path: str | None = None
+    old_line: int | None = None
+
+
+class _Note(msgspec.Struct, kw_only=True):
+    id: int
+    body: str
+    author: _User
+    system: bool
+    resolvable: bool
+    updated_at: datetime
+    resolved: bool = False
+    position: _Position | None = None
+
+
+class _Discussion(msgspec.Struct):
+    id: str
+    notes: list[_Note]
+
+
+class _Diff(msgspec.Struct, kw_only=True):
+    new_path: str
+    old_path: str
+    diff: str
+    too_large: bool = False
+    collapsed: bool = False
+
+
+class _Approval(msgspec.Struct):
+    user: _User
+
+
+class _Approvals(msgspec.Struct, kw_only=True):
+    approved_by: list[_Approval]
+    approvals_required: int = 0
+    approvals_left: int = 0
+
+
+class _Reviewer(msgspec.Struct):
+    user: _User
+    state: str
+
+
+class _Member(_User):
+    access_level: int
+
+
+_STATES = {"opened": PullState.OPEN, "locked": PullState.OPEN, "merged": PullState.MERGED}
+_CHECKS = {
+    "success": CheckState.PASSED,
+    "skipped": CheckState.PASSED,
+    "failed": CheckState.FAILED,
+    "canceled": CheckState.FAILED,
+}
+_NOT_COMPUTED = frozenset({"unchecked", "checking", "preparing"})
+
+
+class GitlabForge(RemoteForge):
+    """One project on GitLab. Whether a change is in a merge train is told as `armed`."""
+
+    service = replace(SERVICE, credential_key="forge.token", scope_key="forge.repo")
+    default_url = "https://gitlab.com/api/v4"
+
+    def __init__(self, repo: str, token: str, **options: Any) -> None:
+        super().__init__(repo, token, **options)
+        self._path = f"/projects/{quote(repo, safe='')}"
+        self._me: str | None = None
+        self._known: dict[int, PullRequest] = {}
+        self._reused = 0
+
+    @override
+    def headers(self, token: str) -> Mapping[str, str]:
+        return {"authorization": f"Bearer {token}"}
+
+    # --- reads -------------------------------------------------------------------------------------------
+
+    async def find(self, branch: str) -> Sequence[PullRequest]:
+        """As `Forge.find`."""
+        return await self.run(self._find(branch))
+
+    def _find(self, branch: str) -> Flow[Sequence[PullRequest]]:
+        me = yield from self._login()
+        query = [("source_branch", branch), ("state", "all"), ("order_by", "created_at"), ("sort", "desc")]
+        found, _ = yield from self.listed(
+            _Merge, "/projects/{}/merge_requests", f"{self._path}/merge_requests", query
+        )
+        return [
+            self._pull(merge, me) for merge in found if merge.source_project_id == merge.target_project_id
+        ]
+
+    async def observe(self, numbers: Sequence[int], *, fresh: bool = False) -> Mapping[int, PullRequest]:
+        """As `Forge.observe`. GitLab has no request for several, and one for each kind of thing."""
+        if not numbers:
+            return {}
+        return await self.run(self._observe(numbers, fresh=fresh), purpose=Purpose.POLL)
+
+    def _observe(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, PullRequest]]:
+        me = yield from self._login()
+        self._reused += 1
+        if self._reused >= FULL_EVERY:
+            fresh, self._reused = True, 0
+        found: dict[int, PullRequest] = {}
+        for number in numbers:
+            request = Request(
+                endpoint=_MERGE,
+                path=f"{self._path}/merge_requests/{number}",
+                conditional=True,
+                accept=_NOT_FOUND,
+            )
+            answer = yield request
+            if answer.status in _NOT_FOUND:
+                continue
+            known = self._known.get(number)
+            if known is None or fresh or not answer.cached or _is_moving(known):
+                merge = self.read_as(_Merge, answer.body, request)
+                found[number] = yield from self._snapshot(merge, me)
+            else:
+                found[number] = known
+        if len(found) < len(numbers):  # fails if the whole project is gone
+            yield Request(endpoint="/projects/{}", path=self._path)
+        self._known = found
+        return found
+
+    def _snapshot(self, merge: _Merge, me: str) -> Flow[PullRequest]:
+        path = f"{self._path}/merge_requests/{merge.iid}"
+        discussions, all_said = yield from self.listed(
+            _Discussion, f"{_MERGE}/discussions", f"{path}/discussions"
+        )
+        diffs, all_files = yield from self.listed(_Diff, f"{_MERGE}/diffs", f"{path}/diffs")
+        reviewers, _ = yield from self.listed(_Reviewer, f"{_MERGE}/reviewers", f"{path}/reviewers")
+        request = Request(endpoint=f"{_MERGE}/approvals", path=f"{path}/approvals", conditional=True)
+        approvals = self.read_as(_Approvals, (yield request).body, request)
+        checks, all_checks = yield from self._checks(merge)
+        voters = [(each.user, ReviewState.APPROVED) for each in approvals.approved_by]
+        voters += [
+            (each.user, ReviewState.CHANGES_REQUESTED)
+            for each in reviewers
+            if each.state == "requested_changes"
+        ]
+        people = {note.author.id for each in discussions for note in each.notes if not note.system}
+        writers = yield from self._writers(people | {user.id for user, _ in voters})
+
+        def author(user: _User) -> Author:
+            return self._author(user, me, can_write=user.id in writers)
+
+        def comment(note: _Note) -> PullComment:
+            return PullComment(
+                id=str(note.id), author=author(note.author), body=note.body, at=note.updated_at
+            )
+
+        said = [(each.id, [note for note in each.notes if not note.system]) for each in discussions]
+        complete = all_said and all_files and all_checks
+        return replace(
+            self._pull(merge, me, complete=complete),
+            rules_met=approvals.approvals_left == 0 if approvals.approvals_required else None,
+            checks=checks,
+            reviews=tuple(
+                Review(id=f"{state}-{user.id}", author=author(user), state=state, sha=None, body="", at=None)
+                for user, state in voters
+            ),
+            threads=tuple(
+                Thread(
+                    id=discussion_id,
+                    resolved=all(note.resolved for note in notes if note.resolvable),
+                    comments=tuple(map(comment, notes)),
+                    path=place.new_path or place.old_path,
+                    line=place.new_line,
+                )
+                for discussion_id, notes in said
+                if notes and notes[0].resolvable
+                for place in [notes[0].position or _Position()]
+            ),
+            comments=tuple(comment(note) for _, notes in said for note in notes if not notes[0].resolvable),
+            files=tuple(dict.fromkeys(path for each in diffs for path in (each.old_path, each.new_path))),
+            changed_lines=_changed_lines(diffs) if all_files else None,
+        )
+
+    def _checks(self, merge: _Merge) -> Flow[tuple[tuple[Check, ...], bool]]:
+        """The jobs of the last pipeline, which may be that of an earlier commit, and whether these are all.
+
+        The pipeline itself is one more check where it stands otherwise than its jobs: its file may be wrong.
+        """
+        pipeline = merge.head_pipeline
+        if pipeline is None:
+            return (), True
+        jobs, complete = yield from self.listed(
+            _Job, "/projects/{}/pipelines/{}/jobs", f"{self._path}/pipelines/{pipeline.id}/jobs"
+        )
+        checks = [
+            Check(
+                id=str(job.id),
+                name=one_line(job.name, 200),
+                state=_state(job.status, optional=job.allow_failure),
+                sha=pipeline.sha,
+                required=not job.allow_failure,
+                summary=one_line(f"stage {job.stage}: {job.failure_reason or job.status}", 300),
+                url=job.web_url,
+                log=f"{self._path}/jobs/{job.id}/trace",
+            )
+            for job in jobs
+        ]
+        state = _state(pipeline.status)
+        if state not in {check.state for check in checks if check.required}:
+            checks.append(
+                Check(
+                    id=f"pipeline-{pipeline.id}",
+                    name="pipeline",
+                    state=state,
+                    sha=pipeline.sha,
+                    required=True,
+                    url=pipeline.web_url,
+                )
+            )
+        return tuple(checks), complete
+
+    def _writers(self, ids: set[int]) -> Flow[frozenset[int]]:
+        """Which of these accounts may write to the project."""
+        if not ids:
+            return frozenset()
+        query = [("user_ids[]", str(user_id)) for user_id in sorted(ids)[:100]]
+        members, _ = yield from self.listed(
+            _Member, "/projects/{}/members/all", f"{self._path}/members/all", query
+        )
+        return frozenset(member.id for member in members if member.access_level >= _DEVELOPER)
+
+    def _author(self, user: _User, me: str, *, can_write: bool = False) -> Author:
+        login = user.username.lower()
+        return Author(login=login, is_bot=is_bot(login), can_write=can_write, is_me=login == me)
+
+    def _pull(self, merge: _Merge, me: str, *, complete: bool = False) -> PullRequest:
+        same = merge.source_project_id == merge.target_project_id
+        fork = None if merge.source_project_id is None else f"project {merge.source_project_id}"
+        return PullRequest(
+            id=str(merge.iid),
+            number=merge.iid,
+            url=merge.web_url,
+            title=merge.title.removeprefix(_DRAFT),
+            body=merge.description or "",
+            state=_STATES.get(merge.state, PullState.CLOSED),
+            draft=merge.draft,
+            author=self._author(merge.author, me),
+            head_branch=merge.source_branch,
+            head_repo=self.repo if same else fork,
+            head_sha=merge.sha or "",
+            base_branch=merge.target_branch,
+            conflicts=None if merge.detailed_merge_status in _NOT_COMPUTED else merge.has_conflicts,
+            labels=tuple(label.lower() for label in merge.labels),
+            armed=merge.merge_when_pipeline_succeeds,
+            complete=complete,
+        )
+
+    def _login(self) -> Flow[str]:
+        if self._me is None:
+            request = Request(endpoint="/user", path="/user")
+            self._me = self.read_as(_User, (yield request).body, request).username.lower()
+        return self._me
+
+    async def access(self) -> ForgeAccess:
+        """As `Forge.access`."""
+        return await self.run(self._access())
+
+    def _access(self) -> Flow[ForgeAccess]:
+        project = (yield Request(endpoint="/projects/{}", path=self._path)).body
+        self.check_repository(dig(project, "path_with_namespace"), archived=dig(project, "archived"))
+        login = yield from self._login()
+        levels = [
+            dig(project, "permissions", kind, "access_level") for kind in ("project_access", "group_access")
+        ]
+        missing = []
+        if max((level for level in levels if isinstance(level, int)), default=0) < _DEVELOPER:
+            missing.append("the role of a developer in the project")
+        answer = yield Request(
+            endpoint="/personal_access_tokens/self", path="/personal_access_tokens/self", accept=_NO_TOKEN_API
+        )
+        scopes = texts(items(dig(answer.body, "scopes")))
+        if scopes and "api" not in scopes:
+            missing.append("the scope api")
+        return ForgeAccess(login=login, missing=tuple(missing))
+
+    # --- writes ------------------------------------------------------------------------------------------
+
+    async def open(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> int:
+        """As `Forge.open`."""
+        content = {
+            "source_branch": branch,
+            "target_branch": base,
+            "title": f"{_DRAFT}{title}" if draft else title,
+            "description": without_quick_actions(body),
+        }
+        request = Request(
+            method="POST",
+            endpoint="/projects/{}/merge_requests",
+            path=f"{self._path}/merge_requests",
+            body=content,
+        )
+        return await self.run(self.number_of_new(request, "iid"))
+
+    async def update(self, pull: PullRequest, *, title: str, body: str) -> None:
+        """As `Forge.update`."""
+        title = f"{_DRAFT}{title}" if pull.draft else title
+        await self._send("PUT", pull, "", {"title": title, "description": without_quick_actions(body)})
+
+    async def comment(self, pull: PullRequest, body: str) -> None:
+        """As `Forge.comment`."""
+        await self._send("POST", pull, "/notes", {"body": without_quick_actions(body)})
+
+    async def reply(self, pull: PullRequest, thread_id: str, body: str) -> None:
+        """As `Forge.reply`."""
+        path = f"/discussions/{quote(thread_id, safe='')}/notes"
+        await self._send("POST", pull, path, {"body": without_quick_actions(body)}, "/discussions/{}/notes")
+
+    async def resolve(self, pull: PullRequest, thread_id: str) -> bool:
+        """As `Forge.resolve`."""
+        path = f"/discussions/{quote(thread_id, safe='')}"
+        await self._send("PUT", pull, path, {"resolved": True}, "/discussions/{}")
+        return True
+
+    async def add_labels(self, pull: PullRequest, labels: Sequence[str]) -> None:
+        """As `Forge.add_labels`; GitLab makes labels that do not exist."""
+        await self._send("PUT", pull, "", {"add_labels": ",".join(labels)})
+
+    async def request_reviews(self, pull: PullRequest, logins: Sequence[str]) -> None:
+        """As `Forge.request_reviews`; without a paid plan GitLab keeps one reviewer."""
+        await self.run(self._request_reviews(pull, logins))
+
+    def _request_reviews(self, pull: PullRequest, logins: Sequence[str]) -> Flow[None]:
+        request = Request(endpoint=_MERGE, path=f"{self._path}/merge_requests/{pull.number}")
+        ids = [user.id for user in self.read_as(_Merge, (yield request).body, request).reviewers]
+        for login in logins:
+            users, _ = yield from self.listed(_User, "/users", "/users", [("username", login)])
+            if not users:
+                raise self.service.not_found(f"user {login}", hint="correct forge.reviewers")
+            ids.append(users[0].id)
+        body = {"reviewer_ids": list(dict.fromkeys(ids))}
+        yield Request(method="PUT", endpoint=_MERGE, path=request.path, body=body)
+
+    async def arm(self, pull: PullRequest, landing: Landing) -> Landing:
+        """As `Forge.arm`."""
+        at_head = {"sha": pull.head_sha, "auto_merge": True}
+        if landing is Landing.QUEUE:
+            request = Request(
+                method="POST",
+                endpoint="/projects/{}/merge_trains/merge_requests/{}",
+                path=f"{self._path}/merge_trains/merge_requests/{pull.number}",
+                body=at_head,
+            )
+        else:
+            request = Request(
+                method="PUT",
+                endpoint=f"{_MERGE}/merge",
+                path=f"{self._path}/merge_requests/{pull.number}/merge",
+                body={**at_head, "merge_when_pipeline_succeeds": True},  # its name before GitLab 17.11
+            )
+        answer = await self.run(self.only(request))
+        return Landing.MERGED if dig(answer.body, "state") == "merged" else landing
+
+    async def disarm(self, pull: PullRequest) -> None:
+        """As `Forge.disarm`."""
+        await self._send("POST", pull, "/cancel_merge_when_pipeline_succeeds", None)
+
+    async def _send(
+        self, method: str, pull: PullRequest, path: str, body: Any, endpoint: str | None = None
+    ) -> None:
+        request = Request(
+            method=method,
+            endpoint=f"{_MERGE}{path if endpoint is None else endpoint}",
+            path=f"{self._path}/merge_requests/{pull.number}{path}",
+            body=body,
+        )
+        await self.run(self.only(request))
+
+
+def _state(status: str, *, optional: bool = False) -> CheckState:
+    """How a job or pipeline stands. A manual job waits for a person, unless nothing waits for it."""
+    if status == "manual" and optional:
+        return CheckState.PASSED
+    return _CHECKS.get(status, CheckState.PENDING)
+
+
+def _is_moving(pull: PullRequest) -> bool:
+    """Whether something may change that the merge request itself does not show."""
+    return pull.conflicts is None or any(check.state is CheckState.PENDING for check in pull.checks)
+
+
+def _changed_lines(diffs: Sequence[_Diff]) -> int | None:
+    """How many lines change; `None` where GitLab leaves out a part."""
+    if any(each.too_large or each.collapsed for each in diffs):
+        return None
+    return sum(line.startswith(("+", "-")) for each in diffs for line in each.diff.splitlines())

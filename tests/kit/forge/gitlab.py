@@ -1,0 +1,426 @@
+"""The repository as GitLab tells it, by what its documentation says of the requests that the client makes."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from typing_extensions import override
+
+from contract.gitlab_shapes import MAYBE, NUMBER, PAGES, TEXT, USER, answer, body, one_of, record
+from contract.openapi import OpenApi
+from contract.vendor import Asked, Clock, Given, Route, Vendor, conditional, routed, zulu
+from kit.forge.repository import BOT, ME, STRANGER, WRITER, Check, Comment, Pull, Repository
+from symphony.domain import CheckState, PullState, ReviewState
+
+SECRET = "glpat-0123456789abcdefghij"
+_NOT_FOUND = Given(status=404, body={"message": "404 Not found"})
+_PROJECT, _FORK = 7, 8
+_USERS = {ME: 1, WRITER: 2, STRANGER: 3, BOT: 4}
+_STATUS = {CheckState.PENDING: "running", CheckState.PASSED: "success", CheckState.FAILED: "failed"}
+_STATES = {PullState.OPEN: "opened", PullState.CLOSED: "closed", PullState.MERGED: "merged"}
+
+FLAG: dict[str, Any] = {"type": "boolean"}
+TEXTS: dict[str, Any] = {"type": "array", "items": TEXT}
+SHA: dict[str, Any] = {"type": "string", "pattern": "^[0-9a-f]{40}$"}
+MERGE = record(
+    {
+        "id": NUMBER,
+        "iid": NUMBER,
+        "title": TEXT,
+        "state": {"enum": ["opened", "closed", "locked", "merged"]},
+        "draft": FLAG,
+        "sha": SHA,
+        "web_url": TEXT,
+        "source_branch": TEXT,
+        "target_branch": TEXT,
+        "target_project_id": NUMBER,
+        "author": USER,
+        "labels": TEXTS,
+        "has_conflicts": FLAG,
+        "detailed_merge_status": {
+            "enum": ["unchecked", "checking", "mergeable", "conflict", "ci_still_running", "not_approved"]
+        },
+        "merge_when_pipeline_succeeds": FLAG,
+        "reviewers": {"type": "array", "items": USER},
+    },
+    description=MAYBE,
+    source_project_id={"type": "integer", "nullable": True},
+)
+NOTE = record(
+    {"id": NUMBER, "body": TEXT, "author": USER, "system": FLAG, "resolvable": FLAG, "updated_at": TEXT}
+)
+JOB = record(
+    {"id": NUMBER, "name": TEXT, "stage": TEXT, "status": TEXT, "allow_failure": FLAG, "web_url": TEXT}
+)
+
+
+def _list(of: dict[str, Any], *parameters: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "get": {"parameters": [*parameters, *PAGES], "responses": answer(200, {"type": "array", "items": of})}
+    }
+
+
+def _text(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "schema": TEXT}
+
+
+def _write(status: int, of: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"requestBody": body(**fields), "responses": answer(status, of)}
+
+
+_ONE = "/projects/{group}/{name}/merge_requests/{iid}"
+_TIMED = {"sha": SHA, "auto_merge": FLAG}
+SHAPES = OpenApi(
+    {
+        "paths": {
+            "/user": {"get": {"responses": answer(200, USER)}},
+            "/users": _list(USER, _text("username")),
+            "/personal_access_tokens/self": {"get": {"responses": answer(200, record({"scopes": TEXTS}))}},
+            "/projects/{group}/{name}": {
+                "get": {"responses": answer(200, record({"path_with_namespace": TEXT, "archived": FLAG}))}
+            },
+            "/projects/{group}/{name}/members/all": _list(
+                record({"id": NUMBER, "username": TEXT, "access_level": NUMBER}),
+                {"name": "user_ids[]", "in": "query", "schema": NUMBER},
+            ),
+            "/projects/{group}/{name}/merge_requests": {
+                **_list(
+                    MERGE,
+                    _text("source_branch"),
+                    one_of("state", "all", "opened", "closed", "merged"),
+                    one_of("order_by", "created_at", "updated_at"),
+                    one_of("sort", "asc", "desc"),
+                ),
+                "post": _write(
+                    201, MERGE, source_branch=TEXT, target_branch=TEXT, title=TEXT, description=TEXT
+                ),
+            },
+            _ONE: {
+                "get": {"responses": answer(200, MERGE)},
+                "put": _write(
+                    200,
+                    MERGE,
+                    title=TEXT,
+                    description=TEXT,
+                    add_labels=TEXT,
+                    reviewer_ids={"type": "array", "items": NUMBER},
+                ),
+            },
+            f"{_ONE}/discussions": _list(record({"id": TEXT, "notes": {"type": "array", "items": NOTE}})),
+            f"{_ONE}/discussions/{{id}}": {"put": _write(200, record({"id": TEXT}), resolved=FLAG)},
+            f"{_ONE}/discussions/{{id}}/notes": {"post": _write(201, NOTE, body=TEXT)},
+            f"{_ONE}/notes": {"post": _write(201, NOTE, body=TEXT)},
+            f"{_ONE}/diffs": _list(record({"new_path": TEXT, "old_path": TEXT, "diff": TEXT})),
+            f"{_ONE}/reviewers": _list(record({"user": USER, "state": TEXT})),
+            f"{_ONE}/approvals": {
+                "get": {
+                    "responses": answer(
+                        200, record({"approved_by": {"type": "array", "items": record({"user": USER})}})
+                    )
+                }
+            },
+            f"{_ONE}/merge": {"put": _write(200, MERGE, **_TIMED, merge_when_pipeline_succeeds=FLAG)},
+            f"{_ONE}/cancel_merge_when_pipeline_succeeds": {"post": {"responses": answer(201, MERGE)}},
+            "/projects/{group}/{name}/merge_trains/merge_requests/{iid}": {
+                "post": _write(201, {"type": "array"}, **_TIMED)
+            },
+            "/projects/{group}/{name}/pipelines/{id}/jobs": _list(JOB),
+        }
+    }
+)
+
+
+class GitlabForgeVendor(Vendor):
+    base = "https://gitlab.example.test/api/v4"
+    secret = SECRET
+
+    def __init__(self, clock: Clock, repository: Repository) -> None:
+        super().__init__(clock)
+        self.repository = repository
+        path = r"/projects/octo-team/website"
+        one = rf"{path}/merge_requests/(\d+)"
+        self._routes: tuple[Route, ...] = (
+            ("GET", "/user", lambda _: Given(body=_user(ME))),
+            ("GET", "/users", lambda asked: Given(body=[_user(asked.value("username"))])),
+            ("GET", "/personal_access_tokens/self", lambda _: Given(body={"scopes": self._scopes()})),
+            ("GET", path, lambda _: Given(body=self._project())),
+            ("GET", f"{path}/members/all", self._members),
+            ("GET", f"{path}/merge_requests", self._list),
+            ("POST", f"{path}/merge_requests", self._open),
+            ("GET", one, lambda _, iid: self._one(iid)),
+            ("PUT", one, self._update),
+            ("GET", f"{one}/discussions", self._discussions),
+            ("PUT", rf"{one}/discussions/(\w+)", self._resolve),
+            ("POST", rf"{one}/discussions/(\w+)/notes", self._reply),
+            ("POST", f"{one}/notes", self._say),
+            ("GET", f"{one}/diffs", self._diffs),
+            ("GET", f"{one}/reviewers", self._reviewers),
+            ("GET", f"{one}/approvals", self._approvals),
+            ("PUT", f"{one}/merge", self._merge),
+            ("POST", f"{one}/cancel_merge_when_pipeline_succeeds", self._cancel),
+            ("POST", rf"{path}/merge_trains/merge_requests/(\d+)", self._train),
+            ("GET", rf"{path}/pipelines/(\w+)/jobs", self._jobs),
+            ("GET", rf"{path}/jobs/(\d+)/trace", self._trace),
+        )
+
+    @property
+    @override
+    def validates(self) -> bool:
+        return True
+
+    @override
+    def throttles(self) -> Mapping[str, tuple[Given, int | None]]:
+        return {
+            "429": (Given(status=429, body={"message": "Retry later"}, headers={"retry-after": "60"}), 60_000)
+        }
+
+    @override
+    def handle(self, asked: Asked) -> Given:
+        assert asked.headers["authorization"] == f"Bearer {SECRET}"
+        if self.repository.archived and self.is_write(asked):
+            return Given(status=403, body={"message": "403 Forbidden"})
+        return conditional(asked, routed(self._routes, asked) or _NOT_FOUND)
+
+    @override
+    def check(self, asked: Asked, given: Given) -> None:
+        if not asked.path.endswith("/trace"):
+            SHAPES.check(asked, given if given.status in range(200, 300) else Given(status=given.status))
+
+    # --- reads -------------------------------------------------------------------------------------------
+
+    def _scopes(self) -> list[str]:
+        return (self.repository.scopes or "api").split(",")
+
+    def _project(self) -> dict[str, Any]:
+        level = 30 if self.repository.may_write else 20
+        return {
+            "path_with_namespace": self.repository.name,
+            "archived": self.repository.archived,
+            "permissions": {"project_access": None, "group_access": {"access_level": level}},
+        }
+
+    def _members(self, asked: Asked) -> Given:
+        wanted = set(asked.values("user_ids[]"))
+        members = [
+            {**_user(login), "access_level": 30 if login in self.repository.writers else 10}
+            for login, user_id in _USERS.items()
+            if str(user_id) in wanted
+        ]
+        return _page(asked, members)
+
+    def _list(self, asked: Asked) -> Given:
+        branch = asked.value("source_branch")
+        found = [pull for pull in reversed(self.repository.pulls.values()) if pull.branch == branch]
+        return _page(asked, [self._record(pull) for pull in found])
+
+    def _one(self, iid: str) -> Given:
+        pull = self.repository.pulls.get(int(iid))
+        if pull is None:
+            return _NOT_FOUND
+        sha = pull.checks[-1].sha if pull.checks else ""
+        states = {check.state for check in pull.checks if check.sha == sha and check.required}
+        worst = next(
+            (state for state in (CheckState.FAILED, CheckState.PENDING) if state in states), CheckState.PASSED
+        )
+        pipeline = {"id": int(sha[:7], 16), "sha": sha, "status": _STATUS[worst]} if sha else None
+        return Given(body={**self._record(pull), "head_pipeline": pipeline})
+
+    def _record(self, pull: Pull) -> dict[str, Any]:
+        status = {None: "checking", True: "conflict", False: "mergeable"}[pull.conflicts]
+        return {
+            "id": 900 + pull.number,
+            "iid": pull.number,
+            "title": f"Draft: {pull.title}" if pull.draft else pull.title,
+            "description": pull.body,
+            "state": _STATES[pull.state],
+            "draft": pull.draft,
+            "sha": pull.sha,
+            "web_url": f"https://gitlab.example.test/{self.repository.name}/-/merge_requests/{pull.number}",
+            "source_branch": pull.branch,
+            "target_branch": pull.base,
+            "source_project_id": None if pull.head_deleted else _FORK if pull.head_repo else _PROJECT,
+            "target_project_id": _PROJECT,
+            "author": _user(pull.login),
+            "labels": pull.labels,
+            "has_conflicts": bool(pull.conflicts),
+            "detailed_merge_status": status,
+            "merge_when_pipeline_succeeds": pull.armed,
+            "reviewers": [_user(login) for login in pull.reviewers],
+            "updated_at": zulu(pull.updated),
+        }
+
+    def _discussions(self, asked: Asked, iid: str) -> Given:
+        pull = self.repository.pulls[int(iid)]
+        alone = [{"id": f"c{each.id}", "notes": [_note(each)]} for each in pull.comments]
+        threads = [
+            {
+                "id": f"t{each.id}",
+                "notes": [
+                    {
+                        **_note(comment),
+                        "resolvable": True,
+                        "resolved": each.resolved,
+                        "position": {"new_path": each.path, "new_line": each.line},
+                    }
+                    for comment in each.comments
+                ],
+            }
+            for each in pull.threads
+        ]
+        system = {**_note(Comment(1, WRITER, "added 1 commit", pull.updated)), "system": True}
+        return _page(asked, [{"id": "s1", "notes": [system]}, *alone, *threads])
+
+    def _diffs(self, asked: Asked, iid: str) -> Given:
+        files = self.repository.pulls[int(iid)].files
+        diff = "@@ -1 +1,3 @@\n-a\n+b\n+c\n+d\n"
+        return _page(asked, [{"old_path": path, "new_path": path, "diff": diff} for path in files])
+
+    def _reviewers(self, asked: Asked, iid: str) -> Given:
+        reviews = self.repository.pulls[int(iid)].reviews
+        states = {each.login: each.state for each in reviews}
+        return _page(
+            asked,
+            [
+                {
+                    "user": _user(login),
+                    "state": "requested_changes" if state is ReviewState.CHANGES_REQUESTED else "reviewed",
+                }
+                for login, state in states.items()
+            ],
+        )
+
+    def _approvals(self, _asked: Asked, iid: str) -> Given:
+        reviews = self.repository.pulls[int(iid)].reviews
+        approved = [{"user": _user(each.login)} for each in reviews if each.state is ReviewState.APPROVED]
+        return Given(
+            body={"approved_by": approved, "approvals_required": 1, "approvals_left": 0 if approved else 1}
+        )
+
+    def _jobs(self, asked: Asked, pipeline: str) -> Given:
+        checks = [
+            check
+            for pull in self.repository.pulls.values()
+            for check in pull.checks
+            if int(check.sha[:7], 16) == int(pipeline)
+        ]
+        return _page(asked, [_job(check) for check in checks])
+
+    def _trace(self, _asked: Asked, job: str) -> Given:
+        log = self.repository.log(int(job))
+        return _NOT_FOUND if log is None else Given(raw=log)
+
+    # --- writes ------------------------------------------------------------------------------------------
+
+    def _open(self, asked: Asked) -> Given:
+        given = asked.body
+        if given["source_branch"] not in self.repository.branches:
+            return Given(status=422, body={"message": {"source_branch": ["does not exist"]}})
+        title = given["title"]
+        pull = self.repository.open(
+            given["source_branch"],
+            base=given["target_branch"],
+            title=title.removeprefix("Draft: "),
+            body=_carried_out(given["description"]),
+            draft=title.startswith("Draft: "),
+        )
+        return Given(status=201, body=self._record(pull))
+
+    def _update(self, asked: Asked, iid: str) -> Given:
+        pull, given = self.repository.pulls[int(iid)], asked.body
+        if "title" in given:
+            pull.title, pull.draft = (
+                given["title"].removeprefix("Draft: "),
+                given["title"].startswith("Draft: "),
+            )
+            pull.body = _carried_out(given["description"])
+        pull.labels += given["add_labels"].split(",") if "add_labels" in given else []
+        logins = {user_id: login for login, user_id in _USERS.items()}
+        if "reviewer_ids" in given:
+            pull.reviewers = [logins[user_id] for user_id in given["reviewer_ids"]]
+        pull.updated = self.repository.now()
+        return Given(body=self._record(pull))
+
+    def _say(self, asked: Asked, iid: str) -> Given:
+        comment = self.repository.say(self.repository.pulls[int(iid)], ME, _carried_out(asked.body["body"]))
+        return Given(status=201, body=_note(comment))
+
+    def _reply(self, asked: Asked, _iid: str, thread_id: str) -> Given:
+        found = self.repository.thread(int(thread_id[1:]))
+        if found is None:
+            return _NOT_FOUND
+        comment = Comment(
+            next(self.repository.ids), ME, _carried_out(asked.body["body"]), self.repository.now()
+        )
+        found[1].comments.append(comment)
+        return Given(status=201, body=_note(comment))
+
+    def _resolve(self, asked: Asked, _iid: str, thread_id: str) -> Given:
+        found = self.repository.thread(int(thread_id[1:]))
+        if found is None:
+            return _NOT_FOUND
+        found[1].resolved = asked.body["resolved"]
+        return Given(body={"id": thread_id})
+
+    def _merge(self, asked: Asked, iid: str) -> Given:
+        pull = self.repository.pulls[int(iid)]
+        if asked.body["sha"] != pull.sha:
+            return Given(status=409, body={"message": "SHA does not match HEAD of source branch"})
+        if self.repository.is_ready(pull):
+            self.repository.end(pull, PullState.MERGED)
+        else:
+            pull.armed, pull.updated = True, self.repository.now()
+        return Given(body=self._record(pull))
+
+    def _train(self, asked: Asked, iid: str) -> Given:
+        pull = self.repository.pulls[int(iid)]
+        if asked.body["sha"] != pull.sha:
+            return Given(status=409, body={"message": "SHA does not match HEAD of source branch"})
+        pull.armed = pull.queued = True
+        return Given(status=201, body=[])
+
+    def _cancel(self, _asked: Asked, iid: str) -> Given:
+        pull = self.repository.pulls[int(iid)]
+        pull.armed = pull.queued = False
+        return Given(status=201, body=self._record(pull))
+
+
+def _user(login: str) -> dict[str, Any]:
+    return {"id": _USERS[login], "username": login}
+
+
+def _note(comment: Comment) -> dict[str, Any]:
+    return {
+        "id": comment.id,
+        "body": comment.body,
+        "author": _user(comment.login),
+        "system": False,
+        "resolvable": False,
+        "created_at": zulu(comment.at),
+        "updated_at": zulu(comment.at),
+    }
+
+
+def _job(check: Check) -> dict[str, Any]:
+    return {
+        "id": check.id,
+        "name": check.name,
+        "stage": "test",
+        "status": _STATUS[check.state],
+        "allow_failure": not check.required,
+        "web_url": f"https://gitlab.example.test/-/jobs/{check.id}",
+    }
+
+
+def _carried_out(text: str) -> str:
+    """What GitLab keeps of a text: it carries out lines that begin with a slash."""
+    assert not re.search(r"^\s*/\w", text, re.MULTILINE), "a quick action of others"
+    return text
+
+
+def _page(asked: Asked, records: Sequence[dict[str, Any]]) -> Given:
+    size, page = int(asked.value("per_page", "20")), int(asked.value("page", "1"))
+    shown = list(records[(page - 1) * size : page * size])
+    if page * size >= len(records):
+        return Given(body=shown)
+    address = re.sub(r"&page=\d+", "", asked.address)
+    return Given(body=shown, headers={"link": f'<{address}&page={page + 1}>; rel="next"'})

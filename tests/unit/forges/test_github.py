@@ -1,0 +1,94 @@
+import pytest
+
+from contract.graphql_schema import check_graphql, graphql_schema
+from contract.schemas import GITHUB_GRAPHQL, NO_GITHUB_GRAPHQL, schema_file
+from contract.vendor import Given
+from kit.forge.desk import Desk, make_desk
+from kit.forge.repository import WRITER, Comment
+from symphony.domain import CheckState
+from symphony.forges import Landing, github
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return make_desk("github")
+
+
+def test_every_query_fits_githubs_schema() -> None:
+    if schema_file(GITHUB_GRAPHQL) is None:
+        pytest.skip(NO_GITHUB_GRAPHQL)
+    schema = graphql_schema(GITHUB_GRAPHQL)
+    pages = [
+        github.next_page(1, name) for name in ("comments", "reviews", "reviewThreads", "files", "checks")
+    ]
+    writes = [
+        github.REPLY,
+        github.RESOLVE,
+        github.ARM,
+        github.DISARM,
+        github.ENQUEUE,
+        github.DEQUEUE,
+        github.MERGE,
+    ]
+    for query in (github.observation([1, 2]), *pages, github.FIND, github.ACCESS, github.METHOD, *writes):
+        check_graphql(schema, query, {}, None)
+
+
+async def test_many_pull_requests_take_one_query_and_none_while_nothing_happens(desk: Desk) -> None:
+    for number in range(20):
+        desk.repository.open(f"b{number}")
+    numbers = range(1, 21)
+
+    def queries() -> int:
+        return sum("graphql" in asked.address for asked in desk.vendor.requests)
+
+    await desk.forge.observe(numbers)
+    assert queries() == 1
+    await desk.forge.observe(numbers)
+    before = queries()
+    await desk.forge.observe(numbers)
+    assert queries() == before
+
+
+async def test_what_the_probes_do_not_show_is_seen_at_the_fifth_at_the_latest(desk: Desk) -> None:
+    pull = desk.repository.open("b")
+    for _ in range(3):
+        await desk.forge.observe([1])
+    pull.conflicts = True  # somebody pushed to the base, which changes nothing here
+    seen = [(await desk.forge.observe([1]))[1].conflicts for _ in range(5)]
+    assert seen[-1] is True
+
+
+async def test_a_long_thread_is_called_incomplete(desk: Desk) -> None:
+    thread = desk.repository.remark(desk.repository.open("b"), WRITER, "why?")
+    thread.comments += [Comment(number, WRITER, "?", desk.repository.now()) for number in range(60)]
+    assert not (await desk.forge.observe([1]))[1].complete
+
+
+async def test_what_is_ready_joins_the_merge_queue_and_leaves_it(desk: Desk) -> None:
+    pull = desk.repository.open("b")
+    desk.repository.check(pull, "test", CheckState.PASSED)
+    assert await desk.forge.arm((await desk.forge.observe([1]))[1], Landing.QUEUE) is Landing.QUEUE
+    seen = (await desk.forge.observe([1], fresh=True))[1]
+    assert seen.queued
+    await desk.forge.disarm(seen)
+    assert not pull.queued
+
+
+async def test_a_token_without_the_scope_is_told(desk: Desk) -> None:
+    desk.repository.scopes = "gist, read:org"
+    assert (await desk.forge.access()).missing == ("the scope repo",)
+
+
+async def test_a_log_that_ci_has_deleted_is_none_and_a_line_without_end_is_cut(desk: Desk) -> None:
+    pull = desk.repository.open("b")
+    check = desk.repository.check(pull, "test", CheckState.FAILED, log=b"x")
+    seen = (await desk.forge.observe([1]))[1].checks[0]
+    desk.vendor.fail_next(Given(status=410))
+    assert await desk.forge.log_tail(seen) is None
+    check.log = b"no line break " * 100_000
+    tail = await desk.forge.log_tail(seen)
+    assert tail is not None
+    assert len(tail) <= 500

@@ -1,0 +1,50 @@
+import pytest
+
+from contract.vendor import Given
+from kit.forge.desk import Desk, make_desk
+from symphony.domain import CheckState, PullState
+from symphony.forges import Landing
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return make_desk("gitlab")
+
+
+async def test_a_pipeline_of_an_earlier_commit_says_so(desk: Desk) -> None:
+    pull = desk.repository.open("b")
+    old = pull.sha
+    desk.repository.check(pull, "test", CheckState.PASSED)
+    desk.repository.push("b", pull)
+
+    seen = (await desk.forge.observe([1]))[1]
+
+    assert seen.head_sha == pull.sha
+    assert [check.sha for check in seen.checks] == [old]
+
+
+async def test_a_pipeline_that_fails_before_it_has_jobs_is_a_failed_check(desk: Desk) -> None:
+    pull = desk.repository.open("b")
+    desk.repository.check(pull, "test", CheckState.FAILED)
+    desk.vendor.fail_next(Given(body=[]), when="/jobs")
+
+    (check,) = (await desk.forge.observe([1]))[1].checks
+
+    assert (check.name, check.state, check.required, check.log) == ("pipeline", CheckState.FAILED, True, None)
+
+
+async def test_a_merge_train_is_joined_at_the_judged_head_and_left_again(desk: Desk) -> None:
+    pull = desk.repository.open("b")
+    seen = (await desk.forge.observe([1]))[1]
+    assert await desk.forge.arm(seen, Landing.QUEUE) is Landing.QUEUE
+    assert pull.queued
+    await desk.forge.disarm(seen)
+    assert not pull.queued
+    assert pull.state is PullState.OPEN
+
+
+async def test_a_token_without_the_scope_is_told(desk: Desk) -> None:
+    desk.repository.scopes = "read_api,read_repository"
+    assert (await desk.forge.access()).missing == ("the scope api",)

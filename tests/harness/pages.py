@@ -418,6 +418,21 @@ def demo_issue() -> models.Issue:
     )
 
 
+def ready_issue(running: models.Issue) -> models.Issue:
+    """An issue whose work waits for review."""
+    return structs.replace(
+        running,
+        issue_id=READY.issue_id,
+        issue_identifier=READY.issue_identifier,
+        title=READY.title,
+        state=READY.state,
+        status="ready",
+        running=None,
+        result=READY,
+        runs=(past_run(1, "succeeded", started_h=1.2, commits=3),),
+    )
+
+
 def demo_transcript() -> models.Transcript:
     """A turn with an entry of each kind that people see most."""
     when = {seq: utc_text(NOW - timedelta(seconds=300 - 20 * seq)) for seq in range(1, 14)}
@@ -567,6 +582,7 @@ class DemoOperator(FakeOperator):
     diffs: dict[str, BranchDiff] = field(default_factory=lambda: {"WEB-131": DIFF})
     transcript_parts: list[tuple[str, str | None, int | None, int]] = field(default_factory=list)
     queries: list[RunQuery] = field(default_factory=list)
+    given: list[models.Feedback] = field(default_factory=list)
     selections: list[Selection] = field(default_factory=list)
 
     @override
@@ -579,7 +595,17 @@ class DemoOperator(FakeOperator):
 
     @override
     async def issue(self, identifier: str) -> models.Issue | None:
+        if identifier == READY.issue_identifier:
+            return structs.replace(ready_issue(self.one), feedback=tuple(self.given))
         return self.one if identifier == self.one.issue_identifier else None
+
+    @override
+    async def feedback(
+        self, identifier: str, given: models.Stars, *, may_teach: bool
+    ) -> models.Feedback | None:
+        stored = await super().feedback(identifier, given, may_teach=may_teach)
+        self.given += [] if stored is None else [stored]
+        return stored
 
     @override
     async def transcript(

@@ -127,6 +127,7 @@ def create_app(
         Route(SIGN_IN_PATH, _resource(GET=forms.show_sign_in, POST=forms.sign_in)),
         Route(SIGN_OUT_PATH, _resource(POST=forms.sign_out)),
         Route(f"{ACTIONS_PATH}feedback", _resource(POST=forms.feedback)),
+        Route(f"{ACTIONS_PATH}skip-feedback", _resource(POST=forms.skip_feedback)),
         *(Route(f"{ACTIONS_PATH}{verb}", _resource(POST=partial(forms.act, verb))) for verb in FORM_ACTIONS),
         Route("/api/v1/state", _resource(GET=handlers.state)),
         Route("/api/v1/runs", _resource(GET=handlers.runs)),

@@ -8,6 +8,7 @@ shows the notice of that id. The texts of notices are not in the address, so no 
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from html import escape
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
@@ -36,6 +37,10 @@ FORM_ACTIONS: Final = (*ISSUE_ACTIONS, *DAEMON_ACTIONS, "refresh")
 SIGN_IN_SCRIPT: Final = "document.forms[0].submit();\n"
 _MAX_NOTICES: Final = 64
 _SEE_OTHER: Final = 303
+_SKIPPED_COOKIE: Final = "symphony_no_feedback"
+_SKIPPED_S: Final = 365 * 86_400
+_MAX_SKIPPED: Final = 200
+_KEY_CHARS: Final = 12
 _log = structlog.get_logger(__name__)
 
 
@@ -121,6 +126,17 @@ class Forms:
             return Notice(ok=False, message="the daemon does not know this issue any more")
         return Notice(ok=True, message=feedback_effect(stored))
 
+    async def skip_feedback(self, request: Request) -> Response:
+        """Remember in this browser not to ask for feedback on the issue again."""
+        fields = await form_fields(request)
+        self._access.check_form(request, fields.get("csrf", ""))
+        kept = [*_skipped(request), _issue_key(fields.get("issue", ""))][-_MAX_SKIPPED:]
+        response = see_other(local_path(fields.get("next", "")))
+        response.set_cookie(
+            _SKIPPED_COOKIE, "-".join(kept), max_age=_SKIPPED_S, httponly=True, samesite="strict"
+        )
+        return response
+
     async def _carry_out(self, verb: str, identifier: str, text: str) -> Notice:
         if verb == "refresh":
             self._operator.refresh()
@@ -182,6 +198,19 @@ class Forms:
         _log.info("browsers_signed_out")
         headers = {"set-cookie": cookie}
         return small_page("Signed out", "<p>No browser is signed in any more.</p>", headers=headers)
+
+
+def feedback_skipped(request: Request, identifier: str) -> bool:
+    """Whether a person at this browser does not want to give feedback on the issue."""
+    return _issue_key(identifier) in _skipped(request)
+
+
+def _skipped(request: Request) -> list[str]:
+    return request.cookies.get(_SKIPPED_COOKIE, "").split("-")
+
+
+def _issue_key(identifier: str) -> str:
+    return sha256(identifier.encode(errors="replace")).hexdigest()[:_KEY_CHARS]
 
 
 def refusal_page(error: RequestError, path: str) -> Response:

@@ -27,6 +27,7 @@ PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch":
 PATHS = {
     "board": "/",
     "issue": "/issues/WEB-131",
+    "ready": "/issues/WEB-118",
     "diff": "/issues/WEB-131/diff",
     "history": "/history",
     "skills": "/skills",
@@ -207,6 +208,30 @@ def test_without_javascript_a_stale_edit_loses_no_text(browser: Browser, address
         expect(page.locator(".diff.alone")).to_contain_text("-Theirs.")
         page.get_by_role("button", name="Save over version 3").click()
         expect(page.get_by_text("retries is at version 4")).to_be_visible()
+
+
+def test_feedback_is_given_by_the_keyboard_or_skipped_for_good(browser: Browser, address: str) -> None:
+    with opened(browser, **WIDE) as page, opened(browser, java_script_enabled=False, **WIDE) as other:
+        for each in (page, other):
+            each.goto(address)
+            each.get_by_role("link", name="Give feedback").click()
+            expect(each.get_by_role("heading", name="How was the work?")).to_be_visible()
+        other.get_by_role("button", name="Skip").click()
+        expect(other.get_by_role("heading", name="How was the work?")).to_have_count(0)
+        other.goto(f"{address}/issues/WEB-118")
+        expect(other.get_by_role("heading", name="How was the work?")).to_have_count(0)
+
+        page.get_by_label("1 star").focus()
+        for _ in range(3):
+            page.keyboard.press("ArrowRight")
+        expect(page.get_by_label("4 stars")).to_be_checked()
+        page.get_by_label("Comment").fill("Stream the file")
+        page.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
+        expect(page.get_by_label("4 stars")).to_be_checked()
+        page.get_by_role("button", name="Send feedback").click()
+        expect(page.get_by_text("a learning run follows", exact=False)).to_be_visible()
+        expect(page.get_by_role("heading", name="How was the work?")).to_have_count(0)
+        expect(page.get_by_text("Stream the file")).to_be_visible()
 
 
 def test_many_issues(browser: Browser, operator: DemoOperator, address: str) -> None:

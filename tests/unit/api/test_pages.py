@@ -472,6 +472,34 @@ async def test_the_board_shows_what_ended_lately(client: httpx.AsyncClient, oper
     assert "Ended lately" not in check(await client.get("/?q=x")).text
 
 
+async def test_feedback_is_asked_for_once_when_work_is_done(
+    client: httpx.AsyncClient, operator: DemoOperator
+) -> None:
+    def asks(page: Seen) -> bool:
+        return "/actions/feedback" in {form.get("action") for form in page.all("form")}
+
+    assert not asks(check(await client.get("/issues/WEB-131"))), "it runs"
+    page = check(await client.get("/issues/WEB-118"))
+    assert asks(page)
+    assert [box["value"] for box in page.all("input") if box.get("type") == "radio"] == list("12345")
+    form = {"csrf": LOOPBACK.sign_in.csrf("control"), "issue": "WEB-118", "next": "/issues/WEB-118"}
+    assert (await client.post("/actions/skip-feedback", data={"issue": "WEB-118"})).status_code == 403
+    for number in range(300):  # the cookie stays small
+        await client.post("/actions/skip-feedback", data=form | {"issue": str(number)})
+    skipped = await client.post("/actions/skip-feedback", data=form)
+    assert len(skipped.headers["set-cookie"]) < 3_000
+    assert not asks(check(await client.get("/issues/WEB-118")))
+    client.cookies.clear()
+    assert asks(check(await client.get("/issues/WEB-118"))), "it is a choice of one browser"
+    answer = await client.post(
+        "/actions/feedback", data=form | {"stars": "2", "comment": HOSTILE, "learn": "1"}
+    )
+    page = check(await client.get(answer.headers["location"]))
+    assert not asks(page)
+    assert "★★☆☆☆" in page.text
+    assert [(one.stars, one.learning.state) for one in operator.given] == [(2, "waiting")]
+
+
 # --- skills and the system ---
 
 

@@ -11,7 +11,7 @@ from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from symphony.api.forms import local_path
+from symphony.api.forms import feedback_skipped, local_path
 from symphony.api.history import utc_now
 from symphony.api.http import RequestError, answer, identifier, number, run_query, selection
 from symphony.api.interface import RUN_OUTCOMES, Operator, RunQuery, UnavailableError
@@ -20,6 +20,7 @@ from symphony.api.pages.responding import SLOW_MS, THEME_COOKIE, THEMES, Content
 from symphony.api.pages.views import (
     ENTRIES_SHOWN,
     MAX_WAITING_SHOWN,
+    RATED_STATUSES,
     RUNS_SHOWN,
     WAITING_SHOWN,
     board_view,
@@ -79,6 +80,7 @@ class Pages:
         issue = await self._operator.issue(name)
         if issue is None:
             raise RequestError(404, "issue_not_found", "Neither the daemon nor its journal knows this issue.")
+        asks = not feedback_skipped(request, name)
         after, path = number(request, "after", at_most=MAX_COUNT), request.scope["path"]
         transcript = await self._operator.transcript(name, run, after, ENTRIES_SHOWN)
         return Content(
@@ -87,8 +89,9 @@ class Pages:
             section="Board",
             twin=f"/api/v1/{quote(name, safe='')}",
             now=issue.generated_at,
-            view=lambda: issue_view(issue, transcript, path),
-            reloads=issue.blocked is None or issue.blocked.question is None,
+            view=lambda: issue_view(issue, transcript, path, asks_feedback=asks),
+            reloads=(issue.blocked is None or issue.blocked.question is None)
+            and issue.status not in RATED_STATUSES,
             scope=f"issue:{name}",
         )
 

@@ -65,6 +65,8 @@ WAITING_SHOWN: Final = 50
 RUNS_SHOWN: Final = 100
 ENTRIES_SHOWN: Final = 200
 MAX_WAITING_SHOWN: Final = 1_000
+RATED_STATUSES: Final = frozenset({"ready", "ended"})
+"""Statuses of an issue whose work people can judge."""
 _MORE_AT_ONCE: Final = 200
 _DAYS_SHOWN: Final = 60
 _BAR_HEIGHT: Final = 24
@@ -304,6 +306,7 @@ class IssueView:
         missing: what is missing in it.
         earlier: the page with the entries before; `None` if these are the first.
         later: the page with the entries after; `None` if these are the last.
+        asks_feedback: a person is asked for feedback: the work is done and has none yet.
     """
 
     issue: Issue
@@ -318,10 +321,16 @@ class IssueView:
     missing: tuple[str, ...]
     earlier: str | None
     later: str | None
+    asks_feedback: bool
 
 
-def issue_view(issue: Issue, transcript: Transcript | None, path: str) -> IssueView:
-    """The page of an issue at that path; without a transcript if it has none."""
+def issue_view(
+    issue: Issue, transcript: Transcript | None, path: str, *, asks_feedback: bool = True
+) -> IssueView:
+    """The page of an issue at that path; without a transcript if it has none.
+
+    With `asks_feedback` a person is asked for feedback when the work is done.
+    """
     asks = issue.blocked is not None and issue.blocked.question is not None
     claim = issue.running or issue.blocked
     run, found = issue.running, transcript.entries if transcript else ()
@@ -340,6 +349,10 @@ def issue_view(issue: Issue, transcript: Transcript | None, path: str) -> IssueV
         missing=transcript.missing if transcript else (),
         earlier=_part(path, run_id, max(first - 1 - ENTRIES_SHOWN, 0)) if first > 1 else None,
         later=_part(path, run_id, transcript.next_after) if transcript and transcript.more else None,
+        asks_feedback=asks_feedback
+        and issue.status in RATED_STATUSES
+        and bool(issue.runs)
+        and not issue.feedback,
     )
 
 

@@ -35,7 +35,8 @@
 
   // --- refreshing ---
   const typed = (node) =>
-    ((node.tagName === "TEXTAREA" || node.tagName === "INPUT") && node.type !== "hidden" && node.value !== node.defaultValue)
+    (/radio|checkbox/.test(node.type) && node.checked !== node.defaultChecked)
+    || ((node.tagName === "TEXTAREA" || node.tagName === "INPUT") && node.type !== "hidden" && node.value !== node.defaultValue)
     || (node.tagName === "SELECT" && Array.from(node.options).some((option) => option.selected !== option.defaultSelected));
   const callbacks = {
     beforeNodeMorphed: (node) => !typed(node),

@@ -89,7 +89,7 @@ class Thread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """A review of the commit `sha`; on a forge without texts of reviews `body` is empty."""
+    """A review of the commit `sha`; one that only carries threads is left out. GitLab's have no text."""
 
     id: str
     author: Author

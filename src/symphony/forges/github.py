@@ -377,7 +377,11 @@ class GithubForge(RemoteForge):
         return replace(
             self._pull(record, request, complete=complete),
             checks=tuple(self._check(each, str(sha)) for each in lists["checks"]),
-            reviews=tuple(_review(each) for each in lists["reviews"] if each.state in _REVIEWS),
+            reviews=tuple(
+                _review(each)
+                for each in lists["reviews"]
+                if each.state in _REVIEWS and (each.body or each.state != "COMMENTED")
+            ),
             threads=tuple(_thread(each) for each in lists["reviewThreads"]),
             comments=tuple(map(_comment, lists["comments"])),
             files=tuple(each.path for each in lists["files"]),

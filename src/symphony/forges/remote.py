@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import anyio
 import msgspec
 
-from symphony.domain import Category, Check, one_line
+from symphony.domain import Blame, Category, Check, Failure, one_line
 from symphony.forges.base import ForgeError
 from symphony.forges.logs import read_tail
 from symphony.trackers.base import TrackerError
@@ -125,6 +125,17 @@ class RemoteForge(ABC):
             return self.read_as(of_kind, answer.body, first), more
 
         return (yield from all_pages(self.service, self.base, first, read)), complete
+
+    def cannot(self, problem: str, *, hint: str) -> ForgeError:
+        """What this forge cannot do; `problem` follows its name."""
+        failure = Failure(
+            category=Category.FORGE,
+            blame=Blame.CONFIG,
+            message=f"{self.service.name} {problem}",
+            retryable=False,
+            hint=hint,
+        )
+        return ForgeError(failure)
 
     def check_repository(self, name: Any, *, archived: Any) -> None:
         """Raise `TrackerError` if the repository has another name by now, or is archived."""

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from contract.vendor import Clock, Vendor
+from kit.forge.forgejo import ForgejoForgeVendor
 from kit.forge.github import GithubForgeVendor
 from kit.forge.gitlab import GitlabForgeVendor
 from kit.forge.logs import LogTransport
 from kit.forge.repository import Repository
-from symphony.forges import Forge, GithubForge, GitlabForge
+from symphony.forges import Forge, ForgejoForge, GithubForge, GitlabForge
 from symphony.trackers.http import RateLimiters
 
 
@@ -26,6 +27,7 @@ class Desk:
 KINDS: dict[str, tuple[Any, Any]] = {
     "github": (GithubForgeVendor, GithubForge),
     "gitlab": (GitlabForgeVendor, GitlabForge),
+    "forgejo": (ForgejoForgeVendor, ForgejoForge),
 }
 
 

@@ -112,7 +112,10 @@ async def test_who_said_what_where_and_with_which_rights(desk: Desk) -> None:
         (True, "a.py", 7),
         (False, "a.py", None),
     ]
-    assert [each.comments[0].author.is_bot for each in seen.threads] == [True, False]
+    assert [each.comments[0].author.is_bot for each in seen.threads] == [
+        desk.kind != "forgejo",  # it knows no bots
+        False,
+    ]
 
 
 async def test_a_review_seventy_one_seconds_before_the_merge_is_seen(desk: Desk) -> None:
@@ -133,7 +136,8 @@ async def test_a_thousand_comments_are_all_read_and_many_more_are_called_incompl
 
     for number in range(1_000):
         desk.repository.say(pull, STRANGER, f"more {number}")
-    assert not (await look(desk)).complete
+    many = await look(desk)
+    assert many.complete is (len(many.comments) == 1_250)  # Forgejo sends all at once
 
 
 async def test_what_the_forge_has_not_computed_is_unknown(desk: Desk) -> None:
@@ -147,11 +151,13 @@ async def test_what_the_forge_has_not_computed_is_unknown(desk: Desk) -> None:
 async def test_an_unchanged_pull_request_is_not_sent_again(desk: Desk) -> None:
     pull = desk.repository.open("b")
     desk.repository.check(pull, "test", PENDING)
-    for _ in range(2):
-        await look(desk, fresh=False)
+    desk.repository.say(pull, WRITER, "a long comment " * 500)
+    await look(desk, fresh=False)
+    full = desk.vendor.received
+    await look(desk, fresh=False)
     before = desk.vendor.received
     seen = await look(desk, fresh=False)
-    assert desk.vendor.received - before < 500
+    assert desk.vendor.received - before < full / 2
     assert seen.checks[0].state is PENDING
 
     desk.repository.check(pull, "test", PASSED)
@@ -170,14 +176,14 @@ async def test_answers_reach_their_thread_and_resolve_it(desk: Desk) -> None:
     seen = await look(desk)
 
     await desk.forge.reply(seen, seen.threads[0].id, "because\n/merge")
-    await desk.forge.resolve(seen, seen.threads[0].id)
+    resolved = await desk.forge.resolve(seen, seen.threads[0].id)
     await desk.forge.comment(seen, "done")
 
     assert [comment.body for comment in thread.comments] == [
         "why?",
         "because\n\\/merge" if desk.kind == "gitlab" else "because\n/merge",
     ]
-    assert thread.resolved
+    assert thread.resolved is resolved is (desk.kind != "forgejo")  # there only people can
     assert [comment.body for comment in pull.comments] == ["done"]
 
 

@@ -1,0 +1,444 @@
+"""Pull requests of Forgejo and Gitea.
+
+Their API confirms nothing as unchanged, shows no logs of CI, and cannot resolve a thread; nor does it tell
+whether a merge is armed, which the client itself remembers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Any
+
+import msgspec
+from typing_extensions import override
+
+from symphony.domain import (
+    Author,
+    Check,
+    CheckState,
+    PullComment,
+    PullRequest,
+    PullState,
+    Review,
+    ReviewState,
+    Thread,
+    one_line,
+)
+from symphony.forges.base import ForgeAccess, Landing
+from symphony.forges.remote import FULL_EVERY, RemoteForge
+from symphony.trackers.fields import dig, items
+from symphony.trackers.http import Answer, Flow, Purpose, Request, ServiceProfile
+
+_DRAFT = "WIP: "
+_PULLS, _PULL = "/repos/{}/pulls", "/repos/{}/pulls/{}"
+_NOT_FOUND = frozenset({404})
+_NOT_TOLD = frozenset({403, 404})
+
+
+class _User(msgspec.Struct):
+    login: str
+
+
+class _Repo(msgspec.Struct):
+    full_name: str
+
+
+class _Side(msgspec.Struct):
+    ref: str
+    sha: str
+    repo: _Repo | None = None
+
+
+class _Label(msgspec.Struct):
+    name: str
+
+
+class _Pull(msgspec.Struct, kw_only=True):
+    number: int
+    title: str
+    body: str
+    state: str
+    html_url: str
+    user: _User
+    head: _Side
+    base: _Side
+    merged: bool
+    mergeable: bool
+    labels: list[_Label]
+    draft: bool = False
+
+
+class _Status(msgspec.Struct, kw_only=True):
+    id: int
+    context: str
+    status: str
+    description: str = ""
+    target_url: str = ""
+
+
+class _Combined(msgspec.Struct):
+    statuses: list[_Status] | None = None
+    total_count: int = 0
+
+
+class _Branch(msgspec.Struct):
+    enable_status_check: bool = False
+    status_check_contexts: list[str] | None = None
+    required_approvals: int = 0
+
+
+class _Review(msgspec.Struct, kw_only=True):
+    id: int
+    user: _User | None
+    state: str
+    body: str = ""
+    commit_id: str = ""
+    dismissed: bool = False
+    official: bool = False
+    stale: bool = False
+    comments_count: int = 0
+    submitted_at: datetime | None = None
+
+
+class _Remark(msgspec.Struct, kw_only=True):
+    id: int
+    user: _User | None
+    body: str
+    path: str
+    position: int
+    updated_at: datetime
+    resolver: _User | None = None
+
+
+class _Comment(msgspec.Struct, kw_only=True):
+    id: int
+    user: _User | None
+    body: str
+    updated_at: datetime
+
+
+class _File(msgspec.Struct):
+    filename: str
+    changes: int = 0
+    previous_filename: str = ""
+
+
+_REVIEWS = {
+    "APPROVED": ReviewState.APPROVED,
+    "REQUEST_CHANGES": ReviewState.CHANGES_REQUESTED,
+    "COMMENT": ReviewState.COMMENTED,
+}
+_CHECKS = {
+    "success": CheckState.PASSED,
+    "warning": CheckState.PASSED,
+    "failure": CheckState.FAILED,
+    "error": CheckState.FAILED,
+}
+
+
+class ForgejoForge(RemoteForge):
+    """One repository on Forgejo or Gitea; `url` is the address of the site or of its API."""
+
+    service = ServiceProfile(name="Forgejo", credential_key="forge.token", scope_key="forge.repo")
+    default_url = "https://codeberg.org"
+    page = (("limit", "50"),)
+
+    def __init__(self, repo: str, token: str, *, url: str | None = None, **options: Any) -> None:
+        site = (url or self.default_url).rstrip("/").removesuffix("/api/v1")
+        super().__init__(repo, token, url=f"{site}/api/v1", **options)
+        self._path = f"/repos/{repo}"
+        self._me: str | None = None
+        self._known: dict[int, tuple[Any, PullRequest]] = {}
+        self._unmergeable: dict[int, tuple[str, str]] = {}
+        self._armed: dict[int, str] = {}
+        self._reused = 0
+
+    @override
+    def headers(self, token: str) -> Mapping[str, str]:
+        return {"authorization": f"token {token}"}
+
+    # --- reads -------------------------------------------------------------------------------------------
+
+    async def find(self, branch: str) -> Sequence[PullRequest]:
+        """As `Forge.find`, among the 500 pull requests that were changed last: there is no other filter."""
+        return await self.run(self._find(branch))
+
+    def _find(self, branch: str) -> Flow[Sequence[PullRequest]]:
+        me = yield from self._login()
+        query = [("state", "all"), ("sort", "recentupdate")]
+        pulls, _ = yield from self.listed(_Pull, _PULLS, f"{self._path}/pulls", query)
+        found = [self._pull(pull, me) for pull in pulls if pull.head.ref == branch]
+        own = [pull for pull in found if (pull.head_repo or "").lower() == self.repo.lower()]
+        return sorted(own, key=lambda pull: -pull.number)
+
+    async def observe(self, numbers: Sequence[int], *, fresh: bool = False) -> Mapping[int, PullRequest]:
+        """As `Forge.observe`: what the record and its commit statuses show as unchanged is not read again."""
+        if not numbers:
+            return {}
+        return await self.run(self._observe(numbers, fresh=fresh), purpose=Purpose.POLL)
+
+    def _observe(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, PullRequest]]:
+        me = yield from self._login()
+        self._reused += 1
+        if self._reused >= FULL_EVERY:
+            fresh, self._reused = True, 0
+        seen: dict[int, tuple[Any, PullRequest]] = {}
+        for number in numbers:
+            request = Request(endpoint=_PULL, path=f"{self._path}/pulls/{number}", accept=_NOT_FOUND)
+            answer = yield request
+            if answer.status in _NOT_FOUND:
+                continue
+            pull = self.read_as(_Pull, answer.body, request)
+            statuses = yield from self._statuses(pull.head.sha)
+            shown = (answer.body, statuses)
+            known = self._known.get(number)
+            if known is None or fresh or known[0] != shown or known[1].conflicts is None:
+                seen[number] = shown, (yield from self._snapshot(pull, statuses, me))
+            else:
+                seen[number] = known
+        if len(seen) < len(numbers):  # fails if the whole repository is gone
+            yield Request(endpoint="/repos/{}", path=self._path)
+        self._known = seen
+        return {number: pull for number, (_, pull) in seen.items()}
+
+    def _statuses(self, sha: str) -> Flow[_Combined]:
+        request = Request(
+            endpoint="/repos/{}/commits/{}/status",
+            path=f"{self._path}/commits/{sha}/status",
+            query=self.page,
+            accept=_NOT_FOUND,
+        )
+        answer = yield request
+        return (
+            self.read_as(_Combined, answer.body, request) if answer.status not in _NOT_FOUND else _Combined()
+        )
+
+    def _snapshot(self, pull: _Pull, combined: _Combined, me: str) -> Flow[PullRequest]:
+        path = f"{self._path}/pulls/{pull.number}"
+        writers = yield from self._writers()
+        branch = yield from self._branch(pull.base.ref)
+        reviews, all_reviews = yield from self.listed(_Review, f"{_PULL}/reviews", f"{path}/reviews")
+        request = Request(
+            endpoint="/repos/{}/issues/{}/comments", path=f"{self._path}/issues/{pull.number}/comments"
+        )
+        comments = self.read_as(list[_Comment], (yield request).body, request)
+        files, all_files = yield from self.listed(_File, f"{_PULL}/files", f"{path}/files")
+        threads: dict[tuple[str, int], tuple[int, list[_Remark]]] = {}
+        for review in reviews:
+            if review.comments_count == 0:
+                continue
+            request = Request(
+                endpoint=f"{_PULL}/reviews/{{}}/comments", path=f"{path}/reviews/{review.id}/comments"
+            )
+            for remark in self.read_as(list[_Remark], (yield request).body, request):
+                threads.setdefault((remark.path, remark.position), (review.id, []))[1].append(remark)
+
+        def comment(each: _Comment | _Remark) -> PullComment:
+            return PullComment(
+                id=str(each.id), author=_author(each.user, me, writers), body=each.body, at=each.updated_at
+            )
+
+        statuses = combined.statuses or []
+        contexts = (branch.status_check_contexts or []) if branch.enable_status_check else []
+        votes = [
+            each
+            for each in reviews
+            if each.state in _REVIEWS and not each.dismissed and (each.body or each.state != "COMMENT")
+        ]
+        approvals = {
+            each.user.login
+            for each in votes
+            if each.user and each.official and not each.stale and each.state == "APPROVED"
+        }
+        return replace(
+            self._pull(
+                pull, me, complete=all_reviews and all_files and len(statuses) >= combined.total_count
+            ),
+            conflicts=self._conflicts(pull),
+            rules_met=len(approvals) >= branch.required_approvals if branch.required_approvals else None,
+            checks=tuple(
+                Check(
+                    id=str(status.id),
+                    name=one_line(status.context, 200),
+                    state=_CHECKS.get(status.status, CheckState.PENDING),
+                    sha=pull.head.sha,
+                    required=any(fnmatchcase(status.context, pattern) for pattern in contexts),
+                    summary=one_line(status.description, 300) or None,
+                    url=status.target_url or None,
+                )
+                for status in statuses
+            ),
+            reviews=tuple(
+                Review(
+                    id=str(each.id),
+                    author=_author(each.user, me, writers),
+                    state=_REVIEWS[each.state],
+                    sha=each.commit_id or None,
+                    body=each.body,
+                    at=each.submitted_at,
+                )
+                for each in votes
+            ),
+            threads=tuple(
+                Thread(
+                    id=str(review_id),
+                    resolved=remarks[0].resolver is not None,
+                    comments=tuple(map(comment, sorted(remarks, key=lambda remark: remark.id))),
+                    path=place,
+                    line=line or None,
+                )
+                for (place, line), (review_id, remarks) in threads.items()
+            ),
+            comments=tuple(map(comment, comments)),
+            files=tuple(name for each in files for name in (each.previous_filename, each.filename) if name),
+            changed_lines=sum(each.changes for each in files) if all_files else None,
+        )
+
+    def _conflicts(self, pull: _Pull) -> bool | None:
+        """Not mergeable may also mean a draft, or a check in progress: seen twice it is a conflict."""
+        if pull.mergeable or pull.draft:
+            self._unmergeable.pop(pull.number, None)
+            return False if pull.mergeable else None
+        at = (pull.head.sha, pull.base.sha)
+        seen_before = self._unmergeable.get(pull.number) == at
+        self._unmergeable[pull.number] = at
+        return True if seen_before else None
+
+    def _writers(self) -> Flow[frozenset[str]]:
+        """Those who may write: the ones who may be assigned. Empty if the token may not know."""
+        answer = yield Request(
+            endpoint="/repos/{}/assignees", path=f"{self._path}/assignees", accept=_NOT_TOLD
+        )
+        people = items(answer.body) if answer.status not in _NOT_TOLD else ()
+        return frozenset(str(dig(each, "login")).lower() for each in people)
+
+    def _branch(self, name: str) -> Flow[_Branch]:
+        request = Request(
+            endpoint="/repos/{}/branches/{}", path=f"{self._path}/branches/{name}", accept=_NOT_TOLD
+        )
+        answer = yield request
+        return _Branch() if answer.status in _NOT_TOLD else self.read_as(_Branch, answer.body, request)
+
+    def _pull(self, pull: _Pull, me: str, *, complete: bool = False) -> PullRequest:
+        state = PullState.MERGED if pull.merged else PullState(pull.state)
+        return PullRequest(
+            id=str(pull.number),
+            number=pull.number,
+            url=pull.html_url,
+            title=pull.title.removeprefix(_DRAFT),
+            body=pull.body,
+            state=state,
+            draft=pull.draft,
+            author=_author(pull.user, me, frozenset()),
+            head_branch=pull.head.ref,
+            head_repo=None if pull.head.repo is None else pull.head.repo.full_name,
+            head_sha=pull.head.sha,
+            base_branch=pull.base.ref,
+            labels=tuple(label.name.lower() for label in pull.labels),
+            armed=state is PullState.OPEN and self._armed.get(pull.number) == pull.head.sha,
+            complete=complete,
+        )
+
+    def _login(self) -> Flow[str]:
+        if self._me is None:
+            request = Request(endpoint="/user", path="/user")
+            self._me = self.read_as(_User, (yield request).body, request).login.lower()
+        return self._me
+
+    async def access(self) -> ForgeAccess:
+        """As `Forge.access`."""
+        return await self.run(self._access())
+
+    def _access(self) -> Flow[ForgeAccess]:
+        repository = (yield Request(endpoint="/repos/{}", path=self._path)).body
+        self.check_repository(dig(repository, "full_name"), archived=dig(repository, "archived"))
+        login = yield from self._login()
+        may_push = dig(repository, "permissions", "push") is True
+        return ForgeAccess(login=login, missing=() if may_push else ("write access to the repository",))
+
+    # --- writes ------------------------------------------------------------------------------------------
+
+    async def open(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> int:
+        """As `Forge.open`."""
+        content = {
+            "head": branch,
+            "base": base,
+            "title": f"{_DRAFT}{title}" if draft else title,
+            "body": body,
+        }
+        request = Request(method="POST", endpoint=_PULLS, path=f"{self._path}/pulls", body=content)
+        return await self.run(self.number_of_new(request, "number"))
+
+    async def update(self, pull: PullRequest, *, title: str, body: str) -> None:
+        """As `Forge.update`."""
+        title = f"{_DRAFT}{title}" if pull.draft else title
+        await self._send("PATCH", "/pulls/{}", f"/pulls/{pull.number}", {"title": title, "body": body})
+
+    async def comment(self, pull: PullRequest, body: str) -> None:
+        """As `Forge.comment`."""
+        await self._send("POST", "/issues/{}/comments", f"/issues/{pull.number}/comments", {"body": body})
+
+    async def reply(self, pull: PullRequest, thread_id: str, body: str) -> None:
+        """As `Forge.reply`."""
+        thread = next((each for each in pull.threads if each.id == thread_id), None)
+        if thread is None:
+            raise self.cannot("has no such thread", hint="it may have been deleted")
+        path = f"/pulls/{pull.number}/reviews/{thread_id}/comments"
+        content = {"body": body, "path": thread.path, "new_position": thread.line or 0}
+        await self._send("POST", "/pulls/{}/reviews/{}/comments", path, content)
+
+    async def resolve(self, pull: PullRequest, thread_id: str) -> bool:
+        """Only people can, on the page."""
+        del pull, thread_id
+        return False
+
+    async def add_labels(self, pull: PullRequest, labels: Sequence[str]) -> None:
+        """As `Forge.add_labels`."""
+        path = f"/issues/{pull.number}/labels"
+        await self._send("POST", "/issues/{}/labels", path, {"labels": list(labels)})
+
+    async def request_reviews(self, pull: PullRequest, logins: Sequence[str]) -> None:
+        """As `Forge.request_reviews`."""
+        path = f"/pulls/{pull.number}/requested_reviewers"
+        await self._send("POST", "/pulls/{}/requested_reviewers", path, {"reviewers": list(logins)})
+
+    async def arm(self, pull: PullRequest, landing: Landing) -> Landing:
+        """As `Forge.arm`, without merge queues, which Forgejo has not."""
+        if landing is Landing.QUEUE:
+            raise self.cannot("has no merge queue", hint="set forge.land to auto")
+        repository = await self.run(self.only(Request(endpoint="/repos/{}", path=self._path)))
+        content = {
+            "Do": dig(repository.body, "default_merge_style") or "merge",
+            "head_commit_id": pull.head_sha,
+            "merge_when_checks_succeed": True,
+        }
+        path = f"/pulls/{pull.number}/merge"
+        answer = await self._send("POST", "/pulls/{}/merge", path, content)
+        if answer.status == 200:  # noqa: PLR2004 - merged; 201 says that it will be
+            return Landing.MERGED
+        self._armed[pull.number] = pull.head_sha
+        return landing
+
+    async def disarm(self, pull: PullRequest) -> None:
+        """As `Forge.disarm`."""
+        path = f"/pulls/{pull.number}/merge"
+        await self._send("DELETE", "/pulls/{}/merge", path, None, accept=_NOT_FOUND)
+        self._armed.pop(pull.number, None)
+
+    async def _send(
+        self, method: str, endpoint: str, path: str, body: Any, *, accept: frozenset[int] = frozenset()
+    ) -> Answer:
+        request = Request(
+            method=method,
+            endpoint=f"/repos/{{}}{endpoint}",
+            path=f"{self._path}{path}",
+            body=body,
+            accept=accept,
+        )
+        return await self.run(self.only(request))
+
+
+def _author(user: _User | None, me: str, writers: frozenset[str]) -> Author:
+    login = user.login.lower() if user else ""
+    return Author(login=login, can_write=login in writers, is_me=login == me)

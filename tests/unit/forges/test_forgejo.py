@@ -1,0 +1,55 @@
+import pytest
+
+from contract.vendor import Given
+from kit.forge.desk import Desk, make_desk
+from kit.forge.repository import WRITER
+from symphony.domain import PullState
+from symphony.forges import ForgeError, Landing
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return make_desk("forgejo")
+
+
+async def test_a_conflict_is_believed_when_it_is_seen_twice_at_one_head(desk: Desk) -> None:
+    pull = desk.repository.open("b")
+    pull.conflicts = True
+    assert [(await desk.forge.observe([1]))[1].conflicts for _ in range(2)] == [None, True]
+
+    desk.repository.push("b", pull)
+    assert (await desk.forge.observe([1]))[1].conflicts is None
+    pull.draft = True
+    assert [(await desk.forge.observe([1]))[1].conflicts for _ in range(2)] == [None, None]
+
+
+async def test_remarks_on_one_line_are_one_thread_and_get_their_answer_there(desk: Desk) -> None:
+    pull = desk.repository.open("b")
+    first = desk.repository.remark(pull, WRITER, "why?", line=3)
+    desk.repository.remark(pull, WRITER, "and then?", line=3)
+
+    seen = (await desk.forge.observe([1]))[1]
+
+    (thread,) = seen.threads
+    assert [comment.body for comment in thread.comments] == ["why?", "and then?"]
+    await desk.forge.reply(seen, thread.id, "because")
+    assert first.comments[-1].body == "because"
+    with pytest.raises(ForgeError):
+        await desk.forge.reply(seen, "0", "because")
+
+
+async def test_there_is_no_merge_queue(desk: Desk) -> None:
+    pull = desk.repository.open("b")
+    with pytest.raises(ForgeError, match="queue"):
+        await desk.forge.arm((await desk.forge.observe([1]))[1], Landing.QUEUE)
+    assert pull.state is PullState.OPEN
+
+
+async def test_a_token_that_may_not_see_rights_makes_nobody_a_writer(desk: Desk) -> None:
+    desk.repository.say(desk.repository.open("b"), WRITER, "do this")
+    desk.vendor.fail_next(
+        Given(status=403, body={"message": "token does not have the scope", "url": "u"}), when="/assignees"
+    )
+    assert not (await desk.forge.observe([1]))[1].comments[0].author.can_write

@@ -47,8 +47,10 @@ from symphony.api.models import (
 )
 from symphony.api.runs import runs_document
 from symphony.api.sign_in import BrowserKey, BrowserSignIn
+from symphony.api.skill_outcomes import skill_outcomes
 from symphony.domain import ALL_ISSUES, Selection, SymphonyError
 from symphony.journal.model import RunRecord
+from symphony.journal.skill_outcomes import ArmOutcomes, VersionOutcomes
 from symphony.journal.transcripts import CommandEntry
 from symphony.library.model import Feedback as Stored
 from symphony.library.model import LearningState, Rating
@@ -82,6 +84,29 @@ REMOTE = Access.tcp("0.0.0.0", TOKEN, SIGN_IN)  # noqa: S104 - an address as dat
 async def no_checks(_: object) -> tuple[DoctorCheck, ...]:
     """A machine of which nothing is said."""
     return ()
+
+
+_VERSIONS = (
+    VersionOutcomes(
+        name="api-style", sha256="0" * 64, library_version=None, agent="codex", model="gpt-5", runs=31,
+        opened=12, delivered=26, ready=20, merged=4, blocked=5, attempts=[1] * 31, turns=[3] * 31,
+        tokens=[900] * 31,
+        last_used_wall_ms=1_790_000_000_000, stars=[4, 5],
+    ),
+    VersionOutcomes(
+        name="api-style", sha256="1" * 64, library_version=2, agent="codex", model="gpt-5", runs=4,
+        opened=1, delivered=3, ready=2, merged=0, blocked=0, attempts=[1] * 4, turns=[2] * 4,
+        tokens=[700] * 4,
+        last_used_wall_ms=1_790_000_100_000,
+    ),
+)  # fmt: skip
+_ARMS = tuple(
+    ArmOutcomes(
+        name="api-style", withheld=withheld, issues=60, delivered=50, ready=20 if withheld else 45, blocked=3,
+        turns=[3] * 60, tokens=[900] * 60,
+    )
+    for withheld in (False, True)
+)  # fmt: skip
 
 
 @dataclass
@@ -168,6 +193,7 @@ class FakeOperator:
             problems=(problem,),
             since=HALF_PAST,
             uses=(uses,),
+            outcomes=skill_outcomes(_VERSIONS, _ARMS),
         )
 
     async def system(self) -> System:

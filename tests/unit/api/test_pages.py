@@ -508,7 +508,11 @@ async def test_the_page_of_skills(client: httpx.AsyncClient) -> None:
     place = ".symphony/skills/mails/SKILL.md:4:12"
     for fact in (place, "a colon is missing", "write key: value", "5 timed out", "31"):
         assert fact in page.text
-    assert (await client.get("/skills.json")).json()["problems"][0]["code"] == "invalid_yaml"
+    told = (await client.get("/skills.json")).json()
+    assert told["problems"][0]["code"] == "invalid_yaml"
+    assert told["outcomes"]["versions"][1]["delivered"]["count"] == 26
+    for fact in ("too few", "84 %", "version 2", "4.5 (2)", "helps", "+42 %"):
+        assert fact in page.text, fact
 
 
 async def test_the_page_of_the_system(client: httpx.AsyncClient, operator: DemoOperator) -> None:

@@ -557,6 +557,19 @@ class PhasesSettings(Section):
         return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
+class LibrarySettings(Section):
+    """`agent.library`: skills that are kept beside the repository, and learning from feedback."""
+
+    learning: Literal["on_feedback", "off"] = live(
+        "on_feedback", "whether [feedback](learning.md) starts a learning run"
+    )
+    learner: AgentName | None = live(None, "the agent of learning runs", unset="the one that did the work")
+    max_learning_turns: Positive = live(3, "turns of one learning run")
+    max_learning_tokens: Positive = live(
+        200_000, "a learning run that has used more tokens is stopped, and its feedback dropped"
+    )
+
+
 class AgentSettings(Section):
     """`agent`: scheduling limits and the choice of the agent.
 
@@ -590,6 +603,7 @@ class AgentSettings(Section):
     phases: PhasesSettings = Field(default_factory=PhasesSettings)
     skills: SkillsSettings = Field(default_factory=SkillsSettings)
     instructions: InstructionsSettings = Field(default_factory=InstructionsSettings)
+    library: LibrarySettings = Field(default_factory=LibrarySettings)
 
 
 class AgentSection(Section):
@@ -1114,11 +1128,12 @@ def named_agent(name: str, values: Mapping[str, Any], base: AgentSection) -> Nam
 
 
 def requested_agents(agent: AgentSettings) -> tuple[str, ...]:
-    """The names of the agents that can be chosen for an issue: the default first, without duplicates."""
+    """The names of the agents that can get work: the default first, without duplicates."""
 
     def names() -> Iterator[str | None]:
         yield from (agent.kind, agent.fallback)
         for rule in agent.rules:
             yield from (rule.use, rule.fallback)
+        yield agent.library.learner
 
     return tuple(dict.fromkeys(name for name in names() if name is not None))

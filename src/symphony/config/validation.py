@@ -113,6 +113,9 @@ def _referenced(agent: Mapping[str, Any]) -> Mapping[str, Location]:
     for index, rule in enumerate(rules if isinstance(rules, list) else ()):
         for key in ("use", "fallback"):
             note(rule.get(key) if isinstance(rule, dict) else None, ("agent", "rules", index, key))
+    library = agent.get("library")
+    if isinstance(library, dict):
+        note(library.get("learner"), ("agent", "library", "learner"))
     return found
 
 
@@ -187,6 +190,9 @@ def _check_choice(review: ProblemCollector, agent: Mapping[str, Any], known: Col
     for index, rule in enumerate(rules if isinstance(rules, list) else ()):
         if isinstance(rule, dict):
             _check_rule(review, ("agent", "rules", index), rule, known)
+    library = agent.get("library")
+    if isinstance(library, dict):
+        _check_exists(review, ("agent", "library", "learner"), library.get("learner"), known)
 
 
 def _check_rule(review: ProblemCollector, at: Location, rule: dict[str, Any], known: Collection[str]) -> None:

@@ -17,6 +17,7 @@ import structlog
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
+from symphony.agents.run_stats import Pricing
 from symphony.daemon.clock import Timers, utc_day, wall_ms
 from symphony.daemon.comments import AnswerReader, CommentWriter, SkillComments, draft_of
 from symphony.daemon.context import RuntimeContext, comment_severity
@@ -279,7 +280,7 @@ class Effects:
                     context=context,
                     state_dir=self._state_dir,
                     trace=trace,
-                    pricing=partial(self._cost, command.agent),
+                    pricing=self.pricing(command.agent),
                 ),
                 tools=context.tracker,
                 post=self._post,
@@ -299,6 +300,10 @@ class Effects:
             return
         self._runs[command.run_id] = run
         self._tasks.start_soon(self._run, command, run)
+
+    def pricing(self, agent: str) -> Pricing:
+        """Prices the tokens of an agent."""
+        return partial(self._cost, agent)
 
     def _cost(self, agent: str, model: str | None, tokens: Tokens) -> Cost:
         """The cost of tokens by the prices in force; an agent that names no model has the configured one."""

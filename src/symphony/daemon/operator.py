@@ -129,6 +129,7 @@ class ServiceOperator:
         notify_targets: where people are notified.
         journal_health: whether records survive a restart; `None` if there is no journal.
         journal: the file with past runs, which may be missing.
+        on_feedback: called when feedback waits for a learning run.
         timeout_s: limit of a snapshot.
         preview_timeout_s: limit of a preview of a prompt.
         action_timeout_s: how long to wait for the scheduler to take an action.
@@ -150,6 +151,7 @@ class ServiceOperator:
         traces_failure: Callable[[], str | None] = lambda: None,
         journal_health: Callable[[], Health | None] = lambda: None,
         journal: Path | None = None,
+        on_feedback: Callable[[], None] = lambda: None,
         timeout_s: float = SNAPSHOT_TIMEOUT_S,
         preview_timeout_s: float = PREVIEW_TIMEOUT_S,
         action_timeout_s: float = ACTION_TIMEOUT_S,
@@ -167,6 +169,7 @@ class ServiceOperator:
         self._traces_failure = traces_failure
         self._journal_health = journal_health
         self._journal = journal
+        self._on_feedback = on_feedback
         self._timeout_s = timeout_s
         self._preview_timeout_s = preview_timeout_s
         self._action_timeout_s = action_timeout_s
@@ -491,7 +494,9 @@ class ServiceOperator:
             before = await to_thread.run_sync(library.feedback, rating.workflow, identifier)
             if sum(one.rating.author == "visitor" for one in before) >= _MAX_OF_VISITORS:
                 raise ConflictError("too_much_feedback", "visitors have rated this issue often enough")
-        stored = await to_thread.run_sync(partial(library.rate, rating, off=_learning_off(rating)))
+        off = _learning_off(rating, context.settings.agent.library.learning)
+        stored = await to_thread.run_sync(partial(library.rate, rating, off=off))
+        self._on_feedback()
         _log.info(
             "feedback_given",
             issue_id=rating.issue_id,
@@ -539,12 +544,14 @@ def _feedback_on(library: Library | None, identifier: str) -> tuple[models.Feedb
     return ()
 
 
-def _learning_off(rating: Rating) -> str | None:
+def _learning_off(rating: Rating, setting: str) -> str | None:
     """Why nothing is learned from a rating; `None` if it is learned from."""
     if rating.author == "visitor":
         return "only people with write access teach"
     if not rating.learn:
         return "the person did not want it"
+    if setting == "off":
+        return "agent.library.learning is off"
     return None if rating.run_ids else "the issue has no run yet"
 
 

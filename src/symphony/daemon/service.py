@@ -34,6 +34,7 @@ from symphony.daemon.effects import Effects
 from symphony.daemon.http_server import serve_http
 from symphony.daemon.instance_lock import InstanceLock, StateDirectoryError
 from symphony.daemon.journal_writer import JOURNAL_FILE, JournalWriter, open_journal_writer
+from symphony.daemon.learning import Learner
 from symphony.daemon.metrics import Metrics
 from symphony.daemon.notify_targets import Deliverer
 from symphony.daemon.operator import ActionRequest, ServiceOperator
@@ -54,6 +55,7 @@ from symphony.daemon.tracing import Traces, open_traces
 from symphony.daemon.watchers import on_change, watch_lock, watch_orphans
 from symphony.daemon.webhooks import Webhooks
 from symphony.domain import FaultHook, FaultPoint, Issue, SymphonyError, no_fault
+from symphony.library.store import LIBRARY_FILE, Library
 from symphony.processes.base import Host
 from symphony.scheduler import (
     Command,
@@ -142,6 +144,7 @@ class Service:
         self._outbox: Outbox | None = None
         self._history = History(now_ms=now_ms)
         self._traces: Traces | None = None
+        self._learner: Learner | None = None
         self._metrics = Metrics(
             state=lambda: self.state,
             journal_health=lambda: None if self._journal is None else self._journal.health,
@@ -160,6 +163,7 @@ class Service:
             journal_health=lambda: None if self._journal is None else self._journal.health,
             journal=state_dir.path / JOURNAL_FILE,
             trace_id=lambda run_id: None if self._traces is None else self._traces.trace_id(run_id),
+            on_feedback=lambda: None if self._learner is None else self._learner.wake(),
             traces_failure=lambda: None if self._traces is None else self._traces.failure,
         )
         self._webhooks = Webhooks(
@@ -355,6 +359,7 @@ class Service:
                 now_ms=self._now_ms,
             )
             self._effects.start()
+            tasks.start_soon(self._learn, reloader, self._effects)
             tasks.start_soon(journal.run)
             tasks.start_soon(self._timers.run)
             tasks.start_soon(on_change, "workflow", self._store.changes(), reloader.check)
@@ -451,6 +456,18 @@ class Service:
                 tasks.start_soon(on_change, "tracker", tracker.changes(), wake)
                 await replaced.wait()
                 tasks.cancel_scope.cancel()
+
+    async def _learn(self, reloader: Reloader, effects: Effects) -> None:
+        """Learn from the feedback that people give."""
+        self._learner = Learner(
+            context=lambda: reloader.context,
+            state=lambda: self.state,
+            library=Library(self._state_dir.path / LIBRARY_FILE),
+            state_dir=self._state_dir,
+            pricing=effects.pricing,
+        )
+        self._observers = (*self._observers, self._learner)
+        await self._learner.run()
 
     async def _watch_lock(self, lock: InstanceLock) -> None:
         self._lock_lost = await watch_lock(self._state_dir, lock)

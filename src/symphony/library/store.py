@@ -471,6 +471,15 @@ class Library:
             )
             return _feedback(connection, number)
 
+    def give_back(self, number: int) -> None:
+        """Let a feedback wait again, as if the learning run that was cut off had never begun."""
+        with self._writing() as connection:
+            connection.execute(
+                "UPDATE feedback SET learning = 'waiting', attempts = attempts - 1 "
+                "WHERE id = ? AND learning = 'running'",
+                (number,),
+            )
+
     def stop_learning(self, number: int, reason: str, *, again: bool) -> Feedback:
         """Say why a learning run made nothing; `again` lets the feedback wait for another one."""
         state = LearningState.WAITING if again else LearningState.DROPPED

@@ -7,6 +7,7 @@ from symphony.config import (
     AgentSettings,
     BudgetSettings,
     InstructionsSettings,
+    LibrarySettings,
     PhasesSettings,
     Reload,
     Settings,
@@ -59,6 +60,7 @@ def test_a_section_is_known_by_its_name() -> None:
         "phases": PhasesSettings,
         "skills": SkillsSettings,
         "instructions": InstructionsSettings,
+        "library": LibrarySettings,
     }
 
 

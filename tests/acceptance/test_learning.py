@@ -1,0 +1,135 @@
+"""Promise: feedback becomes a better skill: a learning run proposes it, a person accepts it."""
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from harness.project import Daemon, Project, until
+from symphony.library.model import Change, ProposalState, SkillText
+from symphony.library.store import LIBRARY_FILE, Library
+
+STYLE = SkillText(name="style", description="How to commit.", when_to_use="Always.", content="Be brief.\n")
+BETTER = "Run the tests before you commit."
+WORK: list[dict[str, Any]] = [
+    {"write": "work.txt", "text": "work\n"},
+    {"commit": "Work"},
+    {"tool": "board_move", "arguments": {"state": "Done"}},
+]
+LEARN: list[dict[str, Any]] = [
+    {"append": "skills/style/SKILL.md", "text": f"{BETTER}\n"},
+    {"write": "work.txt", "text": "this is no skill\n"},
+]
+
+
+@pytest.fixture
+def library(project: Project) -> Library:
+    """The library of the daemon, with one skill."""
+    library = Library(project.state_dir / LIBRARY_FILE)
+    library.add(STYLE, Change(author="ada"))
+    return library
+
+
+def lesson(*steps: dict[str, Any]) -> str:
+    """What a person writes, and what a scripted learner makes of it."""
+    return f"{BETTER}\n\n```scripted\n{json.dumps([list(steps)])}\n```\n"
+
+
+def rate(project: Project, *arguments: str, code: int = 0) -> dict[str, Any]:
+    done = project.symphony("feedback", "SYM-1", *arguments, "--json")
+    assert done.returncode == code, done.stderr
+    return dict(json.loads(done.stdout)) if code == 0 else {}
+
+
+def feedback(project: Project) -> list[dict[str, Any]]:
+    done = project.symphony("explain", "SYM-1", "--json")
+    assert done.returncode == 0, done.stderr
+    return list(json.loads(done.stdout)["feedback"])
+
+
+def worked(project: Project, daemon: Daemon, *, agent: str = "codex") -> None:
+    """SYM-1 is done."""
+    until(lambda: project.written_state("SYM-1") == "Done" or None, daemon.log.read_text)
+    assert daemon.wait_for("run_ended", issue_identifier="SYM-1")["outcome"] == "succeeded", agent
+
+
+def test_feedback_becomes_a_proposal_and_what_a_person_accepts_a_version(
+    project: Project, library: Library
+) -> None:
+    project.workflow()
+    project.issue("SYM-1", WORK)
+    with project.daemon() as daemon:
+        worked(project, daemon)
+        before = project.branch_log("SYM-1")
+        assert rate(project, "--stars", "2", "--comment", lesson(*LEARN))["learning"]["state"] == "waiting"
+        ended = daemon.wait_for("learning_ended", issue_identifier="SYM-1")
+        assert (ended["updated"], ended["created"], ended["proposals"]) == (["style"], [], [1])
+        (shown,) = feedback(project)
+        assert (shown["stars"], shown["learning"]["state"], shown["learning"]["proposals"]) == (
+            2,
+            "done",
+            [1],
+        )
+        assert shown["learning"]["total_tokens"] > 0
+        assert "updated style" in project.symphony("explain", "SYM-1").stdout
+        assert (project.written_state("SYM-1"), project.branch_log("SYM-1")) == ("Done", before)
+        assert len(project.tokens()) == 1, "a learning run is no run of the issue"
+        (proposal,) = library.proposals()
+        assert proposal.evidence.run_id == shown["run_ids"][0]
+        assert proposal.evidence.transcript_seq is not None
+        accepted = library.accept(proposal.id, "ada")
+        assert (accepted.version, accepted.content) == (2, f"Be brief.\n{BETTER}\n")
+        assert not (project.workspaces / ".symphony" / "learning" / "1").exists()
+
+
+def test_feedback_during_the_run_waits_and_a_learning_run_takes_no_slot(
+    project: Project, library: Library
+) -> None:
+    del library
+    project.workflow(agent={"max_concurrent_agents": 1})
+    project.issue("SYM-1", [{"write": "begun", "text": "1"}, {"wait_for": "go"}, *WORK])
+    with project.daemon() as daemon:
+        until(lambda: (project.workspaces / "SYM-1" / "begun").exists() or None, daemon.log.read_text)
+        slow = lesson({"wait_for": str(project.root / "learned")}, *LEARN)
+        assert rate(project, "--stars", "1", "--comment", slow)["learning"]["state"] == "waiting"
+        rate(project, "--stars", "5", "--no-learn")
+        (project.workspaces / "SYM-1" / "go").touch()
+        daemon.wait_for("learning_started", issue_identifier="SYM-1")
+        project.issue("SYM-2", WORK)
+        until(lambda: project.written_state("SYM-2") == "Done" or None, daemon.log.read_text)
+        assert [one["learning"]["state"] for one in feedback(project)] == ["off", "running"]
+        (project.root / "learned").touch()
+        daemon.wait_for("learning_ended", issue_identifier="SYM-1")
+        assert project.symphony("feedback", "SYM-77", "--stars", "1").returncode == 1
+        assert project.symphony("feedback", "SYM-1", "--stars", "9").returncode == 2
+
+
+def test_kill_9_during_a_learning_run_loses_no_feedback_and_makes_one_proposal(
+    project: Project, library: Library
+) -> None:
+    project.workflow()
+    project.issue("SYM-1", WORK)
+    go = project.root / "go"
+    with project.daemon() as first:
+        worked(project, first)
+        rate(project, "--stars", "2", "--comment", lesson(*LEARN, {"wait_for": str(go)}))
+        until(
+            lambda: BETTER in _learning_copy(project) or None,
+            first.log.read_text,
+        )
+        first.signal(signal.SIGKILL)
+        first.end()
+    go.touch()
+    with project.daemon() as second:
+        ended = second.wait_for("learning_ended", issue_identifier="SYM-1")
+        assert ended["proposals"] == [1]
+        (shown,) = feedback(project)
+    assert (shown["learning"]["state"], shown["learning"]["attempts"]) == ("done", 2)
+    (proposal,) = library.proposals(state=None)
+    assert (proposal.state, proposal.text.content) == (ProposalState.OPEN, f"Be brief.\n{BETTER}\n")
+
+
+def _learning_copy(project: Project) -> str:
+    copy = project.workspaces / ".symphony" / "learning" / "1" / "skills" / "style" / "SKILL.md"
+    return copy.read_text() if copy.exists() else ""

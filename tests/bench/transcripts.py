@@ -17,6 +17,7 @@ from symphony.agents.session import PendingMessage
 from symphony.agents.wire import JsonRpcCodec, Notification, Suppressed
 from symphony.daemon.transcript import RunTranscript
 from symphony.domain import Redaction
+from symphony.journal.transcripts import TranscriptWriter
 
 DELTA = "item/agentMessage/delta"
 _READ_BYTES = 65_536
@@ -58,7 +59,10 @@ async def _take_in(data: bytes, path: Path | None) -> None:  # noqa: C901 - a se
     if path is not None:
         redaction = Redaction(["a secret that is long enough"])
         transcript = RunTranscript(
-            path, redaction, tokens=lambda: stats.tokens, pending_message=lambda: pending.text
+            TranscriptWriter(path),
+            redaction,
+            tokens=lambda: stats.tokens,
+            pending_message=lambda: pending.text,
         )
     for start in range(0, len(data), _READ_BYTES):
         for message in codec.receive(data[start : start + _READ_BYTES]):

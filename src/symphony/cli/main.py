@@ -55,13 +55,20 @@ class LazyGroup(click.Group):
     Args:
         sections: section title -> command name -> (`"module:attribute"`, help line). Commands that are added
             to the group itself are listed after these.
+        hidden: command name -> `"module:attribute"`, for commands that programs start and no list shows.
 
     The group and all its commands accept `-h` and `-C DIR`. An unknown command name is reported with the
     closest known names. In standalone mode, a failure is reported as `error: ...` and `hint: ...` without a
     traceback, and gives the exit code that `symphony.cli.failures` defines.
     """
 
-    def __init__(self, *args: Any, sections: Sections | None = None, **attributes: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        sections: Sections | None = None,
+        hidden: Mapping[str, str] | None = None,
+        **attributes: Any,
+    ) -> None:
         attributes["context_settings"] = {
             "help_option_names": HELP_NAMES,
             **(attributes.get("context_settings") or {}),
@@ -70,6 +77,7 @@ class LazyGroup(click.Group):
         self.params.append(_DIRECTORY_OPTION)
         self._sections = sections or {}
         self._lazy = {name: row for commands in self._sections.values() for name, row in commands.items()}
+        self._hidden = hidden or {}
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -78,8 +86,8 @@ class LazyGroup(click.Group):
     @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         command: click.Command | None
-        if cmd_name in self._lazy:
-            target, _ = self._lazy[cmd_name]
+        if cmd_name in self._lazy or cmd_name in self._hidden:
+            target = self._hidden.get(cmd_name) or self._lazy[cmd_name][0]
             module, _, attribute = target.partition(":")
             command = getattr(import_module(module), attribute)
             if not isinstance(command, click.Command):
@@ -246,6 +254,8 @@ SECTIONS: Final = {
 """The commands in the order of `symphony --help`. Help lines are repeated here: importing every command for
 them would take 0.25 s."""
 
+HIDDEN: Final = {"worker": "symphony.cli.commands.worker:worker"}
+
 
 def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - a click callback
     if wanted:
@@ -255,7 +265,7 @@ def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -
         ctx.exit()
 
 
-@click.group(cls=LazyGroup, sections=SECTIONS, invoke_without_command=True, epilog=_EPILOG)
+@click.group(cls=LazyGroup, sections=SECTIONS, hidden=HIDDEN, invoke_without_command=True, epilog=_EPILOG)
 @click.option(
     "-V",
     "--version",

@@ -128,7 +128,7 @@ def serve(
         service = Service(
             store=store,
             state_dir=StateDirectory(state_dir),
-            host=LocalHost(instance=instance_of(state_dir), adopt_orphans=last and _prepare_process()),
+            host=LocalHost(instance=instance_of(state_dir), adopt_orphans=last and prepare_process()),
             environment=environment,
             once=once,
             observers=(mask_new_secrets, *([tally] if once or beside else []), *observers),
@@ -140,7 +140,7 @@ def serve(
     return tally
 
 
-def _prepare_process() -> bool:
+def prepare_process() -> bool:
     """Prepare this process for being a daemon; return whether it adopts orphaned descendants.
 
     Other processes of the same user cannot read its memory and environment any more. Core files are off; the

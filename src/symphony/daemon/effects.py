@@ -38,6 +38,7 @@ from symphony.domain import (
     cost_of,
     find_price,
 )
+from symphony.journal.transcripts import TranscriptWriter
 from symphony.scheduler import (
     AnswersRead,
     AnswersReadFailed,
@@ -279,6 +280,7 @@ class Effects:
                     Worker,
                     context=context,
                     state_dir=self._state_dir,
+                    transcript=TranscriptWriter(self._state_dir.transcript(command.run_id)),
                     trace=trace,
                     pricing=self.pricing(command.agent),
                 ),

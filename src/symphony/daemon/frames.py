@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -27,6 +27,7 @@ from symphony.domain import (
     ToolSpec,
     one_line,
 )
+from symphony.journal.transcripts import TranscriptEntry
 from symphony.processes.base import Identity
 from symphony.scheduler import ContinueRun, FinishRun, Outcome, RunReport, StartRun
 from symphony.skills import SkillSet
@@ -62,11 +63,26 @@ class Ping(Frame, frozen=True, kw_only=True):
 # --- from the daemon -------------------------------------------------------------------------------------
 
 
+class Site(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker in another process works by.
+
+    Attributes:
+        workflow: the path of the workflow file, which need not exist there.
+        text: its content, without the sections of the daemon and without the login of `workspace.repo`.
+        lease_ms: the worker ends its agent when it has heard nothing for so long.
+    """
+
+    workflow: str
+    text: bytes
+    lease_ms: int
+
+
 class Start(Frame, frozen=True, kw_only=True):
-    """Begin the run; `tools` are those of the tracker."""
+    """Begin the run; `tools` are those of the tracker, `site` is for a worker in another process."""
 
     command: StartRun
     tools: tuple[ToolSpec, ...] = ()
+    site: Site | None = None
 
 
 class Continue(Frame, frozen=True, kw_only=True):
@@ -136,6 +152,20 @@ class TranscriptIncomplete(Frame, frozen=True, kw_only=True):
     reason: str
 
 
+class TranscriptEntries(Frame, frozen=True, kw_only=True):
+    """Entries of the transcript, in their order, from a worker in another process."""
+
+    entries: tuple[TranscriptEntry, ...]
+
+
+class Logged(Frame, frozen=True, kw_only=True):
+    """A log event of a worker in another process."""
+
+    level: Literal["debug", "info", "warning", "error", "critical"]
+    event: str
+    fields: Mapping[str, Any]
+
+
 class TurnFinished(Frame, frozen=True, kw_only=True):
     """A turn completed, and the worker waits for `Continue` or `Finish`; `trace` as in `TurnEnded`."""
 
@@ -190,6 +220,8 @@ WorkerFrame = (
     | SkillsChanged
     | ToolFinished
     | TranscriptIncomplete
+    | TranscriptEntries
+    | Logged
     | TurnFinished
     | Request
     | Withdraw

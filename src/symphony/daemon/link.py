@@ -18,13 +18,18 @@ class DaemonLink:
         self.send = send
         self._numbers = count(1)
         self._waiting: dict[int, _Waiting] = {}
+        self._lost = False
 
     async def request(self, make: Callable[[int], Request]) -> ToolResult | None:
         """Send the request that `make` gives for a number, and return the result of the answer.
 
+        Without a daemon this returns `None` at once.
+
         Raises:
             SymphonyError: the request failed.
         """
+        if self._lost:
+            return None
         number, waiting = next(self._numbers), _Waiting()
         self._waiting[number] = waiting
         try:
@@ -37,6 +42,12 @@ class DaemonLink:
         if waiting.answer is None or waiting.answer.failure is None:
             return None if waiting.answer is None else waiting.answer.result
         raise SymphonyError(waiting.answer.failure)
+
+    def lose(self) -> None:
+        """The daemon is gone: no request is answered any more."""
+        self._lost = True
+        for waiting in self._waiting.values():
+            waiting.answered.set()
 
     def on_answer(self, answer: Answer) -> None:
         """Hand the answer to the task that waits for it, if it still does."""

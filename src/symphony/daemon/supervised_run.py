@@ -21,6 +21,7 @@ from symphony.daemon.frames import (
     Hello,
     Hurry,
     InstructionsComposed,
+    Logged,
     Ping,
     Report,
     Request,
@@ -31,6 +32,7 @@ from symphony.daemon.frames import (
     Stop,
     ToolCall,
     ToolFinished,
+    TranscriptEntries,
     TranscriptIncomplete,
     TurnFinished,
     Withdraw,
@@ -210,7 +212,7 @@ class SupervisedRun:
             case Withdraw():
                 if scope := self._scopes.get(frame.request):
                     scope.cancel()
-            case Hello() | Ping():
+            case Hello() | Ping() | TranscriptEntries() | Logged():  # those of a stream are its carrier's
                 pass
             case _:
                 assert_never(frame)

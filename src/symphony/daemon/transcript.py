@@ -4,12 +4,11 @@ On the event loop, `on_event` only remembers the event. A thread masks, encodes 
 second, at the end of each turn, and at the end of the run.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import anyio
 import structlog
@@ -53,7 +52,6 @@ from symphony.journal.transcripts import (
     ToolEntry,
     TranscriptEntry,
     TranscriptPlanStep,
-    TranscriptWriter,
     TurnEntry,
     UsageEntry,
 )
@@ -90,11 +88,25 @@ class _Writing:
     text: str
 
 
+class EntryWriter(Protocol):
+    """Where entries go; `problem` is why some are missing, or `None`."""
+
+    problem: str | None
+
+    def write(self, entries: Sequence[TranscriptEntry]) -> None:
+        """Write entries; blocking, one call at a time."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more is written."""
+        ...
+
+
 class RunTranscript:
     """Writes the transcript of one run.
 
     Args:
-        path: of the file.
+        writer: takes the entries.
         redaction: hides secrets.
         tokens: what the run has used so far.
         pending_message: the message that the agent is writing.
@@ -104,7 +116,7 @@ class RunTranscript:
 
     def __init__(
         self,
-        path: Path,
+        writer: EntryWriter,
         redaction: Redaction,
         *,
         tokens: Callable[[], Tokens],
@@ -112,7 +124,7 @@ class RunTranscript:
         on_problem: Callable[[str], None] = lambda _: None,
         clock: Callable[[], int] = wall_ms,
     ) -> None:
-        self._writer = TranscriptWriter(path)
+        self._writer = writer
         self._fold = TranscriptFold(redaction)
         self._tokens = tokens
         self._pending_message = pending_message

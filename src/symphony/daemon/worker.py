@@ -10,7 +10,7 @@ await. It sends exactly one `Ended`, after all of its processes have ended.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, assert_never
@@ -61,7 +61,7 @@ from symphony.daemon.session_envelope import SessionEnvelope
 from symphony.daemon.session_skills import SessionSkills
 from symphony.daemon.state_dir import StateDirectory
 from symphony.daemon.tracing import RunTrace
-from symphony.daemon.transcript import Answered, RunTranscript
+from symphony.daemon.transcript import Answered, EntryWriter, RunTranscript
 from symphony.domain import Blame, Category, Failure, FaultPoint, SymphonyError, ToolResult
 from symphony.observability.span_names import SpanName
 from symphony.scheduler import (
@@ -103,7 +103,8 @@ class Worker:
         start: begins the run.
         send: takes the frames for the daemon.
         context: settings and adapters of this machine; its tools are replaced by those of `start`.
-        state_dir: where the transcript and the log of the agent are written.
+        state_dir: where the log of the agent is written.
+        transcript: takes the entries of the transcript.
         trace: makes the spans of the run.
         pricing: prices tokens.
     """
@@ -115,6 +116,7 @@ class Worker:
         *,
         context: RuntimeContext,
         state_dir: StateDirectory,
+        transcript: EntryWriter,
         trace: RunTrace,
         pricing: Pricing = unpriced,
     ) -> None:
@@ -133,7 +135,7 @@ class Worker:
             lambda report: link.send(Report(report=report)), context.redaction, pricing=pricing
         )
         self._transcript = RunTranscript(
-            state_dir.transcript(command.run_id),
+            transcript,
             context.redaction,
             tokens=lambda: self._progress.tokens,
             pending_message=self._pending_message,
@@ -186,6 +188,12 @@ class Worker:
                 pass
             case _:
                 assert_never(frame)
+
+    def abandon(self) -> None:
+        """End the agent soon: the daemon is gone, or may believe that this worker is."""
+        self._link.lose()
+        self._attempt_scope.cancel()
+        self._hurry()
 
     def _hurry(self) -> None:
         """Bound the time for `after_run` and delivery.
@@ -480,7 +488,8 @@ class Worker:
             return result
 
     async def _report_skill_problems(self, found: SkillSet) -> None:
-        await self._link.request(lambda number: SkillProblems(request=number, found=found))
+        with suppress(SymphonyError):  # the daemon logs it, and it is no reason to end a run
+            await self._link.request(lambda number: SkillProblems(request=number, found=found))
 
     # --- the end -----------------------------------------------------------------------------------------
 

@@ -249,3 +249,18 @@ async def test_a_conversation_is_recorded_before_the_worker_goes_on() -> None:
     async with running(bench):
         pass
     assert len(ends(bench)) == 1
+
+
+async def test_without_a_daemon_no_request_waits() -> None:
+    link, sent = DaemonLink(lambda _: None), list[object]()
+
+    async def ask() -> None:
+        sent.append(await link.request(lambda number: ConversationOpened(request=number, thread_id="t")))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        assert sent == []
+        link.lose()
+    await ask()
+    assert sent == [None, None]

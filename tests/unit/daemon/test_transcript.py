@@ -39,6 +39,7 @@ from symphony.journal.transcripts import (
     MessageEntry,
     ToolEntry,
     TranscriptEntry,
+    TranscriptWriter,
     TurnEntry,
     UsageEntry,
     latest,
@@ -170,7 +171,7 @@ async def test_what_comes_is_in_the_file_after_a_flush_and_a_message_in_the_maki
 ) -> None:
     path, writing, problems = tmp_path / "transcripts" / "r.jsonl", [""], list[str]()
     transcript = RunTranscript(
-        path,
+        TranscriptWriter(path),
         Redaction(),
         tokens=lambda: Tokens(input_tokens=5, output_tokens=5, total_tokens=10),
         pending_message=lambda: writing[0],
@@ -203,7 +204,7 @@ async def test_what_comes_is_in_the_file_after_a_flush_and_a_message_in_the_maki
 async def test_a_file_that_cannot_be_written_is_a_problem_once_and_not_an_error(tmp_path: Path) -> None:
     problems: list[str] = []
     transcript = RunTranscript(
-        tmp_path / "absent" / "transcripts" / "r.jsonl",
+        TranscriptWriter(tmp_path / "absent" / "transcripts" / "r.jsonl"),
         Redaction(),
         tokens=Tokens,
         on_problem=problems.append,

@@ -1,0 +1,208 @@
+"""The daemon's carrier to a worker in another process: frames over its stdin and stdout."""
+
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import anyio
+import msgspec
+import structlog
+from anyio import to_thread
+
+import symphony
+from symphony.config import Workflow
+from symphony.daemon.frames import (
+    DaemonFrame,
+    Ended,
+    FrameDecoder,
+    FrameEncoder,
+    Hello,
+    Logged,
+    Ping,
+    Site,
+    Start,
+    TranscriptEntries,
+    WorkerFrame,
+)
+from symphony.daemon.transcript import EntryWriter
+from symphony.domain import Blame, Category, Failure, SymphonyError
+from symphony.processes.base import Host, HostProcess
+from symphony.revision import commit
+from symphony.scheduler import Outcome, OutcomeKind
+from symphony.workspaces import split_login
+
+_SECTIONS: Final = ("workspace", "hooks", "agent", "agents", "codex", "claude", "acp", "command", "pricing")
+_EXIT_S: Final = 30.0  # its stop ladder, `after_run` and delivery, both with little time
+_SWEEPS: Final = 3
+_log = structlog.get_logger(__name__)
+
+
+def site_of(workflow: Workflow, *, lease_ms: int) -> Site:
+    """What a worker in another process needs of a workflow. It holds no credential."""
+    front = workflow.settings.model_dump(mode="json", exclude_unset=True, include=set(_SECTIONS))
+    if repo := workflow.settings.workspace.repo:
+        front["workspace"]["repo"] = split_login(repo)[0]
+    front["tracker"] = {"kind": "memory"}
+    text = b"---\n" + msgspec.json.encode(front) + b"\n---\n" + workflow.template.source.encode()
+    return Site(workflow=str(workflow.path), text=text, lease_ms=lease_ms)
+
+
+class StdioWorker:
+    """A worker in another process (`WorkerEnd`).
+
+    Args:
+        start: begins the run.
+        send: takes the frames of the worker.
+        host: where `argv` runs.
+        argv: starts the worker, such as `symphony worker --stdio`.
+        env: all variables of the process.
+        site: what the worker works by.
+        stderr_path: the file that receives its stderr.
+        transcript: takes the entries of the transcript.
+    """
+
+    def __init__(
+        self,
+        start: Start,
+        send: Callable[[WorkerFrame], None],
+        *,
+        host: Host,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        site: Site,
+        stderr_path: Path,
+        transcript: EntryWriter,
+    ) -> None:
+        self._run_id = start.command.run_id
+        self._start = msgspec.structs.replace(start, site=site)
+        self._send = send
+        self._host = host
+        self._argv = argv
+        self._env = env
+        self._stderr_path = stderr_path
+        self._transcript = transcript
+        self._lease_s = site.lease_ms / 1000
+        self._give, self._outgoing = anyio.create_memory_object_stream[DaemonFrame](float("inf"))
+        self._accepted = anyio.Event()
+        self._silent = False
+
+    def on_frame(self, frame: DaemonFrame) -> None:
+        """Send a frame to the worker, behind `Start`; dropped once the worker is gone."""
+        try:
+            self._give.send_nowait(frame)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return
+
+    async def run(self) -> None:
+        """Start the worker and pass frames on; its `Ended` only once none of its processes is alive."""
+        ended = _lost("the worker was cut off")
+        try:
+            child = await self._host.spawn(
+                self._argv, cwd=Path("/"), env=self._env, stderr_path=self._stderr_path
+            )
+            try:
+                ended = await self._converse(child)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._end(child)
+                    self._transcript.close()
+        except OSError as error:
+            ended = _lost(f"the worker cannot be started: {error}")
+        finally:
+            self._give.close()
+            self._outgoing.close()
+            self._send(ended)
+
+    async def _converse(self, child: HostProcess) -> Ended:
+        failed = _lost("the worker ended without a result")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._write, child)
+            try:
+                failed = await self._read(child) or failed
+            except SymphonyError as error:
+                failed = Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=error.failure))
+            tasks.cancel_scope.cancel()
+        return failed
+
+    async def _write(self, child: HostProcess) -> None:
+        """Send frames as they come, and a `Ping` when there are none, so that the lease goes on."""
+        encoder = FrameEncoder()
+        await self._accepted.wait()
+        frame: DaemonFrame = self._start
+        while True:
+            try:
+                await child.send(encoder.encode(frame))
+            except BrokenPipeError:
+                return  # the end of its output says so too
+            frame = Ping()
+            with anyio.move_on_after(self._lease_s / 3):
+                frame = await self._outgoing.receive()
+
+    async def _read(self, child: HostProcess) -> Ended | None:
+        """Pass frames on until the last one, or `None` at the end of the stream.
+
+        Raises:
+            SymphonyError: the stream holds something else than frames, the worker is of another release, or
+                it was silent for longer than the lease.
+        """
+        decoder = FrameDecoder()
+        while True:
+            while (frame := decoder.take()) is not None:
+                match frame:
+                    case Hello():
+                        await self._accept(frame)
+                    case TranscriptEntries():
+                        await to_thread.run_sync(self._transcript.write, frame.entries)
+                    case Logged():
+                        fields = {key: value for key, value in frame.fields.items() if key != "event"}
+                        getattr(_log, frame.level)(frame.event, **fields)
+                    case Ended():
+                        return frame
+                    case _:
+                        self._send(frame)  # type: ignore[arg-type]  # a frame of the daemon is refused there
+            data: bytes | None = None
+            with anyio.move_on_after(self._lease_s):
+                data = await child.receive()
+            if data is None:
+                self._silent = True
+                raise SymphonyError(_failure(f"the worker was silent for {self._lease_s:g} s"))
+            if not data:
+                decoder.end()
+                return None
+            decoder.feed(data)
+
+    async def _accept(self, hello: Hello) -> None:
+        own = await to_thread.run_sync(commit)
+        same_commit = None in {own, hello.commit} or own == hello.commit
+        if hello.version != symphony.__version__ or not same_commit:
+            theirs, mine = f"{hello.version} ({hello.commit})", f"{symphony.__version__} ({own})"
+            raise SymphonyError(
+                _failure(
+                    f"the worker is release {theirs}, the daemon is {mine}",
+                    hint="install the same release of symphony on both machines",
+                )
+            )
+        self._accepted.set()
+
+    async def _end(self, child: HostProcess) -> None:
+        """Let the worker stop its agent and end; then end what is left."""
+        await child.close_stdin()
+        with anyio.move_on_after(0 if self._silent else _EXIT_S):
+            await child.wait()
+        if child.exit_code is None:
+            child.signal(signal.SIGKILL, child.descendants())
+            await child.wait()
+        for _ in range(_SWEEPS):
+            left = await to_thread.run_sync(self._host.find_marked, [self._run_id])
+            if not left:
+                return
+            await self._host.end(left, grace_ms=0)
+
+
+def _failure(message: str, *, hint: str | None = None) -> Failure:
+    return Failure(category=Category.WORKER_LOST, blame=Blame.HOST, message=message, hint=hint)
+
+
+def _lost(message: str) -> Ended:
+    return Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=_failure(message)))

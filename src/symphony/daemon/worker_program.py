@@ -1,0 +1,230 @@
+"""`symphony worker --stdio`: carries out one run for a daemon that speaks frames on stdin and stdout.
+
+The agent ends with this process, because it runs below a subreaper. This process ends its agent when its
+input ends, and when it has heard nothing for the time of its lease.
+"""
+
+import threading
+from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import msgspec
+import structlog
+from anyio import from_thread, to_thread
+
+import symphony
+from symphony.agents.registry import SECTIONS
+from symphony.config import Stamp, WorkflowFile, parse_workflow
+from symphony.daemon.clock import utc_day, wall_ms
+from symphony.daemon.context import RuntimeContext, build_context
+from symphony.daemon.frames import (
+    DaemonFrame,
+    Ended,
+    FrameDecoder,
+    FrameEncoder,
+    FrameError,
+    Hello,
+    Logged,
+    Ping,
+    Site,
+    Start,
+    TranscriptEntries,
+    WorkerFrame,
+)
+from symphony.daemon.state_dir import StateDirectory, instance_of, locate
+from symphony.daemon.tracing import RunTrace
+from symphony.daemon.worker import Worker
+from symphony.domain import Cost, SymphonyError, Tokens, cost_of, find_price
+from symphony.journal.transcripts import TranscriptEntry
+from symphony.processes.local import LocalHost, PipeReader, PipeWriter
+from symphony.revision import commit
+from symphony.scheduler import Outcome, OutcomeKind
+from symphony.trackers.registry import TRACKERS
+
+_CHUNK_BYTES: Final = 65_536
+_LAST_FRAMES_S: Final = 5.0
+_LEVELS: Final = frozenset({"debug", "info", "warning", "error", "critical"})
+
+
+class WorkerProgram:
+    """One run, carried out for a daemon at the other end of two pipes.
+
+    Args:
+        stdin: frames of the daemon.
+        stdout: frames for the daemon.
+        environment: variables of this process.
+        adopt_orphans: this process is a subreaper (`LocalHost`).
+
+    Made in the thread of the event loop.
+    """
+
+    def __init__(
+        self, stdin: PipeReader, stdout: PipeWriter, environment: Mapping[str, str], *, adopt_orphans: bool
+    ) -> None:
+        self._stdin = stdin
+        self._stdout = stdout
+        self._environment = environment
+        self._adopt_orphans = adopt_orphans
+        self._decoder = FrameDecoder()
+        self._heard_s = 0.0
+        self._thread = threading.get_ident()
+        self._give, self._outgoing = anyio.create_memory_object_stream[WorkerFrame](float("inf"))
+        self._written = anyio.Event()
+
+    async def run(self) -> None:
+        """Say hello, wait for the run, carry it out, and end with its last frame.
+
+        Raises:
+            FrameError: there is no daemon at the other end.
+        """
+        refused: FrameError | None = None
+        structlog.configure(
+            processors=[
+                structlog.contextvars.merge_contextvars,
+                structlog.processors.format_exc_info,
+                self._log,
+            ]
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._write)
+            release = await to_thread.run_sync(commit)
+            self.send(Hello(version=symphony.__version__, commit=release))
+            try:
+                start = await self._next()
+                if isinstance(start, Start) and start.site is not None:
+                    await self._carry_out(start, start.site)
+            except FrameError as error:
+                refused = error
+            self._give.close()
+            with anyio.move_on_after(_LAST_FRAMES_S):
+                await self._written.wait()
+            tasks.cancel_scope.cancel()
+        if refused is not None:
+            raise refused
+
+    def send(self, frame: WorkerFrame) -> None:
+        """Send a frame to the daemon; never waits. Dropped when the daemon takes no more."""
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            self._give.send_nowait(frame)
+
+    def send_from_thread(self, frame: WorkerFrame) -> None:
+        """As `send`, from a thread that the event loop waits for."""
+        from_thread.run_sync(self.send, frame)
+
+    async def _carry_out(self, start: Start, site: Site) -> None:
+        try:
+            worker = await self._make_worker(start, site)
+        except SymphonyError as error:
+            self.send(Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=error.failure)))
+            return
+        lease_s, self._heard_s = site.lease_ms / 1000, anyio.current_time()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._read, worker)
+            tasks.start_soon(self._watch_lease, worker, lease_s)
+            tasks.start_soon(self._ping, lease_s / 3)
+            await worker.run()
+            tasks.cancel_scope.cancel()
+
+    async def _make_worker(self, start: Start, site: Site) -> Worker:
+        """The worker with settings and adapters of this machine. Raises `SymphonyError`."""
+        path, environment = Path(site.workflow), self._environment
+        state_dir = StateDirectory(locate(path, environment))
+        await to_thread.run_sync(state_dir.create)
+        file = WorkflowFile(
+            path=path, data=site.text, stamp=Stamp(mtime_ns=0, size=len(site.text), sha256="")
+        )
+        workflow = parse_workflow(
+            file, environment=environment, tracker_kinds=TRACKERS.names, agent_kinds=SECTIONS
+        )
+        host = LocalHost(instance=instance_of(state_dir.path), adopt_orphans=self._adopt_orphans)
+        context = build_context(workflow, host=host, environment=environment)
+        await context.workspaces.check_root()
+        return Worker(
+            start,
+            self.send,
+            context=context,
+            state_dir=state_dir,
+            transcript=_SentTranscript(self),
+            trace=RunTrace(),
+            pricing=partial(_cost, context, start.command.agent),
+        )
+
+    # --- the stream --------------------------------------------------------------------------------------
+
+    async def _next(self) -> DaemonFrame | None:
+        """The next frame; `None` at the end of the stream. Raises `FrameError`."""
+        while (frame := self._decoder.take()) is None:
+            data = await self._stdin.receive(_CHUNK_BYTES)
+            self._heard_s = anyio.current_time()
+            if not data:
+                return None
+            self._decoder.feed(data)
+        return frame  # type: ignore[return-value]  # a frame of a worker is ignored by the worker
+
+    async def _read(self, worker: Worker) -> None:
+        """Pass frames on; without a daemon the run is stopped."""
+        try:
+            while (frame := await self._next()) is not None:
+                worker.on_frame(frame)
+        except FrameError:
+            pass  # the daemon cannot be understood any more
+        worker.abandon()
+
+    async def _watch_lease(self, worker: Worker, lease_s: float) -> None:
+        over_s = self._heard_s + lease_s
+        while anyio.current_time() < over_s:
+            await anyio.sleep_until(over_s)
+            over_s = self._heard_s + lease_s
+        worker.abandon()
+
+    async def _ping(self, interval_s: float) -> None:
+        while True:
+            await anyio.sleep(interval_s)
+            self.send(Ping())
+
+    async def _write(self) -> None:
+        encoder = FrameEncoder()
+        try:
+            async for frame in self._outgoing:
+                await self._stdout.send(encoder.encode(frame))
+        except (BrokenPipeError, FrameError):
+            self._outgoing.close()
+        self._written.set()
+
+    def _log(self, _logger: object, level: str, event: MutableMapping[str, Any]) -> str:
+        """Send a log event as a frame, in place of writing it."""
+        fields = msgspec.to_builtins(
+            {key: value for key, value in event.items() if key != "event"}, enc_hook=str
+        )
+        frame = Logged(
+            level=level if level in _LEVELS else "error",  # type: ignore[arg-type]  # one of them
+            event=str(event.get("event")),
+            fields=fields,
+        )
+        (self.send if threading.get_ident() == self._thread else self.send_from_thread)(frame)
+        raise structlog.DropEvent
+
+
+class _SentTranscript:
+    """Sends the entries of the transcript to the daemon (`EntryWriter`)."""
+
+    def __init__(self, program: WorkerProgram) -> None:
+        self.problem: str | None = None
+        self._program = program
+
+    def write(self, entries: Sequence[TranscriptEntry]) -> None:
+        """Send entries; called in a thread."""
+        self._program.send_from_thread(TranscriptEntries(entries=tuple(entries)))
+
+    def close(self) -> None:
+        """Nothing more is sent."""
+
+
+def _cost(context: RuntimeContext, agent: str, model: str | None, tokens: Tokens) -> Cost:
+    """The cost of tokens by the prices of the run; an agent that names no model has the configured one."""
+    model = model or context.workflow.agents[agent].settings.model
+    return cost_of(tokens, find_price(context.prices, model, utc_day(wall_ms())))

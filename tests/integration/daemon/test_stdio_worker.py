@@ -1,0 +1,298 @@
+"""A worker in another process: the same run over two pipes, whichever side dies, freezes or says nonsense."""
+
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio import to_thread
+from structlog.testing import capture_logs
+
+import symphony
+from harness.project import SYMPHONY, Project, scripted
+from harness.scheduling import make_issue
+from harness.serving import move, serving
+from symphony.agents.registry import SECTIONS
+from symphony.config import Workflow, load_workflow
+from symphony.daemon.context import RuntimeContext
+from symphony.daemon.frames import (
+    AnyFrame,
+    Ended,
+    FrameDecoder,
+    FrameEncoder,
+    Hello,
+    Spawned,
+    Start,
+    WorkerFrame,
+)
+from symphony.daemon.stdio_worker import StdioWorker, site_of
+from symphony.daemon.transcript import EntryWriter
+from symphony.domain import Category
+from symphony.journal.transcripts import read_transcript, transcript_path
+from symphony.processes.base import HostProcess
+from symphony.processes.local import LocalHost
+from symphony.scheduler import OutcomeKind, RunEnded, StartRun
+from symphony.trackers.registry import TRACKERS
+
+pytestmark = pytest.mark.asyncio
+
+DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
+STUBBORN = scripted("--ignore-eof", "--ignore-sigterm", "--own-session-child")
+DEADLINE_S = 30.0
+
+
+@dataclass
+class Hosts:
+    """Carries every run of a daemon in this process out by `argv`; `made` are the carriers."""
+
+    project: Project
+    argv: Sequence[str] = (*SYMPHONY, "worker", "--stdio")
+    lease_ms: int = 30_000
+    made: list[StdioWorker] = field(default_factory=list)
+    host: LocalHost = field(default_factory=LocalHost)
+
+    @property
+    def env(self) -> dict[str, str]:
+        own = {"SYMPHONY_STATE_DIR": str(self.project.root / "worker-state")}
+        return {**self.project.env(), **own, "PYTHONPATH": str(Path(symphony.__file__).parents[1])}
+
+    def carry(
+        self,
+        start: Start,
+        send: Callable[[WorkerFrame], None],
+        *,
+        context: RuntimeContext,
+        transcript: EntryWriter,
+        **_: object,
+    ) -> StdioWorker:
+        made = StdioWorker(
+            start,
+            send,
+            host=self.host,
+            argv=self.argv,
+            env=self.env,
+            site=site_of(context.workflow, lease_ms=self.lease_ms),
+            stderr_path=self.project.root / "worker.stderr",
+            transcript=transcript,
+        )
+        self.made.append(made)
+        return made
+
+
+@pytest.fixture
+def hosts(project: Project, monkeypatch: pytest.MonkeyPatch) -> Hosts:
+    made = Hosts(project)
+    monkeypatch.setattr("symphony.daemon.effects.Worker", made.carry)
+    return made
+
+
+def parsed(project: Project) -> Workflow:
+    return load_workflow(
+        project.repo / "WORKFLOW.md",
+        environment=project.env(),
+        tracker_kinds=TRACKERS.names,
+        agent_kinds=SECTIONS,
+    )
+
+
+def workers(run_id: str) -> list[int]:
+    """The pids of worker programs of this test's user that have the run's agent below them."""
+    host = LocalHost()
+    found: list[int] = []
+    for agent in host.find_marked([run_id]):
+        for ancestor in host.lineage(agent.pid):
+            with suppress(OSError):
+                words = Path(f"/proc/{ancestor.pid}/cmdline").read_bytes().split(b"\0")
+                if b"worker" in words and b"--stdio" in words:
+                    found.append(ancestor.pid)
+    return list(dict.fromkeys(found))
+
+
+# --- the daemon with its workers behind pipes ---
+
+
+async def test_a_run_does_the_same_over_two_pipes(project: Project, hosts: Hosts) -> None:
+    project.skill("style", body="commit-prefix: docs")
+    project.commit("A skill")
+    project.workflow(command=scripted(), hooks={"before_run": "pwd > ../hook"})
+    steps: list[dict[str, Any]] = [
+        {"skill": "style"},
+        {"write": "new.txt", "text": "a\n"},
+        {"commit": "{skill_value}: one"},
+    ]
+    project.issue("SYM-1", steps, [{"say": "moving it"}, DONE])
+    with capture_logs() as logs:
+        async with serving(project) as served:
+            await served.watcher.until_seen(RunEnded)
+    (ended,) = served.watcher.all(RunEnded)
+    assert len(hosts.made) == 1
+    assert ended.outcome.kind is OutcomeKind.SUCCEEDED, ended
+    assert ended.outcome.delivered is not None
+    assert project.branch_log("SYM-1") == ["docs: one"]
+    assert project.written_state("SYM-1") == "Done", "the tool ran in the daemon"
+    run = next(state.running[one] for state in served.watcher.states for one in state.running)
+    page = await to_thread.run_sync(read_transcript, transcript_path(project.state_dir, run.run_id))
+    assert "moving it" in str(page)
+    assert {"turn_started", "turn_ended", "tool_called", "skills_listed"} <= {log["event"] for log in logs}
+    assert (project.workspaces / "hook").exists()
+
+
+async def test_a_stop_reaches_the_agent_wherever_it_is(project: Project, hosts: Hosts) -> None:
+    project.workflow(command=STUBBORN)
+    issue = project.issue("SYM-1", [{"sleep_ms": 600_000}])
+    async with serving(project) as served:
+        await served.watcher.until(lambda: any(run.report.pid for run in served.watcher.running))
+        (run_id,) = served.watcher.run_ids
+        assert hosts.host.find_marked([run_id])
+        await move(issue, "Done")
+        await served.watcher.until_seen(RunEnded)
+    assert served.watcher.outcomes == ["canceled"]
+    assert not hosts.host.find_marked([run_id])
+
+
+async def test_an_agent_that_ignores_everything_ends_with_its_killed_worker(
+    project: Project, hosts: Hosts
+) -> None:
+    project.workflow(command=STUBBORN, agent={"max_retry_backoff_ms": 600_000})
+    project.issue("SYM-1", [{"sleep_ms": 600_000}])
+    async with serving(project) as served:
+        await served.watcher.until(lambda: any(run.report.pid for run in served.watcher.running))
+        (run_id,) = served.watcher.run_ids
+        (worker,) = await to_thread.run_sync(workers, run_id)
+        os.kill(worker, signal.SIGKILL)
+        ended = await served.watcher.until_seen(RunEnded)
+        assert not hosts.host.find_marked([run_id]), "before the scheduler knows that the run is over"
+    assert ended.outcome.failure is not None
+    assert ended.outcome.failure.category is Category.WORKER_LOST
+
+
+PRINTS_HELLO = """
+import sys, time
+from symphony.daemon.frames import FrameEncoder, Hello
+sys.stdout.buffer.write(FrameEncoder().encode(Hello(version={version})))
+sys.stdout.buffer.flush()
+{then}
+"""
+NO_WORKERS: dict[str, tuple[Sequence[str], str]] = {
+    "absent": (("/nonexistent/symphony", "worker"), "cannot be started"),
+    "profile": (("sh", "-c", "echo Welcome to build-1; exec cat"), "Welcome to build-1"),
+    "exits": (("sh", "-c", "exit 3"), "the stream ended"),
+    "other release": (
+        (sys.executable, "-c", PRINTS_HELLO.format(version="'0.0.1'", then="sys.stdin.read()")),
+        "release 0.0.1",
+    ),
+    "silent": (
+        (sys.executable, "-c", PRINTS_HELLO.format(version="'0.1.0'", then="time.sleep(600)")),
+        "silent",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NO_WORKERS)
+async def test_what_is_no_worker_costs_one_attempt_with_a_reason(
+    case: str, project: Project, hosts: Hosts
+) -> None:
+    hosts.argv, reason = NO_WORKERS[case]
+    hosts.lease_ms = 700 if case == "silent" else 30_000
+    project.workflow(command=scripted(), agent={"max_retry_backoff_ms": 600_000})
+    project.issue("SYM-1", [DONE])
+    async with serving(project) as served:
+        ended = await served.watcher.until_seen(RunEnded)
+    failure = ended.outcome.failure
+    assert failure is not None
+    assert (failure.category, failure.retryable) == (Category.WORKER_LOST, True)
+    assert reason in failure.message
+    assert project.written_state("SYM-1") == "Todo", "nothing was begun"
+
+
+# --- a worker whose daemon vanishes ---
+
+
+class Alone:
+    """A worker program at the other end of our pipes, which we may leave alone."""
+
+    def __init__(self, child: HostProcess) -> None:
+        self.child = child
+        self._encoder = FrameEncoder()
+        self._decoder = FrameDecoder()
+
+    async def send(self, frame: AnyFrame) -> None:
+        await self.child.send(self._encoder.encode(frame))
+
+    async def until(self, kind: type[AnyFrame]) -> AnyFrame:
+        with anyio.fail_after(DEADLINE_S):
+            while True:
+                while (frame := self._decoder.take()) is not None:
+                    if isinstance(frame, kind):
+                        return frame
+                data = await self.child.receive()
+                assert data, "the worker ended"
+                self._decoder.feed(data)
+
+
+@asynccontextmanager
+async def alone(hosts: Hosts, *, lease_ms: int) -> AsyncIterator[Alone]:
+    """A worker with a stubborn agent in the middle of a turn."""
+    project = hosts.project
+    project.workflow(command=STUBBORN)
+    path = project.issue("SYM-1", [{"sleep_ms": 600_000}])
+    workflow = await to_thread.run_sync(parsed, project)
+    (project.root / "home").mkdir(exist_ok=True)
+    issue = make_issue("1", description=path.read_text())
+    child = await hosts.host.spawn(
+        hosts.argv, cwd=project.root, env=hosts.env, stderr_path=project.root / "worker.stderr"
+    )
+    worker = Alone(child)
+    try:
+        await worker.until(Hello)
+        await worker.send(
+            Start(
+                command=StartRun(run_id="alone-1", issue=issue, attempt=None),
+                site=site_of(workflow, lease_ms=lease_ms),
+            )
+        )
+        await worker.until(Spawned)
+        assert hosts.host.find_marked(["alone-1"]), "the positive control: the agent is there"
+        yield worker
+    finally:
+        with anyio.CancelScope(shield=True):
+            child.signal(signal.SIGKILL, child.descendants())
+            await child.wait()
+
+
+async def test_a_worker_that_hears_nothing_for_its_lease_ends_its_agent(hosts: Hosts) -> None:
+    async with alone(hosts, lease_ms=1_500) as worker:
+        ended = await worker.until(Ended)
+        assert isinstance(ended, Ended)
+        assert ended.outcome.kind is OutcomeKind.CANCELED
+        with anyio.fail_after(DEADLINE_S):
+            await worker.child.wait()
+        assert not hosts.host.find_marked(["alone-1"])
+
+
+async def test_a_worker_whose_daemon_is_gone_ends_its_agent(hosts: Hosts) -> None:
+    async with alone(hosts, lease_ms=600_000) as worker:
+        await worker.child.close_stdin()
+        with anyio.fail_after(DEADLINE_S):
+            await worker.child.wait()
+        assert not hosts.host.find_marked(["alone-1"])
+
+
+async def test_a_worker_gets_no_credential(project: Project) -> None:
+    project.environment["TRACKER_TOKEN"] = "tok-secret-1"
+    project.workflow(
+        tracker={"kind": "github", "repository": "o/r", "token": "$TRACKER_TOKEN"},
+        workspace={"repo": "https://me:hunter2secret@example.invalid/r.git"},
+    )
+    workflow = await to_thread.run_sync(parsed, project)
+    text = site_of(workflow, lease_ms=1).text.decode()
+    assert "TRACKER_TOKEN" not in text
+    assert "tok-secret-1" not in text
+    assert "hunter2secret" not in text
+    assert "https://example.invalid/r.git" in text

@@ -117,6 +117,19 @@ async def test_a_skill_shows_its_versions_and_the_difference_of_any_two(client: 
     check(await client.get("/skills/library/retries/diff?old=9&new=1"), 404)
 
 
+async def test_figures_are_of_the_skills_that_are_shown(client: httpx.AsyncClient) -> None:
+    for path, shown in (
+        ("/skills", True),
+        ("/skills?q=api", True),
+        ("/skills/library/api-style", True),
+        ("/skills?q=retries", False),
+        ("/skills/library/retries", False),
+    ):
+        page = check(await client.get(path))
+        for fact in ("84 %", "too few", "+42 %"):
+            assert (fact in page.text) is shown, (path, fact)
+
+
 async def test_text_in_a_skill_is_text(client: httpx.AsyncClient, store: Library) -> None:
     hostile = SkillText(
         name="hostile",

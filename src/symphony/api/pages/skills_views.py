@@ -17,8 +17,12 @@ from symphony.api.models import (
     LibraryProposals,
     LibrarySkill,
     LibrarySkillPage,
+    SkillHoldout,
+    SkillOutcomes,
     SkillsOverview,
     SkillUses,
+    SkillVerdict,
+    SkillVersionFigures,
     State,
 )
 from symphony.api.pages.views import DiffLine, Notice
@@ -93,6 +97,31 @@ class UseRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomesView:
+    """What became of the runs that listed skills; `left_out` is the number of versions without a row."""
+
+    versions: tuple[SkillVersionFigures, ...]
+    holdouts: tuple[SkillHoldout, ...]
+    verdicts: tuple[SkillVerdict, ...]
+    left_out: int
+
+
+def outcomes_view(outcomes: SkillOutcomes, *, search: str = "", name: str | None = None) -> OutcomesView:
+    """The outcomes of the skill of that name, or of all whose names have all words of the search."""
+
+    def wanted(one: SkillVersionFigures | SkillHoldout | SkillVerdict) -> bool:
+        return one.name == name if name else all(word in one.name for word in search.lower().split())
+
+    versions = tuple(filter(wanted, outcomes.versions))
+    return OutcomesView(
+        versions=versions[:PAGE_ROWS],
+        holdouts=tuple(filter(wanted, outcomes.holdouts))[:PAGE_ROWS],
+        verdicts=tuple(filter(wanted, outcomes.verdicts))[:PAGE_ROWS],
+        left_out=max(len(versions) - PAGE_ROWS, 0),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SkillList:
     """The skills of the repository and the library that a person selects.
 
@@ -125,6 +154,7 @@ class SkillsView:
     library_is_empty: bool
     proposals: int
     uses: tuple[UseRow, ...]
+    outcomes: OutcomesView
 
 
 def skills_view(
@@ -176,6 +206,7 @@ def skills_view(
             )
             for use in sorted(skills.uses, key=lambda use: (-use.listed, use.name))
         ),
+        outcomes=outcomes_view(skills.outcomes, search=search),
     )
 
 
@@ -236,6 +267,7 @@ class SkillView:
         is_newest: the newest version is shown.
         previous: the version before the one that is shown; 0 for the first.
         shadowed_by: the path of the repository's skill of that name, or `None`.
+        outcomes: of the runs that listed it; `None` if they cannot be read.
     """
 
     page: LibrarySkillPage
@@ -243,6 +275,7 @@ class SkillView:
     is_newest: bool
     previous: int
     shadowed_by: str | None
+    outcomes: OutcomesView | None
 
 
 def skill_view(page: LibrarySkillPage, skills: SkillsOverview | None) -> SkillView:
@@ -254,6 +287,7 @@ def skill_view(page: LibrarySkillPage, skills: SkillsOverview | None) -> SkillVi
         is_newest=page.shown == page.skill.version,
         previous=page.shown - 1,
         shadowed_by=same[0] if same else None,
+        outcomes=outcomes_view(skills.outcomes, name=page.skill.name) if skills else None,
     )
 
 

@@ -1,9 +1,10 @@
 """Promise: the report tells two versions of a skill apart by what became of the work with each."""
 
 import json
+import signal
 from typing import Any
 
-from harness.project import Project
+from harness.project import Project, until
 
 WORK: list[dict[str, Any]] = [
     {"skill": "greeting", "value_of": "word"},
@@ -46,3 +47,25 @@ def test_two_versions_of_a_skill_are_told_apart_by_what_became_of_their_runs(pro
     assert (second["ready"]["count"], second["blocked"]["count"], second["ready"]["share"]) == (1, 0, None)
     assert second["agents"][0]["agent"] == first["agents"][0]["agent"]
     assert "too few" in project.symphony("skills", "report").stdout
+
+
+def test_what_became_of_a_run_outlives_a_kill_and_counts_once(project: Project) -> None:
+    def counts() -> tuple[int, ...]:
+        found = [one for one in versions(project).values() if one["runs"]]
+        return tuple(sum(one[name]["count"] for one in found) for name in ("delivered", "ready"))
+
+    project.workflow(tracker={"comment_on_delivery": False})
+    project.skill("greeting", description="How to greet.", body="word: salut")
+    project.commit("Add a skill")
+    project.issue("SYM-1", WORK)
+    with project.daemon() as daemon:
+        daemon.wait_for("run_ended", issue_identifier="SYM-1")
+        until(lambda: counts()[0] or None, daemon.log.read_text)
+        daemon.signal(signal.SIGKILL)
+        daemon.end()
+    with project.daemon() as daemon:
+        project.issue("SYM-2", WORK)
+        daemon.wait_for("work_ready", issue_identifier="SYM-2")
+        until(lambda: counts() == (2, 2) or None, daemon.log.read_text)
+    (found,) = versions(project).values()
+    assert (found["runs"], counts()) == (2, (2, 2))

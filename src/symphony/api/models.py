@@ -241,7 +241,7 @@ class Skills(Document, frozen=True, kw_only=True):
     native: Annotated[tuple[ListedSkill, ...], _is("The skills that the agent lists by itself.")] = ()
     holdout: Annotated[
         float | None,
-        _is("agent.library.holdout; null while off. A withheld skill is dropped with the reason holdout."),
+        _is("Share of issues without a skill, dropped with the reason holdout; null while off."),
     ] = None
 
 
@@ -941,7 +941,7 @@ class SkillOutcomes(Document, frozen=True, kw_only=True):
     """What became of the runs that skills were listed in, as far as the journal remembers."""
 
     versions: Annotated[tuple[SkillVersionFigures, ...], _is("By name, the version used last first.")] = ()
-    holdouts: Annotated[tuple[SkillHoldout, ...], _is("Skills that agent.library.holdout withheld.")] = ()
+    holdouts: Annotated[tuple[SkillHoldout, ...], _is("Skills that a holdout withheld.")] = ()
     verdicts: tuple[SkillVerdict, ...] = ()
 
 

@@ -207,7 +207,7 @@ class RunRecord:
         blocked: whether the issue waits for a person since this run.
         ready: whether the issue left the active states with the work that this run delivered last.
         merged: whether that work is known to be merged.
-        holdout: `agent.library.holdout` as the run found it; `None` if it was off.
+        holdout: the share of issues that a skill was withheld from; `None` if the holdout was off.
         withheld: the skill that the holdout withheld.
         library_versions: by name, the versions of the skills of the library that the run had.
     """

@@ -20,7 +20,7 @@ def withheld_skill(issue_id: str, eligible: Collection[str], share: float) -> st
         issue_id: the tracker's id of the issue.
         eligible: names of the skills of the library that the issue would get. Skills of the repository are
             never withheld.
-        share: of the issues that are drawn, 0 to 0.5 (`agent.library.holdout`).
+        share: of the issues that are drawn, 0 to 0.5.
     """
     if not eligible or _number(issue_id) >= share * _RANGE:
         return None

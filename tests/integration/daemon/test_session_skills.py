@@ -123,6 +123,9 @@ async def test_what_the_agent_lists_anyway_is_not_repeated(project: Project) -> 
     assert "skills" not in started["config"]
     assert told.catalog.names == ("release",)
     assert [(one.name, one.reason.value) for one in told.catalog.dropped] == [("greet", "native")]
+    (greet,) = told.catalog.document.native
+    assert greet.name == "greet"
+    assert greet.sha256 is not None, "what the agent lists is known by its content too"
 
 
 async def test_the_text_of_the_base_branch_is_not_left_out_for_that_of_the_branch(project: Project) -> None:

@@ -2,6 +2,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ from structlog.testing import capture_logs
 
 from symphony import skills
 from symphony.daemon import skills as runtime_catalog
-from symphony.daemon.skills import AgentSkillScan, RunCatalog, exclude_agent_listed, load_catalog
+from symphony.daemon.skills import AgentSkillScan, RunCatalog, enter_phase, exclude_agent_listed, load_catalog
 from symphony.skills import Scope, Severity, SkillOptions, SkillSet, resolve_anchor
 from symphony.testing.scripted_agent.script import path_of
 
@@ -336,3 +337,13 @@ class TestWhatTheAgentListsItself:
         scan = AgentSkillScan(workspace=tmp_path, roots=(tmp_path / "theirs",))
         catalog = await load_catalog(tmp_path, SkillOptions(), scan=scan)
         assert await exclude_agent_listed(catalog, SkillOptions(), ask) is catalog
+
+
+async def test_the_arm_and_the_versions_of_the_library_outlive_another_rendering(tmp_path: Path) -> None:
+    add(tmp_path, "release")
+    catalog = await load_catalog(tmp_path, SkillOptions())
+    catalog = replace(catalog, holdout=0.1, withheld="docs", library_versions={"release": 3})
+    document = (await enter_phase(catalog, "TEST")).document
+    assert [(one.name, one.reason) for one in document.dropped] == [("docs", "holdout")]
+    assert [(one.name, one.library_version) for one in document.listed] == [("release", 3)]
+    assert document.holdout == 0.1

@@ -79,7 +79,7 @@ INTERRUPTED: Final = "interrupted"
 """The outcome of a run whose daemon ended before it."""
 
 _MERGED: Final = "merged"
-_GIVEN_UP: Final = frozenset({"canceled", "cancelled", "closed", "duplicate", "won't do", "wontfix"})
+_GIVEN_UP: Final = frozenset({"canceled", "cancelled", "duplicate", "won't do", "wontfix"})
 
 # --- recording -------------------------------------------------------------------------------------------
 

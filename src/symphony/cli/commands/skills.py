@@ -19,6 +19,7 @@ from symphony.domain import one_line
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from symphony.api.models import Difference, Rate, SkillHoldout, SkillOutcomes, SkillVersionFigures
     from symphony.cli.documents import SkillUse
@@ -392,14 +393,13 @@ def _show(found: Sequence["SkillReport"], outcomes: "SkillOutcomes") -> None:
             str(one.versions),
             datetime.fromtimestamp(one.last_used_wall_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M"),
         )
-    blocks: list[Table | str] = [table]
+    blocks: list[Table | Text | str] = [table]
     if outcomes.versions:
-        blocks.append(_versions_table(outcomes.versions))
+        blocks += ["", _versions_table(outcomes.versions)]
     if outcomes.holdouts:
-        blocks.append(_holdouts_table(outcomes.holdouts))
+        blocks += ["", _holdouts_table(outcomes.holdouts)]
     if outcomes.verdicts:
-        lines = [f"{cell(one.name)}  {one.verdict}: {one.message}" for one in outcomes.verdicts]
-        blocks.append("\n".join(lines))
+        blocks += ["", *(cell(f"{one.name}  {one.verdict}: {one.message}") for one in outcomes.verdicts)]
     print_blocks(console_for(), *blocks)
 
 

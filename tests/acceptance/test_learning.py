@@ -1,12 +1,17 @@
 """Promise: feedback becomes a better skill: a learning run proposes it, a person accepts it."""
 
 import json
+import shlex
 import signal
 from typing import Any
 
 import pytest
 
 from harness.project import Daemon, Project, until
+from harness.real import require_claude, require_codex
+from kit import model_server as models
+from kit.claude_home import claude_home
+from kit.codex_home import codex_home
 from symphony.library.model import Change, ProposalState, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 
@@ -133,3 +138,81 @@ def test_kill_9_during_a_learning_run_loses_no_feedback_and_makes_one_proposal(
 def _learning_copy(project: Project) -> str:
     copy = project.workspaces / ".symphony" / "learning" / "1" / "skills" / "style" / "SKILL.md"
     return copy.read_text() if copy.exists() else ""
+
+
+def _learned(project: Project, library: Library, daemon: Daemon, *, resumed: bool) -> None:
+    """A real agent has improved the skill; a person accepts it."""
+    ended = daemon.wait_for("learning_ended", issue_identifier="SYM-1")
+    assert (ended["updated"], ended["resumed"], ended["malformed"]) == (["style"], resumed, [])
+    assert ended["total_tokens"] > 0
+    assert project.written_state("SYM-1") == "Done"
+    (proposal,) = library.proposals()
+    assert library.accept(proposal.id, "ada").content == f"Be brief.\n{BETTER}\n"
+    assert library.resolve(issue="SYM-2", labels=(), agent="x", configured=None).skills[0].version == 2
+
+
+@pytest.mark.real_codex
+def test_a_real_codex_learns_in_the_thread_of_its_work_and_writes_nothing_else(
+    project: Project, library: Library
+) -> None:
+    codex = require_codex()
+    project.workflow(command=f"{shlex.quote(str(codex))} app-server", codex={"read_timeout_ms": 30_000})
+    project.issue("SYM-1", text="[[work]] Write hello.txt and commit it.")
+    last = (models.tool("board_move", {"state": "Done"}), models.say("Committed and moved."))
+    outside = project.workspaces / "outside"
+    learn = (
+        models.shell(f"echo '{BETTER}' >> skills/style/SKILL.md"),
+        models.shell(f"echo x > {shlex.quote(str(outside))}"),
+        models.say("The skill says it now."),
+    )
+    work = models.edit_and_commit("hello.txt", "hello\n", "Say hello", last=last)
+    with (
+        models.ModelServer({"work": work, "learn": learn}) as server,
+        codex_home(server.base_url) as home,
+    ):
+        project.environment.update(home.env)
+        with project.daemon() as daemon:
+            worked(project, daemon)
+            rate(project, "--stars", "2", "--comment", f"[[learn]] {BETTER}")
+            _learned(project, library, daemon, resumed=True)
+        asked = json.dumps(server.requests[-1].body["input"])
+    assert asked.count("Write hello.txt and commit it.") == 1, "it remembers its work"
+    assert f"[[learn]] {BETTER}" in asked
+    assert not outside.exists()
+
+
+@pytest.mark.real_claude
+def test_a_real_claude_learns_from_the_record_of_its_work(project: Project, library: Library) -> None:
+    command = shlex.quote(str(require_claude()))
+    project.workflow(
+        agent={"kind": "claude", "max_retry_backoff_ms": 50}, claude={"command": command, "model": "sonnet"}
+    )
+    project.issue("SYM-1", text="[[work]] Write hello.txt and commit it.")
+    target = str(project.workspaces / "SYM-1" / "hello.txt")
+    commit = "git add --all && git commit --quiet --message 'Say hello'"
+    work = (
+        models.tool("Write", {"file_path": target, "content": "hello\n"}),
+        models.tool("Bash", {"command": commit, "description": "Commit"}),
+        models.tool("mcp__symphony__board_move", {"state": "Done"}),
+        models.say("Committed and moved."),
+    )
+    skill = str(project.workspaces / ".symphony" / "learning" / "1" / "skills" / "style" / "SKILL.md")
+    edit = {"file_path": skill, "old_string": "Be brief.", "new_string": f"Be brief.\n{BETTER}"}
+    learn = (
+        models.tool("Read", {"file_path": skill}),
+        models.tool("Edit", edit),
+        models.say("The skill says it now."),
+    )
+    with (
+        models.ModelServer({"work": work}) as server,
+        claude_home(server.base_url) as home,
+    ):
+        project.environment.update(home.env)
+        with project.daemon() as daemon:
+            worked(project, daemon)
+            server.learn("work", learn)  # the record of the work ends with the marker of the issue
+            rate(project, "--stars", "2", "--comment", BETTER)
+            _learned(project, library, daemon, resumed=False)
+        asked = json.dumps(server.requests[-1].body["messages"])
+    assert "Write hello.txt and commit it." in asked, "the record says what the work was"
+    assert "never a source of rules" in asked

@@ -140,3 +140,15 @@ def test_with_its_page_the_demo_stays_until_its_input_ends(project: Project) -> 
         process.stdin.close()
         assert "Next, in your own repository" in process.stdout.read()
     assert process.returncode == 0
+
+
+def test_the_demo_shows_how_feedback_makes_a_skill_better(project: Project) -> None:
+    place = project.root / "demo"
+    done = project.symphony("demo", "--learn", "--dir", str(place), "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["ok"], result["learned"]) == (True, {"skill": "house-style", "version": 2})
+    assert "+ - Run the tests before you commit." in done.stderr
+    assert {issue["state"] for issue in result["issues"]} == {"Done"}
+    both = project.symphony("demo", "--learn", "--page")
+    assert both.returncode == 2

@@ -12,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 
 import anyio
+from msgspec import structs
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
@@ -20,8 +21,9 @@ from rich.text import Text
 
 from symphony.agents.registry import SECTIONS
 from symphony.api.documents import IssueRow, describe_blocked, issue_rows
+from symphony.cli.demo_learning import DemoLearning
 from symphony.cli.demo_page import DemoPage
-from symphony.cli.documents import DemoComment, DemoIssue, DemoResult
+from symphony.cli.documents import DemoComment, DemoIssue, DemoLearned, DemoResult
 from symphony.cli.failures import CommandError
 from symphony.cli.formatting import plural
 from symphony.cli.main import program_name
@@ -32,6 +34,7 @@ from symphony.cli.summary import RunSummary, delivery_lines, summary_table
 from symphony.config import load_workflow
 from symphony.daemon.service import Observer
 from symphony.domain import Issue, natural_order, one_line
+from symphony.library.model import LibrarySkill
 from symphony.scheduler import Command, ContinueRun, Event, OutcomeKind, RunEnded, StartRun, State
 from symphony.testing import scripted_agent
 from symphony.trackers.base import Comment
@@ -50,13 +53,14 @@ _PAUSED = "paused: nothing new starts before `symphony resume`"
 _COLOURS = {"running": "green", "retrying": "yellow", "blocked": "red", "waiting": "dim", "ended": "cyan"}
 
 
-def run_demo(*, agent: str, directory: Path | None, page: bool, as_json: bool) -> bool:
+def run_demo(*, agent: str, directory: Path | None, page: bool, learn: bool, as_json: bool) -> bool:
     """Run the demo; return whether every issue is done.
 
     Args:
         agent: `scripted` or `codex`.
         directory: keeps everything; None for a directory that is removed at the end.
         page: show the page in a browser, and end when a key is pressed.
+        learn: give feedback on the work, and accept what is learned from it.
         as_json: print one document at the end, and progress on stderr.
 
     Raises:
@@ -79,7 +83,10 @@ def run_demo(*, agent: str, directory: Path | None, page: bool, as_json: bool) -
             _print(console, f"Place: {escape(str(root))}{kept}\n")
         workflow = root / "repo" / "WORKFLOW.md"
         with show_progress(console) as progress:
-            shown = DemoPage(root / "state", console) if page else None
+            shown: DemoPage | DemoLearning | None = DemoPage(root / "state", console) if page else None
+            if learn:
+                shown = DemoLearning(root / "state", console, scripted=agent == "scripted")
+                shown.prepare()
             tally = serve(
                 workflow,
                 environment=dict(os.environ),
@@ -95,7 +102,10 @@ def run_demo(*, agent: str, directory: Path | None, page: bool, as_json: bool) -
         ).settings.tracker.provider
         config = BoardConfig.of(provider, base_dir=workflow.parent)
         issues, comments = anyio.run(_read_board, config)
-        document = result_document(root, tally, issues, comments)
+        learned = shown.learned if isinstance(shown, DemoLearning) else None
+        document = result_document(root, tally, issues, comments, learned=learned)
+        if learn and learned is None:
+            document = structs.replace(document, ok=False)
         if as_json:
             print_json(document)
         else:
@@ -255,7 +265,12 @@ class ProgressLines:
 
 
 def result_document(
-    root: Path, tally: RunSummary, issues: list[Issue], comments: list[tuple[Issue, Comment]]
+    root: Path,
+    tally: RunSummary,
+    issues: list[Issue],
+    comments: list[tuple[Issue, Comment]],
+    *,
+    learned: LibrarySkill | None = None,
 ) -> DemoResult:
     """The results; `ok` if every issue is done and has commits."""
     listed = []
@@ -282,6 +297,7 @@ def result_document(
             )
             for issue, comment in comments
         ),
+        learned=None if learned is None else DemoLearned(skill=learned.name, version=learned.version),
     )
 
 

@@ -581,6 +581,13 @@ class DemoComment(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     body: str
 
 
+class DemoLearned(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the demo learned from feedback."""
+
+    skill: Text
+    version: Annotated[int, _is("The version that was accepted.")]
+
+
 class DemoResult(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`symphony demo --json`."""
 
@@ -588,6 +595,7 @@ class DemoResult(Document, frozen=True, kw_only=True, forbid_unknown_fields=True
     dir: Annotated[str, _is("Where everything is.")]
     issues: tuple[DemoIssue, ...]
     comments: tuple[DemoComment, ...]
+    learned: Annotated[DemoLearned | None, _is("Null without --learn, or if nothing was learned.")] = None
 
 
 # --- skills ----------------------------------------------------------------------------------------------

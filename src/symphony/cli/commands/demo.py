@@ -13,6 +13,7 @@ Examples:
   symphony demo --dir /var/tmp/d    keep the repository, the board and the log
   symphony demo --agent codex       use the Codex that is installed and logged in
   symphony demo --page              watch it in a browser; the page stays until you press a key
+  symphony demo --learn             rate the work, and see a skill get better by it
   symphony demo --json              print one JSON object at the end
 """
 
@@ -34,8 +35,9 @@ Examples:
 @click.option(
     "--page", is_flag=True, help="Show the page in a browser, and keep it up until a key is pressed."
 )
+@click.option("--learn", is_flag=True, help="Give feedback on the work, and accept what is learned from it.")
 @json_option
-def demo(agent: str, directory: Path | None, *, page: bool, as_json: bool) -> int:
+def demo(agent: str, directory: Path | None, *, page: bool, learn: bool, as_json: bool) -> int:
     """Demonstrate Symphony: four issues, three skills and one malformed skill become commits."""
     from symphony.cli.demo_run import run_demo
 
@@ -43,5 +45,7 @@ def demo(agent: str, directory: Path | None, *, page: bool, as_json: bool) -> in
         raise CommandError.of(
             f"{directory} is not empty", hint="name a new or empty directory", code=ExitCode.USAGE
         )
-    ok = run_demo(agent=agent, directory=directory, page=page, as_json=as_json)
+    if page and learn:
+        raise click.UsageError("--page and --learn cannot be combined")
+    ok = run_demo(agent=agent, directory=directory, page=page, learn=learn, as_json=as_json)
     return ExitCode.OK if ok else ExitCode.FAILURE

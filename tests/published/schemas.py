@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, tuple[type[models.Document], ...]] = {
     "order": (models.Verb,),
     "prompt": (documents.PrintedPrompt,),
     "refresh": (models.Refresh,),
+    "forge-check": (documents.ForgeCheck,),
     "replay": (documents.Replayed,),
     "runs": (models.Runs,),
     "service-status": (documents.ServiceState,),

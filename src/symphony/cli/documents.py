@@ -472,6 +472,16 @@ class TrackerProblem(Document, frozen=True, kw_only=True, forbid_unknown_fields=
     hint: Text
 
 
+class ForgeCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony forge check --json`."""
+
+    ok: Annotated[bool, _is("The token may do all that is known to be needed.")]
+    kind: Text
+    repo: Text
+    login: Annotated[Text, _is("Whose token it is.")]
+    missing: Annotated[tuple[Text, ...], _is("What the token lacks, in words.")]
+
+
 class TrackerCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`symphony tracker check --json`."""
 

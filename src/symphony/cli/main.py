@@ -234,6 +234,7 @@ SECTIONS: Final = {
             "symphony.cli.commands.tracker:tracker",
             "Check the tracker, and write to it from scripts.",
         ),
+        "forge": ("symphony.cli.commands.forge:forge", "Check the access to pull requests."),
         "skills": ("symphony.cli.commands.skills:skills", "Manage the skills of a repository."),
         "instructions": (
             "symphony.cli.commands.instructions:instructions",

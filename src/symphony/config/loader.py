@@ -31,7 +31,7 @@ from symphony.frontmatter import Code, FrontMatterError, Profile, Split, load, s
 
 _MAX_FILE_BYTES: Final = 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
-_SECRET_SECTIONS: Final = ("tracker", "notify", "tracing")
+_SECRET_SECTIONS: Final = ("tracker", "forge", "notify", "tracing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Workflow:
         template: the prompt of a first turn.
         agents: the agents that can be chosen for an issue, by name.
         warnings: in the order in which they were found.
-        secret_names: variables that `tracker`, `notify` and `tracing` refer to; no child process gets them.
+        secret_names: variables that the sections with secrets refer to; no child process gets them.
         variables: all variables that the file refers to.
         stamp: identifies the content.
         source_map: positions of the keys.

@@ -828,6 +828,21 @@ class NotifySettings(Section):
 NotifyTargets = Annotated[tuple[NotifySettings, ...], Field(strict=False), Shape("list of targets")]
 
 
+class ForgeSettings(Section):
+    """`forge`: where pull requests are (docs/forges.md); `token` is `$NAME` or a literal secret."""
+
+    kind: Literal["github", "gitlab", "forgejo"] | None = live(
+        None, "where [pull requests](forges.md) are; Gitea is `forgejo`"
+    )
+    repo: Name | None = live(None, "the repository there: `owner/name`, or the path of a GitLab project")
+    token: Name | None = live(None, "`$NAME` of a token that may write to the repository", repr=False)
+    url: HttpUrl | None = live(
+        None,
+        "address of the API: `https://git.example.org/api/v3` (GitHub), `…/api/v4` (GitLab), or of the "
+        "Forgejo site; else that of github.com, gitlab.com or codeberg.org",
+    )
+
+
 class TracingSettings(Section):
     """`tracing`: traces of runs by OpenTelemetry; needs the extra `otel`.
 
@@ -967,6 +982,7 @@ class Settings(_Given):
     server: ServerSettings = Field(default_factory=ServerSettings)
     worker: WorkerSettings = Field(default_factory=WorkerSettings)
     observability: ObservabilitySettings = Field(default_factory=ObservabilitySettings)
+    forge: ForgeSettings = Field(default_factory=ForgeSettings)
     tracing: TracingSettings = Field(default_factory=TracingSettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
     pricing: Pricing = live({}, "what models cost where agents do not report it: [costs.md](costs.md)")

@@ -172,6 +172,7 @@ def redaction_for(
         {
             **settings.provider,
             **mask_secrets({"webhook_secret": settings.webhook_secret}),
+            "forge": mask_secrets({"token": workflow.settings.forge.token}, secret=True),
             "tracing": workflow.settings.tracing.headers,
         },
         environment,

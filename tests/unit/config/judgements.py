@@ -253,7 +253,7 @@ def _lines(tree: Tree, depth: int = 0) -> Iterator[str]:
 # --- facts -----------------------------------------------------------------------------------------------
 
 
-LATER_SECTIONS = frozenset({"tracing"})
+LATER_SECTIONS = frozenset({"forge", "tracing"})
 """Sections that the program did not have when the facts were recorded."""
 
 

@@ -1,0 +1,60 @@
+"""`symphony forge`: check the access to pull requests, without a daemon."""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import click
+
+from symphony.cli.failures import ExitCode
+from symphony.cli.main import LazyGroup
+from symphony.cli.options import json_option, print_json, workflow_option
+from symphony.domain import one_line
+
+
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    epilog="""\b
+Examples:
+  symphony forge check
+
+It uses `forge` of WORKFLOW.md, beside a running daemon and without one.
+""",
+    short_help="Check the access to pull requests.",
+)
+@click.pass_context
+def forge(ctx: click.Context) -> None:
+    """Look at the pull requests' forge of WORKFLOW.md."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+@forge.command(
+    epilog="""\b
+Examples:
+  symphony forge check
+  symphony forge check --json | jq '.missing[]'
+
+Nothing is changed. Exit codes: 0 fine, 1 the token lacks something or there is no answer, 3 the configuration
+is invalid, 4 the token is missing or refused.
+"""
+)
+@json_option
+@workflow_option
+def check(*, as_json: bool, workflow: Path) -> int:
+    """Tell whose the token of the forge is, and what it lacks."""
+    # Imported here: `--help` stays fast.
+    from symphony.cli.forge_access import check_forge
+    from symphony.cli.tracker_access import run_on_tracker
+
+    found = run_on_tracker(workflow, partial(check_forge, environment=os.environ))
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(f"forge     {found.kind} as {one_line(found.login, 300)}, {one_line(found.repo, 300)}")
+        for missing in found.missing:
+            click.echo(f"error: the token lacks {one_line(missing, 300)}")
+        if found.missing:
+            click.echo("  hint: docs/forges.md lists what a token needs")
+    return ExitCode.OK if found.ok else ExitCode.FAILURE

@@ -229,6 +229,7 @@ WorkerFrame = (
 )
 AnyFrame = DaemonFrame | WorkerFrame
 
+
 # --- the codec -------------------------------------------------------------------------------------------
 
 
@@ -346,6 +347,11 @@ class FrameDecoder:
             f"in place of a frame came the text {one_line(line.decode('utf-8', 'replace'))!r}",
             hint="a login shell that is not interactive must print nothing; see the profile of the user",
         )
+
+
+def refusal(frame: AnyFrame) -> FrameError:
+    """The error for a frame that came from the wrong side."""
+    return FrameError(FrameProblem.MALFORMED, f"a frame {type(frame).__name__} came from the wrong side")
 
 
 def _oversized(size: int) -> FrameError:

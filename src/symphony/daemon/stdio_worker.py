@@ -13,10 +13,12 @@ from anyio import to_thread
 import symphony
 from symphony.config import Workflow
 from symphony.daemon.frames import (
+    Answer,
     DaemonFrame,
     Ended,
     FrameDecoder,
     FrameEncoder,
+    FrameError,
     Hello,
     Logged,
     Ping,
@@ -24,6 +26,7 @@ from symphony.daemon.frames import (
     Start,
     TranscriptEntries,
     WorkerFrame,
+    refusal,
 )
 from symphony.daemon.transcript import EntryWriter
 from symphony.domain import Blame, Category, Failure, SymphonyError
@@ -122,6 +125,9 @@ class StdioWorker:
                 failed = await self._read(child) or failed
             except SymphonyError as error:
                 failed = Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=error.failure))
+            except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
+                _log.error("run_crashed", exc_info=error)
+                failed = _lost(f"internal error: {error!r}")
             tasks.cancel_scope.cancel()
         return failed
 
@@ -132,7 +138,13 @@ class StdioWorker:
         frame: DaemonFrame = self._start
         while True:
             try:
-                await child.send(encoder.encode(frame))
+                data = encoder.encode(frame)
+            except FrameError as error:  # such as a result that is too large
+                if not isinstance(frame, Answer):
+                    raise
+                data = encoder.encode(Answer(request=frame.request, failure=error.failure))
+            try:
+                await child.send(data)
             except BrokenPipeError:
                 return  # the end of its output says so too
             frame = Ping()
@@ -159,8 +171,10 @@ class StdioWorker:
                         getattr(_log, frame.level)(frame.event, **fields)
                     case Ended():
                         return frame
+                    case _ if isinstance(frame, WorkerFrame):
+                        self._send(frame)
                     case _:
-                        self._send(frame)  # type: ignore[arg-type]  # a frame of the daemon is refused there
+                        raise refusal(frame)
             data: bytes | None = None
             with anyio.move_on_after(self._lease_s):
                 data = await child.receive()

@@ -140,6 +140,7 @@ class SupervisedRun:
         self._scopes: dict[int, anyio.CancelScope] = {}
         self._ended = False
         start = Start(command=command, tools=tools.agent_tool_specs())
+        self._offered = frozenset(spec.name for spec in start.tools)
         self._worker = carrier(start, self.on_frame)
 
     # --- to the worker -----------------------------------------------------------------------------------
@@ -206,6 +207,8 @@ class SupervisedRun:
             case TranscriptIncomplete():
                 callbacks.transcript_incomplete(issue, run_id, frame.reason)
             case ToolCall() | ConversationOpened() | SkillProblems():
+                if frame.request in self._scopes:
+                    return
                 self._scopes[frame.request] = anyio.CancelScope()
                 assert self._requests is not None  # noqa: S101 - set by `run`, before the worker runs
                 self._requests.start_soon(self._answer, frame)
@@ -236,6 +239,8 @@ class SupervisedRun:
 
     async def _carry_out(self, frame: Request) -> ToolResult | None:
         match frame:
+            case ToolCall() if frame.name not in self._offered:
+                return ToolResult.error("unsupported tool", supportedTools=sorted(self._offered))
             case ToolCall():
                 with structlog.contextvars.bound_contextvars(session_id=frame.session_id):
                     return await self._tools.execute_agent_tool(

@@ -22,6 +22,7 @@ from symphony.config import Stamp, WorkflowFile, parse_workflow
 from symphony.daemon.clock import utc_day, wall_ms
 from symphony.daemon.context import RuntimeContext, build_context
 from symphony.daemon.frames import (
+    Answer,
     DaemonFrame,
     Ended,
     FrameDecoder,
@@ -30,10 +31,12 @@ from symphony.daemon.frames import (
     Hello,
     Logged,
     Ping,
+    Request,
     Site,
     Start,
     TranscriptEntries,
     WorkerFrame,
+    refusal,
 )
 from symphony.daemon.state_dir import StateDirectory, instance_of, locate
 from symphony.daemon.tracing import RunTrace
@@ -74,6 +77,7 @@ class WorkerProgram:
         self._thread = threading.get_ident()
         self._give, self._outgoing = anyio.create_memory_object_stream[WorkerFrame](float("inf"))
         self._written = anyio.Event()
+        self._worker: Worker | None = None
 
     async def run(self) -> None:
         """Say hello, wait for the run, carry it out, and end with its last frame.
@@ -117,7 +121,7 @@ class WorkerProgram:
 
     async def _carry_out(self, start: Start, site: Site) -> None:
         try:
-            worker = await self._make_worker(start, site)
+            self._worker = worker = await self._make_worker(start, site)
         except SymphonyError as error:
             self.send(Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=error.failure)))
             return
@@ -163,7 +167,9 @@ class WorkerProgram:
             if not data:
                 return None
             self._decoder.feed(data)
-        return frame  # type: ignore[return-value]  # a frame of a worker is ignored by the worker
+        if not isinstance(frame, DaemonFrame):
+            raise refusal(frame)
+        return frame
 
     async def _read(self, worker: Worker) -> None:
         """Pass frames on; without a daemon the run is stopped."""
@@ -188,11 +194,18 @@ class WorkerProgram:
 
     async def _write(self) -> None:
         encoder = FrameEncoder()
-        try:
-            async for frame in self._outgoing:
-                await self._stdout.send(encoder.encode(frame))
-        except (BrokenPipeError, FrameError):
-            self._outgoing.close()
+        async for frame in self._outgoing:
+            try:
+                data = encoder.encode(frame)
+            except FrameError as error:  # such as the arguments of a tool call with a huge number
+                if self._worker is not None and isinstance(frame, Request):
+                    self._worker.on_frame(Answer(request=frame.request, failure=error.failure))
+                continue
+            try:
+                await self._stdout.send(data)
+            except BrokenPipeError:
+                self._outgoing.close()
+                break
         self._written.set()
 
     def _log(self, _logger: object, level: str, event: MutableMapping[str, Any]) -> str:

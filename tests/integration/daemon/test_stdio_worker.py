@@ -173,22 +173,45 @@ async def test_an_agent_that_ignores_everything_ends_with_its_killed_worker(
 
 
 PRINTS_HELLO = """
-import sys, time
-from symphony.daemon.frames import FrameEncoder, Hello
-sys.stdout.buffer.write(FrameEncoder().encode(Hello(version={version})))
-sys.stdout.buffer.flush()
+import sys, time, symphony
+from symphony.daemon.frames import FrameEncoder, Hello, Stop
+encoder, out = FrameEncoder(), sys.stdout.buffer
+out.write(encoder.encode(Hello(version={version})))
+out.flush()
 {then}
 """
+
+
+def says_hello(then: str, *, version: str = "symphony.__version__") -> Sequence[str]:
+    return sys.executable, "-c", PRINTS_HELLO.format(version=version, then=then)
+
+
 NO_WORKERS: dict[str, tuple[Sequence[str], str]] = {
     "absent": (("/nonexistent/symphony", "worker"), "cannot be started"),
     "profile": (("sh", "-c", "echo Welcome to build-1; exec cat"), "Welcome to build-1"),
     "exits": (("sh", "-c", "exit 3"), "the stream ended"),
     "other release": (
-        (sys.executable, "-c", PRINTS_HELLO.format(version="'0.0.1'", then="sys.stdin.read()")),
+        says_hello("sys.stdin.read()", version="'0.0.1'"),
         "release 0.0.1",
     ),
+    "wrong side": (
+        (
+            sys.executable,
+            "-c",
+            PRINTS_HELLO.format(version="symphony.__version__", then="out.write(encoder.encode(Stop()))"),
+        ),
+        "Stop came from the wrong side",
+    ),
+    "huge": (
+        (
+            sys.executable,
+            "-c",
+            PRINTS_HELLO.format(version="symphony.__version__", then="out.write(bytes([9] * 4))"),
+        ),
+        "larger than the limit",
+    ),
     "silent": (
-        (sys.executable, "-c", PRINTS_HELLO.format(version="'0.1.0'", then="time.sleep(600)")),
+        says_hello("time.sleep(600)"),
         "silent",
     ),
 }

@@ -666,7 +666,12 @@ def fill_library(file: Path) -> None:
         store.skill("retries").text, content=retries.content + "\nAdd jitter: `random() * wait`.\n"
     )
     store.propose(better, evidence, base_version=2)
-    learned = replace(retries, name="cursor-paging", description="Page through lists without losing rows.")
+    learned = replace(
+        retries,
+        name="cursor-paging",
+        description="Page through lists without losing rows.",
+        content="# Paging\n\nRead https://pages.example/cursors first.\n",
+    )
     store.propose(learned, evidence, base_version=0)
 
 

@@ -36,6 +36,7 @@ from symphony.api.models import (
     LibraryVersion,
     utc_text,
 )
+from symphony.library.gate import gate
 from symphony.library.model import (
     Assignment,
     Change,
@@ -170,7 +171,15 @@ def proposal(library: LibraryInUse, number: int) -> LibraryProposalPage:
         file=file,
         diff=_diff(found.before, found.text),
         present_version=present,
-        findings=check(LibraryDraft(file=file, name=found.text.name)).findings,
+        findings=(
+            *(
+                LibraryFinding(
+                    severity="danger", code=each.code, line=each.line, message=each.message, hint=each.hint
+                )
+                for each in gate(found.before, found.text, library.mask)
+            ),
+            *check(LibraryDraft(file=file, name=found.text.name)).findings,
+        ),
     )
     return _masked(library, document)
 
@@ -341,7 +350,7 @@ def _diff(before: SkillText | None, after: SkillText) -> str:
 
 def unified(before: str, after: str) -> str:
     """A unified diff of the first lines of both texts: comparing many lines takes long."""
-    old, new = (text.split("\n")[:_MAX_DIFF_LINES] for text in (before, after))
+    old, new = (text.split("\n")[:_MAX_DIFF_LINES] if text else [] for text in (before, after))
     return "\n".join(list(unified_diff(old, new, lineterm=""))[2:])  # without the names of files
 
 

@@ -1064,7 +1064,7 @@ class LibraryProposals(Document, frozen=True, kw_only=True):
 class LibraryFinding(Document, frozen=True, kw_only=True):
     """Something about a SKILL.md that a person should know before it is kept."""
 
-    severity: Annotated[str, _is("error: it cannot be kept. warning or info: it can.")]
+    severity: Annotated[str, _is("error: it cannot be kept; danger: read it twice; warning or info.")]
     code: str
     line: int | None
     message: str

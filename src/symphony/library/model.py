@@ -42,7 +42,7 @@ class StaleVersionError(LibraryError):
     def __init__(self, base: int, present: "LibrarySkill") -> None:
         super().__init__(
             f"{present.name} is at version {present.version}, and the edit was based on version {base}",
-            hint=f"see what changed: symphony library diff {present.name} {base} {present.version}",
+            hint=f"look at what changed between versions {base} and {present.version}, then edit the newest",
         )
         self.base = base
         self.present = present

@@ -185,7 +185,7 @@ class Library:
         text.checked()
         with self._writing() as connection:
             if _find(connection, text.name) is not None:
-                hint = f"change it: symphony library edit {text.name}"
+                hint = "edit that one, or choose another name"
                 raise LibraryError(f"the library has a skill {text.name}", hint=hint)
             return self._insert(connection, text, change, origin)
 
@@ -644,7 +644,7 @@ def _present(connection: sqlite3.Connection, name: str) -> LibrarySkill:
             str(row[0]) for row in connection.execute("SELECT name FROM skills WHERE removed_at_ms IS NULL")
         ]
         close = get_close_matches(name, names, n=1)
-        hint = f"did you mean {close[0]}?" if close else "see what there is: symphony library list"
+        hint = f"did you mean {close[0]}?" if close else "look at the list of skills"
         raise NotInLibraryError(f"the library has no skill {name[:80]}", hint=hint)
     return found
 
@@ -717,7 +717,7 @@ def _names(connection: sqlite3.Connection, kind: TargetKind, target: str) -> tup
 def _proposal(connection: sqlite3.Connection, number: int) -> Proposal:
     row = connection.execute(f"{_PROPOSAL} WHERE id = ?", (number,)).fetchone()
     if row is None:
-        raise NotInLibraryError(f"there is no proposal {number}", hint="see them: symphony library proposals")
+        raise NotInLibraryError(f"there is no proposal {number}", hint="look at the list of proposals")
     return _proposal_of(connection, row)
 
 

@@ -36,7 +36,7 @@ PATHS = {
     "editor": "/skills/library/retries/edit",
     "assignments": "/skills/assignments?kind=agent&target=codex",
     "proposals": "/skills/proposals",
-    "proposal": "/skills/proposals/1",
+    "proposal": "/skills/proposals/2",
     "system": "/system",
 }
 STILL = ("editor", "assignments")

@@ -440,10 +440,11 @@ def proposals_view(found: LibraryProposals, state: str, states: Sequence[str]) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalView:
-    """A proposal; `evidence` is the place in the transcript that it comes from."""
+    """A proposal; `evidence` is the place in the transcript that it comes from, `dangers` are found in it."""
 
     page: LibraryProposalPage
     lines: tuple[DiffLine, ...]
+    dangers: tuple[str, ...]
     stale: bool
     evidence: str | None
 
@@ -459,6 +460,9 @@ def proposal_view(page: LibraryProposalPage) -> ProposalView:
     return ProposalView(
         page=page,
         lines=diff_lines(page.diff),
+        dangers=tuple(
+            dict.fromkeys(each.code.replace("_", " ") for each in page.findings if each.severity == "danger")
+        ),
         stale=(page.present_version or 0) != proposal.base_version,
         evidence=evidence,
     )

@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, tuple[type[models.Document], ...]] = {
     "prompt": (documents.PrintedPrompt,),
     "refresh": (models.Refresh,),
     "forge-check": (documents.ForgeCheck,),
+    "pr": (documents.PullRequestShown,),
     "replay": (documents.Replayed,),
     "runs": (models.Runs,),
     "service-status": (documents.ServiceState,),

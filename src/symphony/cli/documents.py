@@ -482,6 +482,59 @@ class ForgeCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=True
     missing: Annotated[tuple[Text, ...], _is("What the token lacks, in words.")]
 
 
+class PullCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A check of the last commit for which the forge has any."""
+
+    name: str
+    state: Literal["pending", "passed", "failed"]
+    required: bool
+    at_head: Annotated[bool, _is("It ran on the last commit of the branch.")]
+    summary: str | None
+    url: str | None
+
+
+class PullReview(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a reviewer said last; several reviews of one person are several entries, oldest first."""
+
+    login: str
+    state: Literal["approved", "changes_requested", "commented"]
+    can_write: Annotated[bool, _is("The reviewer may write to the repository.")]
+
+
+class OpenThread(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A conversation on a place of the change that nobody has resolved."""
+
+    path: str | None
+    line: int | None
+    login: Annotated[str, _is("Who wrote last.")]
+    body: Annotated[str, _is("What they wrote.")]
+
+
+class PullRequestShown(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony pr --json`."""
+
+    issue_identifier: str
+    number: int
+    url: str
+    title: str
+    state: Literal["open", "closed", "merged"]
+    draft: bool
+    branch: str
+    base: str
+    head: Annotated[str, _is("The last commit of the branch.")]
+    conflicts: Annotated[bool | None, _is("Null while the forge has not computed it.")]
+    rules_met: Annotated[
+        bool | None, _is("The required reviews are there; null where the forge requires none.")
+    ]
+    armed: Annotated[bool, _is("The forge merges it as soon as it may.")]
+    queued: Annotated[bool, _is("It is in a merge queue.")]
+    complete: Annotated[bool, _is("False where a list was too long to be read.")]
+    labels: tuple[str, ...]
+    checks: tuple[PullCheck, ...]
+    reviews: tuple[PullReview, ...]
+    open_threads: tuple[OpenThread, ...]
+
+
 class TrackerCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`symphony tracker check --json`."""
 

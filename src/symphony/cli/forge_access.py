@@ -1,12 +1,22 @@
-"""Asks the forge of a workflow what its token may do."""
+"""Asks the forge of a workflow: what its token may do, and how a pull request stands."""
 
 from collections.abc import Mapping
 from typing import Final
 
-from symphony.cli.documents import ForgeCheck
+from symphony.cli.documents import ForgeCheck, OpenThread, PullCheck, PullRequestShown, PullReview
+from symphony.cli.failures import CommandError
 from symphony.config import ForgeSettings, reference_name, resolve_secret
 from symphony.daemon.context import RuntimeContext
-from symphony.domain import Blame, Category, Failure, SymphonyError
+from symphony.domain import (
+    Blame,
+    Category,
+    Failure,
+    PullState,
+    SymphonyError,
+    UnsafeKeyError,
+    branch_name,
+    workspace_key,
+)
 from symphony.forges import FORGES, Forge
 from symphony.trackers.http import is_loopback
 
@@ -27,6 +37,71 @@ async def check_forge(context: RuntimeContext, environment: Mapping[str, str]) -
         repo=str(settings.repo),
         login=access.login,
         missing=access.missing,
+    )
+
+
+async def show_pull_request(
+    context: RuntimeContext, identifier: str, environment: Mapping[str, str]
+) -> PullRequestShown:
+    """The pull request of an issue: the open one, or else the newest.
+
+    Raises:
+        SymphonyError: there is none, `forge` is not set or cannot be used, or the forge refuses.
+    """
+    forge = connect(context.settings.forge, environment)
+    try:
+        branch = branch_name(workspace_key(identifier))
+    except UnsafeKeyError as error:
+        raise CommandError.of(f"{error}", hint="give the identifier of an issue") from error
+    found = sorted(await forge.find(branch), key=lambda pull: pull.state is not PullState.OPEN)
+    seen = await forge.observe([found[0].number], fresh=True) if found else {}
+    pull = next(iter(seen.values()), None)
+    if pull is None:
+        raise CommandError.of(
+            f"there is no pull request of the branch {branch} in {context.settings.forge.repo}",
+            hint="is it pushed, and is the identifier right? `symphony status` lists the issues",
+        )
+    return PullRequestShown(
+        issue_identifier=identifier,
+        number=pull.number,
+        url=pull.url,
+        title=pull.title,
+        state=pull.state.value,
+        draft=pull.draft,
+        branch=pull.head_branch,
+        base=pull.base_branch,
+        head=pull.head_sha,
+        conflicts=pull.conflicts,
+        rules_met=pull.rules_met,
+        armed=pull.armed,
+        queued=pull.queued,
+        complete=pull.complete,
+        labels=pull.labels,
+        checks=tuple(
+            PullCheck(
+                name=check.name,
+                state=check.state.value,
+                required=check.required,
+                at_head=check.sha == pull.head_sha,
+                summary=check.summary,
+                url=check.url,
+            )
+            for check in pull.checks
+        ),
+        reviews=tuple(
+            PullReview(login=review.author.login, state=review.state.value, can_write=review.author.can_write)
+            for review in pull.reviews
+        ),
+        open_threads=tuple(
+            OpenThread(
+                path=thread.path,
+                line=thread.line,
+                login=thread.comments[-1].author.login,
+                body=thread.comments[-1].body,
+            )
+            for thread in pull.threads
+            if thread.comments and not thread.resolved
+        ),
     )
 
 

@@ -205,6 +205,7 @@ SECTIONS: Final = {
             "Show what an agent was sent, said and did.",
         ),
         "diff": ("symphony.cli.commands.diff:diff", "Show what the branch of an issue changes."),
+        "pr": ("symphony.cli.commands.pr:pr", "Show the pull request of an issue."),
         "prompt": ("symphony.cli.commands.prompt:prompt", "Print what a dispatch of an issue would send."),
         "health": (
             "symphony.cli.commands.health:health",

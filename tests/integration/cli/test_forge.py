@@ -13,9 +13,10 @@ from click.testing import CliRunner, Result
 from contract.served import served
 from harness.project import Project
 from kit.forge.desk import KINDS, Desk, make_desk
+from kit.forge.repository import STRANGER, WRITER
 from symphony.cli.failures import report
 from symphony.cli.main import main
-from symphony.domain import SymphonyError
+from symphony.domain import CheckState, PullState, ReviewState, SymphonyError
 
 
 @pytest.fixture(autouse=True)
@@ -52,8 +53,12 @@ def at(project: Project, kind: str, monkeypatch: pytest.MonkeyPatch, **forge: An
         yield desk
 
 
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments), standalone_mode=False)
+
+
 def check(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["forge", "check", *arguments], standalone_mode=False)
+    return run("forge", "check", *arguments)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -74,7 +79,7 @@ def test_the_token_is_told_with_what_it_lacks(
 
 
 def failed(*arguments: str) -> tuple[int, SymphonyError]:
-    done = check(*arguments)
+    done = run(*arguments)
     assert isinstance(done.exception, SymphonyError), done.output
     return report(done.exception), done.exception
 
@@ -83,14 +88,49 @@ def test_what_cannot_be_used_is_one_failure_with_a_hint(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.workflow()
-    assert failed()[0] == 3
+    assert failed("forge", "check")[0] == 3
     with at(project, "github", monkeypatch, url="http://git.example.org/api/v3"):
-        assert failed()[0] == 3
+        assert failed("forge", "check")[0] == 3
     with at(project, "github", monkeypatch) as desk:
         monkeypatch.delenv("FORGE_TOKEN")
-        code, error = failed()
+        code, error = failed("forge", "check")
         assert code == 4
         assert "FORGE_TOKEN" in (error.failure.hint or "")
         monkeypatch.setenv("FORGE_TOKEN", desk.vendor.secret)
         desk.repository.archived = True
-        assert failed()[0] == 1
+        assert failed("forge", "check")[0] == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_pull_request_of_an_issue_is_shown_with_what_holds_it_back(
+    kind: str, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with at(project, kind, monkeypatch) as desk:
+        code, error = failed("pr", "SYM-3")
+        assert code == 1
+        assert "symphony/SYM-3" in error.failure.message
+        repository = desk.repository
+        repository.end(repository.open("symphony/SYM-3"), PullState.CLOSED)
+        stranger = repository.open("symphony/SYM-3", title="A stranger's")
+        stranger.head_repo = "mallory/website"
+        pull = repository.open("symphony/SYM-3", title="Fix \x1b[2Jit")
+        repository.check(pull, "test", CheckState.FAILED)
+        repository.review(pull, WRITER, ReviewState.CHANGES_REQUESTED, "not yet")
+        repository.remark(pull, WRITER, "solved").resolved = True
+        repository.remark(pull, STRANGER, "\x1b[31mand empty?\x1b[0m\nline 2", path="a.py", line=7)
+
+        done = run("pr", "SYM-3", "--json")
+        assert done.exception is None, done.output
+        found = json.loads(done.stdout)
+        assert (found["number"], found["state"], found["head"]) == (pull.number, "open", pull.sha)
+        (ran,) = found["checks"]
+        assert (ran["name"], ran["state"], ran["at_head"]) == ("test", "failed", True)
+        assert [(each["login"], each["state"]) for each in found["reviews"]] == [
+            (WRITER, "changes_requested")
+        ]
+        assert [(each["path"], each["line"], each["login"]) for each in found["open_threads"]] == [
+            ("a.py", 7, STRANGER)
+        ]
+        text = run("pr", "SYM-3").stdout
+        assert "a.py:7 mallory: and empty? line 2" in text
+        assert "\x1b" not in text

@@ -1,0 +1,73 @@
+"""`symphony pr`: how the pull request of an issue stands."""
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from symphony.cli.options import issue_argument, json_option, print_json, workflow_option
+from symphony.domain import one_line
+
+if TYPE_CHECKING:
+    from symphony.cli.documents import PullRequestShown
+
+_MAX_CHARS: Final = 300
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  symphony pr SYM-3
+  symphony pr SYM-3 --json | jq -r '.checks[] | select(.state == "failed") | .name'
+
+Asks the forge of WORKFLOW.md for the pull request of the issue's branch, beside a running daemon and without
+one. Nothing is changed. Exit codes: 0 shown, 1 there is none or no answer, 3 the configuration is invalid,
+4 the token is missing or refused.
+"""
+)
+@issue_argument
+@json_option
+@workflow_option
+def pr(*, issue: str, as_json: bool, workflow: Path) -> None:
+    """Show the pull request of an issue: checks, reviews and open threads."""
+    # Imported here: `--help` stays fast.
+    from symphony.cli.forge_access import show_pull_request
+    from symphony.cli.tracker_access import run_on_tracker
+
+    shown = run_on_tracker(
+        workflow, partial(show_pull_request, identifier=issue.strip(), environment=os.environ)
+    )
+    if as_json:
+        print_json(shown)
+    else:
+        _print(shown)
+
+
+def _print(shown: "PullRequestShown") -> None:
+    state = f"{shown.state}, draft" if shown.draft else shown.state
+    _line(f"#{shown.number} {one_line(shown.title, _MAX_CHARS)}: {state}  {shown.url}")
+    merge = {None: "not known yet", True: f"conflicts with {shown.base}", False: f"into {shown.base}"}
+    remarks = [merge[shown.conflicts]]
+    remarks += ["reviews are missing"] if shown.rules_met is False else []
+    remarks += ["armed"] if shown.armed else []
+    remarks += ["queued"] if shown.queued else []
+    _line(f"merge     {', '.join(remarks)}")
+    for check in shown.checks:
+        required = " (required)" if check.required else ""
+        where = "" if check.at_head else ", on an earlier commit"
+        summary = f": {check.summary}" if check.summary and check.state != "passed" else ""
+        _line(f"{check.state:<9} {check.name}{required}{where}{summary}")
+    for review in shown.reviews:
+        _line(f"review    {review.login}: {review.state}")
+    for thread in shown.open_threads:
+        place = thread.path or "the change"
+        place = place if thread.line is None else f"{place}:{thread.line}"
+        _line(f"thread    {place} {thread.login}: {thread.body}")
+    if not shown.complete:
+        _line("a list is too long to be read: look at the page")
+
+
+def _line(text: str) -> None:
+    click.echo(one_line(text, _MAX_CHARS * 2))

@@ -40,7 +40,10 @@ PATHS = {
     "system": "/system",
 }
 STILL = ("editor", "assignments")
-PICTURES = ("board", "issue", "skills")
+PICTURES = {f"{name}-{look}" for name in ("board", "issue") for look in ("light", "dark", "phone")} | {
+    "proposal-light",
+    "skills-light",
+}
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +96,9 @@ def test_every_page_is_accessible_and_fits_the_screen(browser: Browser, address:
                     == options["viewport"]["width"]
                 )
                 expect(page.locator("#live")).to_have_text("" if name in STILL else "Live")
-                if pictures and name in PICTURES and (size, scheme) != ("phone", "dark"):
-                    file = f"{name}-{scheme if size == 'wide' else size}.png"
-                    page.screenshot(path=Path(pictures) / file)
+                picture = f"{name}-{scheme if size == 'wide' else size}"
+                if pictures and picture in PICTURES and (size, scheme) != ("phone", "dark"):
+                    page.screenshot(path=Path(pictures) / f"{picture}.png")
 
 
 def test_the_choice_of_colours_holds_from_the_first_paint_on(browser: Browser, address: str) -> None:
@@ -282,6 +285,16 @@ def test_a_person_answers_on_the_page_and_watches_the_agent_go_on(browser: Brows
         page.get_by_role("link", name="What it changes").click()
         page.locator("details.file summary").first.click()
         expect(page.get_by_text("new file mode")).to_be_visible()
+
+        page.get_by_role("link", name="SYM-1").click()
+        page.get_by_label("2 stars").check(force=True)  # the star is drawn by its label
+        page.get_by_label("Let skills learn from it").uncheck()
+        page.get_by_role("button", name="Send feedback").click()
+        expect(page.get_by_text("the feedback is stored", exact=False)).to_be_visible()
+        page.get_by_role("link", name="Skills", exact=True).click()
+        page.get_by_role("link", name="Write the first one").click()
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_text("my-skill is at version 1")).to_be_visible()
 
 
 def test_a_page_follows_the_scheduler_within_a_second_and_a_half(browser: Browser, tmp_path: Path) -> None:

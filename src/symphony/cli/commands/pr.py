@@ -31,7 +31,10 @@ one. Nothing is changed. Exit codes: 0 shown, 1 there is none or no answer, 3 th
 @json_option
 @workflow_option
 def pr(*, issue: str, as_json: bool, workflow: Path) -> None:
-    """Show the pull request of an issue: checks, reviews and open threads."""
+    """Show the pull request of an issue.
+
+    Its checks, its reviews, and the threads that nobody has resolved.
+    """
     # Imported here: `--help` stays fast.
     from symphony.cli.forge_access import show_pull_request
     from symphony.cli.tracker_access import run_on_tracker

@@ -24,16 +24,21 @@ from symphony.config import (
     secret_values,
     variables_from_files,
 )
+from symphony.daemon.clock import utc_day, wall_ms
 from symphony.daemon.instruction_store import InstructionStore
 from symphony.daemon.state_dir import TOKEN_VARIABLE, locate
 from symphony.domain import (
     Blame,
     Category,
+    Cost,
     Failure,
     FaultHook,
     Price,
     Redaction,
     SymphonyError,
+    Tokens,
+    cost_of,
+    find_price,
     no_fault,
     normalise_state,
 )
@@ -98,6 +103,12 @@ class RuntimeContext:
                 )
             )
         return found
+
+    def cost(self, agent: str, model: str | None, tokens: Tokens) -> Cost:
+        """The cost of tokens by these prices; an agent that names no model has the configured one."""
+        if model is None and agent in self.workflow.agents:
+            model = self.workflow.agents[agent].settings.model
+        return cost_of(tokens, find_price(self.prices, model, utc_day(wall_ms())))
 
 
 def build_context(

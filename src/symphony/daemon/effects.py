@@ -18,7 +18,7 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from symphony.agents.run_stats import Pricing
-from symphony.daemon.clock import Timers, utc_day, wall_ms
+from symphony.daemon.clock import Timers
 from symphony.daemon.comments import AnswerReader, CommentWriter, SkillComments, draft_of
 from symphony.daemon.context import RuntimeContext, comment_severity
 from symphony.daemon.moves import Moves
@@ -29,14 +29,10 @@ from symphony.daemon.worker import Worker
 from symphony.domain import (
     Blame,
     Category,
-    Cost,
     Failure,
     FaultPoint,
     Issue,
     SymphonyError,
-    Tokens,
-    cost_of,
-    find_price,
 )
 from symphony.journal.transcripts import TranscriptWriter
 from symphony.scheduler import (
@@ -304,15 +300,8 @@ class Effects:
         self._tasks.start_soon(self._run, command, run)
 
     def pricing(self, agent: str) -> Pricing:
-        """Prices the tokens of an agent."""
-        return partial(self._cost, agent)
-
-    def _cost(self, agent: str, model: str | None, tokens: Tokens) -> Cost:
-        """The cost of tokens by the prices in force; an agent that names no model has the configured one."""
-        context = self._context()
-        if model is None and agent in context.workflow.agents:
-            model = context.workflow.agents[agent].settings.model
-        return cost_of(tokens, find_price(context.prices, model, utc_day(wall_ms())))
+        """Prices the tokens of an agent by the prices in force."""
+        return lambda model, tokens: self._context().cost(agent, model, tokens)
 
     async def _run(self, command: StartRun, run: SupervisedRun) -> None:
         try:

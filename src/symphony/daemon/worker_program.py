@@ -19,8 +19,7 @@ from anyio import from_thread, to_thread
 import symphony
 from symphony.agents.registry import SECTIONS
 from symphony.config import Stamp, WorkflowFile, parse_workflow
-from symphony.daemon.clock import utc_day, wall_ms
-from symphony.daemon.context import RuntimeContext, build_context
+from symphony.daemon.context import build_context
 from symphony.daemon.frames import (
     Answer,
     DaemonFrame,
@@ -41,7 +40,7 @@ from symphony.daemon.frames import (
 from symphony.daemon.state_dir import StateDirectory, instance_of, locate
 from symphony.daemon.tracing import RunTrace
 from symphony.daemon.worker import Worker
-from symphony.domain import Cost, SymphonyError, Tokens, cost_of, find_price
+from symphony.domain import SymphonyError
 from symphony.journal.transcripts import TranscriptEntry
 from symphony.processes.local import LocalHost, PipeReader, PipeWriter
 from symphony.revision import commit
@@ -154,7 +153,7 @@ class WorkerProgram:
             state_dir=state_dir,
             transcript=_SentTranscript(self),
             trace=RunTrace(),
-            pricing=partial(_cost, context, start.command.agent),
+            pricing=partial(context.cost, start.command.agent),
         )
 
     # --- the stream --------------------------------------------------------------------------------------
@@ -235,9 +234,3 @@ class _SentTranscript:
 
     def close(self) -> None:
         """Nothing more is sent."""
-
-
-def _cost(context: RuntimeContext, agent: str, model: str | None, tokens: Tokens) -> Cost:
-    """The cost of tokens by the prices of the run; an agent that names no model has the configured one."""
-    model = model or context.workflow.agents[agent].settings.model
-    return cost_of(tokens, find_price(context.prices, model, utc_day(wall_ms())))

@@ -1,10 +1,14 @@
 """A worker in another process: the same run over two pipes, whichever side dies, freezes or says nonsense."""
 
 import os
+import shlex
+import shutil
 import signal
+import socket
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,7 @@ from anyio import to_thread
 from structlog.testing import capture_logs
 
 import symphony
-from harness.project import SYMPHONY, Project, scripted
+from harness.project import SYMPHONY, Project, scripted, until
 from harness.scheduling import make_issue
 from harness.serving import move, serving
 from symphony.agents.registry import SECTIONS
@@ -319,3 +323,78 @@ async def test_a_worker_gets_no_credential(project: Project) -> None:
     assert "tok-secret-1" not in text
     assert "hunter2secret" not in text
     assert "https://example.invalid/r.git" in text
+
+
+# --- over a real OpenSSH ---
+
+
+@contextmanager
+def sshd(folder: Path) -> Iterator[Sequence[str]]:
+    """A server on the loopback interface, for this user and one key; the command that reaches it."""
+    server = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
+    if server is None or shutil.which("ssh") is None:
+        pytest.skip("no OpenSSH server: put `sshd` into /usr/sbin")
+    folder.mkdir()
+    for name in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (folder / "known").write_text(f"[127.0.0.1]:{port} {(folder / 'host.pub').read_text()}")
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)
+    options = {
+        "HostKey": folder / "host",
+        "AuthorizedKeysFile": folder / "user.pub",
+        "ListenAddress": f"127.0.0.1:{port}",
+        "PidFile": "none",
+        "StrictModes": "no",
+        "PasswordAuthentication": "no",
+        "UsePAM": "no",
+    }
+    config = folder / "config"
+    config.write_text("".join(f"{key} {value}\n" for key, value in options.items()))
+    command = [server, "-D", "-e", "-f", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert "Server listening" in process.stderr.readline()
+            known = f"UserKnownHostsFile={folder / 'known'}"
+            client = ("ssh", "-T", "-F", "none", "-p", str(port), "-i", str(folder / "user"))
+            yield *client, "-o", "BatchMode=yes", "-o", known, "127.0.0.1"
+        finally:
+            process.terminate()
+
+
+@pytest.fixture
+def over_ssh(hosts: Hosts, tmp_path: Path) -> Iterator[Hosts]:
+    """Workers at the other end of `ssh`, which passes none of our variables on."""
+    with sshd(tmp_path / "sshd") as client:
+        passed = {
+            key: hosts.env[key] for key in ("PATH", "HOME", "PYTHONPATH", "SYMPHONY_STATE_DIR", "NO_COLOR")
+        }
+        command = ["env", *(f"{key}={value}" for key, value in passed.items()), *hosts.argv]
+        hosts.argv = (*client, shlex.join(command))
+        yield hosts
+
+
+@pytest.mark.usefixtures("over_ssh")
+async def test_a_run_does_the_same_over_ssh(project: Project) -> None:
+    project.workflow(command=scripted())
+    project.issue("SYM-1", [{"write": "new.txt", "text": "a\n"}, {"commit": "One"}, DONE])
+    async with serving(project) as served:
+        ended = await served.watcher.until_seen(RunEnded)
+    assert ended.outcome.kind is OutcomeKind.SUCCEEDED, ended
+    assert project.branch_log("SYM-1") == ["One"]
+    assert project.written_state("SYM-1") == "Done"
+
+
+async def test_an_agent_ends_on_its_host_when_ssh_is_killed(over_ssh: Hosts) -> None:
+    async with alone(over_ssh, lease_ms=600_000) as worker:
+        worker.child.signal(signal.SIGKILL, worker.child.descendants())
+        await worker.child.wait()
+
+        def gone() -> bool | None:
+            return None if over_ssh.host.find_marked(["alone-1"]) else True
+
+        await to_thread.run_sync(until, gone, lambda: "the agent outlives its connection")

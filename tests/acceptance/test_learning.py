@@ -53,6 +53,13 @@ def feedback(project: Project) -> list[dict[str, Any]]:
     return list(json.loads(done.stdout)["feedback"])
 
 
+def listed_version(project: Project) -> int | None:
+    """The version of the library's skill that the session of SYM-2 lists."""
+    skills = json.loads(project.symphony("explain", "SYM-2", "--json").stdout)["skills"]
+    listed = skills["listed"] if skills else ()
+    return next((one["library_version"] for one in listed if one["name"] == "style"), None)
+
+
 def worked(project: Project, daemon: Daemon, *, agent: str = "codex") -> None:
     """SYM-1 is done."""
     until(lambda: project.written_state("SYM-1") == "Done" or None, daemon.log.read_text)
@@ -85,14 +92,19 @@ def test_feedback_becomes_a_proposal_and_what_a_person_accepts_a_version(
         assert proposal.evidence.transcript_seq is not None
         accepted = library.accept(proposal.id, "ada")
         assert (accepted.version, accepted.content) == (2, f"Be brief.\n{BETTER}\n")
+        project.issue("SYM-2", [{"skill": "style"}, *WORK])
+        until(lambda: project.written_state("SYM-2") == "Done" or None, daemon.log.read_text)
+        assert listed_version(project) == 2
+        assert not (project.workspaces / "SYM-2" / ".agents").exists()
         assert not (project.workspaces / ".symphony" / "learning" / "1").exists()
 
 
 def test_feedback_during_the_run_waits_and_a_learning_run_takes_no_slot(
     project: Project, library: Library
 ) -> None:
-    del library
     project.workflow(agent={"max_concurrent_agents": 1})
+    project.skill("style")
+    project.commit("Write a skill of the same name by hand")
     project.issue("SYM-1", [{"write": "begun", "text": "1"}, {"wait_for": "go"}, *WORK])
     with project.daemon() as daemon:
         until(lambda: (project.workspaces / "SYM-1" / "begun").exists() or None, daemon.log.read_text)
@@ -104,8 +116,10 @@ def test_feedback_during_the_run_waits_and_a_learning_run_takes_no_slot(
         project.issue("SYM-2", WORK)
         until(lambda: project.written_state("SYM-2") == "Done" or None, daemon.log.read_text)
         assert [one["learning"]["state"] for one in feedback(project)] == ["off", "running"]
+        assert listed_version(project) is None, "the skill of the repository wins"
         (project.root / "learned").touch()
         daemon.wait_for("learning_ended", issue_identifier="SYM-1")
+        assert len(library.proposals()) == 1
         assert project.symphony("feedback", "SYM-77", "--stars", "1").returncode == 1
         assert project.symphony("feedback", "SYM-1", "--stars", "9").returncode == 2
 
@@ -148,7 +162,14 @@ def _learned(project: Project, library: Library, daemon: Daemon, *, resumed: boo
     assert project.written_state("SYM-1") == "Done"
     (proposal,) = library.proposals()
     assert library.accept(proposal.id, "ada").content == f"Be brief.\n{BETTER}\n"
-    assert library.resolve(issue="SYM-2", labels=(), agent="x", configured=None).skills[0].version == 2
+    project.issue("SYM-2", text="Say hello.")
+    until(lambda: listed_version(project) == 2 or None, daemon.log.read_text)
+
+
+def _lesson_of(server: models.ModelServer) -> str:
+    """The last request of the learning run."""
+    bodies = (json.dumps(request.body) for request in reversed(server.requests))
+    return next(body for body in bodies if "never a source of rules" in body)
 
 
 @pytest.mark.real_codex
@@ -175,7 +196,7 @@ def test_a_real_codex_learns_in_the_thread_of_its_work_and_writes_nothing_else(
             worked(project, daemon)
             rate(project, "--stars", "2", "--comment", f"[[learn]] {BETTER}")
             _learned(project, library, daemon, resumed=True)
-        asked = json.dumps(server.requests[-1].body["input"])
+        asked = _lesson_of(server)
     assert asked.count("Write hello.txt and commit it.") == 1, "it remembers its work"
     assert f"[[learn]] {BETTER}" in asked
     assert not outside.exists()
@@ -213,6 +234,5 @@ def test_a_real_claude_learns_from_the_record_of_its_work(project: Project, libr
             server.learn("work", learn)  # the record of the work ends with the marker of the issue
             rate(project, "--stars", "2", "--comment", BETTER)
             _learned(project, library, daemon, resumed=False)
-        asked = json.dumps(server.requests[-1].body["messages"])
+        asked = _lesson_of(server)
     assert "Write hello.txt and commit it." in asked, "the record says what the work was"
-    assert "never a source of rules" in asked

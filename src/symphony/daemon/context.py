@@ -42,6 +42,7 @@ from symphony.domain import (
     no_fault,
     normalise_state,
 )
+from symphony.library.store import Library
 from symphony.processes.base import Host
 from symphony.scheduler import AgentInfo, AssignmentRule, PhaseRule, SchedulerSettings
 from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation
@@ -66,6 +67,7 @@ class RuntimeContext:
         redaction: masks secrets in everything that leaves the daemon.
         instructions: reads the instructions of runs; `None` if there are none.
         prices: of models.
+        library: the skills that are kept beside the repository; `None` if sessions get none of them.
         fault: called at the points of a run where crash tests kill the daemon.
     """
 
@@ -80,6 +82,7 @@ class RuntimeContext:
     redaction: Redaction
     instructions: InstructionStore | None = None
     prices: tuple[Price, ...] = ()
+    library: Library | None = None
     fault: FaultHook = no_fault
 
     @property

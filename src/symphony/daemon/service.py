@@ -11,6 +11,7 @@ import math
 import os
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -263,7 +264,8 @@ class Service:
                         await self._serve(context, self._journal, lock)
 
     def _build_context(self, workflow: Workflow) -> RuntimeContext:
-        return build_context(workflow, host=self._host, environment=self._environment, fault=self._fault)
+        context = build_context(workflow, host=self._host, environment=self._environment, fault=self._fault)
+        return replace(context, library=Library(self._state_dir.path / LIBRARY_FILE))
 
     def _context(self) -> RuntimeContext | None:
         """The context in force; `None` until the daemon serves."""

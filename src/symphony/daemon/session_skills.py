@@ -12,6 +12,7 @@ from msgspec import structs
 from symphony.agents.base import Briefing, ListAgentSkills
 from symphony.api.models import ListedSkill, Skills
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.library_skills import NO_LIBRARY_SKILLS, copy_library_skills
 from symphony.daemon.skills import (
     RunCatalog,
     enter_phase,
@@ -53,6 +54,7 @@ class SessionSkills:
 
     Args:
         context: the context of the run.
+        issue: says which skills of the library the session gets.
         agent: the name of the agent.
         phase: the phase of the work, or `None`.
         on_skills: called with what the session lists, and again each time it uses a skill.
@@ -62,6 +64,7 @@ class SessionSkills:
     def __init__(
         self,
         context: RuntimeContext,
+        issue: Issue,
         agent: str,
         *,
         phase: str | None = None,
@@ -69,7 +72,9 @@ class SessionSkills:
         report_problems: Callable[[SkillSet], Awaitable[None]],
     ) -> None:
         self._context = context
+        self._issue = issue
         self._agent = agent
+        self._library = NO_LIBRARY_SKILLS
         self._phase = phase
         self._on_skills = on_skills
         self._report_problems = report_problems
@@ -82,7 +87,10 @@ class SessionSkills:
 
     async def load(self, workspace: Workspace) -> None:
         """Load the skills of the run."""
-        self._catalog = await load_run_skills(self._context, workspace, self._agent, self._phase)
+        self._library = await copy_library_skills(self._context, self._issue, self._agent)
+        self._catalog = await load_run_skills(
+            self._context, workspace, self._agent, self._phase, self._library
+        )
         enabled = self._context.settings.agent.skills.enabled
         self._at_start = self._catalog.found if enabled else SkillSet(root=workspace.path)
         self._unreported = self._at_start
@@ -100,7 +108,8 @@ class SessionSkills:
         settings = self._context.settings.agent.skills
         if self._at_start is None or not settings.enabled or settings.source == "base_branch":
             return
-        catalog = await read_catalog(workspace.path, session_options(self._context, self._agent))
+        options = self._library.added_to(session_options(self._context, self._agent))
+        catalog = await read_catalog(workspace.path, options)
         if catalog.found is not None and catalog.found != self._at_start:
             self._unreported = catalog.found
 
@@ -113,7 +122,7 @@ class SessionSkills:
     async def brief(self, workspace: Workspace, list_agent_skills: ListAgentSkills) -> Briefing:
         """The system-level text and the tools of the session."""
         await self.loaded()
-        options = session_options(self._context, self._agent)
+        options = self._library.added_to(session_options(self._context, self._agent))
         catalog = self._catalog = await exclude_agent_listed(self._catalog, options, list_agent_skills)
         self._on_skills(catalog.document)
         self._usage = SkillUsageTracker(catalog, workspace.path)

@@ -23,6 +23,7 @@ from symphony import skills
 from symphony.agents.base import AgentSkillRoots, ListAgentSkills
 from symphony.api.models import DroppedSkill, ListedSkill, SkillProblem, Skills
 from symphony.daemon.context import RuntimeContext, skill_options
+from symphony.daemon.library_skills import NO_LIBRARY_SKILLS, LibrarySkills, copy_library_skills
 from symphony.domain import Issue
 from symphony.skills import (
     ACTIVATE_TOOL,
@@ -178,14 +179,18 @@ class RunCatalog:
 
 
 async def load_run_skills(
-    context: RuntimeContext, workspace: Workspace, agent: str, phase: str | None = None
+    context: RuntimeContext,
+    workspace: Workspace,
+    agent: str,
+    phase: str | None = None,
+    library: LibrarySkills = NO_LIBRARY_SKILLS,
 ) -> RunCatalog:
     """The catalog for a session of an agent in a prepared workspace; logs problems.
 
     With `source: base_branch` and an unreadable base branch the catalog is empty: the issue's own branch is
     not trusted instead.
     """
-    options = session_options(context, agent, phase)
+    options = library.added_to(session_options(context, agent, phase))
     if not options.enabled:
         return RunCatalog()
     for name, reason in missing_tools(context, agent).items():
@@ -193,13 +198,15 @@ async def load_run_skills(
     scan = _agent_scan(context, workspace.path, agent)
     if not _from_base_branch(context):
         read_commit = partial(context.workspaces.head_commit, workspace)
-        return await load_catalog(workspace.path, options, scan=scan, read_commit=read_commit)
+        found = await load_catalog(workspace.path, options, scan=scan, read_commit=read_commit)
+        return replace(found, library_versions=_library_versions(found, library))
     try:
         pinned = await context.workspaces.pin(_repository_paths(options))
     except Exception as error:  # noqa: BLE001 - a run does not fail because of skills
         _log.warning("skills_failed", reason=context.redaction.text(str(error)) or type(error).__name__)
         return RunCatalog()
-    return replace(await load_catalog(pinned.root, options, scan=scan), commit=pinned.commit)
+    found = await load_catalog(pinned.root, options, scan=scan)
+    return replace(found, commit=pinned.commit, library_versions=_library_versions(found, library))
 
 
 async def preview_run_skills(
@@ -210,7 +217,8 @@ async def preview_run_skills(
     Raises:
         SymphonyError: the run would fail with the same error.
     """
-    options = session_options(context, agent, phase)
+    library = await copy_library_skills(context, issue, agent)
+    options = library.added_to(session_options(context, agent, phase))
     if not options.enabled:
         return RunCatalog(), None
     async with _previews(context, issue, options, agent) as (seen, workspace):
@@ -222,7 +230,18 @@ async def preview_run_skills(
             tree=None if seen.exists else seen.tree,
             scan=None if workspace is None else _agent_scan(context, workspace, agent),
         )
-        return replace(catalog, commit=seen.commit), seen.note
+        versions = _library_versions(catalog, library)
+        return replace(catalog, commit=seen.commit, library_versions=versions), seen.note
+
+
+def _library_versions(catalog: RunCatalog, library: LibrarySkills) -> Mapping[str, int]:
+    """The versions of the skills that are copies of the library, and not skills of the same name."""
+    found = () if catalog.found is None else catalog.found.skills
+    return {
+        one.name: library.versions[one.name]
+        for one in found
+        if library.root is not None and one.path.startswith(f"{library.root}/")
+    }
 
 
 @asynccontextmanager

@@ -143,6 +143,7 @@ class Worker:
         )
         self._skills = SessionSkills(
             context,
+            command.issue,
             command.agent,
             phase=None if command.phase is None else command.phase.name,
             on_skills=lambda skills: link.send(SkillsChanged(skills=skills)),

@@ -2,8 +2,10 @@
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from secrets import randbelow
+from typing import Any, cast
 
 import pytest
 import structlog
@@ -11,6 +13,15 @@ import structlog
 from harness.broken_steps import BROKEN_STEPS
 from harness.nightly import SCHEDULES
 from kit.real_runtime import live_through
+from symphony.daemon.frames import (
+    AnyFrame,
+    DaemonFrame,
+    FrameDecoder,
+    FrameEncoder,
+    Start,
+    WorkerFrame,
+)
+from symphony.daemon.worker import Worker
 from symphony.domain import FaultPoint
 
 COUNT = int(SCHEDULES or 1_000) // 25
@@ -58,6 +69,52 @@ def test_the_real_runtime_keeps_every_rule_in_random_worlds(tmp_path: Path) -> N
     assert starts > COUNT, "agents work"
     assert deaths.total() > COUNT // 3, "daemons die"
     assert len(deaths.keys() & set(FaultPoint)) > 5, "also in the middle of a run"
+
+
+class Encoded:
+    """A worker whose frames are bytes in between: it shares no object with the daemon's end."""
+
+    def __init__(self, start: Start, send: Callable[[WorkerFrame], None], **context: Any) -> None:
+        self._to_worker, self._to_daemon = over_the_wire(), over_the_wire()
+        self._worker = Worker(
+            cast("Start", self._to_worker(start)),
+            lambda frame: send(cast("WorkerFrame", self._to_daemon(frame))),
+            **context,
+        )
+
+    def on_frame(self, frame: DaemonFrame) -> None:
+        self._worker.on_frame(cast("DaemonFrame", self._to_worker(frame)))
+
+    async def run(self) -> None:
+        await self._worker.run()
+
+
+def over_the_wire() -> Callable[[AnyFrame], AnyFrame]:
+    """One direction: each frame as its bytes tell it."""
+    encoder, decoder = FrameEncoder(), FrameDecoder()
+
+    def send(frame: AnyFrame) -> AnyFrame:
+        decoder.feed(encoder.encode(frame))
+        arrived = decoder.take()
+        assert arrived is not None
+        return arrived
+
+    return send
+
+
+@pytest.mark.timeout(120)
+def test_workers_that_share_nothing_but_frames_keep_every_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("symphony.daemon.effects.Worker", Encoded)
+    starts = 0
+    for seed in range(FIRST, FIRST + COUNT // 4):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        world = live_through(seed, folder)
+        assert world.violation is None, f"seed {seed}: {world.violation}"
+        starts += world.starts
+    assert starts > COUNT // 4
 
 
 @pytest.mark.timeout(120)

@@ -97,7 +97,7 @@ def test_as_json_it_prints_one_object_and_nothing_else_on_stdout(tmp_path: Path,
     done = show("--dir", str(tmp_path / "d"), "--json")
     assert daemon.calls
     result = json.loads(done.stdout)
-    assert list(result) == ["ok", "dir", "issues", "comments"]
+    assert list(result) == ["ok", "dir", "issues", "comments", "learned"]
     assert (result["ok"], result["dir"]) == (True, str(tmp_path / "d"))
     assert len(result["issues"]) == 4
     assert list(result["issues"][0]) == [

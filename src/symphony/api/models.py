@@ -1170,6 +1170,7 @@ CHECKS = (
     "push",
     "agent",
     "tracker",
+    "forge",
     "tracing",
     "state_directory",
     "lock",

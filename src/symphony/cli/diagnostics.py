@@ -14,7 +14,7 @@ import anyio
 from anyio import to_thread
 
 from symphony.api.models import CHECKS, State
-from symphony.cli import tracker_access
+from symphony.cli import forge_access, tracker_access
 from symphony.cli.checking import check_workflow
 from symphony.cli.client import connect
 from symphony.cli.documents import Doctor
@@ -95,6 +95,7 @@ def diagnose(
         "push": with_context(check_push),
         "agent": with_context(check_agents),
         "tracker": with_context(check_tracker),
+        "forge": with_context(partial(check_forge, environment=environment)),
         "tracing": with_context(partial(check_tracing, environment=environment)),
         "lock": in_thread(check_lock, workflow, environment),
         "journal": in_thread(check_journal, journal_path(workflow, environment)),
@@ -282,6 +283,22 @@ async def check_tracker(context: RuntimeContext) -> list[Finding]:
         text = f"{more} more records or states are wrong"
         findings.append(warning(text, "`symphony tracker check` shows them"))
     return findings
+
+
+async def check_forge(context: RuntimeContext, *, environment: Mapping[str, str]) -> list[Finding]:
+    """The result of `symphony forge check`. Work goes on without a forge, so nothing here is an error."""
+    if context.settings.forge.kind is None:
+        return [ok("off: forge.kind is not set")]
+    try:
+        found = await forge_access.check_forge(context, environment)
+    except SymphonyError as raised:
+        failure = raised.failure
+        return [warning(failure.message, failure.hint or "`symphony forge check` tells more")]
+    if not found.ok:
+        return [
+            warning(f"the token lacks {each}", "docs/forges.md lists what it needs") for each in found.missing
+        ]
+    return [ok(f"{found.kind} answers as {found.login}, {found.repo}")]
 
 
 async def check_tracing(context: RuntimeContext, *, environment: Mapping[str, str]) -> list[Finding]:

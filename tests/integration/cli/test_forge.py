@@ -1,11 +1,14 @@
 """`symphony forge check` against each forge on the loopback interface."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import structlog
 from click.testing import CliRunner, Result
@@ -14,8 +17,11 @@ from contract.served import served
 from harness.project import Project
 from kit.forge.desk import KINDS, Desk, make_desk
 from kit.forge.repository import STRANGER, WRITER
+from symphony.cli.diagnostics import check_forge
 from symphony.cli.failures import report
 from symphony.cli.main import main
+from symphony.cli.offline import open_context
+from symphony.daemon.diagnostics import CheckStatus
 from symphony.domain import CheckState, PullState, ReviewState, SymphonyError
 
 
@@ -134,3 +140,23 @@ def test_the_pull_request_of_an_issue_is_shown_with_what_holds_it_back(
         text = run("pr", "SYM-3").stdout
         assert "a.py:7 mallory: and empty? line 2" in text
         assert "\x1b" not in text
+
+
+def test_the_doctor_warns_of_a_forge_that_cannot_be_used(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found() -> tuple[CheckStatus, str]:
+        context = open_context(project.repo / "WORKFLOW.md", os.environ)
+        (finding,) = anyio.run(partial(check_forge, context, environment=os.environ))
+        return finding.status, f"{finding.message} {finding.hint}"
+
+    project.workflow()
+    assert found()[0] is CheckStatus.OK
+    with at(project, "gitlab", monkeypatch) as desk:
+        assert found()[0] is CheckStatus.OK
+        desk.repository.scopes = "read_api"
+        status, text = found()
+        assert status is CheckStatus.WARNING
+        assert "scope api" in text
+        monkeypatch.setenv("FORGE_TOKEN", "")
+        assert found()[0] is CheckStatus.WARNING

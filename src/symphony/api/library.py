@@ -4,7 +4,8 @@ The functions block. What they return is masked: a secret in a skill is shown as
 masked text removes it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import unified_diff
 from typing import Final, TypeVar, assert_never
@@ -86,10 +87,28 @@ def skills(library: LibraryInUse, query: str = "", page: int = 1, *, learned: bo
     return _masked(library, LibrarySkills(total=len(heads), page=page, skills=shown))
 
 
-def overview(library: LibraryInUse, query: str) -> tuple[tuple[LibrarySkill, ...], int]:
-    """All skills with all words of the query, and how many proposals wait for a person."""
-    found = tuple(_masked(library, _skill(head)) for head in library.store.skills(query=query))
-    return found, library.store.open_proposals()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The skills of the library that match, of which a page shows a few.
+
+    Attributes:
+        heads: all, not masked.
+        open_proposals: how many proposals wait for a person.
+        document: makes a masked document of a head.
+    """
+
+    heads: tuple[SkillHead, ...]
+    open_proposals: int
+    document: Callable[[SkillHead], LibrarySkill]
+
+
+def overview(library: LibraryInUse, query: str) -> Overview:
+    """The skills with all words of the query."""
+    return Overview(
+        heads=library.store.skills(query=query),
+        open_proposals=library.store.open_proposals(),
+        document=lambda head: _masked(library, _skill(head)),
+    )
 
 
 def skill(library: LibraryInUse, name: str, version: int | None = None) -> LibrarySkillPage:

@@ -2,18 +2,21 @@
 
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 import pytest_asyncio
 from anyio import to_thread
+from msgspec import structs
 
 from harness.asking import BEARER, LOOPBACK, SIGN_IN, asking
 from harness.pages import DemoOperator, fill_library
+from symphony.api import library
 from symphony.api.access import Access
 from symphony.api.pages.skills_views import skill_list
-from symphony.library.model import Change, SkillText
+from symphony.library.model import Change, Origin, SkillText
 from symphony.library.store import Library
 from unit.api.test_pages import HOSTILE, VISIBLE, Seen, check
 
@@ -81,24 +84,20 @@ async def test_an_empty_or_broken_library_hides_no_repository_skill(operator: De
         check(await client.get("/skills/proposals"), 409)
 
 
-async def test_ten_thousand_skills_are_pages(operator: DemoOperator) -> None:
-    from symphony.api.models import LibrarySkill  # noqa: PLC0415 - only here
-
-    skills = await operator.skills()
-    library = [
-        LibrarySkill(
-            name=f"skill-{number}",
-            description="d",
-            when_to_use="",
-            version=1,
-            origin="learned" if number % 2 else "written",
-            created_at="2026-03-01T00:00:00Z",
-            updated_at="2026-03-01T00:00:00Z",
-        )
+async def test_ten_thousand_skills_are_pages(operator: DemoOperator, store: Library) -> None:
+    head = await to_thread.run_sync(
+        store.add,
+        SkillText(name="one", description="d", when_to_use="", content="c"),
+        Change(author="operator"),
+    )
+    heads = tuple(
+        structs.replace(head, name=f"skill-{number}", origin=Origin.LEARNED if number % 2 else Origin.WRITTEN)
         for number in range(10_000)
-    ]
-    first = skill_list(skills, library, search="", scope="", page=1, proposals=0)
-    last = skill_list(skills, library, search="", scope="", page=201, proposals=0)
+    )
+    overview = replace(await to_thread.run_sync(library.overview, operator.library(), ""), heads=heads)
+    skills = await operator.skills()
+    first = skill_list(skills, overview, search="", scope="", page=1)
+    last = skill_list(skills, overview, search="", scope="", page=201)
     assert (first.counts, first.total) == ((10_001, 1, 10_000, 0, 5_000), 10_001)
     assert [row.name for row in first.rows[:2]] == ["api-style", "skill-0"]
     assert [row.name for row in last.rows] == ["skill-9999"]

@@ -21,7 +21,7 @@ from symphony.api.http import MAX_EDIT_BYTES, RequestError, answer, form_pairs
 from symphony.api.interface import ConflictError, Operator, UnavailableError, UnknownError
 from symphony.api.library import EDITS, MAX_ASSIGNED, PROPOSAL_STATES
 from symphony.api.library_routes import AUTHOR, page_of, proposal_id, proposal_state, version_of
-from symphony.api.models import LibraryDraft, LibrarySave, LibrarySkill, SkillsOverview, utc_text
+from symphony.api.models import LibraryDraft, LibrarySave, SkillsOverview, utc_text
 from symphony.api.pages.responding import SLOW_MS, Content, respond
 from symphony.api.pages.skills_views import (
     SCOPES,
@@ -74,11 +74,10 @@ class SkillPages:
         if scope not in SCOPES:
             raise RequestError(400, "bad_request", f"scope is one of {', '.join(SCOPES[1:])}")
         skills = await self._operator.skills()
-        problem, waiting = None, 0
-        heads: tuple[LibrarySkill, ...] = ()
+        problem, found = None, None
         try:
             in_use = self._operator.library()
-            heads, waiting = await to_thread.run_sync(library.overview, in_use, search)
+            found = await to_thread.run_sync(library.overview, in_use, search)
         except UnavailableError as error:
             problem = Notice(tone="warn", text=f"The library cannot be read: {error.message}")
         except LibraryError as error:
@@ -91,7 +90,7 @@ class SkillPages:
             now=skills.generated_at,
             view=lambda: skills_view(
                 skills,
-                skill_list(skills, heads, search=search, scope=scope, page=page, proposals=waiting),
+                skill_list(skills, found, search=search, scope=scope, page=page),
                 search=search,
                 scope=scope,
                 page=page,
@@ -160,7 +159,7 @@ class SkillPages:
         if kind not in {"issue", "agent"}:
             raise RequestError(400, "bad_request", "kind is issue or agent")
         chosen = frozenset(query.getlist("skills")) if "q" in query else None
-        heads, _ = await to_thread.run_sync(library.overview, in_use, search)
+        overview = await to_thread.run_sync(library.overview, in_use, search)
         found = await to_thread.run_sync(library.assignments, in_use)
         state = await self._operator.state(Selection())
         return Content(
@@ -170,7 +169,7 @@ class SkillPages:
             twin=f"{_TWIN}/assignments",
             now=state.generated_at,
             view=lambda: assignments_view(
-                found, heads, state, kind=kind, target=target, search=search, chosen=chosen
+                found, overview, state, kind=kind, target=target, search=search, chosen=chosen
             ),
             still=True,
         )

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from msgspec import structs
 
-from symphony.api.library import PAGE_ROWS
+from symphony.api.library import PAGE_ROWS, Overview
 from symphony.api.models import (
     LibraryAssignment,
     LibraryAssignments,
@@ -15,7 +15,6 @@ from symphony.api.models import (
     LibraryDiff,
     LibraryProposalPage,
     LibraryProposals,
-    LibrarySkill,
     LibrarySkillPage,
     SkillHoldout,
     SkillOutcomes,
@@ -27,13 +26,13 @@ from symphony.api.models import (
 )
 from symphony.api.pages.views import DiffLine, Notice
 from symphony.domain import natural_order
+from symphony.library.model import Origin, SkillHead
 
 SCOPES: Final = ("", "repository", "library", "shadowed", "learned")
 """What the list of skills can be narrowed to; all skills first."""
 MAX_CHOICES: Final = 50
 """How many skills a picker lists besides the chosen ones."""
 _MAX_TARGETS: Final = 200
-_LEARNED: Final = "learned"
 _LINE_KINDS: Final = {"+": "added", "-": "removed", "@": "hunk"}
 
 
@@ -212,14 +211,14 @@ def skills_view(
 
 def skill_list(
     skills: SkillsOverview,
-    library: Sequence[LibrarySkill],
+    overview: Overview | None,
     *,
     search: str,
     scope: str,
     page: int,
-    proposals: int,
 ) -> SkillList:
-    """The skills of the repository that match, and those of the library, which were selected before."""
+    """The skills of the repository that match, and those of the library, if it can be read."""
+    library = overview.heads if overview else ()
     words, shadowing = search.lower().split(), {skill.name for skill in skills.skills}
     repository = [
         SkillRow(name=each.name, text=each.text, scope=each.scope, path=each.path, phases=each.phases)
@@ -227,33 +226,34 @@ def skill_list(
         if all(word in f"{each.name} {each.text}".lower() for word in words)
     ]
     shadowed = [each for each in library if each.name in shadowing]
-    learned = [each for each in library if each.origin == _LEARNED]
+    learned = [each for each in library if each.origin is Origin.LEARNED]
     counts = tuple(map(len, (repository, library, shadowed, learned)))
     first, last = (page - 1) * PAGE_ROWS, page * PAGE_ROWS
-    own: Sequence[LibrarySkill] = {"repository": (), "shadowed": shadowed, "learned": learned}.get(
+    own: Sequence[SkillHead] = {"repository": (), "shadowed": shadowed, "learned": learned}.get(
         scope, library
     )
     beside = repository if scope in {"", "repository"} else []
     rows = beside[first:last]
-    rows += [
-        SkillRow(
-            name=each.name,
-            text=each.when_to_use or each.description,
-            scope="library",
-            href=f"/skills/library/{each.name}",
-            version=each.version,
-            learned=each.origin == _LEARNED,
-            shadowed=each.name in shadowing,
-            updated_at=each.updated_at,
-        )
-        for each in own[max(first - len(beside), 0) : max(last - len(beside), 0)]
-    ]
+    if overview:
+        rows += [
+            SkillRow(
+                name=each.name,
+                text=each.when_to_use or each.description,
+                scope="library",
+                href=f"/skills/library/{each.name}",
+                version=each.version,
+                learned=each.origin == Origin.LEARNED.value,
+                shadowed=each.name in shadowing,
+                updated_at=each.updated_at,
+            )
+            for each in map(overview.document, own[max(first - len(beside), 0) : max(last - len(beside), 0)])
+        ]
     return SkillList(
         counts=(counts[0] + counts[1], *counts),
         total=len(beside) + len(own),
         rows=tuple(rows),
         library_size=len(library),
-        proposals=proposals,
+        proposals=overview.open_proposals if overview else 0,
     )
 
 
@@ -265,7 +265,6 @@ class SkillView:
         page: the document.
         content: the Markdown of the version that is shown.
         is_newest: the newest version is shown.
-        previous: the version before the one that is shown; 0 for the first.
         shadowed_by: the path of the repository's skill of that name, or `None`.
         outcomes: of the runs that listed it; `None` if they cannot be read.
     """
@@ -273,7 +272,6 @@ class SkillView:
     page: LibrarySkillPage
     content: str
     is_newest: bool
-    previous: int
     shadowed_by: str | None
     outcomes: OutcomesView | None
 
@@ -285,7 +283,6 @@ def skill_view(page: LibrarySkillPage, skills: SkillsOverview | None) -> SkillVi
         page=page,
         content=page.file.partition("\n---\n")[2],
         is_newest=page.shown == page.skill.version,
-        previous=page.shown - 1,
         shadowed_by=same[0] if same else None,
         outcomes=outcomes_view(skills.outcomes, name=page.skill.name) if skills else None,
     )
@@ -381,7 +378,7 @@ class AssignmentsView:
 
 def assignments_view(
     found: LibraryAssignments,
-    library: Sequence[LibrarySkill],
+    overview: Overview,
     state: State,
     *,
     kind: str,
@@ -392,8 +389,11 @@ def assignments_view(
     """The page of assignments; `chosen` are names in the address, which win over what is assigned."""
     present = next((each for each in found.assignments if (each.kind, each.target) == (kind, target)), None)
     picked = chosen if chosen is not None else frozenset(present.skills if present else ())
-    listed = {each.name: each.when_to_use or each.description for each in library}
-    rest = [name for name in listed if name not in picked]
+    rest = [each for each in overview.heads if each.name not in picked]
+    shown = map(
+        overview.document, [each for each in overview.heads if each.name in picked] + rest[:MAX_CHOICES]
+    )
+    texts = {each.name: each.when_to_use or each.description for each in shown}
     issues = {
         row.issue_identifier
         for rows in (state.running, state.blocked, state.retrying, state.waiting, state.ready)
@@ -406,8 +406,8 @@ def assignments_view(
         assigned=present is not None,
         search=search,
         choices=(
-            *(Choice(name=name, text=listed.get(name, ""), selected=True) for name in sorted(picked)),
-            *(Choice(name=name, text=listed[name], selected=False) for name in rest[:MAX_CHOICES]),
+            *(Choice(name=name, text=texts.get(name, ""), selected=True) for name in sorted(picked)),
+            *(Choice(name=name, text=texts[name], selected=False) for name in texts if name not in picked),
         ),
         left_out=max(len(rest) - MAX_CHOICES, 0),
         agents=tuple(agent.name for agent in state.agents),

@@ -333,6 +333,17 @@ async def test_the_page_of_an_issue(client: httpx.AsyncClient, operator: DemoOpe
     assert {"rel": "alternate", "type": "application/json", "href": "/api/v1/WEB-131"} in page.all("link")
 
 
+async def test_a_skill_of_the_library_leads_to_the_version_that_the_run_got(
+    client: httpx.AsyncClient, operator: DemoOperator
+) -> None:
+    skills = operator.one.skills
+    assert skills is not None
+    listed = structs.replace(skills.listed[0], name="retries", library_version=2)
+    operator.one = structs.replace(operator.one, skills=structs.replace(skills, listed=(listed,)))
+    links = {link["href"] for link in check(await client.get("/issues/WEB-131")).all("a")}
+    assert "/skills/library/retries?version=2" in links
+
+
 async def test_what_can_be_done_about_an_issue_depends_on_its_status(
     client: httpx.AsyncClient, operator: DemoOperator
 ) -> None:

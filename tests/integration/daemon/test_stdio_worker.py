@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from symphony.daemon.frames import (
     FrameDecoder,
     FrameEncoder,
     Hello,
+    Ping,
     Spawned,
     Start,
     WorkerFrame,
@@ -329,8 +331,8 @@ async def test_a_worker_gets_no_credential(project: Project) -> None:
 
 
 @contextmanager
-def sshd(folder: Path) -> Iterator[Sequence[str]]:
-    """A server on the loopback interface, for this user and one key; the command that reaches it."""
+def sshd(folder: Path, address: str = "127.0.0.1", *, inside: Sequence[str] = ()) -> Iterator[Sequence[str]]:
+    """A server that `inside` starts, for this user and one key; the command that reaches it."""
     server = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
     if server is None or shutil.which("ssh") is None:
         pytest.skip("no OpenSSH server: put `sshd` into /usr/sbin")
@@ -340,13 +342,13 @@ def sshd(folder: Path) -> Iterator[Sequence[str]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    (folder / "known").write_text(f"[127.0.0.1]:{port} {(folder / 'host.pub').read_text()}")
+    (folder / "known").write_text(f"[{address}]:{port} {(folder / 'host.pub').read_text()}")
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
     options = {
         "HostKey": folder / "host",
         "AuthorizedKeysFile": folder / "user.pub",
-        "ListenAddress": f"127.0.0.1:{port}",
+        "ListenAddress": f"{address}:{port}",
         "PidFile": "none",
         "StrictModes": "no",
         "PasswordAuthentication": "no",
@@ -354,28 +356,54 @@ def sshd(folder: Path) -> Iterator[Sequence[str]]:
     }
     config = folder / "config"
     config.write_text("".join(f"{key} {value}\n" for key, value in options.items()))
-    command = [server, "-D", "-e", "-f", str(config)]
+    command = [*inside, server, "-D", "-e", "-f", str(config)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stderr is not None
             assert "Server listening" in process.stderr.readline()
             known = f"UserKnownHostsFile={folder / 'known'}"
             client = ("ssh", "-T", "-F", "none", "-p", str(port), "-i", str(folder / "user"))
-            yield *client, "-o", "BatchMode=yes", "-o", known, "127.0.0.1"
+            yield *client, "-o", "BatchMode=yes", "-o", known, address
         finally:
             process.terminate()
 
 
+def by_way_of(hosts: Hosts, client: Sequence[str]) -> Hosts:
+    """Workers at the other end of `ssh`, which passes none of our variables on."""
+    passed = {key: hosts.env[key] for key in ("PATH", "HOME", "PYTHONPATH", "SYMPHONY_STATE_DIR", "NO_COLOR")}
+    command = ["env", *(f"{key}={value}" for key, value in passed.items()), *hosts.argv]
+    hosts.argv = (*client, shlex.join(command))
+    return hosts
+
+
 @pytest.fixture
 def over_ssh(hosts: Hosts, tmp_path: Path) -> Iterator[Hosts]:
-    """Workers at the other end of `ssh`, which passes none of our variables on."""
     with sshd(tmp_path / "sshd") as client:
-        passed = {
-            key: hosts.env[key] for key in ("PATH", "HOME", "PYTHONPATH", "SYMPHONY_STATE_DIR", "NO_COLOR")
-        }
-        command = ["env", *(f"{key}={value}" for key, value in passed.items()), *hosts.argv]
-        hosts.argv = (*client, shlex.join(command))
-        yield hosts
+        yield by_way_of(hosts, client)
+
+
+@pytest.fixture
+def cable(hosts: Hosts, tmp_path: Path) -> Iterator[tuple[Hosts, str]]:
+    """A host in a network namespace of its own, and the interface of ours that leads to it."""
+    name = f"sy{os.getpid()}"
+    plan = [
+        f"ip netns add {name}",
+        f"ip link add {name} type veth peer name eth0 netns {name}",
+        f"ip address add 10.213.77.1/30 dev {name}",
+        f"ip link set {name} up",
+        f"ip -n {name} address add 10.213.77.2/30 dev eth0",
+        f"ip -n {name} link set eth0 up",
+    ]
+    try:
+        for line in plan:
+            if shutil.which("ip") is None or subprocess.run(line.split(), check=False).returncode != 0:
+                pytest.skip("no network namespaces: they need root and iproute2")
+        with sshd(tmp_path / "sshd", "10.213.77.2", inside=("ip", "netns", "exec", name)) as client:
+            yield by_way_of(hosts, client), name
+    finally:
+        if shutil.which("ip") is not None:
+            subprocess.run(["ip", "link", "delete", name], check=False)
+            subprocess.run(["ip", "netns", "delete", name], check=False)
 
 
 @pytest.mark.usefixtures("over_ssh")
@@ -398,3 +426,27 @@ async def test_an_agent_ends_on_its_host_when_ssh_is_killed(over_ssh: Hosts) -> 
             return None if over_ssh.host.find_marked(["alone-1"]) else True
 
         await to_thread.run_sync(until, gone, lambda: "the agent outlives its connection")
+
+
+async def test_an_agent_ends_on_its_host_when_the_link_is_cut(cable: tuple[Hosts, str]) -> None:
+    hosts, interface = cable
+    async with alone(hosts, lease_ms=1_500) as worker, anyio.create_task_group() as tasks:
+
+        async def keep_alive() -> None:
+            while True:
+                await worker.send(Ping())
+                await anyio.sleep(0.3)
+
+        tasks.start_soon(keep_alive)
+        for _ in range(5):  # the worker sends three of them in the time of its lease
+            await worker.until(Ping)
+        assert hosts.host.find_marked(["alone-1"]), "the positive control: pings keep it alive"
+        await to_thread.run_sync(
+            partial(subprocess.run, ["ip", "link", "set", interface, "down"], check=True)
+        )
+
+        def gone() -> bool | None:
+            return None if hosts.host.find_marked(["alone-1"]) else True
+
+        await to_thread.run_sync(until, gone, lambda: "the agent outlives its lease")
+        tasks.cancel_scope.cancel()

@@ -6,7 +6,7 @@ from contract.vendor import Given
 from kit.forge.desk import Desk, make_desk
 from kit.forge.repository import WRITER, Comment
 from symphony.domain import CheckState
-from symphony.forges import Landing, github
+from symphony.forges import ForgeError, Landing, github
 
 pytestmark = pytest.mark.anyio
 
@@ -88,6 +88,14 @@ async def test_a_log_that_ci_has_deleted_is_none_and_a_line_without_end_is_cut(d
     seen = (await desk.forge.observe([1]))[1].checks[0]
     desk.vendor.fail_next(Given(status=410))
     assert await desk.forge.log_tail(seen) is None
+    for address in (
+        "http://logs.example.test/1",
+        "https://127.0.0.1/1",
+        "https://u:p@logs.example.test/1",
+    ):
+        desk.vendor.fail_next(Given(status=302, headers={"location": address}))
+        with pytest.raises(ForgeError, match="302"):
+            await desk.forge.log_tail(seen)
     check.log = b"no line break " * 100_000
     tail = await desk.forge.log_tail(seen)
     assert tail is not None

@@ -150,7 +150,7 @@ async def test_a_run_does_the_same_over_two_pipes(project: Project, hosts: Hosts
 
 
 async def test_a_stop_reaches_the_agent_wherever_it_is(project: Project, hosts: Hosts) -> None:
-    project.workflow(command=STUBBORN)
+    project.workflow(command=scripted())
     issue = project.issue("SYM-1", [{"sleep_ms": 600_000}])
     async with serving(project) as served:
         await served.watcher.until(lambda: any(run.report.pid for run in served.watcher.running))

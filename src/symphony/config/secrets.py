@@ -449,8 +449,8 @@ def _literals(node: object) -> Iterator[str]:
 def literal_secrets(node: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """Locations of plain text secrets in the file, which every session can read.
 
-    Below `tracker` and `notify` a secret key is enough; elsewhere the text must match the pattern of a
-    credential.
+    Below `tracker`, `forge` and `notify` a secret key is enough; elsewhere the text must match the pattern
+    of a credential.
     """
     match node:
         case Mapping():
@@ -460,7 +460,7 @@ def literal_secrets(node: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple
             for index, value in enumerate(node):
                 yield from literal_secrets(value, (*at, index))
         case str() if node.strip() and reference_name(node) is None:
-            has_secret_key = at[0] in {"tracker", "notify"} and any(
+            has_secret_key = at[0] in {"tracker", "forge", "notify"} and any(
                 isinstance(key, str) and is_secret_key(key) for key in at
             )
             if has_secret_key or holds_credential(node):

@@ -231,6 +231,15 @@ class Instructions(Document, frozen=True, kw_only=True):
     problems: tuple[InstructionProblem, ...] = ()
 
 
+class SyncedSkills(Document, frozen=True, kw_only=True):
+    """What the agent of a run made of the skills of the library, by their names."""
+
+    created: tuple[str, ...]
+    updated: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    proposals: Annotated[tuple[int, ...], _is("Ids of the proposals that the sync made.")]
+
+
 class Skills(Document, frozen=True, kw_only=True):
     """The skills of the latest run."""
 
@@ -243,6 +252,7 @@ class Skills(Document, frozen=True, kw_only=True):
         float | None,
         _is("Share of issues without a skill, dropped with the reason holdout; null while off."),
     ] = None
+    synced: Annotated[SyncedSkills | None, _is("Null before the end of a run, and without a library.")] = None
 
 
 class SkillNames(Document, frozen=True, kw_only=True):

@@ -297,6 +297,7 @@ Whole = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER), Shape("number")]
 Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER), Shape("number > 0")]
 NonNegative = Annotated[int, Field(ge=0, le=MAX_NUMBER), Shape("number ≥ 0")]
 Usd = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False), Shape("number 0 to 0.5")]
 Port = Annotated[int, Field(ge=0, le=65_535), Shape("number 0 to 65535")]
 FetchTimeout = Annotated[int, Field(gt=0, le=60_000), Shape("number 1 to 60000")]
 
@@ -558,8 +559,22 @@ class PhasesSettings(Section):
 
 
 class LibrarySettings(Section):
-    """`agent.library`: skills that are kept beside the repository, and learning from feedback."""
+    """`agent.library`: skills that are kept beside the repository, and learning from feedback.
 
+    The library is `library.db` in the state directory. One that cannot be read holds back no run: the run
+    goes on without its skills, with a warning.
+    """
+
+    directory: SkillsPath = session(
+        ".agents/skills", "where the [skills of the library](library.md) are written, inside the workspace"
+    )
+    sync: Literal["propose", "apply", "off"] = live(
+        "propose",
+        "what becomes of what an agent changed there: proposals for a person, new versions, or nothing",
+    )
+    holdout: Share = session(
+        0.0, "share of issues that one skill of the library is [withheld](skills-report.md) from"
+    )
     learning: Literal["on_feedback", "off"] = live(
         "on_feedback", "whether [feedback](learning.md) starts a learning run"
     )
@@ -612,6 +627,9 @@ class AgentSection(Section):
     model: Name | None = session(None, "model name", unset="the agent's own")
     home: Literal["operator", "private"] = session("operator", "`private`: a home of the daemon's own")
     env: EnvNames = session((), "variables of the daemon that it gets too")
+    library: SkillNames | None = session(
+        None, "the only [skills of the library](library.md) that it gets; `[]` for none", unset="all"
+    )
     turn_timeout_ms: Positive = session(3_600_000, "silence within a turn")
     stall_timeout_ms: Whole = live(300_000, "as `codex.stall_timeout_ms`")
 

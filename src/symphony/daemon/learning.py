@@ -8,13 +8,11 @@ does there is discarded. Proposals are made in one transaction with the state of
 cut off begins again, so that no crash loses feedback or makes a proposal twice.
 """
 
-import os
 import secrets
 import shutil
-import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, assert_never
@@ -48,14 +46,12 @@ from symphony.journal.transcripts import (
     latest,
     read_transcript,
 )
+from symphony.library.drafts import GivenSkill, read_drafts
 from symphony.library.model import (
-    MAX_CONTENT_BYTES,
-    Draft,
     Evidence,
     Feedback,
     Learned,
     LibraryError,
-    SkillText,
 )
 from symphony.library.store import Library
 from symphony.scheduler import Command, Drain, Event, Recovered, State, Thread, threads_in_use
@@ -68,9 +64,6 @@ SKILLS: Final = "skills"
 _LOOK_S: Final = 60.0
 _RUN_S: Final = 1_800.0
 _MAX_GIVEN: Final = 200
-_MAX_FILES: Final = 1_000
-_MAX_DRAFTS: Final = 20
-_MAX_FILE_BYTES: Final = MAX_CONTENT_BYTES + 64 * 1024
 _MAX_RECORD_CHARS: Final = 30_000
 _MAX_ENTRY_CHARS: Final = 2_000
 _RECORD_ENTRIES: Final = 400
@@ -323,7 +316,7 @@ class Learner:
                 used = used.plus(Tokens.of(one))
         return Thread(thread_id=found.thread_id, agent=agent, **used.counts())
 
-    def _give(self, directory: Path, identifier: str, agent: str) -> Mapping[str, "GivenSkill"]:
+    def _give(self, directory: Path, identifier: str, agent: str) -> Mapping[str, GivenSkill]:
         """Make the directory, with copies of the skills of the issue; blocking."""
         shutil.rmtree(directory, ignore_errors=True)
         (directory / SKILLS).mkdir(parents=True)
@@ -425,90 +418,3 @@ def _entry_text(entry: TranscriptEntry) -> str:  # noqa: C901 - one case per kin
         case _:
             assert_never(entry)
     return text[:_MAX_ENTRY_CHARS]
-
-
-# --- what the agent wrote --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenSkill:
-    """A skill that the agent found in its directory: its version in the library, and the file."""
-
-    version: int
-    data: bytes
-
-
-@dataclass(slots=True, kw_only=True)
-class Found:
-    """What a learning run left: drafts of proposals, names of skills, and why other files are no skills."""
-
-    drafts: tuple[Draft, ...] = ()
-    created: tuple[str, ...] = ()
-    updated: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-    problems: tuple[str, ...] = field(default=())
-
-
-def read_drafts(skills: Path, given: Mapping[str, GivenSkill]) -> Found:
-    """Compare the skill files in a directory with those that the agent was given; blocking.
-
-    The agent may have left anything there: links, pipes, other kinds of files, more of them than anybody
-    reads. A skill that is gone counts as unchanged, because no learning run removes skills.
-
-    Raises:
-        LibraryError: there are more changed skills than a person can judge.
-    """
-    texts: dict[str, SkillText] = {}
-    problems, originals = [], {name: SkillText.of_file(one.data, name) for name, one in given.items()}
-    for name, path in _skill_files(skills):
-        try:
-            data = _content(path)
-            text = SkillText.of_file(data, name)
-            if text.name in texts:
-                raise LibraryError(f"another file has the skill {text.name}")  # noqa: TRY301 - as the others
-        except LibraryError as error:
-            problems.append(f"{path.relative_to(skills)}: {error.failure.message}")
-        except OSError as error:
-            problems.append(f"{path.relative_to(skills)}: {error.strerror}")
-        else:
-            texts[text.name] = text
-    changed = {name: text for name, text in texts.items() if text != originals.get(name)}
-    if len(changed) > _MAX_DRAFTS:
-        raise LibraryError(f"the agent changed {len(changed)} skills, more than {_MAX_DRAFTS}")
-    return Found(
-        drafts=tuple(
-            Draft(text=text, base_version=given[name].version if name in given else 0)
-            for name, text in changed.items()
-        ),
-        created=tuple(sorted(changed.keys() - given.keys())),
-        updated=tuple(sorted(changed.keys() & given.keys())),
-        unchanged=tuple(sorted(given.keys() - changed.keys())),
-        problems=tuple(problems[:_MAX_DRAFTS]),
-    )
-
-
-def _skill_files(skills: Path) -> Iterator[tuple[str, Path]]:
-    """The names and paths of what may be skill files: `<name>/SKILL.md` and `<name>.md`."""
-    if skills.is_symlink() or not skills.is_dir():
-        return
-    with os.scandir(skills) as entries:
-        found = [entry for entry, _ in zip(entries, range(_MAX_FILES), strict=False)]
-    for entry in sorted(found, key=lambda one: one.name):
-        path = Path(entry.path)
-        if entry.is_dir(follow_symlinks=False):
-            if os.path.lexists(path / FILE_NAME):
-                yield entry.name, path / FILE_NAME
-        elif path.suffix == ".md":
-            yield path.stem.replace("_", "-"), path
-
-
-def _content(path: Path) -> bytes:
-    """The bytes of a regular file; no link is followed."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise LibraryError("it is not a file")
-        data = stream.read(_MAX_FILE_BYTES + 1)
-    if len(data) > _MAX_FILE_BYTES:
-        raise LibraryError(f"it has more than {_MAX_FILE_BYTES:,} bytes")
-    return data

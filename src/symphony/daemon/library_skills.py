@@ -1,100 +1,133 @@
-"""The skills of the library in a session: read-only copies outside of the workspace, as those of the user.
+"""Which skills of the library a run gets. A library that cannot be used costs a log line, never a run."""
 
-A copy is named after the versions that are in it, so that sessions share it and no session sees a change. A
-library that cannot be read costs a log line, never a run.
-"""
-
-import hashlib
-import os
-import shutil
-import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
+import anyio
 import structlog
 from anyio import to_thread
 
 from symphony.daemon.context import RuntimeContext
-from symphony.domain import Issue
-from symphony.library.model import LibraryError, SkillHead
+from symphony.domain import Issue, SymphonyError
+from symphony.library.holdout import withheld_skill
+from symphony.library.model import Origin, Resolution
 from symphony.library.store import Library
-from symphony.skills import FILE_NAME, SkillOptions
+from symphony.library.workspace import read_written
+from symphony.skills import LibraryFiles
 from symphony.workspaces import Layout
 
-_MAX_SKILLS: Final = 1_000
+MAX_SKILLS: Final = 200
+"""At most so many skills are written into a workspace."""
+_DEADLINE_S: Final = 10.0
 _log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LibrarySkills:
-    """The skills of the library that a session gets.
+class ChosenSkills:
+    """The skills of the library that a run gets.
 
     Attributes:
-        root: the directory with the copies; `None` if there is none.
-        versions: by name.
+        data: version and file, by name.
+        learned: names of those that an agent wrote.
+        reason: what decided, for people.
+        holdout: the share of issues that a skill is withheld from; `None` while off.
+        withheld: the skill that is withheld from this issue.
+        shadowed: names of those that the repository has too, which the run gets from there.
     """
 
-    root: Path | None = None
-    versions: Mapping[str, int] = field(default_factory=dict)
-
-    def added_to(self, options: SkillOptions) -> SkillOptions:
-        """The options with the copies as the last root of the user: skills of the repository win."""
-        if self.root is None:
-            return options
-        return replace(options, user_path=(*options.user_paths, str(self.root)))
+    data: Mapping[str, tuple[int, bytes]] = field(default_factory=dict)
+    learned: frozenset[str] = frozenset()
+    reason: str = ""
+    holdout: float | None = None
+    withheld: str | None = None
+    shadowed: tuple[str, ...] = ()
 
 
-NO_LIBRARY_SKILLS: Final = LibrarySkills()
-
-
-async def copy_library_skills(context: RuntimeContext, issue: Issue, agent: str) -> LibrarySkills:
-    """Copy the skills that the issue gets, unless the copy is there already."""
+async def resolve_skills(context: RuntimeContext, issue: Issue, agent: str) -> Resolution | None:
+    """The skills that are assigned; `None` if there is no library, or it cannot be used."""
     library = context.library
-    if library is None:
-        return NO_LIBRARY_SKILLS
+    if library is None or not context.settings.agent.skills.enabled or not library.path.exists():
+        return None
+    configured = context.workflow.agents[agent].settings.library
+    found = await _in_time(
+        context,
+        partial(
+            library.resolve,
+            issue=issue.identifier,
+            labels=issue.labels,
+            agent=agent,
+            configured=configured,
+        ),
+    )
+    if found is not None and found.unknown:
+        _log.warning("library_skills_unknown", names=found.unknown, reason=found.reason)
+    return found
+
+
+async def choose_skills(
+    context: RuntimeContext, issue: Issue, found: Resolution, repository: frozenset[str]
+) -> ChosenSkills | None:
+    """Those of the assigned skills that the run gets; `None` if the library cannot be used.
+
+    Args:
+        context: has the library.
+        issue: decides which skill is withheld.
+        found: what is assigned.
+        repository: names of the usable skills that are not of the library.
+    """
+    assert context.library is not None  # noqa: S101 - it gave `found`
+    share = context.settings.agent.library.holdout
+    eligible = tuple(one.name for one in found.skills if one.name not in repository)
+    withheld = withheld_skill(issue.id, eligible, share)
+    chosen = tuple(name for name in eligible if name != withheld)
+    if len(chosen) > MAX_SKILLS:
+        _log.warning("library_skills_left_out", count=len(chosen) - MAX_SKILLS, limit=MAX_SKILLS)
+    data = await _in_time(context, partial(_read, context.library, chosen[:MAX_SKILLS]))
+    if data is None:
+        return None
+    return ChosenSkills(
+        data=data,
+        learned=frozenset(one.name for one in found.skills if one.origin is Origin.LEARNED),
+        reason=found.reason,
+        holdout=share or None,
+        withheld=withheld,
+        shadowed=tuple(one.name for one in found.skills if one.name in repository),
+    )
+
+
+def written_files(workspace: Path, directory: str) -> LibraryFiles:
+    """The skills of the library that an earlier attempt wrote into a workspace; blocking."""
+    written = read_written(Layout(workspace.parent).written_skills(workspace.name))
+    names = frozenset[str]() if written is None else frozenset(written.skills)
+    return LibraryFiles(base=workspace, path=directory, names=names)
+
+
+def log_unavailable(context: RuntimeContext, error: Exception) -> None:
+    """Say why the library is not used."""
+    if isinstance(error, SymphonyError):
+        failure = context.redaction.failure(error.failure)
+        _log.warning("library_unavailable", reason=failure.message, hint=failure.hint)
+    else:
+        reason = context.redaction.text(str(error)) or type(error).__name__
+        _log.warning("library_unavailable", reason=reason, hint=None)
+
+
+def _read(library: Library, names: tuple[str, ...]) -> dict[str, tuple[int, bytes]]:
+    found = (library.skill(name) for name in names)
+    return {one.name: (one.version, one.text.file()) for one in found}
+
+
+async def _in_time(context: RuntimeContext, work: Callable[[], T]) -> T | None:
+    """The result of reading the library; `None` with a log line if it fails or takes too long."""
     try:
-        return await to_thread.run_sync(_copy, library, Layout(context.settings.workspace.root), issue, agent)
-    except (LibraryError, OSError) as error:
-        reason = error.failure.message if isinstance(error, LibraryError) else str(error)
-        _log.warning("library_unavailable", reason=reason)
-        return NO_LIBRARY_SKILLS
-
-
-def _copy(library: Library, layout: Layout, issue: Issue, agent: str) -> LibrarySkills:
-    if not library.path.exists():
-        return NO_LIBRARY_SKILLS
-    found = library.resolve(issue=issue.identifier, labels=issue.labels, agent=agent, configured=None)
-    if found.unknown:
-        _log.warning("library_skills_unknown", names=found.unknown)
-    heads = found.skills[:_MAX_SKILLS]
-    if not heads:
-        return NO_LIBRARY_SKILLS
-    named = "\n".join([str(library.path), *(f"{head.id} {head.name} {head.version}" for head in heads)])
-    root = layout.pins / f"library-{hashlib.sha256(named.encode()).hexdigest()[:40]}"
-    if not root.exists():
-        _write(library, heads, root, layout.staging)
-    return LibrarySkills(root=root, versions={head.name: head.version for head in heads})
-
-
-def _write(library: Library, heads: tuple[SkillHead, ...], root: Path, staging: Path) -> None:
-    """Make the copy complete before it has its name."""
-    for directory in (staging, root.parent):
-        directory.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(dir=staging))
-    try:
-        for head in heads:
-            file = unfinished / head.name / FILE_NAME
-            file.parent.mkdir()
-            file.write_bytes(library.version(head.name, head.version).text.file())
-            file.chmod(0o444)
-            file.parent.chmod(0o555)
-        unfinished.chmod(0o755)  # a directory that is read-only cannot be renamed by everybody
-        try:
-            os.rename(unfinished, root)  # noqa: PTH104 - fails if another session was faster
-        except OSError:
-            if not root.exists():
-                raise
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        with anyio.fail_after(_DEADLINE_S):
+            return await to_thread.run_sync(work, abandon_on_cancel=True)
+    except TimeoutError:
+        _log.warning("library_unavailable", reason="it could not be read in time", hint=None)
+    except Exception as error:  # noqa: BLE001 - a run does not fail because of the library
+        log_unavailable(context, error)
+    return None

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,9 +11,9 @@ import structlog
 from msgspec import structs
 
 from symphony.agents.base import Briefing, ListAgentSkills
-from symphony.api.models import ListedSkill, Skills
+from symphony.api.models import ListedSkill, Skills, SyncedSkills
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.library_skills import NO_LIBRARY_SKILLS, copy_library_skills
+from symphony.daemon.session_library import SessionLibrary
 from symphony.daemon.skills import (
     RunCatalog,
     enter_phase,
@@ -54,8 +55,8 @@ class SessionSkills:
 
     Args:
         context: the context of the run.
-        issue: says which skills of the library the session gets.
         agent: the name of the agent.
+        library: the library's part in the run.
         phase: the phase of the work, or `None`.
         on_skills: called with what the session lists, and again each time it uses a skill.
         report_problems: called with loaded skills whose problems may be worth a comment on the issue.
@@ -64,17 +65,16 @@ class SessionSkills:
     def __init__(
         self,
         context: RuntimeContext,
-        issue: Issue,
         agent: str,
+        library: SessionLibrary,
         *,
         phase: str | None = None,
         on_skills: Callable[[Skills], None],
         report_problems: Callable[[SkillSet], Awaitable[None]],
     ) -> None:
         self._context = context
-        self._issue = issue
         self._agent = agent
-        self._library = NO_LIBRARY_SKILLS
+        self._library = library
         self._phase = phase
         self._on_skills = on_skills
         self._report_problems = report_problems
@@ -87,10 +87,10 @@ class SessionSkills:
 
     async def load(self, workspace: Workspace) -> None:
         """Load the skills of the run."""
-        self._library = await copy_library_skills(self._context, self._issue, self._agent)
-        self._catalog = await load_run_skills(
-            self._context, workspace, self._agent, self._phase, self._library
+        catalog = await load_run_skills(
+            self._context, workspace, self._agent, self._phase, self._library.files
         )
+        self._catalog = catalog.with_library(self._library.chosen)
         enabled = self._context.settings.agent.skills.enabled
         self._at_start = self._catalog.found if enabled else SkillSet(root=workspace.path)
         self._unreported = self._at_start
@@ -108,10 +108,22 @@ class SessionSkills:
         settings = self._context.settings.agent.skills
         if self._at_start is None or not settings.enabled or settings.source == "base_branch":
             return
-        options = self._library.added_to(session_options(self._context, self._agent))
+        options = replace(session_options(self._context, self._agent), library=self._library.files)
         catalog = await read_catalog(workspace.path, options)
         if catalog.found is not None and catalog.found != self._at_start:
             self._unreported = catalog.found
+
+    async def sync(self, workspace: Workspace) -> None:
+        """Make proposals of what the agent made of the library's skills, and tell of them; never raises."""
+        synced = await self._library.sync(workspace)
+        if synced is not None and self._usage is not None:
+            self._usage.synced = SyncedSkills(
+                created=synced.created,
+                updated=synced.updated,
+                unchanged=synced.unchanged,
+                proposals=synced.proposals,
+            )
+            self._on_skills(self._usage.document)
 
     async def report_problems(self) -> None:
         """Report the skills that were loaded last, once."""
@@ -122,7 +134,7 @@ class SessionSkills:
     async def brief(self, workspace: Workspace, list_agent_skills: ListAgentSkills) -> Briefing:
         """The system-level text and the tools of the session."""
         await self.loaded()
-        options = self._library.added_to(session_options(self._context, self._agent))
+        options = session_options(self._context, self._agent)
         catalog = self._catalog = await exclude_agent_listed(self._catalog, options, list_agent_skills)
         self._on_skills(catalog.document)
         self._usage = SkillUsageTracker(catalog, workspace.path)
@@ -193,6 +205,7 @@ class SkillUsageTracker:
 
     def __init__(self, catalog: RunCatalog, workspace: Path) -> None:
         self._document = catalog.document
+        self.synced: SyncedSkills | None = None
         self._unused: dict[str, Skill] = {}
         self._paths: dict[str, list[tuple[str, Skill]]] = {}  # by the name of the skill's directory
         if catalog.found is None:
@@ -220,7 +233,12 @@ class SkillUsageTracker:
             return tuple(structs.replace(one, seen=one.name not in self._unused) for one in skills)
 
         document = self._document
-        return structs.replace(document, listed=marked(document.listed), native=marked(document.native))
+        return structs.replace(
+            document,
+            listed=marked(document.listed),
+            native=marked(document.native),
+            synced=self.synced,
+        )
 
     def named_in(self, arguments: str) -> tuple[Skill, ...]:
         """The skills that the arguments of a tool call name for the first time."""

@@ -23,8 +23,9 @@ from symphony import skills
 from symphony.agents.base import AgentSkillRoots, ListAgentSkills
 from symphony.api.models import DroppedSkill, ListedSkill, SkillProblem, Skills
 from symphony.daemon.context import RuntimeContext, skill_options
-from symphony.daemon.library_skills import NO_LIBRARY_SKILLS, LibrarySkills, copy_library_skills
+from symphony.daemon.library_skills import ChosenSkills, choose_skills, resolve_skills, written_files
 from symphony.domain import Issue
+from symphony.library.workspace import write_skills
 from symphony.skills import (
     ACTIVATE_TOOL,
     SEARCH_TOOL,
@@ -33,8 +34,10 @@ from symphony.skills import (
     Dropped,
     DropReason,
     Incomplete,
+    LibraryFiles,
     NativeListing,
     Problem,
+    Scope,
     Severity,
     Skill,
     SkillOptions,
@@ -87,6 +90,7 @@ class RunCatalog:
         agent_lists_skills: the agent may list skills by itself. False if all of them are in the catalog.
         holdout: the share of issues that one skill of the library is withheld from; `None` for none.
         withheld: the skill that is withheld from this issue.
+        shadowed: the skills of the library that the repository has too.
         library_versions: the versions of the skills of the library, by name.
         in_phase: makes the catalog of another phase of the work; `None` if nothing was loaded.
         without_agent_listed: makes the catalog of an agent that lists these files by itself; `None` if the
@@ -106,6 +110,7 @@ class RunCatalog:
     agent_lists_skills: bool = True
     holdout: float | None = None
     withheld: str | None = None
+    shadowed: tuple[str, ...] = ()
     library_versions: Mapping[str, int] = field(default_factory=dict)
     in_phase: Callable[[str | None], "RunCatalog"] | None = field(default=None, compare=False)
     without_agent_listed: Callable[[Collection[Path]], "RunCatalog"] | None = field(
@@ -132,7 +137,7 @@ class RunCatalog:
             native=self._documents(self.native),
             dropped=tuple(
                 DroppedSkill(name=one.name, reason=one.reason.value)
-                for one in (*self.dropped, *self._withheld)
+                for one in (*self.dropped, *self._not_written)
             ),
             holdout=self.holdout,
             problems=tuple(
@@ -160,8 +165,23 @@ class RunCatalog:
         )
 
     @property
-    def _withheld(self) -> tuple[Dropped, ...]:
-        return () if self.withheld is None else (Dropped(name=self.withheld, reason=DropReason.HOLDOUT),)
+    def _not_written(self) -> tuple[Dropped, ...]:
+        """The skills of the library that are not in the workspace."""
+        withheld = () if self.withheld is None else (self.withheld,)
+        return (
+            *(Dropped(name=name, reason=DropReason.HOLDOUT) for name in withheld),
+            *(Dropped(name=name, reason=DropReason.SHADOWED) for name in self.shadowed),
+        )
+
+    def with_library(self, chosen: ChosenSkills) -> "RunCatalog":
+        """This catalog with what the run gets, and does not get, of the library."""
+        return replace(
+            self,
+            holdout=chosen.holdout,
+            withheld=chosen.withheld,
+            shadowed=chosen.shadowed,
+            library_versions={name: version for name, (version, _) in chosen.data.items()},
+        )
 
     def rendered_as(self, other: "RunCatalog") -> "RunCatalog":
         """This catalog in another rendering of the same files."""
@@ -171,6 +191,7 @@ class RunCatalog:
             sha256=self.sha256,
             holdout=self.holdout,
             withheld=self.withheld,
+            shadowed=self.shadowed,
             library_versions=self.library_versions,
         )
 
@@ -178,19 +199,42 @@ class RunCatalog:
 # --- the skills of a run ---------------------------------------------------------------------------------
 
 
+async def repository_skills(
+    context: RuntimeContext, workspace: Workspace, agent: str, library: LibraryFiles
+) -> frozenset[str]:
+    """The names of the usable skills that are not of the library.
+
+    Raises:
+        SymphonyError: the base branch cannot be read.
+    """
+    options, root = replace(session_options(context, agent), library=library), workspace.path
+    if _from_base_branch(context):
+        root = (await context.workspaces.pin(_repository_paths(options))).root
+    return await _names(root, options)
+
+
+async def _names(root: Path, options: SkillOptions) -> frozenset[str]:
+    """The names of the usable skills that are not of the library."""
+    found = await in_skill_thread(lambda: skills.load(root, options), LOAD_DEADLINE_S)
+    loaded = () if found is None else found.skills
+    return frozenset(one.name for one in loaded if one.scope is not Scope.LIBRARY)
+
+
 async def load_run_skills(
     context: RuntimeContext,
     workspace: Workspace,
     agent: str,
     phase: str | None = None,
-    library: LibrarySkills = NO_LIBRARY_SKILLS,
+    library: LibraryFiles | None = None,
 ) -> RunCatalog:
     """The catalog for a session of an agent in a prepared workspace; logs problems.
+
+    `library` are the skills of the library in the workspace.
 
     With `source: base_branch` and an unreadable base branch the catalog is empty: the issue's own branch is
     not trusted instead.
     """
-    options = library.added_to(session_options(context, agent, phase))
+    options = replace(session_options(context, agent, phase), library=library)
     if not options.enabled:
         return RunCatalog()
     for name, reason in missing_tools(context, agent).items():
@@ -198,15 +242,13 @@ async def load_run_skills(
     scan = _agent_scan(context, workspace.path, agent)
     if not _from_base_branch(context):
         read_commit = partial(context.workspaces.head_commit, workspace)
-        found = await load_catalog(workspace.path, options, scan=scan, read_commit=read_commit)
-        return replace(found, library_versions=_library_versions(found, library))
+        return await load_catalog(workspace.path, options, scan=scan, read_commit=read_commit)
     try:
         pinned = await context.workspaces.pin(_repository_paths(options))
     except Exception as error:  # noqa: BLE001 - a run does not fail because of skills
         _log.warning("skills_failed", reason=context.redaction.text(str(error)) or type(error).__name__)
         return RunCatalog()
-    found = await load_catalog(pinned.root, options, scan=scan)
-    return replace(found, commit=pinned.commit, library_versions=_library_versions(found, library))
+    return replace(await load_catalog(pinned.root, options, scan=scan), commit=pinned.commit)
 
 
 async def preview_run_skills(
@@ -217,31 +259,53 @@ async def preview_run_skills(
     Raises:
         SymphonyError: the run would fail with the same error.
     """
-    library = await copy_library_skills(context, issue, agent)
-    options = library.added_to(session_options(context, agent, phase))
+    options = session_options(context, agent, phase)
     if not options.enabled:
         return RunCatalog(), None
     async with _previews(context, issue, options, agent) as (seen, workspace):
         if seen.tree is None:
             return RunCatalog(), seen.note
-        catalog = await read_catalog(
-            seen.path,
-            options,
-            tree=None if seen.exists else seen.tree,
-            scan=None if workspace is None else _agent_scan(context, workspace, agent),
+        tree = seen.path if seen.exists else seen.tree
+        async with _library_preview(context, issue, agent, tree, seen.path, options) as (chosen, library):
+            catalog = await read_catalog(
+                seen.path,
+                replace(options, library=library),
+                tree=tree,
+                scan=None if workspace is None else _agent_scan(context, workspace, agent),
+            )
+        return replace(catalog, commit=seen.commit).with_library(chosen), seen.note
+
+
+@asynccontextmanager
+async def _library_preview(
+    context: RuntimeContext, issue: Issue, agent: str, tree: Path, workspace: Path, options: SkillOptions
+) -> AsyncIterator[tuple[ChosenSkills, LibraryFiles | None]]:
+    """The skills of the library that a run would get, in a directory that stands for the workspace."""
+    directory = context.settings.agent.library.directory
+    found = await resolve_skills(context, issue, agent)
+    if found is None or not found.skills:
+        yield ChosenSkills(), None
+        return
+    before = await to_thread.run_sync(written_files, workspace, directory)
+    repository = await _names(tree, replace(options, library=before))
+    chosen = await choose_skills(context, issue, found, repository)
+    if chosen is None:
+        yield ChosenSkills(), None
+        return
+    async with anyio.TemporaryDirectory() as made:
+        base = Path(made, "workspace")
+        await to_thread.run_sync(base.mkdir)
+        await to_thread.run_sync(write_skills, base, Path(made, "record"), directory, chosen.data)
+        yield (
+            chosen,
+            LibraryFiles(
+                base=base,
+                path=directory,
+                names=frozenset(chosen.data),
+                learned=chosen.learned,
+                named=workspace,
+            ),
         )
-        versions = _library_versions(catalog, library)
-        return replace(catalog, commit=seen.commit, library_versions=versions), seen.note
-
-
-def _library_versions(catalog: RunCatalog, library: LibrarySkills) -> Mapping[str, int]:
-    """The versions of the skills that are copies of the library, and not skills of the same name."""
-    found = () if catalog.found is None else catalog.found.skills
-    return {
-        one.name: library.versions[one.name]
-        for one in found
-        if library.root is not None and one.path.startswith(f"{library.root}/")
-    }
 
 
 @asynccontextmanager

@@ -58,6 +58,7 @@ from symphony.daemon.frames import (
 from symphony.daemon.link import DaemonLink, LinkedTools
 from symphony.daemon.progress import ProgressReporter
 from symphony.daemon.session_envelope import SessionEnvelope
+from symphony.daemon.session_library import SessionLibrary
 from symphony.daemon.session_skills import SessionSkills
 from symphony.daemon.state_dir import StateDirectory
 from symphony.daemon.tracing import RunTrace
@@ -141,10 +142,11 @@ class Worker:
             pending_message=self._pending_message,
             on_problem=lambda reason: link.send(TranscriptIncomplete(reason=reason)),
         )
+        self._library = SessionLibrary(context, command)
         self._skills = SessionSkills(
             context,
-            command.issue,
             command.agent,
+            self._library,
             phase=None if command.phase is None else command.phase.name,
             on_skills=lambda skills: link.send(SkillsChanged(skills=skills)),
             report_problems=self._report_skill_problems,
@@ -276,6 +278,7 @@ class Worker:
         fault(FaultPoint.BEFORE_PREPARE)
         with self._trace.step(SpanName.WORKSPACE):
             self._workspace = workspace = await workspaces.prepare(issue, attempt, run_id=self._run_id)
+        await self._library.write(workspace)
         self._mark_at_start = await workspaces.progress(workspace)
         fault(FaultPoint.AFTER_PREPARE)
         self._progress.on_workspace(str(workspace.path), workspace.branch)
@@ -538,6 +541,7 @@ class Worker:
         if self._workspace is not None and await self._context.workspaces.exists(self._workspace):
             await self._skills.reload(self._workspace)
             await self._skills.report_problems()
+            await self._skills.sync(self._workspace)
 
     def _public(self, outcome: Outcome) -> Outcome:
         """The outcome with secrets masked: it goes to logs, to the terminal and onto the issue."""

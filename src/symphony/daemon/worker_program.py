@@ -7,6 +7,7 @@ input ends, and when it has heard nothing for the time of its lease.
 import threading
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -42,6 +43,7 @@ from symphony.daemon.tracing import RunTrace
 from symphony.daemon.worker import Worker
 from symphony.domain import SymphonyError
 from symphony.journal.transcripts import TranscriptEntry
+from symphony.library.store import LIBRARY_FILE, Library
 from symphony.processes.local import LocalHost, PipeReader, PipeWriter
 from symphony.revision import commit
 from symphony.scheduler import Outcome, OutcomeKind
@@ -149,7 +151,7 @@ class WorkerProgram:
         return Worker(
             start,
             self.send,
-            context=context,
+            context=replace(context, library=Library(state_dir.path / LIBRARY_FILE)),
             state_dir=state_dir,
             transcript=_SentTranscript(self),
             trace=RunTrace(),

@@ -193,7 +193,8 @@ class DropReason(StrEnum):
     """Why a loaded skill is not listed in the block.
 
     A skill with `search` is still available by `skill_search`. One with `native` is listed by the agent.
-    One with `holdout` is withheld from the issue, and not in the workspace.
+    One with `holdout` is withheld from the issue, and not in the workspace; so is one of the library with
+    `shadowed`, because the repository has a skill of its name.
     """
 
     COUNT = "count"
@@ -204,6 +205,7 @@ class DropReason(StrEnum):
     NATIVE = "native"
     SEARCH = "search"
     HOLDOUT = "holdout"
+    SHADOWED = "shadowed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,6 +364,7 @@ def _fit(lines: Sequence[Line], room: int) -> tuple[Sequence[Line], int]:
 # paths and not by names: two files with one name are two skills, and the agent may need both. An agent may
 # refuse a file that it finds. If it cannot report that, it is assumed for every file with a warning or error.
 
+_ABSOLUTE: Final = frozenset({Scope.USER, Scope.LIBRARY})
 _MAX_DEPTH: Final = 6
 _MAX_DIRECTORIES: Final = 2_000
 
@@ -418,7 +421,7 @@ def _is_covered(real: Path, files: Collection[Path], roots: Collection[Path]) ->
 
 def _file(skill_set: SkillSet, skill: Skill, workspace: Path) -> Path:
     """The real path of a skill's file in the agent's workspace."""
-    return _real(skill_set.file(skill) if skill.scope is Scope.USER else workspace / skill.path)
+    return _real(skill_set.file(skill) if skill.scope in _ABSOLUTE else workspace / skill.path)
 
 
 def _roots(skill_set: SkillSet, workspace: Path) -> frozenset[Path]:

@@ -12,6 +12,8 @@ from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from msgspec import structs
+
 from symphony.skills.model import (
     DEFAULT_PATH,
     DEFAULT_USER_PATH,
@@ -152,6 +154,15 @@ def sources(workspace: Path, options: SkillOptions, root: Path | None) -> Iterat
         yield _user(path)
     for path in options.extra_paths:
         yield _below(base, named, path, Scope.EXTRA, "extra_paths")
+    if (library := options.library) is not None:
+        yield SkillRoot(
+            scope=Scope.LIBRARY,
+            base=library.base,
+            parts=PurePosixPath(library.path).parts,
+            root=(library.named or library.base) / library.path,
+            shown=library.path,
+            optional=True,
+        )
 
 
 def _below(base: Path, named: Path, path: str, scope: Scope, key: str) -> SkillRoot | Problem:
@@ -194,6 +205,8 @@ def resolve_anchor(scope: Scope, path: str, workspace: Path, options: SkillOptio
         workspace: the directory it was loaded from.
         options: the options it was loaded with.
     """
+    if scope is Scope.LIBRARY and options.library is not None:
+        return options.library.base, path
     roots = [root.rstrip("/") for root in options.user_paths] if scope is Scope.USER else []
     within = [root for root in roots if f"{path}/".startswith(f"{path_text(root)}/")]
     if not within:
@@ -447,7 +460,8 @@ def load(
     rules, seen = ParseOptions.of(options), set[tuple[int, int]]()
     for source in sources(workspace, options, root):
         if isinstance(source, SkillRoot):
-            listing = scan(source, rules, seen, until)
+            # The repository may have skills in the directory of the library, which is then scanned twice.
+            listing = scan(source, rules, set() if source.scope is Scope.LIBRARY else seen, until)
             collector.add(source, listing)
             if listing.root is not None and not (source.optional or listing.items or listing.problems):
                 collector.problems.append(problem(Code.NO_SKILLS, source.path(), scope=source.scope))
@@ -472,7 +486,8 @@ class _Collector:
 
     def add(self, source: SkillRoot, listing: Listing) -> None:
         """Add the content of one root."""
-        if listing.root is not None:
+        listing = replace(listing, items=tuple(self._of_scope(source.scope, listing.items)))
+        if listing.root is not None and source.scope is not Scope.LIBRARY:
             self._roots.append(listing.root)
         if source.scope is Scope.PROJECT:
             self._project = source.root if listing.root is None else listing.root.directory
@@ -495,9 +510,26 @@ class _Collector:
                 hidden = Shadowed(name=skill.name, path=skill.path, scope=skill.scope, by=first.path)
                 self._shadowed.append(hidden)
 
+    def _of_scope(self, scope: Scope, items: tuple[Parsed, ...]) -> Iterator[Parsed]:
+        """The items without those that are in the same directory, but of another scope."""
+        library = self._options.library
+        if library is None:
+            yield from items
+            return
+        for item in items:
+            path = "" if item.skill is None else item.skill.path
+            mine = item.directory in library.names and path == f"{library.path}/{item.directory}/{FILE_NAME}"
+            if scope is Scope.LIBRARY and mine and item.skill is not None:
+                learned = item.directory in library.learned
+                yield item._replace(skill=structs.replace(item.skill, learned=learned))
+            elif scope is not Scope.LIBRARY and not mine:
+                yield item
+
     def finish(self, workspace: Path) -> SkillSet:
         """The set, with a warning for every configured name that does not exist."""
-        skills = tuple(sorted(self._skills.values(), key=attrgetter("priority", "name", "directory")))
+        skills = tuple(
+            sorted(self._skills.values(), key=attrgetter("learned", "priority", "name", "directory"))
+        )
         return SkillSet(
             root=self._project or workspace,
             skills=skills,

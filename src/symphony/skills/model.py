@@ -118,6 +118,7 @@ class Scope(StrEnum):
     PROJECT = "project"
     USER = "user"
     EXTRA = "extra"
+    LIBRARY = "library"
 
 
 class Validation(StrEnum):
@@ -228,6 +229,7 @@ class Skill(Struct, frozen=True, kw_only=True):
         priority: lower numbers are listed first.
         phases: phases of the work that the skill is for, as in the file; empty for all.
         root: the absolute directory of the skill directories; `None` if it is `SkillSet.root`.
+        learned: an agent wrote it, so that it is listed last.
     """
 
     name: str
@@ -239,6 +241,7 @@ class Skill(Struct, frozen=True, kw_only=True):
     phases: tuple[str, ...] = ()
     scope: Scope = Scope.PROJECT
     root: Path | None = None
+    learned: bool = False
 
     def is_for(self, phase: str | None) -> bool:
         """Whether the skill is for this phase, in any case of letters; `None` is every phase."""
@@ -284,7 +287,8 @@ class SkillSet:
 
     Attributes:
         root: the absolute root of the scope `project`.
-        skills: sorted by (priority, name, directory), with those that the options hide from the catalog.
+        skills: sorted by (learned, priority, name, directory), with those that the options hide from the
+            catalog.
         problems: in the order of roots, directories and lines.
         roots: the existing ones, in the order of precedence.
         shadowed: in the order of roots and directories.
@@ -304,6 +308,25 @@ class SkillSet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryFiles:
+    """The skills of the library in a workspace.
+
+    Attributes:
+        base: the workspace; no link may lead out of it.
+        path: the directory with the skills, relative to it.
+        names: the skills; whatever else is in the directory is of the repository.
+        learned: those among them that an agent wrote.
+        named: named in the catalog instead of `base`, if the agent will see the files there.
+    """
+
+    base: Path
+    path: str
+    names: frozenset[str]
+    learned: frozenset[str] = frozenset()
+    named: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SkillOptions:
     """The settings `agent.skills` of WORKFLOW.md.
 
@@ -320,6 +343,7 @@ class SkillOptions:
         disabled_skills: exact names to hide; their problems are not reported.
         activation: how a session reads the body of a skill.
         search_above: with more skills than this, the catalog lists none and the session searches.
+        library: the skills of the library, which have the last place in the order of precedence.
         phase: the phase of the work: the catalog leaves out skills that name only others; `None` for all.
     """
 
@@ -337,6 +361,7 @@ class SkillOptions:
     disabled_skills: tuple[str, ...] = ()
     activation: ActivationMode = ActivationMode.READ
     search_above: int | None = None
+    library: LibraryFiles | None = None
     phase: str | None = None
 
     @property

@@ -87,7 +87,7 @@ def resolved_body(
 
 def _reported(problems: Iterable[Problem], at_least: Severity) -> list[Problem]:
     """Problems of at least this severity, errors first, without the files of the user."""
-    in_repository = (problem for problem in problems if problem.scope is not Scope.USER)
+    in_repository = (problem for problem in problems if problem.scope not in {Scope.USER, Scope.LIBRARY})
     named = [problem for problem in in_repository if _RANKS[problem.severity] >= _RANKS[at_least]]
     return sorted(named, key=lambda problem: -_RANKS[problem.severity])
 

@@ -3,6 +3,7 @@
     <root>/<key>/                 one workspace per issue
     <root>/.symphony/mirrors/     one bare repository per `workspace.repo`
     <root>/.symphony/records/     one record per workspace (`StoredRecord`)
+    <root>/.symphony/library/     one record per workspace of the library's skills in it
     <root>/.symphony/tenants.d/   the workflow files that use this root (`Tenant`)
     <root>/.symphony/pinned/      files of base commits, read-only
     <root>/.symphony/staging/     unfinished things
@@ -88,6 +89,10 @@ class Layout:
     def record(self, key: str) -> Path:
         """The record of a key. Raises `WorkspaceError` for an unsafe key."""
         return self.records / record_name(check_key(key))
+
+    def written_skills(self, key: str) -> Path:
+        """The record of the library's skills in a workspace. Raises `WorkspaceError` for an unsafe key."""
+        return self.root / _METADATA / "library" / record_name(check_key(key))
 
     def mirror(self, repository: str) -> Path:
         """The bare mirror of a repository, named by a hash of the address without its login."""

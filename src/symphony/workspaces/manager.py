@@ -79,6 +79,8 @@ from symphony.workspaces.ownership import (
 from symphony.workspaces.removal import RemovalCheck
 from symphony.workspaces.shadow import (
     MAX_FINGERPRINT_ENTRIES,
+    RefSnapshot,
+    Shadow,
     copy_lfs_objects,
     hash_watched_files,
     open_shadow,
@@ -325,24 +327,43 @@ class WorkspaceManager:
 
     async def progress(self, workspace: Workspace) -> ProgressMark:
         """The present state of the work. Never raises: if git fails, the stats of the files are used."""
-        layout = Layout(workspace.path.parent)
-        record = await to_thread.run_sync(read_record, layout, workspace.path.name)
         seen = await to_thread.run_sync(read_ref_snapshot, workspace.path)
-        if record is not None and record.repo is not None and seen.problem is None:
-            try:
-                async with open_shadow(
-                    self._git,
-                    layout.staging,
-                    workspace.path,
-                    seen.head,
-                    git_hashes=record.git_hashes,
-                    objects=self._mirror(layout, record.repo).objects,
-                ) as shadow:
+        try:
+            async with self._shadow(workspace, seen) as shadow:
+                if shadow is not None:
                     return ProgressMark(head=seen.head, tree=await shadow.tree_mark())
-            except (GitError, OSError) as error:
-                _log.warning("workspace_status_unknown", key=workspace.key, error=str(error))
+        except (GitError, OSError) as error:
+            _log.warning("workspace_status_unknown", key=workspace.key, error=str(error))
         walk = partial(fingerprint, workspace.path, max_entries=MAX_FINGERPRINT_ENTRIES)
         return ProgressMark(head=seen.head, tree=await to_thread.run_sync(walk))
+
+    async def tracked(self, workspace: Workspace, directory: str) -> frozenset[str]:
+        """The paths in a directory of the workspace that git tracks; none where there is no clone of ours.
+
+        Raises:
+            GitError, OSError: they cannot be read.
+        """
+        seen = await to_thread.run_sync(read_ref_snapshot, workspace.path)
+        async with self._shadow(workspace, seen) as shadow:
+            return frozenset() if shadow is None else await shadow.tracked(directory)
+
+    @asynccontextmanager
+    async def _shadow(self, workspace: Workspace, seen: RefSnapshot) -> AsyncIterator[Shadow | None]:
+        """A shadow of the workspace; `None` where there is no clone of ours."""
+        layout = Layout(workspace.path.parent)
+        record = await to_thread.run_sync(read_record, layout, workspace.path.name)
+        if record is None or record.repo is None or seen.problem is not None:
+            yield None
+            return
+        async with open_shadow(
+            self._git,
+            layout.staging,
+            workspace.path,
+            seen.head,
+            git_hashes=record.git_hashes,
+            objects=self._mirror(layout, record.repo).objects,
+        ) as shadow:
+            yield shadow
 
     async def deliver(self, workspace: Workspace) -> Delivery:
         """Deliver the committed work to the mirror, a local repository, and `origin` if `push` says so.

@@ -172,6 +172,13 @@ class Shadow:
         )
         return [entry for entry in output.split(b"\0") if entry]
 
+    async def tracked(self, directory: str) -> frozenset[str]:
+        """The paths in a directory of the workspace that its index has."""
+        own, copy = self._workspace / ".git" / "index", self.git_dir / "index"
+        await to_thread.run_sync(copy_regular, own, copy, _MAX_INDEX_BYTES)
+        output = await self._run("ls-files", "-z", "--", f":(top,literal){directory}")
+        return frozenset(path.decode("utf-8", "surrogateescape") for path in output.split(b"\0") if path)
+
     async def tree_mark(self) -> str:
         """A hash that changes with the uncommitted state of the tree: the status, and stats of its files."""
         entries = await self.status()

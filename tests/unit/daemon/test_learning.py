@@ -20,9 +20,10 @@ from harness.scheduling import make_failure
 from symphony.agents.base import AgentBackend, Capabilities, SessionRequest, Turn
 from symphony.agents.events import AgentEvent, InputRequired, SessionStarted, TurnEnded, TurnStatus, Usage
 from symphony.agents.run_stats import unpriced
-from symphony.daemon.learning import MAX_ATTEMPTS, SKILLS, GivenSkill, Learner, learning_prompt, read_drafts
+from symphony.daemon.learning import MAX_ATTEMPTS, SKILLS, Learner, learning_prompt
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Tokens
+from symphony.library.drafts import GivenSkill, read_drafts
 from symphony.library.model import (
     MAX_CONTENT_BYTES,
     Change,

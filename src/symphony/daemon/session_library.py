@@ -1,0 +1,144 @@
+"""The library's part in a run: what is written into the workspace, and what the agent makes of it.
+
+A library that cannot be used costs a log line, never a run.
+"""
+
+from functools import partial
+
+import structlog
+from anyio import to_thread
+
+from symphony.daemon.context import RuntimeContext
+from symphony.daemon.library_skills import (
+    ChosenSkills,
+    choose_skills,
+    log_unavailable,
+    resolve_skills,
+    written_files,
+)
+from symphony.daemon.skills import repository_skills
+from symphony.library.model import Change, Evidence
+from symphony.library.sync import Synced, sync_skills
+from symphony.library.workspace import write_skills
+from symphony.scheduler import StartRun
+from symphony.skills import LibraryFiles
+from symphony.workspaces import Layout, Workspace
+
+_log = structlog.get_logger(__name__)
+
+
+class SessionLibrary:
+    """The library's part in one run.
+
+    Attributes:
+        chosen: the skills that the run gets; nothing before `write`.
+        files: where they are; `None` for none.
+
+    Args:
+        context: has the library; `None` in it is one without skills.
+        command: begins the run.
+    """
+
+    def __init__(self, context: RuntimeContext, command: StartRun) -> None:
+        self._context = context
+        self._command = command
+        self.chosen = ChosenSkills()
+        self.files: LibraryFiles | None = None
+
+    async def write(self, workspace: Workspace) -> None:
+        """Write the skills of the run into its workspace, after a sync of what is there."""
+        if not workspace.created_now:
+            await self.sync(workspace)
+        try:
+            await self._write(workspace)
+        except Exception as error:  # noqa: BLE001 - a run does not fail because of the library
+            log_unavailable(self._context, error)
+
+    async def sync(self, workspace: Workspace) -> Synced | None:
+        """Make proposals or versions of what the agent wrote; `None` if there was nothing to compare."""
+        try:
+            return await self._sync(workspace)
+        except Exception as error:  # noqa: BLE001 - as above
+            log_unavailable(self._context, error)
+        return None
+
+    async def _write(self, workspace: Workspace) -> None:
+        context, issue, agent = self._context, self._command.issue, self._command.agent
+        directory = context.settings.agent.library.directory
+        record = Layout(workspace.path.parent).written_skills(workspace.key)
+        found = await resolve_skills(context, issue, agent)
+        if found is None:
+            return
+        if workspace.created_now:  # there may be a record of an earlier workspace with this name
+            await to_thread.run_sync(partial(record.unlink, missing_ok=True))
+        before = await to_thread.run_sync(written_files, workspace.path, directory)
+        if not found.skills and not before.names:
+            return
+        repository = await repository_skills(context, workspace, agent, before)
+        chosen = await choose_skills(context, issue, found, repository)
+        if chosen is None:
+            return
+        tracked = await context.workspaces.tracked(workspace, directory)
+        taken = await to_thread.run_sync(
+            partial(write_skills, workspace.path, record, directory, chosen.data, tracked=tracked)
+        )
+        names = frozenset(chosen.data).difference(taken)
+        self.chosen = ChosenSkills(
+            data={name: chosen.data[name] for name in sorted(names)},
+            learned=chosen.learned,
+            reason=chosen.reason,
+            holdout=chosen.holdout,
+            withheld=chosen.withheld,
+            shadowed=tuple(sorted({*chosen.shadowed, *taken})),
+        )
+        self.files = LibraryFiles(base=workspace.path, path=directory, names=names, learned=chosen.learned)
+        _log.info(
+            "library_skills_written",
+            versions={name: version for name, (version, _) in self.chosen.data.items()},
+            reason=chosen.reason,
+            shadowed=self.chosen.shadowed,
+            withheld=chosen.withheld,
+        )
+
+    async def _sync(self, workspace: Workspace) -> Synced | None:
+        context, command = self._context, self._command
+        settings, record = context.settings.agent, Layout(workspace.path.parent).written_skills(workspace.key)
+        library = context.library
+        if library is None or settings.library.sync == "off" or not settings.skills.enabled:
+            return None
+        before = await to_thread.run_sync(written_files, workspace.path, settings.library.directory)
+        if not before.names or not await to_thread.run_sync(library.path.exists):
+            return None
+        model = context.workflow.agents[command.agent].settings.model
+        metadata = {
+            "symphony-origin": "learned",
+            "symphony-run": command.run_id,
+            "symphony-agent": command.agent,
+        }
+        change = Change(author=command.agent, reason="sync after a run", run_id=command.run_id)
+        synced = await to_thread.run_sync(
+            partial(
+                sync_skills,
+                library,
+                workspace.path,
+                record,
+                tracked=await context.workspaces.tracked(workspace, settings.library.directory),
+                evidence=Evidence(
+                    run_id=command.run_id,
+                    issue_id=command.issue.id,
+                    issue_identifier=command.issue.identifier,
+                ),
+                change=change if settings.library.sync == "apply" else None,
+                metadata=metadata if model is None else {**metadata, "symphony-model": model},
+            )
+        )
+        if synced is not None:
+            _log.info(
+                "skills_synced",
+                created=synced.created,
+                updated=synced.updated,
+                unchanged=synced.unchanged,
+                proposals=synced.proposals,
+                malformed=synced.problems,
+            )
+        return synced

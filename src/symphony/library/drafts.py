@@ -1,0 +1,139 @@
+"""What an agent wrote, compared with the skills that it was given: drafts of proposals. Everything blocks.
+
+The agent may have left anything there: links, pipes, other kinds of files, more of them than anybody reads.
+"""
+
+import os
+import stat
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from msgspec import structs
+
+from symphony.library.model import MAX_CONTENT_BYTES, Draft, LibraryError, SkillText
+from symphony.skills import FILE_NAME, MAX_FIELD
+
+_MAX_FILES: Final = 1_000
+_MAX_DRAFTS: Final = 20
+_MAX_FILE_BYTES: Final = MAX_CONTENT_BYTES + 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenSkill:
+    """A skill that the agent found in its directory: its version in the library, and the file."""
+
+    version: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What an agent left: drafts of proposals, names of skills, and why other files are no skills."""
+
+    drafts: tuple[Draft, ...] = ()
+    created: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def read_drafts(
+    skills: Path,
+    given: Mapping[str, GivenSkill],
+    *,
+    more: Path | None = None,
+    ignored: Collection[Path] = (),
+    bare: bool = False,
+) -> Found:
+    """Compare the skill files in a directory with those that the agent was given.
+
+    A skill that is gone counts as unchanged, because no agent removes skills from the library. Of two files
+    with one name the first that differs from what was given counts, and the other is a problem.
+
+    Args:
+        skills: the directory; what is in a link in its place is not read.
+        given: by name.
+        more: a second directory, for agents that write elsewhere.
+        ignored: files that are not of the library.
+        bare: files without front matter count too.
+
+    Raises:
+        LibraryError: there are more changed skills than a person can judge.
+    """
+    originals = {name: SkillText.of_file(one.data, name) for name, one in given.items()}
+    changed: dict[str, SkillText] = {}
+    problems = []
+    for root in (skills, more):
+        for name, path in () if root is None else _skill_files(root):
+            if path in ignored:
+                continue
+            shown = "/".join(path.parts[len(skills.parts) if root is skills else -2 :])
+            try:
+                text = _text(_content(path), name, originals.get(name), bare=bare)
+                if text == originals.get(text.name):
+                    continue
+                if text.name in changed:
+                    raise LibraryError(f"another file has the skill {text.name}")  # noqa: TRY301 - as the others
+            except LibraryError as error:
+                problems.append(f"{shown}: {error.failure.message}")
+            except OSError as error:
+                problems.append(f"{shown}: {error.strerror}")
+            else:
+                changed[text.name] = text
+    if len(changed) > _MAX_DRAFTS:
+        raise LibraryError(f"the agent changed {len(changed)} skills, more than {_MAX_DRAFTS}")
+    return Found(
+        drafts=tuple(
+            Draft(text=text, base_version=given[name].version if name in given else 0)
+            for name, text in changed.items()
+        ),
+        created=tuple(sorted(changed.keys() - given.keys())),
+        updated=tuple(sorted(changed.keys() & given.keys())),
+        unchanged=tuple(sorted(given.keys() - changed.keys())),
+        problems=tuple(problems[:_MAX_DRAFTS]),
+    )
+
+
+def _skill_files(skills: Path) -> Iterator[tuple[str, Path]]:
+    """The names and paths of what may be skill files: `<name>/SKILL.md` and `<name>.md`."""
+    if skills.is_symlink() or not skills.is_dir():
+        return
+    with os.scandir(skills) as entries:
+        found = list(islice(entries, _MAX_FILES))
+    for entry in sorted(found, key=lambda one: one.name):
+        path = Path(entry.path)
+        if entry.is_dir(follow_symlinks=False):
+            if os.path.lexists(path / FILE_NAME):
+                yield entry.name.replace("_", "-"), path / FILE_NAME
+        elif path.suffix == ".md":
+            yield path.stem.replace("_", "-"), path
+
+
+def _text(data: bytes, name: str, original: SkillText | None, *, bare: bool) -> SkillText:
+    """A skill file; without front matter it keeps that of the original, or its first line describes it."""
+    if not bare or data.lstrip(b"\xef\xbb\xbf").startswith(b"---"):
+        return SkillText.of_file(data, name)
+    try:
+        content = data.decode()
+    except UnicodeDecodeError as error:
+        raise LibraryError("it is not UTF-8") from error
+    if original is not None:
+        return structs.replace(original, content=content).checked()
+    lines = (line.strip("# \t\r") for line in content.splitlines())
+    description = next(filter(None, lines), "")[:MAX_FIELD]
+    return SkillText(name=name, description=description, when_to_use="", content=content).checked()
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a regular file; no link is followed."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise LibraryError("it is not a file")
+        data = stream.read(_MAX_FILE_BYTES + 1)
+    if len(data) > _MAX_FILE_BYTES:
+        raise LibraryError(f"it has more than {_MAX_FILE_BYTES:,} bytes")
+    return data

@@ -1,0 +1,129 @@
+"""Sync: what an agent made of skills in its workspace becomes proposals, or versions. Everything blocks."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from msgspec import Struct, structs
+
+from symphony.library.drafts import GivenSkill, read_drafts
+from symphony.library.model import (
+    Change,
+    Draft,
+    Evidence,
+    LibraryError,
+    LibrarySkill,
+    NotInLibraryError,
+    Origin,
+)
+from symphony.library.store import Library
+from symphony.library.workspace import LEGACY_DIRECTORY, contained, read_written
+from symphony.skills import FILE_NAME
+
+
+class Synced(Struct, frozen=True, kw_only=True):
+    """What a sync found, by the names of skills, compared with the library.
+
+    Attributes:
+        proposals: ids of the proposals that it made.
+        problems: why other files are no skills, a line each.
+    """
+
+    created: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    proposals: tuple[int, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def sync_skills(
+    library: Library,
+    workspace: Path,
+    record: Path,
+    *,
+    tracked: Collection[str],
+    evidence: Evidence,
+    change: Change | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> Synced | None:
+    """Make proposals, or versions, of the skills in a workspace; a second call makes nothing more.
+
+    Files that git tracks and files that were there before are of the repository, and not read. A skill that
+    is gone stays in the library.
+
+    Args:
+        library: gave the skills, and gets the proposals.
+        workspace: resolved.
+        record: of what was written there (`write_skills`); without one there is nothing to sync.
+        tracked: files of the directory that git tracks, relative to the workspace.
+        evidence: goes with the proposals.
+        change: makes versions at once. What is based on an older version becomes a proposal all the same.
+        metadata: is added to the front matter of new skills.
+
+    Raises:
+        LibraryError: the library cannot be used, or there are more changed skills than a person can judge.
+        OSError: the directory cannot be read.
+    """
+    written = read_written(record)
+    if written is None:
+        return None
+    given, ignored = {}, {workspace / path for path in written.others}
+    for name, one in written.skills.items():
+        file = f"{written.directory}/{name}/{FILE_NAME}"
+        try:
+            given[name] = GivenSkill(version=one.version, data=library.version(name, one.version).text.file())
+        except NotInLibraryError:  # it was removed meanwhile
+            ignored.add(workspace / file)
+    mine = {f"{written.directory}/{name}/{FILE_NAME}" for name in given}
+    ignored |= {workspace / path for path in tracked if path not in mine}
+    directory = contained(workspace, written.directory) or workspace / ".git" / "no-skills"
+    found = read_drafts(
+        directory, given, more=contained(workspace, LEGACY_DIRECTORY), ignored=ignored, bare=True
+    )
+    result = Synced(unchanged=found.unchanged, problems=found.problems)
+    for draft in found.drafts:
+        result = _keep(library, draft, result, evidence=evidence, change=change, metadata=metadata or {})
+    return result
+
+
+def _keep(
+    library: Library,
+    draft: Draft,
+    result: Synced,
+    *,
+    evidence: Evidence,
+    change: Change | None,
+    metadata: Mapping[str, str],
+) -> Synced:
+    """Make a version or a proposal of one draft; the result with it."""
+    text, name = draft.text, draft.text.name
+    present = _present(library, name)
+    if present is None:
+        own = text.extra.get("metadata")
+        marked = {**(own if isinstance(own, Mapping) else {}), **metadata}
+        text = structs.replace(text, extra={**text.extra, "metadata": marked})
+        result = structs.replace(result, created=(*result.created, name))
+    elif structs.replace(present.text, extra={}) == structs.replace(text, extra={}):
+        return structs.replace(result, unchanged=(*result.unchanged, name))
+    else:
+        result = structs.replace(result, updated=(*result.updated, name))
+    based = draft.base_version or (0 if present is None else present.version)
+    if change is not None and based == draft.base_version:
+        try:
+            if present is None:
+                library.add(text, change, origin=Origin.LEARNED)
+            else:
+                library.edit(text, change, base_version=based)
+        except LibraryError as error:
+            if error.failure.retryable:
+                raise
+        else:
+            return result
+    proposal = library.propose(text, evidence, base_version=based)
+    return result if proposal is None else structs.replace(result, proposals=(*result.proposals, proposal.id))
+
+
+def _present(library: Library, name: str) -> LibrarySkill | None:
+    try:
+        return library.skill(name)
+    except NotInLibraryError:
+        return None

@@ -95,7 +95,7 @@ def test_feedback_becomes_a_proposal_and_what_a_person_accepts_a_version(
         project.issue("SYM-2", [{"skill": "style"}, *WORK])
         until(lambda: project.written_state("SYM-2") == "Done" or None, daemon.log.read_text)
         assert listed_version(project) == 2
-        assert not (project.workspaces / "SYM-2" / ".agents").exists()
+        assert BETTER in (project.workspaces / "SYM-2/.agents/skills/style/SKILL.md").read_text()
         assert not (project.workspaces / ".symphony" / "learning" / "1").exists()
 
 

@@ -52,6 +52,7 @@ BY_SHAPE = {
     "number ≥ 0": (*NOT_A_NUMBER, "-1"),
     "number 0 to 65535": (*NOT_A_NUMBER, "-1", "65536"),
     "number 1 to 60000": (*NOT_A_NUMBER, "0", "60001"),
+    "number 0 to 0.5": ("true", "'0.1'", "many", ".nan", ".inf", "[1]", "{a: 1}", "-0.1", "0.51", HUGE),
     "map": NOT_A_MAP,
     "map of state to number > 0": NOT_A_MAP,
     "text or map": ("true", "7", "1.5", "[a]", ".nan"),

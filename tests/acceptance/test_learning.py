@@ -145,6 +145,7 @@ def test_kill_9_during_a_learning_run_loses_no_feedback_and_makes_one_proposal(
         assert ended["proposals"] == [1]
         (shown,) = feedback(project)
     assert (shown["learning"]["state"], shown["learning"]["attempts"]) == ("done", 2)
+    assert feedback(project) == [shown], "it is shown without a daemon, too"
     (proposal,) = library.proposals(state=None)
     assert (proposal.state, proposal.text.content) == (ProposalState.OPEN, f"Be brief.\n{BETTER}\n")
 

@@ -27,6 +27,7 @@ from symphony.config import read_secrets
 from symphony.daemon.clock import monotonic_ms
 from symphony.daemon.context import RuntimeContext, build_context, redaction_for, scheduler_settings
 from symphony.daemon.journal_writer import past_runs, recovery_event
+from symphony.daemon.overview import feedback_on
 from symphony.daemon.prompts import phase_or_requested, preview_prompt, prompt_document
 from symphony.domain import (
     ALL_ISSUES,
@@ -40,6 +41,7 @@ from symphony.domain import (
 )
 from symphony.journal.model import RecoveredState, RunRecord, UnusableError
 from symphony.journal.reader import open_reader
+from symphony.library.store import LIBRARY_FILE, Library
 from symphony.observability.logs import configure
 from symphony.observability.redaction import masked
 from symphony.processes.local import LocalHost
@@ -181,6 +183,10 @@ class Offline:
                 waiting=models.Waiting(reason=models.Reason(code=reason.code, message=reason.message)),
                 status=document.status if in_active_state(issue, state.settings) else "inactive",
             )
+        if document is not None:
+            library = Library(self.journal.parent / LIBRARY_FILE)
+            found = await to_thread.run_sync(feedback_on, library, identifier)
+            document = structs.replace(document, feedback=found)
         shown: models.Issue | None = masked(document, self.context.redaction.text)
         return shown
 

@@ -40,13 +40,13 @@ from symphony.api.skill_outcomes import read_skill_outcomes
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.journal_writer import past_runs
 from symphony.daemon.moves import move_now
-from symphony.daemon.overview import settings_in_force, skills_document, workflow_skills
+from symphony.daemon.overview import feedback_on, settings_in_force, skills_document, workflow_skills
 from symphony.daemon.prompts import phase_or_requested, preview_prompt, prompt_document
 from symphony.domain import ALL_ISSUES, Issue, Redaction, Selection, SymphonyError, normalise_state, one_line
 from symphony.journal.model import Health, RunRecord, UnusableError
 from symphony.journal.reader import SkillReport, open_reader
 from symphony.journal.transcripts import TranscriptPage, read_transcript, transcript_path
-from symphony.library.model import LibraryError, Rating
+from symphony.library.model import Rating
 from symphony.library.store import LIBRARY_FILE, Library
 from symphony.observability.redaction import masked
 from symphony.revision import commit
@@ -236,7 +236,7 @@ class ServiceOperator:
                 document,
                 runs=tuple(traced),
                 moves_to=_moves_to(context, document.state),
-                feedback=await to_thread.run_sync(_feedback_on, self._library, identifier),
+                feedback=await to_thread.run_sync(feedback_on, self._library, identifier),
             )
         public: models.Issue | None = masked(document, context.redaction.text)
         return public
@@ -534,14 +534,6 @@ class ServiceOperator:
             message=mask(message),
             requested_at=requested_at,
         )
-
-
-def _feedback_on(library: Library | None, identifier: str) -> tuple[models.Feedback, ...]:
-    """The feedback on an issue; none if the library cannot be read, as no other answer depends on it."""
-    with suppress(LibraryError):
-        if library is not None and library.path.exists():
-            return tuple(map(feedback_document, library.feedback(library.path.parent.name, identifier)))
-    return ()
 
 
 def _learning_off(rating: Rating, setting: str) -> str | None:

@@ -1,7 +1,8 @@
-"""What the daemon shows of itself: the skills it would load, and the settings in force."""
+"""What the daemon shows beside its state: skills, feedback, and the settings in force."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -9,11 +10,14 @@ from pydantic import BaseModel
 
 from symphony import skills
 from symphony.api import models
+from symphony.api.documents import feedback_document
 from symphony.api.models import utc_text
 from symphony.config import Settings
 from symphony.daemon.context import RuntimeContext, skill_options
 from symphony.daemon.skills import LOAD_DEADLINE_S, in_skill_thread
 from symphony.journal.reader import SkillReport
+from symphony.library.model import LibraryError
+from symphony.library.store import Library
 from symphony.skills import SkillSet
 
 _GRACE_S: Final = 0.5
@@ -27,6 +31,14 @@ async def workflow_skills(context: RuntimeContext) -> SkillSet | None:
         LOAD_DEADLINE_S,
         grace_s=_GRACE_S,
     )
+
+
+def feedback_on(library: Library | None, identifier: str) -> tuple[models.Feedback, ...]:
+    """The feedback on an issue; none if the library cannot be read. Blocking."""
+    with suppress(LibraryError):
+        if library is not None and library.path.exists():
+            return tuple(map(feedback_document, library.feedback(library.path.parent.name, identifier)))
+    return ()
 
 
 def skills_document(

@@ -62,6 +62,7 @@ MAX_ATTEMPTS: Final = 3
 SKILLS: Final = "skills"
 """Where the skills are in the directory of a learning run. Agents protect `.agents` from themselves."""
 _LOOK_S: Final = 60.0
+_RETRY_FACTOR: Final = 10
 _RUN_S: Final = 1_800.0
 _MAX_GIVEN: Final = 200
 _MAX_RECORD_CHARS: Final = 30_000
@@ -123,7 +124,8 @@ class Learner:
             self._woken = anyio.Event()
             try:
                 feedback = await self._next()
-                if feedback is not None and await self._learn(feedback):
+                if feedback is not None:
+                    await self._learn(feedback)
                     continue
             except LibraryError as error:
                 _log.warning("learning_unavailable", reason=error.failure.message, hint=error.failure.hint)
@@ -149,8 +151,8 @@ class Learner:
             return ()
         return self._library.pending_feedback(self._state_dir.path.name)
 
-    async def _learn(self, feedback: Feedback) -> bool:
-        """Carry out one learning run; whether to go on with the next feedback at once."""
+    async def _learn(self, feedback: Feedback) -> None:
+        """Carry out one learning run, and wait if it is to be tried again."""
         feedback = await to_thread.run_sync(self._library.begin_learning, feedback.id)
         run = _LearningRun(feedback, f"learn-{feedback.id}-{feedback.attempts}-{secrets.token_hex(4)}")
         issue = {"issue_id": feedback.rating.issue_id, "issue_identifier": feedback.rating.issue_identifier}
@@ -172,10 +174,11 @@ class Learner:
                 _log.exception("learning_crashed")
                 reason, again = f"internal error: {error!r}", True
             else:
-                return True
+                return
             again = again and feedback.attempts < MAX_ATTEMPTS
             await self._stop(feedback, reason, again=again)
-            return not again
+        if again:  # a model that is away is away for all feedback
+            await anyio.sleep(self._look_s * _RETRY_FACTOR * feedback.attempts)
 
     async def _stop(self, feedback: Feedback, reason: str, *, again: bool) -> None:
         await to_thread.run_sync(partial(self._library.stop_learning, feedback.id, reason, again=again))

@@ -49,20 +49,17 @@ class ChosenSkills:
 
 async def resolve_skills(context: RuntimeContext, issue: Issue, agent: str) -> Resolution | None:
     """The skills that are assigned; `None` if there is no library, or it cannot be used."""
-    library = context.library
-    if library is None or not context.settings.agent.skills.enabled or not library.path.exists():
+    library, labels = context.library, issue.labels
+    if library is None or not context.settings.agent.skills.enabled:
         return None
     configured = context.workflow.agents[agent].settings.library
-    found = await _in_time(
-        context,
-        partial(
-            library.resolve,
-            issue=issue.identifier,
-            labels=issue.labels,
-            agent=agent,
-            configured=configured,
-        ),
-    )
+
+    def resolve() -> Resolution | None:
+        if not library.path.exists():
+            return None
+        return library.resolve(issue=issue.identifier, labels=labels, agent=agent, configured=configured)
+
+    found = await _in_time(context, resolve)
     if found is not None and found.unknown:
         _log.warning("library_skills_unknown", names=found.unknown, reason=found.reason)
     return found

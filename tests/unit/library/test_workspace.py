@@ -11,7 +11,6 @@ from symphony.library.model import Change, Evidence, LibraryError, Origin, Propo
 from symphony.library.store import Library
 from symphony.library.sync import Synced, sync_skills
 from symphony.library.workspace import read_written, write_skills
-from symphony.skills import LibraryFiles, Scope, SkillOptions, load
 
 DIRECTORY = ".agents/skills"
 ANN = Change(author="ann")
@@ -129,34 +128,6 @@ def test_git_does_not_see_the_files(bench: Bench) -> None:
     ]
     bench.write()
     assert exclude.read_text() == "*.log\n"
-
-
-def test_the_catalog_lists_them_with_a_scope_of_their_own_and_learned_ones_last(bench: Bench) -> None:
-    bench.library.add(_skill("a-learned-one"), ANN, origin=Origin.LEARNED)
-    bench.put(f"{DIRECTORY}/own/SKILL.md", _skill("own").file().decode())
-    bench.put(".symphony/skills/tests/SKILL.md", _skill("tests").file().decode())
-    names = ("a-learned-one", "style", "tests")
-    bench.write(*names)
-    files = LibraryFiles(
-        base=bench.workspace,
-        path=DIRECTORY,
-        names=frozenset(names),
-        learned=frozenset({"a-learned-one"}),
-    )
-    found = load(bench.workspace, SkillOptions(library=files))
-    assert [(one.name, one.scope) for one in found.skills] == [
-        ("style", Scope.LIBRARY),
-        ("tests", Scope.PROJECT),
-        ("a-learned-one", Scope.LIBRARY),
-    ]
-    assert [(one.name, one.scope) for one in found.shadowed] == [("tests", Scope.LIBRARY)]
-    both = load(bench.workspace, SkillOptions(library=files, extra_paths=(DIRECTORY,)))
-    assert {one.name: one.scope for one in both.skills} == {
-        "own": Scope.EXTRA,
-        "style": Scope.LIBRARY,
-        "tests": Scope.PROJECT,
-        "a-learned-one": Scope.LIBRARY,
-    }
 
 
 def test_what_the_agent_wrote_becomes_proposals_with_evidence(bench: Bench) -> None:

@@ -103,14 +103,12 @@ def written_files(workspace: Path, directory: str) -> LibraryFiles:
     return LibraryFiles(base=workspace, path=directory, names=names)
 
 
-def log_unavailable(context: RuntimeContext, error: Exception) -> None:
-    """Say why the library is not used."""
+def reason_of(context: RuntimeContext, error: Exception) -> dict[str, str | None]:
+    """Why the library is not used, with secrets masked: `reason` and `hint` of a log event."""
     if isinstance(error, SymphonyError):
         failure = context.redaction.failure(error.failure)
-        _log.warning("library_unavailable", reason=failure.message, hint=failure.hint)
-    else:
-        reason = context.redaction.text(str(error)) or type(error).__name__
-        _log.warning("library_unavailable", reason=reason, hint=None)
+        return {"reason": failure.message, "hint": failure.hint}
+    return {"reason": context.redaction.text(str(error)) or type(error).__name__, "hint": None}
 
 
 def _read(library: Library, names: tuple[str, ...]) -> dict[str, tuple[int, bytes]]:
@@ -126,5 +124,5 @@ async def _in_time(context: RuntimeContext, work: Callable[[], T]) -> T | None:
     except TimeoutError:
         _log.warning("library_unavailable", reason="it could not be read in time", hint=None)
     except Exception as error:  # noqa: BLE001 - a run does not fail because of the library
-        log_unavailable(context, error)
+        _log.warning("library_unavailable", **reason_of(context, error))
     return None

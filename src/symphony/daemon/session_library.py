@@ -12,7 +12,7 @@ from symphony.daemon.context import RuntimeContext
 from symphony.daemon.library_skills import (
     ChosenSkills,
     choose_skills,
-    log_unavailable,
+    reason_of,
     resolve_skills,
     written_files,
 )
@@ -52,14 +52,14 @@ class SessionLibrary:
         try:
             await self._write(workspace)
         except Exception as error:  # noqa: BLE001 - a run does not fail because of the library
-            log_unavailable(self._context, error)
+            _log.warning("library_unavailable", **reason_of(self._context, error))
 
     async def sync(self, workspace: Workspace) -> Synced | None:
         """Make proposals or versions of what the agent wrote; `None` if there was nothing to compare."""
         try:
             return await self._sync(workspace)
         except Exception as error:  # noqa: BLE001 - as above
-            log_unavailable(self._context, error)
+            _log.warning("skills_sync_failed", **reason_of(self._context, error))
         return None
 
     async def _write(self, workspace: Workspace) -> None:

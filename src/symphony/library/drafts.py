@@ -83,8 +83,8 @@ def read_drafts(
                 problems.append(f"{shown}: {error.strerror}")
             else:
                 changed[text.name] = text
-    if len(changed) > _MAX_DRAFTS:
-        raise LibraryError(f"the agent changed {len(changed)} skills, more than {_MAX_DRAFTS}")
+            if len(changed) > _MAX_DRAFTS:
+                raise LibraryError(f"the agent changed more than {_MAX_DRAFTS} skills")
     return Found(
         drafts=tuple(
             Draft(text=text, base_version=given[name].version if name in given else 0)

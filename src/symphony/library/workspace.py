@@ -38,7 +38,7 @@ class WrittenSkills(Struct, frozen=True, kw_only=True):
     Attributes:
         directory: relative to the workspace.
         skills: by name.
-        others: skill files that were there before, relative to the workspace.
+        others: skill files that were there before the first of them, relative to the workspace.
     """
 
     directory: str
@@ -84,7 +84,8 @@ def write_skills(
         LibraryError: the directory cannot be used.
         OSError: as the file system says.
     """
-    before = read_written(record) or WrittenSkills(directory=directory, skills={})
+    earlier = read_written(record)
+    before = earlier or WrittenSkills(directory=directory, skills={})
     mine = dict(before.skills)
     old = contained(workspace, before.directory)
     for name in mine if before.directory != directory else mine.keys() - skills.keys():
@@ -107,8 +108,11 @@ def write_skills(
         for name, (version, data) in skills.items()
         if name not in taken
     }
-    there = _skill_paths(workspace, directory)
-    others = tuple(path for path in there if _owner(path, directory) not in written)
+    if earlier is None or earlier.directory != directory:
+        there = _skill_paths(workspace, directory)
+        others = tuple(path for path in there if _owner(path, directory) not in written)
+    else:  # what came since then is of the agent
+        others = earlier.others
     # The record is written first: after a crash the next attempt may still replace and remove the files.
     record.parent.mkdir(parents=True, exist_ok=True)
     _replace(record, msgspec.json.encode(WrittenSkills(directory=directory, skills=written, others=others)))

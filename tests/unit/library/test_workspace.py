@@ -152,6 +152,16 @@ def test_what_the_agent_wrote_becomes_proposals_with_evidence(bench: Bench) -> N
     assert len(bench.library.proposals(state=None)) == len(made)
 
 
+def test_what_the_agent_goes_on_with_in_the_next_attempt_is_proposed_too(bench: Bench) -> None:
+    bench.write("style")
+    bench.put(f"{DIRECTORY}/fresh.md", "One.\n")
+    assert bench.sync().created == ("fresh",)
+    bench.write("style")
+    bench.put(f"{DIRECTORY}/fresh.md", "Two.\n")
+    assert len(bench.sync().proposals) == 1
+    assert [one.text.content for one in bench.library.proposals()] == ["One.\n", "Two.\n"]
+
+
 def test_apply_makes_versions_unless_somebody_else_was_faster(bench: Bench) -> None:
     bench.write("style", "tests")
     bench.library.edit(_skill("tests", "By a person.\n"), ANN, base_version=1)

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.frontmatter import MAX_EVENTS, Document, FrontMatterError, Profile, load, quote_list
+from symphony.frontmatter import MAX_EVENTS, Document, FrontMatterError, Profile, dump, load, quote_list
 
 pytestmark = pytest.mark.usefixtures("parser")
 
@@ -369,3 +369,8 @@ def test_a_list_of_too_many_items_is_refused(item: str) -> None:
 def test_a_list_of_any_words_reads_back() -> None:
     words = ["plain", "two words", "no", "1", "# not a comment", "", "a: b", "é\n"]
     assert core(f"a: {quote_list(words)}") == {"a": words}
+
+
+@given(st.dictionaries(st.text("abc", min_size=1, max_size=4), _VALUES, max_size=4))
+def test_what_is_dumped_reads_back(values: dict[str, Any]) -> None:
+    assert core(dump(values)) == values

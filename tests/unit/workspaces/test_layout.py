@@ -64,6 +64,12 @@ class TestNames:
         assert layout.pinned("c1", ["a"]) != layout.pinned("c1", ["b"])
         assert layout.pinned("c1", ["a"]).parent == layout.pins
 
+    def test_what_was_written_into_a_workspace_is_recorded_beside_it(self) -> None:
+        layout = Layout(Path("/r"))
+
+        assert layout.written_skills("k-1").parent == Path("/r/.symphony/library")
+        assert layout.written_skills("k-1").name == layout.record("k-1").name
+
     def test_a_mirror_is_named_by_its_address(self) -> None:
         layout = Layout(Path("/r"))
 
@@ -76,7 +82,8 @@ class TestNames:
         "key", ["", ".", "..", ".git", ".GIT", ".symphony", ".Symphony", "a/b", "a b", "é", "a\n", "x" * 256]
     )
     def test_unsafe_keys_are_refused(self, key: str) -> None:
-        for name in (check_key, Layout(Path("/r")).workspace, Layout(Path("/r")).record):
+        layout = Layout(Path("/r"))
+        for name in (check_key, layout.workspace, layout.record, layout.written_skills):
             with pytest.raises(WorkspaceError) as caught:
                 name(key)
             assert caught.value.failure.category is Category.WORKSPACE_UNSAFE_KEY

@@ -34,6 +34,8 @@ COMMANDS: Mapping[str, tuple[type[models.Document], ...]] = {
     "issue-list": (documents.BoardListing,),
     "issue-new": (documents.BoardIssue,),
     "issue-show": (documents.BoardIssueShown,),
+    "library-list": (models.LibrarySkills,),
+    "library-show": (models.LibrarySkillPage,),
     "logs": (documents.LoggedEvent, documents.LoggedBegin, documents.LoggedEnd),
     "move": (documents.IssueMoved,),
     "notification": (models.Notifications,),

@@ -80,11 +80,13 @@ EDITS: Final[dict[str, type[Edit]]] = {
 # --- reading ---------------------------------------------------------------------------------------------
 
 
-def skills(library: LibraryInUse, query: str = "", page: int = 1, *, learned: bool = False) -> LibrarySkills:
-    """A page of the skills with all words of the query; with `learned`, only of learned ones."""
+def skills(
+    library: LibraryInUse, query: str = "", page: int | None = 1, *, learned: bool = False
+) -> LibrarySkills:
+    """A page of the skills with all words of the query, or all; with `learned`, only of learned ones."""
     heads = library.store.skills(query=query, origin=Origin.LEARNED if learned else None)
     shown = tuple(map(_skill, _page(heads, page)))
-    return _masked(library, LibrarySkills(total=len(heads), page=page, skills=shown))
+    return _masked(library, LibrarySkills(total=len(heads), page=page or 1, skills=shown))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,11 +165,13 @@ def assignments(library: LibraryInUse) -> LibraryAssignments:
     return _masked(library, LibraryAssignments(assignments=found))
 
 
-def proposals(library: LibraryInUse, state: str = ProposalState.OPEN, page: int = 1) -> LibraryProposals:
-    """A page of the proposals in that state."""
+def proposals(
+    library: LibraryInUse, state: str = ProposalState.OPEN, page: int | None = 1
+) -> LibraryProposals:
+    """A page of the proposals in that state, or all."""
     found = library.store.proposals(state=ProposalState(state))
     shown = tuple(map(_proposal, _page(found, page)))
-    return _masked(library, LibraryProposals(total=len(found), page=page, proposals=shown))
+    return _masked(library, LibraryProposals(total=len(found), page=page or 1, proposals=shown))
 
 
 def proposal(library: LibraryInUse, number: int) -> LibraryProposalPage:
@@ -373,8 +377,8 @@ def unified(before: str, after: str) -> str:
     return "\n".join(list(unified_diff(old, new, lineterm=""))[2:])  # without the names of files
 
 
-def _page(rows: Sequence[_Row], page: int) -> Sequence[_Row]:
-    return rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
+def _page(rows: Sequence[_Row], page: int | None) -> Sequence[_Row]:
+    return rows if page is None else rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
 
 
 def _moment(at_ms: int) -> str:

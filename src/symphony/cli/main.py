@@ -237,6 +237,7 @@ SECTIONS: Final = {
         ),
         "forge": ("symphony.cli.commands.forge:forge", "Check the access to pull requests."),
         "skills": ("symphony.cli.commands.skills:skills", "Manage the skills of a repository."),
+        "library": ("symphony.cli.commands.library:library", "Manage the library of skills."),
         "instructions": (
             "symphony.cli.commands.instructions:instructions",
             "Manage the instructions for phases of the work.",

@@ -1,0 +1,104 @@
+"""Opens the library of skills of a workflow, beside a daemon or without one."""
+
+import getpass
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from symphony.cli.failures import CommandError, ExitCode
+from symphony.cli.options import json_option, workflow_option
+
+if TYPE_CHECKING:
+    from symphony.api.interface import LibraryInUse
+    from symphony.config import AgentSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenLibrary:
+    """The library of a workflow.
+
+    Attributes:
+        workflow: the workflow file, which need not exist.
+        settings: those of `agent`.
+        in_use: the library, and what masks secrets in it.
+    """
+
+    workflow: Path
+    settings: "AgentSettings"
+    in_use: "LibraryInUse"
+
+
+def library_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--json` and `--workflow`; the command gets the library as `library`."""
+
+    @wraps(command)
+    def run(*args: Any, workflow: Path, **options: Any) -> Any:
+        from symphony.api.interface import UnknownError
+
+        try:
+            return command(*args, library=open_library(workflow, os.environ), **options)
+        except UnknownError as error:
+            raise CommandError.of(error.message, hint=error.hint) from error
+
+    return json_option(workflow_option(run))
+
+
+def open_library(workflow: Path, environment: Mapping[str, str]) -> OpenLibrary:
+    """The library of a workflow file, whatever is wrong with other sections than `agent`.
+
+    Raises:
+        CommandError: there is neither the workflow file nor a library of it, or its `agent` is not valid.
+    """
+    # Imported here: `--help` of any command stays fast.
+    from symphony.api.interface import LibraryInUse
+    from symphony.config import AgentSettings, WorkflowError, read_secrets, read_workflow_file
+    from symphony.daemon.admission import judge
+    from symphony.daemon.context import provider_redaction, redaction_for
+    from symphony.daemon.state_dir import locate
+    from symphony.library.store import LIBRARY_FILE, Library
+
+    environment = read_secrets(environment).environment
+    path = locate(workflow, environment) / LIBRARY_FILE
+    settings, redaction = AgentSettings(), provider_redaction({}, environment)
+    if workflow.exists():
+        try:
+            judgement = judge(read_workflow_file(workflow), environment=environment, acknowledged=None)
+        except WorkflowError as error:
+            raise CommandError(error.failure, code=ExitCode.CONFIGURATION) from error
+        agent = judgement.sections.get("agent")
+        if not isinstance(agent, AgentSettings):
+            raise CommandError(judgement.failures[0], code=ExitCode.CONFIGURATION)
+        settings = agent
+        if judgement.workflow is not None:
+            redaction = redaction_for(judgement.workflow, environment)
+    elif not path.exists():
+        raise CommandError.of(
+            f"there is no {workflow}, and no library of it",
+            hint="go to the repository, or name it with -C DIR or --workflow FILE; `symphony init` makes one",
+            code=ExitCode.CONFIGURATION,
+        )
+    return OpenLibrary(
+        workflow=workflow,
+        settings=settings,
+        in_use=LibraryInUse(store=Library(path), mask=redaction.text),
+    )
+
+
+def author() -> str:
+    """Who changes the library: the name of this user.
+
+    Raises:
+        CommandError: the command was started by an agent.
+    """
+    from symphony.processes.table import RUN_ID_VARIABLE
+
+    if RUN_ID_VARIABLE in os.environ:
+        hint = "write the skill into the skills directory of the workspace; a person gets it as a proposal"
+        raise CommandError.of("an agent does not change the library", hint=hint)
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return "operator"

@@ -20,6 +20,7 @@ from typing import Final, assert_never
 import anyio
 import structlog
 from anyio import to_thread
+from msgspec import structs
 
 from symphony.agents.base import AgentSession, Briefing, ListAgentSkills, SessionRequest, Turn
 from symphony.agents.events import InputRequired, TurnEnded, TurnStatus
@@ -47,12 +48,8 @@ from symphony.journal.transcripts import (
     read_transcript,
 )
 from symphony.library.drafts import GivenSkill, read_drafts
-from symphony.library.model import (
-    Evidence,
-    Feedback,
-    Learned,
-    LibraryError,
-)
+from symphony.library.model import Draft, Evidence, Feedback, Learned, LibraryError, SkillText
+from symphony.library.provenance import marked, provenance
 from symphony.library.store import Library
 from symphony.scheduler import Command, Drain, Event, Recovered, State, Thread, threads_in_use
 from symphony.skills import FILE_NAME
@@ -207,7 +204,8 @@ class Learner:
         worked = next((one.agent_name for one in records if one.agent_name is not None), None)
         agent = settings.learner or worked or context.settings.agent.kind
         stats = RunStats(redaction=context.redaction, pricing=self._pricing(agent))
-        given = await to_thread.run_sync(self._give, directory, rating.issue_identifier, agent)
+        given, refused = await to_thread.run_sync(self._give, directory, rating.issue_identifier, agent)
+        read = partial(read_drafts, directory / SKILLS, given, refused=refused)
         record = await to_thread.run_sync(self._record, run.feedback)
         thread = self._thread(records, agent, rating.issue_id)
         request = SessionRequest(
@@ -229,7 +227,7 @@ class Learner:
                 try:
                     for number in range(1, settings.max_learning_turns + 1):
                         await self._turn(session, Turn(prompt=prompt, number=number), stats)
-                        found = await to_thread.run_sync(read_drafts, directory / SKILLS, given)
+                        found = await to_thread.run_sync(read)
                         if not found.problems:
                             break
                         prompt = "These files are not skills. Correct them, or remove them:\n\n" + "\n".join(
@@ -239,13 +237,16 @@ class Learner:
                     with anyio.CancelScope(shield=True):
                         for event in await session.stop():
                             stats.add(event)
-            found = await to_thread.run_sync(read_drafts, directory / SKILLS, given)
+            found = await to_thread.run_sync(read)
         finally:
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(partial(shutil.rmtree, directory, ignore_errors=True))
         if found.problems and not found.drafts:
             raise LibraryError(f"what the agent wrote is no skill: {found.problems[0]}")
-        cost = stats.snapshot().cost
+        progress = stats.snapshot()
+        cost, model = progress.cost, progress.model or context.workflow.agents[agent].settings.model
+        mark = provenance(run_id=run.run_id, agent=agent, model=model)
+        drafts = [_marked(draft, given, mark) for draft in found.drafts]
         learned = Learned(
             run_id=run.run_id,
             created=found.created,
@@ -262,7 +263,7 @@ class Learner:
             transcript_seq=record.last_seq,
         )
         done = await to_thread.run_sync(
-            self._library.end_learning, run.feedback.id, learned, found.drafts, evidence
+            self._library.end_learning, run.feedback.id, learned, drafts, evidence
         )
         _log.info(
             "learning_ended",
@@ -319,8 +320,14 @@ class Learner:
                 used = used.plus(Tokens.of(one))
         return Thread(thread_id=found.thread_id, agent=agent, **used.counts())
 
-    def _give(self, directory: Path, identifier: str, agent: str) -> Mapping[str, GivenSkill]:
-        """Make the directory, with copies of the skills of the issue; blocking."""
+    def _give(
+        self, directory: Path, identifier: str, agent: str
+    ) -> tuple[Mapping[str, GivenSkill], Mapping[str, str]]:
+        """Make the directory, with copies of the skills of the issue; blocking.
+
+        Returns:
+            these skills, and the names that no new skill may have, with the reason.
+        """
         shutil.rmtree(directory, ignore_errors=True)
         (directory / SKILLS).mkdir(parents=True)
         found = self._library.resolve(issue=identifier, labels=(), agent=agent, configured=None)
@@ -330,7 +337,9 @@ class Learner:
             (directory / SKILLS / head.name).mkdir()
             (directory / SKILLS / head.name / FILE_NAME).write_bytes(data)
             given[head.name] = GivenSkill(version=head.version, data=data)
-        return given
+        others = {one.name for one in self._library.skills()} - given.keys()
+        taken = {name: f"the library has another skill {name}" for name in others}
+        return given, {**self._library.retired(), **taken}
 
     def _record(self, feedback: Feedback) -> "_Record":
         """The record of the latest run that the feedback is about; blocking."""
@@ -341,6 +350,12 @@ class Learner:
         text = "\n".join(filter(None, map(_entry_text, latest(page.entries))))
         last = page.entries[-1].seq if page.entries else None
         return _Record(text=text[-_MAX_RECORD_CHARS:], last_seq=last)
+
+
+def _marked(draft: Draft, given: Mapping[str, GivenSkill], mark: Mapping[str, str]) -> Draft:
+    name = draft.text.name
+    before = SkillText.of_file(given[name].data, name) if name in given else None
+    return structs.replace(draft, text=marked(draft.text, before, mark))
 
 
 @dataclass(slots=True, kw_only=False)

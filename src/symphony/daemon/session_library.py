@@ -18,6 +18,7 @@ from symphony.daemon.library_skills import (
 )
 from symphony.daemon.skills import repository_skills
 from symphony.library.model import Change, Evidence
+from symphony.library.provenance import provenance
 from symphony.library.sync import Synced, sync_skills
 from symphony.library.workspace import write_skills
 from symphony.scheduler import StartRun
@@ -110,11 +111,6 @@ class SessionLibrary:
         if not before.names or not await to_thread.run_sync(library.path.exists):
             return None
         model = context.workflow.agents[command.agent].settings.model
-        metadata = {
-            "symphony-origin": "learned",
-            "symphony-run": command.run_id,
-            "symphony-agent": command.agent,
-        }
         change = Change(author=command.agent, reason="sync after a run", run_id=command.run_id)
         synced = await to_thread.run_sync(
             partial(
@@ -129,7 +125,7 @@ class SessionLibrary:
                     issue_identifier=command.issue.identifier,
                 ),
                 change=change if settings.library.sync == "apply" else None,
-                metadata=metadata if model is None else {**metadata, "symphony-model": model},
+                metadata=provenance(run_id=command.run_id, agent=command.agent, model=model),
             )
         )
         if synced is not None:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from msgspec import structs
@@ -46,6 +47,7 @@ def read_drafts(
     *,
     more: Path | None = None,
     ignored: Collection[Path] = (),
+    refused: Mapping[str, str] = MappingProxyType({}),
     bare: bool = False,
 ) -> Found:
     """Compare the skill files in a directory with those that the agent was given.
@@ -58,6 +60,7 @@ def read_drafts(
         given: by name.
         more: a second directory, for agents that write elsewhere.
         ignored: files that are not of the library.
+        refused: names that no agent may give to a skill, with the reason.
         bare: files without front matter count too.
 
     Raises:
@@ -75,8 +78,7 @@ def read_drafts(
                 text = _text(_content(path), name, originals.get(name), bare=bare)
                 if text == originals.get(text.name):
                     continue
-                if text.name in changed:
-                    raise LibraryError(f"another file has the skill {text.name}")  # noqa: TRY301 - as the others
+                _refuse(text.name, refused, changed)
             except LibraryError as error:
                 problems.append(f"{shown}: {error.failure.message}")
             except OSError as error:
@@ -95,6 +97,13 @@ def read_drafts(
         unchanged=tuple(sorted(given.keys() - changed.keys())),
         problems=tuple(problems[:_MAX_DRAFTS]),
     )
+
+
+def _refuse(name: str, refused: Mapping[str, str], changed: Collection[str]) -> None:
+    if name in refused:
+        raise LibraryError(refused[name])
+    if name in changed:
+        raise LibraryError(f"another file has the skill {name}")
 
 
 def _skill_files(skills: Path) -> Iterator[tuple[str, Path]]:

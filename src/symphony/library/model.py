@@ -138,7 +138,7 @@ class SkillText(Struct, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """Who changes a skill and why; `run_id` is the run that it comes from."""
+    """Who changes a skill and why; `run_id` is the run of the agent that wrote it, `None` for a person."""
 
     author: str
     reason: str = ""
@@ -257,6 +257,35 @@ class Proposal(Struct, frozen=True, kw_only=True):
     decided_at_ms: int | None = None
     decided_by: str | None = None
     reason: str | None = None
+
+
+class Reverted(Struct, frozen=True, kw_only=True):
+    """A skill that a purge took back.
+
+    Attributes:
+        before: the version that was the newest.
+        version: the new version, or the one that there would be.
+        text_of: the earlier version whose text it has.
+    """
+
+    name: str
+    before: int
+    version: int
+    text_of: int
+
+
+class Purged(Struct, frozen=True, kw_only=True):
+    """What a purge of learned texts did, or would do.
+
+    Attributes:
+        removed: names of skills.
+        reverted: skills that are back at an earlier text.
+        rejected: ids of proposals that waited.
+    """
+
+    removed: tuple[str, ...] = ()
+    reverted: tuple[Reverted, ...] = ()
+    rejected: tuple[int, ...] = ()
 
 
 class LearningState(StrEnum):

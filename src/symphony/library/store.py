@@ -36,8 +36,10 @@ from symphony.library.model import (
     Origin,
     Proposal,
     ProposalState,
+    Purged,
     Rating,
     Resolution,
+    Reverted,
     SkillHead,
     SkillText,
     SkillVersion,
@@ -113,7 +115,18 @@ SELECT rating ->> '$.run_ids[0]', rating ->> '$.stars' FROM feedback
 WHERE workflow = ? AND rating ->> '$.author' = 'operator' AND rating ->> '$.run_ids[0]' IS NOT NULL
 ORDER BY id
 """
+_RETIRED: Final = """
+SELECT DISTINCT name FROM skills WHERE removed_at_ms IS NOT NULL
+EXCEPT SELECT name FROM skills WHERE removed_at_ms IS NULL
+"""
+_LEARNED_SINCE: Final = """
+SELECT DISTINCT skills.name FROM skills JOIN versions ON skill_id = id
+WHERE removed_at_ms IS NULL AND at_ms >= ?
+AND (run_id IS NOT NULL OR (origin = 'learned' AND versions.version = 1))
+ORDER BY skills.name
+"""
 _MOVE_HINT: Final = "set agent.library.path to another file, or move this one away"
+_RETIRED_REASON: Final = "a person removed the skill {} from the library"
 _PLACE_HINT: Final = "look at the permissions and the disk of its directory"
 _LOCKED: Final = ("another process keeps it locked", "end the program that holds the file open")
 _DAMAGED: Final = ("it is damaged", "restore a backup; the file is left as it is")
@@ -180,10 +193,12 @@ class Library:
         """Add a skill.
 
         Raises:
-            LibraryError: the text is not valid, or the library has a skill of that name.
+            LibraryError: the text is not valid, or the library has a skill of that name; or an agent adds one
+                that a person removed or rejected.
         """
         text.checked()
         with self._writing() as connection:
+            _refuse(connection, text, change)
             if _find(connection, text.name) is not None:
                 hint = "edit that one, or choose another name"
                 raise LibraryError(f"the library has a skill {text.name}", hint=hint)
@@ -194,27 +209,72 @@ class Library:
 
         Raises:
             StaleVersionError: `base_version` is not the present version.
-            LibraryError: the text is not valid, or there is no such skill.
+            LibraryError: the text is not valid, or there is no such skill; or an agent's text is one that a
+                person rejected.
         """
         text.checked()
         with self._writing() as connection:
+            _refuse(connection, text, change)
             present = _present(connection, text.name)
             if present.version != base_version:
                 raise StaleVersionError(base_version, present)
             return self._new_version(connection, present, text, change)
 
     def remove(self, name: str, change: Change) -> LibrarySkill:
-        """Remove a skill; its versions stay, and a new skill may have its name.
+        """Remove a skill; its versions stay. Only a person gives its name to a new skill: see `retired`.
 
         Raises:
             LibraryError: there is no such skill.
         """
         with self._writing() as connection:
             present = _present(connection, name)
-            now_ms = self._now_ms()
-            sql = "UPDATE skills SET removed_at_ms = ?, removed_by = ?, removed_because = ? WHERE id = ?"
-            connection.execute(sql, (now_ms, change.author, change.reason[:MAX_REASON_CHARS], present.id))
+            self._remove(connection, present, change)
             return present
+
+    def retired(self) -> dict[str, str]:
+        """Names of removed skills, which no agent may use again, with the reason for people."""
+        with self._reading() as connection:
+            names = [str(row[0]) for row in connection.execute(_RETIRED)]
+            return {name: _RETIRED_REASON.format(name) for name in names}
+
+    def purge(self, since_ms: int, change: Change, *, dry_run: bool = False) -> Purged:
+        """Take out all texts that agents wrote since then, at once.
+
+        A skill goes back to its newest text that has nothing of them in it, as a new version. A version that
+        a person made of a learned one counts as learned, until an earlier text is back. A skill without such
+        a text is removed. Proposals that were made since then and wait are rejected. History stays.
+
+        Args:
+            since_ms: milliseconds since 1970, UTC; a version counts from when it was accepted.
+            change: by whom and why.
+            dry_run: only say what would be done.
+        """
+        removed, reverted, rejected = [], [], []
+        with self._reading() if dry_run else self._writing() as connection:
+            for (name,) in connection.execute(_LEARNED_SINCE, (since_ms,)).fetchall():
+                present = _present(connection, name)
+                clean = _clean_version(connection, present, since_ms)
+                if clean is None:
+                    removed.append(name)
+                    if not dry_run:
+                        self._remove(connection, present, change)
+                elif clean.text != present.text:
+                    reverted.append(
+                        Reverted(
+                            name=name,
+                            before=present.version,
+                            version=present.version + 1,
+                            text_of=clean.version,
+                        )
+                    )
+                    if not dry_run:
+                        self._new_version(connection, present, clean.text, change)
+            sql = "SELECT id FROM proposals WHERE state = 'open' AND created_at_ms >= ? ORDER BY id"
+            for (number,) in connection.execute(sql, (since_ms,)).fetchall():
+                rejected.append(int(number))
+                if not dry_run:
+                    self._decide(connection, number, ProposalState.REJECTED, change.author, change.reason)
+        return Purged(removed=tuple(removed), reverted=tuple(reverted), rejected=tuple(rejected))
 
     def history(self, name: str) -> tuple[SkillVersion, ...]:
         """The versions of a skill, the newest first.
@@ -314,7 +374,8 @@ class Library:
     def propose(self, text: SkillText, evidence: Evidence, *, base_version: int) -> Proposal | None:
         """Record a change that waits for a person; `None` if the same one was proposed before.
 
-        A rejected proposal is remembered, so that it is not made again.
+        A rejected proposal is remembered, so that it is not made again. No skill is proposed that a person
+        removed.
 
         Raises:
             LibraryError: the text is not valid.
@@ -326,11 +387,11 @@ class Library:
         self, connection: sqlite3.Connection, text: SkillText, evidence: Evidence, base_version: int
     ) -> Proposal | None:
         text.checked()
-        described = json.dumps([text.name, text.description, text.when_to_use, text.content])
-        fingerprint = sha256(described.encode()).hexdigest()
+        if _is_retired(connection, text.name):
+            return None
         row = (
             text.name, base_version, text.description, text.when_to_use, text.content,
-            json.dumps(text.extra), fingerprint, ProposalState.OPEN.value,
+            json.dumps(text.extra), _fingerprint(text), ProposalState.OPEN.value,
             json.dumps(structs.asdict(evidence)), self._now_ms(),
         )  # fmt: skip
         found = connection.execute(
@@ -504,6 +565,11 @@ class Library:
         ).fetchone()
         _write_version(connection, skill_id, 1, text, change, now_ms)
         return _present(connection, text.name)
+
+    def _remove(self, connection: sqlite3.Connection, present: LibrarySkill, change: Change) -> None:
+        sql = "UPDATE skills SET removed_at_ms = ?, removed_by = ?, removed_because = ? WHERE id = ?"
+        row = (self._now_ms(), change.author, change.reason[:MAX_REASON_CHARS], present.id)
+        connection.execute(sql, row)
 
     def _new_version(
         self, connection: sqlite3.Connection, present: LibrarySkill, text: SkillText, change: Change
@@ -701,6 +767,53 @@ def _write_version(
         change.author, change.reason[:MAX_REASON_CHARS], change.run_id, at_ms,
     )  # fmt: skip
     connection.execute("INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def _clean_version(connection: sqlite3.Connection, skill: LibrarySkill, since_ms: int) -> SkillVersion | None:
+    """The newest version that has nothing in it of what agents wrote since then; `None` if there is none."""
+    clean: list[SkillVersion] = []
+    learned: list[SkillText] = []
+    is_learned = False
+    for row in connection.execute(f"{_VERSION} ORDER BY versions.version", (skill.id,)):
+        version = _version(row)
+        by_agent = version.change.run_id is not None or (
+            version.version == 1 and skill.origin is Origin.LEARNED
+        )
+        is_learned = all(one.text != version.text for one in clean) and (
+            is_learned or (by_agent and version.at_ms >= since_ms) or version.text in learned
+        )
+        if is_learned:
+            learned.append(version.text)
+        else:
+            clean.append(version)
+    return clean[-1] if clean else None
+
+
+def _fingerprint(text: SkillText) -> str:
+    described = json.dumps([text.name, text.description, text.when_to_use, text.content])
+    return sha256(described.encode()).hexdigest()
+
+
+def _is_retired(connection: sqlite3.Connection, name: str) -> bool:
+    """Whether a person removed the skill of this name, and nobody added it again."""
+    sql = "SELECT min(removed_at_ms IS NOT NULL) FROM skills WHERE name = ?"
+    return bool(connection.execute(sql, (name,)).fetchone()[0])
+
+
+def _refuse(connection: sqlite3.Connection, text: SkillText, change: Change) -> None:
+    """Refuse a text of an agent that people have decided about.
+
+    Raises:
+        LibraryError: a person removed the skill, or rejected the text.
+    """
+    if change.run_id is None:
+        return
+    if _is_retired(connection, text.name):
+        raise LibraryError(_RETIRED_REASON.format(text.name), hint="a person can add it again")
+    sql = "SELECT 1 FROM proposals WHERE fingerprint = ? AND state = ?"
+    row = (_fingerprint(text), ProposalState.REJECTED.value)
+    if connection.execute(sql, row).fetchone() is not None:
+        raise LibraryError(f"a person rejected this text of {text.name}", hint="a person can add it")
 
 
 def _assignment(row: tuple[Any, ...]) -> Assignment:

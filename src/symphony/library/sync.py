@@ -15,6 +15,7 @@ from symphony.library.model import (
     NotInLibraryError,
     Origin,
 )
+from symphony.library.provenance import marked
 from symphony.library.store import Library
 from symphony.library.workspace import LEGACY_DIRECTORY, contained, read_written
 from symphony.skills import FILE_NAME
@@ -57,7 +58,7 @@ def sync_skills(
         tracked: files of the directory that git tracks, relative to the workspace.
         evidence: goes with the proposals.
         change: makes versions at once. What is based on an older version becomes a proposal all the same.
-        metadata: is added to the front matter of new skills.
+        metadata: marks new skills in their front matter (`provenance`).
 
     Raises:
         LibraryError: the library cannot be used, or there are more changed skills than a person can judge.
@@ -77,7 +78,12 @@ def sync_skills(
     ignored |= {workspace / path for path in tracked if path not in mine}
     directory = contained(workspace, written.directory) or workspace / ".git" / "no-skills"
     found = read_drafts(
-        directory, given, more=contained(workspace, LEGACY_DIRECTORY), ignored=ignored, bare=True
+        directory,
+        given,
+        more=contained(workspace, LEGACY_DIRECTORY),
+        ignored=ignored,
+        refused=library.retired(),
+        bare=True,
     )
     result = Synced(unchanged=found.unchanged, problems=found.problems)
     for draft in found.drafts:
@@ -95,12 +101,10 @@ def _keep(
     metadata: Mapping[str, str],
 ) -> Synced:
     """Make a version or a proposal of one draft; the result with it."""
-    text, name = draft.text, draft.text.name
+    name = draft.text.name
     present = _present(library, name)
+    text = marked(draft.text, None if present is None else present.text, metadata)
     if present is None:
-        own = text.extra.get("metadata")
-        marked = {**(own if isinstance(own, Mapping) else {}), **metadata}
-        text = structs.replace(text, extra={**text.extra, "metadata": marked})
         result = structs.replace(result, created=(*result.created, name))
     elif structs.replace(present.text, extra={}) == structs.replace(text, extra={}):
         return structs.replace(result, unchanged=(*result.unchanged, name))

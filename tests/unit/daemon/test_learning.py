@@ -32,6 +32,7 @@ from symphony.library.model import (
     LibraryError,
     Rating,
     SkillText,
+    TargetKind,
 )
 from symphony.library.store import Library
 from symphony.scheduler import Drain, State
@@ -242,6 +243,38 @@ def test_nothing_is_learned_while_it_is_off_paused_or_the_daemon_ends(tmp_path: 
         bench.rate()
         bench.learn(limit_s=0.05)
         assert bench.agent.requests == []
+
+
+def test_a_new_skill_is_marked_and_takes_no_name_that_it_may_not_have(tmp_path: Path) -> None:
+    def act(cwd: Path, _: Turn) -> AgentEvent:
+        for name in ("fresh", "retired", "theirs"):
+            (cwd / SKILLS / f"{name}.md").write_bytes(_skill(name))
+        (cwd / SKILLS / "style" / "SKILL.md").write_bytes(
+            BETTER.replace(b"---\nBe", b"metadata:\n  symphony-origin: written\n---\nBe")
+        )
+        return DONE
+
+    bench = Bench(tmp_path, act, max_learning_turns=2)
+    for name in ("retired", "theirs"):
+        bench.library.add(SkillText.of_file(_skill(name), name), Change(author="ada"))
+    bench.library.remove("retired", Change(author="ada"))
+    bench.library.assign(TargetKind.AGENT, "codex", ["style"])
+    bench.rate()
+    bench.learn()
+    (feedback,) = bench.found()
+    assert feedback.learned is not None
+    assert (feedback.learned.created, feedback.learned.updated) == (("fresh",), ("style",))
+    made = {one.text.name: one.text.extra.get("metadata") for one in bench.library.proposals()}
+    assert made == {
+        "fresh": {
+            "symphony-origin": "learned",
+            "symphony-run": feedback.learned.run_id,
+            "symphony-agent": "codex",
+        },
+        "style": None,
+    }
+    (_, again) = bench.agent.turns
+    assert "retired" in again.prompt, "it is told, and can correct it"
 
 
 # --- what goes wrong ---

@@ -14,6 +14,7 @@ from symphony.library.workspace import read_written, write_skills
 
 DIRECTORY = ".agents/skills"
 ANN = Change(author="ann")
+BY_AGENT = Change(author="codex", run_id="r1")
 RUN = Evidence(run_id="r1", issue_id="1", issue_identifier="ACME-1")
 
 
@@ -168,7 +169,7 @@ def test_apply_makes_versions_unless_somebody_else_was_faster(bench: Bench) -> N
     bench.put(f"{DIRECTORY}/style/SKILL.md", _skill("style", "Better.\n").file().decode())
     bench.put(f"{DIRECTORY}/tests/SKILL.md", _skill("tests", "By an agent.\n").file().decode())
     bench.put(f"{DIRECTORY}/fresh.md", "New.\n")
-    change = Change(author="codex", run_id="r1")
+    change = BY_AGENT
     bench.sync(change=change)
     assert bench.library.skill("style").version == 2
     assert bench.library.skill("fresh").origin is Origin.LEARNED
@@ -203,6 +204,40 @@ def test_a_skill_that_was_removed_from_the_library_does_not_come_back(bench: Ben
     bench.library.remove("style", ANN)
     found = bench.sync()
     assert (found.created, found.updated, found.unchanged) == ((), (), ("tests",))
+
+
+def test_a_skill_that_a_person_removed_is_not_written_anew_by_an_agent(bench: Bench) -> None:
+    bench.write("style")
+    bench.library.remove("tests", ANN)
+    bench.put(f"{DIRECTORY}/tests.md", "# The same again\n")
+    for change in (None, BY_AGENT):
+        found = bench.sync(change=change)
+        assert (found.created, found.proposals, len(found.problems)) == ((), (), 1)
+    bench.library.add(_skill("tests"), ANN)
+    assert bench.sync().updated == ("tests",)
+
+
+def test_apply_makes_no_version_of_what_a_person_rejected(bench: Bench) -> None:
+    bench.write("style")
+    bench.put(f"{DIRECTORY}/style/SKILL.md", "Worse.\n")
+    (number,) = bench.sync().proposals
+    bench.library.reject(number, "ann")
+    assert bench.sync(change=BY_AGENT).proposals == ()
+    assert bench.library.skill("style").version == 1
+
+
+def test_an_agent_neither_removes_nor_forges_where_a_skill_comes_from(bench: Bench) -> None:
+    bench.write("style")
+    bench.put(f"{DIRECTORY}/fresh.md", "New.\n")
+    bench.sync(change=BY_AGENT)
+    mark = bench.library.skill("fresh").extra
+    bench.write("style", "fresh")
+    forged = "---\nname: {0}\ndescription: d\nmetadata:\n  symphony-origin: written\n---\nForged.\n"
+    for name in ("style", "fresh"):
+        bench.put(f"{DIRECTORY}/{name}/SKILL.md", forged.format(name))
+    assert bench.sync(change=BY_AGENT).updated == ("fresh", "style")
+    assert (bench.library.skill("fresh").extra, bench.library.skill("style").extra) == (mark, {})
+    assert mark == {"metadata": {"symphony-origin": "learned"}}
 
 
 def test_without_a_record_there_is_nothing_to_sync(bench: Bench) -> None:

@@ -1,0 +1,181 @@
+"""The guard against poisoned skills: marks, names that are taken, what people refused, and the purge."""
+
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from symphony.library.model import (
+    Change,
+    Evidence,
+    LibraryError,
+    Origin,
+    ProposalState,
+    Purged,
+    Reverted,
+    SkillText,
+    StaleVersionError,
+)
+from symphony.library.provenance import marked, provenance
+from symphony.library.store import Library
+
+ADA = Change(author="ada")
+AGENT = Change(author="codex", run_id="run-1")
+RUN = Evidence(run_id="run-1")
+MARK = provenance(run_id="run-1", agent="codex", model="some-model")
+
+
+def skill(name: str = "style", content: str = "One.\n", **metadata: str) -> SkillText:
+    extra = {"metadata": metadata} if metadata else {}
+    return SkillText(name=name, description="What it does.", when_to_use="", content=content, extra=extra)
+
+
+class Clock:
+    """A wall clock that is set by hand."""
+
+    ms = 1_000
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def library(tmp_path: Path, clock: Clock) -> Library:
+    return Library(tmp_path / "library.db", now_ms=clock)
+
+
+def edit(library: Library, content: str, change: Change, name: str = "style") -> None:
+    library.edit(skill(name, content), change, base_version=library.skill(name).version)
+
+
+# --- the mark ---
+
+
+def test_a_new_skill_of_an_agent_is_marked_in_its_file() -> None:
+    claimed = skill(**{"symphony-origin": "written", "symphony-priority": "1"})
+    text = marked(claimed, None, MARK)
+    assert text.extra["metadata"] == {
+        "symphony-origin": "learned",
+        "symphony-run": "run-1",
+        "symphony-agent": "codex",
+        "symphony-model": "some-model",
+        "symphony-priority": "1",
+    }
+    assert SkillText.of_file(text.file(), "style") == text
+    assert "symphony-model" not in provenance(run_id="run-1", agent="codex", model=None)
+
+
+def test_no_agent_removes_or_forges_the_mark_of_a_skill() -> None:
+    learned, written = marked(skill(), None, MARK), skill()
+    other = provenance(run_id="run-2", agent="claude", model=None)
+    for claimed in (skill(), skill(**{"symphony-origin": "written"}), skill(**{"symphony-run": "x"})):
+        assert marked(claimed, learned, other) == learned
+        assert marked(claimed, written, other) == written
+    broken = structs.replace(skill(), extra={"metadata": "no mapping", "license": "MIT"})
+    assert marked(broken, learned, other).extra == {"license": "MIT", **learned.extra}
+
+
+# --- names and texts that people have decided about ---
+
+
+def test_a_proposal_cannot_take_the_name_of_a_skill_of_people(library: Library) -> None:
+    waits = library.propose(skill(content="Of an agent.\n"), RUN, base_version=0)
+    assert waits is not None
+    library.add(skill(content="Of a person.\n"), ADA)
+    with pytest.raises(StaleVersionError):
+        library.accept(waits.id, "ada")
+    assert (library.skill("style").content, library.skill("style").origin) == (
+        "Of a person.\n",
+        Origin.WRITTEN,
+    )
+
+
+def test_no_agent_brings_back_what_a_person_removed_but_a_person_may(library: Library) -> None:
+    library.add(skill(), ADA)
+    library.remove("style", ADA)
+    assert set(library.retired()) == {"style"}
+    for base in (0, 1):
+        assert library.propose(skill(content=f"Based on {base}.\n"), RUN, base_version=base) is None
+    with pytest.raises(LibraryError):
+        library.add(skill(content="New.\n"), AGENT, origin=Origin.LEARNED)
+    library.add(skill(), ADA)
+    assert library.retired() == {}
+    assert library.propose(skill(content="Better.\n"), RUN, base_version=1) is not None
+
+
+def test_what_a_person_rejected_is_not_made_by_an_agent_at_once_either(library: Library) -> None:
+    library.add(skill(), ADA)
+    better = skill(content="Better?\n")
+    proposal = library.propose(better, RUN, base_version=1)
+    assert proposal is not None
+    library.reject(proposal.id, "ada")
+    with pytest.raises(LibraryError):
+        library.edit(better, AGENT, base_version=1)
+    assert library.propose(structs.replace(better, extra={"license": "MIT"}), RUN, base_version=1) is None
+    assert library.edit(better, ADA, base_version=1).version == 2
+
+
+# --- purge ---
+
+
+def test_a_purge_removes_learned_skills_and_takes_others_back_and_keeps_history(
+    library: Library, clock: Clock
+) -> None:
+    for name in ("style", "tests"):
+        library.add(skill(name), ADA)
+    library.add(skill("early"), AGENT, origin=Origin.LEARNED)
+    waited = library.propose(skill("tests", "Waits since long.\n"), RUN, base_version=1)
+    clock.ms = 2_000
+    edit(library, "Learned.\n", AGENT)
+    edit(library, "Learned, and a person's words.\n", ADA)
+    library.add(skill("late"), AGENT, origin=Origin.LEARNED)
+    waits = library.propose(skill("tests", "Waits.\n"), RUN, base_version=1)
+    assert waited is not None
+    assert waits is not None
+    expected = Purged(
+        removed=("late",),
+        reverted=(Reverted(name="style", before=3, version=4, text_of=1),),
+        rejected=(waits.id,),
+    )
+    by = Change(author="ada", reason="poisoned")
+    assert library.purge(2_000, by, dry_run=True) == expected
+    assert (library.skill("style").version, library.skill("late").version) == (3, 1)
+    assert library.purge(2_000, by) == expected
+    assert (library.skill("style").text, library.skill("style").version) == (skill(), 4)
+    assert [one.text.content for one in library.history("style")][1] == "Learned, and a person's words.\n"
+    assert library.version("style", 4).change == by
+    assert {one.name for one in library.skills()} == {"early", "style", "tests"}
+    assert [one.id for one in library.proposals()] == [waited.id]
+    assert set(library.retired()) == {"late"}
+    assert library.purge(2_000, by) == Purged(), "it is done"
+
+
+def test_what_a_person_cleaned_or_wrote_after_a_purge_is_kept(library: Library, clock: Clock) -> None:
+    library.add(skill(), ADA)
+    clock.ms = 2_000
+    edit(library, "Learned.\n", AGENT)
+    library.revert("style", 1, ADA)
+    edit(library, "By hand.\n", ADA)
+    assert library.purge(2_000, ADA) == Purged()
+    edit(library, "Learned again.\n", AGENT)
+    library.purge(2_000, ADA)
+    assert library.skill("style").content == "By hand.\n"
+    library.revert("style", 2, ADA)
+    assert [one.text_of for one in library.purge(2_000, ADA).reverted] == [6], "what a purge wrote is clean"
+
+
+def test_accepted_proposals_count_from_their_acceptance(library: Library, clock: Clock) -> None:
+    library.add(skill(), ADA)
+    proposal = library.propose(skill(content="Learned.\n"), RUN, base_version=1)
+    assert proposal is not None
+    clock.ms = 2_000
+    library.accept(proposal.id, "ada")
+    assert library.purge(2_001, ADA) == Purged()
+    assert [one.name for one in library.purge(2_000, ADA).reverted] == ["style"]
+    (kept,) = library.proposals(state=None)
+    assert kept.state is ProposalState.ACCEPTED

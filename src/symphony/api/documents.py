@@ -490,7 +490,7 @@ class _View:
             issue_url=issue.url,
             title=issue.title,
             agent=agent_document(run.agent),
-            worker_host=None,
+            worker_host=run.host,
             workspace_path=run.report.workspace_path,
             skills=None if skills is None else _names(skills),
             instructions=self._history_of(run.issue).instructions,
@@ -507,7 +507,7 @@ class _View:
             state=issue.state,
             agent=self._agent_of(issue, retry.resume),
             last_error=self._history_of(issue).last_error,
-            worker_host=None,
+            worker_host=self._host_of(issue),
             workspace_path=retry.workspace_path,
             phase=self._phase_of(issue),
         )
@@ -522,10 +522,15 @@ class _View:
             title=issue.title,
             agent=self._agent_of(issue, blocked.resume),
             spent=self._spent(issue),
-            worker_host=None,
+            worker_host=self._host_of(issue),
             workspace_path=blocked.workspace_path,
             phase=self._phase_of(issue),
         )
+
+    def _host_of(self, issue: Issue) -> str | None:
+        """The host that has the workspace of an issue; `None` for this machine."""
+        workspace = self.state.remote_workspaces.get(issue.id)
+        return None if workspace is None else workspace.host
 
     def waiting(self, issue: Issue, reason: WaitingReason, *, position: int) -> models.WaitingRow:
         return models.WaitingRow(
@@ -652,7 +657,11 @@ class _View:
             state=issue.state,
             status=status,
             agent=agent_document(run.agent) if run else self._agent_of(issue, resume),
-            workspace=models.Place(path=run.report.workspace_path if run else path, host=None, branch=branch),
+            workspace=models.Place(
+                path=run.report.workspace_path if run else path,
+                host=run.host if run else self._host_of(issue),
+                branch=branch,
+            ),
             attempts=models.Attempts(
                 number=number,
                 limit=last,

@@ -68,8 +68,9 @@ class Reason(Document, frozen=True, kw_only=True):
     code: Annotated[
         str,
         _is(
-            "Stable: no_slot, no_state_slot, label_missing, not_dispatchable, blocker_running, "
-            "workflow_invalid, draining, paused, day_budget, agent_limited, starting, deferred and others."
+            "Stable: no_slot, no_state_slot, no_host_slot, label_missing, not_dispatchable, "
+            "blocker_running, workflow_invalid, draining, paused, day_budget, agent_limited, "
+            "starting, deferred and others."
         ),
     ]
     message: str

@@ -82,6 +82,7 @@ class Category(StrEnum):
     PUSH_FAILED = "push_failed"
 
     WORKER_LOST = "worker_lost"
+    HOST_UNAVAILABLE = "host_unavailable"
 
     INSTANCE_LOCKED = "instance_locked"
     PREDECESSOR_ALIVE = "predecessor_alive"

@@ -47,6 +47,7 @@ from symphony.scheduler import (
     Notify,
     Recovered,
     RecoveredClaim,
+    RemoteWorkspace,
     ResultStatus,
     Resume,
     Retry,
@@ -71,6 +72,9 @@ PAUSED: Final = "paused"
 
 BUDGET_WAIVERS: Final = "exempt"
 """The setting with the issues that today's budget does not stop: `{"day": …, "issues": […]}`."""
+
+REMOTE_WORKSPACES: Final = "remote_workspaces"
+"""The setting with the workspaces on hosts: a map of `RemoteWorkspace`, by issue id."""
 
 USAGE: Final = "usage"
 """The setting with the sums that survive a restart: a `Usage`."""
@@ -160,6 +164,7 @@ class StepRecorder:
             results={},
             spent={},
             budget_waivers=frozenset(),
+            remote_workspaces={},
             totals=Totals(),
             day_cost=NO_COST,
         )
@@ -463,9 +468,19 @@ def _setting_records(before: State, after: State) -> Iterator[Record]:
     ):
         text = json.dumps({"day": after.day, "issues": sorted(after.budget_waivers)})
         yield SettingRecord(name=BUDGET_WAIVERS, value=text if after.budget_waivers else None)
+    if after.remote_workspaces != before.remote_workspaces:
+        value = encode(RemoteWorkspaces(after.remote_workspaces)) if after.remote_workspaces else None
+        yield SettingRecord(name=REMOTE_WORKSPACES, value=value)
     if (after.totals, after.day_cost) != (before.totals, before.day_cost):
         usage = Usage(totals=after.totals, day=after.day, day_cost=after.day_cost)
         yield SettingRecord(name=USAGE, value=encode(usage))
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteWorkspaces:
+    """The workspaces on hosts, by issue id."""
+
+    workspaces: Mapping[str, RemoteWorkspace] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -512,7 +527,15 @@ def recovered_event(
         known_issues=known_issues,
         budget_waivers=_waivers_of_today(remembered.settings.get(BUDGET_WAIVERS), start.today),
         paused=remembered.settings.get(PAUSED) == "true",
+        remote_workspaces=_recorded_remote_workspaces(remembered),
     )
+
+
+def _recorded_remote_workspaces(remembered: RecoveredState) -> Mapping[str, RemoteWorkspace]:
+    try:
+        return decode(remembered.settings[REMOTE_WORKSPACES], RemoteWorkspaces).workspaces
+    except (KeyError, CodecError):
+        return {}
 
 
 def _recovered_results(remembered: RecoveredState, start: Start) -> tuple[IssueResult, ...]:

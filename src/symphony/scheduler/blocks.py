@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Final
 
 from symphony.domain import Category, Failure, Issue, fence, normalise_state, one_line, plain_text
-from symphony.scheduler import breaker, budgets, policy
+from symphony.scheduler import breaker, budgets, hosts, policy
 from symphony.scheduler.messages import (
     AnswersRead,
     AnswersReadFailed,
@@ -357,7 +357,11 @@ def clean_and_release(step: Step, issue: Issue, path: str | None) -> None:
     """Give up the claim of an ended issue and remove its workspace; issues that it blocked may start now."""
     release(step, issue, path=None)
     budgets.reset_usage(step, issue.id)
-    step.emit(CleanWorkspace(issue_id=issue.id, identifier=issue.identifier, path=path))
+    host = hosts.forget_workspace(step, issue.id)
+    clean = CleanWorkspace(
+        issue_id=issue.id, identifier=issue.identifier, path=None if host else path, host=host
+    )
+    step.emit(clean)
     candidates = step.state.candidates.values()
     if any(issue.id == blocker.id for candidate in candidates for blocker in candidate.blocked_by):
         step.update(poll_again=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, assert_never
 
 from symphony.domain import NO_COST, Blame, Category, Failure, Issue, add_counts
-from symphony.scheduler import agents, blocks, breaker, operator, policy, polling, results, runs
+from symphony.scheduler import agents, blocks, breaker, hosts, operator, policy, polling, results, runs
 from symphony.scheduler.messages import (
     AgentReported,
     AnswersRead,
@@ -36,6 +36,7 @@ from symphony.scheduler.messages import (
     TurnEnded,
     WakeAsked,
     WorkflowRejected,
+    WorkspaceRef,
 )
 from symphony.scheduler.policy import Eligible, ReasonCode
 from symphony.scheduler.state import Blocked, Claim, Cycle, Retry, State, Step, Trigger, claim_of
@@ -136,7 +137,7 @@ def _is_stale(event: TimerFired, state: State) -> bool:
     return armed is None or armed.token != event.token
 
 
-def _on_timer_fired(step: Step, timer: Timer) -> None:  # noqa: C901 - one case for each kind of timer
+def _on_timer_fired(step: Step, timer: Timer) -> None:  # noqa: C901, PLR0912 - one case for each kind of timer
     overdue_ms = step.overdue_ms(timer)
     step.clear_timer(timer)
     runs.on_overdue_timer(step, overdue_ms)
@@ -157,6 +158,10 @@ def _on_timer_fired(step: Step, timer: Timer) -> None:  # noqa: C901 - one case 
             runs.stop_all(step)
         case TimerKind.LIMIT:
             agents.on_limit_over(step, timer.id)
+            runs.refresh_due_retries(step)
+            polling.fill_slots(step)
+        case TimerKind.HOST:
+            hosts.on_rest_over(step, timer.id)
             runs.refresh_due_retries(step)
             polling.fill_slots(step)
         case TimerKind.PUSH:
@@ -222,7 +227,11 @@ def _on_recovered(step: Step, event: Recovered) -> None:
         _recover_claim(step, claim, claim.workspace_path or paths.get(claim.issue.id))
     results.recover(step, event.results)
     state = step.state
-    step.update(spent={**event.spent, **state.spent}, paused=state.paused or event.paused)
+    step.update(
+        spent={**event.spent, **state.spent},
+        paused=state.paused or event.paused,
+        remote_workspaces={**event.remote_workspaces, **state.remote_workspaces},
+    )
     if event.paused:
         step.notify("warning", "still_paused", hint="`symphony resume` has issues started again")
     if state.day is None:
@@ -234,7 +243,12 @@ def _on_recovered(step: Step, event: Recovered) -> None:
             known_issues=event.known_issues,
             budget_waivers=state.budget_waivers | event.budget_waivers,
         )
-    idle = {ref.issue_id: ref for ref in event.workspaces if step.state.entry(ref.issue_id) is None}
+    on_hosts = (
+        WorkspaceRef(issue_id=issue_id, identifier=workspace.identifier, path="")
+        for issue_id, workspace in event.remote_workspaces.items()
+    )
+    refs = (*on_hosts, *event.workspaces)
+    idle = {ref.issue_id: ref for ref in refs if step.state.entry(ref.issue_id) is None}
     step.update(idle_workspaces=idle, idle_workspaces_checked_ms=None)
     polling.wake(step)
 
@@ -325,4 +339,6 @@ def _may_start(issue: Issue, state: State) -> bool:
     verdict = policy.eligibility(issue, state)
     if isinstance(verdict, Eligible):
         return True
+    if verdict.code is ReasonCode.NO_HOST_SLOT:
+        return hosts.has_short_rest(state)
     return verdict.code is ReasonCode.AGENT_LIMITED and agents.has_retryable_limit(state)

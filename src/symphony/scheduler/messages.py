@@ -80,7 +80,8 @@ class SchedulerSettings:
 
     State names are normalised, except `on_start`, `on_block` and `on_return`, which are sent to the tracker.
     Budgets count tokens and turns; `None` means unlimited. `agent` is the default agent, and
-    `stall_timeout_ms` applies to agents that are not in `agents`. `phase` is the default phase.
+    `stall_timeout_ms` applies to agents that are not in `agents`. `phase` is the default phase. Without
+    `hosts` runs are carried out on this machine.
     """
 
     active_states: frozenset[str]
@@ -108,6 +109,8 @@ class SchedulerSettings:
     agents: Mapping[str, AgentInfo] = field(default_factory=dict)
     phase: str | None = None
     phase_rules: tuple[PhaseRule, ...] = ()
+    hosts: tuple[str, ...] = ()
+    max_agents_per_host: int | None = None
 
     def agent_info(self, agent: str) -> AgentInfo:
         """The settings of an agent; defaults for one that is no longer configured."""
@@ -347,6 +350,14 @@ class WorkspaceRef:
     path: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteWorkspace:
+    """The host that has the workspace of an issue."""
+
+    identifier: str
+    host: str
+
+
 class ClaimKind(StrEnum):
     """The kind of claim that a previous daemon held."""
 
@@ -398,12 +409,13 @@ class TimerKind(StrEnum):
     DRAIN = "drain"
     TRACKER_PAUSE = "tracker_pause"
     LIMIT = "limit"
+    HOST = "host"
     PUSH = "push"
 
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """The identity of a timer: setting it again replaces it. `id` is an issue, a run or an agent."""
+    """The identity of a timer: setting it again replaces it. `id` is an issue, a run, an agent or a host."""
 
     kind: TimerKind
     id: str = ""
@@ -417,6 +429,7 @@ class Recovered:
     """The first event: what a previous daemon left. Everything but the workspaces comes from the journal.
 
     `day_tokens` were used on `day`, which is today, and cost `day_cost`. `known_issues` have had a session.
+    `remote_workspaces` are those on hosts, by issue id.
     """
 
     workspaces: tuple[WorkspaceRef, ...] = ()
@@ -430,6 +443,7 @@ class Recovered:
     known_issues: frozenset[str] = frozenset()
     budget_waivers: frozenset[str] = frozenset()
     paused: bool = False
+    remote_workspaces: Mapping[str, RemoteWorkspace] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -675,7 +689,11 @@ class RefreshIssues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRun:
-    """Start a run attempt by an agent; `attempt` is `None` for the first one, `phase` without phases."""
+    """Start a run attempt by an agent; `attempt` is `None` for the first one, `phase` without phases.
+
+    `host` is where the run is carried out; `None` is this machine. The workspace of an earlier attempt may be
+    on `last_host`.
+    """
 
     run_id: str
     issue: Issue
@@ -683,6 +701,8 @@ class StartRun:
     resume: Resume | None = None
     agent: str = "codex"
     phase: Phase | None = None
+    host: str | None = None
+    last_host: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -723,11 +743,15 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanWorkspace:
-    """Remove the workspace of an ended issue; `path` is the recorded one, or `None` to derive it."""
+    """Remove the workspace of an ended issue; `path` is the recorded one, or `None` to derive it.
+
+    `host` is where the workspace is; `None` is this machine.
+    """
 
     issue_id: str
     identifier: str
     path: str | None
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -827,7 +851,8 @@ def log_text(notice: Notify) -> str:
     fields = notice.fields
     attempt = f"attempt {fields.get('attempt_number')} of {fields.get('attempt_limit')}"
     if notice.event == "run_started":
-        return one_line(f"{attempt}, by {fields.get('agent')}: {fields.get('agent_reason')}")
+        where = f", on {fields['host']}" if fields.get("host") else ""
+        return one_line(f"{attempt}{where}, by {fields.get('agent')}: {fields.get('agent_reason')}")
     if notice.event == "run_retrying":
         return one_line(f"{attempt} after: {fields.get('reason')}")
     if reason := fields.get("reason"):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from symphony.domain import Category, Issue
-from symphony.scheduler import agents, blocks, budgets, policy, polling, runs
+from symphony.scheduler import agents, blocks, budgets, hosts, policy, polling, runs
 from symphony.scheduler.messages import (
     OperatorAction,
     OperatorAsked,
@@ -186,10 +186,12 @@ def _stop(step: Step, issue_id: str) -> None:
 def _retry(step: Step, issue_id: str) -> None:
     if retry := step.state.retrying.get(issue_id):
         agents.lift_limits(step, retry.issue)
+        hosts.end_rests(step)
         runs.make_due(step, retry)
     else:
         blocked = step.state.blocked[issue_id]
         agents.lift_limits(step, blocked.issue)
+        hosts.end_rests(step)
         resume = resume_without_answer(blocked)
         blocks.unblock(step, blocked, resume, reason="an operator asked to retry it")
 

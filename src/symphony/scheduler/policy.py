@@ -4,14 +4,14 @@ The message of `eligibility` is what the log, `symphony explain`, the API and th
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
 from symphony.domain import Blame, Category, Failure, Issue, is_routable, normalise_state
-from symphony.scheduler import agents, budgets
+from symphony.scheduler import agents, budgets, hosts
 from symphony.scheduler.messages import ResumeReason, SchedulerSettings
 from symphony.scheduler.state import Drain, Retry, Running, State
 
@@ -78,6 +78,15 @@ class ReasonCode(StrEnum):
     AGENT_LIMITED = "agent_limited"
     NO_SLOT = "no_slot"
     NO_STATE_SLOT = "no_state_slot"
+    NO_HOST_SLOT = "no_host_slot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsedSlots:
+    """The slots in use, by normalised state of the issue and by host."""
+
+    by_state: Counter[str] = field(default_factory=Counter)
+    by_host: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +106,7 @@ def eligibility(
     issue: Issue,
     state: State,
     *,
-    used: Counter[str] | None = None,
+    used: UsedSlots | None = None,
     reserved: Counter[str] | None = None,
     own_claim: bool = False,
 ) -> Eligible | Ineligible:
@@ -190,13 +199,16 @@ def _agent_is_limited(issue: Issue, state: State) -> Ineligible | None:
     return Ineligible(ReasonCode.AGENT_LIMITED, f"the agent {limit}, and no other may take its place now")
 
 
-def used_slots(state: State) -> Counter[str]:
-    """The slots in use, by normalised state. A run uses a slot of the current state of its issue."""
-    return Counter(normalise_state(run.issue.state) for run in state.running.values())
+def used_slots(state: State) -> UsedSlots:
+    """The slots in use. A run uses a slot of the current state of its issue."""
+    return UsedSlots(
+        by_state=Counter(normalise_state(run.issue.state) for run in state.running.values()),
+        by_host=hosts.runs_by_host(state),
+    )
 
 
 def slot_shortage(
-    issue: Issue, state: State, *, used: Counter[str] | None = None, reserved: Counter[str] | None = None
+    issue: Issue, state: State, *, used: UsedSlots | None = None, reserved: Counter[str] | None = None
 ) -> Ineligible | None:
     """Why there is no slot for the issue, or `None`; the arguments are those of `eligibility`."""
     limit = state.settings.max_concurrent_agents
@@ -205,9 +217,14 @@ def slot_shortage(
     own = normalise_state(issue.state)
     cap = state.settings.max_concurrent_by_state.get(own)
     if cap is not None:
-        taken = (used_slots(state) if used is None else used)[own] + (reserved[own] if reserved else 0)
+        used = used_slots(state) if used is None else used
+        taken = used.by_state[own] + (reserved[own] if reserved else 0)
         if taken >= cap:
             return _slots_in_use(ReasonCode.NO_STATE_SLOT, cap, f" for state {issue.state!r}")
+    if state.settings.hosts:
+        used = used_slots(state) if used is None else used
+        if hosts.free_slots(state, used.by_host) <= (reserved.total() if reserved else 0):
+            return Ineligible(ReasonCode.NO_HOST_SLOT, hosts.shortage_text(state, used.by_host))
     return None
 
 

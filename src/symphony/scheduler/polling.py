@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from symphony.domain import Issue, normalise_state
-from symphony.scheduler import blocks, breaker, budgets, policy, results, runs
+from symphony.scheduler import blocks, breaker, budgets, hosts, policy, results, runs
 from symphony.scheduler.messages import (
     CleanWorkspace,
     FetchCandidates,
@@ -227,7 +227,11 @@ def _clean_idle_workspaces(step: Step, issues: Iterable[Issue]) -> None:
         ended = policy.tracker_status(issue, step.state.settings) is TrackerStatus.TERMINAL
         if ended and (ref := idle.pop(issue.id, None)):
             budgets.reset_usage(step, issue.id)
-            step.emit(CleanWorkspace(issue_id=issue.id, identifier=ref.identifier, path=ref.path))
+            host = hosts.forget_workspace(step, issue.id)
+            clean = CleanWorkspace(
+                issue_id=issue.id, identifier=ref.identifier, path=None if host else ref.path, host=host
+            )
+            step.emit(clean)
     step.update(idle_workspaces=idle)
 
 
@@ -281,6 +285,9 @@ def fill_slots(step: Step) -> None:
     if state.config_error is not None or state.drain is not Drain.NO or state.paused:
         return
     free = state.settings.max_concurrent_agents - len(state.running) - len(state.pending_candidates)
+    if state.settings.hosts:
+        on_hosts = hosts.free_slots(state, hosts.runs_by_host(state)) - len(state.pending_candidates)
+        free = min(free, on_hosts)
     if free <= 0:
         return
     reserved = Counter(

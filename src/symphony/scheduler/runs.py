@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from symphony.domain import NO_TOKENS, Blame, Category, Cost, Failure, Issue, Tokens, clamp_count
-from symphony.scheduler import agents, blocks, budgets, policy, results
+from symphony.scheduler import agents, blocks, budgets, hosts, policy, results
 from symphony.scheduler.messages import (
     ContinueRun,
     Exit,
@@ -52,10 +52,12 @@ def start(step: Step, issue: Issue, *, retry: Retry | None = None) -> None:
     attempt = retry.attempt if retry else None
     agent, resume = agents.plan_run(step.state, issue, retry.resume if retry else None)
     phase = phase_of(issue, step.state.settings)
+    host = hosts.choose_host(step.state, issue.id)
+    workspace = step.state.remote_workspaces.get(issue.id)
     # The run may end before it has a workspace, and must not forget the one of an earlier attempt.
     earlier = step.state.retrying.get(issue.id)
     idle = step.state.idle_workspaces.get(issue.id)
-    path = earlier.workspace_path if earlier else idle.path if idle else None
+    path = earlier.workspace_path if earlier else (idle.path or None) if idle else None
     run = Running(
         run_id=f"{step.state.epoch}-{step.next_serial()}",
         issue=issue,
@@ -69,14 +71,23 @@ def start(step: Step, issue: Issue, *, retry: Retry | None = None) -> None:
         resume=resume,
         agent=agent,
         phase=phase,
+        host=host,
     )
     if not step.change_claim(issue, Trigger.START, run):
         return
     step.clear_timer(Timer(TimerKind.RETRY, issue.id))
     step.forget_idle_workspace(issue.id)
+    hosts.on_run_started(step, issue, host)
     step.emit(
         StartRun(
-            run_id=run.run_id, issue=issue, attempt=attempt, resume=resume, agent=agent.name, phase=phase
+            run_id=run.run_id,
+            issue=issue,
+            attempt=attempt,
+            resume=resume,
+            agent=agent.name,
+            phase=phase,
+            host=host,
+            last_host=workspace.host if workspace else None,
         )
     )
     blocks.move_on_start(step, issue)
@@ -89,6 +100,7 @@ def start(step: Step, issue: Issue, *, retry: Retry | None = None) -> None:
         **policy.attempt_fields(run, step.state.settings),
         agent=agent.name,
         agent_reason=agent.reason,
+        host=host,
     )
 
 
@@ -132,6 +144,8 @@ def on_agent_report(step: Step, run: Running, report: RunReport) -> None:
     step.replace_entry(run)
     if report.rate_limits is not None:
         step.update(rate_limits=report.rate_limits)
+    if report.pid is not None:
+        hosts.on_agent_started(step, run)
     if agent_stage:
         _set_stall_timer(step, run, since_ms=step.now_ms)
     in_turn = not run.awaiting_refresh and not run.finishing and report.stage is not RunStage.FINISHING
@@ -272,6 +286,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         step.update(known_issues=step.state.known_issues | {run.issue.id})
     results.on_run_ended(step, run, outcome)
     agents.on_run_ended(step, run, outcome)
+    hosts.on_run_ended(step, run, outcome)
     step.clear_timer(Timer(TimerKind.STALL, run.run_id))
     step.clear_timer(Timer(TimerKind.GRACE, run.run_id))
     step.notify(
@@ -287,6 +302,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         commits=outcome.commits,
         agent=run.agent.name,
         agent_reason=run.agent.reason,
+        host=run.host,
     )
     if run.stopping is StopReason.TERMINAL:
         blocks.clean_and_release(step, run.issue, report.workspace_path)
@@ -533,8 +549,8 @@ def _start_or_wait(step: Step, retry: Retry) -> None:
     if isinstance(verdict, Eligible):
         start(step, retry.issue, retry=retry)
         return
-    if verdict.code in {ReasonCode.NO_SLOT, ReasonCode.NO_STATE_SLOT}:
-        requeue(step, retry, NO_SLOT_ERROR)
+    if verdict.code in {ReasonCode.NO_SLOT, ReasonCode.NO_STATE_SLOT, ReasonCode.NO_HOST_SLOT}:
+        requeue(step, retry, verdict.message if verdict.code is ReasonCode.NO_HOST_SLOT else NO_SLOT_ERROR)
         return
     wake_ms = due_ms = step.now_ms + step.state.settings.poll_interval_ms
     if verdict.code is ReasonCode.AGENT_LIMITED:

@@ -16,6 +16,7 @@ from symphony.scheduler.messages import (
     IssueResult,
     Notify,
     Phase,
+    RemoteWorkspace,
     ResultStatus,
     Resume,
     RunReport,
@@ -115,6 +116,7 @@ class Running:
         stopping: why the run is being stopped.
         resume: what the run continues.
         phase: the phase of the work in the present turn; `None` for none.
+        host: where the run is carried out; `None` is this machine.
     """
 
     run_id: str
@@ -137,6 +139,7 @@ class Running:
     resume: Resume | None = None
     agent: AgentChoice = field(default_factory=AgentChoice)
     phase: Phase | None = None
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +253,21 @@ class LimitedAgent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TroubledHost:
+    """A host where the last runs failed because of it.
+
+    Attributes:
+        failures: how many in a row.
+        until_ms: it gets no run before; `None` if it does not rest.
+        failure: the latest.
+    """
+
+    failures: int
+    until_ms: int | None
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spender:
     """The run that used up the daily budget: its issue by identifier, its agent, its tokens."""
 
@@ -310,6 +328,8 @@ class State:
         day_cost: what was used on `day` costs.
         budget_waivers: issues that the budget of today does not stop.
         limited_agents: by agent name.
+        troubled_hosts: by host.
+        remote_workspaces: the workspaces on hosts.
     """
 
     settings: SchedulerSettings
@@ -351,6 +371,8 @@ class State:
     breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
     rate_limits: Mapping[str, Any] | None = None
     limited_agents: Mapping[str, LimitedAgent] = field(default_factory=dict)
+    troubled_hosts: Mapping[str, TroubledHost] = field(default_factory=dict)
+    remote_workspaces: Mapping[str, RemoteWorkspace] = field(default_factory=dict)
 
     def entry(self, issue_id: str) -> ClaimEntry | None:
         """The claim on an issue."""

@@ -18,6 +18,7 @@ from symphony.journal.model import (
     Milestone,
     MilestoneRecord,
     Record,
+    RecoveredState,
     ResultRecord,
     ResultReleased,
     RunRecord,
@@ -27,6 +28,7 @@ from symphony.journal.recorder import (
     BUDGET_WAIVERS,
     INTERRUPTED,
     PAUSED,
+    REMOTE_WORKSPACES,
     Start,
     StepRecorder,
     recovered_event,
@@ -42,6 +44,7 @@ from symphony.scheduler import (
     Outcome,
     OutcomeKind,
     Recovered,
+    RemoteWorkspace,
     ResultStatus,
     RunEnded,
     RunReport,
@@ -448,6 +451,21 @@ def test_a_report_records_the_usage_of_its_own_issue() -> None:
 def test_what_came_from_the_journal_is_not_written_back() -> None:
     state = RecordedStory().state
     assert _steps(state, replace(state, spent={"1": Spent(tokens=5)}), Recovered()) == ()
+
+
+def test_where_workspaces_are_is_recorded_and_survives_a_restart() -> None:
+    state = RecordedStory().state
+    there = {"1": RemoteWorkspace(identifier="SYM-1", host="build-1")}
+    moved = replace(state, remote_workspaces=there)
+    (record,) = _steps(state, moved)
+    assert isinstance(record, SettingRecord)
+    assert record.name == REMOTE_WORKSPACES
+    assert _steps(moved, state) == (SettingRecord(name=REMOTE_WORKSPACES, value=None),)
+    start = Start(now_ms=0, wall_ms=WALL_MS, today="2026-01-01", max_wait_ms=1)
+    left = RecoveredState(settings={REMOTE_WORKSPACES: record.value or ""})
+    assert recovered_event(left, start).remote_workspaces == there
+    unreadable = RecoveredState(settings={REMOTE_WORKSPACES: "[]"})
+    assert recovered_event(unreadable, start).remote_workspaces == {}
 
 
 def test_pause_and_budget_waivers_are_recorded() -> None:

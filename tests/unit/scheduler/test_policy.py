@@ -18,6 +18,7 @@ from symphony.scheduler import (
     Running,
     State,
     TrackerStatus,
+    UsedSlots,
     backoff_ms,
     counts_as_no_progress,
     dispatch_order,
@@ -265,9 +266,12 @@ def test_slots_of_a_state_count_the_current_state_of_running_issues() -> None:
 def test_slots_may_be_counted_once_for_many_issues() -> None:
     runs = {key: _running(make_issue(key, state=name)) for key, name in (("2", "Todo"), ("3", " TODO "))}
     state = _state(max_concurrent_by_state={"todo": 3}, running=runs)
-    assert used_slots(state) == {"todo": 2}
+    assert used_slots(state).by_state == {"todo": 2}
     assert eligibility(make_issue(), state, used=used_slots(state)) == eligibility(make_issue(), state)
-    assert _reason(make_issue(), state, used=Counter({"todo": 3}))[0] is ReasonCode.NO_STATE_SLOT
+    assert (
+        _reason(make_issue(), state, used=UsedSlots(by_state=Counter({"todo": 3})))[0]
+        is ReasonCode.NO_STATE_SLOT
+    )
 
 
 def test_issues_about_to_start_count_for_their_state() -> None:

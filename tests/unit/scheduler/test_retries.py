@@ -113,6 +113,7 @@ def test_each_step_of_a_run_is_one_line_in_the_log() -> None:
         "commits": 0,
         "agent": "codex",
         "agent_reason": "the default (agent.kind)",
+        "host": None,
     }
 
 

@@ -44,6 +44,7 @@ CODES: Final = (
     "agent_limited",
     "no_slot",
     "no_state_slot",
+    "no_host_slot",
     "starting",
     "deferred",
     "ready",

@@ -75,6 +75,10 @@ NEXT_AND_ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
         "It starts when a slot of its state is free.",
         "raise agent.max_concurrent_agents_by_state for that state",
     ),
+    "no_host_slot": (
+        "It starts when a host has a free slot.",
+        "raise worker.max_concurrent_agents_per_host, or add to worker.ssh_hosts",
+    ),
     "starting": ("It starts as soon as the tracker has confirmed it.", None),
     "deferred": (_NEXT_POLL, None),
 }

@@ -55,6 +55,7 @@ _PUSHES: Final = {"pushed": " (pushed)", "failed": " (not pushed)"}
 _WAITS: Final = {
     "no_slot": "no free slot",
     "no_state_slot": "no free slot in their state",
+    "no_host_slot": "no free slot on a host",
     "not_dispatchable": "held back in the tracker",
     "label_missing": "without a required label",
     "blocker_running": "behind a run that has not ended",

@@ -2,7 +2,8 @@
 
 Read `machine` first, then `state` with the table of claims. `polling` dispatches issues, `runs` leads them
 through their runs and retries, `blocks` handles those that wait for a person, `results` the finished ones.
-`policy`, `agents`, `phases`, `budgets` and `breaker` judge. `messages` has the events and commands.
+`policy`, `agents`, `phases`, `budgets` and `breaker` judge, `verdict` judges pull requests. `messages` has
+the events and commands.
 """
 
 from symphony.scheduler.agents import (

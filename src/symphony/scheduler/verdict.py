@@ -1,0 +1,717 @@
+"""What to do about the pull request of an issue: `verdict`, pure and total.
+
+Everything it goes by is in its arguments, so that a recorded snapshot replays exactly. It starts from three
+rules: what is unknown is never good; a check counts only on the commit at the head; nothing is told twice.
+The order is: ended, then conflicts, checks and reviews, then the landing. One of them never hides another:
+what is ready to be told goes to the agent in one turn, whatever the others wait for.
+
+All times are milliseconds since 1970, as a ledger outlives the daemon.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final, assert_never
+
+from symphony.domain import (
+    Author,
+    Check,
+    CheckState,
+    PullComment,
+    PullRequest,
+    PullState,
+    Review,
+    ReviewState,
+    add_counts,
+    one_line,
+)
+
+PROTECTED_PATHS: Final = (
+    ".github/",
+    ".gitlab-ci.yml",
+    ".gitlab/",
+    ".forgejo/",
+    ".gitea/",
+    ".symphony/",
+    "WORKFLOW.md",
+)
+"""What decides how a change is judged; a change of it is never landed without a person."""
+
+COMMENT_MARKER: Final = "<!-- symphony:"
+"""How every comment of the daemon begins."""
+
+MAX_LANDINGS: Final = 3
+"""How often the daemon asks the forge to merge the same commit."""
+
+_DAY_MS: Final = 86_400_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_NAMED: Final = 5
+
+# --- settings and records --------------------------------------------------------------------------------
+
+
+class FeedbackKind(StrEnum):
+    """What an agent is told about, in the order of importance."""
+
+    CONFLICT = "conflict"
+    CI = "ci"
+    REVIEW = "review"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgePolicy:
+    """The settings of `forge` that decisions depend on; `None` means no limit.
+
+    Attributes:
+        repo: whose branches are ours, as `PullRequest.head_repo`.
+        feedback: what the agent is told.
+        max_turns: how many feedback turns of each kind an issue gets before a person is asked.
+        required_checks: names of checks that must be there, besides those that the forge requires.
+        reviewers: logins whose comments count, exact and in lower case; the only bots that are heard.
+        own_labels: labels that the daemon puts on pull requests itself; they approve nothing.
+        land: whether the daemon lands what is settled.
+        land_labels: labels that a change needs to be landed. People set them, so they approve it as well.
+        land_max_lines: the most changed lines that are landed.
+        land_paths: only changes of these files and directories are landed; any if empty.
+        protected_paths: changes of these are not landed.
+        debounce_ms: how long a comment is left alone, as more may follow.
+        grace_ms: how long after a push checks may take to appear, and after a request the forge to act.
+        checks_limit_ms: how long checks may take.
+        quiet_ms: after so long without any event a person is asked.
+    """
+
+    repo: str
+    feedback: frozenset[FeedbackKind] = frozenset(FeedbackKind)
+    max_turns: Mapping[FeedbackKind, int] = field(
+        default_factory=lambda: {FeedbackKind.CONFLICT: 2, FeedbackKind.CI: 3, FeedbackKind.REVIEW: 3}
+    )
+    required_checks: tuple[str, ...] = ()
+    reviewers: frozenset[str] = frozenset()
+    own_labels: frozenset[str] = frozenset()
+    land: bool = False
+    land_labels: frozenset[str] = frozenset()
+    land_max_lines: int | None = None
+    land_paths: tuple[str, ...] = ()
+    protected_paths: tuple[str, ...] = PROTECTED_PATHS
+    debounce_ms: int = 60_000
+    grace_ms: int = 120_000
+    checks_limit_ms: int = 7_200_000
+    quiet_ms: int = 14 * _DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What an agent was told of one kind at one head.
+
+    Attributes:
+        ids: of checks or comments, sorted; of a conflict the base branch.
+        names: of the checks.
+    """
+
+    kind: FeedbackKind
+    head: str
+    ids: tuple[str, ...]
+    at_ms: int
+    names: tuple[str, ...] = ()
+
+    @property
+    def signature(self) -> str:
+        """Names what was told: the same is never told twice."""
+        return " ".join((self.kind, self.head, *self.ids))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullLedger:
+    """What is recorded about the pull request of one issue; the journal keeps it.
+
+    Attributes:
+        pushed_head: the commit that the daemon pushed last, at `pushed_ms`.
+        head: the head of the latest snapshot, first seen at `head_ms`.
+        changed_ms: since when the pull request is as it is, and nothing was done about it.
+        has_checks: checks were seen on some commit of it.
+        told: all that the agent was told, the oldest first.
+        turns: the turns that count against `ForgePolicy.max_turns`.
+        needs_you: why a person is waited for.
+        landings: the heads that the forge was asked to merge, the latest at `landed_ms`.
+        working: a run of the issue is in progress or about to start, or its push is tried again.
+    """
+
+    number: int
+    branch: str
+    pushed_head: str
+    pushed_ms: int
+    head: str | None = None
+    head_ms: int = 0
+    changed_ms: int = 0
+    has_checks: bool = False
+    told: tuple[Told, ...] = ()
+    turns: Mapping[FeedbackKind, int] = field(default_factory=dict)
+    needs_you: "NeedsYouCode | None" = None
+    landings: tuple[str, ...] = ()
+    landed_ms: int = 0
+    working: bool = False
+
+
+# --- verdicts --------------------------------------------------------------------------------------------
+
+
+class WaitCode(StrEnum):
+    """What a pull request waits for; stable codes of the API."""
+
+    WORKING = "working"
+    PUSH_NOT_SEEN = "push_not_seen"
+    INCOMPLETE = "incomplete"
+    MERGEABILITY_UNKNOWN = "mergeability_unknown"
+    CONFLICTS = "conflicts"
+    CHECKS_NOT_STARTED = "checks_not_started"
+    CHECKS_PENDING = "checks_pending"
+    CHECKS_FAILED = "checks_failed"
+    COMMENTS_RECENT = "comments_recent"
+    COMMENTS = "comments"
+    CHANGES_REQUESTED = "changes_requested"
+    THREADS_OPEN = "threads_open"
+    DRAFT = "draft"
+    NO_REQUIRED_CHECK = "no_required_check"
+    APPROVAL_MISSING = "approval_missing"
+    LABEL_MISSING = "label_missing"
+    FILES_UNKNOWN = "files_unknown"
+    PROTECTED_PATH = "protected_path"
+    PATH_NOT_ALLOWED = "path_not_allowed"
+    TOO_LARGE = "too_large"
+    LANDING = "landing"
+
+
+class NeedsYouCode(StrEnum):
+    """Why only a person can go on; stable codes of the API."""
+
+    NOT_OURS = "not_ours"
+    FOREIGN_HEAD = "foreign_head"
+    TURNS_USED = "turns_used"
+    NO_CHANGE = "no_change"
+    CHECKS_MISSING = "checks_missing"
+    CHECKS_STUCK = "checks_stuck"
+    LANDING_FAILED = "landing_failed"
+    QUIET = "quiet"
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The head is good as far as the daemon may judge; a person merges it."""
+
+    message: str = "checks and reviews are done: it waits for a person to merge it"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing is done; `message` is for people."""
+
+    code: WaitCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """A comment or review that the agent is told; `thread_id`, `path` and `line` are those of its thread."""
+
+    id: str
+    author: Author
+    body: str
+    at_ms: int | None = None
+    thread_id: str | None = None
+    path: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """The agent gets one turn about the commit `head`.
+
+    Attributes:
+        conflict: the base branch that it conflicts with.
+        checks: the failed ones.
+        remarks: what people and listed bots wrote.
+    """
+
+    head: str
+    conflict: str | None = None
+    checks: tuple[Check, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+
+    def told(self, now_ms: int) -> tuple[Told, ...]:
+        """What the ledger records of it, one for each kind."""
+        ids = {
+            FeedbackKind.CONFLICT: () if self.conflict is None else (self.conflict,),
+            FeedbackKind.CI: tuple(sorted({check.id for check in self.checks})),
+            FeedbackKind.REVIEW: tuple(sorted({remark.id for remark in self.remarks})),
+        }
+        names = {FeedbackKind.CI: tuple(sorted({check.name for check in self.checks}))}
+        return tuple(
+            Told(kind=kind, head=self.head, ids=each, at_ms=now_ms, names=names.get(kind, ()))
+            for kind, each in ids.items()
+            if each
+        )
+
+    @property
+    def kinds(self) -> tuple[FeedbackKind, ...]:
+        """What it is about."""
+        return tuple(each.kind for each in self.told(0))
+
+    @property
+    def signatures(self) -> tuple[str, ...]:
+        """Its signatures, one for each kind."""
+        return tuple(each.signature for each in self.told(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Land:
+    """The forge may merge exactly `head`."""
+
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """It was merged or closed."""
+
+    merged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsYou:
+    """Only a person can go on; `message` says why, and what was tried."""
+
+    code: NeedsYouCode
+    message: str
+
+
+Verdict = Settled | Wait | Feedback | Land | Ended | NeedsYou
+
+
+# --- the verdict -----------------------------------------------------------------------------------------
+
+
+_News = tuple[Check, ...] | tuple[Remark, ...] | str
+"""What an agent is to be told of one kind; of a conflict, the base branch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """The judgement of one kind: something new to tell, or why it is not good, or neither."""
+
+    news: _News | None = None
+    trouble: Wait | NeedsYou | None = None
+
+
+_GOOD: Final = _Part()
+_ABOUT_CHECKS: Final = frozenset({NeedsYouCode.CHECKS_MISSING, NeedsYouCode.CHECKS_STUCK})
+
+
+def verdict(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int) -> Verdict:
+    """What to do about the pull request now. Never raises.
+
+    `ledger` has seen the snapshot: see `observed`.
+    """
+    if pull.state is not PullState.OPEN:
+        return Ended(merged=pull.state is PullState.MERGED)
+    if (trouble := _not_to_be_judged(pull, ledger, policy, now_ms)) is not None:
+        return trouble
+    parts = {
+        FeedbackKind.CONFLICT: _conflicts(pull, ledger, policy),
+        FeedbackKind.CI: _checks(pull, ledger, policy, now_ms),
+        FeedbackKind.REVIEW: _remarks(pull, ledger, policy, now_ms),
+    }
+    news = {kind: part.news for kind, part in parts.items() if part.news}
+    if news:
+        return _feedback(pull.head_sha, news, ledger, policy)
+    troubles = [part.trouble for part in parts.values() if part.trouble is not None]
+    outcome = next((each for each in troubles if isinstance(each, NeedsYou)), None) or (
+        troubles[0] if troubles else _landing(pull, ledger, policy, now_ms)
+    )
+    if not isinstance(outcome, Land | NeedsYou) and now_ms - ledger.changed_ms > policy.quiet_ms:
+        days = policy.quiet_ms // _DAY_MS
+        return NeedsYou(NeedsYouCode.QUIET, f"nothing happened for {days} days; {outcome.message}")
+    return outcome
+
+
+def _not_to_be_judged(
+    pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int
+) -> Wait | NeedsYou | None:
+    if ledger.working:
+        return Wait(WaitCode.WORKING, "an agent works on it")
+    if (pull.head_repo or "").casefold() != policy.repo.casefold() or pull.head_branch != ledger.branch:
+        message = f"its branch is not {ledger.branch} of {policy.repo}, so it is not ours"
+        return NeedsYou(NeedsYouCode.NOT_OURS, message)
+    if pull.head_sha != ledger.pushed_head:
+        if now_ms - ledger.pushed_ms <= policy.grace_ms:
+            return Wait(WaitCode.PUSH_NOT_SEEN, "the forge does not show the pushed commit yet")
+        message = f"the branch is at {_short(pull.head_sha)}, which the daemon did not push"
+        return NeedsYou(NeedsYouCode.FOREIGN_HEAD, message)
+    return None
+
+
+def _feedback(
+    head: str, news: Mapping[FeedbackKind, _News], ledger: PullLedger, policy: ForgePolicy
+) -> Feedback | NeedsYou:
+    """All news that the agent may still be told, or why it may not."""
+    turns_left = {kind for kind in news if ledger.turns.get(kind, 0) < policy.max_turns.get(kind, 0)}
+    ready = turns_left
+    if ledger.needs_you is not None and not any(_is_by_a_person(part) for part in news.values()):
+        # Only a person lifts what a person is waited for, unless the wait was for the checks themselves.
+        ready = turns_left & ({FeedbackKind.CI} if ledger.needs_you in _ABOUT_CHECKS else set())
+    parts = [part for kind, part in news.items() if kind in ready]
+    listed = [each for part in parts if not isinstance(part, str) for each in part]
+    if parts:
+        return Feedback(
+            head=head,
+            conflict=next((part for part in parts if isinstance(part, str)), None),
+            checks=tuple(each for each in listed if isinstance(each, Check)),
+            remarks=tuple(each for each in listed if isinstance(each, Remark)),
+        )
+    used = [kind for kind in news if kind not in turns_left]
+    if used or ledger.needs_you is None:
+        return NeedsYou(NeedsYouCode.TURNS_USED, "; ".join(_tried(kind, ledger) for kind in used))
+    message = "it waits for a person, and what a bot or a check says does not change that"
+    return NeedsYou(ledger.needs_you, message)
+
+
+def _is_by_a_person(news: _News) -> bool:
+    return any(isinstance(each, Remark) and not each.author.is_bot for each in news)
+
+
+_WORDS: Final = {
+    FeedbackKind.CONFLICT: "conflicts with its base",
+    FeedbackKind.CI: "failed checks",
+    FeedbackKind.REVIEW: "reviews",
+}
+
+
+def _tried(kind: FeedbackKind, ledger: PullLedger) -> str:
+    heads = [_short(each.head) for each in ledger.told if each.kind is kind]
+    return f"the agent had {len(heads)} turns about {_WORDS[kind]} (at {_names(heads)}), and it is not over"
+
+
+# --- conflicts -------------------------------------------------------------------------------------------
+
+
+def _conflicts(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy) -> _Part:
+    if pull.conflicts is None:
+        message = "the forge has not computed whether it conflicts with its base"
+        return _Part(trouble=Wait(WaitCode.MERGEABILITY_UNKNOWN, message))
+    if not pull.conflicts:
+        return _GOOD
+    words = f"it conflicts with {one_line(pull.base_branch, 100)}"
+    if FeedbackKind.CONFLICT not in policy.feedback:
+        return _Part(trouble=Wait(WaitCode.CONFLICTS, f"{words}; forge.feedback.conflict is off"))
+    if (FeedbackKind.CONFLICT, pull.head_sha, pull.base_branch) in _told_at_heads(ledger):
+        return _Part(trouble=NeedsYou(NeedsYouCode.NO_CHANGE, f"{words}, and the agent left it so"))
+    return _Part(news=pull.base_branch or "its base")
+
+
+def _told_at_heads(ledger: PullLedger) -> frozenset[tuple[FeedbackKind, str, str]]:
+    return frozenset((each.kind, each.head, one) for each in ledger.told for one in each.ids)
+
+
+# --- checks ----------------------------------------------------------------------------------------------
+
+
+def judged_checks(pull: PullRequest, policy: ForgePolicy) -> tuple[Check, ...]:
+    """The checks of the head that decide: the required ones, or all if none is known to be required."""
+    at_head = [check for check in pull.checks if check.sha == pull.head_sha]
+    required = tuple(check for check in at_head if _is_required(check, policy))
+    return required if required or policy.required_checks else tuple(at_head)
+
+
+def _is_required(check: Check, policy: ForgePolicy) -> bool:
+    return check.required or check.name in policy.required_checks
+
+
+def _checks(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int) -> _Part:
+    judged = judged_checks(pull, policy)
+    waited_ms = now_ms - max(ledger.head_ms, ledger.pushed_ms)
+    names = {check.name for check in judged}
+    missing = [name for name in policy.required_checks if name not in names]
+    pending = [check.name for check in judged if check.state is CheckState.PENDING]
+    trouble: Wait | NeedsYou | None
+    failed = tuple(check for check in judged if check.state is CheckState.FAILED)
+    is_over = waited_ms > policy.checks_limit_ms
+    earlier = ledger.has_checks or bool(pull.checks)  # so this repository has checks
+    if is_over and failed:
+        trouble = None  # the others are awaited no longer
+    elif pending:
+        words = _names(pending)
+        trouble = (
+            NeedsYou(NeedsYouCode.CHECKS_STUCK, f"checks run for too long: {words}")
+            if is_over
+            else Wait(WaitCode.CHECKS_PENDING, f"checks are running: {words}")
+        )
+    elif missing or (earlier and not judged):
+        words = _names(missing) or "any, as earlier commits had"
+        trouble = (
+            NeedsYou(NeedsYouCode.CHECKS_MISSING, f"checks do not appear: {words}")
+            if is_over
+            else Wait(WaitCode.CHECKS_NOT_STARTED, f"checks have not started: {words}")
+        )
+    elif waited_ms <= policy.grace_ms:
+        trouble = Wait(WaitCode.CHECKS_NOT_STARTED, "checks may still start")
+    else:
+        trouble = None
+    if trouble is not None:
+        return _Part(trouble=trouble)
+    return _failed_checks(pull, failed, ledger, policy) if failed else _GOOD
+
+
+def _failed_checks(
+    pull: PullRequest, failed: tuple[Check, ...], ledger: PullLedger, policy: ForgePolicy
+) -> _Part:
+    words = f"checks failed: {_names([check.name for check in failed])}"
+    if FeedbackKind.CI not in policy.feedback:
+        return _Part(trouble=Wait(WaitCode.CHECKS_FAILED, f"{words}; forge.feedback.ci is off"))
+    told = _told_at_heads(ledger)
+    if all((FeedbackKind.CI, pull.head_sha, check.id) in told for check in failed):
+        message = f"{words}; the agent was told, and changed nothing"
+        return _Part(trouble=NeedsYou(NeedsYouCode.NO_CHANGE, message))
+    return _Part(news=failed)
+
+
+# --- reviews and comments --------------------------------------------------------------------------------
+
+
+def counts(author: Author, policy: ForgePolicy) -> bool:
+    """Whether what the author writes goes to the agent: people who may write, and who is listed."""
+    if author.is_me:
+        return False
+    return author.login in policy.reviewers or (author.can_write and not author.is_bot)
+
+
+def _remarks(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int) -> _Part:
+    told = {one for each in ledger.told if each.kind is FeedbackKind.REVIEW for one in each.ids}
+    news = tuple(each for each in _all_remarks(pull, policy) if each.id not in told)
+    if news and FeedbackKind.REVIEW not in policy.feedback:
+        message = f"{_names([each.author.login for each in news])} commented; forge.feedback.review is off"
+        return _Part(trouble=Wait(WaitCode.COMMENTS, message))
+    if news:
+        # A comment was there when the snapshot changed for the last time, whatever the forge's clock says.
+        latest_ms = max(min(ledger.changed_ms, each.at_ms or ledger.changed_ms) for each in news)
+        if now_ms - latest_ms < policy.debounce_ms:
+            message = f"{_names([each.author.login for each in news])} commented just now"
+            return _Part(trouble=Wait(WaitCode.COMMENTS_RECENT, message))
+        return _Part(news=news)
+    if blockers := _who_requests_changes(pull.reviews, policy):
+        message = f"{_names(blockers)} requested changes, and must review again"
+        return _Part(trouble=Wait(WaitCode.CHANGES_REQUESTED, message))
+    open_threads = [thread for thread in pull.threads if not thread.resolved]
+    if open_threads:
+        message = f"{len(open_threads)} threads are not resolved"
+        return _Part(trouble=Wait(WaitCode.THREADS_OPEN, message))
+    return _GOOD
+
+
+def _all_remarks(pull: PullRequest, policy: ForgePolicy) -> Iterator[Remark]:
+    """What was written by those who count, told or not.
+
+    A resolved thread is over, unless who wrote in it still requests changes: a push may have resolved it.
+    """
+    blockers = {
+        login
+        for login, review in _votes(pull.reviews, policy).items()
+        if review.state is ReviewState.CHANGES_REQUESTED
+    }
+    approvers = _votes(pull.reviews, policy).keys() - blockers
+    for review in pull.reviews:
+        withdrawn = review.state is ReviewState.APPROVED or (
+            review.state is ReviewState.CHANGES_REQUESTED and review.author.login in approvers
+        )
+        if counts(review.author, policy) and not withdrawn and _says_something(review.body):
+            at_ms = None if review.at is None else _ms(review.at)
+            yield Remark(id=review.id, author=review.author, body=review.body, at_ms=at_ms)
+    for thread in pull.threads:
+        for comment in thread.comments:
+            is_over = thread.resolved and comment.author.login not in blockers
+            if counts(comment.author, policy) and not is_over and _says_something(comment.body):
+                yield replace(_remark(comment), thread_id=thread.id, path=thread.path, line=thread.line)
+    for comment in pull.comments:
+        if counts(comment.author, policy) and _says_something(comment.body):
+            yield _remark(comment)
+
+
+def _remark(comment: PullComment) -> Remark:
+    return Remark(id=comment.id, author=comment.author, body=comment.body, at_ms=_ms(comment.at))
+
+
+def _says_something(body: str) -> bool:
+    text = body.strip()
+    return text != "" and not text.startswith(COMMENT_MARKER)
+
+
+def _votes(reviews: Sequence[Review], policy: ForgePolicy) -> Mapping[str, Review]:
+    """The latest approval or request for changes of each who counts; a mere comment takes neither back."""
+    votes = dict[str, Review]()
+    for review in sorted(reviews, key=lambda each: (each.at is None, 0 if each.at is None else _ms(each.at))):
+        if review.state is not ReviewState.COMMENTED and counts(review.author, policy):
+            votes[review.author.login] = review
+    return votes
+
+
+def _who_requests_changes(reviews: Sequence[Review], policy: ForgePolicy) -> list[str]:
+    """The people; a bot that may never come back is not waited for once its words were told."""
+    return [
+        login
+        for login, review in _votes(reviews, policy).items()
+        if review.state is ReviewState.CHANGES_REQUESTED and not review.author.is_bot
+    ]
+
+
+# --- landing ---------------------------------------------------------------------------------------------
+
+
+def _landing(
+    pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int
+) -> Settled | Wait | Land | NeedsYou:
+    """The verdict on a pull request that nothing is wrong with."""
+    if not pull.complete:
+        return Wait(WaitCode.INCOMPLETE, "the forge did not send all checks, reviews and comments")
+    if not policy.land:
+        return Settled()
+    if (hindrance := next(_hindrances(pull, policy), None)) is not None:
+        return hindrance
+    asked = [head for head in ledger.landings if head == pull.head_sha]
+    is_armed = (pull.armed or pull.queued) and (asked or not ledger.landings)  # by us, or by a person
+    if is_armed or (asked and now_ms - ledger.landed_ms <= policy.grace_ms):
+        return Wait(WaitCode.LANDING, "the forge is about to merge it")
+    if len(asked) >= MAX_LANDINGS:
+        message = f"the forge was asked {len(asked)} times to merge {_short(pull.head_sha)}, and did not"
+        return NeedsYou(NeedsYouCode.LANDING_FAILED, message)
+    return Land(pull.head_sha)
+
+
+def _hindrances(pull: PullRequest, policy: ForgePolicy) -> Iterator[Wait]:
+    """Why a good change is left to a person."""
+    if pull.draft:
+        yield Wait(WaitCode.DRAFT, "it is a draft, which only a person makes ready")
+    if not any(_is_required(check, policy) for check in judged_checks(pull, policy)):
+        yield Wait(WaitCode.NO_REQUIRED_CHECK, "no check is required, and nothing is landed without one")
+    if missing := sorted(policy.land_labels - set(pull.labels)):
+        yield Wait(WaitCode.LABEL_MISSING, f"it lacks labels: {_names(missing)}")
+    if pull.rules_met is False or not _is_approved(pull, policy):
+        yield Wait(WaitCode.APPROVAL_MISSING, f"no person has approved {_short(pull.head_sha)}")
+    if not pull.files or pull.changed_lines is None:
+        yield Wait(WaitCode.FILES_UNKNOWN, "the forge did not say what it changes")
+    elif policy.land_max_lines is not None and pull.changed_lines > policy.land_max_lines:
+        message = f"{pull.changed_lines} lines changed, and at most {policy.land_max_lines} are landed"
+        yield Wait(WaitCode.TOO_LARGE, message)
+    if touched := [name for name in pull.files if _is_below(name, policy.protected_paths)]:
+        yield Wait(WaitCode.PROTECTED_PATH, f"a person must merge changes of {_names(touched)}")
+    if policy.land_paths and (
+        other := [name for name in pull.files if not _is_below(name, policy.land_paths)]
+    ):
+        message = f"forge.land_limits.paths does not have {_names(other)}"
+        yield Wait(WaitCode.PATH_NOT_ALLOWED, message)
+
+
+def _is_approved(pull: PullRequest, policy: ForgePolicy) -> bool:
+    """Whether a person approved this very commit.
+
+    GitLab does not say which commit was approved. There its own approval rules decide, which a push resets.
+    """
+    if policy.land_labels - policy.own_labels:
+        return True  # they are all there, and people set them
+    return any(
+        review.state is ReviewState.APPROVED
+        and not review.author.is_bot
+        and (review.sha == pull.head_sha or (review.sha is None and pull.rules_met is True))
+        for review in _votes(pull.reviews, policy).values()
+    )
+
+
+def _is_below(name: str, paths: Sequence[str]) -> bool:
+    """Whether a file is one of the paths or below one."""
+    folded = name.casefold()
+    return any(
+        folded == path.rstrip("/").casefold() or folded.startswith(f"{path.rstrip('/')}/".casefold())
+        for path in paths
+    )
+
+
+def must_disarm(pull: PullRequest, ledger: PullLedger, made: Verdict) -> bool:
+    """Whether the forge would merge what is no longer good, because the daemon asked it to earlier."""
+    is_landing = isinstance(made, Land) or (isinstance(made, Wait) and made.code is WaitCode.LANDING)
+    is_ours = (pull.armed or pull.queued) and len(ledger.landings) > 0
+    return is_ours and not is_landing and not isinstance(made, Ended)
+
+
+# --- the ledger ------------------------------------------------------------------------------------------
+
+
+def observed(ledger: PullLedger, pull: PullRequest, policy: ForgePolicy, now_ms: int) -> PullLedger:
+    """The ledger after a snapshot that differs from the one before; then comes `verdict`.
+
+    Once the checks that the agent was told of pass on another head, with all others, its turns about checks
+    count from zero.
+    """
+    if pull.head_sha != ledger.head:
+        ledger = replace(ledger, head=pull.head_sha, head_ms=now_ms)
+    ledger = replace(ledger, changed_ms=now_ms, has_checks=ledger.has_checks or bool(pull.checks))
+    told = [each for each in ledger.told if each.kind is FeedbackKind.CI]
+    if not told or pull.head_sha in {each.head for each in told}:
+        return ledger
+    judged = judged_checks(pull, policy)
+    passed = {check.name for check in judged if check.state is CheckState.PASSED}
+    # A check that failed may appear late on the new head: until it does, nothing is green.
+    if passed.issuperset({check.name for check in judged}.union(policy.required_checks, told[-1].names)):
+        ledger = replace(ledger, turns={**ledger.turns, FeedbackKind.CI: 0})
+    return ledger
+
+
+def pushed(ledger: PullLedger, head: str, now_ms: int) -> PullLedger:
+    """The ledger after the daemon pushed a commit."""
+    return replace(ledger, pushed_head=head, pushed_ms=now_ms, changed_ms=now_ms, needs_you=None)
+
+
+def decided(ledger: PullLedger, made: Verdict, now_ms: int) -> PullLedger:
+    """The ledger with what a verdict makes of it; it is recorded before anything is done about it."""
+    match made:
+        case Feedback():
+            told = made.told(now_ms)
+            turns = {each.kind: add_counts(ledger.turns.get(each.kind, 0), 1) for each in told}
+            return replace(
+                ledger,
+                told=(*ledger.told, *told),
+                turns={**ledger.turns, **turns},
+                needs_you=None,
+                changed_ms=now_ms,
+                working=True,
+            )
+        case Land():
+            return replace(ledger, landings=(*ledger.landings, made.head), landed_ms=now_ms, needs_you=None)
+        case NeedsYou():
+            return replace(ledger, needs_you=made.code)
+        case Settled() | Ended():
+            return replace(ledger, needs_you=None)
+        case Wait():
+            return ledger
+        case _:
+            assert_never(made)
+
+
+def released(ledger: PullLedger, now_ms: int) -> PullLedger:
+    """The ledger after a person had the daemon go on: turns count from zero."""
+    return replace(ledger, turns={}, needs_you=None, changed_ms=now_ms)
+
+
+# --- words -----------------------------------------------------------------------------------------------
+
+
+def _names(names: Sequence[str]) -> str:
+    unique = list(dict.fromkeys(one_line(name, 100) for name in names))
+    more = f" and {len(unique) - _MAX_NAMED} more" if len(unique) > _MAX_NAMED else ""
+    return ", ".join(unique[:_MAX_NAMED]) + more
+
+
+def _short(sha: str) -> str:
+    return one_line(sha, 100)[:8]
+
+
+def _ms(at: datetime) -> int:
+    aware = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // timedelta(milliseconds=1)

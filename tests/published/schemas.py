@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, tuple[type[models.Document], ...]] = {
     "issue-new": (documents.BoardIssue,),
     "issue-show": (documents.BoardIssueShown,),
     "library-list": (models.LibrarySkills,),
+    "library-purge": (documents.LibraryPurged,),
     "library-show": (models.LibrarySkillPage,),
     "logs": (documents.LoggedEvent, documents.LoggedBegin, documents.LoggedEnd),
     "move": (documents.IssueMoved,),

@@ -901,6 +901,24 @@ class SkillsReport(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     outcomes: SkillOutcomes
 
 
+class LibraryReverted(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A skill that a purge took back."""
+
+    name: Text
+    before: Annotated[Positive, _is("The version that was the newest.")]
+    version: Annotated[Positive, _is("The new one.")]
+    text_of: Annotated[Positive, _is("The earlier version whose text it has.")]
+
+
+class LibraryPurged(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony library purge --json`: what was done, or would be done with --dry-run."""
+
+    dry_run: bool
+    removed: Annotated[tuple[Text, ...], _is("Names of skills.")]
+    reverted: tuple[LibraryReverted, ...]
+    rejected: Annotated[tuple[Positive, ...], _is("Numbers of proposals.")]
+
+
 class NewSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`symphony skills new --json`."""
 

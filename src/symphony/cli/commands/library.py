@@ -75,6 +75,9 @@ _SECTIONS = {
         "list": (f"{_HERE}:list_", "List the skills."),
         "show": (f"{_HERE}:show", "Show a skill."),
     },
+    "Undo": {
+        "purge": ("symphony.cli.commands.library_purge:purge", "Take out what agents wrote since a date."),
+    },
 }
 
 

@@ -130,7 +130,10 @@ _RETIRED_REASON: Final = "a person removed the skill {} from the library"
 _PLACE_HINT: Final = "look at the permissions and the disk of its directory"
 _LOCKED: Final = ("another process keeps it locked", "end the program that holds the file open")
 _DAMAGED: Final = ("it is damaged", "restore a backup; the file is left as it is")
-_READ_ONLY: Final = ("it cannot be written", "make the file and its directory writable for this user")
+_READ_ONLY: Final = (
+    "it cannot be written",
+    "make the file, those beside it that begin with its name, and their directory writable for this user",
+)
 _SQLITE_ERRORS: Final = {
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,

@@ -14,6 +14,7 @@ from symphony.journal.model import (
     IssueSpent,
     Milestone,
     MilestoneRecord,
+    PullRequestRecord,
     Record,
     RecoveredState,
     ResultRecord,
@@ -39,6 +40,7 @@ class Ledger:
         self.results: dict[str, ResultRecord] = {}
         self.comments: dict[tuple[str, str], CommentRecord] = {}
         self.skills_notes: dict[str, SkillsComment] = {}
+        self.pull_requests: dict[str, PullRequestRecord] = {}
         self.skills: dict[str, SkillsRecord] = {}
         self.instructions = dict[tuple[str, str], InstructionsRecord]()
         self.milestones = set[tuple[str, Milestone]]()
@@ -71,6 +73,8 @@ class Ledger:
                 self.comments[record.issue_id, record.kind] = record
             case SkillsComment():
                 self.skills_notes[record.issue_id] = record
+            case PullRequestRecord():
+                self.pull_requests[record.issue.id] = record
             case SkillsRecord():
                 self.skills[record.run_id] = record
             case InstructionsRecord():
@@ -107,6 +111,7 @@ class Ledger:
             worked_on=frozenset(run.issue_id for run in self.runs.values() if run.ended_wall_ms is not None),
             comments=tuple(self.comments.values()),
             skills_comments=tuple(self.skills_notes.values()),
+            pull_requests=tuple(self.pull_requests.values()),
         )
 
 

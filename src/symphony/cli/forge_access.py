@@ -1,26 +1,17 @@
 """Asks the forge of a workflow: what its token may do, and how a pull request stands."""
 
 from collections.abc import Mapping
-from typing import Final
 
 from symphony.cli.documents import ForgeCheck, OpenThread, PullCheck, PullRequestShown, PullReview
 from symphony.cli.failures import CommandError
-from symphony.config import ForgeSettings, reference_name, resolve_secret
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.forge import connect_forge
 from symphony.domain import (
-    Blame,
-    Category,
-    Failure,
     PullState,
-    SymphonyError,
     UnsafeKeyError,
     branch_name,
     workspace_key,
 )
-from symphony.forges import FORGES, Forge
-from symphony.trackers.http import is_loopback
-
-_PAGE: Final = "docs/forges.md describes the settings"
 
 
 async def check_forge(context: RuntimeContext, environment: Mapping[str, str]) -> ForgeCheck:
@@ -30,7 +21,7 @@ async def check_forge(context: RuntimeContext, environment: Mapping[str, str]) -
         SymphonyError: `forge` is not set or cannot be used, or the forge refuses.
     """
     settings = context.settings.forge
-    access = await connect(settings, environment).access()
+    access = await connect_forge(settings, environment).access()
     return ForgeCheck(
         ok=not access.missing,
         kind=str(settings.kind),
@@ -48,7 +39,7 @@ async def show_pull_request(
     Raises:
         SymphonyError: there is none, `forge` is not set or cannot be used, or the forge refuses.
     """
-    forge = connect(context.settings.forge, environment)
+    forge = connect_forge(context.settings.forge, environment)
     try:
         branch = branch_name(workspace_key(identifier))
     except UnsafeKeyError as error:
@@ -103,28 +94,3 @@ async def show_pull_request(
             if thread.comments and not thread.resolved
         ),
     )
-
-
-def connect(settings: ForgeSettings, environment: Mapping[str, str]) -> Forge:
-    """The client that the settings describe. Raises `SymphonyError` if something is missing."""
-    if settings.kind is None or settings.repo is None:
-        missing = "kind" if settings.kind is None else "repo"
-        raise _invalid(f"forge.{missing} is not set", hint=_PAGE)
-    token = resolve_secret(settings.token, environment=environment)
-    if token is None:
-        name = reference_name(settings.token)
-        raise _invalid(
-            "forge.token has no token",
-            hint=f"set {name} in the environment" if name else "write $NAME there and set the variable",
-            category=Category.MISSING_TRACKER_SECRET,
-        )
-    if settings.url is not None and settings.url.startswith("http://") and not is_loopback(settings.url):
-        raise _invalid("forge.url is plain http to another machine", hint="use https: a token goes there")
-    return FORGES[settings.kind](settings.repo, token.reveal(), url=settings.url)
-
-
-def _invalid(
-    message: str, *, hint: str, category: Category = Category.INVALID_WORKFLOW_CONFIG
-) -> SymphonyError:
-    failure = Failure(category=category, blame=Blame.CONFIG, message=message, retryable=False, hint=hint)
-    return SymphonyError(failure)

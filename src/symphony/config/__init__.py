@@ -27,6 +27,7 @@ from symphony.config.loader import (
     read_workflow_file,
     validate_workflow,
 )
+from symphony.config.pull_request_text import render_pull_request_text
 from symphony.config.secrets import (
     EXPOSED_HINT,
     MAX_BYTES,
@@ -193,6 +194,7 @@ __all__ = [
     "read_workflow_file",
     "reference_name",
     "referenced_variables",
+    "render_pull_request_text",
     "requested_agents",
     "resolve_repository",
     "resolve_root",

@@ -400,7 +400,9 @@ class WorkspaceSettings(Section):
     )
     base_branch: GitName | None = live(None, "where an issue's branch begins", unset="the remote's HEAD")
     push: Literal["never", "origin"] = live(
-        "never", "`origin` [pushes](#where-finished-work-goes) the issue's branch after each attempt"
+        "never",
+        "`origin` [pushes](#where-finished-work-goes) the issue's branch after each attempt; the default "
+        "where `forge.open` asks for pull requests",
     )
     keep_dirty: Flag = live(True, "keep a workspace that holds uncommitted work, even when its issue is over")
     isolation: Literal["none", "bwrap"] = session(
@@ -859,6 +861,32 @@ class ForgeSettings(Section):
         "address of the API: `https://git.example.org/api/v3` (GitHub), `…/api/v4` (GitLab), or of the "
         "Forgejo site; else that of github.com, gitlab.com or codeberg.org",
     )
+    open: Literal["never", "draft", "ready"] = live(
+        "draft",
+        "whether the daemon [opens pull requests](forges.md#pull-requests-of-the-daemon) of finished work, "
+        "and how; it then also pushes the branches",
+    )
+    base: GitName | None = live(
+        None,
+        "the branch that the work is to be merged into",
+        unset="`workspace.base_branch`, else the branch at the remote's HEAD",
+    )
+    title: Name = live(
+        "{{ issue.identifier }}: {{ issue.title }}",
+        "[template](forges.md#title-and-text) of the title of a pull request",
+    )
+    body: Name | None = live(
+        None,
+        "[template](forges.md#title-and-text) of its text, between the link to the issue and a marker",
+        unset="the agent's summary, diffstat, cost",
+    )
+    labels: Names = live((), "labels of a new pull request")
+    reviewers: Names = live((), "logins that are asked to review a new pull request")
+
+    @property
+    def opens(self) -> bool:
+        """Whether the daemon opens pull requests."""
+        return self.kind is not None and self.repo is not None and self.open != "never"
 
 
 class TracingSettings(Section):

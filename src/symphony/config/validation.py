@@ -22,6 +22,7 @@ from symphony.config.errors import (
     one_of,
     quoted,
 )
+from symphony.config.pull_request_text import PULL_REQUEST_NAMES, pull_request_text_problem
 from symphony.config.secrets import (
     ResolveError,
     UnsetVariableError,
@@ -332,11 +333,13 @@ def review_settings(
     _clean_prices(review, raw)
     _clean_notify(review, raw)
     _resolve_workspace(review, raw, environment)
+    _push_for_pull_requests(raw)
     _override_skills(review, raw, environment)
     settings = _typed(review, raw, skip=() if has_kind else ("tracker", "kind"))
     keep_agents(review, raw)
     _check_skills_source(review, settings)
     _check_instructions(review, settings)
+    _check_pull_requests(review, settings)
     review.settings = None if review.failures else settings
     return review
 
@@ -643,6 +646,38 @@ def _check_instructions(review: ProblemCollector, settings: Settings | None) -> 
             "is remote, but agent.instructions.url is missing",
             hint="set agent.instructions.url to the https address of a manifest.yaml",
         )
+
+
+def _check_pull_requests(review: ProblemCollector, settings: Settings | None) -> None:
+    """The templates of pull requests must be usable, and their branches need a repository."""
+    if settings is None:
+        return
+    for key in ("title", "body"):
+        problem = pull_request_text_problem(getattr(settings.forge, key))
+        if problem is not None:
+            names = ", ".join(sorted({*PULL_REQUEST_NAMES, "issue"}))
+            review.fail(("forge", key), f"is no usable template: {problem}", hint=f"it knows {names}")
+    if settings.forge.opens and settings.workspace.repo is None:
+        review.fail(
+            ("forge", "open"),
+            f"is {settings.forge.open}, but there is no workspace.repo whose branches could be pushed",
+            hint="set workspace.repo, or forge.open: never",
+        )
+    if settings.forge.opens and settings.workspace.push == "never":
+        review.fail(
+            ("workspace", "push"),
+            f"is never, but forge.open is {settings.forge.open}, and a pull request needs its branch",
+            hint="leave workspace.push out, or set forge.open: never",
+        )
+
+
+def _push_for_pull_requests(raw: dict[str, Any]) -> None:
+    """Where the daemon opens pull requests, branches are pushed unless `workspace.push` is set."""
+    forge, workspace = raw.get("forge"), raw.get("workspace")
+    if not isinstance(forge, dict) or not isinstance(workspace, dict):
+        return
+    if forge.get("kind") and forge.get("repo") and forge.get("open") != "never":
+        workspace.setdefault("push", "origin")
 
 
 def _typed(review: ProblemCollector, raw: Mapping[str, Any], *, skip: Location) -> Settings | None:

@@ -27,6 +27,7 @@ from symphony.journal.model import (
     InstructionsRecord,
     InstructionUse,
     Milestone,
+    PullRequestRecord,
     Record,
     RecoveredState,
     Retention,
@@ -175,6 +176,11 @@ class JournalWriter:
         return self._previous.skills_comments
 
     @property
+    def pull_requests(self) -> tuple[PullRequestRecord, ...]:
+        """The pull requests that it opened or found."""
+        return self._previous.pull_requests
+
+    @property
     def settings(self) -> Mapping[str, str]:
         """The values that it left, by name."""
         return self._previous.settings
@@ -220,6 +226,10 @@ class JournalWriter:
     def skill_comment_changed(self, comment: SkillsComment) -> None:
         """The comment about skills on an issue has a new text, or is posted."""
         self._put(replace(comment, at_wall_ms=self._wall_ms()))
+
+    def pull_request_changed(self, record: PullRequestRecord) -> None:
+        """The pull request of an issue is wanted, or has got further."""
+        self._put(record)
 
     def setting_changed(self, name: str, value: str | None) -> None:
         """Leave a value to the next daemon; `None` deletes it."""

@@ -41,6 +41,7 @@ from symphony.daemon.notify_targets import Deliverer
 from symphony.daemon.operator import ActionRequest, ServiceOperator
 from symphony.daemon.outbox import Outbox
 from symphony.daemon.preflight import preflight_agents
+from symphony.daemon.pull_requests import PullRequests
 from symphony.daemon.recovery import (
     existing_workspaces,
     reap_predecessor,
@@ -56,6 +57,7 @@ from symphony.daemon.tracing import Traces, open_traces
 from symphony.daemon.watchers import on_change, watch_lock, watch_orphans
 from symphony.daemon.webhooks import Webhooks
 from symphony.domain import FaultHook, FaultPoint, Issue, SymphonyError, no_fault
+from symphony.journal.model import PullRequestRecord
 from symphony.library.store import LIBRARY_FILE, Library
 from symphony.processes.base import Host
 from symphony.scheduler import (
@@ -146,6 +148,7 @@ class Service:
         self._history = History(now_ms=now_ms)
         self._traces: Traces | None = None
         self._learner: Learner | None = None
+        self._pull_requests: PullRequests | None = None
         self._metrics = Metrics(
             state=lambda: self.state,
             journal_health=lambda: None if self._journal is None else self._journal.health,
@@ -237,6 +240,8 @@ class Service:
                 fault=self._fault,
             )
             async with journal as self._journal:
+                for record in self._journal.comments:
+                    self._webhooks.ignore_comment(record.comment_id)
                 self._notifier.starting("ending what a predecessor left")
                 await reap_predecessor(self._host, scan, agents=self._journal.live_agents)
                 self._fault(FaultPoint.REAPED)
@@ -320,8 +325,6 @@ class Service:
             self._webhooks.ignore_comment(comment_id)
             journal.comment_written(issue_id, kind, comment_id, fingerprint)
 
-        for record in journal.comments:
-            self._webhooks.ignore_comment(record.comment_id)
         comments = CommentWriter(journal.comments, on_written=comment_written)
         skill_comments = SkillComments(
             comments,
@@ -329,7 +332,9 @@ class Service:
             record=journal.skill_comment_changed,
             recorded=journal.flush,
         )
-        journal.include_pending(lambda: (*skill_comments.pending, *outbox.records()))
+        journal.include_pending(
+            lambda: (*skill_comments.pending, *outbox.records(), *self._pull_request_records())
+        )
 
         tracing = open_traces(
             context,
@@ -361,23 +366,22 @@ class Service:
                 now_ms=self._now_ms,
             )
             self._effects.start()
+            for part in (journal, self._timers, self._webhooks, outbox):
+                tasks.start_soon(part.run)
             tasks.start_soon(self._learn, reloader, self._effects)
-            tasks.start_soon(journal.run)
-            tasks.start_soon(self._timers.run)
             tasks.start_soon(on_change, "workflow", self._store.changes(), reloader.check)
             tasks.start_soon(self._recheck, reloader)
             tasks.start_soon(self._watch_tracker, reloader)
             tasks.start_soon(self._watch_lock, lock)
             tasks.start_soon(watch_orphans, self._host)
-            tasks.start_soon(self._webhooks.run)
-            tasks.start_soon(outbox.run)
+            tasks.start_soon(self._open_pull_requests, reloader, journal)
             tasks.start_soon(self._metrics.measure_loop_lag)
             tasks.start_soon(keep_bounded, self._state_dir, journal.trim, self._in_use)
             tasks.start_soon(self._notifier.keep_alive, self.post)
             tasks.start_soon(self._decide, context, self._effects, journal)
             await self._exit.wait()
             self._notifier.stopping()
-            await outbox.finish()
+            await self._finish(outbox)
             tasks.cancel_scope.cancel()
         for _ in range(_LAST_ORPHAN_SWEEPS):
             if not await self._host.end_orphans():
@@ -470,6 +474,30 @@ class Service:
         )
         self._observers = (*self._observers, self._learner)
         await self._learner.run()
+
+    async def _open_pull_requests(self, reloader: Reloader, journal: JournalWriter) -> None:
+        """Open pull requests of finished work."""
+        self._pull_requests = PullRequests(
+            context=lambda: reloader.context,
+            state=lambda: self.state,
+            environment=self._environment,
+            recovered=journal.pull_requests,
+            record=journal.pull_request_changed,
+            recorded=journal.flush,
+            wall_ms=self._wall_ms,
+        )
+        self._observers = (*self._observers, self._pull_requests)
+        await self._pull_requests.run()
+
+    async def _finish(self, outbox: Outbox) -> None:
+        """Let what works beside the scheduler come to its end, for a limited time."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(outbox.finish)
+            if self._pull_requests is not None:
+                tasks.start_soon(self._pull_requests.finish)
+
+    def _pull_request_records(self) -> tuple[PullRequestRecord, ...]:
+        return () if self._pull_requests is None else self._pull_requests.records()
 
     async def _watch_lock(self, lock: InstanceLock) -> None:
         self._lock_lost = await watch_lock(self._state_dir, lock)

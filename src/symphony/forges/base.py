@@ -39,7 +39,8 @@ class Forge(Protocol):
     async def find(self, branch: str) -> Sequence[PullRequest]:
         """All pull requests, open or not, newest first, whose head is this branch of this repository.
 
-        They have no checks, reviews and comments (`complete` is false).
+        They have no checks, reviews and comments (`complete` is false), and not every forge says here
+        whether their authors may write.
         """
         ...
 

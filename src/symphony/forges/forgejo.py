@@ -255,6 +255,7 @@ class ForgejoForge(RemoteForge):
             self._pull(
                 pull, me, complete=all_reviews and all_files and len(statuses) >= combined.total_count
             ),
+            author=_author(pull.user, me, writers),
             conflicts=self._conflicts(pull),
             rules_met=len(approvals) >= branch.required_approvals if branch.required_approvals else None,
             checks=tuple(

@@ -226,7 +226,7 @@ class GitlabForge(RemoteForge):
             if each.state == "requested_changes"
         ]
         people = {note.author.id for each in discussions for note in each.notes if not note.system}
-        writers = yield from self._writers(people | {user.id for user, _ in voters})
+        writers = yield from self._writers(people | {merge.author.id} | {user.id for user, _ in voters})
 
         def author(user: _User) -> Author:
             return self._author(user, me, can_write=user.id in writers)
@@ -240,6 +240,7 @@ class GitlabForge(RemoteForge):
         complete = all_said and all_files and all_checks
         return replace(
             self._pull(merge, me, complete=complete),
+            author=author(merge.author),
             rules_met=approvals.approvals_left == 0 if approvals.approvals_required else None,
             checks=checks,
             reviews=tuple(

@@ -33,6 +33,7 @@ from symphony.journal.model import (
     InstructionsRecord,
     IssueSpent,
     MilestoneRecord,
+    PullRequestRecord,
     Record,
     RecoveredState,
     ResultRecord,
@@ -91,6 +92,9 @@ CREATE TABLE comments (
 CREATE TABLE skills_notes (
     issue_id TEXT PRIMARY KEY, said INTEGER NOT NULL, at_wall_ms INTEGER NOT NULL, record TEXT NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE pull_requests (
+    issue_id TEXT PRIMARY KEY, is_open INTEGER NOT NULL, at_wall_ms INTEGER NOT NULL, record TEXT NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE skill_runs (run_id TEXT PRIMARY KEY, commit_id TEXT, at_wall_ms INTEGER NOT NULL);
 CREATE TABLE skill_uses (
     run_id TEXT NOT NULL REFERENCES skill_runs (run_id) ON DELETE CASCADE, position INTEGER NOT NULL,
@@ -108,8 +112,8 @@ CREATE TABLE days (day TEXT PRIMARY KEY, tokens INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 _TABLES = frozenset(
-    {"claims", "results", "runs", "events", "comments", "skills_notes", "skill_runs", "skill_uses",
-     "instruction_uses", "spent", "days", "settings"}
+    {"claims", "results", "runs", "events", "comments", "skills_notes", "pull_requests", "skill_runs",
+     "skill_uses", "instruction_uses", "spent", "days", "settings"}
 )  # fmt: skip
 
 
@@ -197,6 +201,9 @@ def _statements(record: Record, now_wall_ms: int) -> list[Statement]:  # noqa: C
         case SkillsComment(issue_id=issue_id, said=said, at_wall_ms=at_wall_ms):
             row = _row(issue_id, said, at_wall_ms, encode(record))
             made = [("REPLACE INTO skills_notes VALUES (?, ?, ?, ?)", row)]
+        case PullRequestRecord(issue=issue, is_open=is_open, at_wall_ms=at_wall_ms):
+            row = _row(issue.id, is_open, at_wall_ms, encode(record))
+            made = [("REPLACE INTO pull_requests VALUES (?, ?, ?, ?)", row)]
         case SkillsRecord(run_id=run_id):
             made = [
                 ("DELETE FROM skill_runs WHERE run_id = ?", _row(run_id)),
@@ -280,6 +287,7 @@ def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[RecoveredState,
         ),
         comments=read("comments", columns, _comment, "ORDER BY at_wall_ms DESC LIMIT 4096"),
         skills_comments=read("skills_notes", "record", partial(decode, kind=SkillsComment), unsaid_first),
+        pull_requests=read("pull_requests", "record", partial(decode, kind=PullRequestRecord)),
     )
     return remembered, tuple(notices)
 
@@ -641,6 +649,10 @@ DELETE FROM events WHERE id IN (
 _AGED = (
     "DELETE FROM comments WHERE at_wall_ms < ? AND issue_id NOT IN (SELECT issue_id FROM claims)",
     "DELETE FROM skills_notes WHERE at_wall_ms < ? AND issue_id NOT IN (SELECT issue_id FROM claims)",
+    (
+        "DELETE FROM pull_requests WHERE at_wall_ms < ? AND NOT is_open"
+        " AND issue_id NOT IN (SELECT issue_id FROM results)"
+    ),
     "DELETE FROM spent WHERE at_wall_ms < ? AND issue_id NOT IN (SELECT issue_id FROM claims)",
     "DELETE FROM skill_runs WHERE at_wall_ms < ? AND run_id NOT IN (SELECT run_id FROM runs)",
     "DELETE FROM instruction_uses WHERE at_wall_ms < ? AND run_id NOT IN (SELECT run_id FROM runs)",

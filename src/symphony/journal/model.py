@@ -16,7 +16,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, is_disk_full
+from symphony.domain import (
+    Blame,
+    Category,
+    Failure,
+    Issue,
+    PullRequest,
+    PullState,
+    SymphonyError,
+    is_disk_full,
+)
 from symphony.processes.base import Identity
 from symphony.scheduler import ClaimKind, IssueResult, Resume, Spent
 
@@ -316,6 +325,41 @@ class SkillsComment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PullRequestRecord:
+    """The pull request of an issue. Key: the issue's id. It is written before each step that it is about.
+
+    Attributes:
+        issue: its latest snapshot, without the description.
+        forge: kind and repository; what is recorded of another forge is left alone.
+        branch: the head branch, and `head` the delivered commit that is to be on it.
+        number: `None` until one is open.
+        ours: whether the daemon opened it; its text and labels are then its business.
+        equipped: whether labels and reviewers were asked for.
+        pull: as it was last observed.
+        failure: why the last step did not succeed, after so many `failures` in a row.
+        retry_wall_ms: when it is tried again.
+    """
+
+    issue: Issue
+    forge: str
+    branch: str
+    head: str
+    number: int | None = None
+    ours: bool = False
+    equipped: bool = False
+    pull: PullRequest | None = None
+    failure: Failure | None = None
+    failures: int = 0
+    retry_wall_ms: int | None = None
+    at_wall_ms: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is one that is neither merged nor closed, as far as known."""
+        return self.number is not None and (self.pull is None or self.pull.state is PullState.OPEN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SkillUse:
     """One skill in one run: whether Symphony or the agent itself listed it, and whether the agent read it.
 
@@ -392,6 +436,7 @@ Record = (
     | EventRecord
     | CommentRecord
     | SkillsComment
+    | PullRequestRecord
     | SkillsRecord
     | InstructionsRecord
     | IssueSpent
@@ -434,6 +479,7 @@ class RecoveredState:
     worked_on: frozenset[str] = frozenset()
     comments: tuple[CommentRecord, ...] = ()
     skills_comments: tuple[SkillsComment, ...] = ()
+    pull_requests: tuple[PullRequestRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

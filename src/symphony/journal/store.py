@@ -30,6 +30,7 @@ from symphony.journal.model import (
     InstructionsRecord,
     IssueSpent,
     MilestoneRecord,
+    PullRequestRecord,
     Record,
     RecoveredState,
     ResultRecord,
@@ -65,7 +66,7 @@ Key = tuple[str, ...]
 _T = TypeVar("_T")
 
 
-def record_key(record: Record) -> Key:  # noqa: C901 - one case per record
+def record_key(record: Record) -> Key:  # noqa: C901, PLR0912 - one case per record
     """The key of a record; of two records with the same key only the newer one matters."""
     match record:
         case ClaimRecord(issue=Issue(id=issue_id)) | ClaimReleased(issue_id=issue_id):
@@ -82,6 +83,8 @@ def record_key(record: Record) -> Key:  # noqa: C901 - one case per record
             key = ("comment", record.issue_id, record.kind)
         case SkillsComment():
             key = ("skills", record.issue_id)
+        case PullRequestRecord():
+            key = ("pull_request", record.issue.id)
         case IssueSpent():
             key = ("spent", record.issue_id)
         case DayRecord():

@@ -217,6 +217,19 @@ class WorkspaceManager:
             mirror = Mirror(self._git, Layout(self._settings.root), self._repo)
             mirror.base(await mirror.look(), self._settings.base_branch)
 
+    async def base_branch(self) -> str | None:
+        """The name of the branch that new branches start from; asks the repository unless it is set.
+
+        Returns:
+            `None` for a detached `HEAD`, or without `workspace.repo`.
+
+        Raises:
+            WorkspaceError: `workspace_repository`, with a hint.
+        """
+        if self._repo is None or self._settings.base_branch is not None:
+            return self._settings.base_branch
+        return (await Mirror(self._git, Layout(self._settings.root), self._repo).look()).head_branch
+
     async def check_push(self) -> Failure | None:
         """Check by a dry run whether `origin` would accept a branch; changes nothing.
 

@@ -1,0 +1,78 @@
+"""What the daemon writes into pull requests: title, text and the marker by which it knows its own.
+
+Everything that an agent or an issue says is untrusted. It names nobody and hides nothing: `without_mentions`.
+"""
+
+import hashlib
+import re
+from typing import Final
+
+from symphony.config import ForgeSettings, render_pull_request_text
+from symphony.domain import Issue, one_line
+from symphony.scheduler import IssueResult
+
+_MAX_TITLE: Final = 200
+_MAX_BODY: Final = 32_000
+_MARKER: Final = re.compile(r"<!-- symphony:pull-request v1 key=([0-9a-f]{32}) -->")
+
+
+def marker_of(scope: str, issue_id: str) -> str:
+    """The marker of the pull request of an issue; `scope` tells workflows apart."""
+    key = hashlib.sha256(f"{scope}\0{issue_id}".encode(errors="replace")).hexdigest()[:32]
+    return f"<!-- symphony:pull-request v1 key={key} -->"
+
+
+def find_marker(body: str) -> str | None:
+    """The first marker in the text of a pull request. Whoever may write it may have copied one."""
+    found = _MARKER.search(body)
+    return None if found is None else found.group()
+
+
+def without_mentions(text: str) -> str:
+    """The text with each `@` in a code span, so that it notifies nobody, and without HTML comments.
+
+    A code span of one character stays harmless inside of other code spans and of code blocks too.
+    """
+    return text.replace("@", "`@`").replace("<!--", "&lt;!--")
+
+
+def pull_request_text(
+    settings: ForgeSettings, result: IssueResult, *, base: str, marker: str
+) -> tuple[str, str]:
+    """Title and text of the pull request of a result, which must have a delivered branch.
+
+    Raises:
+        ValueError: a template cannot be rendered; the message says which, and why.
+    """
+    delivered, issue = result.delivered, result.issue
+    assert delivered is not None  # noqa: S101 - the caller opens pull requests of branches only
+    values = {
+        "summary": without_mentions(result.summary or ""),
+        "branch": delivered.branch,
+        "base": base,
+        "commits": delivered.commits,
+        "files_changed": delivered.files_changed,
+        "insertions": delivered.insertions,
+        "deletions": delivered.deletions,
+        "turns": result.turns,
+        "total_tokens": result.total_tokens,
+        "cost_usd": None if result.cost_usd is None else f"{result.cost_usd:.2f}",
+    }
+
+    def rendered(key: str, source: str | None) -> str:
+        try:
+            return render_pull_request_text(source, issue, values).strip()
+        except ValueError as error:
+            raise ValueError(f"forge.{key}: {error}") from error
+
+    title = one_line(rendered("title", settings.title), _MAX_TITLE) or issue.identifier
+    body = rendered("body", settings.body)[:_MAX_BODY]
+    return title, f"{_link(issue)}\n\n{body}\n\n{marker}\n"
+
+
+def _link(issue: Issue) -> str:
+    name = without_mentions(re.sub(r"[\[\]\\<>]", "", one_line(issue.identifier)))
+    url = issue.url or ""
+    if not re.fullmatch(r"https?://[^\s<>]+", url):
+        return f"Issue: {name}"
+    return f"Issue: [{name}](<{url}>)"

@@ -1,0 +1,355 @@
+"""Pull requests of finished work: opens one for each branch that is ready for review.
+
+    work is ready -> recorded as wanted -> find the one that is there, or open one -> its number is recorded
+
+Everything happens beside the scheduler: a forge that is slow or away delays no run. Each step is recorded
+before it is made, and made in a way that a repetition changes nothing, so that a daemon that dies anywhere
+leaves one pull request. A closed or merged one is never used again, and that of a stranger never at all.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import anyio
+import structlog
+
+from symphony.config import ForgeSettings
+from symphony.daemon.context import RuntimeContext
+from symphony.daemon.forge import connect_forge
+from symphony.daemon.pull_request_text import find_marker, marker_of, pull_request_text
+from symphony.domain import Blame, Category, Failure, PullRequest, PullState, SymphonyError
+from symphony.forges import Forge, ForgeError
+from symphony.journal.model import PullRequestRecord
+from symphony.scheduler import Command, Event, IssueResult, ResultStatus, State
+
+FINISH_S: Final = 10.0
+_FIRST_RETRY_MS: Final = 30_000
+_LONGEST_RETRY_MS: Final = 1_800_000
+_MAX_DOUBLINGS: Final = 6
+_STEP_S: Final = 300.0
+_MAX_RECORDS: Final = 1_000
+_log = structlog.get_logger(__name__)
+
+
+class PullRequests:
+    """Opens pull requests; an observer of the scheduler.
+
+    Args:
+        context: the context in force.
+        state: the present state of the scheduler.
+        environment: variables of the daemon.
+        recovered: what the previous daemon recorded.
+        record: puts a record into the journal.
+        recorded: returns when everything that was put is written, or cannot be.
+        wall_ms: the wall clock.
+        connect: makes the client of a forge.
+    """
+
+    def __init__(
+        self,
+        *,
+        context: Callable[[], RuntimeContext],
+        state: Callable[[], State | None],
+        environment: Mapping[str, str],
+        recovered: Sequence[PullRequestRecord],
+        record: Callable[[PullRequestRecord], None],
+        recorded: Callable[[], Awaitable[None]],
+        wall_ms: Callable[[], int],
+        connect: Callable[[ForgeSettings, Mapping[str, str]], Forge] = connect_forge,
+    ) -> None:
+        self._context = context
+        self._state = state
+        self._environment = environment
+        self._records = {record.issue.id: record for record in recovered}
+        self._record = record
+        self._recorded = recorded
+        self._wall_ms = wall_ms
+        self._connect = connect
+        self._forge: Forge | None = None
+        self._connected: ForgeSettings | None = None
+        self._woken = anyio.Event()
+        self._rests = anyio.Event()
+
+    def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
+        """Note the work that is finished with this step."""
+        del event, commands
+        if after.results is before.results:
+            return
+        settings = self._context().settings.forge
+        for issue_id, result in after.results.items():
+            earlier = before.results.get(issue_id)
+            ended = result.status is ResultStatus.ENDED
+            was_open = earlier is not None and earlier.status is ResultStatus.OPEN
+            if settings.opens and ended and was_open and result.delivered is not None:
+                self._want(result, forge_name(settings))
+        self.wake()
+
+    def wake(self) -> None:
+        """Look for work now."""
+        self._woken.set()
+
+    def record_of(self, issue_id: str) -> PullRequestRecord | None:
+        """What is known of the pull request of an issue."""
+        return self._records.get(issue_id)
+
+    def records(self) -> tuple[PullRequestRecord, ...]:
+        """All of them, the oldest first; also for a journal that is recreated."""
+        return tuple(sorted(self._records.values(), key=lambda each: each.at_wall_ms))
+
+    async def run(self) -> None:
+        """Open what is wanted, until cancelled."""
+        while True:
+            self._woken = anyio.Event()
+            wait_s = await self._look()
+            if not self._woken.is_set():
+                self._rests.set()
+            with anyio.move_on_after(wait_s):
+                await self._woken.wait()
+            self._rests = anyio.Event()
+
+    async def finish(self) -> None:
+        """Finish what is under way before the daemon ends; takes ten seconds at most."""
+        self.wake()
+        self._rests = anyio.Event()
+        with anyio.move_on_after(FINISH_S):
+            await self._rests.wait()
+
+    async def _look(self) -> float | None:
+        """Do everything that is due; returns after how many seconds to look again, `None` for never."""
+        state, settings = self._state(), self._context().settings.forge
+        if state is None or not settings.opens:
+            return None
+        wanted = [result for result in state.results.values() if self._is_wanted(result, settings)]
+        for result in wanted:
+            if self._due_ms(result) <= self._wall_ms():
+                await self._attempt(result, settings)
+        due = [self._due_ms(result) for result in wanted if self._is_wanted(result, settings)]
+        return max(min(due) - self._wall_ms(), 0) / 1000 if due else None
+
+    # --- what is wanted ----------------------------------------------------------------------------------
+
+    def _is_wanted(self, result: IssueResult, settings: ForgeSettings) -> bool:
+        """Whether something is to be done about the pull request of a result.
+
+        Work that ended before there was a forge, or a daemon, gets none.
+        """
+        delivered, record = result.delivered, self._records.get(result.issue.id)
+        if delivered is None or not delivered.commits or not delivered.pushed:
+            return False
+        if record is None or record.forge != forge_name(settings):
+            return result.status is ResultStatus.READY
+        if record.is_open:
+            return record.head != delivered.head or not record.equipped
+        if record.number is None:
+            return result.status in {ResultStatus.READY, ResultStatus.ENDED}
+        return record.head != delivered.head and result.status is ResultStatus.READY
+
+    def _due_ms(self, result: IssueResult) -> int:
+        record = self._records.get(result.issue.id)
+        return 0 if record is None else record.retry_wall_ms or 0
+
+    def _want(self, result: IssueResult, forge: str) -> PullRequestRecord:
+        """Record that the delivered commit of a result is to have a pull request."""
+        delivered = result.delivered
+        assert delivered is not None  # noqa: S101 - of `_is_wanted`
+        before = self._records.get(result.issue.id)
+        fresh = PullRequestRecord(
+            issue=result.issue, forge=forge, branch=delivered.branch, head=delivered.head
+        )
+        if before is None or before.forge != forge:
+            return self._put(fresh)
+        if before.number is not None and not before.is_open and before.head != delivered.head:
+            return self._put(fresh)  # new work after the end of another pull request
+        return self._put(replace(before, issue=result.issue, branch=delivered.branch, head=delivered.head))
+
+    def _put(self, record: PullRequestRecord) -> PullRequestRecord:
+        """Keep a record, and put it into the journal if it says something new."""
+        if record != self._records.pop(record.issue.id, None):
+            record = replace(record, at_wall_ms=self._wall_ms())
+            self._record(record)
+        self._records[record.issue.id] = record
+        ended = [key for key, each in self._records.items() if not each.is_open]
+        for key in ended[: max(len(self._records) - _MAX_RECORDS, 0)]:
+            del self._records[key]
+        return record
+
+    # --- one issue ---------------------------------------------------------------------------------------
+
+    async def _attempt(self, result: IssueResult, settings: ForgeSettings) -> None:
+        """Do what is wanted of one issue; a failure is recorded, and tried again later."""
+        record = self._want(result, forge_name(settings))
+        await self._recorded()
+        issue = {"issue_id": result.issue.id, "issue_identifier": result.issue.identifier}
+        with structlog.contextvars.bound_contextvars(branch=record.branch, **issue):
+            try:
+                with anyio.fail_after(_STEP_S):
+                    forge = self._connection(settings)
+                    if not record.is_open:
+                        await self._open(forge, result, settings)
+                    record = self._records[result.issue.id]
+                    if record.is_open and not record.equipped:
+                        await self._equip(forge, record, settings)
+            except TimeoutError:
+                self._failed(result.issue.id, _failure(f"no end within {_STEP_S:g} s", Blame.TRACKER))
+            except SymphonyError as error:
+                self._failed(result.issue.id, self._context().redaction.failure(error.failure))
+            except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
+                _log.exception("pull_request_crashed")
+                message = self._context().redaction.text(f"internal error: {error!r}")
+                self._failed(result.issue.id, _failure(message, Blame.HOST))
+            else:
+                done = self._records[result.issue.id]
+                self._put(replace(done, failure=None, failures=0, retry_wall_ms=None))
+
+    def _connection(self, settings: ForgeSettings) -> Forge:
+        """The client for these settings; it is kept because it remembers what it has read."""
+        if self._forge is None or self._connected != settings:
+            self._forge = self._connect(settings, self._environment)
+            self._connected = settings
+        return self._forge
+
+    def _failed(self, issue_id: str, failure: Failure) -> None:
+        record = self._records[issue_id]
+        failures = record.failures + 1
+        wait_ms = min(_FIRST_RETRY_MS * 2 ** min(failures - 1, _MAX_DOUBLINGS), _LONGEST_RETRY_MS)
+        if not failure.retryable:
+            wait_ms = _LONGEST_RETRY_MS
+        wait_ms = max(wait_ms, failure.retry_after_ms or 0)
+        repeated = record.failure is not None and record.failure.message == failure.message
+        level = logging.DEBUG if repeated else logging.WARNING
+        _log.log(level, "pull_request_failed", reason=failure.message, hint=failure.hint, retry_in_ms=wait_ms)
+        self._put(
+            replace(record, failure=failure, failures=failures, retry_wall_ms=self._wall_ms() + wait_ms)
+        )
+
+    # --- opening -----------------------------------------------------------------------------------------
+
+    async def _open(self, forge: Forge, result: IssueResult, settings: ForgeSettings) -> None:
+        """Take over the pull request that is there, or open one."""
+        record = self._records[result.issue.id]
+        marker = marker_of(self._context().workflow.path.parent.name, result.issue.id)
+        if await self._adopt(forge, record, marker):
+            return
+        base = settings.base or await self._context().workspaces.base_branch()
+        if base is None:
+            raise SymphonyError(
+                _failure(
+                    "the branch to merge into is not known: the repository has a detached HEAD",
+                    Blame.CONFIG,
+                    hint="set forge.base",
+                    retryable=False,
+                )
+            )
+        try:
+            title, body = pull_request_text(settings, result, base=base, marker=marker)
+        except ValueError as error:
+            failure = _failure(str(error), Blame.CONFIG, hint="correct WORKFLOW.md", retryable=False)
+            raise SymphonyError(failure) from error
+        mask = self._context().redaction.text
+        try:
+            number = await forge.open(
+                branch=record.branch,
+                base=base,
+                title=mask(title),
+                body=mask(body),
+                draft=settings.open == "draft",
+            )
+        except ForgeError as error:
+            # Whether it was opened is not known without an answer. After a refusal one that is there already
+            # may be the reason.
+            if await self._adopt(forge, record, marker):
+                return
+            raise error from None
+        record = self._put(replace(record, number=number, ours=True))
+        await self._recorded()
+        _log.info("pull_request_opened", number=number, base=base, draft=settings.open == "draft")
+
+    async def _adopt(self, forge: Forge, record: PullRequestRecord, marker: str) -> bool:
+        """Take over a pull request of the branch that is open, or that ended at this very commit.
+
+        Raises:
+            SymphonyError: an open one stands in the way.
+        """
+        in_the_way = None
+        for pull in await forge.find(record.branch):
+            if pull.state is not PullState.OPEN and pull.head_sha != record.head:
+                continue  # it is about earlier work
+            theirs = find_marker(pull.body)
+            may_write = pull.author.is_me or pull.author.can_write or await _may_write(forge, pull)
+            if may_write and theirs in {None, marker}:
+                await self._take_over(record, pull, ours=theirs is not None)
+                return True
+            if pull.state is PullState.OPEN and in_the_way is None:
+                in_the_way = _in_the_way(pull, may_write=may_write)
+        if in_the_way is not None:
+            raise SymphonyError(in_the_way)
+        return False
+
+    async def _take_over(self, record: PullRequestRecord, pull: PullRequest, *, ours: bool) -> None:
+        seen = replace(record, number=pull.number, ours=ours, equipped=not ours, pull=_without_lists(pull))
+        self._put(seen)
+        await self._recorded()
+        if seen.is_open:
+            _log.info("pull_request_adopted", number=pull.number, url=pull.url, ours=ours)
+        else:
+            _log.info("pull_request_ended", number=pull.number, url=pull.url, state=pull.state.value)
+
+    async def _equip(self, forge: Forge, record: PullRequestRecord, settings: ForgeSettings) -> None:
+        """Read one that was just opened, and ask for its labels and reviewers."""
+        assert record.number is not None  # noqa: S101 - it is open
+        seen = await forge.observe([record.number], fresh=True)
+        pull = seen.get(record.number)
+        if pull is None:
+            message = f"the forge does not show pull request {record.number}, which it opened"
+            raise SymphonyError(_failure(message, Blame.TRACKER))
+        record = self._put(replace(record, pull=_without_lists(pull)))
+        try:
+            if settings.labels and not set(settings.labels) <= set(pull.labels):
+                await forge.add_labels(pull, settings.labels)
+            if settings.reviewers:
+                await forge.request_reviews(pull, settings.reviewers)
+        except ForgeError as error:
+            if error.failure.status is None or error.failure.retryable:
+                raise
+            failure = self._context().redaction.failure(error.failure)
+            _log.warning(
+                "pull_request_not_equipped",
+                number=record.number,
+                reason=failure.message,
+                hint="see forge.labels and forge.reviewers",
+            )
+        self._put(replace(record, equipped=True))
+
+
+def forge_name(settings: ForgeSettings) -> str:
+    """Kind and repository, as they are recorded."""
+    return f"{settings.kind} {settings.repo}"
+
+
+async def _may_write(forge: Forge, pull: PullRequest) -> bool:
+    """Whether the author may write to the repository, which `find` does not tell on every forge."""
+    seen = await forge.observe([pull.number], fresh=True)
+    return pull.number in seen and seen[pull.number].author.can_write
+
+
+def _in_the_way(pull: PullRequest, *, may_write: bool) -> Failure:
+    whose = (
+        "another workflow" if may_write else f"{pull.author.login or 'a deleted account'}, who may not write"
+    )
+    return _failure(
+        f"the branch has the open pull request {pull.url} of {whose}",
+        Blame.TRACKER,
+        hint="close it, or let one workflow alone work on the issue",
+        retryable=False,
+    )
+
+
+def _without_lists(pull: PullRequest) -> PullRequest:
+    """The snapshot without what people wrote, for the record."""
+    return replace(pull, body="", checks=(), reviews=(), threads=(), comments=(), files=())
+
+
+def _failure(message: str, blame: Blame, *, hint: str | None = None, retryable: bool = True) -> Failure:
+    return Failure(category=Category.FORGE, blame=blame, message=message, hint=hint, retryable=retryable)

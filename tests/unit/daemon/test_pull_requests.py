@@ -1,0 +1,396 @@
+"""Pull requests of finished work, against each forge: one for each branch, whatever goes wrong."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+from typing_extensions import override
+
+from contract.vendor import Fault, Given
+from harness.binding import SECRET, FakeTracker, FakeWorkspaces, make_context
+from harness.scheduling import Story, make_issue
+from kit.forge.desk import KINDS, Desk, make_desk
+from kit.forge.repository import ME, STRANGER, WRITER, Pull
+from symphony.config import ForgeSettings
+from symphony.daemon.pull_request_text import find_marker, marker_of, without_mentions
+from symphony.daemon.pull_requests import PullRequests
+from symphony.domain import PullState
+from symphony.forges import Forge
+from symphony.journal.model import PullRequestRecord
+from symphony.scheduler import Command, DeliveredBranch, Event, Outcome, OutcomeKind, RunEnded, WakeAsked
+
+pytestmark = pytest.mark.asyncio
+BRANCH = "symphony/SYM-1"
+_TRIES = 3
+"""How often a read is sent before it has failed."""
+
+
+class KilledError(BaseException):
+    """The daemon dies here."""
+
+
+@dataclass
+class Workspaces(FakeWorkspaces):
+    """Knows the branch at the remote's HEAD."""
+
+    head: str | None = "main"
+    fails: bool = False
+
+    async def base_branch(self) -> str | None:
+        if self.fails:
+            raise ZeroDivisionError
+        return self.head
+
+
+@dataclass
+class Journal:
+    """What the daemon recorded, and how often; it dies at the `dies_at`-th write."""
+
+    records: dict[str, PullRequestRecord] = field(default_factory=dict)
+    writes: int = 0
+    dies_at: int | None = None
+
+    def record(self, record: PullRequestRecord) -> None:
+        self.writes += 1
+        if self.writes == self.dies_at:
+            raise KilledError
+        self.records[record.issue.id] = record
+
+    async def recorded(self) -> None:
+        """Everything is written at once."""
+
+
+class Daemon(Story):
+    """A story with pull requests on a forge; `restart` is the next daemon."""
+
+    def __init__(self, desk: Desk, place: Path, **forge: Any) -> None:
+        super().__init__(make_issue(title="Fix the login", url="https://tracker.example.test/SYM-1"))
+        self.desk, self.place, self.journal = desk, place, Journal()
+        self.workspaces = Workspaces()
+        self.wall_ms = 1_000_000
+        self.configure(**forge)
+        self.restart()
+
+    def configure(self, **forge: Any) -> None:
+        given = {"kind": self.desk.kind, "repo": "octo-team/website", "token": "$T", **forge}
+        workspace = {"root": str(self.place / "root"), "repo": "/repo"}
+        more = json.dumps({"forge": given, "workspace": workspace})
+        self.context = make_context(self.place, FakeTracker(), self.workspaces, more=more)
+
+    def restart(self) -> None:
+        self.pulls = PullRequests(
+            context=lambda: self.context,
+            state=lambda: self.state,
+            environment={},
+            recovered=tuple(self.journal.records.values()),
+            record=self.journal.record,
+            recorded=self.journal.recorded,
+            wall_ms=lambda: self.wall_ms,
+            connect=self._connect,
+        )
+
+    def _connect(self, settings: ForgeSettings, environment: Mapping[str, str]) -> Forge:
+        del settings, environment
+        return self.desk.forge
+
+    @override
+    def _step(self, fact: Event) -> tuple[Command, ...]:
+        before = self.state
+        commands = super()._step(fact)
+        self.pulls(before, fact, self.state, commands)
+        return commands
+
+    def works(
+        self, *, state: str = "Human Review", pushed: bool = True, summary: str = "Done it."
+    ) -> "Daemon":
+        """An agent finishes the issue; its branch is delivered."""
+        if not self.state.running:
+            self.begin()
+        self.streams(turn_count=1, total_tokens=700, cost_usd=0.5)
+        self.put("1", state=state)
+        self.turn_ends()
+        self.head = self.desk.repository.push(BRANCH)
+        delivered = DeliveredBranch(
+            branch=BRANCH,
+            head=self.head,
+            commits=2,
+            files_changed=1,
+            insertions=5,
+            deletions=3,
+            pushed=pushed,
+        )
+        made = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered, summary=summary)
+        self.tell(RunEnded(run_id=self.run_id("1"), outcome=made))
+        self.advance(2_000)
+        return self
+
+    async def looks(self) -> None:
+        """Everything that is due happens."""
+        with anyio.move_on_after(5) as scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.pulls.run)
+                await anyio.wait_all_tasks_blocked()
+                scope.cancel()
+
+    @property
+    def record(self) -> PullRequestRecord:
+        return self.journal.records["1"]
+
+    def opened(self) -> list[Pull]:
+        return list(self.desk.repository.pulls.values())
+
+
+@pytest.fixture(params=KINDS)
+def desk(request: pytest.FixtureRequest) -> Desk:
+    return make_desk(request.param)
+
+
+@pytest.fixture
+def daemon(desk: Desk, tmp_path: Path) -> Daemon:
+    return Daemon(desk, tmp_path)
+
+
+async def test_work_that_is_ready_gets_one_draft_with_the_issue_first(daemon: Daemon) -> None:
+    daemon.works()
+    await daemon.looks()
+    await daemon.looks()
+    (pull,) = daemon.opened()
+    assert (pull.branch, pull.base, pull.draft) == (BRANCH, "main", True)
+    assert pull.title == "SYM-1: Fix the login"
+    first, *_ = pull.body.splitlines()
+    assert "https://tracker.example.test/SYM-1" in first
+    assert "Done it." in pull.body
+    assert "2 commits, 1 files (+5 -3)" in pull.body
+    assert "$0.50" in pull.body
+    assert find_marker(pull.body) == marker_of(daemon.place.name, "1")
+    record = daemon.record
+    assert (record.number, record.ours, record.equipped, record.failure) == (pull.number, True, True, None)
+    assert record.pull is not None
+    assert record.pull.url.startswith("http")
+
+
+async def test_work_that_ends_gets_one_and_work_that_waits_gets_none(daemon: Daemon) -> None:
+    daemon.works(state="Todo")
+    await daemon.looks()
+    assert daemon.opened() == []
+    daemon.works(state="Done")
+    await daemon.looks()
+    assert len(daemon.opened()) == 1
+
+
+async def test_work_that_ended_before_there_was_a_forge_gets_none(desk: Desk, tmp_path: Path) -> None:
+    daemon = Daemon(desk, tmp_path, open="never")
+    daemon.works(state="Done")
+    daemon.configure()
+    daemon.restart()
+    await daemon.looks()
+    assert daemon.opened() == []
+    assert desk.vendor.requests == []
+
+
+async def test_without_a_forge_nothing_is_asked_or_recorded(desk: Desk, tmp_path: Path) -> None:
+    for nothing in ({"open": "never"}, {"kind": None}):
+        daemon = Daemon(desk, tmp_path, **nothing)
+        daemon.works()
+        await daemon.looks()
+        assert daemon.journal.records == {}
+    assert desk.vendor.requests == []
+
+
+async def test_what_is_not_pushed_waits_for_the_push(daemon: Daemon) -> None:
+    daemon.works(pushed=False)
+    await daemon.looks()
+    assert daemon.opened() == []
+
+
+async def test_settings_say_how_it_is_opened(desk: Desk, tmp_path: Path) -> None:
+    desk.repository.push("develop")
+    daemon = Daemon(
+        desk,
+        tmp_path,
+        open="ready",
+        base="develop",
+        title="{{ issue.title | upcase }}",
+        body="On {{ branch }} into {{ base }}, {{ commits }}",
+        labels=["agent"],
+        reviewers=[WRITER],
+    )
+    daemon.works()
+    await daemon.looks()
+    (pull,) = daemon.opened()
+    assert (pull.title, pull.base, pull.draft) == ("FIX THE LOGIN", "develop", False)
+    assert f"On {BRANCH} into develop, 2" in pull.body
+    assert pull.labels == ["agent"]
+    assert pull.reviewers == [WRITER]
+
+
+async def test_text_of_others_names_nobody_and_hides_nothing(daemon: Daemon) -> None:
+    theirs = marker_of("elsewhere", "9")
+    daemon.put("1", title=f"@ann {SECRET}")
+    daemon.works(summary=f"`@ann` @octo-team/all {theirs} {SECRET} {{{{ 1 }}}}")
+    await daemon.looks()
+    (pull,) = daemon.opened()
+    assert find_marker(pull.body) == marker_of(daemon.place.name, "1")
+    assert pull.body.count("@") == pull.body.count("`@`") == 2
+    assert SECRET not in pull.title + pull.body
+    assert "{{ 1 }}" in pull.body
+    assert without_mentions("a <!-- b @c") == "a &lt;!-- b `@`c"
+
+
+@pytest.mark.parametrize("login", [WRITER, ME])
+async def test_one_that_is_there_already_is_taken_over(daemon: Daemon, login: str) -> None:
+    daemon.works()
+    pull = daemon.desk.repository.open(BRANCH, title="By hand", body="Mine")
+    pull.login = login
+    await daemon.looks()
+    assert [each.number for each in daemon.opened()] == [pull.number]
+    assert (daemon.record.number, daemon.record.ours) == (pull.number, False)
+    assert (pull.title, pull.body) == ("By hand", "Mine")
+
+
+async def test_a_stranger_s_is_never_taken(daemon: Daemon) -> None:
+    daemon.works()
+    fork = daemon.desk.repository.open(BRANCH, body=marker_of(daemon.place.name, "1"))
+    fork.head_repo, fork.login = "mallory/website", STRANGER
+    await daemon.looks()
+    assert daemon.record.number not in {None, fork.number}
+
+
+async def test_a_stranger_s_in_the_way_is_told(daemon: Daemon) -> None:
+    """Who copies the marker of ours is still a stranger."""
+    daemon.works()
+    theirs = daemon.desk.repository.open(BRANCH, body=marker_of(daemon.place.name, "1"))
+    theirs.login = STRANGER
+    with capture_logs() as logs:
+        await daemon.looks()
+    assert len(daemon.opened()) == 1
+    assert daemon.record.number is None
+    assert daemon.record.failure is not None
+    assert STRANGER in daemon.record.failure.message
+    assert [log["event"] for log in logs if log["log_level"] == "warning"] == ["pull_request_failed"]
+
+
+async def test_one_of_another_workflow_is_left_alone(daemon: Daemon) -> None:
+    daemon.works()
+    daemon.desk.repository.open(BRANCH, body=f"Theirs\n{marker_of('elsewhere', '1')}")
+    await daemon.looks()
+    assert len(daemon.opened()) == 1
+    assert daemon.record.number is None
+    assert daemon.record.failure is not None
+
+
+@pytest.mark.parametrize("end", [PullState.CLOSED, PullState.MERGED])
+async def test_one_that_ended_is_not_used_again(daemon: Daemon, end: PullState) -> None:
+    daemon.works()
+    await daemon.looks()
+    (first,) = daemon.opened()
+    daemon.desk.repository.end(first, end)
+    daemon.journal.records.clear()
+    daemon.restart()
+    daemon.pulls.wake()
+    await daemon.looks()
+    assert len(daemon.opened()) == 1, "the same commit is not offered twice"
+    assert daemon.record.pull is not None
+    assert daemon.record.pull.state is end
+    daemon.put("1", state="Todo")
+    daemon.tell(WakeAsked(reason="test"))
+    daemon.works()
+    await daemon.looks()
+    assert len(daemon.opened()) == 2
+    assert daemon.record.number == 2
+
+
+async def test_new_work_goes_to_the_one_that_is_open(daemon: Daemon) -> None:
+    daemon.works()
+    await daemon.looks()
+    daemon.put("1", state="Todo")
+    daemon.tell(WakeAsked(reason="test"))
+    daemon.works()
+    await daemon.looks()
+    assert len(daemon.opened()) == 1
+    assert daemon.record.head == daemon.head
+
+
+async def test_a_lost_answer_opens_no_second_one(daemon: Daemon) -> None:
+    daemon.works()
+    opening = {"github": "POST https://github.example.test/api/v3/repos", "gitlab": "POST", "forgejo": "POST"}
+    daemon.desk.vendor.fail_next(Fault.LOST, when=opening[daemon.desk.kind])
+    await daemon.looks()
+    assert len(daemon.opened()) == 1
+    assert daemon.record.number == 1
+
+
+@pytest.mark.parametrize("nth", range(1, 8))
+async def test_a_daemon_that_dies_anywhere_leaves_one(daemon: Daemon, nth: int) -> None:
+    daemon.works()
+    daemon.journal.dies_at = nth
+    with suppress(KilledError, BaseExceptionGroup):
+        await daemon.looks()
+    daemon.restart()
+    daemon.pulls.wake()
+    await daemon.looks()
+    assert len(daemon.opened()) == 1
+    assert (daemon.record.number, daemon.record.ours, daemon.record.equipped) == (1, True, True)
+
+
+async def test_a_failure_is_told_once_and_tried_again_later(daemon: Daemon) -> None:
+    daemon.works()
+    down = Given(status=502, raw=b"down")
+    daemon.desk.vendor.fail_next(down, times=_TRIES)
+    with capture_logs() as logs:
+        await daemon.looks()
+        await daemon.looks()
+    told = [log for log in logs if log["event"] == "pull_request_failed"]
+    assert [log["log_level"] for log in told] == ["warning"]
+    failure, due = daemon.record.failure, daemon.record.retry_wall_ms
+    assert failure is not None
+    assert due is not None
+    assert due - daemon.wall_ms >= 30_000
+    await daemon.looks()
+    assert daemon.opened() == []
+    daemon.wall_ms = due
+    await daemon.looks()
+    assert len(daemon.opened()) == 1
+    assert (daemon.record.failure, daemon.record.failures, daemon.record.retry_wall_ms) == (None, 0, None)
+
+
+async def test_labels_that_are_refused_hold_nothing_up(desk: Desk, tmp_path: Path) -> None:
+    daemon = Daemon(desk, tmp_path, labels=["agent"])
+    daemon.works()
+    name = {"github": "/labels", "gitlab": "PUT", "forgejo": "/labels"}[desk.kind]
+    desk.vendor.fail_next(Given(status=422, body={"message": "no such label"}), when=name)
+    with capture_logs() as logs:
+        await daemon.looks()
+    assert "pull_request_not_equipped" in {log["event"] for log in logs}
+    assert daemon.record.equipped
+    assert daemon.record.failure is None
+
+
+async def test_a_repository_without_a_branch_at_head_needs_a_base(daemon: Daemon) -> None:
+    daemon.workspaces.head = None
+    daemon.works()
+    await daemon.looks()
+    assert daemon.record.failure is not None
+    assert daemon.record.failure.hint == "set forge.base"
+
+
+async def test_a_template_that_fails_for_an_issue_is_told(desk: Desk, tmp_path: Path) -> None:
+    daemon = Daemon(desk, tmp_path, body="{% if issue.url %}{{ 1 | divided_by: 0 }}{% endif %}")
+    daemon.works()
+    await daemon.looks()
+    assert daemon.record.failure is not None
+    assert "forge.body" in daemon.record.failure.message
+
+
+async def test_a_bug_costs_one_attempt(daemon: Daemon) -> None:
+    daemon.works()
+    daemon.workspaces.fails = True
+    with capture_logs():
+        await daemon.looks()
+    assert daemon.record.failure is not None

@@ -33,7 +33,7 @@ class Terminal:
     text: str = ""
 
     def read(self) -> bool:
-        """Take what comes next; false at the end."""
+        """Take what comes next; false once no process has the terminal any more."""
         ready, _, _ = select.select([self.master], [], [], 1.0)
         if ready:
             try:
@@ -41,8 +41,7 @@ class Terminal:
             except OSError:  # how Linux tells the end of a terminal
                 return False
             self.text += data.decode("utf-8", "replace")
-            return bool(data)
-        return self.process.poll() is None
+        return True
 
     def until(self, words: str, count: int = 1) -> None:
         deadline = time.monotonic() + DEADLINE_S

@@ -15,6 +15,7 @@ from symphony.api.models import (
     Document,
     Instructions,
     Issue,
+    LibraryVersion,
     Moment,
     NotifyTarget,
     Phase,
@@ -879,6 +880,19 @@ class SkillsImported(SkillsExported, frozen=True, kw_only=True):
 
     source: SkillSource
     folders: tuple[SkillFolder, ...]
+
+
+# --- the library of skills -------------------------------------------------------------------------------
+
+
+class LibraryHistory(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony library history --json`."""
+
+    name: Text
+    versions: Annotated[tuple[LibraryVersion, ...], _is("The newest first.")]
+
+
+# --- the use of skills -----------------------------------------------------------------------------------
 
 
 class SkillUse(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,14 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import click
 
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.cli.options import json_option, workflow_option
+from symphony.cli.options import json_option, print_json, workflow_option
+from symphony.domain import one_line
 
 if TYPE_CHECKING:
     from symphony.api.interface import LibraryInUse
+    from symphony.api.library import Edit
     from symphony.config import AgentSettings
+
+_MAX_REASON_CHARS: Final = 500  # MAX_REASON_CHARS of library.model, which is slow to import
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +29,13 @@ class OpenLibrary:
     Attributes:
         workflow: the workflow file, which need not exist.
         settings: those of `agent`.
+        agents: the names of the agents of the workflow; empty if they are not known.
         in_use: the library, and what masks secrets in it.
     """
 
     workflow: Path
     settings: "AgentSettings"
+    agents: tuple[str, ...]
     in_use: "LibraryInUse"
 
 
@@ -36,14 +44,50 @@ def library_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def run(*args: Any, workflow: Path, **options: Any) -> Any:
-        from symphony.api.interface import UnknownError
+        from symphony.api.interface import ConflictError, UnknownError
 
         try:
             return command(*args, library=open_library(workflow, os.environ), **options)
-        except UnknownError as error:
-            raise CommandError.of(error.message, hint=error.hint) from error
+        except (ConflictError, UnknownError) as error:
+            hint = error.hint or "`symphony library list` names the skills"
+            raise CommandError.of(error.message, hint=hint) from error
 
     return json_option(workflow_option(run))
+
+
+def reason_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--reason TEXT`."""
+
+    def check(_context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+        if value is not None and len(value) > _MAX_REASON_CHARS:
+            raise click.BadParameter(f"at most {_MAX_REASON_CHARS} characters", param=option)
+        return value
+
+    return click.option("--reason", metavar="TEXT", callback=check, help="Why; it is kept.")(command)
+
+
+def change_library(library: OpenLibrary, edit: "Edit", by: str, *, as_json: bool, name: str = "") -> None:
+    """Change the library as the API does, and print what was done.
+
+    Args:
+        library: to change.
+        edit: what to do.
+        by: who does it.
+        as_json: print the document.
+        name: the skill that a new file is of, if it is no new one.
+
+    Raises:
+        ConflictError: the edit was based on another version than the newest one.
+        UnknownError: there is no such skill, version or proposal.
+        LibraryError: the library refuses it, or cannot be used.
+    """
+    from symphony.api.library import change
+
+    done = change(library.in_use, edit, by, name)
+    if as_json:
+        print_json(done)
+    else:
+        click.echo(one_line(done.message))
 
 
 def open_library(workflow: Path, environment: Mapping[str, str]) -> OpenLibrary:
@@ -63,6 +107,7 @@ def open_library(workflow: Path, environment: Mapping[str, str]) -> OpenLibrary:
     environment = read_secrets(environment).environment
     path = locate(workflow, environment) / LIBRARY_FILE
     settings, redaction = AgentSettings(), provider_redaction({}, environment)
+    agents: tuple[str, ...] = ()
     if workflow.exists():
         try:
             judgement = judge(read_workflow_file(workflow), environment=environment, acknowledged=None)
@@ -74,6 +119,7 @@ def open_library(workflow: Path, environment: Mapping[str, str]) -> OpenLibrary:
         settings = agent
         if judgement.workflow is not None:
             redaction = redaction_for(judgement.workflow, environment)
+            agents = tuple(judgement.workflow.agents)
     elif not path.exists():
         raise CommandError.of(
             f"there is no {workflow}, and no library of it",
@@ -83,6 +129,7 @@ def open_library(workflow: Path, environment: Mapping[str, str]) -> OpenLibrary:
     return OpenLibrary(
         workflow=workflow,
         settings=settings,
+        agents=agents,
         in_use=LibraryInUse(store=Library(path), mask=redaction.text),
     )
 

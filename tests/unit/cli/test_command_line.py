@@ -182,6 +182,11 @@ SHARED = {
     "--yes": "Do not ask for confirmation.",
 }
 """Options that mean the same to the letter wherever they are; docs/commands.md lists them too."""
+OTHERWISE = {
+    *((one, "--agent") for one in ("runs", "library assign", "library unassign")),
+    ("status", "--reason"),
+}
+"""Any name of `agents`, where --agent is one of a few kinds elsewhere; a code, where --reason is a text."""
 SHORT = {"-f": "--follow", "-F": "--file", "-s": "--state", "-V": "--version"}
 ACTING = {"completion", "help", "init", "run", "service install", "service uninstall"}
 """They start or make something, or print a text, and have no facts to tell as JSON."""
@@ -199,8 +204,7 @@ def test_an_option_means_the_same_in_every_command() -> None:
     kinds: dict[str, tuple[object, ...]] = {}
     for command, option, word in _options():
         kind = (option.is_flag, option.type.name)
-        # `runs` takes any name of `agents`; elsewhere --agent is one of a few kinds.
-        assert (command, word) == ("runs", "--agent") or kinds.setdefault(word, kind) == kind, (command, word)
+        assert (command, word) in OTHERWISE or kinds.setdefault(word, kind) == kind, (command, word)
         if word in SHARED:
             assert option.help == SHARED[word], (command, word)
         if word in SHORT:

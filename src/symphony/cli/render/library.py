@@ -1,16 +1,32 @@
 """The library of skills as people read it; texts of skills are untrusted."""
 
+import os
+import sys
 from collections.abc import Iterator
+from typing import Final
 
 import click
 from rich.table import Table
 
-from symphony.api.models import LibraryAssignment, LibrarySkill, LibrarySkillPage, LibrarySkills
+from symphony.api.models import (
+    LibraryAssignment,
+    LibraryAssignments,
+    LibraryFinding,
+    LibraryProposal,
+    LibraryProposalPage,
+    LibraryProposals,
+    LibrarySkill,
+    LibrarySkillPage,
+    LibrarySkills,
+    LibraryVersion,
+)
 from symphony.cli.formatting import cell, console_for, parse_time, plural, print_blocks
+from symphony.cli.options import use_colour
 from symphony.cli.render.skills import visible
 from symphony.domain import one_line
 
-_MAX_DESCRIPTION = 100
+_MAX_DESCRIPTION: Final = 100
+_DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def table(*names: str) -> Table:
@@ -53,6 +69,80 @@ def skill_lines(page: LibrarySkillPage) -> Iterator[str]:
 def _targets(skill: LibrarySkill, assignments: tuple[LibraryAssignment, ...]) -> str:
     named = ", ".join(f"{one.kind} {one_line(one.target)}" for one in assignments)
     return named or f"nobody by name; whoever has no assignment gets {skill.name}"
+
+
+def print_versions(versions: tuple[LibraryVersion, ...]) -> None:
+    """A row for each version."""
+    rows = table("VERSION", "WHEN", "AUTHOR", "RUN", "REASON")
+    for one in versions:
+        rows.add_row(*map(cell, (one.version, moment(one.at), one.author, one.run_id or "", one.reason)))
+    print_blocks(console_for(), rows)
+
+
+def print_diff(text: str, *, err: bool = False) -> None:
+    """A unified diff; on a terminal in colours."""
+    stream = sys.stderr if err else sys.stdout
+    coloured = stream.isatty() and not os.environ.get("NO_COLOR")
+    for line in text.split("\n") if text else ():
+        style = _DIFF_STYLES.get(line[:1]) if coloured else None
+        click.echo(click.style(visible(line), fg=style) if style else visible(line), err=err)
+
+
+def print_assignments(found: LibraryAssignments) -> None:
+    """A row for each assignment."""
+    rows = table("KIND", "WHO", "SINCE", "SKILLS")
+    for one in found.assignments:
+        rows.add_row(*map(cell, (one.kind, one.target, moment(one.at), ", ".join(one.skills) or "none")))
+    if found.assignments:
+        print_blocks(console_for(), rows)
+
+
+def print_proposals(found: LibraryProposals) -> None:
+    """A row for each proposal."""
+    rows = table("ID", "SKILL", "CHANGES", "ISSUE", "PROPOSED", "DESCRIPTION")
+    for one in found.proposals:
+        changes = f"version {one.base_version}" if one.base_version else "new"
+        issue, description = one.issue_identifier or "", one_line(one.description, _MAX_DESCRIPTION)
+        rows.add_row(*map(cell, (one.id, one.name, changes, issue, moment(one.created_at), description)))
+    if found.proposals:
+        print_blocks(console_for(), rows)
+
+
+def print_proposal(page: LibraryProposalPage) -> None:
+    """What a proposal changes, where it comes from, and what is dangerous in it."""
+    proposal = page.proposal
+    based = f"version {proposal.base_version}" if proposal.base_version else "nothing: it is a new skill"
+    click.echo(f"proposal {proposal.id}: {proposal.name}, {proposal.state}")
+    click.echo(f"description: {one_line(proposal.description)}")
+    click.echo(f"changes: {based}")
+    for line in _evidence(proposal):
+        click.echo(line)
+    if proposal.decided_at is not None:
+        reason = f": {one_line(proposal.reason)}" if proposal.reason else ""
+        by = one_line(proposal.decided_by or "nobody")
+        click.echo(f"{proposal.state}: {moment(proposal.decided_at)} by {by}{reason}")
+    for finding in page.findings:
+        click.echo(finding_line(finding, coloured=use_colour()))
+    click.echo()
+    print_diff(page.diff)
+
+
+def finding_line(finding: LibraryFinding, *, coloured: bool) -> str:
+    """A finding on one line; what is dangerous, or an error, in red."""
+    place = "" if finding.line is None else f" line {finding.line}:"
+    hint = f" {finding.hint}" if finding.hint else ""
+    line = one_line(f"{finding.severity}:{place} {finding.message}{hint} ({finding.code})", 1_000)
+    return click.style(line, fg="red") if coloured and finding.severity in {"danger", "error"} else line
+
+
+def _evidence(proposal: LibraryProposal) -> Iterator[str]:
+    if proposal.issue_identifier is None:
+        return
+    issue = one_line(proposal.issue_identifier)
+    run = f" --run {one_line(proposal.run_id)}" if proposal.run_id else ""
+    place = "" if proposal.transcript_seq is None else f", from entry {proposal.transcript_seq} on"
+    yield f"because of: {issue}, {moment(proposal.created_at)}"
+    yield f"evidence: symphony transcript {issue}{run}{place}"
 
 
 def tell_count(count: int, noun: str) -> None:

@@ -850,7 +850,7 @@ class MovedSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class SkillsExported(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`symphony skills export --json`."""
+    """`symphony skills export --json`, and that of `symphony library export`."""
 
     target: str
     dry_run: bool
@@ -890,6 +890,53 @@ class LibraryHistory(Document, frozen=True, kw_only=True, forbid_unknown_fields=
 
     name: Text
     versions: Annotated[tuple[LibraryVersion, ...], _is("The newest first.")]
+
+
+class FailedFile(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file that the library could not take."""
+
+    path: Annotated[Text, _is("Below the source.")]
+    message: str
+    hint: str | None
+
+
+class LibraryImported(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony library import --json`: names of skills, and what could not be taken."""
+
+    source: str
+    created: tuple[str, ...]
+    updated: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    failed: tuple[FailedFile, ...]
+
+
+class LibraryPromoted(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony library promote --json`."""
+
+    name: Text
+    version: Positive
+    path: Annotated[Text, _is("Of the file in the repository.")]
+    base: Annotated[Text, _is("The branch, or commit, that the new branch begins at.")]
+    branch: Annotated[str | None, _is("The new branch; null if the base has the file already.")]
+    commit: Annotated[str | None, _is("Of that branch; null if the base has the file already.")]
+
+
+class LibraryBackup(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony library backup --json`."""
+
+    path: Text
+    bytes: Count
+
+
+class LibrarySynced(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony library sync --json`: names of skills, compared with the library."""
+
+    issue_identifier: str
+    created: tuple[str, ...]
+    updated: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    proposals: Annotated[tuple[int, ...], _is("Ids of the proposals that the sync made.")]
+    problems: Annotated[tuple[str, ...], _is("Why other files are no skills.")]
 
 
 # --- the use of skills -----------------------------------------------------------------------------------

@@ -30,12 +30,14 @@ class OpenLibrary:
         workflow: the workflow file, which need not exist.
         settings: those of `agent`.
         agents: the names of the agents of the workflow; empty if they are not known.
+        base_branch: `workspace.base_branch`, if it is known.
         in_use: the library, and what masks secrets in it.
     """
 
     workflow: Path
     settings: "AgentSettings"
     agents: tuple[str, ...]
+    base_branch: str | None
     in_use: "LibraryInUse"
 
 
@@ -108,6 +110,7 @@ def open_library(workflow: Path, environment: Mapping[str, str]) -> OpenLibrary:
     path = locate(workflow, environment) / LIBRARY_FILE
     settings, redaction = AgentSettings(), provider_redaction({}, environment)
     agents: tuple[str, ...] = ()
+    base_branch: str | None = None
     if workflow.exists():
         try:
             judgement = judge(read_workflow_file(workflow), environment=environment, acknowledged=None)
@@ -120,6 +123,7 @@ def open_library(workflow: Path, environment: Mapping[str, str]) -> OpenLibrary:
         if judgement.workflow is not None:
             redaction = redaction_for(judgement.workflow, environment)
             agents = tuple(judgement.workflow.agents)
+            base_branch = judgement.workflow.settings.workspace.base_branch
     elif not path.exists():
         raise CommandError.of(
             f"there is no {workflow}, and no library of it",
@@ -130,6 +134,7 @@ def open_library(workflow: Path, environment: Mapping[str, str]) -> OpenLibrary:
         workflow=workflow,
         settings=settings,
         agents=agents,
+        base_branch=base_branch,
         in_use=LibraryInUse(store=Library(path), mask=redaction.text),
     )
 

@@ -2,8 +2,10 @@
 
 import os
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from symphony.cli.failures import CommandError
 from symphony.config import Settings
@@ -13,9 +15,20 @@ _BOARD = ".symphony/issues"
 
 
 def git(
-    directory: Path, *arguments: str, timeout_s: float | None = None
+    directory: Path,
+    *arguments: str,
+    timeout_s: float | None = None,
+    data: bytes = b"",
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> "subprocess.CompletedProcess[str]":
     """Run git in a directory; the caller checks the exit code. Line ends of the output are not translated.
+
+    Args:
+        directory: where it starts.
+        arguments: of git.
+        timeout_s: how long it may take.
+        data: its standard input.
+        variables: added to its environment.
 
     Raises:
         CommandError: git is not installed.
@@ -26,7 +39,8 @@ def git(
             ["git", *arguments],
             cwd=directory,
             capture_output=True,
-            stdin=subprocess.DEVNULL,
+            input=data,
+            env={**os.environ, **variables},
             check=False,
             timeout=timeout_s,
         )

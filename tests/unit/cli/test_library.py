@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from harness.project import Project
 from published.schemas import conforms_to
 from symphony.cli.main import main
-from symphony.library.model import Change, Evidence, Proposal, ProposalState, SkillText
+from symphony.library.model import Change, Evidence, Origin, Proposal, ProposalState, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 
 ADA = Change(author="ada", reason="first")
@@ -326,3 +326,63 @@ def test_a_proposal_for_an_older_version_is_refused(store: Library) -> None:
     store.edit(skill("style", "two\n"), ADA, base_version=1)
     run("accept", number, code=1)
     assert store.open_proposals() == 1
+
+
+# --- folders ---
+
+
+def test_an_import_takes_what_is_valid_and_tells_what_is_not(store: Library, tmp_path: Path) -> None:
+    for name in ("style", "tests", "same"):
+        store_file = tmp_path / "from" / "deep" / name / "SKILL.md"
+        store_file.parent.mkdir(parents=True)
+        store_file.write_bytes(skill(name).file())
+    (tmp_path / "from" / "deep" / "tests" / "more.md").write_text("More.\n")
+    (tmp_path / "from" / "bad").mkdir()
+    (tmp_path / "from" / "bad" / "SKILL.md").write_text("---\nname: [\n---\n")
+    store.add(skill("style", "other\n"), ADA)
+    store.add(skill("same"), ADA)
+    done = as_json("import", str(tmp_path / "from"), "--reason", "the team's", code=1)
+    assert (done["created"], done["updated"], done["unchanged"]) == (["tests"], ["style"], ["same"])
+    assert [one["path"].split("/")[0] for one in done["failed"]] == ["bad"]
+    assert store.skill("tests").origin is Origin.IMPORTED
+    assert store.history("style")[0].change.reason == "the team's"
+    again = run("import", str(tmp_path / "from"), code=1)
+    assert again.stderr.splitlines()[-1] == "0 created, 0 updated, 3 unchanged, 1 failed"
+    assert "warning: " in again.stderr, "more.md is left out"
+    run("import", str(tmp_path / "from" / "deep"))
+
+
+def test_an_import_of_nothing_is_an_error(store: Library, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    run("import", str(tmp_path / "empty"), code=1)
+    run("import", str(tmp_path / "nowhere"), code=2)
+    assert store.skills() == ()
+
+
+def test_an_export_replaces_nothing_that_differs(store: Library, tmp_path: Path) -> None:
+    store.add(skill("style"), ADA)
+    store.add(skill("tests"), ADA)
+    target = tmp_path / "to"
+    assert len(as_json("export", str(target), "--dry-run")["created"]) == 2
+    assert not target.exists()
+    assert [one["name"] for one in as_json("export", str(target), "style")["created"]] == ["style"]
+    assert (target / "style" / "SKILL.md").read_bytes() == skill("style").file()
+    (target / "style" / "SKILL.md").write_text("Mine.\n")
+    done = as_json("export", str(target), code=1)
+    assert ([one["name"] for one in done["skipped"]], len(done["created"])) == (["style"], 1)
+    assert (target / "style" / "SKILL.md").read_text() == "Mine.\n"
+    run("export", str(target), "--force")
+    assert (target / "style" / "SKILL.md").read_bytes() == skill("style").file()
+    run("export", str(target), "nothing", code=1)
+    assert as_json("import", str(target))["unchanged"] == ["style", "tests"]
+
+
+def test_a_backup_is_a_library_and_never_replaces_a_file(store: Library, tmp_path: Path) -> None:
+    target = tmp_path / "copy.db"
+    run("backup", str(target), code=1)
+    assert not target.exists()
+    store.add(skill("style"), ADA)
+    done = as_json("backup", str(target))
+    assert done["bytes"] == target.stat().st_size
+    assert Library(target).skill("style").content == "# How\n"
+    run("backup", str(target), code=1)

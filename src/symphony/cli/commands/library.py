@@ -208,6 +208,8 @@ def add(*, source: str, reason: str | None, library: OpenLibrary, as_json: bool)
 @library_options
 def edit_(*, name: str, file: str | None, reason: str | None, library: OpenLibrary, as_json: bool) -> None:
     """Change a skill in your editor, or to the text of a file."""
+    from symphony.api.interface import ConflictError
+
     by, present = author(), library.in_use.store.skill(name)
     if file is not None:
         _save(library, present, _read(file), by, reason, as_json=as_json)
@@ -222,7 +224,7 @@ def edit_(*, name: str, file: str | None, reason: str | None, library: OpenLibra
     try:
         click.edit(filename=draft)
         _save(library, present, _read(draft), by, reason, as_json=as_json)
-    except (SymphonyError, click.ClickException):
+    except (SymphonyError, ConflictError, click.ClickException):
         if Path(draft).read_bytes() != before:
             warn(f"your text is kept; symphony library edit {name} --file {draft} takes it")
             raise
@@ -290,11 +292,13 @@ Examples:
   symphony library assign --issue SYM-7 release-notes
   symphony library proposals                   what agents want to change, and why
   symphony library accept 3
+  symphony library promote release-notes       on a branch of the repository, for review
 
 Works on the library of WORKFLOW.md, beside a running daemon or without one.
 """
 _HERE = "symphony.cli.commands.library"
 _ASSIGNMENTS = "symphony.cli.commands.library_assignments"
+_EXCHANGE = "symphony.cli.commands.library_exchange"
 _PROPOSALS = "symphony.cli.commands.library_proposals"
 _SECTIONS = {
     "Skills": {
@@ -309,6 +313,12 @@ _SECTIONS = {
         "diff": (f"{_HERE}:diff_", "Show what a version changed."),
         "revert": (f"{_HERE}:revert", "Make an earlier version the newest one."),
     },
+    "In and out": {
+        "import": (f"{_EXCHANGE}:import_", "Take the skills of a folder."),
+        "export": (f"{_EXCHANGE}:export", "Write skills into a folder."),
+        "promote": (f"{_EXCHANGE}:promote", "Commit a skill on a branch, for review."),
+        "backup": (f"{_EXCHANGE}:backup", "Copy the library into a new file."),
+    },
     "Who gets them": {
         "assign": (f"{_ASSIGNMENTS}:assign", "Let an issue or an agent have these skills only."),
         "unassign": (f"{_ASSIGNMENTS}:unassign", "Drop an assignment."),
@@ -318,6 +328,7 @@ _SECTIONS = {
         "proposals": (f"{_PROPOSALS}:proposals", "List the proposals, or show one."),
         "accept": (f"{_PROPOSALS}:accept", "Make a version of a proposal."),
         "reject": (f"{_PROPOSALS}:reject", "Reject a proposal."),
+        "sync": (f"{_PROPOSALS}:sync", "Propose what an agent changed in a workspace."),
     },
     "Undo": {
         "purge": ("symphony.cli.commands.library_purge:purge", "Take out what agents wrote since a date."),

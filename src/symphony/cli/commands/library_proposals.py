@@ -1,13 +1,20 @@
-"""`symphony library proposals`, `accept` and `reject`: changes that agents propose and people decide."""
+"""`symphony library proposals`, `accept`, `reject` and `sync`: what agents propose and people decide."""
 
+import os
 import sys
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import UNSET
 
-from symphony.cli.failures import CommandError, ExitCode
+from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.cli.library_access import OpenLibrary, author, change_library, library_options, reason_option
-from symphony.cli.options import print_json
+from symphony.cli.options import issue_argument, print_json
+from symphony.domain import one_line
+
+if TYPE_CHECKING:
+    from symphony.cli.documents import LibrarySynced
 
 _PROPOSALS_EPILOG = """\b
 Examples:
@@ -36,6 +43,17 @@ The same change is not proposed again.
 
 Exit codes: 0 rejected, 1 there is no such proposal, or it is decided already, 2 usage, 3 the workflow is
 invalid.
+"""
+_SYNC_EPILOG = """\b
+Examples:
+  symphony library sync SYM-7
+  symphony library sync SYM-7 --json | jq -r '.proposals[]'
+
+Compares the workspace with what was written into it, as the daemon does after a session. It makes proposals,
+whatever agent.library.sync says; what was proposed before is not proposed again.
+
+Exit codes: 0 compared, 1 there is no workspace, or no skill of the library was written into it, 2 usage,
+3 the workflow is invalid.
 """
 _number = click.argument("number", metavar="N", type=click.IntRange(min=1))
 
@@ -114,3 +132,88 @@ def _confirm(number: int, library: OpenLibrary) -> None:
         raise CommandError.of(f"proposal {number} has dangerous lines", hint=hint, code=ExitCode.USAGE)
     if not click.confirm("Accept it all the same?", err=True):
         raise CommandError.of("nothing was accepted", hint=f"symphony library reject {number} --reason TEXT")
+
+
+@click.command(epilog=_SYNC_EPILOG, short_help="Propose what an agent changed in a workspace.")
+@issue_argument
+@library_options
+def sync(*, issue: str, library: OpenLibrary, as_json: bool) -> None:
+    """Compare the skills in the workspace of an issue with the library, and propose what is new."""
+    author()
+    import anyio
+
+    done = anyio.run(_sync, issue, library)
+    if as_json:
+        print_json(done)
+        return
+    for outcome, names in (
+        ("created", done.created),
+        ("updated", done.updated),
+        ("unchanged", done.unchanged),
+    ):
+        for name in names:
+            click.echo(f"{outcome:9} {name}")
+    for problem in done.problems:
+        warn(problem)
+    if done.proposals:
+        numbers = ", ".join(map(str, done.proposals))
+        click.echo(f"hint: symphony library proposals {done.proposals[0]}  (new: {numbers})", err=True)
+    elif done.created or done.updated:
+        click.echo("nothing new: it was proposed before", err=True)
+
+
+async def _sync(issue: str, library: OpenLibrary) -> "LibrarySynced":
+    """Make proposals of what is in the workspace of an issue.
+
+    Raises:
+        SymphonyError: the workflow is not usable, or there is nothing to compare.
+    """
+    from anyio import to_thread
+
+    from symphony.cli.documents import LibrarySynced
+    from symphony.cli.journal import journal_path
+    from symphony.cli.offline import open_context
+    from symphony.daemon.journal_writer import past_runs
+    from symphony.library.model import Evidence
+    from symphony.library.provenance import provenance
+    from symphony.library.sync import sync_skills
+    from symphony.observability.redaction import masked
+    from symphony.workspaces import Layout, Workspace
+
+    context = open_context(library.workflow, os.environ)
+    records = await context.workspaces.records()
+    found = next((one for one in records if one.identifier.casefold() == issue.casefold()), None)
+    if found is None or not found.path.is_dir():
+        hint = "a run makes one; `symphony library edit NAME` changes a skill here"
+        raise CommandError.of(f"{one_line(issue)} has no workspace", hint=hint)
+    workspace = Workspace(key=found.key, path=found.path, branch=None, base_commit=None, created_now=False)
+    runs = past_runs(journal_path(library.workflow, os.environ), found.identifier)
+    run_id = runs[0].run_id if runs else None
+    synced = await to_thread.run_sync(
+        partial(
+            sync_skills,
+            library.in_use.store,
+            workspace.path,
+            Layout(workspace.path.parent).written_skills(workspace.key),
+            tracked=await context.workspaces.tracked(workspace, library.settings.library.directory),
+            evidence=Evidence(run_id=run_id, issue_id=found.issue_id, issue_identifier=found.identifier),
+            metadata=provenance(
+                run_id=run_id or "unknown",
+                agent=(runs[0].agent_name if runs else None) or "unknown",
+                model=runs[0].model if runs else None,
+            ),
+        )
+    )
+    if synced is None:
+        hint = "a run with skills of the library writes them; agent.library.directory says where"
+        raise CommandError.of(f"the workspace of {found.identifier} got no skill of the library", hint=hint)
+    document = LibrarySynced(
+        issue_identifier=found.identifier,
+        created=synced.created,
+        updated=synced.updated,
+        unchanged=synced.unchanged,
+        proposals=synced.proposals,
+        problems=synced.problems,
+    )
+    shown: LibrarySynced = masked(document, library.in_use.mask)
+    return shown

@@ -30,6 +30,7 @@ from symphony.journal.transcripts import (
     TranscriptPlanStep,
     TurnEntry,
 )
+from symphony.library.evaluation import Comparison, Evaluation, Trial
 from symphony.library.model import Change, Evidence, Origin, SkillText, TargetKind
 from symphony.library.store import Library
 
@@ -673,6 +674,24 @@ def fill_library(file: Path) -> None:
         content="# Paging\n\nRead https://pages.example/cursors first.\n",
     )
     store.propose(learned, evidence, base_version=0)
+    failed = Trial(
+        passed=False, seconds=212.4, turns=3, tokens=181_200, problem="the check ended with status 2"
+    )
+    passed = Trial(passed=True, seconds=95.0, turns=1, tokens=64_310)
+    comparisons = tuple(
+        Comparison(
+            issue_identifier=identifier,
+            base_commit="9f1c0d2e" * 5,
+            agent="codex",
+            without=without,
+            changed=passed,
+        )
+        for identifier, without in (("WEB-118", failed), ("WEB-97", replace(passed, tokens=61_870)))
+    )
+    evaluation = Evaluation(
+        check="make test", base_version=0, comparisons=comparisons, at_ms=int(NOW.timestamp() * 1_000)
+    )
+    store.record_evaluation(2, evaluation)
 
 
 @contextmanager

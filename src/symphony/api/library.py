@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from difflib import unified_diff
 from typing import Final, TypeVar, assert_never
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from symphony.api.interface import ConflictError, LibraryInUse, UnknownError
 from symphony.api.models import (
@@ -21,8 +21,10 @@ from symphony.api.models import (
     LibraryAssignments,
     LibraryChanged,
     LibraryCheck,
+    LibraryComparison,
     LibraryDiff,
     LibraryDraft,
+    LibraryEvaluation,
     LibraryFinding,
     LibraryProposal,
     LibraryProposalPage,
@@ -34,9 +36,12 @@ from symphony.api.models import (
     LibrarySkill,
     LibrarySkillPage,
     LibrarySkills,
+    LibrarySums,
+    LibraryTrial,
     LibraryVersion,
     utc_text,
 )
+from symphony.library.evaluation import Evaluation, sums
 from symphony.library.gate import gate
 from symphony.library.model import (
     Assignment,
@@ -203,8 +208,32 @@ def proposal(library: LibraryInUse, number: int) -> LibraryProposalPage:
             ),
             *check(LibraryDraft(file=file, name=found.text.name)).findings,
         ),
+        evaluation=None if found.evaluation is None else evaluation_document(found.evaluation),
     )
     return _masked(library, document)
+
+
+def evaluation_document(found: Evaluation) -> LibraryEvaluation:
+    """The table of an evaluation, not masked."""
+    return LibraryEvaluation(
+        recommended=found.recommended,
+        check=found.check,
+        base_version=found.base_version,
+        comparisons=tuple(
+            LibraryComparison(
+                issue_identifier=one.issue_identifier,
+                base_commit=one.base_commit,
+                agent=one.agent,
+                verdict=one.verdict.value,
+                without=LibraryTrial(**structs.asdict(one.without)),
+                changed=LibraryTrial(**structs.asdict(one.changed)),
+            )
+            for one in found.comparisons
+        ),
+        without=LibrarySums(**structs.asdict(sums(one.without for one in found.comparisons))),
+        changed=LibrarySums(**structs.asdict(sums(one.changed for one in found.comparisons))),
+        at=_moment(found.at_ms),
+    )
 
 
 def check(draft: LibraryDraft) -> LibraryCheck:

@@ -1082,6 +1082,48 @@ class LibraryFinding(Document, frozen=True, kw_only=True):
     hint: str | None
 
 
+class LibraryTrial(Document, frozen=True, kw_only=True):
+    """One session of an evaluation."""
+
+    passed: Annotated[bool, _is("It changed something, came to its end, and the check passed.")]
+    seconds: Annotated[float, _is("Of the agent, without the check.")]
+    turns: Count
+    tokens: Annotated[Count, _is("0 if the agent does not report them.")]
+    problem: Annotated[str | None, _is("Why it did not pass.")]
+
+
+class LibraryComparison(Document, frozen=True, kw_only=True):
+    """One past issue, worked on again without the change and with it."""
+
+    issue_identifier: Identifier
+    base_commit: Annotated[str, _is("Where both sessions began.")]
+    agent: str
+    verdict: Annotated[str, _is("better, worse or same.")]
+    without: LibraryTrial
+    changed: LibraryTrial
+
+
+class LibrarySums(Document, frozen=True, kw_only=True):
+    """The sums of sessions."""
+
+    passed: Annotated[Count, _is("How many of them did.")]
+    seconds: float
+    turns: Count
+    tokens: Count
+
+
+class LibraryEvaluation(Document, frozen=True, kw_only=True):
+    """What past issues say about a proposal."""
+
+    recommended: Annotated[bool, _is("No issue got worse, and at least one got better.")]
+    check: Annotated[str, _is("The command that judged: agent.library.check.")]
+    base_version: Annotated[Count, _is("The version that it was compared with; 0 for none.")]
+    comparisons: tuple[LibraryComparison, ...]
+    without: LibrarySums
+    changed: LibrarySums
+    at: Moment
+
+
 class LibraryProposalPage(Document, frozen=True, kw_only=True):
     """A proposal with what it changes."""
 
@@ -1092,6 +1134,7 @@ class LibraryProposalPage(Document, frozen=True, kw_only=True):
         int | None, _is("Of the skill; null without one. It cannot be accepted unless this is base_version.")
     ]
     findings: tuple[LibraryFinding, ...]
+    evaluation: Annotated[LibraryEvaluation | None, _is("Null if it was not evaluated.")]
 
 
 class LibraryCheck(Document, frozen=True, kw_only=True):

@@ -585,6 +585,15 @@ class LibrarySettings(Section):
     max_learning_tokens: Positive = live(
         200_000, "a learning run that has used more tokens is stopped, and its feedback dropped"
     )
+    check: Script | None = live(
+        None,
+        "judges work on a past issue when a proposal is [evaluated](library.md#evaluate-a-proposal): a shell "
+        "command whose exit code 0 means good",
+    )
+    check_timeout_ms: Positive = live(600_000, "the longest that the check may take")
+    max_evaluation_tokens: Positive = live(
+        1_000_000, "a session of an evaluation that has used more tokens is stopped, and counts as failed"
+    )
 
 
 class AgentSettings(Section):

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from symphony import frontmatter
 from symphony.domain import Blame, Category, Failure, SymphonyError
+from symphony.library.evaluation import Evaluation
 from symphony.skills import FILE_NAME, MAX_FIELD, ParseOptions, Severity, is_clean_name, parse_bytes
 
 MAX_CONTENT_BYTES: Final = 256 * 1024
@@ -245,6 +246,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
         before: the text of that version; `None` for a new skill.
         decided_by: who accepted or rejected it.
         reason: why it was rejected.
+        evaluation: what past issues say about it; `None` if it was not evaluated.
     """
 
     id: int
@@ -257,6 +259,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
     decided_at_ms: int | None = None
     decided_by: str | None = None
     reason: str | None = None
+    evaluation: Evaluation | None = None
 
 
 class Reverted(Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ import msgspec
 from msgspec import structs
 
 from symphony.domain import is_disk_full
+from symphony.library.evaluation import Evaluation
 from symphony.library.model import (
     MAX_REASON_CHARS,
     Assignment,
@@ -90,6 +91,11 @@ _MIGRATIONS: Final = (
     CREATE INDEX feedback_by_issue ON feedback (workflow, issue_identifier, id);
     CREATE INDEX feedback_by_learning ON feedback (workflow, learning, id);
     """,
+    """
+    CREATE TABLE evaluations (
+        proposal_id INTEGER PRIMARY KEY REFERENCES proposals (id) ON DELETE CASCADE, evaluation TEXT NOT NULL
+    );
+    """,
 )
 VERSION: Final = len(_MIGRATIONS)
 """The number of migrations that a file has had, in `PRAGMA user_version`."""
@@ -106,8 +112,8 @@ FROM versions JOIN skills ON id = skill_id WHERE skill_id = ?
 """
 _PROPOSAL: Final = """
 SELECT id, name, base_version, description, when_to_use, content, extra, state, evidence, created_at_ms,
-       decided_at_ms, decided_by, reason
-FROM proposals
+       decided_at_ms, decided_by, reason, evaluation
+FROM proposals LEFT JOIN evaluations ON proposal_id = id
 """
 _FEEDBACK: Final = "SELECT id, rating, learning, attempts, reason, learned, at_ms FROM feedback"
 _STARS: Final = """
@@ -455,6 +461,18 @@ class Library:
         """
         with self._writing() as connection:
             return self._decide(connection, number, ProposalState.REJECTED, author, reason)
+
+    def record_evaluation(self, number: int, evaluation: Evaluation) -> Proposal:
+        """Store what past issues say about a proposal, in place of an earlier evaluation.
+
+        Raises:
+            LibraryError: there is no proposal of that number.
+        """
+        with self._writing() as connection:
+            _proposal(connection, number)
+            row = (number, msgspec.json.encode(evaluation).decode())
+            connection.execute("REPLACE INTO evaluations VALUES (?, ?)", row)
+            return _proposal(connection, number)
 
     def _decide(
         self,
@@ -838,7 +856,7 @@ def _proposal(connection: sqlite3.Connection, number: int) -> Proposal:
 
 
 def _proposal_of(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Proposal:
-    number, name, base_version, *texts, state, evidence, created, decided, decided_by, reason = row
+    number, name, base_version, *texts, state, evidence, created, decided, decided_by, reason, found = row
     before = None
     if base_version and (skill := _find(connection, name)) is not None and base_version <= skill.version:
         before = _version_of(connection, skill, base_version).text
@@ -853,6 +871,7 @@ def _proposal_of(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Propos
         decided_at_ms=decided,
         decided_by=decided_by,
         reason=reason,
+        evaluation=None if found is None else msgspec.json.decode(found, type=Evaluation),
     )
 
 

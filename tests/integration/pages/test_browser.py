@@ -193,6 +193,11 @@ def test_a_person_edits_a_skill_and_decides_on_a_proposal(browser: Browser, addr
         expect(page.get_by_role("button", name="Accept")).to_have_count(0)
         page.goto(f"{address}/skills/proposals")
         page.get_by_role("link", name="cursor-paging").click()
+        table = page.get_by_role("region", name="Past issues")
+        expect(table).to_contain_text("Recommended")
+        expect(table.get_by_role("row")).to_have_count(4)
+        better = table.get_by_role("row", name="WEB-118")
+        expect(better.get_by_role("cell")).to_contain_text(["better", "failed", "passed"])
         page.get_by_role("button", name="Accept").click()
         expect(page.get_by_text("cursor-paging is at version 1")).to_be_visible()
 

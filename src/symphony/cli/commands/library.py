@@ -328,6 +328,10 @@ _SECTIONS = {
         "proposals": (f"{_PROPOSALS}:proposals", "List the proposals, or show one."),
         "accept": (f"{_PROPOSALS}:accept", "Make a version of a proposal."),
         "reject": (f"{_PROPOSALS}:reject", "Reject a proposal."),
+        "evaluate": (
+            "symphony.cli.commands.library_evaluate:evaluate",
+            "Judge a proposal by past issues.",
+        ),
         "sync": (f"{_PROPOSALS}:sync", "Propose what an agent changed in a workspace."),
     },
     "Undo": {

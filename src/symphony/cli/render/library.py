@@ -7,10 +7,12 @@ from typing import Final
 
 import click
 from rich.table import Table
+from rich.text import Text
 
 from symphony.api.models import (
     LibraryAssignment,
     LibraryAssignments,
+    LibraryEvaluation,
     LibraryFinding,
     LibraryProposal,
     LibraryProposalPage,
@@ -18,6 +20,8 @@ from symphony.api.models import (
     LibrarySkill,
     LibrarySkillPage,
     LibrarySkills,
+    LibrarySums,
+    LibraryTrial,
     LibraryVersion,
 )
 from symphony.cli.formatting import cell, console_for, parse_time, plural, print_blocks
@@ -125,6 +129,37 @@ def print_proposal(page: LibraryProposalPage) -> None:
         click.echo(finding_line(finding, coloured=use_colour()))
     click.echo()
     print_diff(page.diff)
+    if page.evaluation is not None:
+        click.echo()
+        print_evaluation(page.evaluation)
+
+
+def print_evaluation(found: LibraryEvaluation) -> None:
+    """What past issues say about a proposal."""
+    rows = table("ISSUE", "VERDICT", "WITHOUT THE CHANGE", "WITH THE CHANGE")
+    for one in found.comparisons:
+        rows.add_row(cell(one.issue_identifier), cell(one.verdict), _trial(one.without), _trial(one.changed))
+    count = len(found.comparisons)
+    rows.add_row(cell("sum"), cell(""), _sums(found.without, count), _sums(found.changed, count))
+    print_blocks(console_for(), rows)
+    for one in found.comparisons:
+        for arm, trial in (("without", one.without), ("with", one.changed)):
+            if trial.problem is not None:
+                click.echo(one_line(f"{one.issue_identifier} {arm} the change: {trial.problem}", 1_000))
+    click.echo("recommended" if found.recommended else "not recommended")
+
+
+def _trial(trial: LibraryTrial) -> Text:
+    spent = _spent(trial.seconds, trial.turns, trial.tokens)
+    return cell(f"{'passed' if trial.passed else 'failed'}, {spent}")
+
+
+def _sums(sums: LibrarySums, count: int) -> Text:
+    return cell(f"{sums.passed} of {count}, {_spent(sums.seconds, sums.turns, sums.tokens)}")
+
+
+def _spent(seconds: float, turns: int, tokens: int) -> str:
+    return f"{seconds:g} s, {plural(turns, 'turn')}, {tokens:,} tokens"
 
 
 def finding_line(finding: LibraryFinding, *, coloured: bool) -> str:

@@ -1,0 +1,566 @@
+"""Evaluates a proposal: past issues are worked on again, without the change and with it.
+
+    past issue -> base commit -> throw-away repository, workspace and library -> worker -> check -> numbers
+                                 (twice: without the change, with it)
+
+A session is carried out by the same worker as a run, with the same settings, hooks, instructions and skills,
+from the commit at which the delivered branch began. It has no tools of the tracker, and nothing of it is
+journalled or delivered. Its files are gone at the end, also if the evaluation is cancelled.
+"""
+
+import fcntl
+import os
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import anyio
+from anyio import to_thread
+
+from symphony.daemon.context import RuntimeContext, build_context, build_isolation, scheduler_settings
+from symphony.daemon.frames import (
+    Answer,
+    Continue,
+    ConversationOpened,
+    Ended,
+    Finish,
+    Hurry,
+    Report,
+    SkillProblems,
+    Start,
+    Stop,
+    ToolCall,
+    TurnFinished,
+    WorkerFrame,
+)
+from symphony.daemon.journal_writer import JOURNAL_FILE
+from symphony.daemon.state_dir import StateDirectory, instance_of
+from symphony.daemon.tracing import RunTrace
+from symphony.daemon.worker import Worker
+from symphony.domain import Issue, SymphonyError, ToolResult
+from symphony.journal.model import RunRecord
+from symphony.journal.reader import open_reader
+from symphony.journal.transcripts import TranscriptEntry
+from symphony.library.evaluation import Comparison, Evaluation, PastWork, Trial, past_work
+from symphony.library.model import (
+    Change,
+    LibraryError,
+    NotInLibraryError,
+    Origin,
+    Proposal,
+    ProposalState,
+    SkillText,
+    TargetKind,
+)
+from symphony.library.store import LIBRARY_FILE, Library, wall_ms
+from symphony.processes.local import LocalHost
+from symphony.scheduler import (
+    ContinueRun,
+    FinishReason,
+    FinishRun,
+    Outcome,
+    OutcomeKind,
+    RunStage,
+    StartRun,
+    phase_of,
+)
+from symphony.workspaces import Git, GitError, delete_tree, mirror_path, read_ref
+
+MAX_TURNS: Final = 3
+"""Turns of one session; it ends with the first one after which the check passes."""
+_FOLDER: Final = "evaluations"
+_BRANCH: Final = "main"
+_ALL_RUNS: Final = 100_000
+_SESSION_S: Final = 3_600.0
+_COPY_TIMEOUT_MS: Final = 300_000
+_PROBLEM_CHARS: Final = 300
+_SHA1_DIGITS: Final = 40
+_CHANGE: Final = Change(author="evaluation")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastIssue:
+    """A past issue that can be worked on again.
+
+    Attributes:
+        issue: as the tracker has it, in the state in which the work began.
+        agent: that works on it.
+        base: the commit at which the delivered branch began.
+        delivered: the commit that was delivered.
+    """
+
+    issue: Issue
+    agent: str
+    base: str
+    delivered: str
+
+
+class Evaluator:
+    """Evaluates the proposals of one library, one at a time.
+
+    Args:
+        context: the workflow; its tracker is asked for issues, and nothing else.
+        environment: as for `build_context`.
+        state_dir: has the journal, the library and, while an evaluation goes on, all of its files.
+        say: is told in a line what happens.
+    """
+
+    def __init__(
+        self,
+        context: RuntimeContext,
+        *,
+        environment: Mapping[str, str],
+        state_dir: Path,
+        say: Callable[[str], None],
+    ) -> None:
+        self._context = context
+        self._environment = environment
+        self._state_dir = state_dir
+        self._say = say
+        self._library = Library(state_dir / LIBRARY_FILE)
+        self._git = Git(LocalHost(), environment, context.secret_names)
+
+    async def run(self, number: int, count: int) -> Proposal:
+        """Evaluate a proposal on the newest past issues, at most `count`; the proposal with the result.
+
+        Raises:
+            SymphonyError: it cannot be evaluated, or no agent can be started; nothing is stored.
+        """
+        settings = self._context.settings.agent
+        if settings.library.check is None:
+            raise LibraryError(
+                "agent.library.check is not set: nothing can tell good work from bad",
+                hint="set it in WORKFLOW.md to a command that judges a workspace, such as `make test`",
+            )
+        if not settings.skills.enabled:
+            raise LibraryError("agent.skills.enabled is false: sessions get no skills", hint="set it to true")
+        proposal = await to_thread.run_sync(self._proposal, number)
+        past_issues = await self._past_issues(count)
+        if not past_issues:
+            raise LibraryError(
+                "there is no past issue to work on again",
+                hint="an issue counts once a run has delivered commits of it and the tracker still has it",
+            )
+        async with self._directory() as directory:
+            comparisons = [
+                await self._compare(past, proposal, directory / str(index))
+                for index, past in enumerate(past_issues, 1)
+            ]
+        found = Evaluation(
+            check=settings.library.check,
+            base_version=proposal.base_version,
+            comparisons=tuple(comparisons),
+            at_ms=wall_ms(),
+        )
+        return await to_thread.run_sync(self._library.record_evaluation, number, found)
+
+    async def _compare(self, past: PastIssue, proposal: Proposal, place: Path) -> Comparison:
+        shown = f"{past.issue.identifier} at {past.base[:9]}"
+
+        async def trial(arm: str, text: SkillText | None) -> Trial:
+            self._say(f"{shown}: {past.agent} works on it {arm} the change")
+            found = await self._trial(past, proposal.text.name, text, place)
+            self._say(f"{shown}: {arm} the change: {described(found)}")
+            return found
+
+        return Comparison(
+            issue_identifier=past.issue.identifier,
+            base_commit=past.base,
+            agent=past.agent,
+            without=await trial("without", proposal.before),
+            changed=await trial("with", proposal.text),
+        )
+
+    def _proposal(self, number: int) -> Proposal:
+        proposal = self._library.proposal(number)
+        if proposal.state is not ProposalState.OPEN:
+            raise LibraryError(
+                f"proposal {number} is {proposal.state} already", hint="evaluate one that is open"
+            )
+        return proposal
+
+    # --- past issues -------------------------------------------------------------------------------------
+
+    async def _past_issues(self, count: int) -> list[PastIssue]:
+        """The newest past issues that can be worked on again, at most `count`."""
+        workspace = self._context.settings.workspace
+        past_issues: list[PastIssue] = []
+        if workspace.repo is None:
+            return past_issues
+        mirror = await to_thread.run_sync(mirror_path, workspace)
+        for past in past_work(map(_past_work, await to_thread.run_sync(self._runs))):
+            commits = await self._commits(mirror, past)
+            if commits is None:
+                self._say(f"{past.issue_identifier}: left out, as its branch is not known any more")
+                continue
+            found = await self._context.tracker.fetch_issues_by_ids({past.issue_id})
+            issue = next((one for one in found if one.id == past.issue_id), None)
+            if issue is None:
+                self._say(f"{past.issue_identifier}: left out, as the tracker has it no more")
+                continue
+            agent = past.agent if past.agent in self._context.agents else None
+            past_issues.append(
+                PastIssue(
+                    issue=replace(issue, state=past.state or issue.state),
+                    agent=agent or self._context.settings.agent.kind,
+                    base=commits[0],
+                    delivered=commits[1],
+                )
+            )
+            if len(past_issues) == count:
+                break
+        return past_issues
+
+    def _runs(self) -> tuple[RunRecord, ...]:
+        journal = self._state_dir / JOURNAL_FILE
+        if not journal.exists():
+            return ()
+        with open_reader(journal) as reader:
+            return reader.runs(limit=_ALL_RUNS)
+
+    async def _commits(self, mirror: Path, past: PastWork) -> tuple[str, str] | None:
+        """Where the delivered branch began, and its end; `None` if that is not known any more."""
+        head = await to_thread.run_sync(read_ref, mirror, f"refs/heads/{past.branch}")
+        if head is None:
+            return None
+        try:
+            found = await self._git.trusted(
+                "-C", mirror, "rev-parse", "--verify", f"{head}~{past.commits}^{{commit}}"
+            )
+            base = found.decode().strip()
+            count = await self._git.trusted("-C", mirror, "rev-list", "--count", head, "--not", base)
+        except GitError:
+            return None
+        return (base, head) if int(count) == past.commits else None
+
+    # --- one session -------------------------------------------------------------------------------------
+
+    async def _trial(self, past: PastIssue, name: str, text: SkillText | None, place: Path) -> Trial:
+        """Let the agent work on the issue with this text of the skill, or without the skill.
+
+        Raises:
+            SymphonyError: the agent could not be started.
+        """
+        context = await self._throw_away(past, name, text, place)
+        state_dir = StateDirectory(place / "state")
+        await to_thread.run_sync(state_dir.create)
+        try:
+            return await _Session(
+                context,
+                past,
+                state_dir=state_dir,
+                host=LocalHost(),
+                reference=await to_thread.run_sync(mirror_path, self._context.settings.workspace),
+                wrap=partial(self._confined, context, place / "checked"),
+                place=place,
+            ).run()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await to_thread.run_sync(_delete, place)
+
+    async def _throw_away(
+        self, past: PastIssue, name: str, text: SkillText | None, place: Path
+    ) -> RuntimeContext:
+        """The context of a session: its own repository, workspaces and library."""
+        settings = self._context.settings
+        branch = settings.workspace.base_branch or _BRANCH
+        repository = place / "repository"
+        mirror = await to_thread.run_sync(mirror_path, settings.workspace)
+        await to_thread.run_sync(partial(place.mkdir, mode=0o700))
+        object_format = "sha1" if len(past.base) == _SHA1_DIGITS else "sha256"
+        init = ("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}")
+        try:
+            await self._git.trusted(*init, f"--initial-branch={branch}", repository)
+            borrowed = repository / "objects" / "info" / "alternates"
+            await to_thread.run_sync(_write, borrowed, f"{mirror}/objects\n")
+            await self._git.trusted("-C", repository, "update-ref", f"refs/heads/{branch}", past.base)
+        except GitError as error:
+            raise LibraryError(f"the repository cannot be copied: {error}") from error
+        agent = settings.agent.model_copy(
+            update={"library": settings.agent.library.model_copy(update={"sync": "off", "holdout": 0.0})}
+        )
+        workspace = settings.workspace.model_copy(
+            update={
+                "root": place / "workspaces",
+                "repo": str(repository),
+                "base_branch": branch,
+                "push": "never",
+            }
+        )
+        workflow = replace(
+            self._context.workflow,
+            settings=settings.model_copy(update={"agent": agent, "workspace": workspace}),
+        )
+        context = build_context(
+            workflow, host=LocalHost(instance=instance_of(place)), environment=self._environment
+        )
+        await context.workspaces.check_root()
+        library = await to_thread.run_sync(self._copy_library, past, name, text, place / LIBRARY_FILE)
+        return replace(context, library=library)
+
+    def _copy_library(self, past: PastIssue, name: str, text: SkillText | None, path: Path) -> Library:
+        """A copy of the library with this text of the skill, which the issue gets; blocking."""
+        self._library.backup(path)
+        copy, issue = Library(path), past.issue
+        try:
+            present = copy.skill(name)
+        except NotInLibraryError:
+            if text is not None:
+                copy.add(text, _CHANGE, origin=Origin.LEARNED)
+        else:
+            if text is None:
+                copy.remove(name, _CHANGE)
+            else:
+                copy.edit(text, _CHANGE, base_version=present.version)
+        configured = self._context.workflow.agents[past.agent].settings.library
+        found = copy.resolve(
+            issue=issue.identifier, labels=issue.labels, agent=past.agent, configured=configured
+        )
+        names = {one.name for one in found.skills} | ({name} if text is not None else set())
+        copy.assign(TargetKind.ISSUE, issue.identifier, tuple(names))
+        return copy
+
+    async def _confined(self, context: RuntimeContext, cwd: Path, argv: Sequence[str]) -> Sequence[str]:
+        """The command that runs the check in the isolation of the agent, if there is one."""
+        isolation = build_isolation(context.workflow, self._environment)
+        if isolation is None:
+            return argv
+        mirror = await to_thread.run_sync(mirror_path, self._context.settings.workspace)
+        return await to_thread.run_sync(partial(isolation.allowing(readable=(mirror,)).wrap, argv, cwd=cwd))
+
+    @asynccontextmanager
+    async def _directory(self) -> AsyncIterator[Path]:
+        """The directory of this evaluation, gone at the end; what a killed one left is removed first."""
+        with _alone(self._state_dir / f"{_FOLDER}.lock"):
+            path = self._state_dir / _FOLDER
+            await to_thread.run_sync(_delete, path)
+            await to_thread.run_sync(partial(path.mkdir, mode=0o700, parents=True))
+            try:
+                yield path
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await to_thread.run_sync(_delete, path)
+
+
+class _Session:
+    """The session of one trial: takes the frames of a worker, as the daemon does for a run."""
+
+    def __init__(
+        self,
+        context: RuntimeContext,
+        past: PastIssue,
+        *,
+        state_dir: StateDirectory,
+        host: LocalHost,
+        reference: Path,
+        wrap: Callable[[Sequence[str]], Awaitable[Sequence[str]]],
+        place: Path,
+    ) -> None:
+        self._context = context
+        self._past = past
+        self._host = host
+        self._reference = reference
+        self._wrap = wrap
+        self._copy = place / "checked"
+        self._run_id = f"evaluation-{secrets.token_hex(6)}"
+        self._phase = phase_of(past.issue, scheduler_settings(context))
+        command = StartRun(
+            run_id=self._run_id, issue=past.issue, attempt=None, agent=past.agent, phase=self._phase
+        )
+        self._worker = Worker(
+            Start(command=command),
+            self._on_frame,
+            context=context,
+            state_dir=state_dir,
+            transcript=_NoTranscript(),
+            trace=RunTrace(),
+        )
+        self._give, self._ended_turns = anyio.create_memory_object_stream[int](MAX_TURNS + 1)
+        self._workspace: Path | None = None
+        self._launched = False
+        self._since_s: float | None = None  # `None` while the agent does not work
+        self._seconds = 0.0
+        self._turns = self._tokens = 0
+        self._problem: str | None = "no turn came to its end"
+        self._stopped: str | None = None
+        self._outcome = Outcome(kind=OutcomeKind.CANCELED)
+
+    async def run(self) -> Trial:
+        """Carry it out.
+
+        Raises:
+            SymphonyError: the agent could not be started.
+        """
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._direct)
+            tasks.start_soon(self._limit)
+            await self._worker.run()
+            tasks.cancel_scope.cancel()
+        self._give.close()
+        self._ended_turns.close()
+        if not self._launched:
+            raise SymphonyError(self._outcome.failure) if self._outcome.failure else LibraryError("no agent")
+        problem = self._stopped
+        if problem is None and self._outcome.failure is not None:
+            problem = self._outcome.failure.line
+        if problem is None and self._outcome.progress is False:
+            problem = "the agent changed nothing"
+        problem = problem or self._problem
+        return Trial(
+            passed=problem is None,
+            seconds=round(self._seconds, 1),
+            turns=self._turns,
+            tokens=self._tokens,
+            problem=problem and self._context.redaction.line(problem, _PROBLEM_CHARS),
+        )
+
+    def _on_frame(self, frame: WorkerFrame) -> None:
+        match frame:
+            case Report(report=report):
+                self._workspace = None if report.workspace_path is None else Path(report.workspace_path)
+                self._tokens = report.total_tokens
+                if report.stage is RunStage.STREAMING_TURN and not self._launched:
+                    self._launched, self._since_s = True, anyio.current_time()
+                most = self._context.settings.agent.library.max_evaluation_tokens
+                if self._tokens > most:
+                    self._stop(f"it used more than {most:,} tokens")
+            case TurnFinished(turn=turn):
+                self._pause()
+                self._give.send_nowait(turn)
+            case ConversationOpened() | SkillProblems():
+                self._worker.on_frame(Answer(request=frame.request))
+            case ToolCall():
+                refused = ToolResult.error("an evaluation has no tools of the tracker")
+                self._worker.on_frame(Answer(request=frame.request, result=refused))
+            case Ended(outcome=outcome):
+                self._pause()
+                self._outcome = outcome
+            case _:
+                pass
+
+    def _pause(self) -> None:
+        """Stop the clock."""
+        if self._since_s is not None:
+            self._seconds += anyio.current_time() - self._since_s
+            self._since_s = None
+
+    def _stop(self, reason: str) -> None:
+        if self._stopped is None:
+            self._stopped = reason
+            self._worker.on_frame(Stop())
+
+    async def _direct(self) -> None:
+        """Judge the work after each turn, and say how to go on."""
+        most = min(MAX_TURNS, self._context.settings.agent.max_turns)
+        async for turn in self._ended_turns:
+            self._turns = turn
+            self._problem = await self._judge()
+            issue, run_id = self._past.issue, self._run_id
+            if self._problem is None or turn >= most:
+                self._worker.on_frame(Finish(command=FinishRun(run_id=run_id, reason=FinishReason.MAX_TURNS)))
+            else:
+                self._since_s = anyio.current_time()
+                go_on = ContinueRun(run_id=run_id, issue=issue, turn=turn + 1, phase=self._phase)
+                self._worker.on_frame(Continue(command=go_on))
+
+    async def _judge(self) -> str | None:
+        """Run the check in a copy of the workspace, so that it leaves nothing for the agent to read."""
+        settings = self._context.settings.agent.library
+        assert self._workspace is not None  # noqa: S101 - reported before the first turn
+        assert settings.check is not None  # noqa: S101 - there would be no evaluation
+        try:
+            copied = await self._host.run(
+                ("cp", "-a", "--", str(self._workspace), str(self._copy)),
+                env={"PATH": os.defpath},
+                timeout_ms=_COPY_TIMEOUT_MS,
+            )
+            if copied.exit_code != 0 or copied.timed_out:
+                return "the workspace cannot be copied"
+            failed = await self._context.workspaces.check(
+                self._copy,
+                self._past.issue,
+                settings.check,
+                variables={
+                    "SYMPHONY_DELIVERED_REPOSITORY": str(self._reference),
+                    "SYMPHONY_DELIVERED_COMMIT": self._past.delivered,
+                },
+                timeout_ms=settings.check_timeout_ms,
+                wrap=self._wrap,
+            )
+            return None if failed is None else f"the check {failed}"
+        finally:
+            with anyio.CancelScope(shield=True):
+                await to_thread.run_sync(_delete, self._copy)
+
+    async def _limit(self) -> None:
+        """End a session that takes too long; one that is cancelled gets little time to end."""
+        try:
+            await anyio.sleep(_SESSION_S)
+        except anyio.get_cancelled_exc_class():
+            self._worker.on_frame(Hurry())
+            raise
+        self._stop(f"it took longer than {_SESSION_S / 60:g} minutes")
+        await anyio.sleep_forever()
+
+
+class _NoTranscript:
+    """Keeps nothing (`EntryWriter`)."""
+
+    problem: str | None = None
+
+    def write(self, entries: Sequence[TranscriptEntry]) -> None:
+        """Drop entries."""
+
+    def close(self) -> None:
+        """Nothing more is dropped."""
+
+
+def described(trial: Trial) -> str:
+    """A trial in a line, for people."""
+    result = "passed" if trial.passed else f"failed ({trial.problem})"
+    return f"{result}, {trial.seconds:g} s, turns {trial.turns}, tokens {trial.tokens:,}"
+
+
+def _past_work(run: RunRecord) -> PastWork:
+    return PastWork(
+        issue_id=run.issue_id,
+        issue_identifier=run.issue_identifier,
+        branch=run.branch,
+        commits=run.commits,
+        delivered=run.delivered,
+        state=run.issue_state,
+        agent=run.agent_name,
+    )
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Hold a lock file.
+
+    Raises:
+        LibraryError: another evaluation has it.
+    """
+    descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise LibraryError("another evaluation is under way", hint="wait for its end") from error
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+
+
+def _delete(path: Path) -> None:
+    if os.path.lexists(path):
+        delete_tree(path)

@@ -1,0 +1,132 @@
+"""What past issues say about a proposal: each is worked on again, without the change and with it. Pure.
+
+A session counts as good if it changed something, came to its end, and the check of the operator passed.
+Models differ from session to session, so that a smaller difference in cost than `MARGIN` counts as none.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+MARGIN: Final = 1.25
+"""How many times the cost of the cheaper session the other one has to have, to count as a difference."""
+
+
+class PastWork(Struct, frozen=True, kw_only=True):
+    """A past run.
+
+    Attributes:
+        branch: that was delivered; `None` without a repository.
+        commits: how many of its commits are of the issue.
+        delivered: the run added work to the branch.
+        state: of the issue when the run began, if known.
+        agent: that worked, if known.
+    """
+
+    issue_id: str
+    issue_identifier: str
+    branch: str | None
+    commits: int
+    delivered: bool
+    state: str | None = None
+    agent: str | None = None
+
+
+def past_work(runs: Iterable[PastWork]) -> tuple[PastWork, ...]:
+    """The latest delivery of each issue, the newest first, from runs of which the newest is first."""
+    found: dict[str, PastWork] = {}
+    for run in runs:
+        if run.delivered and run.commits and run.branch is not None:
+            found.setdefault(run.issue_id, run)
+    return tuple(found.values())
+
+
+class Verdict(StrEnum):
+    """What the change did to one issue."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    SAME = "same"
+
+
+class Trial(Struct, frozen=True, kw_only=True):
+    """One session on a past issue.
+
+    Attributes:
+        passed: whether it was good.
+        seconds: of the agent, without the check.
+        tokens: 0 if the agent does not report them.
+        problem: why it was not good; `None` if it was.
+    """
+
+    passed: bool
+    seconds: float
+    turns: int
+    tokens: int
+    problem: str | None = None
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """One past issue: the session without the change and the one with it, both from `base_commit`."""
+
+    issue_identifier: str
+    base_commit: str
+    agent: str
+    without: Trial
+    changed: Trial
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the change did: the check decides, then tokens, and turns where there are no tokens."""
+        if self.without.passed is not self.changed.passed:
+            return Verdict.BETTER if self.changed.passed else Verdict.WORSE
+        if not self.changed.passed:
+            return Verdict.SAME
+        before, after = self.without.tokens, self.changed.tokens
+        if not before or not after:
+            before, after = self.without.turns, self.changed.turns
+        if after * MARGIN <= before:
+            return Verdict.BETTER
+        return Verdict.WORSE if before * MARGIN <= after else Verdict.SAME
+
+
+class Evaluation(Struct, frozen=True, kw_only=True):
+    """The comparisons of one proposal.
+
+    Attributes:
+        check: the command that judged.
+        base_version: the version that the proposal was compared with; 0 for none.
+    """
+
+    check: str
+    base_version: int
+    comparisons: tuple[Comparison, ...]
+    at_ms: int
+
+    @property
+    def recommended(self) -> bool:
+        """No issue got worse, and at least one got better."""
+        verdicts = {one.verdict for one in self.comparisons}
+        return Verdict.BETTER in verdicts and Verdict.WORSE not in verdicts
+
+
+class Sums(Struct, frozen=True, kw_only=True):
+    """The sums of several sessions; `passed` counts the good ones."""
+
+    passed: int
+    seconds: float
+    turns: int
+    tokens: int
+
+
+def sums(trials: Iterable[Trial]) -> Sums:
+    """The sums of sessions."""
+    found = tuple(trials)
+    return Sums(
+        passed=sum(one.passed for one in found),
+        seconds=round(sum(one.seconds for one in found), 1),
+        turns=sum(one.turns for one in found),
+        tokens=sum(one.tokens for one in found),
+    )

@@ -1,0 +1,189 @@
+"""A proposal is judged by past issues: real git, the real worker and the scripted agent."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from harness.project import Project, marked_processes, until
+from symphony.library.model import Change, Evidence, SkillText
+from symphony.library.store import LIBRARY_FILE, Library
+
+STYLE = SkillText(name="style", description="How to end.", when_to_use="Always.", content="word: plain\n")
+WORK: list[dict[str, Any]] = [
+    {"skill": "style", "value_of": "word"},
+    {"write": "answer.txt", "text": "{skill_value}\n"},
+    {"commit": "Answer"},
+    {"tool": "board_move", "arguments": {"state": "Done"}, "may_fail": True},
+]
+CHECK = "grep -q good answer.txt"
+
+
+@pytest.fixture
+def library(project: Project) -> Library:
+    library = Library(project.state_dir / LIBRARY_FILE)
+    library.add(STYLE, Change(author="ada"))
+    return library
+
+
+def propose(library: Library, word: str, *, base_version: int = 1) -> int:
+    text = structs.replace(STYLE, content=f"word: {word}\n")
+    proposal = library.propose(text, Evidence(), base_version=base_version)
+    assert proposal is not None
+    return proposal.id
+
+
+def deliver(project: Project, *names: str, steps: list[dict[str, Any]] = WORK) -> None:
+    """Let a daemon work on issues until they are done."""
+    for name in names:
+        project.issue(name, steps)
+    with project.daemon() as daemon:
+        for name in names:
+            daemon.wait_for("run_ended", issue_identifier=name)
+        daemon.signal(signal.SIGTERM)
+        daemon.end()
+
+
+def evaluate(project: Project, *arguments: str, code: int) -> dict[str, Any]:
+    done = project.symphony("library", "evaluate", *arguments, "--json")
+    assert done.returncode == code, done.stderr
+    return dict(json.loads(done.stdout)["evaluation"])
+
+
+def evaluations(project: Project) -> Path:
+    return project.state_dir / "evaluations"
+
+
+def test_a_change_that_makes_the_check_pass_is_recommended_and_leaves_only_a_table(
+    project: Project, library: Library
+) -> None:
+    project.workflow(agent={"library": {"check": CHECK}})
+    deliver(project, "SYM-1", "SYM-2")
+    branches, runs, state = project.git("branch", "--list"), project.tokens(), project.written_state("SYM-2")
+    project.git("merge", "--quiet", "symphony/SYM-1")
+    number = propose(library, "good")
+
+    found = evaluate(project, str(number), "--issues", "5", code=0)
+
+    assert found["recommended"] is True
+    assert {one["issue_identifier"] for one in found["comparisons"]} == {"SYM-1", "SYM-2"}
+    for one in found["comparisons"]:
+        assert (one["verdict"], one["base_commit"]) == ("better", project.git("rev-parse", "main~1"))
+        assert (one["without"]["passed"], one["changed"]["passed"]) == (False, True)
+        assert one["changed"]["tokens"] > 0
+        assert one["without"]["problem"] is not None
+    assert (found["without"]["passed"], found["changed"]["passed"]) == (0, 2)
+    stored = library.proposal(number).evaluation
+    assert stored is not None
+    assert stored.recommended
+    assert not evaluations(project).exists()
+    assert project.git("branch", "--list") == branches
+    assert (project.tokens(), project.written_state("SYM-2")) == (runs, state)
+    assert library.skill("style").version == 1
+    assert library.assignments() == ()
+
+
+def test_a_change_that_makes_the_check_fail_is_not(project: Project, library: Library) -> None:
+    project.workflow(agent={"library": {"check": "grep -q plain answer.txt"}})
+    deliver(project, "SYM-1")
+    found = evaluate(project, str(propose(library, "worse")), code=1)
+    (one,) = found["comparisons"]
+    assert (found["recommended"], one["verdict"]) == (False, "worse")
+    assert (one["without"]["passed"], one["changed"]["passed"]) == (True, False)
+    assert one["changed"]["turns"] == 3, "the check failed after each turn"
+    shown = project.symphony("library", "proposals", "1").stdout
+    assert ["SYM-1", "worse", "passed,"] in [line.split()[:3] for line in shown.splitlines()]
+
+
+def test_a_new_skill_is_compared_with_none_and_reaches_issues_that_are_assigned_others(
+    project: Project,
+) -> None:
+    library = Library(project.state_dir / LIBRARY_FILE)
+    agents = {"fast": {"kind": "codex", "library": []}}
+    project.workflow(agent={"kind": "fast", "library": {"check": CHECK}}, agents=agents)
+    plain = [{"write": "answer.txt", "text": "x\n"}, {"commit": "Answer"}, WORK[-1]]
+    deliver(project, "SYM-1", steps=plain)
+    project.issue("SYM-1", [WORK[0], *WORK[1:]], state="Done")
+    found = evaluate(project, str(propose(library, "good", base_version=0)), code=0)
+    (one,) = found["comparisons"]
+    assert (found["base_version"], one["agent"], one["verdict"]) == (0, "fast", "better")
+    assert library.skills() == ()
+
+
+def test_the_check_sees_what_was_delivered_and_the_agent_does_not(project: Project, library: Library) -> None:
+    check = (
+        'git --git-dir="$SYMPHONY_DELIVERED_REPOSITORY" show "$SYMPHONY_DELIVERED_COMMIT:answer.txt"'
+        " > delivered.txt && grep -q plain delivered.txt && grep -q good answer.txt && test ! -e seen.txt"
+    )
+    project.workflow(agent={"library": {"check": check}})
+    deliver(project, "SYM-1")
+    look = {"run": "test ! -e delivered.txt && ! git log --all --format=%s | grep Answer || touch seen.txt"}
+    project.issue("SYM-1", [look, *WORK], [look], state="Done")
+    found = evaluate(project, str(propose(library, "good")), code=0)
+    assert found["comparisons"][0]["without"]["problem"] is not None
+
+
+def test_a_session_that_uses_too_many_tokens_or_changes_nothing_does_not_pass(
+    project: Project, library: Library
+) -> None:
+    project.workflow(agent={"library": {"check": "true"}})
+    deliver(project, "SYM-1")
+    project.issue("SYM-1", [{"say": "done"}], state="Done")
+    number = propose(library, "good")
+    (idle,) = evaluate(project, str(number), code=1)["comparisons"]
+    assert not idle["without"]["passed"]
+    project.workflow(agent={"library": {"check": "true", "max_evaluation_tokens": 1}})
+    (large,) = evaluate(project, str(number), code=1)["comparisons"]
+    assert "tokens" in large["changed"]["problem"]
+    project.workflow(agent={"library": {"check": "true"}}, command="exit 7")
+    assert project.symphony("library", "evaluate", str(number)).returncode == 1
+    stored = library.proposal(number).evaluation
+    assert stored is not None
+    assert stored.comparisons[0].changed.problem == large["changed"]["problem"], "a failed one stores nothing"
+
+
+def test_what_cannot_be_evaluated_is_refused_with_a_hint(project: Project, library: Library) -> None:
+    number = str(propose(library, "good"))
+
+    def refused(number: str) -> str:
+        done = project.symphony("library", "evaluate", number)
+        assert (done.returncode, done.stdout, "hint: " in done.stderr) == (1, "", True)
+        return done.stderr
+
+    project.workflow()
+    assert "agent.library.check" in refused(number)
+    project.workflow(agent={"library": {"check": "true"}})
+    assert "no past issue" in refused(number)
+    assert "no proposal 99" in refused("99")
+    library.reject(int(number), "ada")
+    assert "rejected" in refused(number)
+    project.workflow(agent={"library": {"check": "true"}, "skills": {"enabled": False}})
+    assert "agent.skills.enabled" in refused(number)
+    project.environment["SYMPHONY_RUN_ID"] = "a run"
+    assert "agent" in refused(number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_evaluation_that_is_interrupted_leaves_nothing(
+    project: Project, library: Library, number: signal.Signals
+) -> None:
+    project.workflow(agent={"library": {"check": "true"}})
+    deliver(project, "SYM-1")
+    begun = project.root / "begun"
+    wait: list[dict[str, Any]] = [{"run": ["touch", str(begun)]}, {"wait_for": "never"}]
+    project.issue("SYM-1", wait, state="Done")
+    proposal = propose(library, "good")
+    process = project.start("library", "evaluate", str(proposal))
+    until(lambda: begun.exists() or None, lambda: "the agent did not begin")
+    agents = [one for one in marked_processes() if one.environ()["SYMPHONY_RUN_ID"].startswith("evaluation-")]
+    assert agents
+    os.kill(process.pid, number)
+    output, _ = process.communicate(timeout=45)
+    assert (process.returncode, output) == (130, "")
+    assert not evaluations(project).exists()
+    assert not any(one.is_running() for one in agents)
+    assert library.proposal(proposal).evaluation is None

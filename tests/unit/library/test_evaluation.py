@@ -1,0 +1,101 @@
+"""Which past issues are worked on again, and what the comparison says of a proposal."""
+
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from symphony.library.evaluation import (
+    Comparison,
+    Evaluation,
+    PastWork,
+    Sums,
+    Trial,
+    Verdict,
+    past_work,
+    sums,
+)
+from symphony.library.model import Evidence, NotInLibraryError, SkillText
+from symphony.library.store import Library
+
+GOOD = Trial(passed=True, seconds=1.0, turns=1, tokens=100)
+BAD = structs.replace(GOOD, passed=False, problem="the check ended with status 1")
+WORK = PastWork(
+    issue_id="1", issue_identifier="SYM-1", branch="symphony/SYM-1", commits=2, delivered=True, agent="codex"
+)
+
+
+def compared(without: Trial, changed: Trial) -> Comparison:
+    return Comparison(
+        issue_identifier="SYM-1", base_commit="c0ffee", agent="codex", without=without, changed=changed
+    )
+
+
+def evaluation(*verdicts: Verdict) -> Evaluation:
+    pairs = {Verdict.BETTER: (BAD, GOOD), Verdict.WORSE: (GOOD, BAD), Verdict.SAME: (GOOD, GOOD)}
+    comparisons = tuple(compared(*pairs[verdict]) for verdict in verdicts)
+    return Evaluation(check="make test", base_version=1, comparisons=comparisons, at_ms=7)
+
+
+def test_the_newest_delivery_of_each_issue_counts() -> None:
+    older = structs.replace(WORK, commits=1)
+    other = structs.replace(WORK, issue_id="2", issue_identifier="SYM-2")
+    idle = structs.replace(WORK, issue_id="3", delivered=False)
+    empty = structs.replace(WORK, issue_id="4", commits=0)
+    no_branch = structs.replace(WORK, issue_id="5", branch=None)
+    assert past_work([idle, WORK, empty, other, no_branch, older]) == (WORK, other)
+
+
+@pytest.mark.parametrize(
+    ("without", "changed", "verdict"),
+    [
+        (BAD, GOOD, Verdict.BETTER),
+        (GOOD, BAD, Verdict.WORSE),
+        (BAD, structs.replace(BAD, tokens=1), Verdict.SAME),
+        (GOOD, structs.replace(GOOD, tokens=80), Verdict.BETTER),
+        (GOOD, structs.replace(GOOD, tokens=81), Verdict.SAME),
+        (GOOD, structs.replace(GOOD, tokens=124), Verdict.SAME),
+        (GOOD, structs.replace(GOOD, tokens=125), Verdict.WORSE),
+        (GOOD, structs.replace(GOOD, turns=3), Verdict.SAME),
+        (structs.replace(GOOD, tokens=0), structs.replace(GOOD, turns=2), Verdict.WORSE),
+        (structs.replace(GOOD, turns=2), structs.replace(GOOD, tokens=0), Verdict.BETTER),
+    ],
+)
+def test_the_check_decides_then_tokens_and_turns_where_there_are_none(
+    without: Trial, changed: Trial, verdict: Verdict
+) -> None:
+    assert compared(without, changed).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "recommended"),
+    [
+        ((), False),
+        ((Verdict.SAME, Verdict.SAME), False),
+        ((Verdict.BETTER, Verdict.SAME), True),
+        ((Verdict.BETTER, Verdict.BETTER, Verdict.WORSE), False),
+    ],
+)
+def test_a_change_is_recommended_if_one_issue_got_better_and_none_worse(
+    verdicts: tuple[Verdict, ...], *, recommended: bool
+) -> None:
+    assert evaluation(*verdicts).recommended is recommended
+
+
+def test_sums_count_those_that_passed() -> None:
+    assert sums([GOOD, BAD]) == Sums(passed=1, seconds=2.0, turns=2, tokens=200)
+
+
+def test_an_evaluation_is_kept_with_its_proposal_and_a_later_one_replaces_it(tmp_path: Path) -> None:
+    library = Library(tmp_path / "library.db")
+    text = SkillText(name="style", description="Style.", when_to_use="", content="Be brief.\n")
+    proposal = library.propose(text, Evidence(), base_version=0)
+    assert proposal is not None
+    assert proposal.evaluation is None
+    first, second = evaluation(Verdict.WORSE), evaluation(Verdict.BETTER, Verdict.SAME)
+    assert library.record_evaluation(proposal.id, first).evaluation == first
+    assert library.record_evaluation(proposal.id, second).evaluation == second
+    assert library.proposal(proposal.id).evaluation == second
+    assert library.proposals()[0].evaluation == second
+    with pytest.raises(NotInLibraryError):
+        library.record_evaluation(99, first)

@@ -139,9 +139,12 @@ def block_comment(blocked: Blocked) -> PostComment:
 # --- states ----------------------------------------------------------------------------------------------
 
 
-def move_on_start(step: Step, issue: Issue) -> None:
-    """Move an issue to `on_start`, because a run of it starts."""
-    _move(step, issue, step.state.settings.on_start, MoveReason.START, _state_of(issue))
+def move_on_start(step: Step, issue: Issue, resume: Resume | None) -> None:
+    """Move an issue to `on_start`, or to `on_feedback` after its work was handed off: a run of it starts."""
+    settings = step.state.settings
+    handed_off = resume is not None and resume.after_handoff
+    state = settings.on_feedback if handed_off else settings.on_start
+    _move(step, issue, state, MoveReason.START, _state_of(issue))
 
 
 def _move(step: Step, issue: Issue, state: str | None, reason: MoveReason, only_from: frozenset[str]) -> None:
@@ -317,7 +320,7 @@ def on_blocked_refreshed(step: Step, blocked: Blocked, issue: Issue | None) -> N
     match policy.tracker_status(issue, settings):
         case TrackerStatus.TERMINAL:
             clean_and_release(step, blocked.issue, blocked.workspace_path)
-        case TrackerStatus.ACTIVE if issue is not None:
+        case status if issue is not None and policy.may_work(status, blocked.resume):
             if blocked.unblock_reason is not None:
                 _retry(step, replace(blocked, issue=issue), blocked.resume, reason=blocked.unblock_reason)
             elif changed:

@@ -18,6 +18,7 @@ from symphony.scheduler.messages import (
     DayBegan,
     DrainAsked,
     Event,
+    FeedbackGiven,
     OperatorAsked,
     Polled,
     PollFailed,
@@ -94,6 +95,8 @@ def _handle(step: Step, event: Event) -> None:  # noqa: C901, PLR0912 - one case
             _on_run_event(step, event)
         case Pushed():
             results.on_pushed(step, event)
+        case FeedbackGiven():
+            results.on_feedback_given(step, event)
         case TimerFired():
             _on_timer_fired(step, event.timer)
         case OperatorAsked():

@@ -78,7 +78,7 @@ class Phase:
 class SchedulerSettings:
     """The part of the workflow's settings that decisions depend on; a reload brings a new one.
 
-    State names are normalised, except `on_start`, `on_block` and `on_return`, which are sent to the tracker.
+    State names are normalised, except those of `on_start` and its like, which are sent to the tracker.
     Budgets count tokens and turns; `None` means unlimited. `agent` is the default agent, and
     `stall_timeout_ms` applies to agents that are not in `agents`. `phase` is the default phase. Without
     `hosts` runs are carried out on this machine.
@@ -102,6 +102,7 @@ class SchedulerSettings:
     on_start: str | None = None
     on_block: str | None = None
     on_return: str | None = None
+    on_feedback: str | None = None
     comment_on_delivery: bool = True
     agent: str = "codex"
     fallback: str | None = None
@@ -195,19 +196,26 @@ class ResumeReason(StrEnum):
 
     INTERRUPTED = "interrupted"
     ANSWERED = "answered"
+    FEEDBACK = "feedback"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
     """How the next run of an issue continues instead of starting from nothing.
 
-    Without a `thread` the run starts a new conversation, and its first prompt carries the `answer`.
+    Without a `thread` the run starts a new conversation, and its first prompt carries the `answer`, which is
+    the text of the feedback if that is the reason.
+
+    Attributes:
+        after_handoff: the work was handed off already. The run may begin, and ends its turn, although the
+            issue is in no active state; it gets another turn only in one.
     """
 
     reason: ResumeReason
     thread: Thread | None = None
     question: str | None = None
     answer: str | None = None
+    after_handoff: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +330,8 @@ class IssueResult:
         turns: a total of all runs, likewise `total_tokens`, `cost_usd` and `unpriced_tokens`.
         pushes: consecutive failed pushes of `delivered`.
         pushing: whether a push is in progress.
+        thread: the conversation of the last run that had one.
+        feedback: the key of the last `FeedbackGiven` that was taken.
     """
 
     issue: Issue
@@ -336,6 +346,8 @@ class IssueResult:
     unpriced_tokens: int = 0
     pushes: int = 0
     pushing: bool = False
+    thread: Thread | None = None
+    feedback: str | None = None
 
 
 # --- recovery --------------------------------------------------------------------------------------------
@@ -543,6 +555,25 @@ class Pushed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FeedbackGiven:
+    """The pull request of an issue has news for its agent.
+
+    It is taken if the issue has a result and no claim, and only once for each `key`: `IssueResult.feedback`
+    tells. Until then it may be given again.
+
+    Attributes:
+        key: names what is told.
+        summary: one line for the log.
+        text: what the agent is told; the daemon bounds it, and fences what others wrote.
+    """
+
+    issue_id: str
+    key: str
+    summary: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired:
     """A timer came due. It is stale if `token` is not the newest of the timer."""
 
@@ -636,6 +667,7 @@ Event = (
     | TurnEnded
     | RunEnded
     | Pushed
+    | FeedbackGiven
     | TimerFired
     | OperatorAsked
     | AnswersRead

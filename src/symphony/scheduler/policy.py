@@ -12,7 +12,7 @@ from typing import Final
 
 from symphony.domain import Blame, Category, Failure, Issue, is_routable, normalise_state
 from symphony.scheduler import agents, budgets, hosts
-from symphony.scheduler.messages import ResumeReason, SchedulerSettings
+from symphony.scheduler.messages import Resume, ResumeReason, SchedulerSettings
 from symphony.scheduler.state import Drain, Retry, Running, State
 
 # --- what the tracker says of an issue -------------------------------------------------------------------
@@ -43,6 +43,13 @@ def tracker_status(issue: Issue | None, settings: SchedulerSettings) -> TrackerS
     if not is_routable(issue, settings.required_labels):
         return TrackerStatus.UNROUTABLE
     return TrackerStatus.ACTIVE if in_active_state(issue, settings) else TrackerStatus.INACTIVE
+
+
+def may_work(status: TrackerStatus, resume: Resume | None) -> bool:
+    """Whether a run may go on by what the tracker says: in an active state, or on feedback in any other."""
+    if status is TrackerStatus.INACTIVE:
+        return resume is not None and resume.after_handoff
+    return status is TrackerStatus.ACTIVE
 
 
 def same_content(before: Issue, after: Issue) -> bool:
@@ -108,7 +115,7 @@ def eligibility(
     *,
     used: UsedSlots | None = None,
     reserved: Counter[str] | None = None,
-    own_claim: bool = False,
+    own_claim: Retry | None = None,
 ) -> Eligible | Ineligible:
     """Whether the issue may start now, or the first reason why not (specification section 8.2).
 
@@ -117,10 +124,14 @@ def eligibility(
         state: the state of the scheduler.
         used: the `used_slots` of the state, if they are counted once for many issues.
         reserved: slots that other issues are about to take, by normalised state.
-        own_claim: ignore the claim of the issue itself, because its retry is due.
+        own_claim: the retry of the issue itself, which is due and does not count as a claim.
     """
+    unfit = unsuitable(issue, state.settings)
+    resume = None if own_claim is None else own_claim.resume
+    if unfit is not None and unfit.code is ReasonCode.INACTIVE and may_work(TrackerStatus.INACTIVE, resume):
+        unfit = None
     return (
-        unsuitable(issue, state.settings)
+        unfit
         or (None if own_claim else _is_claimed(issue, state))
         or _blocker_is_running(issue, state)
         or _nothing_starts(state)
@@ -320,6 +331,13 @@ def attempt_fields(entry: Running | Retry, settings: SchedulerSettings) -> dict[
     return {"attempt": entry.attempt, "attempt_number": number, "attempt_limit": last}
 
 
+_RESUME_TEXTS: Final = {
+    ResumeReason.ANSWERED: "a person answered; it goes on in a moment",
+    ResumeReason.FEEDBACK: "its pull request has news; the agent gets them in a moment",
+    ResumeReason.INTERRUPTED: "it was interrupted and goes on",
+}
+
+
 def retry_text(retry: Retry, settings: SchedulerSettings) -> str:
     """What a retry waits for."""
     if retry.error is not None:
@@ -327,5 +345,4 @@ def retry_text(retry: Retry, settings: SchedulerSettings) -> str:
         return f"waiting for attempt {number} of {last} after: {retry.error}"
     if retry.resume is None:
         return "the last attempt ended well; is there more to do?"
-    answered = retry.resume.reason is ResumeReason.ANSWERED
-    return "a person answered; it goes on in a moment" if answered else "it was interrupted and goes on"
+    return _RESUME_TEXTS[retry.resume.reason]

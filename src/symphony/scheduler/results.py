@@ -18,23 +18,28 @@ from symphony.domain import Category, Cost, Issue, add_counts, fence, one_line
 from symphony.scheduler import policy
 from symphony.scheduler.messages import (
     DeliveredBranch,
+    FeedbackGiven,
     IssueResult,
     Outcome,
     PostComment,
     PushBranch,
     Pushed,
     ResultStatus,
+    Resume,
+    ResumeReason,
     Timer,
     TimerKind,
 )
 from symphony.scheduler.policy import TrackerStatus
-from symphony.scheduler.state import Claim, Drain, Running, State, Step, claim_of
+from symphony.scheduler.resume import thread_of
+from symphony.scheduler.state import Claim, Drain, Retry, Running, State, Step, Trigger, claim_of
 
 MAX_RESULTS: Final = 1_000
 _MAX_REFRESHED_AT_WAKE = 50
 _FIRST_PUSH_DELAY_MS = 30_000
 _MAX_PUSH_DELAY_MS = 1_800_000
 _MAX_EXPONENT = 6
+_MAY_CHANGE = frozenset({ResultStatus.OPEN, ResultStatus.READY})
 _STATUS = {
     TrackerStatus.ACTIVE: ResultStatus.OPEN,
     TrackerStatus.INACTIVE: ResultStatus.READY,
@@ -66,8 +71,7 @@ def unclaimed_issues(state: State) -> frozenset[str]:
     return frozenset(
         key
         for key, result in state.results.items()
-        if result.status in {ResultStatus.OPEN, ResultStatus.READY}
-        and claim_of(state, key) is Claim.UNCLAIMED
+        if result.status in _MAY_CHANGE and claim_of(state, key) is Claim.UNCLAIMED
     )
 
 
@@ -91,6 +95,38 @@ def reactivated_issues(state: State) -> frozenset[str]:
 # --- changes ---------------------------------------------------------------------------------------------
 
 
+def on_feedback_given(step: Step, event: FeedbackGiven) -> None:
+    """Claim the issue of finished work for one more run, in the same workspace and conversation.
+
+    Feedback that comes while the issue is claimed, or during a shutdown, is not taken.
+    """
+    result = step.state.results.get(event.issue_id)
+    if result is None or result.status not in _MAY_CHANGE or result.feedback == event.key:
+        return
+    issue = result.issue
+    if step.state.drain is not Drain.NO or claim_of(step.state, issue.id) is not Claim.UNCLAIMED:
+        step.notify("debug", "feedback_deferred", issue, reason=event.summary)
+        return
+    idle = step.state.idle_workspaces.get(issue.id)
+    retry = Retry(
+        issue=issue,
+        attempt=1,
+        due_ms=step.now_ms,
+        error=None,
+        attempts_without_progress=0,
+        workspace_path=idle.path if idle else None,
+        resume=Resume(
+            reason=ResumeReason.FEEDBACK, thread=result.thread, answer=event.text, after_handoff=True
+        ),
+    )
+    step.update(pending_candidates=step.state.pending_candidates - {issue.id})
+    _store(step, replace(result, feedback=event.key))
+    step.change_claim(issue, Trigger.FEEDBACK, retry)
+    step.forget_idle_workspace(issue.id)
+    step.set_retry_timer(issue.id, step.now_ms)
+    step.notify("info", "feedback_taken", issue, reason=event.summary)
+
+
 def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
     """Add a run to the result of its issue."""
     issue, report = replace(run.issue, description=None), run.report
@@ -102,6 +138,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         status=ResultStatus.OPEN,
         ended_ms=step.now_ms,
         summary=outcome.summary or before.summary,
+        thread=thread_of(run) or before.thread,
         turns=add_counts(before.turns, report.turn_count),
         total_tokens=add_counts(before.total_tokens, report.total_tokens),
         cost_usd=cost.usd,
@@ -190,8 +227,7 @@ def _store(step: Step, result: IssueResult) -> None:
     step.update(results=results)
     if len(results) > MAX_RESULTS:
         unclaimed = [each for key, each in results.items() if claim_of(step.state, key) is Claim.UNCLAIMED]
-        may_change = {ResultStatus.OPEN, ResultStatus.READY}
-        oldest = min(unclaimed, key=lambda each: (each.status in may_change, each.ended_ms), default=result)
+        oldest = min(unclaimed, key=lambda each: (each.status in _MAY_CHANGE, each.ended_ms), default=result)
         _drop(step, oldest.issue.id)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from symphony.domain import Tokens
-from symphony.scheduler.messages import Resume, ResumeReason, Thread
+from symphony.scheduler.messages import ResultStatus, Resume, ResumeReason, Thread
 from symphony.scheduler.state import Blocked, Retry, Running, State
 
 
@@ -36,20 +36,31 @@ def threads_in_use(state: State) -> frozenset[str]:
     return frozenset(thread.thread_id for thread in threads if thread is not None)
 
 
+def resumable_threads(state: State) -> frozenset[str]:
+    """As `threads_in_use`, and those of finished work that feedback may still come for."""
+    may_change = {ResultStatus.OPEN, ResultStatus.READY}
+    results = (result for result in state.results.values() if result.status in may_change)
+    threads = (result.thread.thread_id for result in results if result.thread is not None)
+    return threads_in_use(state).union(threads)
+
+
 def resume_interrupted(run: Running) -> Resume:
     """How to continue a run that was interrupted without being at fault.
 
     A person's answer is repeated until a turn that carries it has begun, and always if there is no
-    conversation that could remember it.
+    conversation that could remember it. Feedback is repeated until a run has ended well.
     """
     thread, answer = thread_of(run), _answer(run)
-    if answer is not None and (run.report.turn_count == 0 or thread is None):
+    if answer is not None and (
+        run.report.turn_count == 0 or thread is None or answer.reason is ResumeReason.FEEDBACK
+    ):
         return replace(answer, thread=thread)
-    return Resume(reason=ResumeReason.INTERRUPTED, thread=thread)
+    handed_off = run.resume is not None and run.resume.after_handoff
+    return Resume(reason=ResumeReason.INTERRUPTED, thread=thread, after_handoff=handed_off)
 
 
 def resume_after_failure(run: Running) -> Resume | None:
-    """What the attempt after a failed one starts with: a person's answer, if there is one, and no thread."""
+    """What the attempt after a failed one starts with: an answer or feedback without a thread, if any."""
     resume = run.resume if run.report.turn_count == 0 else _answer(run)
     return None if resume is None else replace(resume, thread=None)
 
@@ -66,8 +77,10 @@ def resume_with_answer(blocked: Blocked, answer: str) -> Resume:
         thread=blocked.resume.thread if blocked.resume else None,
         question=blocked.question or blocked.failure.message,
         answer=answer,
+        after_handoff=blocked.resume is not None and blocked.resume.after_handoff,
     )
 
 
 def _answer(run: Running) -> Resume | None:
-    return run.resume if run.resume and run.resume.reason is ResumeReason.ANSWERED else None
+    told = {ResumeReason.ANSWERED, ResumeReason.FEEDBACK}
+    return run.resume if run.resume and run.resume.reason in told else None

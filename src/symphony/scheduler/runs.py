@@ -90,7 +90,7 @@ def start(step: Step, issue: Issue, *, retry: Retry | None = None) -> None:
             last_host=workspace.host if workspace else None,
         )
     )
-    blocks.move_on_start(step, issue)
+    blocks.move_on_start(step, issue, resume)
     step.notify(
         "info",
         "run_started",
@@ -177,6 +177,8 @@ def on_running_refreshed(step: Step, run: Running, issue: Issue | None) -> None:
         _continue(step, run)
     elif run.awaiting_refresh:
         finish(step, run, FinishReason.INACTIVE)
+    elif policy.may_work(status, run.resume):
+        return  # the work was handed off before the run
     elif run.report.tool_calls == 0:
         stop(step, run, _STOP_REASONS[status])
     elif not run.in_grace_period:
@@ -534,7 +536,7 @@ def on_retry_refreshed(step: Step, retry: Retry, issue: Issue | None) -> None:
     status = policy.tracker_status(issue, settings)
     if status is TrackerStatus.TERMINAL:
         blocks.clean_and_release(step, retry.issue, path)
-    elif issue is None or status is not TrackerStatus.ACTIVE:
+    elif issue is None or not policy.may_work(status, retry.resume):
         blocks.release(step, retry.issue, path=path)
     elif retry.attempts_without_progress >= settings.max_attempts_without_progress:
         blocks.block(step, issue, no_progress(issue, retry.attempts_without_progress), held=retry)
@@ -545,7 +547,7 @@ def on_retry_refreshed(step: Step, retry: Retry, issue: Issue | None) -> None:
 
 
 def _start_or_wait(step: Step, retry: Retry) -> None:
-    verdict = policy.eligibility(retry.issue, step.state, own_claim=True)
+    verdict = policy.eligibility(retry.issue, step.state, own_claim=retry)
     if isinstance(verdict, Eligible):
         start(step, retry.issue, retry=retry)
         return

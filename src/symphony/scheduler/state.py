@@ -48,6 +48,7 @@ class Trigger(StrEnum):
     """What changes a claim."""
 
     RECOVER = "recover"
+    FEEDBACK = "feedback"
     START = "start"
     STOP = "stop"
     RETRY = "retry"
@@ -58,6 +59,7 @@ class Trigger(StrEnum):
 TRANSITIONS: Final[Mapping[tuple[Claim, Trigger], Claim]] = {
     (Claim.UNCLAIMED, Trigger.START): Claim.RUNNING,
     (Claim.UNCLAIMED, Trigger.RECOVER): Claim.RETRYING,
+    (Claim.UNCLAIMED, Trigger.FEEDBACK): Claim.RETRYING,
     (Claim.UNCLAIMED, Trigger.BLOCK): Claim.BLOCKED,
     (Claim.RUNNING, Trigger.STOP): Claim.STOPPING,
     (Claim.RUNNING, Trigger.RETRY): Claim.RETRYING,
@@ -77,7 +79,7 @@ TRANSITIONS: Final[Mapping[tuple[Claim, Trigger], Claim]] = {
 
 An issue is unclaimed until a run starts for it. A run that is asked to stop keeps its slot and its claim
 until `RunEnded` arrives, because its processes may still be alive. After the end of a run, its claim waits
-for a retry, waits for a person (blocked), or is released.
+for a retry, waits for a person (blocked), or is released. Feedback on finished work claims its issue again.
 """
 
 

@@ -1,4 +1,4 @@
-"""What to do about the pull request of an issue: `verdict`, pure and total.
+"""What to do about the pull request of an issue: `judge_pull`, pure and total.
 
 Everything it goes by is in its arguments, so that a recorded snapshot replays exactly. It starts from three
 rules: what is unknown is never good; a check counts only on the commit at the head; nothing is told twice.
@@ -307,10 +307,10 @@ _GOOD: Final = _Part()
 _ABOUT_CHECKS: Final = frozenset({NeedsYouCode.CHECKS_MISSING, NeedsYouCode.CHECKS_STUCK})
 
 
-def verdict(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int) -> Verdict:
+def judge_pull(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int) -> Verdict:
     """What to do about the pull request now. Never raises.
 
-    `ledger` has seen the snapshot: see `observed`.
+    `ledger` has seen the snapshot: see `ledger_after_snapshot`.
     """
     if pull.state is not PullState.OPEN:
         return Ended(merged=pull.state is PullState.MERGED)
@@ -643,8 +643,10 @@ def must_disarm(pull: PullRequest, ledger: PullLedger, made: Verdict) -> bool:
 # --- the ledger ------------------------------------------------------------------------------------------
 
 
-def observed(ledger: PullLedger, pull: PullRequest, policy: ForgePolicy, now_ms: int) -> PullLedger:
-    """The ledger after a snapshot that differs from the one before; then comes `verdict`.
+def ledger_after_snapshot(
+    ledger: PullLedger, pull: PullRequest, policy: ForgePolicy, now_ms: int
+) -> PullLedger:
+    """The ledger after a snapshot that differs from the one before; then comes `judge_pull`.
 
     Once the checks that the agent was told of pass on another head, with all others, its turns about checks
     count from zero.
@@ -663,12 +665,12 @@ def observed(ledger: PullLedger, pull: PullRequest, policy: ForgePolicy, now_ms:
     return ledger
 
 
-def pushed(ledger: PullLedger, head: str, now_ms: int) -> PullLedger:
+def ledger_after_push(ledger: PullLedger, head: str, now_ms: int) -> PullLedger:
     """The ledger after the daemon pushed a commit."""
     return replace(ledger, pushed_head=head, pushed_ms=now_ms, changed_ms=now_ms, needs_you=None)
 
 
-def decided(ledger: PullLedger, made: Verdict, now_ms: int) -> PullLedger:
+def ledger_after_verdict(ledger: PullLedger, made: Verdict, now_ms: int) -> PullLedger:
     """The ledger with what a verdict makes of it; it is recorded before anything is done about it."""
     match made:
         case Feedback():
@@ -694,7 +696,7 @@ def decided(ledger: PullLedger, made: Verdict, now_ms: int) -> PullLedger:
             assert_never(made)
 
 
-def released(ledger: PullLedger, now_ms: int) -> PullLedger:
+def ledger_after_release(ledger: PullLedger, now_ms: int) -> PullLedger:
     """The ledger after a person had the daemon go on: turns count from zero."""
     return replace(ledger, turns={}, needs_you=None, changed_ms=now_ms)
 

@@ -216,7 +216,7 @@ def test_an_issue_waits_for_the_run_of_its_blocker_and_not_for_its_retry() -> No
 def test_its_own_claim_does_not_stand_in_the_way_of_a_due_retry() -> None:
     issue = make_issue()
     retry = Retry(issue=issue, attempt=1, due_ms=0, error=None, attempts_without_progress=0)
-    assert eligibility(issue, _state(retrying={"1": retry}), own_claim=True) == Eligible()
+    assert eligibility(issue, _state(retrying={"1": retry}), own_claim=retry) == Eligible()
 
 
 @pytest.mark.parametrize("drain", [Drain.DRAINING, Drain.EXITED])

@@ -20,7 +20,7 @@ from symphony.domain import (
     ReviewState,
     Thread,
 )
-from symphony.scheduler.verdict import (
+from symphony.scheduler import (
     COMMENT_MARKER,
     MAX_LANDINGS,
     PROTECTED_PATHS,
@@ -37,13 +37,13 @@ from symphony.scheduler.verdict import (
     Verdict,
     Wait,
     WaitCode,
-    decided,
+    judge_pull,
     judged_checks,
+    ledger_after_push,
+    ledger_after_release,
+    ledger_after_snapshot,
+    ledger_after_verdict,
     must_disarm,
-    observed,
-    pushed,
-    released,
-    verdict,
 )
 
 HEAD, OLD = "a" * 40, "b" * 40
@@ -145,7 +145,7 @@ def code(outcome: Verdict) -> str:
 
 
 def judge(seen: PullRequest, *, policy: ForgePolicy = POLICY, now: int = NOW, **known: Any) -> str:
-    return code(verdict(seen, ledger(**known), policy, now))
+    return code(judge_pull(seen, ledger(**known), policy, now))
 
 
 FAILED = check(state="failed")
@@ -158,7 +158,7 @@ ASKS = review("changes_requested", body="Not like this")
 
 def test_the_agent_gets_the_check_with_its_step_and_log_not_only_a_link() -> None:
     failed = check(state="failed", summary="Run tests", log="/jobs/1/logs")
-    outcome = verdict(pull(checks=(failed,)), ledger(), POLICY, NOW)
+    outcome = judge_pull(pull(checks=(failed,)), ledger(), POLICY, NOW)
     assert isinstance(outcome, Feedback)
     assert outcome.checks == (failed,)
 
@@ -181,7 +181,7 @@ def test_failed_checks_do_not_hide_a_review_nor_a_conflict() -> None:
 def test_a_thread_that_a_push_resolved_is_told_while_its_author_requests_changes() -> None:
     resolved = thread(resolved=True)
     assert judge(pull(threads=(resolved,))) == "settled"
-    outcome = verdict(
+    outcome = judge_pull(
         pull(threads=(resolved,), reviews=(review("changes_requested"),)), ledger(), POLICY, NOW
     )
     assert isinstance(outcome, Feedback)
@@ -203,7 +203,7 @@ def test_nothing_lands_just_after_a_comment() -> None:
     seen = pull(threads=(thread(late),))
     assert judge(seen, policy=LAND, changed_ms=NOW - 30_000) == "comments_recent"
     assert must_disarm(
-        replace(seen, armed=True), ledger(landings=(HEAD,)), verdict(seen, ledger(), LAND, NOW)
+        replace(seen, armed=True), ledger(landings=(HEAD,)), judge_pull(seen, ledger(), LAND, NOW)
     )
 
 
@@ -333,7 +333,7 @@ def test_protected_names_ignore_case(name: str) -> None:
 
 def test_a_good_one_is_settled_and_landed_only_if_that_is_on() -> None:
     assert judge(pull()) == "settled"
-    assert verdict(pull(), ledger(), LAND, NOW) == Land(HEAD)
+    assert judge_pull(pull(), ledger(), LAND, NOW) == Land(HEAD)
 
 
 def test_nothing_is_decided_while_an_agent_works() -> None:
@@ -392,7 +392,7 @@ def test_turns_are_bounded_and_a_person_is_told_what_was_tried(
     before = tuple(told(kind, f"{head}", head=head * 40) for head in "cdefghi"[:limit])
     known: dict[str, Any] = {"told": before, "turns": {FeedbackKind(kind): limit - 1}}
     assert judge(pull(**changes), **known) == f"feedback {kind}"
-    outcome = verdict(pull(**changes), ledger(told=before, turns={FeedbackKind(kind): limit}), POLICY, NOW)
+    outcome = judge_pull(pull(**changes), ledger(told=before, turns={FeedbackKind(kind): limit}), POLICY, NOW)
     assert isinstance(outcome, NeedsYou)
     assert outcome.code is NeedsYouCode.TURNS_USED
     assert all(each.head[:8] in outcome.message for each in before)
@@ -513,9 +513,9 @@ def test_what_is_no_longer_good_is_disarmed_if_we_armed_it() -> None:
 
 
 def test_a_new_head_begins_to_wait_anew() -> None:
-    later = observed(ledger(head=OLD), pull(), POLICY, NOW)
+    later = ledger_after_snapshot(ledger(head=OLD), pull(), POLICY, NOW)
     assert (later.head, later.head_ms, later.changed_ms, later.has_checks) == (HEAD, NOW, NOW, True)
-    assert observed(ledger(), pull(checks=()), POLICY, NOW).head_ms == NOW - 10 * MINUTE
+    assert ledger_after_snapshot(ledger(), pull(checks=()), POLICY, NOW).head_ms == NOW - 10 * MINUTE
 
 
 @pytest.mark.parametrize(
@@ -530,17 +530,17 @@ def test_a_new_head_begins_to_wait_anew() -> None:
 def test_green_checks_on_another_head_count_turns_from_zero(checks: tuple[Check, ...], left: int) -> None:
     turns = {FeedbackKind.CI: 3, FeedbackKind.REVIEW: 1}
     known = ledger(told=(told("ci", "id-test", head=OLD, names=("test",)),), turns=turns)
-    after = observed(known, pull(checks=checks), POLICY, NOW)
+    after = ledger_after_snapshot(known, pull(checks=checks), POLICY, NOW)
     assert after.turns == {FeedbackKind.CI: left, FeedbackKind.REVIEW: 1}
     same = replace(known, told=(told("ci", "id-test", names=("test",)),))
-    assert observed(same, pull(checks=checks), POLICY, NOW).turns == turns
+    assert ledger_after_snapshot(same, pull(checks=checks), POLICY, NOW).turns == turns
 
 
 def test_feedback_is_recorded_before_it_is_given() -> None:
     seen = pull(checks=(FAILED,), comments=(comment(),), conflicts=True)
-    outcome = verdict(seen, ledger(), POLICY, NOW)
+    outcome = judge_pull(seen, ledger(), POLICY, NOW)
     assert isinstance(outcome, Feedback)
-    after = decided(ledger(needs_you=NeedsYouCode.QUIET), outcome, NOW)
+    after = ledger_after_verdict(ledger(needs_you=NeedsYouCode.QUIET), outcome, NOW)
     assert [(each.kind, each.ids, each.names) for each in after.told] == [
         (FeedbackKind.CONFLICT, ("main",), ()),
         (FeedbackKind.CI, ("id-test",), ("test",)),
@@ -554,24 +554,24 @@ def test_feedback_is_recorded_before_it_is_given() -> None:
 
 def test_what_other_verdicts_record() -> None:
     asked = ledger(needs_you=NeedsYouCode.QUIET)
-    assert decided(asked, Land(HEAD), NOW).landings == (HEAD,)
-    assert decided(ledger(), NeedsYou(NeedsYouCode.QUIET, "quiet"), NOW) == asked
-    assert decided(asked, Settled(), NOW) == ledger()
-    assert decided(asked, Ended(merged=True), NOW) == ledger()
-    assert decided(asked, Wait(WaitCode.CHECKS_PENDING, "running"), NOW) == asked
+    assert ledger_after_verdict(asked, Land(HEAD), NOW).landings == (HEAD,)
+    assert ledger_after_verdict(ledger(), NeedsYou(NeedsYouCode.QUIET, "quiet"), NOW) == asked
+    assert ledger_after_verdict(asked, Settled(), NOW) == ledger()
+    assert ledger_after_verdict(asked, Ended(merged=True), NOW) == ledger()
+    assert ledger_after_verdict(asked, Wait(WaitCode.CHECKS_PENDING, "running"), NOW) == asked
 
 
 def test_a_push_and_a_person_release() -> None:
     asked = ledger(needs_you=NeedsYouCode.TURNS_USED, turns={FeedbackKind.CI: 3})
-    assert pushed(asked, OLD, NOW).pushed_head == OLD
-    assert pushed(asked, OLD, NOW).needs_you is None
-    assert released(asked, NOW).turns == {}
-    assert released(asked, NOW).needs_you is None
+    assert ledger_after_push(asked, OLD, NOW).pushed_head == OLD
+    assert ledger_after_push(asked, OLD, NOW).needs_you is None
+    assert ledger_after_release(asked, NOW).turns == {}
+    assert ledger_after_release(asked, NOW).needs_you is None
 
 
 def test_long_lists_of_hostile_names_become_short_lines() -> None:
     many = tuple(check(f"{number}\x1b[31m\nfake line " + "x" * 500, "pending") for number in range(50))
-    outcome = verdict(pull(checks=many), ledger(), POLICY, NOW)
+    outcome = judge_pull(pull(checks=many), ledger(), POLICY, NOW)
     assert isinstance(outcome, Wait)
     assert "\n" not in outcome.message
     assert "\x1b" not in outcome.message
@@ -670,7 +670,7 @@ def test_nothing_is_landed_that_is_not_known_to_be_good(
     changes: dict[str, Any], known: PullLedger, policy: ForgePolicy
 ) -> None:
     seen = pull(**changes)
-    outcome = verdict(seen, known, policy, NOW)
+    outcome = judge_pull(seen, known, policy, NOW)
     must_disarm(seen, known, outcome)
     if not isinstance(outcome, Land):
         return
@@ -696,15 +696,15 @@ def test_nothing_is_told_twice_and_no_turn_goes_beyond_the_bounds(
     for changes, later_ms in snapshots:
         now += later_ms
         seen = pull(**changes)
-        known = pushed(replace(known, working=False), seen.head_sha, now - HOUR)
-        known = observed(known, seen, policy, now)
-        outcome = verdict(seen, known, policy, now + 5 * MINUTE)
+        known = ledger_after_push(replace(known, working=False), seen.head_sha, now - HOUR)
+        known = ledger_after_snapshot(known, seen, policy, now)
+        outcome = judge_pull(seen, known, policy, now + 5 * MINUTE)
         if isinstance(outcome, Feedback):
             assert set(outcome.kinds) <= policy.feedback
             for kind in outcome.kinds:
                 assert known.turns.get(kind, 0) < policy.max_turns[kind]
             signatures.extend(outcome.signatures)
-        known = decided(known, outcome, now)
+        known = ledger_after_verdict(known, outcome, now)
         assert len(set(signatures)) == len(signatures)
         assert known.turns.get(FeedbackKind.REVIEW, 0) <= 3
         assert known.turns.get(FeedbackKind.CONFLICT, 0) <= 2

@@ -857,6 +857,24 @@ class NotifySettings(Section):
 NotifyTargets = Annotated[tuple[NotifySettings, ...], Field(strict=False), Shape("list of targets")]
 
 
+class ForgeFeedbackSettings(Section):
+    """`forge.feedback`: what the agent is told about its pull request, in further turns of its thread."""
+
+    ci: Flag = live(True, "the agent is told of [failed checks](forges.md#feedback), in at most 3 turns")
+    review: Flag = live(
+        True, "it is told what people with write access and `forge.reviewers` write, in at most 3 turns"
+    )
+    conflict: Flag = live(True, "it is told of conflicts with the base branch, in at most 2 turns")
+
+
+class LandLimits(Section):
+    """`forge.land_limits`: what a change must be like for the daemon to land it."""
+
+    labels: Names = live((), "labels that it must have; as people set them, they stand for an approval")
+    max_changed_lines: Positive | None = live(None, "the most lines added and removed together")
+    paths: Names = live((), "the only files and directories that it may change; all of them if empty")
+
+
 class ForgeSettings(Section):
     """`forge`: where pull requests are (docs/forges.md); `token` is `$NAME` or a literal secret."""
 
@@ -891,6 +909,21 @@ class ForgeSettings(Section):
     )
     labels: Names = live((), "labels of a new pull request")
     reviewers: Names = live((), "logins that are asked to review a new pull request")
+    feedback: ForgeFeedbackSettings = Field(default_factory=ForgeFeedbackSettings)
+    on_feedback: Name | None = live(
+        None,
+        "a state that an issue is moved to when its agent gets feedback; in an active one turns go on",
+        unset="it stays where it is",
+    )
+    required_checks: Names = live(
+        (), "checks that must have passed, by name, besides those that the forge requires"
+    )
+    land: Literal["never", "auto", "queue"] = live(
+        "never",
+        "whether the daemon has the forge merge [what is settled](forges.md#landing): at once, or by its "
+        "merge queue",
+    )
+    land_limits: LandLimits = Field(default_factory=LandLimits)
 
     @property
     def opens(self) -> bool:

@@ -285,6 +285,7 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
         max_turns_per_issue=budget.max_turns_per_issue,
         on_start=settings.tracker.on_start,
         on_block=settings.tracker.on_block,
+        on_feedback=settings.forge.on_feedback if settings.forge.kind else None,
         comment_on_delivery=settings.tracker.comment_on_delivery,
         on_return=settings.tracker.on_start or next(iter(context.active_states), None),
         agent=settings.agent.kind,

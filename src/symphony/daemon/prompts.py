@@ -18,7 +18,7 @@ from symphony.daemon.instructions import instructions_document, preview_run_inst
 from symphony.daemon.skills import RunCatalog, preview_run_skills
 from symphony.domain import Issue, Redaction
 from symphony.observability.redaction import masked
-from symphony.scheduler import AgentChoice, Phase, Resume, SchedulerSettings, phase_of
+from symphony.scheduler import AgentChoice, Phase, Resume, ResumeReason, SchedulerSettings, phase_of
 
 _RESUMES = (
     "the session goes on with its thread; should the agent have forgotten it, or the workspace be gone, the "
@@ -36,7 +36,7 @@ async def first_prompt(
     *,
     phase: Phase | None = None,
 ) -> str:
-    """The prompt of the first turn of a new session; ends with the answer of a person, if there is one.
+    """The prompt of the first turn of a new session; ends with a person's answer or with feedback, if any.
 
     Raises:
         WorkflowError: `template_render_error`.
@@ -45,6 +45,8 @@ async def first_prompt(
     prompt = await to_thread.run_sync(partial(context.workflow.template.render, issue, attempt, phase=name))
     if resume is None or resume.answer is None:
         return prompt
+    if resume.reason is ResumeReason.FEEDBACK:
+        return f"{prompt.rstrip()}\n\n{resume.answer}\n"
     return f"{prompt.rstrip()}\n\n{answer_section(resume.question, resume.answer)}\n"
 
 
@@ -56,6 +58,8 @@ def resumed_prompt(resume: Resume, prompt: str) -> str:
     """
     if resume.thread is not None and not resume.thread.begun:
         return f"{restarted_prompt()}\n\n{prompt}"
+    if resume.answer is not None and resume.reason is ResumeReason.FEEDBACK:
+        return resume.answer
     if resume.answer is not None:
         return answered_prompt(resume.question, resume.answer)
     return interrupted_prompt()

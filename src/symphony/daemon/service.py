@@ -71,9 +71,9 @@ from symphony.scheduler import (
     StopAsked,
     WakeAsked,
     initial_state,
+    resumable_threads,
     run_once_finished,
     step,
-    threads_in_use,
 )
 
 _RECHECK_S = 1.0
@@ -510,5 +510,5 @@ class Service:
         return InUse(
             settings=self._reloader.context.settings.retention,
             runs=frozenset(run.run_id for run in state.running.values()) if state else frozenset(),
-            threads=threads_in_use(state) if state else frozenset(),
+            threads=resumable_threads(state) if state else frozenset(),
         )

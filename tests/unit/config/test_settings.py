@@ -160,6 +160,15 @@ DEFAULTS: dict[str, object] = {
     "forge.body": None,
     "forge.labels": (),
     "forge.reviewers": (),
+    "forge.feedback.ci": True,
+    "forge.feedback.review": True,
+    "forge.feedback.conflict": True,
+    "forge.on_feedback": None,
+    "forge.required_checks": (),
+    "forge.land": "never",
+    "forge.land_limits.labels": (),
+    "forge.land_limits.max_changed_lines": None,
+    "forge.land_limits.paths": (),
     "tracing.endpoint": None,
     "tracing.headers": {},
     "tracing.content": False,
@@ -218,6 +227,8 @@ def test_a_key_without_a_value_has_its_default(parse: "Parse", key: str, default
         "agent:\n  budget",
         "agent:\n  phases",
         "agent:\n  skills",
+        "forge:\n  feedback",
+        "forge:\n  land_limits",
     ],
 )
 def test_a_section_without_a_value_has_its_defaults(parse: "Parse", section: str) -> None:
@@ -251,6 +262,7 @@ POSITIVE = [
     "retention.max_runs",
     "retention.max_log_bytes",
     "retention.max_journal_bytes",
+    "forge.land_limits.max_changed_lines",
 ]
 
 

@@ -41,6 +41,9 @@ PROTECTED_PATHS: Final = (
 COMMENT_MARKER: Final = "<!-- symphony:"
 """How every comment of the daemon begins."""
 
+MAX_REMARKS: Final = 50
+"""How many comments an agent is told in one turn; the others wait for the next one."""
+
 MAX_LANDINGS: Final = 3
 """How often the daemon asks the forge to merge the same commit."""
 
@@ -122,6 +125,25 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Feedback about the commit `head` that the scheduler has not taken yet: see `FeedbackGiven`."""
+
+    key: str
+    head: str
+    summary: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What an agent answers in a thread; it is posted once its work is pushed."""
+
+    thread_id: str
+    text: str
+    resolve: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PullLedger:
     """What is recorded about the pull request of one issue; the journal keeps it.
 
@@ -133,6 +155,9 @@ class PullLedger:
         told: all that the agent was told, the oldest first.
         turns: the turns that count against `ForgePolicy.max_turns`.
         needs_you: why a person is waited for.
+        offered: feedback that was recorded as told, and is not under way yet.
+        threads: the threads that the agent was told of and may answer.
+        replies: answers that are not posted yet.
         landings: the heads that the forge was asked to merge, the latest at `landed_ms`.
         working: a run of the issue is in progress or about to start, or its push is tried again.
     """
@@ -148,6 +173,9 @@ class PullLedger:
     told: tuple[Told, ...] = ()
     turns: Mapping[FeedbackKind, int] = field(default_factory=dict)
     needs_you: "NeedsYouCode | None" = None
+    offered: Offer | None = None
+    threads: tuple[str, ...] = ()
+    replies: tuple[Reply, ...] = ()
     landings: tuple[str, ...] = ()
     landed_ms: int = 0
     working: bool = False
@@ -261,6 +289,15 @@ class Feedback:
     def signatures(self) -> tuple[str, ...]:
         """Its signatures, one for each kind."""
         return tuple(each.signature for each in self.told(0))
+
+    def offer(self, text: str) -> Offer:
+        """What the scheduler is offered."""
+        return Offer(
+            key="; ".join(self.signatures),
+            head=self.head,
+            summary=f"{', '.join(self.kinds)} at {_short(self.head)}",
+            text=text,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,7 +533,7 @@ def _remarks(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms:
         if now_ms - latest_ms < policy.debounce_ms:
             message = f"{_names([each.author.login for each in news])} commented just now"
             return _Part(trouble=Wait(WaitCode.COMMENTS_RECENT, message))
-        return _Part(news=news)
+        return _Part(news=news[:MAX_REMARKS])
     if blockers := _who_requests_changes(pull.reviews, policy):
         message = f"{_names(blockers)} requested changes, and must review again"
         return _Part(trouble=Wait(WaitCode.CHANGES_REQUESTED, message))
@@ -676,10 +713,12 @@ def ledger_after_verdict(ledger: PullLedger, made: Verdict, now_ms: int) -> Pull
         case Feedback():
             told = made.told(now_ms)
             turns = {each.kind: add_counts(ledger.turns.get(each.kind, 0), 1) for each in told}
+            threads = [each.thread_id for each in made.remarks if each.thread_id is not None]
             return replace(
                 ledger,
                 told=(*ledger.told, *told),
                 turns={**ledger.turns, **turns},
+                threads=tuple(dict.fromkeys((*ledger.threads, *threads))),
                 needs_you=None,
                 changed_ms=now_ms,
                 working=True,
@@ -694,6 +733,17 @@ def ledger_after_verdict(ledger: PullLedger, made: Verdict, now_ms: int) -> Pull
             return ledger
         case _:
             assert_never(made)
+
+
+def ledger_after_withdrawal(ledger: PullLedger) -> PullLedger:
+    """The ledger after the branch moved on before the agent could be told: it is as if nothing was told."""
+    offer = ledger.offered
+    if offer is None:
+        return ledger
+    withdrawn = [each for each in ledger.told if each.signature in offer.key.split("; ")]
+    turns = {each.kind: max(ledger.turns.get(each.kind, 0) - 1, 0) for each in withdrawn}
+    told = tuple(each for each in ledger.told if each not in withdrawn)
+    return replace(ledger, told=told, turns={**ledger.turns, **turns}, offered=None, working=False)
 
 
 def ledger_after_release(ledger: PullLedger, now_ms: int) -> PullLedger:

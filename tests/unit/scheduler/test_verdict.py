@@ -23,6 +23,7 @@ from symphony.domain import (
 from symphony.scheduler import (
     COMMENT_MARKER,
     MAX_LANDINGS,
+    MAX_REMARKS,
     PROTECTED_PATHS,
     Ended,
     Feedback,
@@ -43,6 +44,7 @@ from symphony.scheduler import (
     ledger_after_release,
     ledger_after_snapshot,
     ledger_after_verdict,
+    ledger_after_withdrawal,
     must_disarm,
 )
 
@@ -576,6 +578,37 @@ def test_long_lists_of_hostile_names_become_short_lines() -> None:
     assert "\n" not in outcome.message
     assert "\x1b" not in outcome.message
     assert "45 more" in outcome.message
+
+
+def test_many_comments_are_told_in_several_turns() -> None:
+    many = tuple(comment(id=str(number)) for number in range(MAX_REMARKS + 5))
+    first = judge_pull(pull(comments=many), ledger(), POLICY, NOW)
+    assert isinstance(first, Feedback)
+    assert len(first.remarks) == MAX_REMARKS
+    later = replace(ledger_after_verdict(ledger(), first, NOW), working=False)
+    second = judge_pull(pull(comments=many), later, POLICY, NOW)
+    assert isinstance(second, Feedback)
+    assert len(second.remarks) == 5
+
+
+def test_threads_that_were_told_may_be_answered() -> None:
+    outcome = judge_pull(pull(threads=(thread(),), comments=(comment(id="c2"),)), ledger(), POLICY, NOW)
+    assert ledger_after_verdict(ledger(threads=("t0",)), outcome, NOW).threads == ("t0", "t1")
+
+
+def test_what_was_offered_and_not_taken_can_be_withdrawn() -> None:
+    before = ledger(told=(told("ci", "id-test", head=OLD),), turns={FeedbackKind.CI: 1})
+    outcome = judge_pull(pull(checks=(FAILED,), comments=(comment(),)), before, POLICY, NOW)
+    assert isinstance(outcome, Feedback)
+    after = ledger_after_verdict(before, outcome, NOW)
+    offer = outcome.offer("It failed.")
+    assert (offer.head, offer.text) == (HEAD, "It failed.")
+    assert offer.key == "; ".join(outcome.signatures)
+    withdrawn = ledger_after_withdrawal(replace(after, offered=offer))
+    assert withdrawn.told == before.told
+    assert withdrawn.turns == {FeedbackKind.CI: 1, FeedbackKind.REVIEW: 0}
+    assert not withdrawn.working
+    assert ledger_after_withdrawal(before) == before
 
 
 # --- properties ------------------------------------------------------------------------------------------

@@ -915,6 +915,14 @@ class ForgeSettings(Section):
         "a state that an issue is moved to when its agent gets feedback; in an active one turns go on",
         unset="it stays where it is",
     )
+    merged_state: Name | None = live(
+        None,
+        "a state that an issue is moved to when its pull request is merged",
+        unset="it stays where it is",
+    )
+    poll_interval_ms: Positive = live(
+        60_000, "how often open pull requests are looked at, all of them together"
+    )
     required_checks: Names = live(
         (), "checks that must have passed, by name, besides those that the forge requires"
     )

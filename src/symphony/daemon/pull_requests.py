@@ -1,6 +1,7 @@
-"""Pull requests of finished work: opens one for each branch that is ready for review.
+"""Pull requests of finished work: opens one for each branch that is ready for review, and watches it.
 
     work is ready -> recorded as wanted -> find the one that is there, or open one -> its number is recorded
+    all open ones are observed together -> snapshot, ledger and verdict are recorded -> something is done
 
 Everything happens beside the scheduler: a forge that is slow or away delays no run. Each step is recorded
 before it is made, and made in a way that a repetition changes nothing, so that a daemon that dies anywhere
@@ -10,7 +11,7 @@ leaves one pull request. A closed or merged one is never used again, and that of
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, assert_never
 
 import anyio
 import structlog
@@ -18,23 +19,62 @@ import structlog
 from symphony.config import ForgeSettings
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.forge import connect_forge
+from symphony.daemon.moves import move_now
 from symphony.daemon.pull_request_text import find_marker, marker_of, pull_request_text
-from symphony.domain import Blame, Category, Failure, PullRequest, PullState, SymphonyError
-from symphony.forges import Forge, ForgeError
+from symphony.domain import (
+    Blame,
+    Category,
+    Failure,
+    Issue,
+    PullComment,
+    PullRequest,
+    PullState,
+    SymphonyError,
+    Thread,
+    one_line,
+)
+from symphony.forges import Forge, ForgeError, Landing
 from symphony.journal.model import PullRequestRecord
-from symphony.scheduler import Command, Event, IssueResult, ResultStatus, State
+from symphony.scheduler import (
+    Command,
+    Ended,
+    Event,
+    Feedback,
+    FeedbackKind,
+    ForgePolicy,
+    IssueResult,
+    Land,
+    NeedsYou,
+    PullLedger,
+    Recovered,
+    ResultStatus,
+    Settled,
+    State,
+    Verdict,
+    Wait,
+    WakeAsked,
+    judge_pull,
+    ledger_after_push,
+    ledger_after_snapshot,
+    ledger_after_verdict,
+    must_disarm,
+)
 
 FINISH_S: Final = 10.0
 _FIRST_RETRY_MS: Final = 30_000
 _LONGEST_RETRY_MS: Final = 1_800_000
 _MAX_DOUBLINGS: Final = 6
 _STEP_S: Final = 300.0
+_SOONEST_MS: Final = 5_000
 _MAX_RECORDS: Final = 1_000
+_MAX_LIST: Final = 500
+_MAX_FILES: Final = 3_000
+_MAX_COMMENT_CHARS: Final = 4_000
 _log = structlog.get_logger(__name__)
 
 
 class PullRequests:
-    """Opens pull requests; an observer of the scheduler.
+    """Opens and watches pull requests; an observer of the scheduler.
 
     Args:
         context: the context in force.
@@ -43,6 +83,8 @@ class PullRequests:
         recovered: what the previous daemon recorded.
         record: puts a record into the journal.
         recorded: returns when everything that was put is written, or cannot be.
+        on_merged: called with the issue whose pull request was merged.
+        on_changed: called with each record that says something new.
         wall_ms: the wall clock.
         connect: makes the client of a forge.
     """
@@ -56,6 +98,8 @@ class PullRequests:
         recovered: Sequence[PullRequestRecord],
         record: Callable[[PullRequestRecord], None],
         recorded: Callable[[], Awaitable[None]],
+        on_merged: Callable[[Issue], None],
+        on_changed: Callable[[PullRequestRecord], None],
         wall_ms: Callable[[], int],
         connect: Callable[[ForgeSettings, Mapping[str, str]], Forge] = connect_forge,
     ) -> None:
@@ -65,16 +109,27 @@ class PullRequests:
         self._records = {record.issue.id: record for record in recovered}
         self._record = record
         self._recorded = recorded
+        self._on_merged = on_merged
+        self._on_changed = on_changed
         self._wall_ms = wall_ms
         self._connect = connect
         self._forge: Forge | None = None
         self._connected: ForgeSettings | None = None
         self._woken = anyio.Event()
         self._rests = anyio.Event()
+        self._observe_at_ms = 0
+        self._observed_ms = 0
+        self._observing_failures = 0
+        self.failure: Failure | None = None
+        """Why pull requests could not be observed the last time."""
 
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
         """Note the work that is finished with this step."""
-        del event, commands
+        del commands
+        if isinstance(event, WakeAsked):  # a webhook, or a person who looks at it now
+            self._observe_at_ms = min(self._observe_at_ms, self._observed_ms + _SOONEST_MS)
+        if isinstance(event, WakeAsked | Recovered):
+            self.wake()
         if after.results is before.results:
             return
         settings = self._context().settings.forge
@@ -126,6 +181,10 @@ class PullRequests:
             if self._due_ms(result) <= self._wall_ms():
                 await self._attempt(result, settings)
         due = [self._due_ms(result) for result in wanted if self._is_wanted(result, settings)]
+        if any(self._is_watched(record, settings) for record in self._records.values()):
+            if self._observe_at_ms <= self._wall_ms():
+                await self._observe(settings)
+            due.append(self._observe_at_ms)
         return max(min(due) - self._wall_ms(), 0) / 1000 if due else None
 
     # --- what is wanted ----------------------------------------------------------------------------------
@@ -200,8 +259,7 @@ class PullRequests:
                 message = self._context().redaction.text(f"internal error: {error!r}")
                 self._failed(result.issue.id, _failure(message, Blame.HOST))
             else:
-                done = self._records[result.issue.id]
-                self._put(replace(done, failure=None, failures=0, retry_wall_ms=None))
+                self._succeeded(result.issue.id)
 
     def _connection(self, settings: ForgeSettings) -> Forge:
         """The client for these settings; it is kept because it remembers what it has read."""
@@ -209,6 +267,9 @@ class PullRequests:
             self._forge = self._connect(settings, self._environment)
             self._connected = settings
         return self._forge
+
+    def _succeeded(self, issue_id: str) -> None:
+        self._put(replace(self._records[issue_id], failure=None, failures=0, retry_wall_ms=None))
 
     def _failed(self, issue_id: str, failure: Failure) -> None:
         record = self._records[issue_id]
@@ -262,8 +323,9 @@ class PullRequests:
             if await self._adopt(forge, record, marker):
                 return
             raise error from None
-        record = self._put(replace(record, number=number, ours=True))
+        record = self._put(replace(record, number=number, ours=True, code="open", message="it was opened"))
         await self._recorded()
+        self._observe_at_ms = 0
         _log.info("pull_request_opened", number=number, base=base, draft=settings.open == "draft")
 
     async def _adopt(self, forge: Forge, record: PullRequestRecord, marker: str) -> bool:
@@ -288,13 +350,11 @@ class PullRequests:
         return False
 
     async def _take_over(self, record: PullRequestRecord, pull: PullRequest, *, ours: bool) -> None:
-        seen = replace(record, number=pull.number, ours=ours, equipped=not ours, pull=_without_lists(pull))
-        self._put(seen)
+        seen = replace(record, number=pull.number, ours=ours, equipped=not ours)
+        self._put(replace(seen, code="open", message="it was found", pull=_bounded(pull)))
+        self._observe_at_ms = 0
         await self._recorded()
-        if seen.is_open:
-            _log.info("pull_request_adopted", number=pull.number, url=pull.url, ours=ours)
-        else:
-            _log.info("pull_request_ended", number=pull.number, url=pull.url, state=pull.state.value)
+        _log.info("pull_request_adopted", number=pull.number, url=pull.url, ours=ours)
 
     async def _equip(self, forge: Forge, record: PullRequestRecord, settings: ForgeSettings) -> None:
         """Read one that was just opened, and ask for its labels and reviewers."""
@@ -304,7 +364,7 @@ class PullRequests:
         if pull is None:
             message = f"the forge does not show pull request {record.number}, which it opened"
             raise SymphonyError(_failure(message, Blame.TRACKER))
-        record = self._put(replace(record, pull=_without_lists(pull)))
+        record = self._put(replace(record, pull=record.pull or _bounded(pull)))
         try:
             if settings.labels and not set(settings.labels) <= set(pull.labels):
                 await forge.add_labels(pull, settings.labels)
@@ -321,6 +381,156 @@ class PullRequests:
                 hint="see forge.labels and forge.reviewers",
             )
         self._put(replace(record, equipped=True))
+
+    # --- observing ---------------------------------------------------------------------------------------
+
+    def _is_watched(self, record: PullRequestRecord, settings: ForgeSettings) -> bool:
+        """Whether a pull request is to be observed: an ended one until its end is recorded."""
+        if record.number is None or record.forge != forge_name(settings):
+            return False
+        return record.is_open or record.code not in {"merged", "closed"}
+
+    async def _observe(self, settings: ForgeSettings) -> None:
+        """Observe all pull requests together, and do what their verdicts say."""
+        self._observed_ms = self._wall_ms()
+        self._observe_at_ms = self._observed_ms + settings.poll_interval_ms
+        numbers = {
+            record.number: issue_id
+            for issue_id, record in self._records.items()
+            if record.number is not None and self._is_watched(record, settings)
+        }
+        try:
+            with anyio.fail_after(_STEP_S):
+                forge = self._connection(settings)
+                seen = await forge.observe(list(numbers))
+        except (SymphonyError, TimeoutError) as error:
+            self._not_observed(error)
+            return
+        self._observing_failures, self.failure = 0, None
+        for number, issue_id in numbers.items():
+            record = self._records[issue_id]
+            issue = {"issue_id": issue_id, "issue_identifier": record.issue.identifier}
+            with structlog.contextvars.bound_contextvars(branch=record.branch, **issue):
+                await self._take(forge, record, seen.get(number), settings)
+
+    def _not_observed(self, error: SymphonyError | TimeoutError) -> None:
+        slow = _failure(f"no answer within {_STEP_S:g} s", Blame.TRACKER)
+        failure = slow if isinstance(error, TimeoutError) else error.failure
+        failure = self._context().redaction.failure(failure)
+        repeated = self.failure is not None and self.failure.message == failure.message
+        self._observing_failures += 1
+        doublings = min(self._observing_failures - 1, _MAX_DOUBLINGS)
+        wait_ms = min(_FIRST_RETRY_MS * 2**doublings, _LONGEST_RETRY_MS)
+        wait_ms = max(wait_ms, failure.retry_after_ms or 0)
+        self._observe_at_ms = self._wall_ms() + wait_ms
+        self.failure = failure
+        level = logging.DEBUG if repeated else logging.WARNING
+        _log.log(level, "pull_requests_not_observed", reason=failure.message, hint=failure.hint)
+
+    async def _take(
+        self, forge: Forge, record: PullRequestRecord, pull: PullRequest | None, settings: ForgeSettings
+    ) -> None:
+        """Record what a snapshot says, then do something about it; a failure is tried at the next look."""
+        if pull is None:
+            self._put(replace(record, code="gone", message="the forge does not have it any more"))
+            return
+        try:
+            made = await self._judge(record, pull, settings)
+            with anyio.fail_after(_STEP_S):
+                await self._act(forge, record.issue.id, made, settings)
+            self._succeeded(record.issue.id)
+        except TimeoutError:
+            self._failed(record.issue.id, _failure(f"no end within {_STEP_S:g} s", Blame.TRACKER))
+        except SymphonyError as error:
+            self._failed(record.issue.id, self._context().redaction.failure(error.failure))
+        except Exception as error:  # noqa: BLE001 - a bug costs one look, never the daemon
+            _log.exception("pull_request_crashed")
+            message = self._context().redaction.text(f"internal error: {error!r}")
+            self._failed(record.issue.id, _failure(message, Blame.HOST))
+
+    async def _judge(self, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings) -> Verdict:
+        """The verdict on a snapshot; both are recorded, but what is done because of it."""
+        now_ms, policy, state = self._wall_ms(), policy_of(settings), self._state()
+        assert record.number is not None  # noqa: S101 - it is watched
+        assert state is not None  # noqa: S101 - the daemon serves
+        ledger = record.ledger or PullLedger(
+            number=record.number, branch=record.branch, pushed_head=record.head, pushed_ms=now_ms
+        )
+        if ledger.pushed_head != record.head:
+            ledger = ledger_after_push(ledger, record.head, now_ms)
+        issue_id = record.issue.id
+        working = issue_id in state.running or issue_id in state.retrying or ledger.offered is not None
+        ledger = replace(ledger, working=working)
+        bounded = _bounded(pull)
+        if bounded != record.pull or ledger.head is None:
+            ledger = ledger_after_snapshot(ledger, bounded, policy, now_ms)
+        made = judge_pull(bounded, ledger, policy, now_ms)
+        if not isinstance(made, Feedback | Land):  # these are recorded when they are carried out
+            ledger = ledger_after_verdict(ledger, made, now_ms)
+        code, message = describe(made)
+        result = state.results.get(issue_id)
+        issue = record.issue if result is None else result.issue
+        after = replace(record, issue=issue, pull=bounded, ledger=ledger)
+        if not isinstance(made, Ended):  # this is said when it is carried out
+            after = replace(after, code=code, message=message)
+        self._put(after)
+        await self._recorded()
+        if after.code != record.code:
+            _log.info("pull_request_judged", number=record.number, code=code, reason=message)
+            self._on_changed(after)
+        return made
+
+    async def _act(self, forge: Forge, issue_id: str, made: Verdict, settings: ForgeSettings) -> None:
+        """Do what a verdict says."""
+        record = self._records[issue_id]
+        pull, ledger = record.pull, record.ledger
+        assert pull is not None  # noqa: S101 - of `_judge`
+        assert ledger is not None  # noqa: S101 - as above
+        if must_disarm(pull, ledger, made):
+            await forge.disarm(pull)
+            _log.info("pull_request_disarmed", number=pull.number, reason=record.message)
+        match made:
+            case Ended(merged=merged):
+                await self._end(record, merged=merged, settings=settings)
+            case Land():
+                await self._land(forge, record, settings)
+            case _:
+                pass
+
+    async def _land(self, forge: Forge, record: PullRequestRecord, settings: ForgeSettings) -> None:
+        """Ask the forge to merge exactly the commit that a fresh snapshot was judged at."""
+        assert record.number is not None  # noqa: S101 - it is watched
+        seen = await forge.observe([record.number], fresh=True)
+        pull = seen.get(record.number)
+        if pull is None:
+            return
+        made = await self._judge(record, pull, settings)
+        record = self._records[record.issue.id]
+        if not isinstance(made, Land) or record.ledger is None:
+            return
+        ledger = ledger_after_verdict(record.ledger, made, self._wall_ms())
+        self._put(replace(record, ledger=ledger))
+        await self._recorded()
+        wanted = Landing.QUEUE if settings.land == "queue" else Landing.AUTO
+        done = await forge.arm(pull, wanted)
+        _log.info("pull_request_landing", number=pull.number, commit=made.head, way=done.value)
+        if done is Landing.MERGED:
+            self._observe_at_ms = 0
+
+    async def _end(self, record: PullRequestRecord, *, merged: bool, settings: ForgeSettings) -> None:
+        """Record that it is merged, and move its issue if that is wanted."""
+        pull = record.pull
+        assert pull is not None  # noqa: S101 - of `_judge`
+        if merged:
+            self._on_merged(record.issue)
+            await self._recorded()
+            if settings.merged_state is not None:
+                await move_now(self._context(), record.issue, settings.merged_state)
+        code, message = describe(Ended(merged=merged))
+        after = self._put(replace(record, code=code, message=message))
+        await self._recorded()
+        _log.info("pull_request_ended", number=pull.number, url=pull.url, state=pull.state.value)
+        self._on_changed(after)
 
 
 def forge_name(settings: ForgeSettings) -> str:
@@ -346,9 +556,65 @@ def _in_the_way(pull: PullRequest, *, may_write: bool) -> Failure:
     )
 
 
-def _without_lists(pull: PullRequest) -> PullRequest:
-    """The snapshot without what people wrote, for the record."""
-    return replace(pull, body="", checks=(), reviews=(), threads=(), comments=(), files=())
+def _bounded(pull: PullRequest) -> PullRequest:
+    """The snapshot as it is recorded: no text of others makes it large, and what is cut is not complete."""
+
+    def cut(comment: PullComment) -> PullComment:
+        return replace(comment, body=comment.body[:_MAX_COMMENT_CHARS])
+
+    def cut_thread(thread: Thread) -> Thread:
+        return replace(thread, comments=tuple(cut(each) for each in thread.comments[-_MAX_LIST:]))
+
+    lengths = [len(pull.checks), len(pull.reviews), len(pull.threads), len(pull.comments)]
+    lengths += [len(thread.comments) for thread in pull.threads]
+    return replace(
+        pull,
+        title=one_line(pull.title),
+        body=pull.body[:_MAX_COMMENT_CHARS],
+        checks=pull.checks[:_MAX_LIST],
+        reviews=tuple(
+            replace(each, body=each.body[:_MAX_COMMENT_CHARS]) for each in pull.reviews[-_MAX_LIST:]
+        ),
+        threads=tuple(cut_thread(each) for each in pull.threads[-_MAX_LIST:]),
+        comments=tuple(cut(each) for each in pull.comments[-_MAX_LIST:]),
+        files=pull.files[:_MAX_FILES],
+        complete=pull.complete and max(lengths) <= _MAX_LIST and len(pull.files) <= _MAX_FILES,
+    )
+
+
+def policy_of(settings: ForgeSettings) -> ForgePolicy:
+    """The part of the settings that verdicts depend on."""
+    told = {kind for kind in FeedbackKind if getattr(settings.feedback, kind.value)}
+    return ForgePolicy(
+        repo=settings.repo or "",
+        feedback=frozenset(told),
+        required_checks=settings.required_checks,
+        reviewers=frozenset(login.lower() for login in settings.reviewers),
+        own_labels=frozenset(settings.labels),
+        land=settings.land != "never",
+        land_labels=frozenset(settings.land_limits.labels),
+        land_max_lines=settings.land_limits.max_changed_lines,
+        land_paths=settings.land_limits.paths,
+    )
+
+
+def describe(made: Verdict) -> tuple[str, str]:
+    """The stable code of a verdict, and what it says to people."""
+    match made:
+        case Settled(message=message):
+            return "settled", message
+        case Wait(code=code, message=message) | NeedsYou(code=code, message=message):
+            return code.value, message
+        case Feedback(kinds=kinds):
+            return "feedback", f"there is news for the agent: {', '.join(kinds)}"
+        case Land():
+            return "landing", "the forge is asked to merge it"
+        case Ended(merged=True):
+            return "merged", "it is merged"
+        case Ended():
+            return "closed", "it was closed without being merged; a person decides about the issue"
+        case _:
+            assert_never(made)
 
 
 def _failure(message: str, blame: Blame, *, hint: str | None = None, retryable: bool = True) -> Failure:

@@ -484,6 +484,8 @@ class Service:
             recovered=journal.pull_requests,
             record=journal.pull_request_changed,
             recorded=journal.flush,
+            on_merged=journal.work_merged,
+            on_changed=lambda _: None,
             wall_ms=self._wall_ms,
         )
         self._observers = (*self._observers, self._pull_requests)

@@ -27,7 +27,7 @@ from symphony.domain import (
     is_disk_full,
 )
 from symphony.processes.base import Identity
-from symphony.scheduler import ClaimKind, IssueResult, Resume, Spent
+from symphony.scheduler import ClaimKind, IssueResult, PullLedger, Resume, Spent
 
 _T = TypeVar("_T")
 
@@ -336,6 +336,8 @@ class PullRequestRecord:
         ours: whether the daemon opened it; its text and labels are then its business.
         equipped: whether labels and reviewers were asked for.
         pull: as it was last observed.
+        ledger: what was done about it; `None` until it is observed.
+        code: what it waits for, as a stable code, and `message` in words.
         failure: why the last step did not succeed, after so many `failures` in a row.
         retry_wall_ms: when it is tried again.
     """
@@ -348,6 +350,9 @@ class PullRequestRecord:
     ours: bool = False
     equipped: bool = False
     pull: PullRequest | None = None
+    ledger: PullLedger | None = None
+    code: str = "opening"
+    message: str = "it is about to be opened"
     failure: Failure | None = None
     failures: int = 0
     retry_wall_ms: int | None = None

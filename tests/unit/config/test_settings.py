@@ -164,6 +164,8 @@ DEFAULTS: dict[str, object] = {
     "forge.feedback.review": True,
     "forge.feedback.conflict": True,
     "forge.on_feedback": None,
+    "forge.merged_state": None,
+    "forge.poll_interval_ms": 60_000,
     "forge.required_checks": (),
     "forge.land": "never",
     "forge.land_limits.labels": (),

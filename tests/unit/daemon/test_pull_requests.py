@@ -13,20 +13,21 @@ from structlog.testing import capture_logs
 from typing_extensions import override
 
 from contract.vendor import Fault, Given
-from harness.binding import SECRET, FakeTracker, FakeWorkspaces, make_context
+from harness.binding import SECRET, FakeWorkspaces, MovingTracker, make_context
 from harness.scheduling import Story, make_issue
 from kit.forge.desk import KINDS, Desk, make_desk
 from kit.forge.repository import ME, STRANGER, WRITER, Pull
 from symphony.config import ForgeSettings
 from symphony.daemon.pull_request_text import find_marker, marker_of, without_mentions
 from symphony.daemon.pull_requests import PullRequests
-from symphony.domain import PullState
+from symphony.domain import CheckState, PullState, ReviewState
 from symphony.forges import Forge
-from symphony.journal.model import PullRequestRecord
+from symphony.journal.model import PullRequestRecord, encode
 from symphony.scheduler import Command, DeliveredBranch, Event, Outcome, OutcomeKind, RunEnded, WakeAsked
 
 pytestmark = pytest.mark.asyncio
 BRANCH = "symphony/SYM-1"
+_LANDING = {"github": "mutation Symphony", "gitlab": "/1/merge ", "forgejo": "/1/merge "}
 _TRIES = 3
 """How often a read is sent before it has failed."""
 
@@ -73,6 +74,8 @@ class Daemon(Story):
         super().__init__(make_issue(title="Fix the login", url="https://tracker.example.test/SYM-1"))
         self.desk, self.place, self.journal = desk, place, Journal()
         self.workspaces = Workspaces()
+        self.tracker = MovingTracker()
+        self.merged, self.changed = list[str](), list[str]()
         self.wall_ms = 1_000_000
         self.configure(**forge)
         self.restart()
@@ -81,7 +84,7 @@ class Daemon(Story):
         given = {"kind": self.desk.kind, "repo": "octo-team/website", "token": "$T", **forge}
         workspace = {"root": str(self.place / "root"), "repo": "/repo"}
         more = json.dumps({"forge": given, "workspace": workspace})
-        self.context = make_context(self.place, FakeTracker(), self.workspaces, more=more)
+        self.context = make_context(self.place, self.tracker, self.workspaces, more=more)
 
     def restart(self) -> None:
         self.pulls = PullRequests(
@@ -91,6 +94,8 @@ class Daemon(Story):
             recovered=tuple(self.journal.records.values()),
             record=self.journal.record,
             recorded=self.journal.recorded,
+            on_merged=lambda issue: self.merged.append(issue.identifier),
+            on_changed=lambda record: self.changed.append(record.code),
             wall_ms=lambda: self.wall_ms,
             connect=self._connect,
         )
@@ -394,3 +399,206 @@ async def test_a_bug_costs_one_attempt(daemon: Daemon) -> None:
     with capture_logs():
         await daemon.looks()
     assert daemon.record.failure is not None
+
+
+# --- observing -------------------------------------------------------------------------------------------
+
+
+async def opened(daemon: Daemon) -> Pull:
+    """Its pull request is open, and looked at once."""
+    daemon.works()
+    await daemon.looks()
+    (pull,) = daemon.opened()
+    return pull
+
+
+async def looks_later(daemon: Daemon, after_ms: int = 200_000) -> PullRequestRecord:
+    daemon.wall_ms += after_ms
+    await daemon.looks()
+    return daemon.record
+
+
+async def test_what_a_pull_request_waits_for_is_recorded_with_a_code(desk: Desk, tmp_path: Path) -> None:
+    daemon = Daemon(desk, tmp_path, open="ready")
+    pull = await opened(daemon)
+    assert daemon.record.code == "checks_not_started"
+    daemon.desk.repository.check(pull, "test", CheckState.PENDING)
+    record = await looks_later(daemon)
+    assert (record.code, record.failure) == ("checks_pending", None)
+    assert record.pull is not None
+    assert [check.name for check in record.pull.checks if check.sha == pull.sha] == ["test"]
+    daemon.desk.repository.check(pull, "test", CheckState.PASSED)
+    assert (await looks_later(daemon)).code == "settled"
+    assert daemon.changed == ["checks_not_started", "checks_pending", "settled"]
+
+
+async def test_an_unchanged_snapshot_writes_nothing(daemon: Daemon) -> None:
+    pull = await opened(daemon)
+    daemon.desk.repository.check(pull, "test", CheckState.PASSED)
+    await looks_later(daemon)
+    before = daemon.journal.writes
+    await looks_later(daemon)
+    await looks_later(daemon)
+    assert daemon.journal.writes == before
+
+
+async def test_all_are_looked_at_together_and_no_sooner_than_asked(daemon: Daemon) -> None:
+    await opened(daemon)
+    await daemon.looks()
+    sent = len(daemon.desk.vendor.requests)
+    daemon.pulls.wake()
+    await daemon.looks()
+    assert len(daemon.desk.vendor.requests) == sent
+    daemon.wall_ms += 10_000
+    daemon.tell(WakeAsked(reason="webhook"))
+    await daemon.looks()
+    assert len(daemon.desk.vendor.requests) > sent, "a webhook wakes it"
+
+
+async def test_a_forge_that_is_away_is_told_once_and_asked_again_later(daemon: Daemon) -> None:
+    await opened(daemon)
+    daemon.wall_ms += 200_000
+    daemon.desk.vendor.fail_next(Given(status=502, raw=b"down"), times=_TRIES)
+    with capture_logs() as logs:
+        await daemon.looks()
+        await daemon.looks()
+    told = [log for log in logs if log["event"] == "pull_requests_not_observed"]
+    assert [log["log_level"] for log in told] == ["warning"]
+    assert daemon.pulls.failure is not None
+    await looks_later(daemon)
+    assert daemon.pulls.failure is None
+
+
+async def test_one_that_a_person_merges_is_an_outcome(desk: Desk, tmp_path: Path) -> None:
+    daemon = Daemon(desk, tmp_path, merged_state="Done")
+    daemon.tracker.issues = (daemon.board["1"],)
+    pull = await opened(daemon)
+    daemon.desk.repository.end(pull, PullState.MERGED)
+    record = await looks_later(daemon)
+    assert (record.code, record.is_open) == ("merged", False)
+    assert daemon.merged == ["SYM-1"]
+    assert daemon.tracker.moved == [("1", "Done")]
+    sent = len(desk.vendor.requests)
+    await looks_later(daemon)
+    assert len(desk.vendor.requests) == sent, "it is not asked about again"
+
+
+@pytest.mark.parametrize("nth", range(1, 4))
+async def test_a_merge_is_an_outcome_wherever_the_daemon_dies(daemon: Daemon, nth: int) -> None:
+    pull = await opened(daemon)
+    daemon.desk.repository.end(pull, PullState.MERGED)
+    daemon.wall_ms += 200_000
+    daemon.journal.dies_at = daemon.journal.writes + nth
+    with suppress(KilledError, BaseExceptionGroup):
+        await daemon.looks()
+    daemon.restart()
+    daemon.pulls.wake()
+    await looks_later(daemon)
+    assert daemon.record.code == "merged"
+    assert set(daemon.merged) == {"SYM-1"}
+
+
+async def test_a_move_that_fails_is_tried_again(desk: Desk, tmp_path: Path) -> None:
+    daemon = Daemon(desk, tmp_path, merged_state="Done")
+    daemon.tracker.issues = (daemon.board["1"],)
+    daemon.tracker.failure = OSError("no answer")
+    pull = await opened(daemon)
+    daemon.desk.repository.end(pull, PullState.MERGED)
+    with capture_logs():
+        record = await looks_later(daemon)
+    assert record.failure is not None
+    assert record.code != "merged"
+    daemon.tracker.failure = None
+    record = await looks_later(daemon)
+    assert (record.code, record.failure) == ("merged", None)
+
+
+async def test_one_that_is_closed_needs_a_person(daemon: Daemon) -> None:
+    pull = await opened(daemon)
+    daemon.desk.repository.end(pull, PullState.CLOSED)
+    assert (await looks_later(daemon)).code == "closed"
+    assert daemon.changed[-1] == "closed"
+    assert daemon.merged == []
+
+
+async def test_a_branch_that_somebody_else_pushed_to_needs_a_person(daemon: Daemon) -> None:
+    pull = await opened(daemon)
+    daemon.desk.repository.push(BRANCH, pull)
+    assert (await looks_later(daemon)).code == "foreign_head"
+
+
+async def test_one_that_is_gone_is_told(daemon: Daemon) -> None:
+    await opened(daemon)
+    daemon.desk.repository.pulls.clear()
+    assert (await looks_later(daemon)).code == "gone"
+
+
+async def test_a_thousand_long_comments_fit_into_the_journal(daemon: Daemon) -> None:
+    pull = await opened(daemon)
+    for _ in range(1_000):
+        daemon.desk.repository.say(pull, STRANGER, "x" * 60_000)
+    record = await looks_later(daemon)
+    assert record.pull is not None
+    assert not record.pull.complete
+    assert len(encode(record)) < 4_000_000
+
+
+# --- landing ---------------------------------------------------------------------------------------------
+
+
+async def green(daemon: Daemon) -> Pull:
+    """A pull request that nothing holds back."""
+    pull = await opened(daemon)
+    repository = daemon.desk.repository
+    repository.check(pull, "test", CheckState.PASSED)
+    repository.review(pull, WRITER, ReviewState.APPROVED)
+    return pull
+
+
+async def test_nothing_is_landed_by_default(desk: Desk, tmp_path: Path) -> None:
+    daemon = Daemon(desk, tmp_path, open="ready")
+    pull = await green(daemon)
+    assert (await looks_later(daemon)).code == "settled"
+    assert (pull.armed, pull.queued, pull.state) == (False, False, PullState.OPEN)
+
+
+async def test_what_is_settled_is_landed_at_the_commit_that_was_judged(desk: Desk, tmp_path: Path) -> None:
+    daemon = Daemon(desk, tmp_path, open="ready", land="auto")
+    pull = await green(daemon)
+    record = await looks_later(daemon)
+    assert record.ledger is not None
+    assert record.ledger.landings == (pull.sha,)
+    assert pull.armed or pull.state is PullState.MERGED
+    record = await looks_later(daemon, 400_000)
+    assert record.code in {"merged", "landing"}
+
+
+async def test_a_commit_that_arrives_meanwhile_is_not_landed(desk: Desk, tmp_path: Path) -> None:
+    daemon = Daemon(desk, tmp_path, open="ready", land="auto")
+    pull = await green(daemon)
+    daemon.desk.repository.push(BRANCH, pull)
+    record = await looks_later(daemon)
+    assert record.code == "foreign_head"
+    assert (pull.armed, pull.state) == (False, PullState.OPEN)
+
+
+async def test_a_new_thread_takes_the_landing_back(desk: Desk, tmp_path: Path) -> None:
+    daemon = Daemon(desk, tmp_path, open="ready", land="auto")
+    pull = await green(daemon)
+    await looks_later(daemon)
+    if pull.state is PullState.MERGED:
+        return  # this forge merges at once what it may
+    daemon.desk.repository.remark(pull, STRANGER, "wait")
+    record = await looks_later(daemon)
+    assert record.code == "threads_open"
+    assert not pull.armed
+
+
+async def test_a_landing_that_fails_is_told(desk: Desk, tmp_path: Path) -> None:
+    daemon = Daemon(desk, tmp_path, open="ready", land="auto")
+    pull = await green(daemon)
+    desk.vendor.fail_next(Given(status=403, body={"message": "no"}), when=_LANDING[desk.kind])
+    with capture_logs():
+        record = await looks_later(daemon)
+    assert record.failure is not None
+    assert (pull.armed, pull.state) == (False, PullState.OPEN)

@@ -44,7 +44,7 @@ def test_what_check_finds_usable_runs_and_what_it_refuses_does_not(project: Proj
     assert project.symphony("check").returncode == 0
     assert project.symphony("run", "--once").returncode == 0
     assert project.state("SYM-1") == "Done"
-    for broken in ({"worker": {"ssh_hosts": ["far-away"]}}, {"tracker": {"kind": "bugzilla"}}):
+    for broken in ({"worker": {"ssh_hosts": ["far away"]}}, {"tracker": {"kind": "bugzilla"}}):
         project.workflow(**broken)
         checked, run = project.symphony("check"), project.symphony("run", "--once")
         assert (checked.returncode, run.returncode) == (3, 3)

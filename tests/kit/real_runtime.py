@@ -52,10 +52,13 @@ from symphony.daemon.clock import Timers
 from symphony.daemon.comments import CommentWriter, SkillComments
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.effects import Effects
+from symphony.daemon.remote_worker import RemoteHosts
+from symphony.daemon.ssh_hosts import SshHosts
 from symphony.daemon.state_dir import StateDirectory
 from symphony.daemon.supervised_run import RunCallbacks
 from symphony.daemon.tracing import Traces
 from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, Redaction, Tokens
+from symphony.processes.local import LocalHost
 from symphony.scheduler import (
     DayBegan,
     Drain,
@@ -431,6 +434,8 @@ class _Daemon:
                     comments=comments,
                     skill_comments=SkillComments(comments, record=lambda _: None, recorded=_nothing),
                     traces=Traces(None, found_ms=lambda _: None, now_ms=lambda: 0),
+                    hosts=RemoteHosts(SshHosts(LocalHost(), {}), world.state_dir.path),
+                    environment={},
                     now_ms=_now_ms,
                 )
                 refs = tuple(world.workspaces[key] for key in sorted(world.workspaces))

@@ -57,6 +57,8 @@ COMMANDS: Mapping[str, tuple[type[models.Document], ...]] = {
     "prompt": (documents.PrintedPrompt,),
     "refresh": (models.Refresh,),
     "forge-check": (documents.ForgeCheck,),
+    "hosts": (documents.HostsShown,),
+    "hosts-check": (documents.HostsChecked,),
     "pr": (documents.PullRequestShown,),
     "replay": (documents.Replayed,),
     "runs": (models.Runs,),

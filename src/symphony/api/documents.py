@@ -49,6 +49,8 @@ from symphony.scheduler import (
     requests_paused_until,
     results_with_status,
     retry_text,
+    runs_by_host,
+    slots_of,
     thread_agent,
     totals_with,
     unpushed_results,
@@ -243,6 +245,7 @@ def state_document(
             ready=len(ready),
         ),
         slots=models.Slots(used=len(state.running), limit=state.settings.max_concurrent_agents),
+        hosts=view.hosts(),
         running=tuple(
             view.running(run) for run in state.running.values() if only.includes(run.issue, "running")
         ),
@@ -446,6 +449,23 @@ class _View:
         return tuple(
             models.AgentInUse(name=name, kind=agent.kind, model=agent.model, limited=self._limited(name))
             for name, agent in self.state.settings.agents.items()
+        )
+
+    def hosts(self) -> tuple[models.HostInUse, ...]:
+        state = self.state
+        used = runs_by_host(state)
+        return tuple(self._host(name, used[name]) for name in dict.fromkeys((*state.settings.hosts, *used)))
+
+    def _host(self, name: str, used: int) -> models.HostInUse:
+        trouble = self.state.troubled_hosts.get(name)
+        until_ms = None if trouble is None else trouble.until_ms
+        return models.HostInUse(
+            name=name,
+            used=used,
+            limit=slots_of(self.state, name) if name in self.state.settings.hosts else 0,
+            failures=0 if trouble is None else trouble.failures,
+            rests_until=None if until_ms is None else self._moment(until_ms),
+            failure=None if trouble is None else trouble.failure.message,
         )
 
     def _limited(self, name: str) -> models.AgentLimit | None:

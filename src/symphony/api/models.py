@@ -671,6 +671,17 @@ class Slots(Document, frozen=True, kw_only=True):
     limit: Count
 
 
+class HostInUse(Document, frozen=True, kw_only=True):
+    """A machine of `worker.ssh_hosts`, or one that still has a run."""
+
+    name: str
+    used: Annotated[Count, _is("Its runs.")]
+    limit: Annotated[Count, _is("How many it may have now; 0 while it rests.")]
+    failures: Annotated[Count, _is("Runs in a row that failed because of it.")] = 0
+    rests_until: Annotated[Moment | None, _is("It gets no run before; null if it does not rest.")] = None
+    failure: Annotated[str | None, _is("The latest of these failures.")] = None
+
+
 class NotifyTarget(Document, frozen=True, kw_only=True):
     """A target of `notify`, and whether it gets what is sent."""
 
@@ -690,6 +701,7 @@ class State(Document, frozen=True, kw_only=True):
     health: DaemonHealth
     counts: Counts
     slots: Slots
+    hosts: Annotated[tuple[HostInUse, ...], _is("Empty if all runs are on this machine.")] = ()
     running: tuple[RunningRow, ...]
     retrying: tuple[RetryingRow, ...]
     blocked: tuple[BlockedRow, ...]

@@ -13,6 +13,7 @@ from symphony.api.models import (
     Count,
     DoctorCheck,
     Document,
+    HostInUse,
     Instructions,
     Issue,
     LibraryVersion,
@@ -996,6 +997,33 @@ class NotifyTargets(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     source: Source
     targets: Annotated[tuple[NotifyTarget, ...], _is("Deliveries are known of a running daemon only.")]
+
+
+class HostsShown(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony hosts --json`."""
+
+    source: Source
+    hosts: Annotated[tuple[HostInUse, ...], _is("Runs are known of a running daemon only.")]
+
+
+class HostChecked(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a host said of itself."""
+
+    name: str
+    ok: Annotated[bool, _is("It can carry out runs.")]
+    version: Annotated[str | None, _is("The release of symphony there; null if unknown.")] = None
+    git: Annotated[str | None, _is("The version of git there.")] = None
+    free_mb: Annotated[int | None, _is("Free space where its workspaces are.")] = None
+    clock_skew_s: Annotated[float | None, _is("Its clock minus the one of this machine.")] = None
+    root: Annotated[str | None, _is("The directory of this daemon there.")] = None
+    problem: Annotated[str | None, _is("Why it cannot be used; null if it can.")] = None
+    hint: str | None = None
+
+
+class HostsChecked(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony hosts check --json`."""
+
+    hosts: tuple[HostChecked, ...]
 
 
 class NotifyTest(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):

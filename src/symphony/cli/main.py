@@ -245,6 +245,10 @@ SECTIONS: Final = {
     },
     "Upkeep": {
         "notify": ("symphony.cli.commands.notify:notify", "List and test the targets of notifications."),
+        "hosts": (
+            "symphony.cli.commands.hosts:hosts",
+            "Show, check and prepare the machines that run sessions.",
+        ),
         "clean": ("symphony.cli.commands.clean:clean", "Remove the leftovers of ended runs and issues."),
         "replay": ("symphony.cli.commands.replay:replay", "Repeat the decisions of a recorded daemon."),
         "completion": (

@@ -112,6 +112,14 @@ def _setting(
 
 _PHASE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_SSH_HOST: Final = re.compile(
+    r"(?:[A-Za-z0-9_][A-Za-z0-9._+-]*@)?(?:[A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?"
+)
+_MAX_PORT: Final = 65_535
+_UNSAFE_SSH_OPTION: Final = re.compile(
+    r"(?i)(StrictHostKeyChecking[ =]*(no|off|accept-new)\b|(User|Global)KnownHostsFile[ =]*/dev/null)"
+)
+_REMOTE_PATH: Final = re.compile(r"[A-Za-z0-9._/+][A-Za-z0-9._/+-]{0,255}")
 _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 _TIME: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 _QUIET_HOURS: Final = re.compile(f"{_TIME}-{_TIME}", re.ASCII)
@@ -177,6 +185,27 @@ def _trimmed(names: tuple[str, ...]) -> tuple[str, ...]:
 def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
     """Without blank and repeated hosts."""
     return tuple(dict.fromkeys(_no_option(name.strip()) for name in names if name.strip()))
+
+
+def _host_addresses(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        found = _SSH_HOST.fullmatch(name)
+        if found is None or not 0 < int(found["port"] or 22) <= _MAX_PORT:
+            raise ValueError("must be names of hosts: host, user@host or user@host:port")
+    return names
+
+
+def _known_hosts_respected(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse options by which an unknown or changed key of a host would be accepted."""
+    if _UNSAFE_SSH_OPTION.search(" ".join(names)):
+        raise ValueError("must not switch off the check of the keys of hosts")
+    return names
+
+
+def _remote_path(text: str) -> str:
+    if _REMOTE_PATH.fullmatch(text) is None or ".." in PurePosixPath(text).parts:
+        raise ValueError("must be a path of letters, digits, and . _ - + /, without ..")
+    return text
 
 
 def _labels(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -305,7 +334,9 @@ FetchTimeout = Annotated[int, Field(gt=0, le=60_000), Shape("number 1 to 60000")
 Names = Annotated[tuple[Text, ...], Field(strict=False), Shape("list of text")]
 States = Annotated[Names, AfterValidator(_trimmed)]
 Labels = Annotated[Names, AfterValidator(_labels)]
-Hosts = Annotated[Names, AfterValidator(_unique)]
+Hosts = Annotated[Names, AfterValidator(_unique), AfterValidator(_host_addresses)]
+SshOptions = Annotated[Names, AfterValidator(_known_hosts_respected)]
+RemotePath = Annotated[Text, AfterValidator(_remote_path), Shape("path")]
 SkillNames = Annotated[tuple[Name, ...], Field(strict=False), Shape("list of text")]
 EnvNames = Annotated[tuple[VariableName, ...], Field(strict=False), Shape("list of variable names")]
 SkillsPaths = Annotated[tuple[SkillsPath, ...], Field(strict=False), Shape("list of relative paths")]
@@ -790,17 +821,36 @@ class ServerSettings(Section):
     )
 
 
-class WorkerSettings(Section):
-    """`worker`: other machines that run sessions; without any, this machine does.
+class SshSettings(Section):
+    """`worker.ssh`: how hosts are reached, and where things are on them."""
 
-    This version has no remote workers. The daemon refuses to start with a list that is not empty, because
-    running agents on this machine instead is not what the operator wants.
-    """
+    command: GitName = live("ssh", "the ssh client, OpenSSH's")
+    options: SshOptions = live((), "further options of the client, such as `-i`, `/path/of/key`")
+    python: RemotePath | None = live(
+        None,
+        "the Python on a host that has this release of symphony",
+        unset="`venv/bin/python` in `remote_root`, which `symphony hosts prepare` makes",
+    )
+    remote_root: RemotePath = live(
+        ".local/share/symphony-worker",
+        "the directory of this daemon on a host, absolute or relative to the home; workspaces are in it",
+    )
+    lease_ms: Positive = live(
+        30_000,
+        "a worker that hears nothing from the daemon for so long ends its agent; a new attempt waits for it",
+    )
+
+
+class WorkerSettings(Section):
+    """`worker`: other machines that run sessions; without any, this machine does."""
 
     ssh_hosts: Hosts = live(
-        (), "machines to run sessions on; this version has none and refuses a list that is not empty"
+        (),
+        "[machines that run sessions](hosts.md): `host`, `user@host`, `user@host:port`; none for this one",
     )
     max_concurrent_agents_per_host: Positive | None = live(None, "sessions at the same time on one of them")
+    ssh: SshSettings = Field(default_factory=SshSettings)
+    env: EnvNames = live((), "variables of the daemon that agents and hooks on hosts get too, as secrets")
 
 
 class ObservabilitySettings(Section):

@@ -21,7 +21,6 @@ from symphony.config import (
     TracingSettings,
     TrackerSettings,
     WarningCode,
-    WorkerSettings,
     Workflow,
     WorkflowError,
     WorkflowFile,
@@ -102,7 +101,6 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
         agent_kinds=SECTIONS,
         validators=(
             partial(_judge_tracker, environment=environment),
-            _judge_worker,
             partial(_judge_tracing, environment=environment),
             _judge_isolation,
             partial(_judge_agents, acknowledged=acknowledged),
@@ -208,17 +206,6 @@ def _judge_webhooks(
         name = reference_name(secret)
         hint = f"set {name} where the daemon starts" if name else "write $NAME there and set the variable"
         review.fail(location, "has no secret", category=Category.MISSING_TRACKER_SECRET, hint=hint)
-
-
-def _judge_worker(review: ProblemCollector) -> None:
-    """Refuses workers on other machines: an agent must not run on this machine instead."""
-    worker = review.sections.get("worker")
-    if isinstance(worker, WorkerSettings) and worker.ssh_hosts:
-        review.fail(
-            ("worker", "ssh_hosts"),
-            "names machines, and this version runs sessions on its own machine only",
-            hint="remove the hosts to run everything here",
-        )
 
 
 def _judge_tracing(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:

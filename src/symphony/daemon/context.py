@@ -25,6 +25,7 @@ from symphony.config import (
     variables_from_files,
 )
 from symphony.daemon.clock import utc_day, wall_ms
+from symphony.daemon.frames import CarriedSkills
 from symphony.daemon.instruction_store import InstructionStore
 from symphony.daemon.state_dir import TOKEN_VARIABLE, locate
 from symphony.domain import (
@@ -83,6 +84,7 @@ class RuntimeContext:
     instructions: InstructionStore | None = None
     prices: tuple[Price, ...] = ()
     library: Library | None = None
+    carried_skills: CarriedSkills | None = None
     fault: FaultHook = no_fault
 
     @property
@@ -293,6 +295,8 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
         rules=tuple(AssignmentRule(**rule.model_dump()) for rule in settings.agent.rules),
         phase=settings.agent.phases.default,
         phase_rules=tuple(PhaseRule(**rule.model_dump()) for rule in settings.agent.phases.rules),
+        hosts=settings.worker.ssh_hosts,
+        max_agents_per_host=settings.worker.max_concurrent_agents_per_host,
         agents={
             name: AgentInfo(
                 kind=agent.kind,

@@ -4,7 +4,7 @@ Each command runs in a task of its own. An effect reports its result as an event
 exception out: a failing call must not end the daemon.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,9 +22,10 @@ from symphony.daemon.clock import Timers
 from symphony.daemon.comments import AnswerReader, CommentWriter, SkillComments, draft_of
 from symphony.daemon.context import RuntimeContext, comment_severity
 from symphony.daemon.moves import Moves
+from symphony.daemon.remote_worker import RemoteHosts, RemoteWorker
 from symphony.daemon.state_dir import StateDirectory
-from symphony.daemon.supervised_run import RunCallbacks, SupervisedRun
-from symphony.daemon.tracing import Traces
+from symphony.daemon.supervised_run import Carrier, RunCallbacks, SupervisedRun
+from symphony.daemon.tracing import RunTrace, Traces
 from symphony.daemon.worker import Worker
 from symphony.domain import (
     Blame,
@@ -66,7 +67,7 @@ from symphony.scheduler import (
 )
 from symphony.skills import SkillSet
 from symphony.trackers.base import TrackerError, skipped_by
-from symphony.workspaces import WorkspaceRecord
+from symphony.workspaces import Removal, WorkspaceRecord
 
 _log = structlog.get_logger(__name__)
 
@@ -101,6 +102,8 @@ class Effects:
         comments: writes the daemon's comments.
         skill_comments: writes comments about skills.
         traces: starts the traces of runs.
+        hosts: carries runs out on hosts.
+        environment: variables of the daemon.
         now_ms: the monotonic clock.
         timeouts: limits of the effects.
     """
@@ -119,6 +122,8 @@ class Effects:
         comments: CommentWriter,
         skill_comments: SkillComments,
         traces: Traces,
+        hosts: RemoteHosts,
+        environment: Mapping[str, str],
         now_ms: Callable[[], int],
         timeouts: Timeouts = Timeouts(),
     ) -> None:
@@ -133,6 +138,8 @@ class Effects:
         self._comments = comments
         self._skill_comments = skill_comments
         self._traces = traces
+        self._hosts = hosts
+        self._environment = environment
         self._timeouts = timeouts
         self._answers = AnswerReader(comments, now_ms=now_ms)
         self._moves = Moves(on_moved_back=lambda: post(WakeAsked(reason="issue_moved")))
@@ -272,14 +279,7 @@ class Effects:
             trace = self._traces.start(command, context)
             run = SupervisedRun(
                 command,
-                carrier=partial(
-                    Worker,
-                    context=context,
-                    state_dir=self._state_dir,
-                    transcript=TranscriptWriter(self._state_dir.transcript(command.run_id)),
-                    trace=trace,
-                    pricing=self.pricing(command.agent),
-                ),
+                carrier=self._carrier(command, context, trace),
                 tools=context.tracker,
                 post=self._post,
                 callbacks=self._callbacks,
@@ -299,6 +299,26 @@ class Effects:
         self._runs[command.run_id] = run
         self._tasks.start_soon(self._run, command, run)
 
+    def _carrier(self, command: StartRun, context: RuntimeContext, trace: RunTrace) -> Carrier:
+        transcript = TranscriptWriter(self._state_dir.transcript(command.run_id))
+        if command.host is None:
+            return partial(
+                Worker,
+                context=context,
+                state_dir=self._state_dir,
+                transcript=transcript,
+                trace=trace,
+                pricing=self.pricing(command.agent),
+            )
+        return partial(
+            RemoteWorker,
+            hosts=self._hosts,
+            context=context,
+            environment=self._environment,
+            stderr_path=self._state_dir.stderr_log(command.run_id),
+            transcript=transcript,
+        )
+
     def pricing(self, agent: str) -> Pricing:
         """Prices the tokens of an agent by the prices in force."""
         return lambda model, tokens: self._context().cost(agent, model, tokens)
@@ -306,6 +326,7 @@ class Effects:
     async def _run(self, command: StartRun, run: SupervisedRun) -> None:
         try:
             async with self._workspace_lock(command.issue.id):
+                await self._hosts.fence_issue(self._context(), command.issue.id)
                 await run.run()
         finally:
             self._runs.pop(command.run_id, None)
@@ -328,14 +349,10 @@ class Effects:
             context = self._context()
             try:
                 context.fault(FaultPoint.BEFORE_CLEAN)
-                if command.path is None:  # not recorded: where it would be below the present root
-                    record = await context.workspaces.locate(command.issue_id, command.identifier)
+                if command.host is not None:
+                    removal = await self._hosts.clean(context, command)
                 else:
-                    path = Path(command.path)
-                    record = WorkspaceRecord(
-                        issue_id=command.issue_id, identifier=command.identifier, key=path.name, path=path
-                    )
-                removal = await context.workspaces.remove(record)
+                    removal = await self._remove(context, command)
             except SymphonyError as error:
                 _log.warning("workspace_kept", reason=error.failure.line, **ids)
                 return
@@ -347,6 +364,16 @@ class Effects:
             _log.info("workspace_removed", **ids)
         elif removal.kept_reason:
             _log.warning("workspace_kept", reason=removal.kept_reason, **ids)
+
+    async def _remove(self, context: RuntimeContext, command: CleanWorkspace) -> Removal:
+        if command.path is None:  # not recorded: where it would be below the present root
+            record = await context.workspaces.locate(command.issue_id, command.identifier)
+        else:
+            path = Path(command.path)
+            record = WorkspaceRecord(
+                issue_id=command.issue_id, identifier=command.identifier, key=path.name, path=path
+            )
+        return await context.workspaces.remove(record)
 
     async def _comment(self, command: PostComment) -> None:
         await self._comments.post(self._context(), draft_of(command))

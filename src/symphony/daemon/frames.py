@@ -28,6 +28,7 @@ from symphony.domain import (
     one_line,
 )
 from symphony.journal.transcripts import TranscriptEntry
+from symphony.library.model import Resolution
 from symphony.processes.base import Identity
 from symphony.scheduler import ContinueRun, FinishRun, Outcome, RunReport, StartRun
 from symphony.skills import SkillSet
@@ -63,6 +64,13 @@ class Ping(Frame, frozen=True, kw_only=True):
 # --- from the daemon -------------------------------------------------------------------------------------
 
 
+class CarriedSkills(msgspec.Struct, frozen=True, kw_only=True):
+    """The skills of the library that are assigned to a run, with version and file by name."""
+
+    resolution: Resolution
+    data: Mapping[str, tuple[int, bytes]]
+
+
 class Site(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker in another process works by.
 
@@ -70,11 +78,21 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
         workflow: the path of the workflow file, which need not exist there.
         text: its content, without the sections of the daemon and without the login of `workspace.repo`.
         lease_ms: the worker ends its agent when it has heard nothing for so long.
+        env: variables that agents and hooks get too; their values are secret.
+        delivered: the commit that was delivered of the branch of the issue; a workspace without it is old.
+        skills: those of the library; `None` if the worker has the library itself, or there is none.
+        instructions: the files of `agent.instructions.url`, by their paths beside the manifest.
+        fallback: the file `agent.instructions.fallback`.
     """
 
     workflow: str
     text: bytes
     lease_ms: int
+    env: Mapping[str, str] = {}
+    delivered: str | None = None
+    skills: CarriedSkills | None = None
+    instructions: Mapping[str, bytes] | None = None
+    fallback: bytes | None = None
 
 
 class Start(Frame, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@
 import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -82,6 +82,7 @@ class InstructionStore:
         base_dir: the directory of the workflow file, where a relative `fallback` starts.
         copies: the directory of the last good copies; it need not exist.
         transport: carries requests to a remote source.
+        carried: the files of a remote source, which need not be requested.
         now_s: a monotonic clock.
     """
 
@@ -92,11 +93,13 @@ class InstructionStore:
         base_dir: Path,
         copies: Path,
         transport: Transport | None = None,
+        carried: StoredCopy | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._base_dir = base_dir
         self._copies = copies
+        self._carried = carried
         timeout_s = settings.fetch_timeout_ms / 1_000
         self._transport = transport or HttpxTransport(
             connect_s=timeout_s, read_s=timeout_s, total_s=timeout_s, max_bytes=MAX_FILE_BYTES
@@ -112,6 +115,8 @@ class InstructionStore:
 
         Calls within 30 seconds share one answer.
         """
+        if self._carried is not None:
+            return self._carried
         timeout_s = self._settings.fetch_timeout_ms / 1_000
         try:
             with anyio.fail_after(timeout_s):
@@ -140,6 +145,24 @@ class InstructionStore:
         except (ExchangeError, _FetchError) as error:
             return unavailable(url, str(error))
         return StoredCopy(files)
+
+    async def carry(self) -> Mapping[str, bytes] | None:
+        """The files of a remote source for a run on a host; `None` if they are not known."""
+        if self._settings.source != "remote":
+            return None
+        found: StoredCopy | InstructionProblem | None = await self.fetch()
+        if not isinstance(found, StoredCopy):
+            found = await to_thread.run_sync(self.last_good)
+        return None if found is None else {path: file.data for path, file in found.files.items()}
+
+    def fallback(self) -> bytes | None:
+        """The file of `fallback`, if it can be read; blocking."""
+        if self._settings.fallback is None:
+            return None
+        try:
+            return (self._base_dir / Path(self._settings.fallback).expanduser()).read_bytes()[:MAX_FILE_BYTES]
+        except OSError:
+            return None
 
     # --- loading; blocking ---------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import structlog
 from anyio import to_thread
 
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.frames import CarriedSkills
 from symphony.domain import Issue, SymphonyError
 from symphony.library.holdout import withheld_skill
 from symphony.library.model import Origin, Resolution
@@ -50,6 +51,8 @@ class ChosenSkills:
 async def resolve_skills(context: RuntimeContext, issue: Issue, agent: str) -> Resolution | None:
     """The skills that are assigned; `None` if there is no library, or it cannot be used."""
     library, labels = context.library, issue.labels
+    if context.carried_skills is not None:
+        return context.carried_skills.resolution
     if library is None or not context.settings.agent.skills.enabled:
         return None
     configured = context.workflow.agents[agent].settings.library
@@ -76,14 +79,19 @@ async def choose_skills(
         found: what is assigned.
         repository: names of the usable skills that are not of the library.
     """
-    assert context.library is not None  # noqa: S101 - it gave `found`
     share = context.settings.agent.library.holdout
     eligible = tuple(one.name for one in found.skills if one.name not in repository)
     withheld = withheld_skill(issue.id, eligible, share)
     chosen = tuple(name for name in eligible if name != withheld)
     if len(chosen) > MAX_SKILLS:
         _log.warning("library_skills_left_out", count=len(chosen) - MAX_SKILLS, limit=MAX_SKILLS)
-    data = await _in_time(context, partial(_read, context.library, chosen[:MAX_SKILLS]))
+    data: Mapping[str, tuple[int, bytes]] | None
+    if context.carried_skills is not None:
+        carried = context.carried_skills.data
+        data = {name: carried[name] for name in chosen[:MAX_SKILLS] if name in carried}
+    else:
+        assert context.library is not None  # noqa: S101 - it gave `found`
+        data = await _in_time(context, partial(_read, context.library, chosen[:MAX_SKILLS]))
     if data is None:
         return None
     return ChosenSkills(
@@ -94,6 +102,16 @@ async def choose_skills(
         withheld=withheld,
         shadowed=tuple(one.name for one in found.skills if one.name in repository),
     )
+
+
+async def carry_skills(context: RuntimeContext, issue: Issue, agent: str) -> CarriedSkills | None:
+    """The skills that are assigned to a run on a host; `None` for none."""
+    found = await resolve_skills(context, issue, agent)
+    if found is None or context.library is None:
+        return None
+    names = tuple(one.name for one in found.skills)[:MAX_SKILLS]
+    data = await _in_time(context, partial(_read, context.library, names))
+    return None if data is None else CarriedSkills(resolution=found, data=data)
 
 
 def written_files(workspace: Path, directory: str) -> LibraryFiles:

@@ -80,7 +80,8 @@ class Reloader:
         try:
             context = self._build(workflow)
             await context.workspaces.check_root()
-            await preflight_agents(context, changed_agents(self.context, context))
+            if not context.settings.worker.ssh_hosts:
+                await preflight_agents(context, changed_agents(self.context, context))
         except SymphonyError as error:
             repeated = self._refused is not None and self._refused.failure == error.failure
             self._refused = _Refused(workflow=workflow, failure=error.failure, at_ms=self._now_ms())

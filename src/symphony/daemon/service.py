@@ -49,8 +49,10 @@ from symphony.daemon.recovery import (
     scan_orphans,
 )
 from symphony.daemon.reload import Reloader, log_warnings
+from symphony.daemon.remote_worker import RemoteHosts
 from symphony.daemon.retention import InUse, keep_bounded
 from symphony.daemon.sd_notify import Notifier
+from symphony.daemon.ssh_hosts import SshHosts
 from symphony.daemon.state_dir import StateDirectory
 from symphony.daemon.supervised_run import RunCallbacks
 from symphony.daemon.tracing import Traces, open_traces
@@ -261,7 +263,8 @@ class Service:
                         log_warnings(context.workflow)
                         await context.workspaces.check_root()
                         await context.workspaces.check_repository()
-                        await preflight_agents(context, context.agents)
+                        if not context.settings.worker.ssh_hosts:
+                            await preflight_agents(context, context.agents)
                         self._fault(FaultPoint.CHECKED)
                     if self._start_scope.cancel_called:
                         _log.info("stopped")
@@ -343,7 +346,13 @@ class Service:
             found_ms=self._metrics.found_ms,
             now_ms=self._now_ms,
         )
-        async with tracing as self._traces, anyio.create_task_group() as tasks:
+        async with (
+            SshHosts(self._host, self._environment) as connections,
+            tracing as self._traces,
+            anyio.create_task_group() as tasks,
+        ):
+            hosts = RemoteHosts(connections, self._state_dir.path)
+            await hosts.recover()
             self._effects = Effects(
                 context=lambda: reloader.context,
                 state_dir=self._state_dir,
@@ -363,6 +372,8 @@ class Service:
                 comments=comments,
                 skill_comments=skill_comments,
                 traces=self._traces,
+                hosts=hosts,
+                environment=self._environment,
                 now_ms=self._now_ms,
             )
             self._effects.start()

@@ -41,11 +41,16 @@ _SWEEPS: Final = 3
 _log = structlog.get_logger(__name__)
 
 
-def site_of(workflow: Workflow, *, lease_ms: int) -> Site:
-    """What a worker in another process needs of a workflow. It holds no credential."""
+def site_of(workflow: Workflow, *, lease_ms: int, workspace: Mapping[str, str | None] | None = None) -> Site:
+    """What a worker in another process needs of a workflow. It holds no credential.
+
+    `workspace` has further settings of the section, which replace those of the file.
+    """
     front = workflow.settings.model_dump(mode="json", exclude_unset=True, include=set(_SECTIONS))
     if repo := workflow.settings.workspace.repo:
         front["workspace"]["repo"] = split_login(repo)[0]
+    if workspace is not None:
+        front["workspace"] = {**front.get("workspace", {}), **workspace}
     front["tracker"] = {"kind": "memory"}
     text = b"---\n" + msgspec.json.encode(front) + b"\n---\n" + workflow.template.source.encode()
     return Site(workflow=str(workflow.path), text=text, lease_ms=lease_ms)
@@ -63,6 +68,7 @@ class StdioWorker:
         site: what the worker works by.
         stderr_path: the file that receives its stderr.
         transcript: takes the entries of the transcript.
+        sweep: end what carries the mark of the run on `host`, once the worker has ended.
     """
 
     def __init__(
@@ -76,7 +82,11 @@ class StdioWorker:
         site: Site,
         stderr_path: Path,
         transcript: EntryWriter,
+        sweep: bool = True,
     ) -> None:
+        self.reported_end = False
+        """Whether the worker said how the run ended, after its processes were gone."""
+        self._sweep = sweep
         self._run_id = start.command.run_id
         self._start = msgspec.structs.replace(start, site=site)
         self._send = send
@@ -170,6 +180,7 @@ class StdioWorker:
                         fields = {key: value for key, value in frame.fields.items() if key != "event"}
                         getattr(_log, frame.level)(frame.event, **fields)
                     case Ended():
+                        self.reported_end = True
                         return frame
                     case _ if isinstance(frame, WorkerFrame):
                         self._send(frame)
@@ -207,7 +218,7 @@ class StdioWorker:
         if child.exit_code is None:
             child.signal(signal.SIGKILL, child.descendants())
             await child.wait()
-        for _ in range(_SWEEPS):
+        for _ in range(_SWEEPS if self._sweep else 0):
             left = await to_thread.run_sync(self._host.find_marked, [self._run_id])
             if not left:
                 return

@@ -20,7 +20,7 @@ from anyio import from_thread, to_thread
 import symphony
 from symphony.agents.registry import SECTIONS
 from symphony.config import Stamp, WorkflowFile, parse_workflow
-from symphony.daemon.context import build_context
+from symphony.daemon.context import RuntimeContext, build_context
 from symphony.daemon.frames import (
     Answer,
     DaemonFrame,
@@ -38,6 +38,9 @@ from symphony.daemon.frames import (
     WorkerFrame,
     refusal,
 )
+from symphony.daemon.host_runs import HostRuns, own_identity
+from symphony.daemon.instruction_store import InstructionStore, StoredCopy, StoredFile
+from symphony.daemon.remote_worker import RemovalRequest, removal_line
 from symphony.daemon.state_dir import StateDirectory, instance_of, locate
 from symphony.daemon.tracing import RunTrace
 from symphony.daemon.worker import Worker
@@ -121,42 +124,36 @@ class WorkerProgram:
         from_thread.run_sync(self.send, frame)
 
     async def _carry_out(self, start: Start, site: Site) -> None:
+        lease_s, self._heard_s = site.lease_ms / 1000, anyio.current_time()
+        path, environment = Path(site.workflow), {**self._environment, **site.env}
+        state_dir = StateDirectory(locate(path, environment))
+        host = LocalHost(instance=instance_of(state_dir.path), adopt_orphans=self._adopt_orphans)
+        runs, run_id = HostRuns(state_dir.path), start.command.run_id
         try:
-            self._worker = worker = await self._make_worker(start, site)
+            await to_thread.run_sync(state_dir.create)
+            await to_thread.run_sync(runs.begin, run_id, own_identity(host))
+            context = await open_site(site, state_dir, host, environment)
+            if site.delivered is not None:
+                await context.workspaces.renew(start.command.issue, site.delivered)
         except SymphonyError as error:
             self.send(Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=error.failure)))
             return
-        lease_s, self._heard_s = site.lease_ms / 1000, anyio.current_time()
+        self._worker = worker = Worker(
+            start,
+            self.send,
+            context=context,
+            state_dir=state_dir,
+            transcript=_SentTranscript(self),
+            trace=RunTrace(),
+            pricing=partial(context.cost, start.command.agent),
+        )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._read, worker)
             tasks.start_soon(self._watch_lease, worker, lease_s)
             tasks.start_soon(self._ping, lease_s / 3)
             await worker.run()
             tasks.cancel_scope.cancel()
-
-    async def _make_worker(self, start: Start, site: Site) -> Worker:
-        """The worker with settings and adapters of this machine. Raises `SymphonyError`."""
-        path, environment = Path(site.workflow), self._environment
-        state_dir = StateDirectory(locate(path, environment))
-        await to_thread.run_sync(state_dir.create)
-        file = WorkflowFile(
-            path=path, data=site.text, stamp=Stamp(mtime_ns=0, size=len(site.text), sha256="")
-        )
-        workflow = parse_workflow(
-            file, environment=environment, tracker_kinds=TRACKERS.names, agent_kinds=SECTIONS
-        )
-        host = LocalHost(instance=instance_of(state_dir.path), adopt_orphans=self._adopt_orphans)
-        context = build_context(workflow, host=host, environment=environment)
-        await context.workspaces.check_root()
-        return Worker(
-            start,
-            self.send,
-            context=replace(context, library=Library(state_dir.path / LIBRARY_FILE)),
-            state_dir=state_dir,
-            transcript=_SentTranscript(self),
-            trace=RunTrace(),
-            pricing=partial(context.cost, start.command.agent),
-        )
+        await to_thread.run_sync(runs.finish, run_id)
 
     # --- the stream --------------------------------------------------------------------------------------
 
@@ -221,6 +218,60 @@ class WorkerProgram:
         )
         (self.send if threading.get_ident() == self._thread else self.send_from_thread)(frame)
         raise structlog.DropEvent
+
+
+async def end_run(run_id: str, environment: Mapping[str, str]) -> bool:
+    """End a run of this state directory; returns whether none of its processes is alive."""
+    state_dir = locate(Path(), environment)
+    return await HostRuns(state_dir).end(run_id, LocalHost(instance=instance_of(state_dir)))
+
+
+async def remove_workspace(data: bytes, environment: Mapping[str, str]) -> str:
+    """Remove the workspace that a `RemovalRequest` names; returns the line that says so.
+
+    Raises:
+        SymphonyError: the workspace cannot be removed.
+    """
+    request = msgspec.json.decode(data, type=RemovalRequest)
+    state_dir = StateDirectory(locate(Path(request.site.workflow), environment))
+    await to_thread.run_sync(state_dir.create)
+    host = LocalHost(instance=instance_of(state_dir.path))
+    context = await open_site(request.site, state_dir, host, {**environment, **request.site.env})
+    record = await context.workspaces.locate(request.issue_id, request.identifier)
+    return removal_line(await context.workspaces.remove(record))
+
+
+async def open_site(
+    site: Site, state_dir: StateDirectory, host: LocalHost, environment: Mapping[str, str]
+) -> RuntimeContext:
+    """Settings and adapters of this machine. Raises `SymphonyError`."""
+    file = WorkflowFile(
+        path=Path(site.workflow), data=site.text, stamp=Stamp(mtime_ns=0, size=len(site.text), sha256="")
+    )
+    workflow = parse_workflow(
+        file, environment=environment, tracker_kinds=TRACKERS.names, agent_kinds=SECTIONS
+    )
+    instructions = workflow.settings.agent.instructions
+    if site.fallback is not None:
+        fallback = state_dir.path / "instructions-fallback.md"
+        await to_thread.run_sync(fallback.write_bytes, site.fallback)
+        instructions = instructions.model_copy(update={"fallback": str(fallback)})
+    context = build_context(workflow, host=host, environment=environment)
+    if context.instructions is not None:
+        files = site.instructions
+        carried = (
+            None if files is None else StoredCopy({key: StoredFile(data) for key, data in files.items()})
+        )
+        store = InstructionStore(
+            instructions,
+            base_dir=workflow.path.parent,
+            copies=state_dir.path / "instructions",
+            carried=carried,
+        )
+        context = replace(context, instructions=store)
+    await context.workspaces.check_root()
+    library = Library(state_dir.path / LIBRARY_FILE) if site.skills is None else None
+    return replace(context, library=library, carried_skills=site.skills)
 
 
 class _SentTranscript:

@@ -12,6 +12,7 @@ from symphony.workspaces.git import (
     branch_of_head,
     common_dir,
     config_value,
+    is_sha256,
     packed_refs,
     read_ref,
     without_credentials,
@@ -38,6 +39,7 @@ from symphony.workspaces.model import (
     vanished_failure,
 )
 from symphony.workspaces.ownership import BRANCH_CLAIMS, StoredRecord, read_record, write_record
+from symphony.workspaces.remote import BranchBase, Courier, RemoteSource
 from symphony.workspaces.removal import reason_to_keep
 from symphony.workspaces.shadow import changed_files, copy_lfs_objects, hash_watched_files
 
@@ -46,8 +48,10 @@ __all__ = [
     "NETWORK_TIMEOUT_MS",
     "NUMSTAT",
     "SUBMODULES_HINT",
+    "BranchBase",
     "BranchLocation",
     "Changes",
+    "Courier",
     "Delivery",
     "FileChange",
     "Git",
@@ -58,6 +62,7 @@ __all__ = [
     "Patch",
     "ProgressMark",
     "RemoteRefs",
+    "RemoteSource",
     "Removal",
     "RootLease",
     "StoredRecord",
@@ -81,6 +86,7 @@ __all__ = [
     "hash_watched_files",
     "is_directory",
     "is_launchable",
+    "is_sha256",
     "key_of",
     "local_repository",
     "locate_branch",

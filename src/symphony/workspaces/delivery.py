@@ -165,17 +165,25 @@ class Publisher:
                 await self._git.isolated(
                     "-C", self._mirror.path, *_FETCH, shadow.git_dir, f"+{shadow.tip}:{ref}"
                 )
+        return await self.publish(delivery, source.branch, head, source.base_commit)
+
+    async def publish(self, delivery: Delivery, branch: str, head: str, base_commit: str | None) -> Delivery:
+        """Bring a branch that is in the mirror to the local repository and to `origin`.
+
+        Raises:
+            GitError, OSError: the mirror cannot be read.
+        """
         # How far the branch is ahead of its start, or of everything that the repository has.
-        since = source.base_commit or "--remotes"
+        since = base_commit or "--remotes"
         count = await self._git.isolated("-C", self._mirror.path, "rev-list", "--count", head, "--not", since)
-        changes = await self._diff(source, head)
-        delivery = replace(delivery, commits=int(count), changes=changes)
+        changes = await self._diff(base_commit, head)
+        delivery = replace(delivery, delivered=True, commits=int(count), changes=changes)
         if self._local is not None:
-            warning = await self._update_local(self._local, source.branch, head)
+            warning = await self._update_local(self._local, branch, head)
             delivery = _with_warning(delivery, warning)
         if not self._push:
             return delivery
-        failure = await self.push(source.branch)
+        failure = await self.push(branch)
         return replace(delivery, pushed=failure is None, push_failure=failure)
 
     async def _choose_head(
@@ -193,14 +201,14 @@ class Publisher:
             return head, f"the work was on {where}; delivered as {branch}"
         return own, f"{where} does not go on from {branch}; only {branch} was delivered"
 
-    async def _diff(self, source: DeliverySource, head: str) -> Changes | None:
-        if source.base_commit is None:
+    async def _diff(self, base_commit: str | None, head: str) -> Changes | None:
+        if base_commit is None:
             return None
-        diff = ("diff", *NUMSTAT, source.base_commit, head, "--")
+        diff = ("diff", *NUMSTAT, base_commit, head, "--")
         try:
             return parse_numstat(await self._git.isolated("-C", self._mirror.path, *diff))
         except GitError as error:
-            _log.warning("changes_unknown", branch=source.branch, reason=str(error))
+            _log.warning("changes_unknown", head=head, reason=str(error))
             return None
 
     async def _update_local(self, repository: Path, branch: str, head: str) -> str | None:

@@ -110,14 +110,19 @@ class Git:
         }
 
     async def trusted(
-        self, *arguments: str | Path, timeout_ms: int = LOCAL_TIMEOUT_MS, login: Login | None = None
+        self,
+        *arguments: str | Path,
+        timeout_ms: int = LOCAL_TIMEOUT_MS,
+        login: Login | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> bytes:
         """Output of a command on a repository that no agent writes to; `login` is for its server.
 
         Raises `GitError`.
         """
-        options, env = ((), {}) if login is None else (login.options, login.environment)
-        return self._output(arguments, await self._run((*options, *arguments), env, timeout_ms))
+        options, own = ((), {}) if login is None else (login.options, login.environment)
+        variables = {**own, **(env or {})}
+        return self._output(arguments, await self._run((*options, *arguments), variables, timeout_ms))
 
     async def isolated(
         self, *arguments: str | Path, stdin: bytes = b"", max_output_bytes: int = _MAX_OUTPUT_BYTES

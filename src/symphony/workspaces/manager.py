@@ -23,6 +23,7 @@ from symphony.domain import (
     FaultPoint,
     Issue,
     Redaction,
+    branch_name,
     no_fault,
 )
 from symphony.processes.base import Host
@@ -76,6 +77,7 @@ from symphony.workspaces.ownership import (
     register_tenant,
     write_record,
 )
+from symphony.workspaces.remote import REMOTE_BASES, Courier
 from symphony.workspaces.removal import RemovalCheck
 from symphony.workspaces.shadow import (
     MAX_FINGERPRINT_ENTRIES,
@@ -445,18 +447,73 @@ class WorkspaceManager:
         layout = await to_thread.run_sync(self._finder.resolve_root)
         key = await to_thread.run_sync(self._finder.key, layout, identifier)
         record = await to_thread.run_sync(read_record, layout, key)
-        if record is None or record.repo is None or record.branch is None or record.base_commit is None:
+        repo, branch = self._repo, branch_name(key)
+        base: str | None = None
+        if record is not None:
+            repo, branch, base = record.repo, record.branch or branch, record.base_commit
+        if repo is None:
             return None
-        mirror, ref = self._mirror(layout, record.repo), f"refs/heads/{record.branch}"
-        head = await to_thread.run_sync(read_ref, mirror.path, ref)
-        if head is None:
+        mirror = self._mirror(layout, repo)
+        if record is None:  # the workspace is on a host, or removed
+            base = await to_thread.run_sync(read_ref, mirror.path, f"{REMOTE_BASES}{branch}")
+        head = await to_thread.run_sync(read_ref, mirror.path, f"refs/heads/{branch}")
+        if head is None or base is None:
             return None
-        diff = (*_SMALL_FILES_ONLY, "-C", mirror.path, "diff", *PATCH, record.base_commit, head, "--")
+        diff = (*_SMALL_FILES_ONLY, "-C", mirror.path, "diff", *PATCH, base, head, "--")
         try:
             content = await self._git.isolated(*diff, max_output_bytes=max_bytes)
         except GitError as error:
             raise mirror.unreadable(error) from error
-        return Patch(branch=record.branch, content=content)
+        return Patch(branch=branch, content=content)
+
+    # --- hosts -------------------------------------------------------------------------------------------
+
+    async def courier(self, identifier: str) -> tuple[Courier, str] | None:
+        """What carries the repository to hosts, and the branch of an issue; `None` without a repository.
+
+        Raises:
+            WorkspaceError: the key of the issue or the root is not usable.
+        """
+        if self._repo is None:
+            return None
+        layout = await to_thread.run_sync(self._finder.open_root)
+        key = await to_thread.run_sync(self._finder.key, layout, identifier)
+        mirror, settings = self._mirror(layout, self._repo), self._settings
+        courier = Courier(mirror, base_branch=settings.base_branch, push=settings.push == "origin")
+        return courier, branch_name(key)
+
+    async def renew(self, issue: Issue, delivered: str) -> None:
+        """Remove the issue's workspace if its work does not go on from what was delivered elsewhere.
+
+        Raises:
+            WorkspaceError: it holds work that is not delivered.
+        """
+        record = await self.locate(issue.id, issue.identifier)
+        if not await to_thread.run_sync(is_directory, record.path):
+            return
+        seen = await to_thread.run_sync(read_ref_snapshot, record.path)
+        workspace = Workspace(
+            key=record.key, path=record.path, branch=None, base_commit=None, created_now=False
+        )
+        if seen.head == delivered:
+            return
+        try:
+            async with self._shadow(workspace, seen) as shadow:
+                if shadow is None or seen.head is None:
+                    return
+                if await self._git.is_ancestor(shadow.git_dir, delivered, seen.head):
+                    return
+        except (GitError, OSError):
+            pass  # the commit is not known here
+        removal = await self.remove(record)
+        if removal.kept_reason is not None:
+            raise WorkspaceError.of(
+                Category.WORKSPACE_PREPARE_FAILED,
+                f"the work went on elsewhere, and the workspace {record.path} cannot be removed: "
+                f"{removal.kept_reason}",
+                hint="save what is in it, and remove it there",
+            )
+        _log.info("workspace_renewed", path=str(record.path), commit=delivered)
 
     async def records(self) -> tuple[WorkspaceRecord, ...]:
         """The recorded workspaces of this workflow file below the root."""

@@ -2,13 +2,11 @@
 
 import os
 import shlex
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +21,7 @@ import symphony
 from harness.project import SYMPHONY, Project, scripted, until
 from harness.scheduling import make_issue
 from harness.serving import move, serving
+from harness.ssh import namespace, ssh_server
 from symphony.agents.registry import SECTIONS
 from symphony.config import Workflow, load_workflow
 from symphony.daemon.context import RuntimeContext
@@ -330,44 +329,6 @@ async def test_a_worker_gets_no_credential(project: Project) -> None:
 # --- over a real OpenSSH ---
 
 
-@contextmanager
-def sshd(folder: Path, address: str = "127.0.0.1", *, inside: Sequence[str] = ()) -> Iterator[Sequence[str]]:
-    """A server that `inside` starts, for this user and one key; the command that reaches it."""
-    server = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
-    if server is None or shutil.which("ssh") is None:
-        pytest.skip("no OpenSSH server: put `sshd` into /usr/sbin")
-    folder.mkdir()
-    for name in ("host", "user"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    (folder / "known").write_text(f"[{address}]:{port} {(folder / 'host.pub').read_text()}")
-    if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)
-    options = {
-        "HostKey": folder / "host",
-        "AuthorizedKeysFile": folder / "user.pub",
-        "ListenAddress": f"{address}:{port}",
-        "PidFile": "none",
-        "StrictModes": "no",
-        "PasswordAuthentication": "no",
-        "UsePAM": "no",
-    }
-    config = folder / "config"
-    config.write_text("".join(f"{key} {value}\n" for key, value in options.items()))
-    command = [*inside, server, "-D", "-e", "-f", str(config)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
-        try:
-            assert process.stderr is not None
-            assert "Server listening" in process.stderr.readline()
-            known = f"UserKnownHostsFile={folder / 'known'}"
-            client = ("ssh", "-T", "-F", "none", "-p", str(port), "-i", str(folder / "user"))
-            yield *client, "-o", "BatchMode=yes", "-o", known, address
-        finally:
-            process.terminate()
-
-
 def by_way_of(hosts: Hosts, client: Sequence[str]) -> Hosts:
     """Workers at the other end of `ssh`, which passes none of our variables on."""
     passed = {key: hosts.env[key] for key in ("PATH", "HOME", "PYTHONPATH", "SYMPHONY_STATE_DIR", "NO_COLOR")}
@@ -378,32 +339,19 @@ def by_way_of(hosts: Hosts, client: Sequence[str]) -> Hosts:
 
 @pytest.fixture
 def over_ssh(hosts: Hosts, tmp_path: Path) -> Iterator[Hosts]:
-    with sshd(tmp_path / "sshd") as client:
-        yield by_way_of(hosts, client)
+    with ssh_server(tmp_path / "sshd") as server:
+        yield by_way_of(hosts, server.client)
 
 
 @pytest.fixture
 def cable(hosts: Hosts, tmp_path: Path) -> Iterator[tuple[Hosts, str]]:
     """A host in a network namespace of its own, and the interface of ours that leads to it."""
     name = f"sy{os.getpid()}"
-    plan = [
-        f"ip netns add {name}",
-        f"ip link add {name} type veth peer name eth0 netns {name}",
-        f"ip address add 10.213.77.1/30 dev {name}",
-        f"ip link set {name} up",
-        f"ip -n {name} address add 10.213.77.2/30 dev eth0",
-        f"ip -n {name} link set eth0 up",
-    ]
-    try:
-        for line in plan:
-            if shutil.which("ip") is None or subprocess.run(line.split(), check=False).returncode != 0:
-                pytest.skip("no network namespaces: they need root and iproute2")
-        with sshd(tmp_path / "sshd", "10.213.77.2", inside=("ip", "netns", "exec", name)) as client:
-            yield by_way_of(hosts, client), name
-    finally:
-        if shutil.which("ip") is not None:
-            subprocess.run(["ip", "link", "delete", name], check=False)
-            subprocess.run(["ip", "netns", "delete", name], check=False)
+    with (
+        namespace(name) as address,
+        ssh_server(tmp_path / "sshd", address, inside=("ip", "netns", "exec", name)) as server,
+    ):
+        yield by_way_of(hosts, server.client), name
 
 
 @pytest.mark.usefixtures("over_ssh")

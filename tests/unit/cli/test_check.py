@@ -106,7 +106,7 @@ def test_everything_wrong_is_told_at_once_errors_first_in_the_order_of_the_file(
         "workspace:\n"
         "  repo: .\n"
         "  base_branch: release\n"
-        "worker: {ssh_hosts: [a]}\n"
+        "worker: {ssh_hosts: [-a]}\n"
         "---\n"
         "{{ issue.titel }}\n",
     )

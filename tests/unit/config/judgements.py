@@ -325,9 +325,13 @@ def _shown(value: Any) -> Any:
 
 
 def recorded() -> list[Case]:
-    """The files with the facts that were told of them when they were recorded."""
+    """The files with the facts that were told of them when they were recorded.
+
+    Files that name hosts are left out: the program refused them then.
+    """
     cases: list[Case] = json.loads(gzip.decompress(DATA.read_bytes()))
-    return cases
+    refused = ("invalid_workflow_config", "worker.ssh_hosts")
+    return [case for case in cases if all(tuple(one[:2]) != refused for one in case["facts"]["failures"])]
 
 
 def record(seed: int = 18) -> None:

@@ -71,7 +71,14 @@ BY_SHAPE = {
 FURTHER = {
     "workspace.base_branch": ("-x",),
     "server.host": ("a b", "' a'"),
-    "worker.ssh_hosts": ("['-oProxyCommand=x']",),
+    "worker.ssh_hosts": ("['-oProxyCommand=x']", "[a b]", "['h:0']", "['h:65536']", "['a@-h']", "['$(x)']"),
+    "worker.ssh.command": ("-x",),
+    "worker.ssh.python": ("a b", "../x", "$(x)"),
+    "worker.ssh.options": (
+        "['-o', 'StrictHostKeyChecking=no']",
+        "['-ostricthostkeychecking off']",
+        "['-oUserKnownHostsFile=/dev/null']",
+    ),
     "codex.approval_policy": ("{a: .nan}", "{a: [{b: .inf}]}"),
     "codex.turn_sandbox_policy": ("{a: .nan}",),
     "agent.phases.rules": (

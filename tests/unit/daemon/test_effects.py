@@ -26,10 +26,13 @@ from symphony.daemon.comments import CommentWriter, SkillComments
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.effects import Effects, Timeouts
 from symphony.daemon.frames import Start
+from symphony.daemon.remote_worker import RemoteHosts
+from symphony.daemon.ssh_hosts import SshHosts
 from symphony.daemon.state_dir import StateDirectory
 from symphony.daemon.supervised_run import RunCallbacks
 from symphony.daemon.tracing import Traces
 from symphony.domain import Category, Failure
+from symphony.processes.local import LocalHost
 from symphony.scheduler import (
     AnswersRead,
     AnswersReadFailed,
@@ -118,6 +121,8 @@ async def at_work(
             comments=(comments := CommentWriter()),
             skill_comments=SkillComments(comments, record=lambda _: None, recorded=checkpoint),
             traces=Traces(None, found_ms=lambda _: None, now_ms=lambda: 0),
+            hosts=RemoteHosts(SshHosts(LocalHost(), {}), path),
+            environment={},
             now_ms=lambda: 0,
             timeouts=timeouts,
         )

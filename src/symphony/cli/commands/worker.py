@@ -10,14 +10,34 @@ import click
 
 
 @click.command(hidden=True)
-@click.option("--stdio", is_flag=True, required=True, help="Speak with the daemon on stdin and stdout.")
-def worker(*, stdio: bool) -> None:
-    """Carry out one run for a daemon."""
+@click.option("--stdio", is_flag=True, help="Speak with the daemon on stdin and stdout.")
+@click.option("--end", metavar="RUN_ID", help="End a run, and succeed once none of its processes is alive.")
+@click.option("--remove", is_flag=True, help="Remove the workspace that stdin names.")
+def worker(*, stdio: bool, end: str | None, remove: bool) -> None:
+    """Carry out one run for a daemon, or end one."""
+    if [stdio, end is not None, remove].count(True) != 1:
+        raise click.UsageError("give one of --stdio, --end and --remove")
+    if end is not None:
+        from symphony.daemon.worker_program import end_run
+
+        if not anyio.run(end_run, end, dict(os.environ)):
+            raise SystemExit(1)
+    elif remove:
+        from symphony.daemon.worker_program import remove_workspace
+
+        data = sys.stdin.buffer.read()
+        with redirect_stdout(sys.stderr):
+            line = anyio.run(remove_workspace, data, dict(os.environ))
+        click.echo(line)
+    else:
+        _serve_stdio()
+
+
+def _serve_stdio() -> None:
     from symphony.cli.serving import prepare_process
     from symphony.daemon.worker_program import WorkerProgram
     from symphony.processes.local import PipeReader, PipeWriter
 
-    del stdio
     stdin, stdout = os.dup(0), os.dup(1)
     with Path(os.devnull).open("rb") as null:
         os.dup2(null.fileno(), 0)

@@ -77,7 +77,7 @@ NEXT_AND_ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
     ),
     "no_host_slot": (
         "It starts when a host has a free slot.",
-        "raise worker.max_concurrent_agents_per_host, or add to worker.ssh_hosts",
+        "see `symphony hosts`; raise worker.max_concurrent_agents_per_host, or add to worker.ssh_hosts",
     ),
     "starting": ("It starts as soon as the tracker has confirmed it.", None),
     "deferred": (_NEXT_POLL, None),

@@ -1,0 +1,520 @@
+"""The daemon's carrier to a worker on a host: repository, frames, fence, and the branch that comes back.
+
+    fence earlier runs -> connect -> send the repository -> frames -> fence -> fetch the branch -> deliver
+
+A run counts as ended once none of its processes can be alive: the worker said so at its end, or a program on
+the host ended them, or the lease of the worker is surely over.
+"""
+
+import hashlib
+import os
+import platform
+import re
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import anyio
+import msgspec
+import structlog
+from anyio import to_thread
+
+from symphony.config import Workflow
+from symphony.daemon.context import RuntimeContext
+from symphony.daemon.frames import DaemonFrame, Ended, Site, Spawned, Start, Stop, WorkerFrame
+from symphony.daemon.library_skills import carry_skills
+from symphony.daemon.ssh_hosts import (
+    COMMAND_TIMEOUT_MS,
+    NO_ROOT,
+    HostPlace,
+    SshHost,
+    SshHosts,
+    host_failure,
+    place_script,
+    read_place,
+)
+from symphony.daemon.stdio_worker import StdioWorker, site_of
+from symphony.daemon.transcript import EntryWriter
+from symphony.domain import Failure, Issue, SymphonyError
+from symphony.scheduler import CleanWorkspace, DeliveredBranch, Outcome, OutcomeKind
+from symphony.workspaces import BranchBase, Courier, Delivery, GitError, RemoteSource, Removal, is_sha256
+
+FENCE_EXTRA_MS: Final = 30_000
+"""How long a worker may take to end its agent, once its lease is over."""
+_FENCE_PAUSE_S: Final = 2.0
+_FENCE_ATTEMPT_MS: Final = 10_000
+_CLEAN_TIMEOUT_MS: Final = 120_000
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_REMOVAL: Final = "symphony-removal "
+_log = structlog.get_logger(__name__)
+
+
+# --- runs that may be alive ------------------------------------------------------------------------------
+
+
+class RemoteRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that was begun on a host, and whose end is not known."""
+
+    run_id: str
+    issue_id: str
+    host: str
+    lease_ms: int
+
+
+class RemoteRuns:
+    """The runs on hosts whose end is not known, in files that survive the daemon.
+
+    <state dir>/remote-runs/<run id>.json
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / "remote-runs"
+
+    def add(self, run: RemoteRun) -> None:
+        """A run is about to begin; blocking."""
+        self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = self._path / f"{run.run_id}.tmp"
+        with draft.open("wb") as file:
+            file.write(msgspec.json.encode(run))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self._path / f"{run.run_id}.json")
+
+    def remove(self, run_id: str) -> None:
+        """None of its processes is alive; blocking."""
+        (self._path / f"{run_id}.json").unlink(missing_ok=True)
+
+    def all(self) -> tuple[RemoteRun, ...]:
+        """Those that were not removed; blocking."""
+        found = []
+        for path in sorted(self._path.glob("*.json")):
+            with suppress(OSError, msgspec.MsgspecError):
+                found.append(msgspec.json.decode(path.read_bytes(), type=RemoteRun))
+        return tuple(found)
+
+
+# --- one host, by one workflow ---------------------------------------------------------------------------
+
+
+def directory_of(workflow: Workflow) -> str:
+    """The name of the directory of a workflow file below `worker.ssh.remote_root`."""
+    real = os.path.realpath(workflow.path)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(real).parent.name).strip("-.") or "workflow"
+    digest = hashlib.sha256(os.fsencode(f"{platform.node()}:{real}")).hexdigest()[:12]
+    return f"{name}-{digest}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteSite:
+    """Where the things of one workflow file are on a host."""
+
+    place: HostPlace
+    directory: str
+
+    @property
+    def base(self) -> str:
+        """The directory of the workflow file."""
+        return f"{self.place.root}/{self.directory}"
+
+    @property
+    def repository(self) -> str:
+        """The bare repository."""
+        return f"{self.base}/repository.git"
+
+    def command(self, *words: str) -> str:
+        """A shell command that runs `symphony` with a state directory of its own."""
+        return replace(self.place, root=self.base).command(*words)
+
+
+class RemoteHosts:
+    """Carries runs out on hosts.
+
+    Args:
+        hosts: the connections.
+        state_dir: where runs whose end is not known are written down.
+        left: runs that an earlier daemon began; none of the present one.
+    """
+
+    def __init__(self, hosts: SshHosts, state_dir: Path) -> None:
+        self._hosts = hosts
+        self.runs = RemoteRuns(state_dir)
+        self._left: dict[str, list[tuple[RemoteRun, float]]] = {}
+
+    async def recover(self) -> None:
+        """Take over the runs whose end an earlier daemon did not see."""
+        now_s = anyio.current_time()
+        for run in await to_thread.run_sync(self.runs.all):
+            self._left.setdefault(run.issue_id, []).append((run, now_s))
+            _log.warning("remote_run_left", run_id=run.run_id, issue_id=run.issue_id, host=run.host)
+
+    def get(self, context: RuntimeContext, name: str) -> SshHost:
+        """The host of this name."""
+        return self._hosts.get(name, context.settings.worker)
+
+    async def fence_issue(self, context: RuntimeContext, issue_id: str) -> None:
+        """Wait until no run of an earlier daemon on the issue can be alive."""
+        for run, since_s in tuple(self._left.get(issue_id, ())):
+            await self.fence(context, run, since_s=since_s)
+            self._left[issue_id].remove((run, since_s))
+        self._left.pop(issue_id, None)
+
+    async def fence(self, context: RuntimeContext, run: RemoteRun, *, since_s: float) -> None:
+        """End a run that may be alive, or wait until its lease is over.
+
+        `since_s` is a moment after the last frame that its worker may have received.
+        """
+        over_s = since_s + (run.lease_ms + FENCE_EXTRA_MS) / 1_000
+        host = self.get(context, run.host)
+        while (left_s := over_s - anyio.current_time()) > 0:
+            try:
+                site = await self.find_site(context, host, timeout_ms=_FENCE_ATTEMPT_MS)
+                command = site.command("worker", "--end", run.run_id)
+                done = await host.run(command, timeout_ms=_FENCE_ATTEMPT_MS)
+                if done.exit_code == 0:
+                    break
+            except SymphonyError as error:
+                _log.debug("remote_run_not_ended", run_id=run.run_id, reason=error.failure.line)
+            await anyio.sleep(min(_FENCE_PAUSE_S, left_s))
+        _log.info("remote_run_fenced", run_id=run.run_id, issue_id=run.issue_id, host=run.host)
+        await to_thread.run_sync(self.runs.remove, run.run_id)
+
+    async def find_site(
+        self, context: RuntimeContext, host: SshHost, *, timeout_ms: int = COMMAND_TIMEOUT_MS
+    ) -> RemoteSite:
+        """Make the directories of the workflow file on a host.
+
+        Raises:
+            SymphonyError: `host_unavailable`, with a hint.
+        """
+        site, _ = await self._look(context, host, timeout_ms=timeout_ms)
+        return site
+
+    async def _look(
+        self,
+        context: RuntimeContext,
+        host: SshHost,
+        begun: BranchBase | None = None,
+        branch: str = "",
+        *,
+        timeout_ms: int = COMMAND_TIMEOUT_MS,
+    ) -> tuple[RemoteSite, str | None]:
+        """As `find_site`; with `begun` also a bare repository, and its commit of the branch."""
+        directory = directory_of(context.workflow)
+        further = [f"mkdir -p {directory}/state && cd {directory} || exit {NO_ROOT}"]
+        if begun is not None:
+            kind = "sha256" if is_sha256(begun.base) else "sha1"
+            init = f"git init --quiet --bare --template= --object-format={kind} repository.tmp"
+            make = f"rm -rf repository.tmp && {init} >&2 && mv repository.tmp repository.git"
+            git = "git --git-dir=repository.git"
+            base, own = (shlex.quote(f"refs/heads/{name}") for name in (begun.base_branch, branch))
+            further += [
+                f"[ -d repository.git ] || {{ {make}; }} || exit {NO_ROOT}",
+                f"{git} symbolic-ref HEAD {base} || exit {NO_ROOT}",
+                f"{git} rev-parse --verify --quiet {own}; :",
+            ]
+        script = place_script(host.settings, needs_git=begun is not None, further=further)
+        output = await host.script(script, timeout_ms=timeout_ms)
+        place, rest = read_place(output, now_s=time.time())
+        head = next((line for line in rest if _COMMIT.fullmatch(line)), None)
+        return RemoteSite(place=place, directory=directory), head
+
+    # --- the repository ----------------------------------------------------------------------------------
+
+    async def prepare(
+        self, context: RuntimeContext, host: SshHost, issue: Issue, *, last_host: str | None
+    ) -> "PreparedHost":
+        """Give a host what a run of the issue needs.
+
+        Raises:
+            SymphonyError: the host, the repository, or the way between them cannot be used.
+        """
+        found = await context.workspaces.courier(issue.identifier)
+        if found is None:
+            return PreparedHost(site=await self.find_site(context, host))
+        courier, branch = found
+        begun = await courier.begin(branch)
+        if last_host is not None and last_host != host.name:
+            await self._salvage(context, last_host, courier, branch, begun)
+            begun = await courier.begin(branch)
+        site, head = await self._look(context, host, begun, branch)
+        source = source_of(host, site)
+        if head is not None and head != begun.delivered:
+            with suppress(GitError, OSError):
+                await courier.fetch(source, branch, begun.base)
+            begun = await courier.begin(branch)
+        await courier.send(source, branch, begun)
+        return PreparedHost(site=site, courier=courier, branch=branch, begun=begun, source=source)
+
+    async def _salvage(
+        self, context: RuntimeContext, name: str, courier: Courier, branch: str, begun: BranchBase
+    ) -> None:
+        """Fetch what an earlier run left on its host, if the host can be reached."""
+        host = self.get(context, name)
+        try:
+            site, head = await self._look(context, host, begun, branch, timeout_ms=_FENCE_ATTEMPT_MS)
+            if head is not None and head != begun.delivered:
+                await courier.fetch(source_of(host, site), branch, begun.base)
+        except (SymphonyError, GitError, OSError) as error:
+            _log.warning("remote_work_not_fetched", host=name, branch=branch, reason=str(error))
+
+    # --- removal -----------------------------------------------------------------------------------------
+
+    async def clean(self, context: RuntimeContext, command: CleanWorkspace) -> Removal:
+        """Remove the workspace of an issue on its host.
+
+        Raises:
+            SymphonyError: the host cannot be used.
+        """
+        assert command.host is not None  # noqa: S101 - the caller asks for a host
+        host = self.get(context, command.host)
+        site = await self.find_site(context, host)
+        request = RemovalRequest(
+            site=make_site(context, site, base_branch=None),
+            issue_id=command.issue_id,
+            identifier=command.identifier,
+        )
+        done = await host.run(
+            site.command("worker", "--remove"),
+            stdin=msgspec.json.encode(request, enc_hook=str),
+            timeout_ms=_CLEAN_TIMEOUT_MS,
+        )
+        for line in done.stdout.decode("utf-8", "replace").splitlines():
+            if line.startswith(_REMOVAL):
+                return msgspec.json.decode(line.removeprefix(_REMOVAL), type=Removal)
+        raise SymphonyError(host_failure(host.name, "the workspace could not be removed there"))
+
+
+def source_of(host: SshHost, site: RemoteSite) -> RemoteSource:
+    """The bare repository of a host, for git."""
+    return RemoteSource(address=host.git_address(site.repository), ssh_command=host.git_ssh_command)
+
+
+class RemovalRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What `symphony worker --remove` reads; it prints a line with a `Removal`."""
+
+    site: Site
+    issue_id: str
+    identifier: str
+
+
+def removal_line(removal: Removal) -> str:
+    """What `symphony worker --remove` prints."""
+    return _REMOVAL + msgspec.json.encode(removal).decode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedHost:
+    """A host with the repository; only `site` where hooks populate workspaces."""
+
+    site: RemoteSite
+    courier: Courier | None = None
+    branch: str = ""
+    begun: BranchBase | None = None
+    source: RemoteSource | None = None
+
+
+def make_site(
+    context: RuntimeContext,
+    site: RemoteSite,
+    *,
+    base_branch: str | None,
+    env: Mapping[str, str] | None = None,
+) -> Site:
+    """What a worker on a host works by, without what belongs to one run."""
+    workspace: dict[str, str | None] = {"root": f"{site.base}/workspaces", "push": "never"}
+    if context.settings.workspace.repo is not None:
+        workspace |= {"repo": site.repository, "base_branch": base_branch}
+    lease_ms = context.settings.worker.ssh.lease_ms
+    made = site_of(context.workflow, lease_ms=lease_ms, workspace=workspace)
+    return msgspec.structs.replace(made, env=env or {})
+
+
+# --- one run ---------------------------------------------------------------------------------------------
+
+
+class RemoteWorker:
+    """A worker on a host (`WorkerEnd`).
+
+    Args:
+        start: begins the run; its command names the host.
+        send: takes the frames of the worker.
+        hosts: carries runs out on hosts.
+        context: settings and adapters of the daemon.
+        environment: variables of the daemon, for `worker.env`.
+        stderr_path: the file that receives the stderr of ssh and of the worker.
+        transcript: takes the entries of the transcript.
+    """
+
+    def __init__(
+        self,
+        start: Start,
+        send: Callable[[WorkerFrame], None],
+        *,
+        hosts: RemoteHosts,
+        context: RuntimeContext,
+        environment: Mapping[str, str],
+        stderr_path: Path,
+        transcript: EntryWriter,
+    ) -> None:
+        assert start.command.host is not None  # noqa: S101 - the caller chose a remote worker
+        self._host = hosts.get(context, start.command.host)
+        self._start = start
+        self._send = send
+        self._hosts = hosts
+        self._context = context
+        self._environment = environment
+        self._stderr_path = stderr_path
+        self._transcript = transcript
+        self._early: list[DaemonFrame] = []
+        self._preparation = anyio.CancelScope()
+        self._inner: StdioWorker | None = None
+        self._ended: Outcome | None = None
+
+    def on_frame(self, frame: DaemonFrame) -> None:
+        """Take a frame of the daemon."""
+        if self._inner is not None:
+            self._inner.on_frame(frame)
+            return
+        self._early.append(frame)
+        if isinstance(frame, Stop):
+            self._preparation.cancel()
+
+    async def run(self) -> None:
+        """Carry out the run; sends exactly one `Ended`."""
+        outcome = Outcome(kind=OutcomeKind.CANCELED)
+        try:
+            prepared: PreparedHost | None = None
+            with self._preparation:
+                prepared = await self._hosts.prepare(
+                    self._context,
+                    self._host,
+                    self._start.command.issue,
+                    last_host=self._start.command.last_host,
+                )
+                site = await self._site(prepared)
+            if prepared is not None and not self._preparation.cancel_called:
+                outcome = await self._carry_out(prepared, site)
+            else:
+                await to_thread.run_sync(self._transcript.close)
+        except SymphonyError as error:
+            outcome = self._failed(error.failure)
+            await to_thread.run_sync(self._transcript.close)
+        self._send(Ended(outcome=outcome))
+
+    def _failed(self, failure: Failure) -> Outcome:
+        failure = self._context.redaction.failure(failure)
+        return Outcome(kind=OutcomeKind.FAILED, failure=failure)
+
+    async def _site(self, prepared: PreparedHost) -> Site:
+        context, command = self._context, self._start.command
+        names = context.settings.worker.env
+        env = {name: self._environment[name] for name in names if name in self._environment}
+        begun = prepared.begun
+        made = make_site(
+            context, prepared.site, base_branch=None if begun is None else begun.base_branch, env=env
+        )
+        store = context.instructions
+        return msgspec.structs.replace(
+            made,
+            delivered=None if begun is None else begun.delivered,
+            skills=await carry_skills(context, command.issue, command.agent),
+            instructions=None if store is None else await store.carry(),
+            fallback=None if store is None else await to_thread.run_sync(store.fallback),
+        )
+
+    async def _carry_out(self, prepared: PreparedHost, site: Site) -> Outcome:
+        command = self._start.command
+        run = RemoteRun(
+            run_id=command.run_id,
+            issue_id=command.issue.id,
+            host=self._host.name,
+            lease_ms=site.lease_ms,
+        )
+        await to_thread.run_sync(self._hosts.runs.add, run)
+        self._inner = inner = StdioWorker(
+            self._start,
+            self._take,
+            host=self._host.local,
+            argv=self._host.argv(prepared.site.command("worker", "--stdio")),
+            env=self._host.env,
+            site=site,
+            stderr_path=self._stderr_path,
+            transcript=self._transcript,
+            sweep=False,
+        )
+        for frame in self._early:
+            inner.on_frame(frame)
+        await inner.run()
+        if inner.reported_end:
+            await to_thread.run_sync(self._hosts.runs.remove, run.run_id)
+        else:
+            await self._hosts.fence(self._context, run, since_s=anyio.current_time())
+        outcome = self._ended or Outcome(kind=OutcomeKind.FAILED)
+        return await self._deliver(prepared, outcome)
+
+    def _take(self, frame: WorkerFrame) -> None:
+        match frame:
+            case Ended():
+                self._ended = frame.outcome
+            case Spawned():  # a process of another machine
+                pass
+            case _:
+                self._send(frame)
+
+    async def _deliver(self, prepared: PreparedHost, outcome: Outcome) -> Outcome:
+        """Fetch the branch that the worker delivered on its host, and deliver it here."""
+        reported = outcome.delivered
+        lost = self._inner is None or not self._inner.reported_end
+        if prepared.courier is None or (reported is None and not lost):
+            return outcome
+        with anyio.CancelScope(shield=True):
+            delivery = await self._fetch(prepared, prepared.courier, reported)
+        if reported is None or delivery is None:  # the link was lost: the outcome says so
+            return outcome
+        for warning in delivery.warnings:
+            _log.warning("workspace_warning", reason=warning)
+        if delivery.failure is not None:
+            return _undelivered(outcome, self._context.redaction.failure(delivery.failure))
+        return replace(outcome, delivered=self._published(reported, delivery))
+
+    async def _fetch(
+        self, prepared: PreparedHost, courier: Courier, reported: DeliveredBranch | None
+    ) -> Delivery | None:
+        source, begun, branch = prepared.source, prepared.begun, prepared.branch
+        assert source is not None  # noqa: S101 - it came with the courier
+        assert begun is not None  # noqa: S101 - likewise
+        delivery = Delivery(branch=branch, head=None if reported is None else reported.head)
+        try:
+            head = await courier.fetch(source, branch, begun.base)
+        except (GitError, OSError) as error:
+            failure = host_failure(self._host.name, f"the branch cannot be fetched: {error}")
+            return replace(delivery, failure=failure)
+        if reported is None:
+            return None
+        if head != reported.head:
+            text = "the branch there is not the one that the worker reported"
+            return replace(delivery, failure=host_failure(self._host.name, text))
+        return await courier.deliver(branch, head)
+
+    def _published(self, reported: DeliveredBranch, delivery: Delivery) -> DeliveredBranch:
+        failure = delivery.push_failure
+        changes = delivery.changes
+        return replace(
+            reported,
+            commits=delivery.commits,
+            files_changed=len(changes.files) if changes else 0,
+            insertions=changes.insertions if changes else 0,
+            deletions=changes.deletions if changes else 0,
+            pushed=delivery.pushed,
+            push_failure=None if failure is None else self._context.redaction.failure(failure),
+        )
+
+
+def _undelivered(outcome: Outcome, failure: Failure) -> Outcome:
+    _log.warning("delivery_failed", reason=failure.message, hint=failure.hint)
+    kind = OutcomeKind.FAILED if outcome.kind is OutcomeKind.SUCCEEDED else outcome.kind
+    return replace(outcome, kind=kind, failure=outcome.failure or failure, delivered=None)

@@ -1,0 +1,306 @@
+"""Reaches the machines of `worker.ssh_hosts` by OpenSSH's client, over one connection for each.
+
+The first use of a host starts a master connection, whose sessions start in a fraction of the time. Keys of
+hosts are checked as the user's configuration says; a password cannot be asked. Nothing secret is in a command
+line: what a host needs is sent as input.
+"""
+
+import re
+import secrets
+import shlex
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import anyio
+from anyio import to_thread
+
+from symphony.config import SshSettings, WorkerSettings
+from symphony.domain import Blame, Category, Failure, SymphonyError, one_line
+from symphony.processes.base import Completed, Host, HostProcess
+
+CONNECT_S: Final = 10
+COMMAND_TIMEOUT_MS: Final = 60_000
+_OPTIONS: Final = (
+    "-T",
+    *("-o", "BatchMode=yes"),
+    *("-o", f"ConnectTimeout={CONNECT_S}"),
+    *("-o", "ServerAliveInterval=5"),
+    *("-o", "ServerAliveCountMax=2"),
+    *("-o", "ClearAllForwardings=yes"),
+    *("-o", "ForwardAgent=no"),
+    *("-o", "ForwardX11=no"),
+    *("-o", "PermitLocalCommand=no"),
+    *("-o", "LogLevel=ERROR"),
+)
+_INHERITED: Final = re.compile(r"PATH|HOME|USER|LOGNAME|LANG|LC_ALL|TMPDIR|SSH_AUTH_SOCK|KRB5CCNAME")
+_ADDRESS: Final = re.compile(r"(?P<host>.*?)(?::(?P<port>[0-9]{1,5}))?")
+_SSH_FAILED: Final = 255
+_MASTER_POLL_S: Final = 0.05
+_MAX_STDERR_CHARS: Final = 300
+NO_GIT, NO_PYTHON, NO_ROOT = 91, 92, 93
+"""Exit codes of the scripts that are run on a host."""
+
+
+def host_failure(host: str, message: str, *, hint: str | None = None) -> Failure:
+    """The failure of a host that cannot be used now."""
+    return Failure(
+        category=Category.HOST_UNAVAILABLE, blame=Blame.HOST, message=f"{host}: {message}", hint=hint
+    )
+
+
+def ssh_failure(host: str, stderr: str) -> Failure:
+    """Why the ssh client could not reach a host, from what it printed."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip().strip("@")]
+    text, last = " ".join(lines), one_line(lines[-1] if lines else "no reason given", _MAX_STDERR_CHARS)
+    name = shlex.quote(host.partition(":")[0])
+    if "IDENTIFICATION HAS CHANGED" in text:
+        hint = f"find out why; if it is right, remove the old key: `ssh-keygen -R {name}`, and log in once"
+        return host_failure(host, "its key is not the known one", hint=hint)
+    if "Host key verification failed" in text:
+        hint = f"log in once as the user of the daemon, and compare the key: `ssh {name} true`"
+        return host_failure(host, "its key is not known here", hint=hint)
+    if "Permission denied" in text:
+        hint = f"a password cannot be asked: see that `ssh -o BatchMode=yes {name} true` works"
+        return host_failure(host, f"it refuses the login ({last})", hint=hint)
+    hint = f"see that `ssh -o BatchMode=yes {name} true` works as the user of the daemon"
+    return host_failure(host, f"it cannot be reached ({last})", hint=hint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPlace:
+    """Where things are on a host, with absolute paths.
+
+    Attributes:
+        root: the directory of this daemon there.
+        python: runs the worker.
+        clock_skew_s: its clock minus ours.
+    """
+
+    root: str
+    python: str
+    clock_skew_s: float
+
+    def command(self, *words: str) -> str:
+        """A shell command that runs `symphony`; the words may hold no secret."""
+        state = f"SYMPHONY_STATE_DIR={self.root}/state"
+        return f"exec env {shlex.join([state, self.python, '-m', 'symphony', *words])}"
+
+
+class SshHost:
+    """One host. Made by `SshHosts`."""
+
+    def __init__(
+        self, name: str, settings: SshSettings, *, host: Host, environment: Mapping[str, str], socket: Path
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.local = host
+        self.env = environment
+        self._socket = socket
+        self._lock = anyio.Lock()
+        self._master: HostProcess | None = None
+
+    @property
+    def destination(self) -> tuple[str, ...]:
+        """The words that name the host to the client."""
+        found = _ADDRESS.fullmatch(self.name)
+        assert found is not None  # noqa: S101 - it matches everything
+        port = () if found["port"] is None else ("-p", found["port"])
+        return (*port, found["host"].replace("[", "").replace("]", ""))
+
+    @property
+    def client(self) -> tuple[str, ...]:
+        """The client with its options, over the master connection."""
+        shared = ("-o", "ControlMaster=no", "-S", str(self._socket))
+        return (self.settings.command, *_OPTIONS, *self.settings.options, *shared)
+
+    def argv(self, command: str) -> tuple[str, ...]:
+        """The command line that runs a shell command on the host."""
+        return (*self.client, *self.destination, command)
+
+    @property
+    def git_ssh_command(self) -> str:
+        """`GIT_SSH_COMMAND` for `git_address`."""
+        return shlex.join((*self.client, *self.destination[:-1]))
+
+    def git_address(self, path: str) -> str:
+        """The address of a repository on the host, for git with `git_ssh_command`."""
+        name = self.destination[-1]
+        return f"[{name}]:{path}" if ":" in name else f"{name}:{path}"
+
+    async def connect(self) -> None:
+        """Have a master connection.
+
+        Raises:
+            SymphonyError: `host_unavailable`, with a hint.
+        """
+        async with self._lock:
+            if self._master is not None and self._master.exit_code is None:
+                return
+            stderr = self._socket.with_suffix(".stderr")
+
+            def clear() -> None:
+                self._socket.parent.mkdir(mode=0o700, exist_ok=True)
+                self._socket.unlink(missing_ok=True)
+                stderr.unlink(missing_ok=True)
+
+            await to_thread.run_sync(clear)
+            master = ("-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-S", str(self._socket), "-N")
+            argv = (self.settings.command, *_OPTIONS, *self.settings.options, *master, *self.destination)
+            try:
+                child = await self.local.spawn(argv, cwd=Path("/"), env=self.env, stderr_path=stderr)
+            except OSError as error:
+                hint = "install OpenSSH's client, or name it in worker.ssh.command"
+                raise SymphonyError(
+                    host_failure(self.name, f"ssh cannot be started: {error}", hint=hint)
+                ) from error
+            with anyio.move_on_after(CONNECT_S * 2):
+                while child.exit_code is None and not await to_thread.run_sync(self._socket.exists):
+                    with anyio.move_on_after(_MASTER_POLL_S):
+                        await child.wait()
+            if child.exit_code is None and await to_thread.run_sync(self._socket.exists):
+                self._master = child
+                return
+            await self._end(child)
+            text = await to_thread.run_sync(lambda: stderr.read_text(errors="replace"))
+            raise SymphonyError(ssh_failure(self.name, text))
+
+    async def close(self) -> None:
+        """End the master connection, and every session over it."""
+        master, self._master = self._master, None
+        if master is not None:
+            await self._end(master)
+
+    @staticmethod
+    async def _end(child: HostProcess) -> None:
+        with anyio.CancelScope(shield=True):
+            if child.exit_code is None:
+                child.signal(signal.SIGTERM, (child.identity,))
+                with anyio.move_on_after(1):
+                    await child.wait()
+            if child.exit_code is None:
+                child.signal(signal.SIGKILL, (child.identity,))
+                await child.wait()
+
+    async def run(
+        self, command: str, *, stdin: bytes = b"", timeout_ms: int = COMMAND_TIMEOUT_MS
+    ) -> Completed:
+        """Run a shell command there; the caller judges its exit code, except that of ssh itself.
+
+        Raises:
+            SymphonyError: `host_unavailable`: the host cannot be reached, or did not answer in time.
+        """
+        await self.connect()
+        try:
+            done = await self.local.run(
+                self.argv(command), env=self.env, timeout_ms=timeout_ms, stdin=stdin, supervised=False
+            )
+        except OSError as error:
+            raise SymphonyError(host_failure(self.name, f"ssh cannot be started: {error}")) from error
+        if done.timed_out:
+            raise SymphonyError(host_failure(self.name, f"no answer within {timeout_ms / 1_000:g} s"))
+        if done.exit_code == _SSH_FAILED:
+            raise SymphonyError(ssh_failure(self.name, done.stderr.decode("utf-8", "replace")))
+        return done
+
+    async def script(self, text: str, *, timeout_ms: int = COMMAND_TIMEOUT_MS) -> str:
+        """What a shell script printed behind its first line `symphony-host`; raises as `run` does.
+
+        A profile that prints text prints it before that line.
+        """
+        done = await self.run("exec sh -s", stdin=text.encode(), timeout_ms=timeout_ms)
+        printed, marker, output = f"\n{done.stdout.decode('utf-8', 'replace')}".partition("\nsymphony-host\n")
+        if marker and printed.strip():
+            raise SymphonyError(
+                host_failure(
+                    self.name,
+                    f"its shell prints text before a command runs: {one_line(printed, _MAX_STDERR_CHARS)!r}",
+                    hint="a login shell that is not interactive must print nothing; see the profile there",
+                )
+            )
+        prepare = f"symphony hosts prepare {shlex.quote(self.name)}"
+        match done.exit_code:
+            case 0 if marker:
+                return output
+            case code if code == NO_GIT:
+                failure = host_failure(self.name, "it has no git", hint="install git 2.29 or newer there")
+            case code if code == NO_PYTHON:
+                failure = host_failure(self.name, "symphony is not installed there", hint=f"run `{prepare}`")
+            case code:
+                reason = one_line(done.stderr.decode("utf-8", "replace"), _MAX_STDERR_CHARS)
+                full = "space" in reason.lower() or "quota" in reason.lower()
+                hint = "free space there" if full else "see worker.ssh.remote_root, and the rights there"
+                message = f"its directory cannot be used: {reason or f'exit code {code}'}"
+                failure = host_failure(self.name, message, hint=hint)
+        raise SymphonyError(failure)
+
+
+class SshHosts:
+    """The hosts of one daemon; a context manager that ends their connections.
+
+    Args:
+        host: where ssh clients run: this machine.
+        environment: variables of the daemon.
+    """
+
+    def __init__(self, host: Host, environment: Mapping[str, str]) -> None:
+        self._host = host
+        self._environment = {name: value for name, value in environment.items() if _INHERITED.fullmatch(name)}
+        self._hosts: dict[tuple[str, SshSettings], SshHost] = {}
+        # A path of a socket may have some hundred characters only.
+        self._directory = Path("/tmp", f"symphony-ssh-{secrets.token_hex(8)}")  # noqa: S108 - made private
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            for host in self._hosts.values():
+                await host.close()
+            await to_thread.run_sync(partial(shutil.rmtree, self._directory, ignore_errors=True))
+
+    def get(self, name: str, settings: WorkerSettings) -> SshHost:
+        """The host of this name, by these settings."""
+        key = (name, settings.ssh)
+        if key not in self._hosts:
+            socket = self._directory / f"{len(self._hosts)}"
+            self._hosts[key] = SshHost(
+                name, settings.ssh, host=self._host, environment=self._environment, socket=socket
+            )
+        return self._hosts[key]
+
+
+def place_script(settings: SshSettings, *, needs_git: bool, further: Sequence[str] = ()) -> str:
+    """A script that makes the directory of this daemon, and prints where things are; see `read_place`."""
+    python = settings.python or f"{settings.remote_root}/venv/bin/python"
+    lines = [
+        "umask 077",
+        "echo; echo symphony-host",
+        f'cd "$HOME" || exit {NO_ROOT}',
+        f"python={python}",
+        'case "$python" in /*) ;; */*) python="$HOME/$python" ;; *) python="$(command -v "$python")" ;; esac',
+        f"mkdir -p {settings.remote_root}/state && cd {settings.remote_root} || exit {NO_ROOT}",
+        *((f"command -v git >/dev/null 2>&1 || exit {NO_GIT}",) if needs_git else ()),
+        f'[ -x "$python" ] || exit {NO_PYTHON}',
+        'pwd -P; echo "$python"; date +%s',
+        *further,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def read_place(output: str, *, now_s: float) -> tuple[HostPlace, list[str]]:
+    """What a `place_script` printed, and the lines that its further commands printed."""
+    root, python, clock, *rest = [*output.splitlines(), "", "", ""]
+    skew = float(clock) - now_s if clock.isdigit() else 0.0
+    return HostPlace(root=root, python=python, clock_skew_s=skew), [line for line in rest if line]

@@ -1,0 +1,179 @@
+"""Carries a repository to the host of a run, and the issue's branch back, by git over ssh.
+
+A host has a bare repository of its own, which its workspaces are cloned from. Only missing objects travel.
+What comes back is checked: only the branch of the issue is fetched, and git checks each object.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from anyio import to_thread
+
+from symphony.domain import Blame, Category, disk_full_hint, is_disk_full
+from symphony.workspaces.delivery import Publisher, delivery_failure
+from symphony.workspaces.git import GitError, read_ref
+from symphony.workspaces.mirror import FETCH, Mirror, branch_start
+from symphony.workspaces.model import Delivery, WorkspaceError
+
+DETACHED_BRANCH: Final = "symphony-base"
+"""The branch on the host that stands for a detached `HEAD`."""
+
+REMOTE_BASES: Final = "refs/symphony/base/"
+"""Below it are the commits at which the branches that came from hosts left the base branch."""
+
+_PUSH: Final = (
+    *("-c", "remote.origin.mirror=false"),
+    *("push", "--quiet", "--force", "--no-verify", "--no-follow-tags", "--no-signed"),
+    "--recurse-submodules=no",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteSource:
+    """The bare repository of a host; `ssh_command` is the `GIT_SSH_COMMAND` that leads there."""
+
+    address: str
+    ssh_command: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of a git command that uses it."""
+        return {
+            "GIT_SSH_COMMAND": self.ssh_command,
+            "GIT_SSH_VARIANT": "ssh",
+            "GIT_ALLOW_PROTOCOL": "ssh",
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchBase:
+    """Where the branch of an issue begins.
+
+    Attributes:
+        base_branch: the base branch on the host.
+        base: its commit.
+        delivered: what was delivered of the branch so far.
+        start: where it continues in a new workspace; `None` at the base.
+    """
+
+    base_branch: str
+    base: str
+    delivered: str | None
+    start: str | None
+
+
+class Courier:
+    """Carries one repository to hosts and branches back."""
+
+    def __init__(self, mirror: Mirror, *, base_branch: str | None, push: bool) -> None:
+        self._mirror = mirror
+        self._git = mirror.git
+        self._base_branch = base_branch
+        self._publisher = Publisher(mirror, push=push)
+
+    async def begin(self, branch: str) -> BranchBase:
+        """Refresh the mirror, and see where the branch of an issue begins. Raises `WorkspaceError`."""
+        refs = await self._mirror.refresh()
+        name, base = self._mirror.base(refs, self._base_branch)
+        try:
+            delivered = await to_thread.run_sync(read_ref, self._mirror.path, f"refs/heads/{branch}")
+            start = await branch_start(self._git, self._mirror.path, delivered, refs.branches.get(branch))
+        except (GitError, OSError) as error:
+            raise self._mirror.unreadable(error) from error
+        return BranchBase(base_branch=name or DETACHED_BRANCH, base=base, delivered=delivered, start=start)
+
+    async def send(self, source: RemoteSource, branch: str, begun: BranchBase) -> None:
+        """Give the host the branches and tags of the repository, and the branch of the issue.
+
+        Raises:
+            WorkspaceError: `workspace_repository`.
+        """
+        refspecs = [
+            "+refs/remotes/origin/*:refs/heads/*",
+            "^refs/remotes/origin/symphony/*",
+            "+refs/tags/*:refs/tags/*",
+            f"+{begun.base}:refs/heads/{begun.base_branch}",
+        ]
+        if begun.start is not None:
+            refspecs.append(f"+{begun.start}:refs/heads/{branch}")
+        try:
+            await self._git.trusted(
+                "-C",
+                self._mirror.path,
+                *_PUSH,
+                source.address,
+                *refspecs,
+                timeout_ms=self._git.network_timeout_ms,
+                env=source.environment,
+            )
+        except GitError as error:
+            hint = "free space on the host" if is_disk_full(error) else "see `symphony hosts check`"
+            raise WorkspaceError.of(
+                Category.HOST_UNAVAILABLE,
+                f"the repository cannot be sent to the host: {error}",
+                hint=hint,
+                blame=Blame.HOST,
+            ) from error
+
+    async def fetch(self, source: RemoteSource, branch: str, base: str) -> str | None:
+        """Take over the branch of an issue from a host if it goes on from what was delivered.
+
+        A commit that does not is kept below `refs/symphony/gone/`.
+
+        Returns:
+            the commit of the branch there; `None` if the host has no such branch.
+
+        Raises:
+            GitError, OSError: it could not be fetched, or holds malformed objects.
+        """
+        path, landing = self._mirror.path, f"refs/symphony/landing/{branch}"
+        try:
+            await self._git.trusted(
+                "-C",
+                path,
+                "-c",
+                "fetch.fsckObjects=true",
+                *FETCH,
+                "--no-tags",
+                source.address,
+                f"+refs/heads/{branch}:{landing}",
+                timeout_ms=self._git.network_timeout_ms,
+                env=source.environment,
+            )
+        except GitError as error:
+            if "couldn't find remote ref" in str(error):
+                return None
+            raise
+        head = await to_thread.run_sync(read_ref, path, landing)
+        if head is None:
+            return None
+        before = await to_thread.run_sync(read_ref, path, f"refs/heads/{branch}")
+        ahead = before is None or await self._git.is_ancestor(path, before, head)
+        kept = f"refs/heads/{branch}" if ahead else f"refs/symphony/gone/{head}"
+        await self._git.isolated("-C", path, "update-ref", kept, head)
+        await self._git.isolated("-C", path, "update-ref", "-d", landing)
+        if ahead:
+            begin = await self._fork_point(base, head)
+            await self._git.isolated("-C", path, "update-ref", f"{REMOTE_BASES}{branch}", begin)
+        return head
+
+    async def deliver(self, branch: str, head: str | None) -> Delivery:
+        """Deliver the fetched branch as a workspace's; never raises for what git or a remote did."""
+        delivery = Delivery(branch=branch, head=head)
+        try:
+            found = await to_thread.run_sync(read_ref, self._mirror.path, f"refs/heads/{branch}")
+            if head is None or found != head:
+                other = "the host does not have the commit that it reported"
+                return replace(delivery, failure=delivery_failure(other))
+            base = await to_thread.run_sync(read_ref, self._mirror.path, f"{REMOTE_BASES}{branch}")
+            return await self._publisher.publish(delivery, branch, head, base)
+        except (GitError, OSError) as error:
+            hint = disk_full_hint(self._mirror.path.parent) if is_disk_full(error) else None
+            return replace(delivery, failure=delivery_failure(str(error), hint=hint))
+
+    async def _fork_point(self, base: str, head: str) -> str:
+        try:
+            found = await self._git.isolated("-C", self._mirror.path, "merge-base", base, head)
+        except GitError:  # the histories have nothing in common
+            return base
+        return found.decode().strip()

@@ -1,0 +1,121 @@
+"""`symphony hosts`: what the daemon says of them, what they say of themselves, and their preparation."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.project import Project, scripted
+from harness.ssh import SshServer, ssh_server
+from symphony import __version__
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[SshServer]:
+    with ssh_server(tmp_path / "build-1") as made:
+        yield made
+
+
+def workflow(project: Project, *hosts: str, **ssh: Any) -> None:
+    worker = {"ssh_hosts": list(hosts), "max_concurrent_agents_per_host": 2, "ssh": ssh}
+    project.workflow(command=scripted(), worker=worker)
+
+
+def test_a_usable_host_tells_of_itself(project: Project, server: SshServer) -> None:
+    workflow(project, server.name, **server.section(sys.executable))
+    done = project.symphony("hosts", "check", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (host,) = json.loads(done.stdout)["hosts"]
+    assert (host["name"], host["ok"], host["problem"]) == (server.name, True, None)
+    assert __version__ in host["version"]
+    assert host["root"] == str(server.root)
+    assert abs(host["clock_skew_s"]) < 30
+    shown = project.symphony("hosts", "check", server.name)
+    assert shown.stdout.startswith(f"{server.name} {__version__}")
+
+
+def test_hosts_that_cannot_be_used_are_told_each_with_a_hint(
+    project: Project, server: SshServer, tmp_path: Path
+) -> None:
+    with ssh_server(tmp_path / "gone", like=server) as gone:
+        pass
+    clock = tmp_path / "bin" / "date"
+    clock.parent.mkdir()
+    clock.write_text("#!/bin/sh\necho 1000000000\n")
+    clock.chmod(0o755)
+    late = f'export HOME={tmp_path} PATH={clock.parent}:$PATH; cd; eval "$SSH_ORIGINAL_COMMAND"'
+    with ssh_server(tmp_path / "late", like=server, config={"ForceCommand": late}) as wrong:
+        names = (gone.name, wrong.name, server.name)
+        workflow(project, *names, **server.section(sys.executable))
+        done = project.symphony("hosts", "check", "--json")
+        assert done.returncode == 1
+        found = {host["name"]: host for host in json.loads(done.stdout)["hosts"]}
+    assert [found[name]["ok"] for name in names] == [False, False, True]
+    assert "cannot be reached" in found[gone.name]["problem"]
+    assert "clock" in found[wrong.name]["problem"]
+    assert all(found[name]["hint"] for name in names[:2])
+    named = project.symphony("hosts", "check", "nobody")
+    assert named.returncode == 3
+
+
+def test_a_prepared_host_carries_out_runs(project: Project, server: SshServer) -> None:
+    """Without a package index: what is installed here is copied."""
+    section = server.section(sys.executable)
+    del section["python"]
+    workflow(project, server.name, **section)
+    before = project.symphony("hosts", "check")
+    assert before.returncode == 1
+    assert "not installed there" in before.stdout
+    assert "symphony hosts prepare" in before.stdout
+    done = project.symphony("hosts", "prepare", server.name)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert __version__ in done.stdout
+    again = project.symphony("hosts", "prepare", server.name)
+    assert again.returncode == 0, again.stderr
+    checked = project.symphony("hosts", "check")
+    assert checked.returncode == 0, checked.stdout
+    done_move = {"tool": "board_move", "arguments": {"state": "Done"}}
+    project.issue("SYM-1", [{"write": "new.txt", "text": "a\n"}, {"commit": "One"}, done_move])
+    run = project.symphony("run", "--once")
+    assert run.returncode == 0, run.stderr
+    assert project.branch_log("SYM-1") == ["One"]
+
+
+def test_another_installation_is_not_changed(project: Project, server: SshServer) -> None:
+    workflow(project, server.name, **server.section(sys.executable))
+    assert project.symphony("hosts", "prepare", server.name).returncode == 3
+
+
+def test_the_hosts_of_a_daemon_are_listed(project: Project, server: SshServer) -> None:
+    workflow(project, server.name, **server.section(sys.executable))
+    resting = json.loads(project.symphony("hosts", "--json").stdout)
+    assert resting == {
+        "source": "files",
+        "hosts": [
+            {
+                "name": server.name,
+                "used": 0,
+                "limit": 2,
+                "failures": 0,
+                "rests_until": None,
+                "failure": None,
+            }
+        ],
+    }
+    project.issue("SYM-1", [{"sleep_ms": 600_000}])
+    with project.daemon() as daemon:
+        daemon.wait_for("turn_started", issue_identifier="SYM-1")
+        assert project.symphony("hosts").stdout.strip() == f"{server.name} 1 of 2"
+        (run,) = json.loads(project.symphony("status", "--json").stdout)["running"]
+        assert run["worker_host"] == server.name
+        shown = project.symphony("explain", "SYM-1", "--json")
+        assert json.loads(shown.stdout)["workspace"]["host"] == server.name
+
+
+def test_without_hosts_it_says_so(project: Project) -> None:
+    project.workflow()
+    assert "All sessions run on this machine" in project.symphony("hosts").stdout
+    assert "All sessions run on this machine" in project.symphony("hosts", "check").stdout

@@ -1,0 +1,134 @@
+"""Real OpenSSH servers for one key of this user, on this machine or in a network namespace."""
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+__all__ = ["SshServer", "namespace", "ssh_server"]
+
+
+@dataclass(frozen=True)
+class SshServer:
+    """A server, and what reaches it without the user's own configuration."""
+
+    folder: Path
+    address: str
+    port: int
+    process: subprocess.Popen[str]
+    known: Path
+
+    @property
+    def home(self) -> Path:
+        """The home of the user there."""
+        return self.folder / "home"
+
+    @property
+    def root(self) -> Path:
+        """`worker.ssh.remote_root` there."""
+        return self.home / "work"
+
+    @property
+    def name(self) -> str:
+        """As in `worker.ssh_hosts`."""
+        return f"{self.address}:{self.port}"
+
+    @property
+    def options(self) -> list[str]:
+        """`worker.ssh.options`."""
+        known = f"UserKnownHostsFile={self.known}"
+        return ["-F", "none", "-i", str(self.known.with_name("user")), "-o", known]
+
+    @property
+    def client(self) -> Sequence[str]:
+        """The command line that reaches it, without a command."""
+        return ("ssh", "-T", "-p", str(self.port), *self.options, "-o", "BatchMode=yes", self.address)
+
+    def section(self, python: str, **settings: Any) -> dict[str, Any]:
+        """`worker.ssh` of a workflow."""
+        return {"options": self.options, "python": python, "remote_root": "work", **settings}
+
+
+@contextmanager
+def ssh_server(
+    folder: Path,
+    address: str = "127.0.0.1",
+    *,
+    inside: Sequence[str] = (),
+    like: SshServer | None = None,
+    config: Mapping[str, str] = {},
+) -> Iterator[SshServer]:
+    """A server that `inside` starts; `config` are further lines of its configuration.
+
+    With `like`, the options of another server reach this one too.
+    """
+    server = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
+    if server is None or shutil.which("ssh") is None:
+        pytest.skip("no OpenSSH server: put `sshd` into /usr/sbin")
+    folder.mkdir(exist_ok=True)
+    if like is not None:
+        for name in ("host", "host.pub", "user", "user.pub"):
+            shutil.copy(like.folder / name, folder)
+    for name in ("host", "user"):
+        key = folder / name
+        if not key.exists():
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    known_hosts = folder / "known" if like is None else like.known
+    (folder / "home").mkdir(exist_ok=True)
+    with known_hosts.open("a") as known:
+        known.write(f"[{address}]:{port} {(folder / 'host.pub').read_text()}")
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)
+    options = {
+        "HostKey": folder / "host",
+        "AuthorizedKeysFile": folder / "user.pub",
+        "ListenAddress": f"{address}:{port}",
+        "PidFile": "none",
+        "StrictModes": "no",
+        "PasswordAuthentication": "no",
+        "UsePAM": "no",
+        "ForceCommand": f'export HOME={folder / "home"}; cd; eval "$SSH_ORIGINAL_COMMAND"',
+        **config,
+    }
+    path = folder / "config"
+    path.write_text("".join(f"{key} {value}\n" for key, value in options.items()))
+    command = [*inside, server, "-D", "-e", "-f", str(path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert "Server listening" in process.stderr.readline()
+            yield SshServer(folder, address, port, process, known_hosts)
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def namespace(name: str, number: int = 77) -> Iterator[str]:
+    """A network namespace with a cable to this one; yields its address. The cable's end here has its name."""
+    plan = [
+        f"ip netns add {name}",
+        f"ip link add {name} type veth peer name eth0 netns {name}",
+        f"ip address add 10.213.{number}.1/30 dev {name}",
+        f"ip link set {name} up",
+        f"ip -n {name} address add 10.213.{number}.2/30 dev eth0",
+        f"ip -n {name} link set eth0 up",
+    ]
+    try:
+        for line in plan:
+            if shutil.which("ip") is None or subprocess.run(line.split(), check=False).returncode != 0:
+                pytest.skip("no network namespaces: they need root and iproute2")
+        yield f"10.213.{number}.2"
+    finally:
+        if shutil.which("ip") is not None:
+            subprocess.run(["ip", "link", "delete", name], check=False)
+            subprocess.run(["ip", "netns", "delete", name], check=False)

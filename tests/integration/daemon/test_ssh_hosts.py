@@ -1,0 +1,182 @@
+"""Runs on the machines of `worker.ssh_hosts`, over real OpenSSH servers."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from harness.project import Project, scripted
+from harness.serving import serving
+from harness.ssh import SshServer, ssh_server
+from symphony.api.documents import waiting_issues
+from symphony.domain import Category
+from symphony.scheduler import CleanWorkspace, OutcomeKind, RunEnded, StartRun
+
+pytestmark = pytest.mark.asyncio
+
+DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[SshServer]:
+    with ssh_server(tmp_path / "build-1") as made:
+        yield made
+
+
+def remote(project: Project, *servers: SshServer, **changes: Any) -> None:
+    """A workflow whose runs go to these servers."""
+    worker = {
+        "ssh_hosts": [server.name for server in servers],
+        "ssh": servers[0].section(sys.executable),
+        **changes.pop("worker", {}),
+    }
+    project.workflow(command=scripted(), worker=worker, **changes)
+
+
+async def test_a_run_on_a_host_delivers_its_branch_here(project: Project, server: SshServer) -> None:
+    remote(project, server)
+    project.issue("SYM-1", [{"write": "new.txt", "text": "a\n"}, {"commit": "One"}, DONE])
+    with capture_logs() as logs:
+        async with serving(project) as served:
+            ended = await served.watcher.until_seen(RunEnded)
+    assert ended.outcome.kind is OutcomeKind.SUCCEEDED, "\n".join(map(str, [ended.outcome.failure, *logs]))
+    assert ended.outcome.delivered is not None
+    assert ended.outcome.delivered.commits == 1
+    assert project.branch_log("SYM-1") == ["One"]
+    assert project.written_state("SYM-1") == "Done", "the tool ran in the daemon"
+    assert not list(project.workspaces.glob("SYM-*")), "the workspace is on the host"
+    assert list(server.root.glob("*/workspaces/SYM-1"))
+
+
+async def run_once(project: Project, server: SshServer, name: str) -> None:
+    """One run of the issue on the server, which commits once."""
+    remote(project, server)
+    project.issue("SYM-1", [{"write": f"{name}.txt", "text": "a\n"}, {"commit": name}, DONE])
+    async with serving(project) as served:
+        ended = await served.watcher.until_seen(RunEnded)
+    assert ended.outcome.kind is OutcomeKind.SUCCEEDED, ended
+
+
+async def test_work_goes_on_where_it_was_and_elsewhere_and_back(
+    project: Project, server: SshServer, tmp_path: Path
+) -> None:
+    """Twice on one host, then on another one, and again on the first, whose workspace is old then."""
+    with ssh_server(tmp_path / "build-2", like=server) as other:
+        await run_once(project, server, "One")
+        await run_once(project, server, "Two")
+        (made,) = server.root.glob("*/workspaces/SYM-1")
+        before = made.stat().st_ino
+        await run_once(project, other, "Three")
+        assert project.branch_log("SYM-1") == ["Three", "Two", "One"]
+        await run_once(project, server, "Four")
+        assert made.stat().st_ino != before
+    assert project.branch_log("SYM-1") == ["Four", "Three", "Two", "One"]
+
+
+async def test_an_ended_issue_leaves_nothing_on_its_host(project: Project, server: SshServer) -> None:
+    remote(project, server, tracker={"terminal_states": ["Done", "Closed"]})
+    project.issue("SYM-1", [{"write": "new.txt", "text": "a\n"}, {"commit": "One"}, DONE])
+    with capture_logs() as logs:
+        async with serving(project) as served:
+            await served.watcher.until_seen(RunEnded)
+            await served.watcher.until_seen(CleanWorkspace)
+    assert "workspace_removed" in {log["event"] for log in logs}, logs
+    assert not list(server.root.glob("*/workspaces/SYM-1"))
+
+
+async def test_a_host_gets_no_more_runs_than_it_may(project: Project, server: SshServer) -> None:
+    remote(project, server, worker={"max_concurrent_agents_per_host": 1})
+    for number in (1, 2):
+        project.issue(f"SYM-{number}", [{"sleep_ms": 600_000}])
+    async with serving(project) as served:
+        await served.watcher.until(lambda: any(run.report.pid for run in served.watcher.running))
+        assert len(served.watcher.running) == 1
+        state = served.watcher.states[-1]
+        waiting = {reason.code: reason.message for _, reason in waiting_issues(state)}
+    assert waiting == {"no_host_slot": f"no host has a free slot: 1 of 1 on {server.name}"}
+
+
+async def test_a_dead_host_costs_one_attempt_and_the_issue_runs_elsewhere(
+    project: Project, server: SshServer, tmp_path: Path
+) -> None:
+    with ssh_server(tmp_path / "build-2", like=server) as dead:
+        pass
+    remote(project, server, worker={"ssh_hosts": [dead.name, server.name]})
+    project.issue("SYM-1", [{"write": "new.txt", "text": "a\n"}, {"commit": "One"}, DONE])
+    async with serving(project) as served:
+        await served.watcher.until_seen(RunEnded, 2)
+    first, second = served.watcher.all(RunEnded)
+    assert first.outcome.failure is not None
+    assert first.outcome.failure.category is Category.HOST_UNAVAILABLE
+    assert first.outcome.failure.hint
+    assert second.outcome.kind is OutcomeKind.SUCCEEDED, second
+    assert [start.host for start in served.watcher.all(StartRun)] == [dead.name, server.name]
+    assert project.branch_log("SYM-1") == ["One"]
+
+
+async def test_variables_of_worker_env_reach_the_host_and_no_command_line(
+    project: Project, server: SshServer
+) -> None:
+    project.environment["BUILD_TOKEN"] = "tok-very-secret-1"
+    project.environment["TRACKER_TOKEN"] = "tok-very-secret-2"
+    remote(
+        project,
+        server,
+        worker={"env": ["BUILD_TOKEN", "ABSENT"]},
+        hooks={"before_run": "env > ../env; cat /proc/[0-9]*/cmdline | tr '\\0' ' ' > ../cmdlines"},
+    )
+    project.issue("SYM-1", [{"write": "new.txt", "text": "a\n"}, {"commit": "One"}, DONE])
+    async with serving(project) as served:
+        ended = await served.watcher.until_seen(RunEnded)
+    assert ended.outcome.kind is OutcomeKind.SUCCEEDED, ended
+    (written,) = server.root.glob("*/workspaces/env")
+    assert "BUILD_TOKEN=tok-very-secret-1" in written.read_text()
+    assert "tok-very-secret-2" not in written.read_text()
+    shown = written.with_name("cmdlines").read_text(errors="replace")
+    assert "worker --stdio" in shown, "the positive control"
+    assert "tok-very-secret" not in shown
+
+
+BAD_HOSTS: dict[str, tuple[dict[str, str], str]] = {
+    "password": ({"AuthorizedKeysFile": "/nonexistent"}, "refuses the login"),
+    "profile": ({"ForceCommand": "echo Welcome; eval $SSH_ORIGINAL_COMMAND"}, "prints text"),
+    "no git": ({"ForceCommand": "PATH=/nonexistent; eval $SSH_ORIGINAL_COMMAND"}, ""),
+    "not a shell": ({"ForceCommand": "exit 3"}, "cannot be used"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_HOSTS)
+async def test_a_host_that_cannot_be_used_is_one_line_with_a_hint(
+    case: str, project: Project, tmp_path: Path
+) -> None:
+    config, reason = BAD_HOSTS[case]
+    with ssh_server(tmp_path / "bad", config=config) as bad:
+        remote(project, bad)
+        project.issue("SYM-1", [DONE])
+        async with serving(project) as served:
+            ended = await served.watcher.until_seen(RunEnded)
+    failure = ended.outcome.failure
+    assert failure is not None
+    assert (failure.category, failure.retryable) == (Category.HOST_UNAVAILABLE, True), failure
+    assert reason in failure.message
+    assert failure.hint
+    assert "\n" not in failure.message
+    assert project.written_state("SYM-1") == "Todo", "nothing was begun"
+
+
+async def test_a_changed_key_of_a_host_is_not_accepted(
+    project: Project, server: SshServer, tmp_path: Path
+) -> None:
+    with ssh_server(tmp_path / "build-2") as other:
+        key = (other.folder / "host.pub").read_text()
+        server.known.write_text(f"[{server.address}]:{server.port} {key}")
+        remote(project, server)
+        project.issue("SYM-1", [DONE])
+        async with serving(project) as served:
+            ended = await served.watcher.until_seen(RunEnded)
+    assert ended.outcome.failure is not None
+    assert "its key is not the known one" in ended.outcome.failure.message
+    assert "ssh-keygen -R" in (ended.outcome.failure.hint or "")

@@ -27,10 +27,11 @@ RESTART_DEADLINE: Final = "restart_deadline"
 connection."""
 ALL: Final = "all"
 BOARD: Final = "board"
+LIBRARY: Final = "library"
 
 
 class Changes:
-    """Observes the steps of the scheduler, and knows the open streams.
+    """Observes the steps of the scheduler and the library of skills, and knows the open streams.
 
     Args:
         interval_s: the shortest time between two events of one scope in one stream.
@@ -60,6 +61,12 @@ class Changes:
             scopes = changed_scopes(before, event, after)
             for stream in self.streams:
                 stream.add(scopes)
+
+    def library_changed(self) -> None:
+        """Take note of a change of the library of skills."""
+        self.version += 1
+        for stream in self.streams:
+            stream.add(frozenset({LIBRARY}))
 
     def open_stream(self, after: str | None) -> "EventStream":
         """A stream of what changes from now on; if `after` is not the present id, of everything first.

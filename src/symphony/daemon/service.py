@@ -56,7 +56,7 @@ from symphony.daemon.ssh_hosts import SshHosts
 from symphony.daemon.state_dir import StateDirectory
 from symphony.daemon.supervised_run import RunCallbacks
 from symphony.daemon.tracing import Traces, open_traces
-from symphony.daemon.watchers import on_change, watch_lock, watch_orphans
+from symphony.daemon.watchers import on_change, watch_library, watch_lock, watch_orphans
 from symphony.daemon.webhooks import Webhooks
 from symphony.domain import FaultHook, FaultPoint, Issue, SymphonyError, no_fault
 from symphony.journal.model import PullRequestRecord
@@ -379,7 +379,7 @@ class Service:
             self._effects.start()
             for part in (journal, self._timers, self._webhooks, outbox):
                 tasks.start_soon(part.run)
-            tasks.start_soon(self._learn, reloader, self._effects)
+            tasks.start_soon(self._serve_library, reloader, self._effects)
             tasks.start_soon(on_change, "workflow", self._store.changes(), reloader.check)
             tasks.start_soon(self._recheck, reloader)
             tasks.start_soon(self._watch_tracker, reloader)
@@ -474,17 +474,20 @@ class Service:
                 await replaced.wait()
                 tasks.cancel_scope.cancel()
 
-    async def _learn(self, reloader: Reloader, effects: Effects) -> None:
-        """Learn from the feedback that people give."""
+    async def _serve_library(self, reloader: Reloader, effects: Effects) -> None:
+        """Learn from the feedback that people give, and tell pages of changes of the library."""
+        library = Library(self._state_dir.path / LIBRARY_FILE)
         self._learner = Learner(
             context=lambda: reloader.context,
             state=lambda: self.state,
-            library=Library(self._state_dir.path / LIBRARY_FILE),
+            library=library,
             state_dir=self._state_dir,
             pricing=effects.pricing,
         )
         self._observers = (*self._observers, self._learner)
-        await self._learner.run()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch_library, library.path, self._changes.library_changed)
+            await self._learner.run()
 
     async def _open_pull_requests(self, reloader: Reloader, journal: JournalWriter) -> None:
         """Open pull requests of finished work."""

@@ -1,6 +1,7 @@
 """Watches what other programs may change under a running daemon: files, the instance lock, processes."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -62,3 +63,27 @@ async def watch_orphans(host: Host) -> None:
             await host.end_orphans()
         except OSError:
             _log.exception("orphans_not_ended")
+
+
+async def watch_library(file: Path, changed: Callable[[], None], interval_s: float = _INTERVAL_S) -> None:
+    """Call `changed` after each change of the library, by this daemon or another process."""
+
+    def look() -> tuple[tuple[int, int] | None, ...]:
+        return tuple(map(_signature, (file, file.with_name(f"{file.name}-wal"))))
+
+    seen = await to_thread.run_sync(look)
+    while True:
+        await anyio.sleep(interval_s)
+        found = await to_thread.run_sync(look)
+        if found != seen:
+            seen = found
+            changed()
+
+
+def _signature(file: Path) -> tuple[int, int] | None:
+    """Differs after a write; `None` if there is nothing in the file, such as in the log of a reader."""
+    try:
+        stat = file.stat()
+    except OSError:
+        return None
+    return (stat.st_mtime_ns, stat.st_size) if stat.st_size else None

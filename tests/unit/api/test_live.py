@@ -141,6 +141,28 @@ def test_a_stream_begins_with_everything_unless_it_has_seen_the_present() -> Non
     run(main)
 
 
+def test_a_change_of_the_library_is_an_event_of_its_own() -> None:
+    async def main() -> None:
+        changes = Changes()
+        before = changes.id
+        reader = Reader(changes, after=before)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(reader.read)
+            await anyio.sleep(3)
+            changes.library_changed()
+            await anyio.sleep(3)
+            reader.leaves.set()
+        assert reader.got == [(3, "library")]
+        late = Reader(changes, after=before)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(late.read)
+            await anyio.sleep(1)
+            late.leaves.set()
+        assert [scope for _, scope in late.got] == ["all"], "it changed before the stream began"
+
+    run(main)
+
+
 def test_the_end_ends_every_stream_at_once_and_takes_no_other() -> None:
     async def main() -> None:
         changes = Changes()

@@ -1,0 +1,50 @@
+"""What is noticed of the work of other processes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from symphony.daemon.watchers import watch_library
+from symphony.library.model import Change, SkillText
+from symphony.library.store import Library
+
+STYLE = SkillText(name="style", description="Style.", when_to_use="", content="Be brief.\n")
+ASSIGN = """
+import sys
+from pathlib import Path
+from symphony.library.model import TargetKind
+from symphony.library.store import Library
+Library(Path(sys.argv[1])).assign(TargetKind.AGENT, "codex", [])
+"""
+DEADLINE_S = 30.0
+
+
+@pytest.mark.asyncio
+async def test_each_change_of_the_library_by_whatever_process_is_noticed_and_no_reading(
+    tmp_path: Path,
+) -> None:
+    library = Library(tmp_path / "library.db")
+    give, calls = anyio.create_memory_object_stream[None](float("inf"))
+    assign = (sys.executable, "-c", ASSIGN, str(library.path))
+    async with anyio.create_task_group() as tasks, give, calls:
+        tasks.start_soon(watch_library, library.path, lambda: give.send_nowait(None), 0.01)
+        await anyio.sleep(0.2)
+        for write in (
+            lambda: library.add(STYLE, Change(author="ada")),
+            lambda: subprocess.run(assign, check=True),
+        ):
+            await to_thread.run_sync(write)
+            with anyio.fail_after(DEADLINE_S):
+                await calls.receive()
+            await anyio.sleep(0.2)
+            while calls.statistics().current_buffer_used:
+                await calls.receive()
+            with anyio.move_on_after(0.5):
+                while True:
+                    await to_thread.run_sync(library.skills)
+            assert calls.statistics().current_buffer_used == 0, "it was only read"
+        tasks.cancel_scope.cancel()

@@ -42,7 +42,7 @@ from symphony.api.models import (
     utc_text,
 )
 from symphony.library.evaluation import Evaluation, sums
-from symphony.library.gate import gate
+from symphony.library.gate import GateFinding, admit, gate
 from symphony.library.model import (
     Assignment,
     Change,
@@ -200,13 +200,8 @@ def proposal(library: LibraryInUse, number: int) -> LibraryProposalPage:
         diff=_diff(found.before, found.text),
         present_version=present,
         findings=(
-            *(
-                LibraryFinding(
-                    severity="danger", code=each.code, line=each.line, message=each.message, hint=each.hint
-                )
-                for each in gate(found.before, found.text, library.mask)
-            ),
-            *check(LibraryDraft(file=file, name=found.text.name)).findings,
+            *map(_danger, gate(found.before, found.text, library.mask)),
+            *_lint(LibraryDraft(file=file, name=found.text.name))[1],
         ),
         evaluation=None if found.evaluation is None else evaluation_document(found.evaluation),
     )
@@ -236,16 +231,42 @@ def evaluation_document(found: Evaluation) -> LibraryEvaluation:
     )
 
 
-def check(draft: LibraryDraft) -> LibraryCheck:
+def check(library: LibraryInUse, draft: LibraryDraft) -> LibraryCheck:
     """What is wrong with a SKILL.md, and whether the library can keep it."""
-    return checked(draft)[0]
+    return checked(library, draft)[0]
 
 
-def checked(draft: LibraryDraft) -> tuple[LibraryCheck, str]:
+def checked(library: LibraryInUse, draft: LibraryDraft) -> tuple[LibraryCheck, str]:
     """What is wrong with a SKILL.md, and its Markdown; empty if the library cannot keep it."""
+    text, findings = _lint(draft)
+    if text is not None:
+        try:
+            findings = (*admitted(library, text), *findings)
+        except LibraryError as error:
+            text, findings = None, (_error(error), *findings)
+    if text is None:
+        return LibraryCheck(ok=False, name=None, findings=findings), ""
+    return LibraryCheck(ok=True, name=text.name, findings=findings), text.content
+
+
+def admitted(library: LibraryInUse, text: SkillText) -> tuple[LibraryFinding, ...]:
+    """What is new in a text that a person keeps, and should be read twice; not masked.
+
+    Raises:
+        LibraryError: it has a secret or hidden characters.
+    """
+    try:
+        before = library.store.skill(text.name).text
+    except NotInLibraryError:
+        before = None
+    return tuple(map(_danger, admit(before, text, library.mask)))
+
+
+def _lint(draft: LibraryDraft) -> tuple[SkillText | None, tuple[LibraryFinding, ...]]:
+    """What a SKILL.md says, if it can be kept, and what is wrong with its form."""
     data = draft.file.encode(errors="replace")
     parsed = parse_bytes(data, draft.name or "", FILE_NAME, ParseOptions(name_fallback=True))
-    findings = [
+    findings = tuple(
         LibraryFinding(
             severity=each.severity.value,
             code=each.code.value,
@@ -255,24 +276,29 @@ def checked(draft: LibraryDraft) -> tuple[LibraryCheck, str]:
         )
         for each in parsed.problems
         if draft.name or each.code.value != "name_dir_mismatch"  # a new skill has no directory yet
-    ]
+    )
     try:
-        text = _text(draft)
+        return _text(draft), findings
     except LibraryError as error:
-        if not any(each.severity == "error" for each in findings):
-            failure = error.failure
-            findings.insert(
-                0,
-                LibraryFinding(
-                    severity="error",
-                    code=failure.category.value,
-                    line=None,
-                    message=failure.message,
-                    hint=failure.hint,
-                ),
-            )
-        return LibraryCheck(ok=False, name=None, findings=tuple(findings)), ""
-    return LibraryCheck(ok=True, name=text.name, findings=tuple(findings)), text.content
+        told = any(each.severity == "error" for each in findings)
+        return None, findings if told else (_error(error), *findings)
+
+
+def _error(error: LibraryError) -> LibraryFinding:
+    failure = error.failure
+    return LibraryFinding(
+        severity="error",
+        code=failure.category.value,
+        line=None,
+        message=failure.message,
+        hint=failure.hint,
+    )
+
+
+def _danger(found: GateFinding) -> LibraryFinding:
+    return LibraryFinding(
+        severity="danger", code=found.code, line=found.line, message=found.message, hint=found.hint
+    )
 
 
 # --- changing --------------------------------------------------------------------------------------------
@@ -295,13 +321,14 @@ def change(library: LibraryInUse, edit: Edit, author: str, name: str = "") -> Li
 
 
 def _changed(library: LibraryInUse, edit: Edit, author: str, name: str) -> LibraryChanged:
-    store = library.store
+    store, findings = library.store, tuple[LibraryFinding, ...]()
     match edit:
         case LibrarySave(file=file, base_version=base, reason=reason):
             text, by = (
                 _text(LibraryDraft(file=file, name=name or UNSET)),
                 Change(author=author, reason=reason or ""),
             )
+            findings = admitted(library, text)
             kept = store.add(text, by) if base == 0 else store.edit(text, by, base_version=base)
             verb, message = "save", f"{kept.name} is at version {kept.version}"
         case LibraryRemove(name=gone, reason=reason):
@@ -328,7 +355,7 @@ def _changed(library: LibraryInUse, edit: Edit, author: str, name: str) -> Libra
             return LibraryChanged(verb="assign", message=_assign(library, edit), name=None, version=None)
         case _:
             assert_never(edit)
-    return LibraryChanged(verb=verb, message=message, name=kept.name, version=kept.version)
+    return LibraryChanged(verb=verb, message=message, name=kept.name, version=kept.version, findings=findings)
 
 
 def _assign(library: LibraryInUse, edit: LibraryAssign) -> str:

@@ -66,7 +66,7 @@ class LibraryRoutes:
     async def check(self, request: Request) -> Response:
         """What is wrong with a SKILL.md."""
         draft = await library_body(request, LibraryDraft)
-        return answer(await to_thread.run_sync(library.check, draft))
+        return answer(await to_thread.run_sync(library.check, self._operator.library(), draft))
 
     async def change(self, verb: str, request: Request) -> Response:
         """Change the library."""

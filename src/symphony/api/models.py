@@ -1164,6 +1164,9 @@ class LibraryChanged(Document, frozen=True, kw_only=True):
     message: Annotated[str, _is("What was done, for people.")]
     name: Annotated[SkillName | None, _is("Null for an assignment.")]
     version: Annotated[Positive | None, _is("The newest version; null where there is none.")]
+    findings: Annotated[
+        tuple[LibraryFinding, ...], _is("What is new in the text and should be read twice.")
+    ] = ()
 
 
 class LibraryDraft(Document, frozen=True, kw_only=True):
@@ -1324,7 +1327,7 @@ class Change(Document, frozen=True, kw_only=True):
     """The data of an event `changed`."""
 
     version: Annotated[int, _is("Grows with each change; begins anew with each daemon.")]
-    scope: Annotated[str, _is("board, issue:<identifier>, or all: read everything again.")]
+    scope: Annotated[str, _is("board, issue:<identifier>, library, or all: read everything again.")]
 
 
 class Health(Document, frozen=True, kw_only=True):

@@ -902,12 +902,13 @@ class FailedFile(Document, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class LibraryImported(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`symphony library import --json`: names of skills, and what could not be taken."""
+    """`symphony library import --json`: names of skills, what to read twice, and what could not be taken."""
 
     source: str
     created: tuple[str, ...]
     updated: tuple[str, ...]
     unchanged: tuple[str, ...]
+    findings: tuple[FileProblem, ...]
     failed: tuple[FailedFile, ...]
 
 

@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -88,8 +89,12 @@ def change_library(library: OpenLibrary, edit: "Edit", by: str, *, as_json: bool
     done = change(library.in_use, edit, by, name)
     if as_json:
         print_json(done)
-    else:
-        click.echo(one_line(done.message))
+        return
+    from symphony.cli.render.library import finding_line
+
+    for finding in done.findings:
+        click.echo(finding_line(finding, coloured=sys.stderr.isatty()), err=True)
+    click.echo(one_line(done.message))
 
 
 def open_library(workflow: Path, environment: Mapping[str, str]) -> OpenLibrary:

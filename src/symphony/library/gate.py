@@ -1,19 +1,25 @@
 """What a person should read twice before a change of a skill is accepted. Pure.
 
-An agent writes a proposal after it read texts of others, and many sessions obey what a skill says. The gate
-finds what harmful texts have: addresses, commands that run what they download, hidden characters and secrets.
+Many sessions obey what a skill says, and its author may have read or copied texts of others. The gate finds
+what harmful texts have: addresses, commands that run what they download, hidden characters and secrets. Of a
+proposal a person sees all of it and decides. What a person saves or imports is refused for `REFUSED`.
 """
 
 import re
+import unicodedata
 from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
 
-from symphony.library.model import SkillText
+from symphony.library.model import LibraryError, SkillText
 
+REFUSED: Final = frozenset({"hidden_characters", "secret"})
+"""Codes of what no skill needs."""
 MAX_CHANGED_LINES: Final = 200
 _MAX_PER_CODE: Final = 20
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+_JOINERS: Final = "\u200c\u200d"
 _ADDRESS = re.compile(r"\b(?:https?|ftp|ssh|git)://[^\s<>\"'`)\]]+", re.IGNORECASE)
 _PIPE = re.compile(
     r"\b(?:curl|wget|fetch|base64)\b[^|\n]{0,500}\|\s*(?:sudo\s+)?(?:\S*/)?"
@@ -45,7 +51,7 @@ def gate(before: SkillText | None, after: SkillText, mask: Callable[[str], str])
         found.setdefault(code, []).append(GateFinding(code=code, line=line, message=message, hint=hint))
 
     for number, line in new:
-        if not line.replace("\t", "").isprintable():
+        if _has_hidden(line):
             add("hidden_characters", number, "It has characters that no one sees.", "Look at the escapes.")
         if mask(line) != line:
             add("secret", number, "It has a secret of this daemon.", "Reject it, and replace the secret.")
@@ -58,3 +64,28 @@ def gate(before: SkillText | None, after: SkillText, mask: Callable[[str], str])
         message = f"{len(new):,} lines are new."
         add("large_change", None, message, f"A good change has at most {MAX_CHANGED_LINES}.")
     return tuple(finding for findings in found.values() for finding in findings[:_MAX_PER_CODE])
+
+
+def admit(before: SkillText | None, after: SkillText, mask: Callable[[str], str]) -> tuple[GateFinding, ...]:
+    """What a person who saves or imports this text should read twice.
+
+    Raises:
+        LibraryError: it has something of `REFUSED`.
+    """
+    findings = gate(before, after, mask)
+    for one in findings:
+        if one.code in REFUSED:
+            hint = "remove the secret" if one.code == "secret" else "remove them, or write them as escapes"
+            raise LibraryError(f"line {one.line} of {after.name}: {one.message}", hint=hint)
+    return findings
+
+
+def _has_hidden(line: str) -> bool:
+    """Whether a line has characters that no one sees; scripts and emoji join letters by some of them."""
+    line = line.removesuffix("\r")
+    return any(
+        unicodedata.category(character) in _HIDDEN
+        and character != "\t"
+        and not (character in _JOINERS and not (line[:place] or "a")[-1].isascii())
+        for place, character in enumerate(line)
+    )

@@ -21,6 +21,7 @@ from symphony.api.http import MAX_EDIT_BYTES, RequestError, answer, form_pairs
 from symphony.api.interface import ConflictError, Operator, UnavailableError, UnknownError
 from symphony.api.library import EDITS, MAX_ASSIGNED, PROPOSAL_STATES
 from symphony.api.library_routes import AUTHOR, page_of, proposal_id, proposal_state, version_of
+from symphony.api.live import LIBRARY
 from symphony.api.models import LibraryDraft, LibrarySave, SkillsOverview, utc_text
 from symphony.api.pages.responding import SLOW_MS, Content, respond
 from symphony.api.pages.skills_views import (
@@ -141,6 +142,7 @@ class SkillPages:
         diff = await to_thread.run_sync(library.diff, in_use, name, old, new)
         return Content(
             template="versions.html",
+            scope=LIBRARY,
             title=f"Versions of {name}",
             section="Skills",
             twin=f"{_TWIN}/skills/{name}/diff",
@@ -183,6 +185,7 @@ class SkillPages:
         found = await to_thread.run_sync(library.proposals, self._operator.library(), state, page)
         return Content(
             template="proposals.html",
+            scope=LIBRARY,
             title="Proposals",
             section="Skills",
             twin=f"{_TWIN}/proposals",
@@ -200,6 +203,7 @@ class SkillPages:
         found = await to_thread.run_sync(library.proposal, self._operator.library(), proposal_id(request))
         return Content(
             template="proposal.html",
+            scope=LIBRARY,
             title=f"Proposal {found.proposal.id} for {found.proposal.name}",
             section="Skills",
             twin=f"{_TWIN}/proposals/{found.proposal.id}",
@@ -238,12 +242,12 @@ class SkillPages:
         stale: bool = False,
     ) -> Content:
         """The editor; if the edit is stale, with the newest version, which the next save replaces."""
-        checked, content = await to_thread.run_sync(library.checked, _draft(name, file))
+        in_use = self._operator.library()
+        checked, content = await to_thread.run_sync(library.checked, in_use, _draft(name, file))
         view = EditorView(
             name=name, file=file, base_version=base_version, reason=reason, check=checked, content=content
         )
         if stale:
-            in_use = self._operator.library()
             theirs = await to_thread.run_sync(library.skill, in_use, name)
             lines = diff_lines(await to_thread.run_sync(library.unified, theirs.file, file))
             view = replace(view, base_version=theirs.skill.version, theirs=theirs, lines=lines)
@@ -281,7 +285,9 @@ class SkillPages:
         except (UnknownError, UnavailableError, SymphonyError) as error:
             notice = _notice_of(error)
         else:
-            key = self._notices.put(FormNotice(ok=True, message=done.message))
+            codes = dict.fromkeys(each.code.replace("_", " ") for each in done.findings)
+            hint = f"read it twice: the check found: {', '.join(codes)}" if codes else None
+            key = self._notices.put(FormNotice(ok=True, message=done.message, hint=hint))
             return see_other(f"{SKILLS_PATH}/library/{done.name}", notice=key)
 
         async def again(_: Request) -> Content:

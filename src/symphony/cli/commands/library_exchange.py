@@ -17,6 +17,7 @@ from symphony.domain import one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from symphony.api.interface import LibraryInUse
     from symphony.cli.documents import LibraryImported, LibraryPromoted
     from symphony.library.model import Change, LibrarySkill, SkillText
     from symphony.library.store import Library
@@ -88,7 +89,7 @@ def import_(*, directory: Path, reason: str | None, library: OpenLibrary, as_jso
     if not found:
         hint = f"a skill is a folder with a {_FILE_NAME}, at most five levels below"
         raise CommandError.of(f"there are no skills in {directory}", hint=hint)
-    done = _import(str(directory), found, library.in_use.store, change)
+    done = _import(str(directory), found, library.in_use, change)
     if as_json:
         print_json(done)
     else:
@@ -97,27 +98,42 @@ def import_(*, directory: Path, reason: str | None, library: OpenLibrary, as_jso
 
 
 def _import(
-    source: str, found: "Sequence[ImportCandidate]", store: "Library", change: "Change"
+    source: str, found: "Sequence[ImportCandidate]", library: "LibraryInUse", change: "Change"
 ) -> "LibraryImported":
-    from symphony.cli.documents import FailedFile, LibraryImported
+    from symphony.api.library import admitted
+    from symphony.cli.documents import FailedFile, FileProblem, LibraryImported
     from symphony.library.model import LibraryError, SkillText
 
     outcomes: dict[str, list[str]] = {"created": [], "updated": [], "unchanged": []}
     failed: list[FailedFile] = []
+    problems: list[FileProblem] = []
     for one in found:
         if one.bundle is None:
             failed.append(FailedFile(path=one.source, message=one.reason or "it is no skill", hint=None))
             continue
         try:
             text = SkillText.of_file(one.bundle.files[_FILE_NAME].data, one.directory)
-            outcomes[_imported(store, text, change)].append(text.name)
+            findings = admitted(library, text)
+            outcomes[_imported(library.store, text, change)].append(text.name)
         except LibraryError as error:
             failed.append(FailedFile(path=one.source, message=error.failure.message, hint=error.failure.hint))
             continue
+        problems += (
+            FileProblem(
+                path=f"{one.source}/{_FILE_NAME}",
+                severity="warning",
+                code=each.code,
+                line=each.line,
+                column=None,
+                message=library.mask(each.message),
+                hint=each.hint or "",
+            )
+            for each in findings
+        )
         if len(one.bundle.files) > 1:
             warn(f"the library keeps {_FILE_NAME} only, and no other file of {one.source}")
     names = {outcome: tuple(sorted(those)) for outcome, those in outcomes.items()}
-    return LibraryImported(source=source, failed=tuple(failed), **names)
+    return LibraryImported(source=source, findings=tuple(problems), failed=tuple(failed), **names)
 
 
 def _print_imported(done: "LibraryImported") -> None:
@@ -125,6 +141,8 @@ def _print_imported(done: "LibraryImported") -> None:
     for outcome, names in outcomes.items():
         for name in names:
             click.echo(f"{outcome:9} {name}")
+    for one in done.findings:
+        warn(f"{one.path}:{one.line or 1}: {one.message} {one.hint} ({one.code})")
     for file in done.failed:
         click.echo(f"{'failed':9} {printable(f'{file.path}: {file.message}')}")
         if file.hint is not None:

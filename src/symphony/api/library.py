@@ -443,7 +443,9 @@ def _moment(at_ms: int) -> str:
 
 def _unknown(error: NotInLibraryError) -> UnknownError:
     failure = error.failure
-    return UnknownError("not_in_library", failure.message, hint=failure.hint or "look at the list of skills")
+    return UnknownError(
+        "not_in_library", failure.message, hint=failure.hint or "`symphony library list` names the skills"
+    )
 
 
 def _masked(library: LibraryInUse, document: _Document) -> _Document:

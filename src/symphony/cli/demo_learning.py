@@ -88,13 +88,15 @@ class DemoLearning:
         for number in proposals:
             proposal = self._library.proposal(number)
             name = proposal.text.name
-            self._print(f"Proposal {number} changes {name}, because of the work on {_ISSUE}:")
+            self._print(f"Proposal {number} changes {name}, because of the work on {_ISSUE}.")
+            self._print(f"`symphony library proposals {number}` shows the difference:")
             before = "" if proposal.before is None else proposal.before.content
             known = set(before.splitlines())
             for line in proposal.text.content.splitlines():
                 self._print(f"  {' ' if line in known else '+'} {one_line(line)}")
             self.learned = self._library.accept(number, "symphony demo")
-            self._print(f"A person accepts it: {name} is at version {self.learned.version}.")
+            self._print(f"A person accepts it, as by `symphony library accept {number}`:")
+            self._print(f"{name} is at version {self.learned.version}.")
 
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False, soft_wrap=True, highlight=False)

@@ -17,7 +17,7 @@ from symphony.config import read_secrets
 from symphony.daemon.evaluation import Evaluator
 from symphony.daemon.state_dir import locate
 from symphony.domain import SymphonyError
-from symphony.library.store import LIBRARY_FILE, Library
+from symphony.library.store import Library, library_path
 from symphony.processes.table import RUN_ID_VARIABLE
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -42,7 +42,7 @@ def evaluate_proposal(
         anyio.run(_until_signalled, evaluator, number, count)
     except SymphonyError as error:
         raise SymphonyError(context.redaction.failure(error.failure)) from error
-    store = Library(state_dir / LIBRARY_FILE)
+    store = Library(library_path(state_dir, context.settings.agent.library.path))
     return library.proposal(LibraryInUse(store=store, mask=context.redaction.text), number)
 
 

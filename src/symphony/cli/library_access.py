@@ -49,8 +49,15 @@ def library_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, workflow: Path, **options: Any) -> Any:
         from symphony.api.interface import ConflictError, UnknownError
 
+        library = open_library(workflow, os.environ)
+        if not workflow.exists() and not library.in_use.store.path.exists():
+            raise CommandError.of(
+                f"there is no {workflow}, and no library of it",
+                hint="go to the repository, or name it with -C DIR or --workflow FILE",
+                code=ExitCode.CONFIGURATION,
+            )
         try:
-            return command(*args, library=open_library(workflow, os.environ), **options)
+            return command(*args, library=library, **options)
         except (ConflictError, UnknownError) as error:
             hint = error.hint or "`symphony library list` names the skills"
             raise CommandError.of(error.message, hint=hint) from error
@@ -101,7 +108,7 @@ def open_library(workflow: Path, environment: Mapping[str, str]) -> OpenLibrary:
     """The library of a workflow file, whatever is wrong with other sections than `agent`.
 
     Raises:
-        CommandError: there is neither the workflow file nor a library of it, or its `agent` is not valid.
+        CommandError: the workflow file cannot be read, or its `agent` is not valid.
     """
     # Imported here: `--help` of any command stays fast.
     from symphony.api.interface import LibraryInUse
@@ -109,10 +116,10 @@ def open_library(workflow: Path, environment: Mapping[str, str]) -> OpenLibrary:
     from symphony.daemon.admission import judge
     from symphony.daemon.context import provider_redaction, redaction_for
     from symphony.daemon.state_dir import locate
-    from symphony.library.store import LIBRARY_FILE, Library
+    from symphony.library.store import Library, library_path
 
     environment = read_secrets(environment).environment
-    path = locate(workflow, environment) / LIBRARY_FILE
+    state_dir = locate(workflow, environment)
     settings, redaction = AgentSettings(), provider_redaction({}, environment)
     agents: tuple[str, ...] = ()
     base_branch: str | None = None
@@ -129,18 +136,14 @@ def open_library(workflow: Path, environment: Mapping[str, str]) -> OpenLibrary:
             redaction = redaction_for(judgement.workflow, environment)
             agents = tuple(judgement.workflow.agents)
             base_branch = judgement.workflow.settings.workspace.base_branch
-    elif not path.exists():
-        raise CommandError.of(
-            f"there is no {workflow}, and no library of it",
-            hint="go to the repository, or name it with -C DIR or --workflow FILE; `symphony init` makes one",
-            code=ExitCode.CONFIGURATION,
-        )
     return OpenLibrary(
         workflow=workflow,
         settings=settings,
         agents=agents,
         base_branch=base_branch,
-        in_use=LibraryInUse(store=Library(path), mask=redaction.text),
+        in_use=LibraryInUse(
+            store=Library(library_path(state_dir, settings.library.path)), mask=redaction.text
+        ),
     )
 
 

@@ -41,7 +41,7 @@ from symphony.domain import (
 )
 from symphony.journal.model import RecoveredState, RunRecord, UnusableError
 from symphony.journal.reader import open_reader
-from symphony.library.store import LIBRARY_FILE, Library
+from symphony.library.store import Library, library_path
 from symphony.observability.logs import configure
 from symphony.observability.redaction import masked
 from symphony.processes.local import LocalHost
@@ -184,8 +184,8 @@ class Offline:
                 status=document.status if in_active_state(issue, state.settings) else "inactive",
             )
         if document is not None:
-            library = Library(self.journal.parent / LIBRARY_FILE)
-            found = await to_thread.run_sync(feedback_on, library, identifier)
+            path = library_path(self.journal.parent, self.context.settings.agent.library.path)
+            found = await to_thread.run_sync(feedback_on, Library(path), self.journal.parent, identifier)
             document = structs.replace(document, feedback=found)
         shown: models.Issue | None = masked(document, self.context.redaction.text)
         return shown

@@ -316,7 +316,7 @@ VariableName = Annotated[Text, AfterValidator(_variable)]
 Day = Annotated[Text, AfterValidator(_iso_day)]
 AbsolutePath = Annotated[Path, Shape("path")]
 SkillsPath = Annotated[Text, AfterValidator(_inside_workspace), Shape("relative path")]
-UserPath = Annotated[Name, AfterValidator(_home_or_absolute)]
+UserPath = Annotated[Name, AfterValidator(_home_or_absolute), Shape("absolute path")]
 FilePath = Annotated[Name, Shape("path of a file")]
 ManifestAddress = Annotated[Name, AfterValidator(_manifest_address), Shape("https address")]
 Sha256 = Annotated[Name, AfterValidator(_sha256), Shape("64 hexadecimal digits")]
@@ -594,10 +594,15 @@ class PhasesSettings(Section):
 class LibrarySettings(Section):
     """`agent.library`: skills that are kept beside the repository, and learning from feedback.
 
-    The library is `library.db` in the state directory. One that cannot be read holds back no run: the run
-    goes on without its skills, with a warning.
+    The library is `library.db` in the state directory, or the file `path`, which several daemons may share.
+    One that cannot be read holds back no run: the run goes on without its skills, with a warning.
     """
 
+    path: UserPath | None = restart(
+        None,
+        "file of the library, to share one with other daemons",
+        unset="`library.db` in the state directory",
+    )
     directory: SkillsPath = session(
         ".agents/skills", "where the [skills of the library](library.md) are written, inside the workspace"
     )

@@ -56,7 +56,7 @@ from symphony.library.model import (
     SkillText,
     TargetKind,
 )
-from symphony.library.store import LIBRARY_FILE, Library, wall_ms
+from symphony.library.store import LIBRARY_FILE, Library, library_path, wall_ms
 from symphony.processes.local import LocalHost
 from symphony.scheduler import (
     ContinueRun,
@@ -121,7 +121,7 @@ class Evaluator:
         self._environment = environment
         self._state_dir = state_dir
         self._say = say
-        self._library = Library(state_dir / LIBRARY_FILE)
+        self._library = Library(library_path(state_dir, context.settings.agent.library.path))
         self._git = Git(LocalHost(), environment, context.secret_names)
 
     async def run(self, number: int, count: int) -> Proposal:

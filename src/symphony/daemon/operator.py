@@ -47,7 +47,7 @@ from symphony.journal.model import Health, RunRecord, UnusableError
 from symphony.journal.reader import SkillReport, open_reader
 from symphony.journal.transcripts import TranscriptPage, read_transcript, transcript_path
 from symphony.library.model import Rating
-from symphony.library.store import LIBRARY_FILE, Library
+from symphony.library.store import Library
 from symphony.observability.redaction import masked
 from symphony.revision import commit
 from symphony.scheduler import (
@@ -236,7 +236,9 @@ class ServiceOperator:
                 document,
                 runs=tuple(traced),
                 moves_to=_moves_to(context, document.state),
-                feedback=await to_thread.run_sync(feedback_on, self._library, identifier),
+                feedback=await to_thread.run_sync(
+                    feedback_on, context.library, journal and journal.parent, identifier
+                ),
             )
         public: models.Issue | None = masked(document, context.redaction.text)
         return public
@@ -271,9 +273,9 @@ class ServiceOperator:
         uses: tuple[SkillReport, ...] = ()
         outcomes = models.SkillOutcomes()
         found = await workflow_skills(context)
-        if journal is not None:
+        if journal is not None and context.library is not None:
             with suppress(UnusableError):
-                uses, outcomes = await to_thread.run_sync(_skill_uses, journal, since)
+                uses, outcomes = await to_thread.run_sync(_skill_uses, journal, context.library, since)
         document = skills_document(context, found, uses, outcomes, since=since, now=now)
         public: models.SkillsOverview = masked(document, context.redaction.text)
         return public
@@ -281,11 +283,9 @@ class ServiceOperator:
     def library(self) -> LibraryInUse:
         """See `api.interface.Operator`."""
         _, context = self._ready()
-        if self._journal is None:
-            raise UnavailableError("library_unavailable", "the daemon has no state directory")
-        return LibraryInUse(
-            store=Library(self._journal.parent / LIBRARY_FILE), mask=self._cached_mask(context.redaction)
-        )
+        if context.library is None:
+            raise UnavailableError("library_unavailable", "the daemon has no library")
+        return LibraryInUse(store=context.library, mask=self._cached_mask(context.redaction))
 
     async def system(self) -> models.System:
         """See `api.interface.Operator`."""
@@ -473,15 +473,15 @@ class ServiceOperator:
         self, identifier: str, given: models.Stars, *, may_teach: bool
     ) -> models.Feedback | None:
         """See `api.interface.Operator`."""
-        (state, context), library = self._ready(), self._library
-        journal, issue = self._journal, _find(state, identifier)
+        state, context = self._ready()
+        library, journal, issue = context.library, self._journal, _find(state, identifier)
         records = () if journal is None else await to_thread.run_sync(past_runs, journal, identifier)
-        if library is None or (issue is None and not records):
+        if library is None or journal is None or (issue is None and not records):
             return None
         live = (run.run_id for run in state.running.values() if run.issue.identifier == identifier)
         run_ids = dict.fromkeys((*live, *(one.run_id for one in records)))
         rating = Rating(
-            workflow=library.path.parent.name,
+            workflow=journal.parent.name,
             issue_id=records[0].issue_id if issue is None else issue.id,
             issue_identifier=identifier,
             run_ids=tuple(run_ids)[:_MAX_RATED_RUNS],
@@ -507,10 +507,6 @@ class ServiceOperator:
             learning=stored.learning.value,
         )
         return feedback_document(stored)
-
-    @property
-    def _library(self) -> Library | None:
-        return None if self._journal is None else Library(self._journal.parent / LIBRARY_FILE)
 
     async def _move(
         self, context: RuntimeContext, issue: Issue, state: str, requested_at: str
@@ -609,10 +605,11 @@ def _next_run(state: State, issue: Issue) -> tuple[AgentChoice, Resume | None]:
     return plan_run(state, issue, entry.resume if entry else None)
 
 
-def _skill_uses(journal: Path, since: datetime) -> tuple[tuple[SkillReport, ...], models.SkillOutcomes]:
+def _skill_uses(
+    journal: Path, library: Library, since: datetime
+) -> tuple[tuple[SkillReport, ...], models.SkillOutcomes]:
     since_ms = round(since.timestamp() * 1000)
     with open_reader(journal) as reader:
-        library = Library(journal.parent / LIBRARY_FILE)
         outcomes = read_skill_outcomes(reader, library, journal.parent.name, since_wall_ms=since_ms)
         return reader.skills_report(since_wall_ms=since_ms), outcomes
 

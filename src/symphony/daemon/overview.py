@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -33,11 +34,13 @@ async def workflow_skills(context: RuntimeContext) -> SkillSet | None:
     )
 
 
-def feedback_on(library: Library | None, identifier: str) -> tuple[models.Feedback, ...]:
-    """The feedback on an issue; none if the library cannot be read. Blocking."""
+def feedback_on(
+    library: Library | None, state_dir: Path | None, identifier: str
+) -> tuple[models.Feedback, ...]:
+    """The feedback on an issue of that daemon; none if the library cannot be read. Blocking."""
     with suppress(LibraryError):
-        if library is not None and library.path.exists():
-            return tuple(map(feedback_document, library.feedback(library.path.parent.name, identifier)))
+        if library is not None and state_dir is not None and library.path.exists():
+            return tuple(map(feedback_document, library.feedback(state_dir.name, identifier)))
     return ()
 
 

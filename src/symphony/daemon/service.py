@@ -60,7 +60,7 @@ from symphony.daemon.watchers import on_change, watch_library, watch_lock, watch
 from symphony.daemon.webhooks import Webhooks
 from symphony.domain import FaultHook, FaultPoint, Issue, SymphonyError, no_fault
 from symphony.journal.model import PullRequestRecord
-from symphony.library.store import LIBRARY_FILE, Library
+from symphony.library.store import Library, library_path
 from symphony.processes.base import Host
 from symphony.scheduler import (
     Command,
@@ -128,6 +128,8 @@ class Service:
     ) -> None:
         self._store = store
         self._state_dir = state_dir
+        configured = store.current().settings.agent.library.path
+        self._library = Library(library_path(state_dir.path, configured))
         self._host = host
         self._environment = environment
         self._once = once
@@ -273,7 +275,7 @@ class Service:
 
     def _build_context(self, workflow: Workflow) -> RuntimeContext:
         context = build_context(workflow, host=self._host, environment=self._environment, fault=self._fault)
-        return replace(context, library=Library(self._state_dir.path / LIBRARY_FILE))
+        return replace(context, library=self._library)
 
     def _context(self) -> RuntimeContext | None:
         """The context in force; `None` until the daemon serves."""
@@ -476,17 +478,16 @@ class Service:
 
     async def _serve_library(self, reloader: Reloader, effects: Effects) -> None:
         """Learn from the feedback that people give, and tell pages of changes of the library."""
-        library = Library(self._state_dir.path / LIBRARY_FILE)
         self._learner = Learner(
             context=lambda: reloader.context,
             state=lambda: self.state,
-            library=library,
+            library=self._library,
             state_dir=self._state_dir,
             pricing=effects.pricing,
         )
         self._observers = (*self._observers, self._learner)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(watch_library, library.path, self._changes.library_changed)
+            tasks.start_soon(watch_library, self._library.path, self._changes.library_changed)
             await self._learner.run()
 
     async def _open_pull_requests(self, reloader: Reloader, journal: JournalWriter) -> None:

@@ -46,7 +46,7 @@ from symphony.daemon.tracing import RunTrace
 from symphony.daemon.worker import Worker
 from symphony.domain import SymphonyError
 from symphony.journal.transcripts import TranscriptEntry
-from symphony.library.store import LIBRARY_FILE, Library
+from symphony.library.store import Library, library_path
 from symphony.processes.local import LocalHost, PipeReader, PipeWriter
 from symphony.revision import commit
 from symphony.scheduler import Outcome, OutcomeKind
@@ -270,7 +270,8 @@ async def open_site(
         )
         context = replace(context, instructions=store)
     await context.workspaces.check_root()
-    library = Library(state_dir.path / LIBRARY_FILE) if site.skills is None else None
+    path = library_path(state_dir.path, workflow.settings.agent.library.path)
+    library = Library(path) if site.skills is None else None
     return replace(context, library=library, carried_skills=site.skills)
 
 

@@ -158,6 +158,11 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def library_path(state_dir: Path, configured: str | None) -> Path:
+    """Where the library is; `configured` is `agent.library.path`, absolute or below the home directory."""
+    return state_dir / LIBRARY_FILE if configured is None else Path(configured).expanduser()
+
+
 class Library:
     """The skills of a library.
 
@@ -209,7 +214,7 @@ class Library:
         with self._writing() as connection:
             _refuse(connection, text, change)
             if _find(connection, text.name) is not None:
-                hint = "edit that one, or choose another name"
+                hint = f"`symphony library edit {text.name}` changes it; or choose another name"
                 raise LibraryError(f"the library has a skill {text.name}", hint=hint)
             return self._insert(connection, text, change, origin)
 
@@ -731,7 +736,7 @@ def _present(connection: sqlite3.Connection, name: str) -> LibrarySkill:
             str(row[0]) for row in connection.execute("SELECT name FROM skills WHERE removed_at_ms IS NULL")
         ]
         close = get_close_matches(name, names, n=1)
-        hint = f"did you mean {close[0]}?" if close else "look at the list of skills"
+        hint = f"did you mean {close[0]}?" if close else "`symphony library list` names the skills"
         raise NotInLibraryError(f"the library has no skill {name[:80]}", hint=hint)
     return found
 
@@ -851,7 +856,9 @@ def _names(connection: sqlite3.Connection, kind: TargetKind, target: str) -> tup
 def _proposal(connection: sqlite3.Connection, number: int) -> Proposal:
     row = connection.execute(f"{_PROPOSAL} WHERE id = ?", (number,)).fetchone()
     if row is None:
-        raise NotInLibraryError(f"there is no proposal {number}", hint="look at the list of proposals")
+        raise NotInLibraryError(
+            f"there is no proposal {number}", hint="`symphony library proposals` lists them"
+        )
     return _proposal_of(connection, row)
 
 

@@ -45,6 +45,7 @@ _GOOD = {
     "64 hexadecimal digits": ("a" * 64, "B" * 64, "a" * 63, "sha256"),
     "http or https URL": ("http://127.0.0.1:4318/v1/traces", "https://h.test", "h.test", "ftp://h.test"),
     "relative path": (".skills", "a/b", "..", "/etc", "a/../b"),
+    "absolute path": ("~/library.db", "/srv/library.db", "library.db"),
     "absolute path, or list of them": ("~/skills", "[/a, ~/b]", "/a", "a/b", "[]", "null", "[/a, b]"),
     "shell command": ("codex app-server", "'my agent'", "sh -c x", "claude --dangerously-skip-permissions"),
     "true or false": ("true", "false", "yes", "on", "'true'", "1"),

@@ -39,6 +39,7 @@ BY_SHAPE = {
     ),
     "map of name to text": NOT_A_MAP,
     "relative path": (*NOT_TEXT, *BLANK, NUL, "/etc", "..", "a/../../b", "'~/x'"),
+    "absolute path": (*NOT_TEXT, *BLANK, NUL, "a/b", "../b"),
     "absolute path, or list of them": (
         *("7", "true", "1.5", "{a: b}", "[7]", "[/a, b]", "['']"),
         *BLANK,

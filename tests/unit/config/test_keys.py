@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 RESTART = {
     "server.port",
+    "agent.library.path",
     "server.host",
     "server.on_demand",
     "server.public_reads",

@@ -81,6 +81,7 @@ DEFAULTS: dict[str, object] = {
     "agent.instructions.fetch_timeout_ms": 5_000,
     "agent.instructions.fallback": None,
     "agent.instructions.max_chars": 16_000,
+    "agent.library.path": None,
     "agent.library.directory": ".agents/skills",
     "agent.library.sync": "propose",
     "agent.library.holdout": 0.0,
@@ -450,6 +451,14 @@ def test_the_users_skills_lie_outside_of_every_workspace(parse: "Parse", path: s
     assert parse(_yaml("agent.skills.user_path", f"'{path}'")).settings.agent.skills.user_path == (path,)
     both = parse(_yaml("agent.skills.user_path", f"['{path}', /srv/more]")).settings.agent.skills
     assert both.user_path == (path, "/srv/more")
+
+
+@pytest.mark.parametrize("path", ["library.db", "../library.db", "$HOME/library.db", "' '"])
+def test_the_library_is_a_file_of_the_machine(parse: "Parse", refuse: "Refuse", path: str) -> None:
+    (failure,) = refuse(_yaml("agent.library.path", path))
+    assert failure.where == "/repo/WORKFLOW.md:5"
+    for good in ("/srv/library.db", "~/library.db"):
+        assert parse(_yaml("agent.library.path", good)).settings.agent.library.path == good
 
 
 def test_skills_of_the_base_branch_need_a_repository(parse: "Parse", refuse: "Refuse") -> None:

@@ -1,6 +1,7 @@
 """Orders to a scheduler: judged, taken, answered; the state in which one is taken has the last word."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from symphony.api.models import Stars, utc_text
 from symphony.daemon.operator import ActionRequest, ServiceOperator
 from symphony.domain import Category, SymphonyError
 from symphony.library.model import LibraryError
+from symphony.library.store import Library
 from symphony.scheduler import Event, OperatorAction, OperatorAsked, OutcomeKind, WakeAsked
 from symphony.trackers.base import TrackerError
 
@@ -30,7 +32,8 @@ class Desk:
 
     def __init__(self, tmp_path: Path, story: Chronicle | None = None, **options: Any) -> None:
         self.story = story or populated()
-        self.context = make_context(tmp_path, FakeTracker())
+        library = Library(tmp_path / "shared" / "library.db")
+        self.context = replace(make_context(tmp_path, FakeTracker()), library=library)
         self.started = True
         self.held: list[Event | ActionRequest] = []
         self.holds = False
@@ -319,10 +322,10 @@ async def test_feedback_is_kept_with_the_runs_and_shown_and_what_teaches_waits(t
 
 
 async def test_a_library_that_cannot_be_read_costs_no_answer_but_that_to_the_feedback(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    state.mkdir()
-    (state / "library.db").write_bytes(b"no database" * 100)
-    desk = Desk(tmp_path, journal=state / "journal.db")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "library.db").write_bytes(b"no database" * 100)
+    desk = Desk(tmp_path, journal=tmp_path / "state" / "journal.db")
     document = await desk.operator.issue("SYM-1")
     assert document is not None
     assert document.feedback == ()

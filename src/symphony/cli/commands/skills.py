@@ -12,6 +12,7 @@ import click
 
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.journal import journal_to_read, parse_age
+from symphony.cli.library_access import open_library
 from symphony.cli.main import LazyGroup
 from symphony.cli.options import json_option, phase_option, print_json, workflow_option
 from symphony.cli.skill_roots import SkillsContext, skills_options
@@ -346,15 +347,13 @@ def report(*, since: float, as_json: bool, workflow: Path) -> None:
     from symphony.api.skill_outcomes import read_skill_outcomes
     from symphony.cli.documents import SkillsReport
     from symphony.journal.reader import open_reader
-    from symphony.library.store import LIBRARY_FILE, Library
 
     since_ms = max(time.time_ns() // 1_000_000 - round(since * 1000), 0)
     journal = journal_to_read(workflow, os.environ)
     with open_reader(journal) as reader:
         found = [one for one in reader.skills_report(since_wall_ms=since_ms) if one.listed or one.seen]
-        outcomes = read_skill_outcomes(
-            reader, Library(journal.parent / LIBRARY_FILE), journal.parent.name, since_wall_ms=since_ms
-        )
+        library = open_library(workflow, os.environ).in_use.store
+        outcomes = read_skill_outcomes(reader, library, journal.parent.name, since_wall_ms=since_ms)
     if as_json:
         print_json(
             SkillsReport(since=_utc(since_ms), skills=tuple(_use(one) for one in found), outcomes=outcomes)

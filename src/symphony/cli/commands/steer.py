@@ -128,7 +128,8 @@ Examples:
   symphony feedback SYM-7 --stars 5 --no-learn
   symphony explain SYM-7                       shows the feedback and what was learned from it
 
-A learning run beside the work improves skills by it. A person accepts or rejects what it proposes.
+A learning run beside the work improves skills by it. `symphony library proposals` lists what it proposes, and
+a person accepts or rejects it.
 
 Exit codes: 0 stored, 1 no such issue, or the library cannot be written, 2 usage, 5 no daemon is running,
 or it does not answer.

@@ -6,10 +6,11 @@ The types of the documents are in `models`.
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache, reduce
+from types import MappingProxyType
 from typing import Final
 
 from msgspec import structs
@@ -20,7 +21,7 @@ from symphony.api.models import utc_text
 from symphony.api.runs import past_run, usd
 from symphony.config import WorkspaceSettings
 from symphony.domain import ALL_ISSUES, Cost, Failure, Issue, Selection, Tokens, natural_order
-from symphony.journal.model import Health, HealthState, RunRecord
+from symphony.journal.model import Health, HealthState, PullRequestRecord, RunRecord
 from symphony.library.model import Feedback
 from symphony.scheduler import (
     AgentChoice,
@@ -73,6 +74,9 @@ class WaitingReason:
     code: str
     message: str
 
+
+PullRequests = Mapping[str, PullRequestRecord]
+"""The pull requests of issues, by the issue's id."""
 
 Reasons = Callable[[State], Iterable[tuple[Issue, WaitingReason]]]
 """Returns the waiting issues with their reasons, in the order in which they would start."""
@@ -211,6 +215,7 @@ def state_document(
     now: datetime,
     journal: Health | None = None,
     workspace: WorkspaceSettings | None = None,
+    pull_requests: PullRequests = MappingProxyType({}),
     only: Selection = ALL_ISSUES,
     reasons: Reasons = waiting_issues,
 ) -> models.State:
@@ -223,10 +228,11 @@ def state_document(
         now: the same moment on the wall clock.
         journal: whether records survive a restart; `None` if that is not known.
         workspace: where branches are; `None` if that is not known.
+        pull_requests: those of issues, by the issue's id.
         only: the issues that get a row. Counts are of all issues.
         reasons: returns the waiting issues.
     """
-    view = _View(state, history, now_ms, now, workspace=workspace)
+    view = _View(state, history, now_ms, now, workspace=workspace, pull_requests=pull_requests)
     totals = totals_with(state, *state.running.values(), now_ms=now_ms)
     ready = results_with_status(state, ResultStatus.READY)
     # An issue may have left the state in which the last poll saw it.
@@ -284,13 +290,32 @@ def issue_document(
     journal: Health | None = None,
     runs: Sequence[RunRecord] = (),
     workspace: WorkspaceSettings | None = None,
+    pull_requests: PullRequests = MappingProxyType({}),
 ) -> models.Issue | None:
     """The document of one issue; `None` if neither the daemon nor its journal knows the identifier.
 
     `runs` are all runs in the journal, the newest first. The others are as in `state_document`.
     """
-    view = _View(state, history, now_ms, now, journal, runs, workspace)
+    view = _View(state, history, now_ms, now, journal, runs, workspace, pull_requests)
     return view.claimed_issue(identifier) or view.unclaimed_issue(identifier)
+
+
+def pull_request_document(record: PullRequestRecord) -> models.PullRequest:
+    """The pull request of an issue."""
+    pull, retry_ms = record.pull, record.retry_wall_ms
+    state = "wanted" if record.number is None else "open" if pull is None else pull.state.value
+    retry = None if retry_ms is None else datetime.fromtimestamp(retry_ms / 1000, UTC)
+    return models.PullRequest(
+        number=record.number,
+        url=None if pull is None else pull.url,
+        state=state,
+        draft=pull is not None and pull.draft,
+        code=record.code,
+        message=record.message,
+        needs_you=record.needs_you,
+        failure=_failure(record.failure),
+        next_try_at=_text(retry),
+    )
 
 
 def feedback_document(feedback: Feedback) -> models.Feedback:
@@ -443,6 +468,7 @@ class _View:
     journal: Health | None = None
     runs: Sequence[RunRecord] = ()
     workspace: WorkspaceSettings | None = None
+    pull_requests: PullRequests = field(default_factory=dict)
 
     def agents(self) -> tuple[models.AgentInUse, ...]:
         """The agents that issues may get."""
@@ -604,6 +630,7 @@ class _View:
             look = review_commands(
                 issue.identifier, delivered.branch, self.workspace, pushed=delivered.pushed
             )
+        pull = self.pull_requests.get(issue.id)
         return models.ReadyRow(
             issue_id=issue.id,
             issue_identifier=issue.identifier,
@@ -620,11 +647,12 @@ class _View:
             cost_usd=usd(result.cost_usd),
             unpriced_tokens=result.unpriced_tokens,
             summary=result.summary,
-            pull_request_url=None,
+            pull_request_url=None if pull is None or pull.pull is None else pull.pull.url,
             push=_push(result),
             push_failure=_failure(delivered.push_failure) if delivered else None,
             look=look,
             ended_at=self._moment(result.ended_ms),
+            pull_request=None if pull is None else pull_request_document(pull),
         )
 
     def failed_push(self, result: IssueResult) -> models.FailedPush:

@@ -490,6 +490,20 @@ class WaitingRow(Document, frozen=True, kw_only=True):
     phase: NextPhase = None
 
 
+class PullRequest(Document, frozen=True, kw_only=True):
+    """The pull request of finished work, as it was last looked at."""
+
+    number: Annotated[int | None, _is("Null until it is open.")]
+    url: str | None
+    state: Annotated[str, _is("wanted, open, closed or merged.")]
+    draft: bool
+    code: Annotated[str, _is("What it waits for; stable: docs/forges.md lists all.")]
+    message: Annotated[str, _is("The same in one sentence.")]
+    needs_you: Annotated[bool, _is("Only a person can go on.")]
+    failure: Annotated[Failure | None, _is("Why the last step about it failed.")]
+    next_try_at: Annotated[Moment | None, _is("When that is tried again; null if nothing failed.")]
+
+
 class ReadyRow(Document, frozen=True, kw_only=True):
     """Work that is ready for review: its issue has left the active states with delivered commits."""
 
@@ -508,13 +522,14 @@ class ReadyRow(Document, frozen=True, kw_only=True):
     cost_usd: CostUsd
     unpriced_tokens: Unpriced = 0
     summary: Annotated[str | None, _is("The last message of the agent, one line; untrusted text.")]
-    pull_request_url: Annotated[str | None, _is("Null for now.")]
+    pull_request_url: Annotated[str | None, _is("Null if the daemon knows of none.")]
     push: Annotated[str | None, _is("pushed or failed; null if nothing is to be pushed.")]
     push_failure: Failure | None
     look: Annotated[
         tuple[str, ...], _is("Commands that show the work, or bring it into a clone; the simplest first.")
     ]
     ended_at: Annotated[Moment, _is("When the last run ended.")]
+    pull_request: Annotated[PullRequest | None, _is("Null if none is wanted.")] = None
 
 
 Row = RunningRow | RetryingRow | BlockedRow | WaitingRow | ReadyRow

@@ -49,7 +49,7 @@ class DemoPage:
         """Show the page; return when all is done and a key was pressed, or the input has ended."""
         await self._serving.wait()
         link = await to_thread.run_sync(self._link)
-        if link is not None and await to_thread.run_sync(open_in_browser, link):
+        if link is not None and await to_thread.run_sync(open_in_browser, link.url):
             self._print(f"The page is open in a browser: {link.address}")
         elif link is not None:
             self._print(f"Open this in a browser, within two minutes: {link.url}")

@@ -535,6 +535,11 @@ class PullRequestShown(Document, frozen=True, kw_only=True, forbid_unknown_field
     checks: tuple[PullCheck, ...]
     reviews: tuple[PullReview, ...]
     open_threads: tuple[OpenThread, ...]
+    code: Annotated[
+        str | None,
+        _is("What the daemon last said it waits for; null if it does not watch it."),
+    ]
+    message: Annotated[str | None, _is("The same in one sentence.")]
 
 
 class TrackerCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,16 +2,22 @@
 
 from collections.abc import Mapping
 
+from anyio import to_thread
+
 from symphony.cli.documents import ForgeCheck, OpenThread, PullCheck, PullRequestShown, PullReview
 from symphony.cli.failures import CommandError
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.forge import connect_forge
+from symphony.daemon.journal_writer import JOURNAL_FILE
+from symphony.daemon.state_dir import locate
 from symphony.domain import (
     PullState,
     UnsafeKeyError,
     branch_name,
     workspace_key,
 )
+from symphony.journal.model import PullRequestRecord, UnusableError
+from symphony.journal.reader import open_reader
 
 
 async def check_forge(context: RuntimeContext, environment: Mapping[str, str]) -> ForgeCheck:
@@ -52,7 +58,10 @@ async def show_pull_request(
             f"there is no pull request of the branch {branch} in {context.settings.forge.repo}",
             hint="is it pushed, and is the identifier right? `symphony status` lists the issues",
         )
+    watched = await to_thread.run_sync(_watched, context, environment, identifier, pull.number)
     return PullRequestShown(
+        code=None if watched is None else watched.code,
+        message=None if watched is None else context.redaction.text(watched.message),
         issue_identifier=identifier,
         number=pull.number,
         url=pull.url,
@@ -94,3 +103,16 @@ async def show_pull_request(
             if thread.comments and not thread.resolved
         ),
     )
+
+
+def _watched(
+    context: RuntimeContext, environment: Mapping[str, str], identifier: str, number: int
+) -> PullRequestRecord | None:
+    """What the daemon recorded of a pull request; `None` without a record, or a journal."""
+    try:
+        with open_reader(locate(context.workflow.path, environment) / JOURNAL_FILE) as reader:
+            records = reader.recovered_state().pull_requests
+    except UnusableError:
+        return None
+    mine = (one for one in records if one.issue.identifier == identifier and one.number == number)
+    return next(mine, None)

@@ -20,7 +20,13 @@ from msgspec import structs
 
 from symphony import __version__
 from symphony.api import models
-from symphony.api.documents import WaitingReason, issue_document, state_document, waiting_issues
+from symphony.api.documents import (
+    PullRequests,
+    WaitingReason,
+    issue_document,
+    state_document,
+    waiting_issues,
+)
 from symphony.api.history import History
 from symphony.cli.serving import open_store
 from symphony.config import read_secrets
@@ -132,6 +138,10 @@ class Offline:
     journal: Path
     timeout_s: float
 
+    @property
+    def _pull_requests(self) -> PullRequests:
+        return {record.issue.id: record for record in self.recovered.pull_requests}
+
     async def state(self, only: Selection = ALL_ISSUES) -> models.State:
         """The document of `/api/v1/state` with the selected issues."""
         state, now_ms, now = await self._first_poll()
@@ -141,6 +151,7 @@ class Offline:
             now_ms=now_ms,
             now=now,
             workspace=self.context.settings.workspace,
+            pull_requests=self._pull_requests,
             only=only,
             reasons=_waiting_reasons,
         )
@@ -174,6 +185,7 @@ class Offline:
             now=now,
             runs=await self._past_runs(identifier),
             workspace=self.context.settings.workspace,
+            pull_requests=self._pull_requests,
         )
         if document is not None and document.waiting is not None and issue is not None:
             given = document.waiting.reason

@@ -881,6 +881,7 @@ NotifyEvent = Literal[
     "tracker_down",
     "agent_limited",
     "skills",
+    "pull_request",
     "daemon_down_soon",
 ]
 """What a person can be notified of."""

@@ -6,7 +6,7 @@ but read from the state at each scrape. Counters and histograms start at zero wi
 
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -18,7 +18,7 @@ from symphony.api.documents import waiting_issues
 from symphony.api.interface import Exposition
 from symphony.api.models import Skills
 from symphony.domain import Category, Failure, Tokens
-from symphony.journal.model import Health, HealthState
+from symphony.journal.model import Health, HealthState, PullRequestRecord
 from symphony.observability import metrics
 from symphony.observability.metrics import Counts, Sample
 from symphony.revision import commit
@@ -61,6 +61,7 @@ class Metrics:
     Args:
         state: the present state of the scheduler; `None` before it starts.
         journal_health: whether records survive a restart; `None` if there is no journal.
+        pull_requests: those of issues.
         now_ms: the monotonic clock.
         wall_ms: the wall clock.
     """
@@ -70,11 +71,13 @@ class Metrics:
         *,
         state: Callable[[], State | None],
         journal_health: Callable[[], Health | None],
+        pull_requests: Callable[[], Iterable[PullRequestRecord]] = tuple,
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
     ) -> None:
         self._state = state
         self._journal_health = journal_health
+        self._pull_requests = pull_requests
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._counts = Counts()
@@ -244,6 +247,9 @@ class Metrics:
         health = self._journal_health()
         if health is not None:
             yield Sample(metrics.JOURNAL_OK, (), health.state is HealthState.OK)
+        waits = Counter(record.code for record in self._pull_requests() if record.code != "merged")
+        for code, count in sorted(waits.items()):
+            yield Sample(metrics.PULL_REQUESTS, (code,), count)
         if self._last_poll_ms is not None:
             yield Sample(metrics.LAST_POLL, (), self._last_poll_ms / 1000)
         if self._skills is not None:

@@ -15,6 +15,7 @@ from typing import Final, Literal, assert_never
 from symphony.api.models import SkillProblem
 from symphony.config import NotifyEvent
 from symphony.domain import Category, Issue, Redaction
+from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
     Blocked,
     CircuitState,
@@ -143,6 +144,13 @@ def of_skill_problems(problems: Iterable[SkillProblem], at_wall_ms: int) -> Noti
     return replace(found, hint="`symphony skills check` shows what is wrong")
 
 
+def of_pull_request(record: PullRequestRecord, at_wall_ms: int) -> Notification:
+    """The notification of a pull request that only a person can go on with."""
+    name = "the pull request" if record.pull is None else record.pull.url
+    found = _new("pull_request", at_wall_ms, f"{name}: {record.message}", record.issue)
+    return replace(found, hint=f"`symphony pr {record.issue.identifier}` shows it", code=record.code)
+
+
 def due_reminders(
     state: State, told: Mapping[str, int], *, remind_after_ms: int, now_ms: int, wall_ms: int
 ) -> Iterator[Notification]:
@@ -178,7 +186,7 @@ def is_current(notification: Notification, state: State, now_ms: int) -> bool:
             return limited is not None and limited.until_ms is not None
         case "daemon_down_soon":
             return state.drain is not Drain.NO
-        case "skills" | "test":
+        case "skills" | "pull_request" | "test":
             return True
         case _:
             assert_never(notification.event)
@@ -265,6 +273,7 @@ _VERBS: Final[Mapping[NotificationEvent, str]] = {
     "question": "asks",
     "blocked": "is blocked",
     "budget": "has used its budget",
+    "pull_request": "has a pull request that needs you",
 }
 
 

@@ -21,7 +21,7 @@ from msgspec import structs
 
 from symphony import __version__
 from symphony.api import models
-from symphony.api.documents import feedback_document, issue_document, state_document
+from symphony.api.documents import PullRequests, feedback_document, issue_document, state_document
 from symphony.api.history import History, utc_now
 from symphony.api.interface import (
     MAX_DIFF_CHARS,
@@ -130,6 +130,7 @@ class ServiceOperator:
         journal_health: whether records survive a restart; `None` if there is no journal.
         journal: the file with past runs, which may be missing.
         on_feedback: called when feedback waits for a learning run.
+        pull_requests: those of issues, by the issue's id.
         timeout_s: limit of a snapshot.
         preview_timeout_s: limit of a preview of a prompt.
         action_timeout_s: how long to wait for the scheduler to take an action.
@@ -152,6 +153,7 @@ class ServiceOperator:
         journal_health: Callable[[], Health | None] = lambda: None,
         journal: Path | None = None,
         on_feedback: Callable[[], None] = lambda: None,
+        pull_requests: Callable[[], PullRequests] = dict,
         timeout_s: float = SNAPSHOT_TIMEOUT_S,
         preview_timeout_s: float = PREVIEW_TIMEOUT_S,
         action_timeout_s: float = ACTION_TIMEOUT_S,
@@ -170,6 +172,7 @@ class ServiceOperator:
         self._journal_health = journal_health
         self._journal = journal
         self._on_feedback = on_feedback
+        self._pull_requests = pull_requests
         self._timeout_s = timeout_s
         self._preview_timeout_s = preview_timeout_s
         self._action_timeout_s = action_timeout_s
@@ -193,6 +196,7 @@ class ServiceOperator:
         state, context = self._ready()
         now_ms, now, journal = self._now_ms(), self._now(), self._journal_health()
         mask, targets = self._cached_mask(context.redaction), self._notify_targets()
+        pull_requests = self._pull_requests()
 
         def build() -> models.State:
             document = state_document(
@@ -202,6 +206,7 @@ class ServiceOperator:
                 now=now,
                 journal=journal,
                 workspace=context.settings.workspace,
+                pull_requests=pull_requests,
                 only=only,
             )
             public: models.State = masked(document, mask)
@@ -229,6 +234,7 @@ class ServiceOperator:
             journal=self._journal_health(),
             runs=runs,
             workspace=context.settings.workspace,
+            pull_requests=self._pull_requests(),
         )
         if document is not None:
             traced = (structs.replace(run, trace_id=self._trace_id(run.run_id)) for run in document.runs)

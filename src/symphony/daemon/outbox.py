@@ -24,7 +24,7 @@ from symphony.daemon.context import RuntimeContext
 from symphony.daemon.notifications import Notification
 from symphony.daemon.notify_targets import Deliverer, DeliveryError, Target, TargetError, resolve_target
 from symphony.domain import DECODE_ERRORS
-from symphony.journal.model import CodecError, SettingRecord, decode, encode
+from symphony.journal.model import CodecError, PullRequestRecord, SettingRecord, decode, encode
 from symphony.scheduler import Command, Event, Recovered, State
 
 MAX_PENDING: Final = 500
@@ -165,6 +165,12 @@ class Outbox:
             self._skill_problems = known[-_MAX_SKILL_PROBLEMS:]
             self._record(_SKILLS, msgspec.json.encode(self._skill_problems).decode())
             notification = notifications.of_skill_problems(new, self._wall_ms())
+            self._add(notification, self._context().settings.notify)
+
+    def pull_request_changed(self, record: PullRequestRecord) -> None:
+        """The pull request of an issue waits for something else than before: tell if that is a person."""
+        if record.needs_you:
+            notification = notifications.of_pull_request(record, self._wall_ms())
             self._add(notification, self._context().settings.notify)
 
     def _add(self, notification: Notification, targets: Iterable[NotifySettings]) -> None:

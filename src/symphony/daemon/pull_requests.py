@@ -84,7 +84,7 @@ class PullRequests:
         record: puts a record into the journal.
         recorded: returns when everything that was put is written, or cannot be.
         on_merged: called with the issue whose pull request was merged.
-        on_changed: called with each record that says something new.
+        on_changed: called with a pull request that waits for something else than before.
         wall_ms: the wall clock.
         connect: makes the client of a forge.
     """
@@ -145,9 +145,14 @@ class PullRequests:
         """Look for work now."""
         self._woken.set()
 
-    def record_of(self, issue_id: str) -> PullRequestRecord | None:
-        """What is known of the pull request of an issue."""
-        return self._records.get(issue_id)
+    def shown(self) -> Mapping[str, PullRequestRecord]:
+        """All of them by the issue's id, with the reason why the forge does not answer."""
+        if self.failure is None:
+            return dict(self._records)
+        return {
+            key: replace(record, failure=record.failure or self.failure) if record.is_open else record
+            for key, record in self._records.items()
+        }
 
     def records(self) -> tuple[PullRequestRecord, ...]:
         """All of them, the oldest first; also for a journal that is recreated."""
@@ -432,7 +437,9 @@ class PullRequests:
     ) -> None:
         """Record what a snapshot says, then do something about it; a failure is tried at the next look."""
         if pull is None:
-            self._put(replace(record, code="gone", message="the forge does not have it any more"))
+            gone = replace(record, code="gone", message="the forge does not have it any more")
+            if gone != record:
+                self._on_changed(self._put(gone))
             return
         try:
             made = await self._judge(record, pull, settings)
@@ -474,10 +481,10 @@ class PullRequests:
         if not isinstance(made, Ended):  # this is said when it is carried out
             after = replace(after, code=code, message=message)
         self._put(after)
-        await self._recorded()
         if after.code != record.code:
             _log.info("pull_request_judged", number=record.number, code=code, reason=message)
             self._on_changed(after)
+        await self._recorded()
         return made
 
     async def _act(self, forge: Forge, issue_id: str, made: Verdict, settings: ForgeSettings) -> None:
@@ -527,10 +534,9 @@ class PullRequests:
             if settings.merged_state is not None:
                 await move_now(self._context(), record.issue, settings.merged_state)
         code, message = describe(Ended(merged=merged))
-        after = self._put(replace(record, code=code, message=message))
+        self._on_changed(self._put(replace(record, code=code, message=message)))
         await self._recorded()
         _log.info("pull_request_ended", number=pull.number, url=pull.url, state=pull.state.value)
-        self._on_changed(after)
 
 
 def forge_name(settings: ForgeSettings) -> str:

@@ -156,6 +156,7 @@ class Service:
         self._metrics = Metrics(
             state=lambda: self.state,
             journal_health=lambda: None if self._journal is None else self._journal.health,
+            pull_requests=self._pull_request_records,
             now_ms=now_ms,
             wall_ms=wall_ms,
         )
@@ -173,6 +174,7 @@ class Service:
             trace_id=lambda run_id: None if self._traces is None else self._traces.trace_id(run_id),
             on_feedback=lambda: None if self._learner is None else self._learner.wake(),
             traces_failure=lambda: None if self._traces is None else self._traces.failure,
+            pull_requests=lambda: {} if self._pull_requests is None else self._pull_requests.shown(),
         )
         self._webhooks = Webhooks(
             self._context,
@@ -387,7 +389,7 @@ class Service:
             tasks.start_soon(self._watch_tracker, reloader)
             tasks.start_soon(self._watch_lock, lock)
             tasks.start_soon(watch_orphans, self._host)
-            tasks.start_soon(self._open_pull_requests, reloader, journal)
+            tasks.start_soon(self._watch_pull_requests, reloader, journal, outbox)
             tasks.start_soon(self._metrics.measure_loop_lag)
             tasks.start_soon(keep_bounded, self._state_dir, journal.trim, self._in_use)
             tasks.start_soon(self._notifier.keep_alive, self.post)
@@ -490,8 +492,8 @@ class Service:
             tasks.start_soon(watch_library, self._library.path, self._changes.library_changed)
             await self._learner.run()
 
-    async def _open_pull_requests(self, reloader: Reloader, journal: JournalWriter) -> None:
-        """Open pull requests of finished work."""
+    async def _watch_pull_requests(self, reloader: Reloader, journal: JournalWriter, outbox: Outbox) -> None:
+        """Open pull requests of finished work, and watch them."""
         self._pull_requests = PullRequests(
             context=lambda: reloader.context,
             state=lambda: self.state,
@@ -500,7 +502,7 @@ class Service:
             record=journal.pull_request_changed,
             recorded=journal.flush,
             on_merged=journal.work_merged,
-            on_changed=lambda _: None,
+            on_changed=outbox.pull_request_changed,
             wall_ms=self._wall_ms,
         )
         self._observers = (*self._observers, self._pull_requests)

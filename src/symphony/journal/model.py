@@ -27,7 +27,7 @@ from symphony.domain import (
     is_disk_full,
 )
 from symphony.processes.base import Identity
-from symphony.scheduler import ClaimKind, IssueResult, PullLedger, Resume, Spent
+from symphony.scheduler import ClaimKind, IssueResult, NeedsYouCode, PullLedger, Resume, Spent
 
 _T = TypeVar("_T")
 
@@ -362,6 +362,11 @@ class PullRequestRecord:
     def is_open(self) -> bool:
         """Whether there is one that is neither merged nor closed, as far as known."""
         return self.number is not None and (self.pull is None or self.pull.state is PullState.OPEN)
+
+    @property
+    def needs_you(self) -> bool:
+        """Whether only a person can go on."""
+        return self.code in {"closed", "gone", *NeedsYouCode}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

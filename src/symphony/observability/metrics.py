@@ -150,6 +150,9 @@ LAST_POLL: Final = Metric(
 )
 WORKFLOW_VALID: Final = Metric("symphony_workflow_valid", "gauge", "0 while WORKFLOW.md is invalid.")
 JOURNAL_OK: Final = Metric("symphony_journal_ok", "gauge", "0 while the journal cannot be written.")
+PULL_REQUESTS: Final = Metric(
+    "symphony_pull_requests", "gauge", "Pull requests that are not over, by what they wait for.", ("code",)
+)
 PAUSED: Final = Metric("symphony_paused", "gauge", "1 while an operator has paused new starts.")
 SKILLS_LISTED: Final = Metric("symphony_skills_listed", "gauge", "Skills that the latest run listed.")
 SKILL_PROBLEMS: Final = Metric(

@@ -1,10 +1,12 @@
 """A real daemon, a real git remote and a forge on the loopback interface: one pull request, always."""
 
+import json
 import os
 import shutil
 import signal
+import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,6 +18,7 @@ from contract.vendor import Asked, Given, Vendor
 from harness.project import Daemon, Project, until
 from kit.forge.desk import KINDS, Desk, make_desk
 from kit.forge.repository import Pull
+from symphony.domain import CheckState, PullState
 from symphony.trackers.http import ExchangeError
 
 BRANCH = "symphony/SYM-1"
@@ -166,3 +169,26 @@ def test_a_stranger_s_is_left_and_ours_is_found_again_without_a_journal(project:
         with project.daemon() as daemon:
             daemon.wait_for("pull_request_adopted", issue_identifier="SYM-1", ours=True)
         assert len(remote.opened()) == 2
+
+
+def test_a_merge_by_a_person_is_an_outcome_and_moves_the_issue(project: Project) -> None:
+    with at(project, "gitlab", merged_state="Done", poll_interval_ms=200, open="ready") as remote:
+        with project.daemon() as daemon:
+            daemon.wait_for("pull_request_opened", issue_identifier="SYM-1")
+            (pull,) = remote.opened()
+            remote.desk.repository.check(pull, "test", CheckState.PENDING)
+            daemon.wait_for("pull_request_judged", code="checks_pending")
+            (row,) = json.loads(project.symphony("status", "--json").stdout)["ready"]
+            assert (row["pull_request"]["number"], row["pull_request"]["code"]) == (1, "checks_pending")
+            assert row["pull_request_url"] == row["pull_request"]["url"]
+            shown = json.loads(project.symphony("pr", "SYM-1", "--json").stdout)
+            assert (shown["number"], shown["code"]) == (1, "checks_pending")
+            remote.desk.repository.end(pull, PullState.MERGED)
+            daemon.wait_for("pull_request_ended", state="merged")
+            until(lambda: project.written_state("SYM-1") == "Done" or None, daemon.log.read_text)
+            daemon.wait_for("workspace_removed")
+        with closing(sqlite3.connect(project.state_dir / "journal.db")) as journal:
+            (record,) = (json.loads(text) for (text,) in journal.execute("SELECT record FROM runs"))
+        assert record["merged"] is True
+        explained = json.loads(project.symphony("explain", "SYM-1", "--json").stdout)
+        assert explained["result"]["pull_request"]["state"] == "merged", "the files know it, too"

@@ -9,12 +9,12 @@ import pytest
 from harness.chronicle import START, Chronicle, conforms, sent
 from harness.pictures import DAEMON, drawn, known, status_of
 from harness.scheduling import make_issue
-from symphony.api.documents import issue_document, review_commands
+from symphony.api.documents import issue_document, review_commands, state_document
 from symphony.cli.render.explain import explain_issue
 from symphony.cli.render.status import status_view
 from symphony.config import WorkspaceSettings
-from symphony.domain import Blame, Category, Failure
-from symphony.journal.model import RunRecord
+from symphony.domain import Author, Blame, Category, Failure, PullRequest, PullState
+from symphony.journal.model import PullRequestRecord, RunRecord
 from symphony.scheduler import DeliveredBranch, Outcome, OutcomeKind, RunEnded
 
 REFUSED = Failure(category=Category.PUSH_FAILED, blame=Blame.WORKSPACE, message="no route", hint="mend it")
@@ -135,3 +135,48 @@ def test_the_ways_to_look_depend_on_where_the_branch_lies(
         *then,
     )
     assert review_commands("SYM-1", "symphony/SYM-1", None, pushed=pushed) == ("symphony diff SYM-1",)
+
+
+def test_a_pull_request_is_shown_with_what_it_waits_for() -> None:
+    story = told(pushed=True)
+    pull = PullRequest(
+        id="7",
+        number=7,
+        url="https://forge.example/7",
+        title="t",
+        body="",
+        state=PullState.OPEN,
+        draft=True,
+        author=Author(login="me", is_me=True),
+        head_branch="symphony/SYM-1",
+        head_repo="a/b",
+        head_sha="abc",
+        base_branch="main",
+    )
+    record = PullRequestRecord(
+        issue=make_issue(), forge="github a/b", branch="symphony/SYM-1", head="abc", number=7, pull=pull,
+        code="turns_used", message="the agent had 3 turns",
+    )  # fmt: skip
+    late = replace(record, pull=None, number=None, failure=REFUSED, retry_wall_ms=0, code="opening")
+
+    def shown(one: PullRequestRecord) -> tuple[dict[str, Any], str, str]:
+        moment: Any = {"now_ms": story.now, "now": story.wall(), "pull_requests": {"1": one}}
+        document = sent(state_document(story.state, story.history, **moment))
+        conforms(document, "State")
+        status = status_of({**document, "source": "daemon", "daemon": DAEMON})
+        issue = issue_document(story.state, story.history, "SYM-1", **moment)
+        assert issue is not None
+        explained = explain_issue(known(sent(issue))).answer
+        return document["ready"][0], drawn(status_view(status, workflow="W", width=160), width=160), explained
+
+    row, picture, explained = shown(record)
+    assert row["pull_request_url"] == row["pull_request"]["url"] == "https://forge.example/7"
+    facts = [row["pull_request"][name] for name in ("number", "state", "draft", "code", "needs_you")]
+    assert facts == [7, "open", True, "turns_used", True]
+    assert "#7: the agent had 3 turns" in picture
+    assert "turns_used" in explained
+    row, picture, explained = shown(late)
+    assert (row["pull_request_url"], row["pull_request"]["state"]) == (None, "wanted")
+    assert row["pull_request"]["next_try_at"] == "1970-01-01T00:00:00Z"
+    assert "no route" in picture
+    assert "no route" in explained

@@ -3,6 +3,7 @@
 import base64
 import hmac
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,12 +22,14 @@ from symphony.daemon.notifications import (
     due_reminders,
     headline,
     is_current,
+    of_pull_request,
     of_skill_problems,
     public,
     quiet_for,
 )
 from symphony.daemon.notify_targets import TargetError, document, resolve_target, signed, slack_message
 from symphony.domain import Category, Issue, Redaction
+from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
     ClaimKind,
     Command,
@@ -242,3 +245,14 @@ def test_a_target_that_cannot_work_says_which_key_is_wrong_and_not_its_value(
     assert raised.value.key == key
     assert raised.value.hint
     assert "example" not in str(raised.value)
+
+
+def test_a_pull_request_that_needs_a_person_is_news() -> None:
+    record = PullRequestRecord(issue=make_issue("1"), forge="f", branch="b", head="c", code="foreign_head")
+    assert record.needs_you
+    news = of_pull_request(replace(record, message="somebody pushed"), 7)
+    assert (news.event, news.code, news.at_wall_ms) == ("pull_request", "foreign_head", 7)
+    assert "somebody pushed" in describe(news)
+    assert is_current(news, News().state, 0)
+    assert headline([news]) == "1 issue waits for you"
+    assert not replace(record, code="checks_pending").needs_you

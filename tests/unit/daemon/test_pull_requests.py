@@ -536,7 +536,7 @@ async def test_one_that_is_gone_is_told(daemon: Daemon) -> None:
 async def test_a_thousand_long_comments_fit_into_the_journal(daemon: Daemon) -> None:
     pull = await opened(daemon)
     for _ in range(1_000):
-        daemon.desk.repository.say(pull, STRANGER, "x" * 60_000)
+        daemon.desk.repository.say(pull, STRANGER, "x" * 6_000)
     record = await looks_later(daemon)
     assert record.pull is not None
     assert not record.pull.complete

@@ -34,7 +34,7 @@ def open_(*, only_print: bool, as_json: bool, workflow: Path) -> None:
     link = require_daemon(workflow, os.environ, hint="start one: symphony run").open_page()
     if as_json:
         print_json(link)
-    elif only_print or not open_in_browser(link):
+    elif only_print or not open_in_browser(link.url):
         click.echo(link.url)
     else:
         click.echo(f"Opened {link.address} in a browser.")

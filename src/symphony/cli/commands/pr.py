@@ -22,20 +22,24 @@ Examples:
   symphony pr SYM-3
   symphony pr SYM-3 --json | jq -r '.checks[] | select(.state == "failed") | .name'
 
+  symphony pr SYM-3 --open          show its page in the browser of this machine
+
 Asks the forge of WORKFLOW.md for the pull request of the issue's branch, beside a running daemon and without
 one. Nothing is changed. Exit codes: 0 shown, 1 there is none or no answer, 3 the configuration is invalid,
 4 the token is missing or refused.
 """
 )
 @issue_argument
+@click.option("--open", "open_page", is_flag=True, help="Show its page in a browser, or print its address.")
 @json_option
 @workflow_option
-def pr(*, issue: str, as_json: bool, workflow: Path) -> None:
+def pr(*, issue: str, open_page: bool, as_json: bool, workflow: Path) -> None:
     """Show the pull request of an issue.
 
-    Its checks, its reviews, and the threads that nobody has resolved.
+    Its checks, its reviews, the threads that nobody has resolved, and what the daemon waits for.
     """
     # Imported here: `--help` stays fast.
+    from symphony.cli.browser import open_in_browser
     from symphony.cli.forge_access import show_pull_request
     from symphony.cli.tracker_access import run_on_tracker
 
@@ -44,8 +48,10 @@ def pr(*, issue: str, as_json: bool, workflow: Path) -> None:
     )
     if as_json:
         print_json(shown)
-    else:
+    elif not open_page:
         _print(shown)
+    if open_page and not open_in_browser(shown.url) and not as_json:
+        click.echo(shown.url)
 
 
 def _print(shown: "PullRequestShown") -> None:
@@ -68,6 +74,8 @@ def _print(shown: "PullRequestShown") -> None:
         place = thread.path or "the change"
         place = place if thread.line is None else f"{place}:{thread.line}"
         _line(f"thread    {place} {thread.login}: {thread.body}")
+    if shown.message is not None:
+        _line(f"symphony  {shown.message} ({shown.code})")
     if not shown.complete:
         _line("a list is too long to be read: look at the page")
 

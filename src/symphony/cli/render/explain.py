@@ -17,7 +17,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from symphony.api.models import Agent, Block, DroppedSkill, Event, Feedback, Issue, Reason, Retry, Run
+from symphony.api.models import (
+    Agent,
+    Block,
+    DroppedSkill,
+    Event,
+    Feedback,
+    Issue,
+    PullRequest,
+    Reason,
+    Retry,
+    Run,
+)
 from symphony.cli.documents import Explanation, KnownIssue
 from symphony.cli.formatting import (
     ago,
@@ -218,11 +229,13 @@ def _explain_result(issue: KnownIssue) -> Explanation:
             next=_NOTHING,
             advice=_MOVE_ISSUE,
         )
-    ready = issue.status == "ready"
+    ready, pull = issue.status == "ready", result.pull_request
     size = f"{plural(result.commits, 'commit')}, +{result.insertions} -{result.deletions}"
     answer = f"{where}; its work is on the branch {result.branch} ({size})"
     if result.push_failure:
         answer += f"; it could not be pushed: {result.push_failure.message}"
+    if pull is not None:
+        answer += f"; {_pull_request(pull)}"
     review = "It waits for a review; what a person does with the issue is seen within ten minutes."
     return Explanation(
         running=False,
@@ -232,6 +245,15 @@ def _explain_result(issue: KnownIssue) -> Explanation:
         next=review if ready else _NOTHING,
         advice=f"look at it: {' or '.join(result.look)}" + (f"; or {_MOVE_ISSUE}" if ready else ""),
     )
+
+
+def _pull_request(pull: PullRequest) -> str:
+    """The pull request and what it waits for, as a part of a sentence."""
+    name = "its pull request" if pull.number is None else f"pull request {pull.number} ({pull.code})"
+    text = f"{name}: {pull.message}"
+    if pull.failure is not None:
+        text += f" (the last step failed: {pull.failure.message}; tried again at {pull.next_try_at})"
+    return text
 
 
 def _explain_waiting(issue: KnownIssue) -> Explanation:
@@ -313,6 +335,7 @@ def _details(issue: Issue, explanation: Explanation, state_dir: Path) -> Mapping
         "url": issue.issue_url,
         "workspace": issue.workspace.path,
         "branch": issue.workspace.branch,
+        "pull request": _pull_request_line(issue),
         "last error": issue.last_error,
         "agent's log": next((str(state_dir / log.path) for log in issue.logs.codex_session_logs), None),
     }
@@ -329,6 +352,11 @@ def _details(issue: Issue, explanation: Explanation, state_dir: Path) -> Mapping
             if problem.severity == "error"
         )
     return details
+
+
+def _pull_request_line(issue: Issue) -> str | None:
+    pull = None if issue.result is None else issue.result.pull_request
+    return None if pull is None else " ".join(filter(None, (pull.url, f"({pull.code})")))
 
 
 def _agent(agent: Agent) -> str:

@@ -16,7 +16,16 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from symphony.api.models import BlockedRow, DaemonHealth, RetryingRow, Row, RunningRow, State, WaitingRow
+from symphony.api.models import (
+    BlockedRow,
+    DaemonHealth,
+    PullRequest,
+    RetryingRow,
+    Row,
+    RunningRow,
+    State,
+    WaitingRow,
+)
 from symphony.cli.documents import Status
 from symphony.cli.formatting import (
     ago,
@@ -321,7 +330,8 @@ def _ready(status: Status, limit: int | None) -> _Section:
         message = f": {row.summary}" if row.summary else ""
         work = cell(f"{row.branch}{_PUSHES.get(row.push or '', '')}{message}")
         look = [arrow(row.look[0], indent=0)] if row.look else []
-        lines.append(_Line(row=row, values=values, texts=[work, *look], brief=[work]))
+        pull = [] if row.pull_request is None else [_pull_request(row.pull_request)]
+        lines.append(_Line(row=row, values=values, texts=[work, *pull, *look], brief=[work, *pull]))
     columns: list[_Column] = [
         ("STATE", "left"),
         ("COMMITS", "right"),
@@ -330,6 +340,13 @@ def _ready(status: Status, limit: int | None) -> _Section:
     ]
     heading = "BRANCH, AND WHAT THE AGENT SAID"
     return _Section(title="READY FOR REVIEW", style="green", columns=columns, heading=heading, rows=lines)
+
+
+def _pull_request(pull: PullRequest) -> Text:
+    name = "pull request" if pull.number is None else f"#{pull.number}"
+    if pull.failure is not None:
+        return cell(f"{name}: {pull.failure.message}", "yellow")
+    return cell(f"{name}: {pull.message}", "yellow" if pull.needs_you else "dim")
 
 
 def _running(status: Status, limit: int | None) -> _Section:

@@ -207,9 +207,9 @@ def _command_line() -> Iterator[Row]:
 
 
 def _beyond() -> Iterator[Row]:
-    ssh = "workers over SSH"
-    yield _row("X-1", "U", "SW3, SW4", "Among hosts: limit, preference, least load, and waiting when all are full.", pending=ssh)
-    yield _row("X-2", "I", "SW6, SW7, SW8", "Launch, quoting, containment and clean-up on another machine.", pending=ssh)
+    ssh = "OpenSSH's server"
+    yield _row("X-1", "U", "SW3, SW4", "Among hosts: limit, preference, least load, and waiting when all are full.")
+    yield _row("X-2", "I", "SW6, SW7, SW8", "Launch, quoting, containment and clean-up on another machine.", environment=ssh)
     yield _row("R-1", "X", "spec 17.8", "A real tracker and a real agent do one job on items of their own, and clean up.", pending=NETWORK_TRACKER)
     yield _row("R-2", "X", "spec 17.8", "A test of a real program says when it is skipped, and fails the job where it was asked for.", environment=CODEX)
 

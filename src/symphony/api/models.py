@@ -1254,6 +1254,7 @@ CHECKS = (
     "push",
     "agent",
     "tracker",
+    "hosts",
     "forge",
     "tracing",
     "state_directory",

@@ -14,7 +14,7 @@ import anyio
 from anyio import to_thread
 
 from symphony.api.models import CHECKS, State
-from symphony.cli import forge_access, tracker_access
+from symphony.cli import forge_access, host_access, tracker_access
 from symphony.cli.checking import check_workflow
 from symphony.cli.client import connect
 from symphony.cli.documents import Doctor
@@ -95,6 +95,7 @@ def diagnose(
         "push": with_context(check_push),
         "agent": with_context(check_agents),
         "tracker": with_context(check_tracker),
+        "hosts": with_context(partial(check_hosts, environment=environment)),
         "forge": with_context(partial(check_forge, environment=environment)),
         "tracing": with_context(partial(check_tracing, environment=environment)),
         "lock": in_thread(check_lock, workflow, environment),
@@ -246,6 +247,8 @@ async def check_push(context: RuntimeContext) -> list[Finding]:
 
 async def check_agents(context: RuntimeContext) -> list[Finding]:
     """The preflight of every agent: program, version, login, one command in its sandbox."""
+    if context.settings.worker.ssh_hosts:
+        return [ok("agents run on worker.ssh_hosts, and are looked at by their first run")]
     findings = []
     place = await to_thread.run_sync(_temporary_directory, context.settings.workspace.root)
     try:
@@ -299,6 +302,23 @@ async def check_forge(context: RuntimeContext, *, environment: Mapping[str, str]
             warning(f"the token lacks {each}", "docs/forges.md lists what it needs") for each in found.missing
         ]
     return [ok(f"{found.kind} answers as {found.login}, {found.repo}")]
+
+
+async def check_hosts(context: RuntimeContext, *, environment: Mapping[str, str]) -> list[Finding]:
+    """The result of `symphony hosts check`; an error only if no host can be used."""
+    found = (await host_access.check_hosts(context, (), environment)).hosts
+    if not found:
+        return [ok("sessions run on this machine")]
+    make = warning if any(host.ok for host in found) else error
+    return [
+        ok(f"{host.name}: {host.version}")
+        if host.problem is None
+        else make(
+            f"{host.name}: {host.problem.removeprefix(f'{host.name}: ')}",
+            host.hint or "`symphony hosts check` tells more",
+        )
+        for host in found
+    ]
 
 
 async def check_tracing(context: RuntimeContext, *, environment: Mapping[str, str]) -> list[Finding]:

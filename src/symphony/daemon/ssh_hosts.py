@@ -42,6 +42,7 @@ _INHERITED: Final = re.compile(r"PATH|HOME|USER|LOGNAME|LANG|LC_ALL|TMPDIR|SSH_A
 _ADDRESS: Final = re.compile(r"(?P<host>.*?)(?::(?P<port>[0-9]{1,5}))?")
 _SSH_FAILED: Final = 255
 _MASTER_POLL_S: Final = 0.05
+_REFUSED_S: Final = 1.0
 _MAX_STDERR_CHARS: Final = 300
 NO_GIT, NO_PYTHON, NO_ROOT = 91, 92, 93
 """Exit codes of the scripts that are run on a host."""
@@ -105,6 +106,7 @@ class SshHost:
         self._socket = socket
         self._lock = anyio.Lock()
         self._master: HostProcess | None = None
+        self._refused: tuple[float, Failure] | None = None
 
     @property
     def destination(self) -> tuple[str, ...]:
@@ -143,6 +145,8 @@ class SshHost:
         async with self._lock:
             if self._master is not None and self._master.exit_code is None:
                 return
+            if self._refused is not None and anyio.current_time() < self._refused[0]:
+                raise SymphonyError(self._refused[1])
             stderr = self._socket.with_suffix(".stderr")
 
             def clear() -> None:
@@ -168,8 +172,12 @@ class SshHost:
                 self._master = child
                 return
             await self._end(child)
-            text = await to_thread.run_sync(lambda: stderr.read_text(errors="replace"))
-            raise SymphonyError(ssh_failure(self.name, text))
+            failure = ssh_failure(
+                self.name, await to_thread.run_sync(partial(stderr.read_text, errors="replace"))
+            )
+            # Runs that wait for this connection need not try it one after the other.
+            self._refused = (anyio.current_time() + _REFUSED_S, failure)
+            raise SymphonyError(failure)
 
     async def close(self) -> None:
         """End the master connection, and every session over it."""

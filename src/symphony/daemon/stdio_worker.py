@@ -37,6 +37,7 @@ from symphony.workspaces import split_login
 
 _SECTIONS: Final = ("workspace", "hooks", "agent", "agents", "codex", "claude", "acp", "command", "pricing")
 _EXIT_S: Final = 30.0  # its stop ladder, `after_run` and delivery, both with little time
+_HELLO_S: Final = 60.0  # a busy machine may take long to start a program
 _SWEEPS: Final = 3
 _log = structlog.get_logger(__name__)
 
@@ -187,11 +188,12 @@ class StdioWorker:
                     case _:
                         raise refusal(frame)
             data: bytes | None = None
-            with anyio.move_on_after(self._lease_s):
+            limit_s = self._lease_s if self._accepted.is_set() else max(self._lease_s, _HELLO_S)
+            with anyio.move_on_after(limit_s):
                 data = await child.receive()
             if data is None:
                 self._silent = True
-                raise SymphonyError(_failure(f"the worker was silent for {self._lease_s:g} s"))
+                raise SymphonyError(_failure(f"the worker was silent for {limit_s:g} s"))
             if not data:
                 decoder.end()
                 return None
@@ -205,7 +207,7 @@ class StdioWorker:
             raise SymphonyError(
                 _failure(
                     f"the worker is release {theirs}, the daemon is {mine}",
-                    hint="install the same release of symphony on both machines",
+                    hint="install the same release of symphony on both machines: `symphony hosts prepare`",
                 )
             )
         self._accepted.set()

@@ -82,6 +82,8 @@ class WorkerProgram:
         self._give, self._outgoing = anyio.create_memory_object_stream[WorkerFrame](float("inf"))
         self._written = anyio.Event()
         self._worker: Worker | None = None
+        self._early: list[DaemonFrame] = []
+        self._abandoned = False
 
     async def run(self) -> None:
         """Say hello, wait for the run, carry it out, and end with its last frame.
@@ -129,15 +131,24 @@ class WorkerProgram:
         state_dir = StateDirectory(locate(path, environment))
         host = LocalHost(instance=instance_of(state_dir.path), adopt_orphans=self._adopt_orphans)
         runs, run_id = HostRuns(state_dir.path), start.command.run_id
-        try:
-            await to_thread.run_sync(state_dir.create)
-            await to_thread.run_sync(runs.begin, run_id, own_identity(host))
-            context = await open_site(site, state_dir, host, environment)
-            if site.delivered is not None:
-                await context.workspaces.renew(start.command.issue, site.delivered)
-        except SymphonyError as error:
-            self.send(Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=error.failure)))
-            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._read)
+            tasks.start_soon(self._watch_lease, lease_s)
+            tasks.start_soon(self._ping, lease_s / 3)
+            try:
+                await to_thread.run_sync(state_dir.create)
+                await to_thread.run_sync(runs.begin, run_id, own_identity(host))
+                context = await open_site(site, state_dir, host, environment)
+                if site.delivered is not None:
+                    await context.workspaces.renew(start.command.issue, site.delivered)
+            except SymphonyError as error:
+                self.send(Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=error.failure)))
+            else:
+                await self._work(start, context, state_dir)
+            tasks.cancel_scope.cancel()
+        await to_thread.run_sync(runs.finish, run_id)
+
+    async def _work(self, start: Start, context: RuntimeContext, state_dir: StateDirectory) -> None:
         self._worker = worker = Worker(
             start,
             self.send,
@@ -147,13 +158,17 @@ class WorkerProgram:
             trace=RunTrace(),
             pricing=partial(context.cost, start.command.agent),
         )
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._read, worker)
-            tasks.start_soon(self._watch_lease, worker, lease_s)
-            tasks.start_soon(self._ping, lease_s / 3)
-            await worker.run()
-            tasks.cancel_scope.cancel()
-        await to_thread.run_sync(runs.finish, run_id)
+        for frame in self._early:
+            worker.on_frame(frame)
+        if self._abandoned:
+            worker.abandon()
+        await worker.run()
+
+    def _abandon(self) -> None:
+        """The daemon is gone, or may believe that this worker is: no agent lives on, and none starts."""
+        self._abandoned = True
+        if self._worker is not None:
+            self._worker.abandon()
 
     # --- the stream --------------------------------------------------------------------------------------
 
@@ -169,21 +184,24 @@ class WorkerProgram:
             raise refusal(frame)
         return frame
 
-    async def _read(self, worker: Worker) -> None:
+    async def _read(self) -> None:
         """Pass frames on; without a daemon the run is stopped."""
         try:
             while (frame := await self._next()) is not None:
-                worker.on_frame(frame)
+                if self._worker is None:
+                    self._early.append(frame)
+                else:
+                    self._worker.on_frame(frame)
         except FrameError:
             pass  # the daemon cannot be understood any more
-        worker.abandon()
+        self._abandon()
 
-    async def _watch_lease(self, worker: Worker, lease_s: float) -> None:
+    async def _watch_lease(self, lease_s: float) -> None:
         over_s = self._heard_s + lease_s
         while anyio.current_time() < over_s:
             await anyio.sleep_until(over_s)
             over_s = self._heard_s + lease_s
-        worker.abandon()
+        self._abandon()
 
     async def _ping(self, interval_s: float) -> None:
         while True:

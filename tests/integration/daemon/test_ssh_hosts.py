@@ -36,6 +36,7 @@ def remote(project: Project, *servers: SshServer, **changes: Any) -> None:
     project.workflow(command=scripted(), worker=worker, **changes)
 
 
+@pytest.mark.conformance("X-2")
 async def test_a_run_on_a_host_delivers_its_branch_here(project: Project, server: SshServer) -> None:
     remote(project, server)
     project.issue("SYM-1", [{"write": "new.txt", "text": "a\n"}, {"commit": "One"}, DONE])
@@ -60,6 +61,7 @@ async def run_once(project: Project, server: SshServer, name: str) -> None:
     assert ended.outcome.kind is OutcomeKind.SUCCEEDED, ended
 
 
+@pytest.mark.conformance("X-2")
 async def test_work_goes_on_where_it_was_and_elsewhere_and_back(
     project: Project, server: SshServer, tmp_path: Path
 ) -> None:
@@ -76,6 +78,22 @@ async def test_work_goes_on_where_it_was_and_elsewhere_and_back(
     assert project.branch_log("SYM-1") == ["Four", "Three", "Two", "One"]
 
 
+async def test_two_runs_at_once_share_a_host(project: Project, server: SshServer) -> None:
+    remote(project, server)
+    for number in (1, 2, 3):
+        name = f"{number}.txt"
+        project.issue(
+            f"SYM-{number}", [{"write": name, "text": "a\n"}, {"commit": name}, {"sleep_ms": 2_000}, DONE]
+        )
+    async with serving(project) as served:
+        await served.watcher.until_seen(RunEnded, 3)
+    assert served.watcher.outcomes == ["succeeded"] * 3, served.watcher.all(RunEnded)
+    assert max(len(state.running) for state in served.watcher.states) > 1
+    for number in (1, 2, 3):
+        assert project.branch_log(f"SYM-{number}") == [f"{number}.txt"]
+
+
+@pytest.mark.conformance("X-2")
 async def test_an_ended_issue_leaves_nothing_on_its_host(project: Project, server: SshServer) -> None:
     remote(project, server, tracker={"terminal_states": ["Done", "Closed"]})
     project.issue("SYM-1", [{"write": "new.txt", "text": "a\n"}, {"commit": "One"}, DONE])
@@ -117,6 +135,7 @@ async def test_a_dead_host_costs_one_attempt_and_the_issue_runs_elsewhere(
     assert project.branch_log("SYM-1") == ["One"]
 
 
+@pytest.mark.conformance("X-2")
 async def test_variables_of_worker_env_reach_the_host_and_no_command_line(
     project: Project, server: SshServer
 ) -> None:
@@ -167,6 +186,7 @@ async def test_a_host_that_cannot_be_used_is_one_line_with_a_hint(
     assert project.written_state("SYM-1") == "Todo", "nothing was begun"
 
 
+@pytest.mark.conformance("X-2")
 async def test_a_changed_key_of_a_host_is_not_accepted(
     project: Project, server: SshServer, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from kit.simulator.memory import Forgetting
 from kit.simulator.profiles import (
     PROFILES,
     AgentHabits,
+    HostHabits,
     JournalHabits,
     OperatorHabits,
     PeopleHabits,
@@ -41,6 +42,7 @@ __all__ = [
     "CrashPoint",
     "Ending",
     "Forgetting",
+    "HostHabits",
     "Invariant",
     "InvariantBrokenError",
     "JournalHabits",

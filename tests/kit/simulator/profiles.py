@@ -12,6 +12,7 @@ from kit.simulator.dice import Span
 __all__ = [
     "PROFILES",
     "AgentHabits",
+    "HostHabits",
     "JournalHabits",
     "OperatorHabits",
     "PeopleHabits",
@@ -113,6 +114,21 @@ class OperatorHabits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostHabits:
+    """The machines that run sessions; without `names` there are none.
+
+    Every `trouble_every_ms` one of them dies, is cut off, or freezes. A freeze is shorter than what the
+    daemon waits for a run that it lost.
+    """
+
+    names: tuple[str, ...] = ()
+    slots: int | None = None
+    trouble_every_ms: int | None = None
+    down_ms: Span = (1_000, 20 * MINUTE_MS)
+    freeze_ms: Span = (1_000, 55_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalHabits:
     """What happens to the journal: `lost` is the probability that a start finds it deleted or damaged.
 
@@ -135,6 +151,7 @@ class Profile:
     people: PeopleHabits = PeopleHabits()
     operators: OperatorHabits = OperatorHabits()
     journal: JournalHabits = JournalHabits()
+    hosts: HostHabits = HostHabits()
 
 
 _BAD_TRACKER = TrackerHabits(
@@ -198,6 +215,18 @@ PROFILES: Mapping[str, Profile] = {
             about="the daemon dies at one crash point after the other, and agents ask",
             agents=AgentHabits(asks=0.15, fails=0.1, unmoved=0.2, stubborn=0.2),
             operators=_FALLING,
+        ),
+        Profile(
+            name="hosts",
+            about="four hosts that die, freeze, are cut off and come back, and a daemon that dies",
+            agents=AgentHabits(fails=0.05, stubborn=0.3, prepare_ms=(500, 8_000)),
+            operators=OperatorHabits(
+                kill_every_ms=2 * HOUR_MS,
+                down_ms=(1_000, MINUTE_MS),
+                crash_every_ms=6 * HOUR_MS,
+                verb_every_ms=4 * HOUR_MS,
+            ),
+            hosts=HostHabits(names=("a", "b", "c", "d"), slots=3, trouble_every_ms=20 * MINUTE_MS),
         ),
         Profile(
             name="storm",

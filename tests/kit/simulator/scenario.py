@@ -73,7 +73,13 @@ class Scenario:
         """The settings the daemon begins with."""
         if self.settings is not None:
             return self.settings
-        return make_settings(max_concurrent_agents=self.slots, poll_interval_ms=self.poll_interval_ms)
+        hosts = self.profile.hosts
+        return make_settings(
+            max_concurrent_agents=self.slots,
+            poll_interval_ms=self.poll_interval_ms,
+            hosts=hosts.names,
+            max_agents_per_host=hosts.slots,
+        )
 
     def options(self) -> tuple[str, ...] | None:
         """The command-line options that give this scenario, or null where there are none for it."""

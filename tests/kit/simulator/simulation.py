@@ -10,6 +10,7 @@ from kit.simulator.clock import Clock
 from kit.simulator.crashing import Crashes
 from kit.simulator.daemon import Daemon
 from kit.simulator.dice import Dice
+from kit.simulator.hosts import Hosts
 from kit.simulator.judged import AGENT, COMMENT, FINISHED, HEARD, TOLD, WINDS_DOWN
 from kit.simulator.liveness import Liveness
 from kit.simulator.memory import Forgetting, Memory
@@ -45,10 +46,11 @@ _MINUTE_MS = 60_000
 _LEAVE_MS = 12 * 60 * _MINUTE_MS
 _LOOKS = 10
 _NOTE_MS = 1_000
-_CRASHES, _MEMORY, _WORDS = (
+_CRASHES, _MEMORY, _WORDS, _HOSTS = (
     1 << 40,
     1 << 41,
     1 << 42,
+    1 << 43,
 )  # dice of their own, so that they change no other chance
 
 
@@ -57,11 +59,13 @@ class Parts:
     """Parts of the daemon around the scheduler that can be put in the place of ours, to see who notices.
 
     `reaps`: a start ends the agents that are left. `reads_back`: a comment that stands is looked for before
-    one is written. `forgetting` is what becomes of the memory.
+    one is written. `fences`: a run waits for what is left of its issue on hosts. `forgetting` is what becomes
+    of the memory.
     """
 
     reaps: bool = True
     reads_back: bool = True
+    fences: bool = True
     forgetting: Forgetting | None = None
 
 
@@ -129,6 +133,11 @@ class Simulation:
         clock, tracker, crashes = self._clock, self._tracker, self._crashes
         workers = Workers(clock, tracker, crashes, self._agents.session)
         workers.on_second = self._second_agent
+        workers.fences = parts.fences
+        self._hosts = Hosts(
+            clock, Dice(self._seed + _HOSTS), self._scenario.profile.hosts, lambda: workers.live
+        )
+        workers.hosts = self._hosts
         self._referee.books.tokens = workers.disk.used
         habits = self._scenario.profile.journal
         self._memory = memory = Memory(clock, Dice(self._seed + _MEMORY), habits, parts.forgetting)
@@ -184,6 +193,7 @@ class Simulation:
         self._tracker.mend()
         self._agents.calm_down()
         self._memory.rest()
+        self._hosts.rest()
         self._liveness.rest()
         self._crashes.disarm()
         daemon, clock = self._daemon, self._clock

@@ -11,6 +11,7 @@ from zlib import crc32
 
 from kit.simulator.clock import Clock
 from kit.simulator.crashing import Crashes
+from kit.simulator.hosts import LEASE_MS, Hosts
 from kit.simulator.session import Ending, Session, Turn
 from kit.simulator.tracker import Tracker
 from symphony.domain import Blame, Category, Failure, FaultPoint, Issue
@@ -45,6 +46,10 @@ _KINDS = {
     Ending.TIMES_OUT: OutcomeKind.TIMED_OUT,
 }
 _REFUSED = Failure(category=Category.PUSH_FAILED, blame=Blame.WORKSPACE, message="origin does not answer")
+_LOST = Failure(category=Category.WORKER_LOST, blame=Blame.HOST, message="the link to the host was lost")
+_UNAVAILABLE = Failure(
+    category=Category.HOST_UNAVAILABLE, blame=Blame.HOST, message="the host cannot be reached"
+)
 _TIMED_OUT = Failure(category=Category.TURN_TIMEOUT, blame=Blame.AGENT, message="the turn took too long")
 
 
@@ -79,8 +84,12 @@ class Workers:
         self.crashes = crashes
         self.on_second: Callable[[str], None] | None = None
         self._sessions = sessions
+        self.hosts: Hosts | None = None
+        self.fences = True
         self._live: dict[str, Worker] = {}
         self._left: dict[str, Worker] = {}
+        self._left_on_hosts: list[tuple[Worker, int]] = []
+        self._fenced: list[Worker] = []
 
     def start(self, command: StartRun, tell: Callable[[Event], None]) -> None:
         """Begin a run attempt; `tell` brings its facts to the daemon that asked for it."""
@@ -92,7 +101,31 @@ class Workers:
 
         worker = Worker(command, self._sessions(command.issue), self, tell_and_forget)
         self._live[command.run_id] = worker
-        worker.begin()
+        wait_ms = self._fence(command.issue.id)
+        if wait_ms:
+            worker.begin_later(wait_ms)
+        else:
+            worker.begin()
+
+    @property
+    def live(self) -> tuple["Worker", ...]:
+        """The workers of the present daemon."""
+        return tuple(self._live.values())
+
+    def _fence(self, issue_id: str) -> int:
+        """End what an earlier daemon left of an issue on hosts; how long that takes."""
+        wait_ms = 0
+        for left in tuple(self._left_on_hosts):
+            worker, since_ms = left
+            if worker.issue_id != issue_id or self.hosts is None or not self.fences:
+                continue
+            self._left_on_hosts.remove(left)
+            if worker.agent:
+                fence_ms = self.hosts.fence_ms(worker.host, since_ms)
+                self._fenced = [one for one in self._fenced if one.agent] + [worker]
+                self.clock.after(fence_ms, worker.die)
+                wait_ms = max(wait_ms, fence_ms + 1)
+        return wait_ms
 
     def direct(self, command: ContinueRun | FinishRun) -> None:
         """One more turn, or none."""
@@ -111,7 +144,8 @@ class Workers:
 
     def spawned(self, issue_id: str) -> None:
         """An agent was started; there must be no other one at work on its issue."""
-        agents = [*self._live.values(), *self._left.values()]
+        on_hosts = [worker for worker, _ in self._left_on_hosts]
+        agents = [*self._live.values(), *self._left.values(), *on_hosts, *self._fenced]
         if sum(one.agent and one.issue_id == issue_id for one in agents) > 1 and self.on_second:
             self.on_second(issue_id)
 
@@ -120,7 +154,10 @@ class Workers:
     def die(self) -> None:
         """The daemon is gone: its workers tell nothing any more, and some of their agents live on."""
         for run_id, worker in self._live.items():
-            if worker.agent and worker.survives:
+            if worker.agent and worker.host is not None:
+                worker.leave(LEASE_MS)
+                self._left_on_hosts.append((worker, self.clock.now_ms))
+            elif worker.agent and worker.survives:
                 worker.orphan()
                 self._left[run_id] = worker
             else:
@@ -161,7 +198,7 @@ class Worker:
         self._tell = tell
         self._phase = 0
         self._turn = 0
-        self._orphan = self._made_anew = False
+        self._orphan = self._made_anew = self._lost = False
         self._acted_in_turn = self._acted_in_run = False
         self._finished: FinishReason | None = None
         self._thread = ""
@@ -172,6 +209,11 @@ class Worker:
     def issue_id(self) -> str:
         """Whom it works for."""
         return self._issue.id
+
+    @property
+    def host(self) -> str | None:
+        """Where it is."""
+        return self._command.host
 
     @property
     def survives(self) -> bool:
@@ -187,8 +229,34 @@ class Worker:
 
     def begin(self) -> None:
         """Prepare the workspace."""
-        if not self._dies(FaultPoint.BEFORE_PREPARE):
+        hosts = self._world.hosts
+        refused_ms = None if hosts is None else hosts.refusal_ms(self.host)
+        if refused_ms is not None:
+            self._then(refused_ms, self._end, OutcomeKind.FAILED, _UNAVAILABLE)
+        elif not self._dies(FaultPoint.BEFORE_PREPARE):
             self._then(self._session.prepare_ms, self._prepared)
+
+    def begin_later(self, delay_ms: int) -> None:
+        """Begin once what an earlier daemon left is surely gone."""
+        self._then(delay_ms, self.begin)
+
+    def lose(self, *, agent_ms: int, ended_ms: int) -> None:
+        """It is cut off: its agent ends after a time, and the daemon is told of its end after another."""
+        if self._lost:
+            return
+        self._lost = True
+        self._phase += 1
+        self._then(agent_ms, self._agent_gone)
+        self._then(ended_ms, self._end, OutcomeKind.FAILED, _LOST)
+
+    def leave(self, agent_ms: int) -> None:
+        """The daemon is gone: the agent ends with the lease at the latest."""
+        self._orphan = self._lost = True
+        self._phase += 1
+        self._then(agent_ms, self.die)
+
+    def _agent_gone(self) -> None:
+        self.agent = False
 
     def _prepared(self) -> None:
         if self._session.prepare_failure is not None:
@@ -288,6 +356,8 @@ class Worker:
 
     def direct(self, command: ContinueRun | FinishRun) -> None:
         """One more turn, or none: then deliver and end."""
+        if self._lost:
+            return  # it does not hear it
         if isinstance(command, ContinueRun):
             self._then(0, self._begin_turn)
         else:
@@ -299,6 +369,8 @@ class Worker:
 
     def stop(self) -> None:
         """Drop what was planned and end, when the session pleases."""
+        if self._lost:
+            return  # it does not hear it
         self._phase += 1
         self._then(self._session.stop_ms, self._close, OutcomeKind.CANCELED, None)
 

@@ -65,6 +65,7 @@ def test_without_hosts_runs_are_carried_out_here() -> None:
     assert not story.state.remote_workspaces
 
 
+@pytest.mark.conformance("X-1")
 def test_runs_go_to_the_host_with_the_fewest_and_then_in_order() -> None:
     story = _story(5, "a", "b").begin()
     assert [host for _, host in _placed(story)] == ["a", "b", "a", "b", "a"]
@@ -74,6 +75,7 @@ def test_runs_go_to_the_host_with_the_fewest_and_then_in_order() -> None:
     assert ", on b, by codex" in log_text(story.notices("run_started")[1])
 
 
+@pytest.mark.conformance("X-1")
 def test_a_full_host_gets_no_run_and_everybody_is_told() -> None:
     story = _story(5, "a", "b", max_agents_per_host=2).begin()
     assert [host for _, host in _placed(story)] == ["a", "b", "a", "b"]
@@ -93,6 +95,7 @@ def test_many_hosts_are_counted() -> None:
     assert verdict.message.endswith("1 of 1 on h7, and 2 more")
 
 
+@pytest.mark.conformance("X-1")
 def test_a_retry_that_no_host_takes_waits_and_says_so() -> None:
     story = _story(2, "a", max_agents_per_host=1).begin()
     story.fails("1")
@@ -113,6 +116,7 @@ def test_slots_that_are_reserved_count_as_used() -> None:
     assert len(_placed(story)) == 2
 
 
+@pytest.mark.conformance("X-1")
 def test_an_issue_returns_to_the_host_with_its_workspace() -> None:
     story = _story(2, "a", "b", "c").begin()
     story.fails("2")
@@ -121,6 +125,7 @@ def test_an_issue_returns_to_the_host_with_its_workspace() -> None:
     assert (command.host, command.last_host) == ("b", "b"), "although c has no run"
 
 
+@pytest.mark.conformance("X-1")
 def test_it_goes_elsewhere_after_a_failure_of_the_host() -> None:
     story = _story(1, "a", "b").begin()
     _lose(story)

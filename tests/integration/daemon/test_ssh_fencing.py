@@ -1,0 +1,172 @@
+"""No two live agents of one issue: whatever dies or freezes between the daemon and its worker on a host."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from anyio import to_thread
+
+from harness.project import Project, scripted, until
+from harness.serving import serving
+from harness.ssh import SshServer, namespace, ssh_server
+from symphony.daemon.host_runs import HostRuns, own_identity
+from symphony.domain import Category
+from symphony.processes.local import LocalHost
+from symphony.scheduler import RunEnded, StartRun
+
+STUBBORN = scripted("--ignore-eof", "--ignore-sigterm", "--own-session-child")
+HOST = LocalHost()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[SshServer]:
+    with ssh_server(tmp_path / "build-1") as made:
+        yield made
+
+
+def stubborn(project: Project, *servers: SshServer, lease_ms: int = 600_000) -> None:
+    """An agent that ignores everything, in the middle of a long turn, on one of these servers."""
+    worker: dict[str, Any] = {
+        "ssh_hosts": [server.name for server in servers],
+        "ssh": servers[0].section(sys.executable, lease_ms=lease_ms),
+    }
+    project.workflow(command=STUBBORN, worker=worker)
+    project.issue("SYM-1", [{"sleep_ms": 600_000}])
+
+
+def processes(*words: str) -> list[psutil.Process]:
+    """Those whose command line has all these words."""
+    found = []
+    for one in psutil.process_iter():
+        try:
+            line = one.cmdline()
+        except psutil.Error:
+            continue
+        if all(any(word in part for part in line) for word in words):
+            found.append(one)
+    return found
+
+
+def workers(server: SshServer) -> list[psutil.Process]:
+    """The worker programs on a host of this test."""
+    found = processes("worker", "--stdio")
+    return [one for one in found if one.name() != "ssh" and str(server.root) in _environment(one)]
+
+
+def _environment(process: psutil.Process) -> str:
+    try:
+        return process.environ().get("SYMPHONY_STATE_DIR", "")
+    except psutil.Error:
+        return ""
+
+
+@pytest.mark.asyncio
+async def test_an_agent_is_gone_before_the_run_counts_as_ended_when_ssh_is_killed(
+    project: Project, server: SshServer
+) -> None:
+    stubborn(project, server)
+    async with serving(project) as served:
+        await served.watcher.until(lambda: any(run.report.pid for run in served.watcher.running))
+        (run_id,) = served.watcher.run_ids
+        assert HOST.find_marked([run_id]), "the positive control: the agent is there"
+        for client in await to_thread.run_sync(processes, "ssh", str(server.port), "--stdio"):
+            client.kill()
+        ended = await served.watcher.until_seen(RunEnded)
+        assert not HOST.find_marked([run_id])
+    assert ended.outcome.failure is not None
+    assert ended.outcome.failure.category is Category.WORKER_LOST
+
+
+@pytest.mark.asyncio
+async def test_an_agent_is_gone_before_the_run_counts_as_ended_when_its_worker_is_killed(
+    project: Project, server: SshServer
+) -> None:
+    stubborn(project, server)
+    async with serving(project) as served:
+        await served.watcher.until(lambda: any(run.report.pid for run in served.watcher.running))
+        (run_id,) = served.watcher.run_ids
+        (worker,) = await to_thread.run_sync(workers, server)
+        worker.kill()
+        ended = await served.watcher.until_seen(RunEnded)
+        assert not HOST.find_marked([run_id])
+    assert ended.outcome.failure is not None
+    assert ended.outcome.failure.category is Category.WORKER_LOST
+
+
+def test_the_next_daemon_ends_what_a_killed_one_left_on_a_host(project: Project, server: SshServer) -> None:
+    """The worker is frozen, so that it cannot end its agent itself."""
+    stubborn(project, server)
+    with project.daemon() as daemon:
+        first = daemon.wait_for("turn_started", issue_identifier="SYM-1")["run_id"]
+        (worker,) = workers(server)
+        worker.suspend()
+        daemon.signal(signal.SIGKILL)
+        daemon.end()
+    assert HOST.find_marked([first]), "the positive control: nothing ended the agent"
+    with project.daemon() as daemon:
+        daemon.wait_for("remote_run_fenced", run_id=first)
+        assert not HOST.find_marked([first])
+        second = daemon.wait_for("turn_started", issue_identifier="SYM-1")["run_id"]
+        assert second != first
+        names = [event["event"] for event in daemon.events()]
+        assert names.index("remote_run_left") < names.index("remote_run_fenced")
+        assert names.index("remote_run_fenced") < names.index("turn_started")
+
+    def gone() -> bool | None:
+        return None if HOST.find_marked([second]) else True
+
+    until(gone, lambda: "the agent outlives its killed daemon")
+
+
+@pytest.mark.asyncio
+async def test_an_issue_waits_for_the_lease_when_the_link_is_cut(
+    project: Project, server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("symphony.daemon.remote_worker.FENCE_EXTRA_MS", 12_000)
+    name = f"sy{os.getpid()}"
+    with (
+        namespace(name, 78) as address,
+        ssh_server(tmp_path / "build-2", address, inside=("ip", "netns", "exec", name), like=server) as cut,
+    ):
+        stubborn(project, cut)
+        project.workflow(
+            command=STUBBORN,
+            worker={
+                "ssh_hosts": [cut.name, server.name],
+                "ssh": server.section(sys.executable, lease_ms=6_000),
+            },
+        )
+        set_link = partial(subprocess.run, check=True)
+        async with serving(project) as served:
+            await served.watcher.until(lambda: any(run.report.pid for run in served.watcher.running))
+            (first,) = served.watcher.run_ids
+            assert HOST.find_marked([first]), "the positive control: the agent is there"
+            await to_thread.run_sync(set_link, ["ip", "link", "set", name, "down"])
+            await served.watcher.until_seen(RunEnded)
+            assert not HOST.find_marked([first]), "before the scheduler knows that the run is over"
+            await to_thread.run_sync(set_link, ["ip", "link", "set", name, "up"])
+            await served.watcher.until_seen(StartRun, 2)
+            await served.watcher.until(lambda: any(run.report.pid for run in served.watcher.running))
+            assert not HOST.find_marked([first]), "the link is healed, and nothing came back"
+        assert [start.host for start in served.watcher.all(StartRun)] == [cut.name, server.name]
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_was_given_up_does_not_begin_any_more(tmp_path: Path) -> None:
+    """The program that ends a run may come before the worker of the run."""
+    environment = {**os.environ, "SYMPHONY_STATE_DIR": str(tmp_path)}
+    end = [sys.executable, "-m", "symphony", "worker", "--end", "r-1"]
+    await to_thread.run_sync(partial(subprocess.run, end, env=environment, check=True))
+
+    def begin() -> None:
+        HostRuns(tmp_path).begin("r-1", own_identity(HOST))
+
+    with pytest.raises(Exception, match="given up"):
+        await to_thread.run_sync(begin)

@@ -171,6 +171,17 @@ READY = models.ReadyRow(
     push_failure=None,
     look=("symphony diff WEB-118", "git diff main...symphony/WEB-118"),
     ended_at=ago(minutes=42),
+    pull_request=models.PullRequest(
+        number=418,
+        url="https://forge.example/web/pulls/418",
+        state="open",
+        draft=False,
+        code="checks_pending",
+        message="checks are running: test, lint",
+        needs_you=False,
+        failure=None,
+        next_try_at=None,
+    ),
 )
 
 

@@ -19,7 +19,11 @@ BASE: Mapping[str, Any] = {
     "agent": {"budget": {"max_tokens_per_issue": 5_000_000}},
 }
 PROVIDER = {"linear": {"project_slug": "website-1a2b3c4d5e6f", "api_key": "$LINEAR_API_KEY"}}
-ENVIRONMENT = {"HOME": "/home/reader", "LINEAR_API_KEY": "a-key-that-is-not-real"}
+ENVIRONMENT = {
+    "HOME": "/home/reader",
+    "LINEAR_API_KEY": "a-key-that-is-not-real",
+    "FORGE_TOKEN": "a-token-that-is-not-real",
+}
 
 
 def _blocks(language: str) -> Iterator[Any]:

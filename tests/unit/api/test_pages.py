@@ -169,6 +169,25 @@ async def test_text_of_others_is_text(client: httpx.AsyncClient, operator: DemoO
     assert "javascript:" not in response.text
 
 
+async def test_the_board_says_what_a_pull_request_waits_for(
+    client: httpx.AsyncClient, operator: DemoOperator
+) -> None:
+    assert "checks_pending" in check(await client.get("/")).text
+    state = demo_state()
+    assert state.ready[0].pull_request is not None
+    failed = structs.replace(
+        state.ready[0].pull_request,
+        number=None,
+        message=HOSTILE,
+        failure=structs.replace(state.blocked[1].failure, message="no answer"),
+        next_try_at=state.generated_at,
+    )
+    operator.document = structs.replace(state, ready=(structs.replace(state.ready[0], pull_request=failed),))
+    page = check(await client.get("/"))
+    assert "no answer" in page.text
+    assert VISIBLE in page.text
+
+
 async def test_a_board_about_which_little_is_known(client: httpx.AsyncClient, operator: DemoOperator) -> None:
     state = demo_state()
     failure = structs.replace(state.blocked[1].failure, where="WORKFLOW.md:3", hint="mend it")

@@ -8,6 +8,7 @@ before it is made, and made in a way that a repetition changes nothing, so that 
 leaves one pull request. A closed or merged one is never used again, and that of a stranger never at all.
 """
 
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -205,7 +206,8 @@ class PullRequests:
         if record is None or record.forge != forge_name(settings):
             return result.status is ResultStatus.READY
         if record.is_open:
-            return record.head != delivered.head or not record.equipped
+            described = not record.ours or record.described == delivered.head
+            return record.head != delivered.head or not record.equipped or not described
         if record.number is None:
             return result.status in {ResultStatus.READY, ResultStatus.ENDED}
         return record.head != delivered.head and result.status is ResultStatus.READY
@@ -255,6 +257,9 @@ class PullRequests:
                     record = self._records[result.issue.id]
                     if record.is_open and not record.equipped:
                         await self._equip(forge, record, settings)
+                    record = self._records[result.issue.id]
+                    if record.is_open and record.ours and record.described != record.head:
+                        await self._describe(forge, record, result, settings)
             except TimeoutError:
                 self._failed(result.issue.id, _failure(f"no end within {_STEP_S:g} s", Blame.TRACKER))
             except SymphonyError as error:
@@ -295,7 +300,7 @@ class PullRequests:
     async def _open(self, forge: Forge, result: IssueResult, settings: ForgeSettings) -> None:
         """Take over the pull request that is there, or open one."""
         record = self._records[result.issue.id]
-        marker = marker_of(self._context().workflow.path.parent.name, result.issue.id)
+        marker = self._marker(result)
         if await self._adopt(forge, record, marker):
             return
         base = settings.base or await self._context().workspaces.base_branch()
@@ -308,11 +313,7 @@ class PullRequests:
                     retryable=False,
                 )
             )
-        try:
-            title, body = pull_request_text(settings, result, base=base, marker=marker)
-        except ValueError as error:
-            failure = _failure(str(error), Blame.CONFIG, hint="correct WORKFLOW.md", retryable=False)
-            raise SymphonyError(failure) from error
+        title, body = _text(settings, result, base=base, marker=marker)
         mask = self._context().redaction.text
         try:
             number = await forge.open(
@@ -328,10 +329,14 @@ class PullRequests:
             if await self._adopt(forge, record, marker):
                 return
             raise error from None
-        record = self._put(replace(record, number=number, ours=True, code="open", message="it was opened"))
+        record = replace(record, number=number, ours=True, described=record.head)
+        record = self._put(replace(record, code="open", message="it was opened"))
         await self._recorded()
         self._observe_at_ms = 0
         _log.info("pull_request_opened", number=number, base=base, draft=settings.open == "draft")
+
+    def _marker(self, result: IssueResult) -> str:
+        return marker_of(self._context().workflow.path.parent.name, result.issue.id)
 
     async def _adopt(self, forge: Forge, record: PullRequestRecord, marker: str) -> bool:
         """Take over a pull request of the branch that is open, or that ended at this very commit.
@@ -386,6 +391,18 @@ class PullRequests:
                 hint="see forge.labels and forge.reviewers",
             )
         self._put(replace(record, equipped=True))
+
+    async def _describe(
+        self, forge: Forge, record: PullRequestRecord, result: IssueResult, settings: ForgeSettings
+    ) -> None:
+        """Write the text anew for new work, unless a person edited it."""
+        assert record.number is not None  # noqa: S101 - it is open
+        pull = (await forge.observe([record.number], fresh=True)).get(record.number)
+        if pull is not None and record.text is not None and _digest(pull.body) == record.text:
+            _, body = _text(settings, result, base=pull.base_branch, marker=self._marker(result))
+            await forge.update(pull, title=pull.title, body=self._context().redaction.text(body))
+            record = replace(record, text=None)
+        self._put(replace(record, described=record.head))
 
     # --- observing ---------------------------------------------------------------------------------------
 
@@ -477,7 +494,8 @@ class PullRequests:
         code, message = describe(made)
         result = state.results.get(issue_id)
         issue = record.issue if result is None else result.issue
-        after = replace(record, issue=issue, pull=bounded, ledger=ledger)
+        text = record.text or (_digest(pull.body) if record.ours else None)
+        after = replace(record, issue=issue, pull=bounded, ledger=ledger, text=text)
         if not isinstance(made, Ended):  # this is said when it is carried out
             after = replace(after, code=code, message=message)
         self._put(after)
@@ -537,6 +555,19 @@ class PullRequests:
         self._on_changed(self._put(replace(record, code=code, message=message)))
         await self._recorded()
         _log.info("pull_request_ended", number=pull.number, url=pull.url, state=pull.state.value)
+
+
+def _text(settings: ForgeSettings, result: IssueResult, *, base: str, marker: str) -> tuple[str, str]:
+    """Title and text. Raises `SymphonyError` if a template cannot be rendered."""
+    try:
+        return pull_request_text(settings, result, base=base, marker=marker)
+    except ValueError as error:
+        failure = _failure(str(error), Blame.CONFIG, hint="correct WORKFLOW.md", retryable=False)
+        raise SymphonyError(failure) from error
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
 
 
 def forge_name(settings: ForgeSettings) -> str:

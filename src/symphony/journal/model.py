@@ -335,6 +335,8 @@ class PullRequestRecord:
         number: `None` until one is open.
         ours: whether the daemon opened it; its text and labels are then its business.
         equipped: whether labels and reviewers were asked for.
+        described: the commit that its text is about, if the daemon wrote it.
+        text: a digest of that text as the forge showed it first; another one was edited by a person.
         pull: as it was last observed.
         ledger: what was done about it; `None` until it is observed.
         code: what it waits for, as a stable code, and `message` in words.
@@ -349,6 +351,8 @@ class PullRequestRecord:
     number: int | None = None
     ours: bool = False
     equipped: bool = False
+    described: str | None = None
+    text: str | None = None
     pull: PullRequest | None = None
     ledger: PullLedger | None = None
     code: str = "opening"

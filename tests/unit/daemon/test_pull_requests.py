@@ -311,15 +311,33 @@ async def test_one_that_ended_is_not_used_again(daemon: Daemon, end: PullState) 
     assert daemon.record.number == 2
 
 
-async def test_new_work_goes_to_the_one_that_is_open(daemon: Daemon) -> None:
-    daemon.works()
-    await daemon.looks()
+async def works_again(daemon: Daemon, summary: str) -> None:
     daemon.put("1", state="Todo")
     daemon.tell(WakeAsked(reason="test"))
-    daemon.works()
-    await daemon.looks()
+    daemon.works(summary=summary)
+    for pull in daemon.opened():
+        pull.sha = daemon.head
+    await looks_later(daemon)
+
+
+async def test_new_work_goes_to_the_one_that_is_open_and_its_text_follows(daemon: Daemon) -> None:
+    pull = await opened(daemon)
+    await works_again(daemon, "Did more.")
     assert len(daemon.opened()) == 1
-    assert daemon.record.head == daemon.head
+    assert daemon.record.head == daemon.record.described == daemon.head
+    assert "Did more." in pull.body
+    await works_again(daemon, "And more.")
+    assert "And more." in pull.body
+
+
+async def test_a_text_that_a_person_edited_stays(daemon: Daemon) -> None:
+    pull = await opened(daemon)
+    pull.body += "\n\nSee also #7."
+    text = pull.body
+    await works_again(daemon, "Did more.")
+    await works_again(daemon, "And more.")
+    assert pull.body == text
+    assert daemon.record.failure is None
 
 
 async def test_a_lost_answer_opens_no_second_one(daemon: Daemon) -> None:

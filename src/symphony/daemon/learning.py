@@ -4,15 +4,18 @@
 
 A learning run has no slot, no tools and no workspace, and it changes no state of an issue. The agent works in
 a directory of its own, of which only the skill files below `skills/` are read afterwards: whatever else it
-does there is discarded. Proposals are made in one transaction with the state of the feedback. A run that was
-cut off begins again, so that no crash loses feedback or makes a proposal twice.
+does there is discarded. Proposals, or versions, are made in one transaction with the state of the feedback. A
+run that was cut off begins again, so that no crash loses feedback or makes a proposal twice. What it used is
+stored while it goes on, so that no crash loses that either.
 """
 
+import math
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, assert_never
@@ -23,12 +26,14 @@ from anyio import to_thread
 from msgspec import structs
 
 from symphony.agents.base import AgentSession, Briefing, ListAgentSkills, SessionRequest, Turn
-from symphony.agents.events import InputRequired, TurnEnded, TurnStatus
+from symphony.agents.events import InputRequired, TurnEnded, TurnStatus, Usage
 from symphony.agents.run_stats import Pricing, RunStats
+from symphony.daemon.clock import wall_ms
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.journal_writer import JOURNAL_FILE, past_runs
 from symphony.daemon.state_dir import StateDirectory
-from symphony.domain import Failure, SymphonyError, Tokens, ToolResult
+from symphony.daemon.transcript import RunTranscript
+from symphony.domain import Cost, Failure, SymphonyError, Tokens, ToolResult
 from symphony.journal.model import RunRecord
 from symphony.journal.transcripts import (
     AnswerEntry,
@@ -42,12 +47,14 @@ from symphony.journal.transcripts import (
     ReasoningEntry,
     ToolEntry,
     TranscriptEntry,
+    TranscriptWriter,
     TurnEntry,
     UsageEntry,
     latest,
     read_transcript,
 )
-from symphony.library.drafts import GivenSkill, read_drafts
+from symphony.library.drafts import Found, GivenSkill, read_drafts
+from symphony.library.gate import gate
 from symphony.library.model import Draft, Evidence, Feedback, Learned, LibraryError, SkillText
 from symphony.library.provenance import marked, provenance
 from symphony.library.store import Library
@@ -61,6 +68,8 @@ SKILLS: Final = "skills"
 _LOOK_S: Final = 60.0
 _RETRY_FACTOR: Final = 10
 _RUN_S: Final = 1_800.0
+_NOTE_S: Final = 1.0
+_DAY_S: Final = 86_400
 _MAX_GIVEN: Final = 200
 _MAX_RECORD_CHARS: Final = 30_000
 _MAX_ENTRY_CHARS: Final = 2_000
@@ -134,6 +143,8 @@ class Learner:
         state, settings = self._state(), self._context().settings.agent.library
         if state is None or state.drain is not Drain.NO or state.paused or settings.learning == "off":
             return None
+        if await self._tokens_left() <= 0:
+            return None
         busy = {run.issue.identifier for run in state.running.values()}
         for feedback in await to_thread.run_sync(self._pending):
             if feedback.attempts >= MAX_ATTEMPTS:
@@ -146,12 +157,29 @@ class Learner:
     def _pending(self) -> tuple[Feedback, ...]:
         if not self._library.path.exists():
             return ()
-        return self._library.pending_feedback(self._state_dir.path.name)
+        return self._library.pending_feedback(self._workflow)
+
+    async def _tokens_left(self) -> int:
+        """How many tokens the next learning run may use, by its own limit and by the budget of the day."""
+        state, agent = self._state(), self._context().settings.agent
+        most, of_day = agent.library.max_learning_tokens, agent.budget.max_tokens_per_day
+        if state is None or of_day is None or not await to_thread.run_sync(self._library.path.exists):
+            return most
+        now_s = time.time()
+        since_ms = round((now_s - now_s % _DAY_S) * 1_000)
+        used = await to_thread.run_sync(self._library.learning_tokens, self._workflow, since_ms)
+        return min(most, of_day - state.day_tokens - used)
+
+    @property
+    def _workflow(self) -> str:
+        return self._state_dir.path.name
 
     async def _learn(self, feedback: Feedback) -> None:
         """Carry out one learning run, and wait if it is to be tried again."""
+        most_tokens = await self._tokens_left()
         feedback = await to_thread.run_sync(self._library.begin_learning, feedback.id)
-        run = _LearningRun(feedback, f"learn-{feedback.id}-{feedback.attempts}-{secrets.token_hex(4)}")
+        run_id = f"learn-{feedback.id}-{feedback.attempts}-{secrets.token_hex(4)}"
+        run = _LearningRun(feedback, run_id, most_tokens)
         issue = {"issue_id": feedback.rating.issue_id, "issue_identifier": feedback.rating.issue_identifier}
         with structlog.contextvars.bound_contextvars(run_id=run.run_id, feedback=feedback.id, **issue):
             _log.info("learning_started", attempt=feedback.attempts)
@@ -165,6 +193,7 @@ class Learner:
                 reason, again = public.line, public.retryable
             except anyio.get_cancelled_exc_class():
                 with anyio.CancelScope(shield=True):
+                    await self._note(run)
                     await self._give_back(feedback)
                 raise
             except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
@@ -173,6 +202,7 @@ class Learner:
             else:
                 return
             again = again and feedback.attempts < MAX_ATTEMPTS
+            await self._note(run)
             await self._stop(feedback, reason, again=again)
         if again:  # a model that is away is away for all feedback
             await anyio.sleep(self._look_s * _RETRY_FACTOR * feedback.attempts)
@@ -180,6 +210,15 @@ class Learner:
     async def _stop(self, feedback: Feedback, reason: str, *, again: bool) -> None:
         await to_thread.run_sync(partial(self._library.stop_learning, feedback.id, reason, again=again))
         _log.warning("learning_failed", feedback=feedback.id, reason=reason, again=again)
+
+    async def _note(self, run: "_LearningRun") -> None:
+        """Store what the run has used so far, and what is in its transcript."""
+        run.noted_at = anyio.current_time()
+        if run.transcript is not None:
+            await run.transcript.flush()
+        if run.stats.tokens.total_tokens:
+            with suppress(LibraryError):  # the next note, or the end of the run, tells it
+                await to_thread.run_sync(self._library.note_learning, run.feedback.id, run.learned())
 
     async def _give_back(self, feedback: Feedback) -> None:
         """Let the next daemon learn from it; this attempt does not count."""
@@ -203,8 +242,16 @@ class Learner:
         records = await to_thread.run_sync(past_runs, journal, rating.issue_identifier)
         worked = next((one.agent_name for one in records if one.agent_name is not None), None)
         agent = settings.learner or worked or context.settings.agent.kind
-        stats = RunStats(redaction=context.redaction, pricing=self._pricing(agent))
-        given, refused = await to_thread.run_sync(self._give, directory, rating.issue_identifier, agent)
+        run.stats = stats = RunStats(redaction=context.redaction, pricing=self._pricing(agent))
+        run.transcript = transcript = RunTranscript(
+            TranscriptWriter(self._state_dir.transcript(run.run_id)),
+            context.redaction,
+            tokens=lambda: stats.tokens,
+        )
+        used = () if not records else records[0].library_versions or ()
+        given, refused = await to_thread.run_sync(
+            self._give, directory, rating.issue_identifier, agent, tuple(used)
+        )
         read = partial(read_drafts, directory / SKILLS, given, refused=refused)
         record = await to_thread.run_sync(self._record, run.feedback)
         thread = self._thread(records, agent, rating.issue_id)
@@ -226,7 +273,7 @@ class Learner:
                 prompt = learning_prompt(run.feedback, None if run.resumed else record.text)
                 try:
                     for number in range(1, settings.max_learning_turns + 1):
-                        await self._turn(session, Turn(prompt=prompt, number=number), stats)
+                        await self._turn(session, Turn(prompt=prompt, number=number), run, transcript)
                         found = await to_thread.run_sync(read)
                         if not found.problems:
                             break
@@ -240,31 +287,45 @@ class Learner:
             found = await to_thread.run_sync(read)
         finally:
             with anyio.CancelScope(shield=True):
+                await transcript.close()
                 await to_thread.run_sync(partial(shutil.rmtree, directory, ignore_errors=True))
         if found.problems and not found.drafts:
             raise LibraryError(f"what the agent wrote is no skill: {found.problems[0]}")
-        progress = stats.snapshot()
-        cost, model = progress.cost, progress.model or context.workflow.agents[agent].settings.model
+        await self._propose(run, agent, given, found, record.last_seq)
+
+    async def _propose(
+        self,
+        run: "_LearningRun",
+        agent: str,
+        given: Mapping[str, GivenSkill],
+        found: Found,
+        transcript_seq: int | None,
+    ) -> None:
+        """Make proposals of what the agent wrote, or versions, which ends the learning from the feedback."""
+        context, rating = self._context(), run.feedback.rating
+        model = run.stats.snapshot().model or context.workflow.agents[agent].settings.model
         mark = provenance(run_id=run.run_id, agent=agent, model=model)
-        drafts = [_marked(draft, given, mark) for draft in found.drafts]
-        learned = Learned(
-            run_id=run.run_id,
-            created=found.created,
-            updated=found.updated,
-            unchanged=found.unchanged,
-            total_tokens=stats.tokens.total_tokens,
-            cost_usd=cost.usd,
-            resumed=run.resumed,
+        drafts = [
+            structs.replace(draft, text=marked(draft.text, _before(draft, given), mark))
+            for draft in found.drafts
+        ]
+        learned = structs.replace(
+            run.learned(), created=found.created, updated=found.updated, unchanged=found.unchanged
         )
         evidence = Evidence(
             run_id=next(iter(rating.run_ids), None),
             issue_id=rating.issue_id,
             issue_identifier=rating.issue_identifier,
-            transcript_seq=record.last_seq,
+            transcript_seq=transcript_seq,
         )
-        done = await to_thread.run_sync(
-            self._library.end_learning, run.feedback.id, learned, drafts, evidence
-        )
+        accept = [
+            draft.text.name
+            for draft in drafts  # what a person should read twice waits all the same
+            if context.settings.agent.library.sync == "apply"
+            and not gate(_before(draft, given), draft.text, context.redaction.text)
+        ]
+        end = partial(self._library.end_learning, accept=accept, author=agent)
+        done = await to_thread.run_sync(end, run.feedback.id, learned, drafts, evidence)
         _log.info(
             "learning_ended",
             created=found.created,
@@ -278,22 +339,28 @@ class Learner:
             cost_usd=learned.cost_usd,
         )
 
-    async def _turn(self, session: AgentSession, turn: Turn, stats: RunStats) -> None:
+    async def _turn(
+        self, session: AgentSession, turn: Turn, run: "_LearningRun", transcript: RunTranscript
+    ) -> None:
         """Run one turn within the limit of tokens.
 
         Raises:
             SymphonyError: the turn did not complete.
         """
-        most = self._context().settings.agent.library.max_learning_tokens
         last = None
+        transcript.on_event(turn)
         async for event in session.run_turn(turn):
-            stats.add(event)
+            run.stats.add(event)
+            transcript.on_event(event)
             last = event
-            if stats.tokens.total_tokens > most:
+            if run.stats.tokens.total_tokens > run.most_tokens:
                 raise LibraryError(
-                    f"the learning run used more than {most:,} tokens",
-                    hint="raise agent.library.max_learning_tokens",
+                    f"the learning run used more than {run.most_tokens:,} tokens",
+                    hint="raise agent.library.max_learning_tokens, or agent.budget.max_tokens_per_day",
                 )
+            if isinstance(event, Usage) and anyio.current_time() - run.noted_at >= _NOTE_S:
+                await self._note(run)
+        await self._note(run)
         match last:
             case TurnEnded(status=TurnStatus.COMPLETED):
                 return
@@ -321,18 +388,26 @@ class Learner:
         return Thread(thread_id=found.thread_id, agent=agent, **used.counts())
 
     def _give(
-        self, directory: Path, identifier: str, agent: str
+        self, directory: Path, identifier: str, agent: str, used: tuple[str, ...]
     ) -> tuple[Mapping[str, GivenSkill], Mapping[str, str]]:
         """Make the directory, with copies of the skills of the issue; blocking.
+
+        Args:
+            directory: is made anew.
+            identifier: of the issue.
+            agent: who learns.
+            used: names of the skills that the latest run had, whatever assigned them.
 
         Returns:
             these skills, and the names that no new skill may have, with the reason.
         """
         shutil.rmtree(directory, ignore_errors=True)
         (directory / SKILLS).mkdir(parents=True)
-        found = self._library.resolve(issue=identifier, labels=(), agent=agent, configured=None)
+        found = self._library.resolve(issue=identifier, labels=(), agent=agent, configured=used or None)
+        heads = {one.name: one for one in found.skills}
+        heads |= {one.name: one for one in self._library.skills() if one.name in used}
         given = {}
-        for head in found.skills[:_MAX_GIVEN]:
+        for head in sorted(heads.values(), key=lambda one: one.name not in used)[:_MAX_GIVEN]:
             data = self._library.skill(head.name).text.file()
             (directory / SKILLS / head.name).mkdir()
             (directory / SKILLS / head.name / FILE_NAME).write_bytes(data)
@@ -352,17 +427,38 @@ class Learner:
         return _Record(text=text[-_MAX_RECORD_CHARS:], last_seq=last)
 
 
-def _marked(draft: Draft, given: Mapping[str, GivenSkill], mark: Mapping[str, str]) -> Draft:
+def _before(draft: Draft, given: Mapping[str, GivenSkill]) -> SkillText | None:
+    """What the skill said when the agent got it; `None` for a new one."""
     name = draft.text.name
-    before = SkillText.of_file(given[name].data, name) if name in given else None
-    return structs.replace(draft, text=marked(draft.text, before, mark))
+    return SkillText.of_file(given[name].data, name) if name in given else None
 
 
-@dataclass(slots=True, kw_only=False)
+@dataclass(slots=True)
 class _LearningRun:
+    """One learning run, as far as it is; `most_tokens` may be used."""
+
     feedback: Feedback
     run_id: str
+    most_tokens: int
     resumed: bool = False
+    stats: RunStats = field(default_factory=RunStats)
+    transcript: RunTranscript | None = None
+    noted_at: float = -math.inf
+
+    def learned(self) -> Learned:
+        """What it used, with what earlier attempts used."""
+        before, now = self.feedback.learned, self.stats
+        total_tokens, cost = now.tokens.total_tokens, now.snapshot().cost
+        if before is not None:
+            total_tokens += before.total_tokens
+            cost = cost.plus(Cost(usd=before.cost_usd))
+        return Learned(
+            run_id=self.run_id,
+            total_tokens=total_tokens,
+            cost_usd=cost.usd,
+            resumed=self.resumed,
+            at_ms=wall_ms(),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

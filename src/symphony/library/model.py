@@ -310,9 +310,10 @@ class Learned(Struct, frozen=True, kw_only=True):
         updated: skills that it changed.
         unchanged: skills that it left as they were.
         proposals: what people can accept; a change that was proposed before makes none.
-        total_tokens: of all turns.
-        cost_usd: `None` if unknown.
+        total_tokens: of all turns of all learning runs from the feedback, those that failed included.
+        cost_usd: of the same; `None` if unknown.
         resumed: it continued the thread of the work.
+        at_ms: when the tokens were counted, in milliseconds since 1970, UTC.
     """
 
     run_id: str
@@ -323,6 +324,7 @@ class Learned(Struct, frozen=True, kw_only=True):
     total_tokens: int = 0
     cost_usd: float | None = None
     resumed: bool = False
+    at_ms: int = 0
 
 
 class Rating(Struct, frozen=True, kw_only=True):

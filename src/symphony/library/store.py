@@ -10,7 +10,7 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from difflib import get_close_matches
 from hashlib import sha256
@@ -448,15 +448,18 @@ class Library:
             LibraryError: there is no open proposal of that number.
         """
         with self._writing() as connection:
-            proposal = self._decide(connection, number, ProposalState.ACCEPTED, author, None)
-            change = Change(author=author, reason=f"proposal {number}", run_id=proposal.evidence.run_id)
-            present = _find(connection, proposal.text.name)
-            if present is None and proposal.base_version == 0:
-                return self._insert(connection, proposal.text, change, Origin.LEARNED)
-            present = present or _present(connection, proposal.text.name)
-            if present.version != proposal.base_version:
-                raise StaleVersionError(proposal.base_version, present)
-            return self._new_version(connection, present, proposal.text, change)
+            return self._accept(connection, number, author)
+
+    def _accept(self, connection: sqlite3.Connection, number: int, author: str) -> LibrarySkill:
+        proposal = self._decide(connection, number, ProposalState.ACCEPTED, author, None)
+        change = Change(author=author, reason=f"proposal {number}", run_id=proposal.evidence.run_id)
+        present = _find(connection, proposal.text.name)
+        if present is None and proposal.base_version == 0:
+            return self._insert(connection, proposal.text, change, Origin.LEARNED)
+        present = present or _present(connection, proposal.text.name)
+        if present.version != proposal.base_version:
+            raise StaleVersionError(proposal.base_version, present)
+        return self._new_version(connection, present, proposal.text, change)
 
     def reject(self, number: int, author: str, reason: str = "") -> Proposal:
         """Reject a proposal.
@@ -538,10 +541,43 @@ class Library:
             )
             return _feedback(connection, number)
 
+    def note_learning(self, number: int, learned: Learned) -> None:
+        """Store what a learning run has used so far."""
+        with self._writing() as connection:
+            connection.execute(
+                "UPDATE feedback SET learned = ? WHERE id = ? AND learning = 'running'",
+                (msgspec.json.encode(learned).decode(), number),
+            )
+
+    def learning_tokens(self, workflow: str, since_ms: int) -> int:
+        """The tokens of learning runs from feedback whose last use was since then."""
+        with self._reading() as connection:
+            sql = (
+                "SELECT total(learned ->> '$.total_tokens') FROM feedback "
+                "WHERE workflow = ? AND learned ->> '$.at_ms' >= ?"
+            )
+            return int(connection.execute(sql, (workflow, since_ms)).fetchone()[0])
+
     def end_learning(
-        self, number: int, learned: Learned, drafts: Sequence[Draft], evidence: Evidence
+        self,
+        number: int,
+        learned: Learned,
+        drafts: Sequence[Draft],
+        evidence: Evidence,
+        *,
+        accept: Collection[str] = (),
+        author: str = "",
     ) -> Feedback:
         """Make proposals of what a learning run wrote; done at once, so that no crash makes them twice.
+
+        Args:
+            number: of the feedback.
+            learned: what the run made and used.
+            drafts: what it wrote.
+            evidence: goes with the proposals.
+            accept: names of skills whose proposals are accepted at once. A proposal for another than the
+                present version waits all the same.
+            author: who accepts them.
 
         Raises:
             LibraryError: a draft is not valid; nothing is proposed.
@@ -550,8 +586,13 @@ class Library:
             if _feedback(connection, number).learning is not LearningState.RUNNING:
                 return _feedback(connection, number)
             made = [self._propose(connection, one.text, evidence, one.base_version) for one in drafts]
-            proposals = tuple(one.id for one in made if one is not None)
-            learned = structs.replace(learned, proposals=proposals)
+            proposed = [one for one in made if one is not None]
+            for one in proposed:
+                present = _find(connection, one.text.name)
+                is_present = one.base_version == (0 if present is None else present.version)
+                if is_present and one.text.name in accept:
+                    self._accept(connection, one.id, author)
+            learned = structs.replace(learned, proposals=tuple(one.id for one in proposed))
             connection.execute(
                 "UPDATE feedback SET learning = 'done', learned = ? WHERE id = ?",
                 (msgspec.json.encode(learned).decode(), number),

@@ -26,7 +26,7 @@ from symphony.library.model import (
     StaleVersionError,
     TargetKind,
 )
-from symphony.library.store import VERSION, Library, check
+from symphony.library.store import VERSION, Library, check, library_path
 
 ME = Change(author="ada", reason="tests")
 
@@ -300,6 +300,15 @@ def test_a_backup_is_a_library(library: Library, tmp_path: Path) -> None:
     check(copy)
     with pytest.raises(LibraryError, match="exists"):
         library.backup(copy)
+
+
+def test_the_file_is_in_the_state_directory_unless_a_path_is_set(tmp_path: Path) -> None:
+    for configured, expected in (
+        (None, tmp_path / "library.db"),
+        ("/srv/team.db", Path("/srv/team.db")),
+        ("~/team.db", Path.home() / "team.db"),
+    ):
+        assert library_path(tmp_path, configured) == expected
 
 
 # --- feedback ---

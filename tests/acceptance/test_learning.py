@@ -85,6 +85,9 @@ def test_feedback_becomes_a_proposal_and_what_a_person_accepts_a_version(
         )
         assert shown["learning"]["total_tokens"] > 0
         assert "updated style" in project.symphony("explain", "SYM-1").stdout
+        told = project.symphony("transcript", "SYM-1", "--run", "learn-1").stdout
+        assert BETTER in told, "what the learner was sent"
+        assert project.symphony("transcript", "SYM-1", "--run", "learn-2").returncode == 1
         assert (project.written_state("SYM-1"), project.branch_log("SYM-1")) == ("Done", before)
         assert len(project.tokens()) == 1, "a learning run is no run of the issue"
         (proposal,) = library.proposals()
@@ -97,6 +100,22 @@ def test_feedback_becomes_a_proposal_and_what_a_person_accepts_a_version(
         assert listed_version(project) == 2
         assert BETTER in (project.workspaces / "SYM-2/.agents/skills/style/SKILL.md").read_text()
         assert not (project.workspaces / ".symphony" / "learning" / "1").exists()
+
+
+def test_the_status_shows_the_stars_of_work_that_is_ready(project: Project) -> None:
+    def stars() -> list[int | None]:
+        return [row["stars"] for row in json.loads(project.symphony("status", "--json").stdout)["ready"]]
+
+    project.workflow()
+    project.issue("SYM-1", [*WORK[:2], {"tool": "board_move", "arguments": {"state": "Human Review"}}])
+    with project.daemon() as daemon:
+        daemon.wait_for("work_ready", issue_identifier="SYM-1")
+        assert stars() == [None]
+        for number in ("2", "4"):
+            rate(project, "--stars", number, "--no-learn")
+        assert stars() == [4]
+        assert json.loads(project.symphony("explain", "SYM-1", "--json").stdout)["result"]["stars"] == 4
+        assert "4 of 5" in project.symphony("status").stdout
 
 
 def test_feedback_during_the_run_waits_and_a_learning_run_takes_no_slot(

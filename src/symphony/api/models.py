@@ -530,6 +530,9 @@ class ReadyRow(Document, frozen=True, kw_only=True):
     ]
     ended_at: Annotated[Moment, _is("When the last run ended.")]
     pull_request: Annotated[PullRequest | None, _is("Null if none is wanted.")] = None
+    stars: Annotated[
+        int | None, _is("1 to 5: the newest feedback of people with write access; null without any.")
+    ] = None
 
 
 Row = RunningRow | RetryingRow | BlockedRow | WaitingRow | ReadyRow

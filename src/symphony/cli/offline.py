@@ -33,7 +33,7 @@ from symphony.config import read_secrets
 from symphony.daemon.clock import monotonic_ms
 from symphony.daemon.context import RuntimeContext, build_context, redaction_for, scheduler_settings
 from symphony.daemon.journal_writer import past_runs, recovery_event
-from symphony.daemon.overview import feedback_on
+from symphony.daemon.overview import feedback_on, with_feedback, with_stars
 from symphony.daemon.prompts import phase_or_requested, preview_prompt, prompt_document
 from symphony.domain import (
     ALL_ISSUES,
@@ -142,6 +142,10 @@ class Offline:
     def _pull_requests(self) -> PullRequests:
         return {record.issue.id: record for record in self.recovered.pull_requests}
 
+    @property
+    def _library(self) -> Library:
+        return Library(library_path(self.journal.parent, self.context.settings.agent.library.path))
+
     async def state(self, only: Selection = ALL_ISSUES) -> models.State:
         """The document of `/api/v1/state` with the selected issues."""
         state, now_ms, now = await self._first_poll()
@@ -155,6 +159,7 @@ class Offline:
             only=only,
             reasons=_waiting_reasons,
         )
+        document = await to_thread.run_sync(with_stars, document, self._library, self.journal.parent)
         shown: models.State = masked(document, self.context.redaction.text)
         return structs.replace(
             shown,
@@ -196,9 +201,8 @@ class Offline:
                 status=document.status if in_active_state(issue, state.settings) else "inactive",
             )
         if document is not None:
-            path = library_path(self.journal.parent, self.context.settings.agent.library.path)
-            found = await to_thread.run_sync(feedback_on, Library(path), self.journal.parent, identifier)
-            document = structs.replace(document, feedback=found)
+            found = await to_thread.run_sync(feedback_on, self._library, self.journal.parent, identifier)
+            document = with_feedback(document, found)
         shown: models.Issue | None = masked(document, self.context.redaction.text)
         return shown
 

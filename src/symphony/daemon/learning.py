@@ -55,7 +55,15 @@ from symphony.journal.transcripts import (
 )
 from symphony.library.drafts import Found, GivenSkill, read_drafts
 from symphony.library.gate import gate
-from symphony.library.model import Draft, Evidence, Feedback, Learned, LibraryError, SkillText
+from symphony.library.model import (
+    LEARNING_RUN,
+    Draft,
+    Evidence,
+    Feedback,
+    Learned,
+    LibraryError,
+    SkillText,
+)
 from symphony.library.provenance import marked, provenance
 from symphony.library.store import Library
 from symphony.scheduler import Command, Drain, Event, Recovered, State, Thread, threads_in_use
@@ -178,7 +186,7 @@ class Learner:
         """Carry out one learning run, and wait if it is to be tried again."""
         most_tokens = await self._tokens_left()
         feedback = await to_thread.run_sync(self._library.begin_learning, feedback.id)
-        run_id = f"learn-{feedback.id}-{feedback.attempts}-{secrets.token_hex(4)}"
+        run_id = f"{LEARNING_RUN}{feedback.id}-{feedback.attempts}-{secrets.token_hex(4)}"
         run = _LearningRun(feedback, run_id, most_tokens)
         issue = {"issue_id": feedback.rating.issue_id, "issue_identifier": feedback.rating.issue_identifier}
         with structlog.contextvars.bound_contextvars(run_id=run.run_id, feedback=feedback.id, **issue):

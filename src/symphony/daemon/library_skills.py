@@ -130,8 +130,7 @@ def reason_of(context: RuntimeContext, error: Exception) -> dict[str, str | None
 
 
 def _read(library: Library, names: tuple[str, ...]) -> dict[str, tuple[int, bytes]]:
-    found = (library.skill(name) for name in names)
-    return {one.name: (one.version, one.text.file()) for one in found}
+    return {one.name: (one.version, one.text.file()) for one in library.named(names)}
 
 
 async def _in_time(context: RuntimeContext, work: Callable[[], T]) -> T | None:

@@ -40,13 +40,20 @@ from symphony.api.skill_outcomes import read_skill_outcomes
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.journal_writer import past_runs
 from symphony.daemon.moves import move_now
-from symphony.daemon.overview import feedback_on, settings_in_force, skills_document, workflow_skills
+from symphony.daemon.overview import (
+    feedback_on,
+    settings_in_force,
+    skills_document,
+    with_feedback,
+    with_stars,
+    workflow_skills,
+)
 from symphony.daemon.prompts import phase_or_requested, preview_prompt, prompt_document
 from symphony.domain import ALL_ISSUES, Issue, Redaction, Selection, SymphonyError, normalise_state, one_line
 from symphony.journal.model import Health, RunRecord, UnusableError
 from symphony.journal.reader import SkillReport, open_reader
 from symphony.journal.transcripts import TranscriptPage, read_transcript, transcript_path
-from symphony.library.model import Rating
+from symphony.library.model import LEARNING_RUN, Rating
 from symphony.library.store import Library
 from symphony.observability.redaction import masked
 from symphony.revision import commit
@@ -197,6 +204,7 @@ class ServiceOperator:
         now_ms, now, journal = self._now_ms(), self._now(), self._journal_health()
         mask, targets = self._cached_mask(context.redaction), self._notify_targets()
         pull_requests = self._pull_requests()
+        library, state_dir = context.library, self._journal and self._journal.parent
 
         def build() -> models.State:
             document = state_document(
@@ -209,6 +217,8 @@ class ServiceOperator:
                 pull_requests=pull_requests,
                 only=only,
             )
+            if library is not None and state_dir is not None:
+                document = with_stars(document, library, state_dir)
             public: models.State = masked(document, mask)
             return structs.replace(public, version=__version__, commit=commit(), notifications=targets)
 
@@ -242,10 +252,10 @@ class ServiceOperator:
                 document,
                 runs=tuple(traced),
                 moves_to=_moves_to(context, document.state),
-                feedback=await to_thread.run_sync(
-                    feedback_on, context.library, journal and journal.parent, identifier
-                ),
             )
+            state_dir = journal and journal.parent
+            found = await to_thread.run_sync(feedback_on, context.library, state_dir, identifier)
+            document = with_feedback(document, found)
         public: models.Issue | None = masked(document, context.redaction.text)
         return public
 
@@ -332,13 +342,19 @@ class ServiceOperator:
         """See `api.interface.Operator`."""
         journal = self._journal
         records = () if journal is None else await to_thread.run_sync(past_runs, journal, identifier)
-        state, _ = self._ready()
+        state, context = self._ready()
         live = next((one for one in state.running.values() if one.issue.identifier == identifier), None)
         run_ids = list(dict.fromkeys([*([live.run_id] if live else []), *(one.run_id for one in records)]))
         if not run_ids and _find(state, identifier) is None:
             return None
+        learning: dict[str, str] = {}
+        if run is not None and run.startswith(LEARNING_RUN):
+            state_dir = journal and journal.parent
+            given = await to_thread.run_sync(feedback_on, context.library, state_dir, identifier)
+            learning = {one.learning.run_id: one.learning.state for one in given if one.learning.run_id}
+            run_ids = list(learning)
         run_id = _run_of(run_ids, run, identifier)
-        is_live = live is not None and live.run_id == run_id
+        is_live = (live is not None and live.run_id == run_id) or learning.get(run_id or "") == "running"
         page = TranscriptPage()
         if run_id is not None and journal is not None:
             path = transcript_path(journal.parent, run_id)

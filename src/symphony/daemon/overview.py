@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import structs
 from pydantic import BaseModel
 
 from symphony import skills
@@ -42,6 +43,23 @@ def feedback_on(
         if library is not None and state_dir is not None and library.path.exists():
             return tuple(map(feedback_document, library.feedback(state_dir.name, identifier)))
     return ()
+
+
+def with_feedback(document: models.Issue, found: tuple[models.Feedback, ...]) -> models.Issue:
+    """The issue with its feedback, the newest first, and the stars of its result."""
+    stars = next((one.stars for one in found if one.author == "operator"), None)
+    result = None if document.result is None else structs.replace(document.result, stars=stars)
+    return structs.replace(document, feedback=found, result=result)
+
+
+def with_stars(document: models.State, library: Library, state_dir: Path) -> models.State:
+    """The state with the stars of what is ready; without, if the library cannot be read now. Blocking."""
+    stars: Mapping[str, int] = {}
+    if document.ready and library.path.exists():
+        with suppress(LibraryError):
+            stars = Library(library.path, busy_s=0).stars_of_issues(state_dir.name)
+    ready = (structs.replace(row, stars=stars.get(row.issue_identifier)) for row in document.ready)
+    return structs.replace(document, ready=tuple(ready)) if stars else document
 
 
 def skills_document(

@@ -14,6 +14,8 @@ from symphony.skills import FILE_NAME, MAX_FIELD, ParseOptions, Severity, is_cle
 MAX_CONTENT_BYTES: Final = 256 * 1024
 """The largest body of a skill in the library."""
 MAX_REASON_CHARS: Final = 500
+LEARNING_RUN: Final = "learn-"
+"""The ids of learning runs begin so, and those of no other runs."""
 _OWN_KEYS: Final = ("name", "description", "when_to_use")
 
 

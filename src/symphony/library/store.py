@@ -121,6 +121,10 @@ SELECT rating ->> '$.run_ids[0]', rating ->> '$.stars' FROM feedback
 WHERE workflow = ? AND rating ->> '$.author' = 'operator' AND rating ->> '$.run_ids[0]' IS NOT NULL
 ORDER BY id
 """
+_ISSUE_STARS: Final = """
+SELECT issue_identifier, rating ->> '$.stars' FROM feedback
+WHERE workflow = ? AND rating ->> '$.author' = 'operator' ORDER BY id
+"""
 _RETIRED: Final = """
 SELECT DISTINCT name FROM skills WHERE removed_at_ms IS NOT NULL
 EXCEPT SELECT name FROM skills WHERE removed_at_ms IS NULL
@@ -169,10 +173,12 @@ class Library:
     Args:
         path: the file; it is made on the first use.
         now_ms: the wall clock.
+        busy_s: how long to wait for other processes that lock the file.
     """
 
-    def __init__(self, path: Path, *, now_ms: Callable[[], int] = wall_ms) -> None:
+    def __init__(self, path: Path, *, now_ms: Callable[[], int] = wall_ms, busy_s: float = BUSY_S) -> None:
         self.path = path
+        self._busy_s = busy_s
         self._now_ms = now_ms
 
     # --- skills ------------------------------------------------------------------------------------------
@@ -244,6 +250,12 @@ class Library:
             present = _present(connection, name)
             self._remove(connection, present, change)
             return present
+
+    def named(self, names: Collection[str]) -> tuple[LibrarySkill, ...]:
+        """The skills of these names that there are, in the order of the names."""
+        with self._reading() as connection:
+            found = (_find(connection, name) for name in names)
+            return tuple(one for one in found if one is not None)
 
     def retired(self) -> dict[str, str]:
         """Names of removed skills, which no agent may use again, with the reason for people."""
@@ -527,6 +539,11 @@ class Library:
         with self._reading() as connection:
             return dict(connection.execute(_STARS, (workflow,)))
 
+    def stars_of_issues(self, workflow: str) -> dict[str, int]:
+        """The newest stars of people with write access, by the identifiers of the issues."""
+        with self._reading() as connection:
+            return dict(connection.execute(_ISSUE_STARS, (workflow,)))
+
     def pending_feedback(self, workflow: str) -> tuple[Feedback, ...]:
         """The feedback to learn from, the oldest first, with what a killed daemon left running."""
         with self._reading() as connection:
@@ -666,13 +683,13 @@ class Library:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with _file_errors(self.path), closing(_open(self.path)) as connection:
+        with _file_errors(self.path), closing(_open(self.path, self._busy_s)) as connection:
             connection.execute("BEGIN")  # one state of the file for all queries
             yield connection
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with _file_errors(self.path), closing(_open(self.path)) as connection:
+        with _file_errors(self.path), closing(_open(self.path, self._busy_s)) as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -688,19 +705,19 @@ def check(path: Path) -> None:
     Raises:
         LibraryError: the file is damaged or cannot be used.
     """
-    with _file_errors(path), closing(_open(path)) as connection:
+    with _file_errors(path), closing(_open(path, BUSY_S)) as connection:
         verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     if verdict != "ok":
         why, hint = _DAMAGED
         raise LibraryError(f"the library {path}: {why} ({verdict.splitlines()[-1]})", hint=hint)
 
 
-def _open(path: Path) -> sqlite3.Connection:
+def _open(path: Path, busy_s: float) -> sqlite3.Connection:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600))
     if not stat.S_ISREG(path.lstat().st_mode):
         raise LibraryError(f"{path} is not a regular file", hint=_MOVE_HINT)
-    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+    connection = sqlite3.connect(path, timeout=busy_s, isolation_level=None)
     try:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA trusted_schema = OFF")

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import structs
 
 from symphony.library.model import (
@@ -179,3 +181,41 @@ def test_accepted_proposals_count_from_their_acceptance(library: Library, clock:
     assert [one.name for one in library.purge(2_000, ADA).reverted] == ["style"]
     (kept,) = library.proposals(state=None)
     assert kept.state is ProposalState.ACCEPTED
+
+
+_steps = st.lists(
+    st.tuples(st.sampled_from(["agent", "person", "revert", "purge"]), st.integers(1, 4)), max_size=12
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(before=_steps, after=_steps)
+def test_a_purge_leaves_no_text_that_an_agent_brought_and_skips_no_version(
+    tmp_path_factory: pytest.TempPathFactory, before: list[tuple[str, int]], after: list[tuple[str, int]]
+) -> None:
+    clock = Clock()
+    library = Library(tmp_path_factory.mktemp("purge") / "library.db", now_ms=clock)
+    library.add(skill(content="0"), ADA)
+
+    def do(step: str, number: int) -> None:
+        if step == "revert":
+            library.revert("style", min(number, library.skill("style").version), ADA)
+        elif step == "purge":
+            library.purge(2_000, ADA)
+        else:
+            edit(library, str(number), AGENT if step == "agent" else ADA)
+
+    for one in before:
+        do(*one)
+    clock.ms = 2_000
+    for one in after:
+        do(*one)
+    earlier = library.history("style")
+    promised = library.purge(2_000, ADA, dry_run=True)
+    assert library.purge(2_000, ADA) == promised
+    assert library.purge(2_000, ADA) == Purged()
+    history = library.history("style")
+    assert [one.version for one in history] == list(range(len(history), 0, -1))
+    assert history[-len(earlier) :] == earlier, "history stays"
+    first = next(one for one in reversed(history) if one.text == history[0].text)
+    assert first.change.run_id is None or first.at_ms < 2_000

@@ -22,7 +22,6 @@ from symphony.cli.journaled import (
 from symphony.cli.options import issue_argument, json_option, print_json, workflow_option
 
 if TYPE_CHECKING:
-    from symphony.journal.model import RunRecord
     from symphony.journal.transcripts import TranscriptEntry, TranscriptPage
 
 _NO_RUN: Final = "it has not been worked on yet; `symphony explain` shows why"
@@ -34,6 +33,7 @@ Examples:
   symphony transcript SYM-3             the latest run
   symphony transcript SYM-3 -f          and what follows, until the daemon ends or Ctrl-C
   symphony transcript SYM-3 --run 4f2a  one run, by the begin of its id
+  symphony transcript SYM-3 --run learn-  the learning run from the only feedback
   symphony transcript SYM-3 --json | jq -r 'select(.entry.kind == "message").entry.text'
 
 Works with a daemon and without one. Secrets were masked when it was written. What is missing is stated on
@@ -52,9 +52,11 @@ def transcript(*, issue: str, follows: bool, run_prefix: str | None, as_json: bo
     """Show what an agent was sent, said and did."""
     # Imported here: `--help` stays fast.
     from symphony.cli.formatting import console_for, print_blocks
+    from symphony.cli.library_access import open_library
     from symphony.cli.queries import Queries
     from symphony.cli.render.transcript import entry_view
     from symphony.journal.reader import open_reader
+    from symphony.library.model import LEARNING_RUN
 
     console = console_for()
 
@@ -83,7 +85,11 @@ def transcript(*, issue: str, follows: bool, run_prefix: str | None, as_json: bo
         runs = reader.runs(identifier, limit=ALL_RUNS)
     if run_prefix is None and not runs and not follows:
         raise CommandError.of(f"{identifier} has no run", hint=_NO_RUN)
-    fixed = None if run_prefix is None else find_run([run.run_id for run in runs], run_prefix, identifier)
+    known = [run.run_id for run in runs]
+    if run_prefix is not None and run_prefix.startswith(LEARNING_RUN):
+        given = open_library(workflow, os.environ).in_use.store.feedback(journal.parent.name, identifier)
+        known = [one.learned.run_id for one in given if one.learned is not None]
+    fixed = None if run_prefix is None else find_run(known, run_prefix, identifier)
     reading = Reading(journal, identifier, fixed, show, show_missing)
     try:
         reading.show_new(live=daemon_lives(), folded=not follows and not as_json)
@@ -131,24 +137,24 @@ class Reading:
         """
         from symphony.journal.transcripts import latest
 
-        run = self._run()
-        if run is None:
+        run_id, has_ended = self._run()
+        if run_id is None:
             return False
-        if run.run_id != self._run_id:
-            self._run_id, self._after = run.run_id, 0
-        ended = run.ended_wall_ms is not None or not live
-        pages = self._pages(run.run_id, live=not ended)
+        if run_id != self._run_id:
+            self._run_id, self._after = run_id, 0
+        ended = has_ended or not live
+        pages = self._pages(run_id, live=not ended)
         if folded:
             whole = list(pages)
             entries = latest(entry for page in whole for entry in page.entries)
             pages = iter(whole)
             for entry in entries:
-                self._show(run.run_id, entry)
+                self._show(run_id, entry)
         for page in pages:
             for entry in () if folded else page.entries:
-                self._show(run.run_id, entry)
+                self._show(run_id, entry)
             for missing in page.missing:
-                self._show_missing(run.run_id, missing)
+                self._show_missing(run_id, missing)
         return ended and self._fixed is not None
 
     def _pages(self, run_id: str, *, live: bool) -> Iterator["TranscriptPage"]:
@@ -161,10 +167,11 @@ class Reading:
             self._after, more = page.next_after, page.more
             yield page
 
-    def _run(self) -> "RunRecord | None":
-        """The fixed run, or the latest one."""
+    def _run(self) -> tuple[str | None, bool]:
+        """The fixed run, or the latest one, and whether it has ended or is a learning run."""
         from symphony.journal.reader import open_reader
 
         with open_reader(self._journal) as reader:
             runs = reader.runs(self._identifier, limit=1 if self._fixed is None else ALL_RUNS)
-        return next((run for run in runs if self._fixed in {None, run.run_id}), None)
+        run = next((run for run in runs if self._fixed in {None, run.run_id}), None)
+        return (self._fixed, True) if run is None else (run.run_id, run.ended_wall_ms is not None)

@@ -320,6 +320,7 @@ def _stuck(
 
 def _ready(status: Status, limit: int | None) -> _Section:
     lines = []
+    has_stars = any(row.stars is not None for row in status.ready)
     for row in _first(status.ready, limit):
         values = [
             cell(row.state),
@@ -327,6 +328,8 @@ def _ready(status: Status, limit: int | None) -> _Section:
             Text(f"+{row.insertions} -{row.deletions}"),
             Text(ago(seconds_between(row.ended_at, status.generated_at))),
         ]
+        if has_stars:
+            values.append(Text("" if row.stars is None else f"{row.stars} of 5"))
         message = f": {row.summary}" if row.summary else ""
         work = cell(f"{row.branch}{_PUSHES.get(row.push or '', '')}{message}")
         look = [arrow(row.look[0], indent=0)] if row.look else []
@@ -338,6 +341,8 @@ def _ready(status: Status, limit: int | None) -> _Section:
         ("LINES", "right"),
         ("SINCE", "right"),
     ]
+    if has_stars:
+        columns.append(("STARS", "right"))
     heading = "BRANCH, AND WHAT THE AGENT SAID"
     return _Section(title="READY FOR REVIEW", style="green", columns=columns, heading=heading, rows=lines)
 

@@ -125,6 +125,7 @@ class SessionLibrary:
                     issue_identifier=command.issue.identifier,
                 ),
                 change=change if settings.library.sync == "apply" else None,
+                mask=context.redaction.text,
                 metadata=provenance(run_id=command.run_id, agent=command.agent, model=model),
             )
         )

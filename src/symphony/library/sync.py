@@ -1,11 +1,12 @@
 """Sync: what an agent made of skills in its workspace becomes proposals, or versions. Everything blocks."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from msgspec import Struct, structs
 
 from symphony.library.drafts import GivenSkill, read_drafts
+from symphony.library.gate import gate
 from symphony.library.model import (
     Change,
     Draft,
@@ -14,6 +15,7 @@ from symphony.library.model import (
     LibrarySkill,
     NotInLibraryError,
     Origin,
+    SkillText,
 )
 from symphony.library.provenance import marked
 from symphony.library.store import Library
@@ -45,6 +47,7 @@ def sync_skills(
     evidence: Evidence,
     change: Change | None = None,
     metadata: Mapping[str, str] | None = None,
+    mask: Callable[[str], str] = str,
 ) -> Synced | None:
     """Make proposals, or versions, of the skills in a workspace; a second call makes nothing more.
 
@@ -57,8 +60,10 @@ def sync_skills(
         record: of what was written there (`write_skills`); without one there is nothing to sync.
         tracked: files of the directory that git tracks, relative to the workspace.
         evidence: goes with the proposals.
-        change: makes versions at once. What is based on an older version becomes a proposal all the same.
+        change: makes versions at once. What is based on an older version, and what a person should read twice
+            (`gate`), becomes a proposal all the same.
         metadata: marks new skills in their front matter (`provenance`).
+        mask: hides the secrets that are known; finds them for the gate.
 
     Raises:
         LibraryError: the library cannot be used, or there are more changed skills than a person can judge.
@@ -85,9 +90,13 @@ def sync_skills(
         refused=library.retired(),
         bare=True,
     )
+    originals = {name: SkillText.of_file(one.data, name) for name, one in given.items()}
     result = Synced(unchanged=found.unchanged, problems=found.problems)
     for draft in found.drafts:
-        result = _keep(library, draft, result, evidence=evidence, change=change, metadata=metadata or {})
+        at_once = change
+        if change is not None and gate(originals.get(draft.text.name), draft.text, mask):
+            at_once = None
+        result = _keep(library, draft, result, evidence=evidence, change=at_once, metadata=metadata or {})
     return result
 
 

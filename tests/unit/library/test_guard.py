@@ -18,7 +18,7 @@ from symphony.library.model import (
     SkillText,
     StaleVersionError,
 )
-from symphony.library.provenance import marked, provenance
+from symphony.library.provenance import is_learned, marked, provenance
 from symphony.library.store import Library
 
 ADA = Change(author="ada")
@@ -69,6 +69,7 @@ def test_a_new_skill_of_an_agent_is_marked_in_its_file() -> None:
         "symphony-priority": "1",
     }
     assert SkillText.of_file(text.file(), "style") == text
+    assert (is_learned(text), is_learned(claimed), is_learned(skill())) == (True, False, False)
     assert "symphony-model" not in provenance(run_id="run-1", agent="codex", model=None)
 
 

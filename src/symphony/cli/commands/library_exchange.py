@@ -158,11 +158,12 @@ def _imported(store: "Library", text: "SkillText", change: "Change") -> str:
         LibraryError: the library refuses it, or somebody else changed the skill in this moment.
     """
     from symphony.library.model import NotInLibraryError, Origin
+    from symphony.library.provenance import is_learned
 
     try:
         present = store.skill(text.name)
     except NotInLibraryError:
-        store.add(text, change, origin=Origin.IMPORTED)
+        store.add(text, change, origin=Origin.LEARNED if is_learned(text) else Origin.IMPORTED)
         return "created"
     if present.text == text:
         return "unchanged"

@@ -128,6 +128,24 @@ def test_a_fact_reaches_the_streams_and_sigterm_ends_them_at_once(project: Proje
         assert [line for line in problems if "timeout" in line["reason"]] == [], "no stream was waited for"
 
 
+def test_a_change_of_the_library_by_a_command_reaches_the_streams(project: Project) -> None:
+    project.workflow(polling={"interval_ms": 600_000})  # a poll changes everything
+    with project.daemon("--log-level", "debug") as daemon:
+        started(daemon)
+        with browser(link_of(project)) as client:
+
+            def polled() -> bool | None:
+                answer = client.get("/api/v1/state")
+                return True if answer.is_success and answer.json()["health"]["polls"] else None
+
+            until(polled, daemon.log.read_text)
+            with client.stream("GET", "/api/v1/events") as stream:
+                skill = project.write("style.md", "---\nname: style\ndescription: Style.\n---\n")
+                assert project.symphony("library", "add", str(skill)).returncode == 0
+                scopes = (json.loads(line[5:])["scope"] for line in stream.iter_lines() if "data:" in line)
+                assert "library" in scopes
+
+
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed (Debian: chromium)")
 def test_a_real_browser_signs_in_and_orders_with_and_without_javascript(project: Project) -> None:
     project.issue("SYM-1", TURN)

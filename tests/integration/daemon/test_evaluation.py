@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from msgspec import structs
 
@@ -52,6 +53,10 @@ def evaluate(project: Project, *arguments: str, code: int) -> dict[str, Any]:
     done = project.symphony("library", "evaluate", *arguments, "--json")
     assert done.returncode == code, done.stderr
     return dict(json.loads(done.stdout)["evaluation"])
+
+
+def alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 def evaluations(project: Project) -> Path:
@@ -187,3 +192,39 @@ def test_an_evaluation_that_is_interrupted_leaves_nothing(
     assert not evaluations(project).exists()
     assert not any(one.is_running() for one in agents)
     assert library.proposal(proposal).evaluation is None
+
+
+def test_what_a_killed_evaluation_left_ends_with_it_or_with_the_next_one(
+    project: Project, library: Library
+) -> None:
+    project.workflow(agent={"library": {"check": CHECK}})
+    deliver(project, "SYM-1")
+    begun = project.root / "begun"
+    project.issue("SYM-1", [{"run": ["touch", str(begun)]}, {"wait_for": "never"}], state="Done")
+    proposal = str(propose(library, "good"))
+    process = project.start("library", "evaluate", proposal)
+    until(lambda: begun.exists() or None, lambda: "the agent did not begin")
+    second = project.symphony("library", "evaluate", proposal)
+    assert (second.returncode, "another evaluation" in second.stderr) == (1, True)
+    agents = [one for one in marked_processes() if one.environ()["SYMPHONY_RUN_ID"].startswith("evaluation-")]
+    process.kill()
+    process.communicate()
+    until(lambda: True if not any(map(alive, agents)) else None, lambda: f"left: {agents}")
+    assert evaluations(project).exists()
+    project.issue("SYM-1", WORK, state="Done")
+    assert evaluate(project, proposal, code=0)["recommended"]
+    assert not evaluations(project).exists()
+
+
+def test_it_works_beside_a_daemon_that_works(project: Project, library: Library) -> None:
+    project.workflow(agent={"library": {"check": CHECK}})
+    deliver(project, "SYM-1")
+    project.issue("SYM-2", [{"write": "begun", "text": "1"}, {"wait_for": "go"}, *WORK])
+    with project.daemon() as daemon:
+        until(lambda: (project.workspaces / "SYM-2" / "begun").exists() or None, daemon.log.read_text)
+        found = evaluate(project, str(propose(library, "good")), code=0)
+        assert [one["issue_identifier"] for one in found["comparisons"]] == ["SYM-1"]
+        (project.workspaces / "SYM-2" / "go").touch()
+        assert daemon.wait_for("run_ended", issue_identifier="SYM-2")["outcome"] == "succeeded"
+        problems = {line["event"] for line in daemon.events() if line["level"] in {"warning", "error"}}
+        assert problems <= {"agent_notice"}

@@ -139,7 +139,7 @@ class Evaluator:
         if not settings.skills.enabled:
             raise LibraryError("agent.skills.enabled is false: sessions get no skills", hint="set it to true")
         proposal = await to_thread.run_sync(self._proposal, number)
-        past_issues = await self._past_issues(count)
+        past_issues = await self._past_issues(count, proposal.evidence.issue_id)
         if not past_issues:
             raise LibraryError(
                 "there is no past issue to work on again",
@@ -185,14 +185,15 @@ class Evaluator:
 
     # --- past issues -------------------------------------------------------------------------------------
 
-    async def _past_issues(self, count: int) -> list[PastIssue]:
+    async def _past_issues(self, count: int, learned_from: str | None) -> list[PastIssue]:
         """The newest past issues that can be worked on again, at most `count`."""
         workspace = self._context.settings.workspace
         past_issues: list[PastIssue] = []
         if workspace.repo is None:
             return past_issues
         mirror = await to_thread.run_sync(mirror_path, workspace)
-        for past in past_work(map(_past_work, await to_thread.run_sync(self._runs))):
+        runs = await to_thread.run_sync(self._runs)
+        for past in past_work(map(_past_work, runs), learned_from):
             commits = await self._commits(mirror, past)
             if commits is None:
                 self._say(f"{past.issue_identifier}: left out, as its branch is not known any more")

@@ -34,13 +34,19 @@ class PastWork(Struct, frozen=True, kw_only=True):
     agent: str | None = None
 
 
-def past_work(runs: Iterable[PastWork]) -> tuple[PastWork, ...]:
-    """The latest delivery of each issue, the newest first, from runs of which the newest is first."""
+def past_work(runs: Iterable[PastWork], learned_from: str | None = None) -> tuple[PastWork, ...]:
+    """The latest delivery of each issue, the newest first.
+
+    Args:
+        runs: the newest first.
+        learned_from: the id of the issue that the proposal comes from. It is the last one, because it says
+            little about other issues.
+    """
     found: dict[str, PastWork] = {}
     for run in runs:
         if run.delivered and run.commits and run.branch is not None:
             found.setdefault(run.issue_id, run)
-    return tuple(found.values())
+    return tuple(sorted(found.values(), key=lambda one: one.issue_id == learned_from))
 
 
 class Verdict(StrEnum):

@@ -132,6 +132,21 @@ def test_the_check_sees_what_was_delivered_and_the_agent_does_not(project: Proje
     assert found["comparisons"][0]["without"]["problem"] is not None
 
 
+def test_the_check_is_confined_like_the_agent_and_still_sees_what_was_delivered(
+    project: Project, library: Library
+) -> None:
+    outside = project.root / "outside"
+    check = (
+        f'git --git-dir="$SYMPHONY_DELIVERED_REPOSITORY" cat-file -e "$SYMPHONY_DELIVERED_COMMIT"'
+        f" && touch here && {{ touch {outside} || true; }}"
+        f" && test ! -e {project.state_dir / 'journal.db'} && {CHECK}"
+    )
+    project.workflow(agent={"library": {"check": check}}, workspace={"isolation": "bwrap"})
+    deliver(project, "SYM-1")
+    assert evaluate(project, str(propose(library, "good")), code=0)["changed"]["passed"] == 1
+    assert not outside.exists()
+
+
 def test_a_session_that_uses_too_many_tokens_or_changes_nothing_does_not_pass(
     project: Project, library: Library
 ) -> None:

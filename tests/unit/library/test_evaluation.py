@@ -43,7 +43,9 @@ def test_the_newest_delivery_of_each_issue_counts() -> None:
     idle = structs.replace(WORK, issue_id="3", delivered=False)
     empty = structs.replace(WORK, issue_id="4", commits=0)
     no_branch = structs.replace(WORK, issue_id="5", branch=None)
-    assert past_work([idle, WORK, empty, other, no_branch, older]) == (WORK, other)
+    runs = [idle, WORK, empty, other, no_branch, older]
+    assert past_work(runs) == (WORK, other)
+    assert past_work(runs, learned_from="1") == (other, WORK), "it says little about other issues"
 
 
 @pytest.mark.parametrize(

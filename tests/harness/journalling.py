@@ -2,15 +2,35 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from symphony.domain import Blame, Blocker, Category, Failure, Issue
+from symphony.domain import (
+    Author,
+    Blame,
+    Blocker,
+    Category,
+    Check,
+    CheckState,
+    Failure,
+    Issue,
+    PullComment,
+    PullRequest,
+    PullState,
+    Review,
+    ReviewState,
+)
+from symphony.domain import (
+    Thread as ReviewThread,
+)
 from symphony.journal.model import (
     ClaimRecord,
     CommentRecord,
     EventRecord,
     Health,
+    PullRequestRecord,
     Record,
     RunRecord,
     SkillsComment,
@@ -19,7 +39,16 @@ from symphony.journal.model import (
 )
 from symphony.journal.store import Backlog, Journal, open_journal
 from symphony.processes.base import Identity
-from symphony.scheduler import ClaimKind, Resume, ResumeReason, Thread
+from symphony.scheduler import (
+    ClaimKind,
+    FeedbackKind,
+    NeedsYouCode,
+    PullLedger,
+    Resume,
+    ResumeReason,
+    Thread,
+    Told,
+)
 
 __all__ = [
     "NOW",
@@ -28,7 +57,9 @@ __all__ = [
     "comment",
     "event",
     "full_claim",
+    "full_pull_request",
     "opened",
+    "pull_request",
     "run",
     "skills",
     "skills_note",
@@ -162,6 +193,61 @@ def skills_note(number: int = 1, *, body: str = "b", said: bool = False) -> Skil
         named=(("a/SKILL.md", "missing_name"),),
         said=said,
         at_wall_ms=NOW + number,
+    )
+
+
+def pull_request(issue_number: int = 1, *, code: str = "opening", **changes: Any) -> PullRequestRecord:
+    issue = Issue(
+        id=f"id-{issue_number}", identifier=f"SYM-{issue_number}", title="t", state="s", dispatchable=True
+    )
+    record = PullRequestRecord(
+        issue=issue, forge="github a/b", branch="b", head="c", code=code, at_wall_ms=NOW
+    )
+    return replace(record, **changes)
+
+
+def full_pull_request(number: int = 8) -> PullRequestRecord:
+    """One with everything that a snapshot and a ledger may hold."""
+    author, at = Author(login="ann", can_write=True), datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    said = PullComment(id="1", author=author, body="why?", at=at)
+    pull = PullRequest(
+        id="x",
+        number=7,
+        url="https://forge.example/7",
+        title="t",
+        body="b",
+        state=PullState.OPEN,
+        draft=False,
+        author=author,
+        head_branch="b",
+        head_repo="a/b",
+        head_sha="c",
+        base_branch="main",
+        conflicts=False,
+        rules_met=True,
+        checks=(Check(id="1", name="test", state=CheckState.FAILED, sha="c", required=True, log="/1"),),
+        reviews=(Review(id="2", author=author, state=ReviewState.APPROVED, sha="c", body="", at=at),),
+        threads=(ReviewThread(id="3", resolved=True, comments=(said,), path="a.py", line=3),),
+        comments=(said,),
+        labels=("agent",),
+        files=("a.py",),
+        changed_lines=3,
+    )
+    told = Told(kind=FeedbackKind.CI, head="c", ids=("1",), at_ms=5)
+    ledger = PullLedger(
+        number=7,
+        branch="b",
+        pushed_head="c",
+        pushed_ms=1,
+        head="c",
+        told=(told,),
+        turns={FeedbackKind.CI: 1},
+        needs_you=NeedsYouCode.QUIET,
+        landings=("c",),
+    )
+    failure = Failure(category=Category.FORGE, blame=Blame.TRACKER, message="no answer", status=502)
+    return pull_request(
+        number, code="quiet", number=7, ours=True, pull=pull, ledger=ledger, failure=failure, failures=2
     )
 
 

@@ -1,5 +1,6 @@
 """The checks of `symphony doctor`: those of `daemon.diagnostics`, the workflow, and what it refers to."""
 
+import re
 import shutil
 import tempfile
 import time
@@ -23,6 +24,7 @@ from symphony.cli.failures import CommandError, ExitCode, exit_code
 from symphony.cli.formatting import plural
 from symphony.cli.journal import journal_path
 from symphony.cli.notifying import targets_of
+from symphony.cli.repository import git_output
 from symphony.cli.serving import open_store
 from symphony.cli.stale_workspaces import find_workspaces
 from symphony.config import SecretFileError, WarningCode, read_secrets
@@ -47,6 +49,7 @@ from symphony.daemon.tracing import open_tracing
 from symphony.domain import Category, Redaction, Selection, SymphonyError
 from symphony.journal.reader import checkup
 from symphony.processes.local import LocalHost
+from symphony.workspaces import without_credentials
 
 _MIB: Final = 1024**2
 _CLOCK_TOLERANCE_MS: Final = 300_000
@@ -301,7 +304,27 @@ async def check_forge(context: RuntimeContext, *, environment: Mapping[str, str]
         return [
             warning(f"the token lacks {each}", "docs/forges.md lists what it needs") for each in found.missing
         ]
+    if context.settings.forge.opens and (elsewhere := await to_thread.run_sync(_other_origin, context)):
+        return [
+            warning(
+                f"branches are pushed to {elsewhere}, and forge.repo is {found.repo}",
+                "a pull request needs its branch in that repository: correct `origin` or forge.repo",
+            )
+        ]
     return [ok(f"{found.kind} answers as {found.login}, {found.repo}")]
+
+
+def _other_origin(context: RuntimeContext) -> str | None:
+    """Where branches are pushed if the address does not end with `forge.repo`; a path is not judged."""
+    repo = context.settings.workspace.repo or ""
+    address = git_output(Path(repo), "remote", "get-url", "--push", "origin") if Path(repo).is_dir() else repo
+    shown = without_credentials((address or "").strip())
+    if "://" not in shown and ":" not in shown:
+        return None
+    path = re.split(r"[:/]", shown.removesuffix("/").removesuffix(".git"))
+    wanted = str(context.settings.forge.repo).split("/")
+    same = [part.lower() for part in path[-len(wanted) :]] == [part.lower() for part in wanted]
+    return None if same else shown
 
 
 async def check_hosts(context: RuntimeContext, *, environment: Mapping[str, str]) -> list[Finding]:

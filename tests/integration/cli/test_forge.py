@@ -154,6 +154,16 @@ def test_the_doctor_warns_of_a_forge_that_cannot_be_used(
     assert found()[0] is CheckStatus.OK
     with at(project, "gitlab", monkeypatch) as desk:
         assert found()[0] is CheckStatus.OK
+        for address, same in (
+            ("https://u:secret@gitlab.example.test/octo-team/website.git", True),
+            ("git@gitlab.example.test:Octo-Team/website", True),
+            ("https://gitlab.example.test/octo-team/other", False),
+        ):
+            project.git("config", "remote.origin.url", address)
+            status, text = found()
+            assert (status is CheckStatus.OK) is same
+            assert "secret" not in text
+        project.git("config", "remote.origin.url", "/srv/website.git")
         desk.repository.scopes = "read_api"
         status, text = found()
         assert status is CheckStatus.WARNING

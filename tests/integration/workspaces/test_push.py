@@ -73,6 +73,15 @@ async def test_a_local_repositorys_branch_is_pushed_to_its_origin(
     assert again == delivery
 
 
+async def test_the_branch_that_work_begins_from_is_the_set_one_or_the_one_at_head(
+    make_manager: Make, git: Git, repo: Path
+) -> None:
+    assert await make_manager(repo=str(repo)).base_branch() == git(repo, "symbolic-ref", "--short", "HEAD")
+    assert await make_manager(repo=str(repo), base_branch="develop").base_branch() == "develop"
+    git(repo, "checkout", "-q", "--detach")
+    assert await make_manager(repo=str(repo)).base_branch() is None
+
+
 async def test_what_we_pushed_ourselves_is_replaced_by_a_rewritten_branch(
     make_manager: Make, git: Git, repo: Path, origin: Path, issue: MakeIssue
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.journalling import NOW, claim, comment, event, opened, run, skills, written
+from harness.journalling import NOW, claim, comment, event, opened, pull_request, run, skills, written
 from symphony.journal import database
 from symphony.journal.model import (
     DayRecord,
@@ -125,6 +125,8 @@ def test_an_old_run_is_deleted_with_everything_that_belongs_to_it(tmp_path: Path
         *(IssueSpent(issue_id=f"id-{number}", spent=Spent(tokens=1)) for number in (1, 2)),
         comment(1),
         comment(2),
+        pull_request(1, at_wall_ms=NOW - 40 * DAY_MS),
+        pull_request(2, at_wall_ms=NOW - 40 * DAY_MS, number=7),
         now_wall_ms=NOW - 40 * DAY_MS,
     )
     done, remembered = trimmed(path, Retention())
@@ -137,6 +139,7 @@ def test_an_old_run_is_deleted_with_everything_that_belongs_to_it(tmp_path: Path
         days={"2023-11-14": 2},
         worked_on=frozenset({"id-50"}),
         comments=remembered.comments,
+        pull_requests=(pull_request(2, at_wall_ms=NOW - 40 * DAY_MS, number=7),),
     )
     with open_reader(path) as reader:
         assert [found.run_id for found in reader.runs()] == ["r-50", "r-1"]

@@ -6,7 +6,19 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harness.journalling import NOW, claim, comment, event, full_claim, opened, run, skills, skills_note
+from harness.journalling import (
+    NOW,
+    claim,
+    comment,
+    event,
+    full_claim,
+    full_pull_request,
+    opened,
+    pull_request,
+    run,
+    skills,
+    skills_note,
+)
 from symphony.journal.model import (
     ClaimReleased,
     DayRecord,
@@ -46,6 +58,7 @@ async def test_records_are_recovered_by_the_next_start(tmp_path: Path) -> None:
     first.put(DayRecord(day="2026-11-21", tokens=7), SettingRecord(name="paused", value="yes"))
     first.put(skills_note(1, body="old"), skills_note(2), skills_note(1, said=True))
     first.put(comment(), skills(9, SkillUse(name="s", path="p", sha256=None, listed=True)))
+    first.put(pull_request(7), pull_request(8), full_pull_request(8))
     await first.close()
     assert first.health == Health(state=HealthState.OK)
 
@@ -59,6 +72,7 @@ async def test_records_are_recovered_by_the_next_start(tmp_path: Path) -> None:
         worked_on=frozenset({"id-2"}),
         comments=(comment(),),
         skills_comments=(skills_note(2), skills_note(1, said=True)),
+        pull_requests=(pull_request(7), full_pull_request(8)),
     )
     assert second.take_notices() == ()
     await second.close()

@@ -19,6 +19,7 @@ from symphony.scheduler import (
     Drain,
     Event,
     Exit,
+    FeedbackGiven,
     FetchCandidates,
     Notify,
     OperatorAsked,
@@ -359,6 +360,14 @@ def reviews_what_it_works_on(state: State, fact: Event, now_ms: int) -> tuple[St
     return replace(after, results=ready), commands
 
 
+def forgets_which_feedback_it_took(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    if not isinstance(fact, FeedbackGiven):
+        return after, commands
+    forgotten = {key: replace(each, feedback=None) for key, each in after.results.items()}
+    return replace(after, results=forgotten), commands
+
+
 def _prefers_the_fallback(settings: SchedulerSettings) -> SchedulerSettings:
     if settings.fallback is None:
         return settings
@@ -447,6 +456,7 @@ BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
         "limits-are-known-and-end",
     ),
     "reviews what it works on": (reviews_what_it_works_on, "ready-is-delivered"),
+    "forgets which feedback it took": (forgets_which_feedback_it_took, "feedback-is-taken-once"),
     "drops the timer of a push": (
         _drops(SetTimer, lambda each, _: each.timer.kind is TimerKind.PUSH),
         "push-is-tried-again",

@@ -422,6 +422,7 @@ class _Daemon:
                     timers=timers,
                     post=self.post,
                     before_poll=_nothing,
+                    review_tools=lambda _issue_id, tools: tools,
                     on_exit=self._ended,
                     callbacks=RunCallbacks(
                         agent_spawned=lambda *_: None,

@@ -1,12 +1,24 @@
 """The invariants bite: broken schedulers and daemons are found within a few schedules, by the right rule."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from harness.broken_parts import BROKEN_PARTS
 from harness.broken_steps import BROKEN_STEPS
-from kit.simulator import INVARIANTS, Result, run_schedule
+from harness.broken_watches import BROKEN_WATCHES
+from kit.simulator import (
+    INVARIANTS,
+    PROFILES,
+    ForgeHabits,
+    Parts,
+    Result,
+    Scenario,
+    Simulation,
+    hours,
+    run_schedule,
+)
 
 ENOUGH = 500
 FIRST = {
@@ -55,10 +67,25 @@ def test_a_broken_daemon_is_found_by_the_rule_that_it_breaks(name: str) -> None:
     _find(name, lambda seed: run_schedule(seed, parts=broken()), expected)
 
 
+@pytest.mark.parametrize("name", BROKEN_WATCHES)
+def test_a_broken_watch_is_found_by_the_rule_that_it_breaks(name: str) -> None:
+    watch, expected = BROKEN_WATCHES[name]
+    habits = ForgeHabits(observe_ms=60_000, checks_ms=(1_000, 60_000), conflicts=0.8, late=0)
+    profile = replace(PROFILES["forge"], forge=habits)
+    scenario = Scenario(issues=6, profile=profile)
+    runs = (
+        Simulation(scenario, seed=seed, duration=hours(8), parts=Parts(watch=watch)).run()
+        for seed in range(10)
+    )
+    found = next((result.violations for result in runs if result.violations), ())
+    assert {each.invariant for each in found} == {expected}
+
+
 def test_the_search_starts_late_only_for_what_is_searched() -> None:
     assert FIRST.keys() <= {*BROKEN_STEPS, *BROKEN_PARTS}
 
 
 def test_every_invariant_is_shown_to_bite() -> None:
-    shown = {expected for _, expected in (*BROKEN_STEPS.values(), *BROKEN_PARTS.values())}
+    broken = (*BROKEN_STEPS.values(), *BROKEN_PARTS.values(), *BROKEN_WATCHES.values())
+    shown = {expected for _, expected in broken}
     assert shown == set(INVARIANTS)

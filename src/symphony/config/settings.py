@@ -976,6 +976,9 @@ class ForgeSettings(Section):
         "a state that an issue is moved to when its pull request is merged",
         unset="it stays where it is",
     )
+    checks_grace_ms: NonNegative = live(
+        120_000, "how long after a push checks may take to appear; until then no checks mean nothing"
+    )
     poll_interval_ms: Positive = live(
         60_000, "how often open pull requests are looked at, all of them together"
     )

@@ -66,7 +66,7 @@ from symphony.scheduler import (
     WakeAsked,
 )
 from symphony.skills import SkillSet
-from symphony.trackers.base import TrackerError, skipped_by
+from symphony.trackers.base import ToolProvider, TrackerError, skipped_by
 from symphony.workspaces import Removal, WorkspaceRecord
 
 _log = structlog.get_logger(__name__)
@@ -97,6 +97,7 @@ class Effects:
         timers: the scheduler's timers.
         post: puts an event into the mailbox.
         before_poll: awaited before each poll.
+        review_tools: adds to the tools of a run the one that answers reviews of its issue's work.
         on_exit: called when the daemon may end.
         callbacks: what runs report besides events.
         comments: writes the daemon's comments.
@@ -117,6 +118,7 @@ class Effects:
         timers: Timers,
         post: Callable[[Event], None],
         before_poll: Callable[[], Awaitable[None]],
+        review_tools: Callable[[str, ToolProvider], ToolProvider],
         on_exit: Callable[[], None],
         callbacks: RunCallbacks,
         comments: CommentWriter,
@@ -133,6 +135,7 @@ class Effects:
         self._timers = timers
         self._post = post
         self._before_poll = before_poll
+        self._review_tools = review_tools
         self._on_exit = on_exit
         self._callbacks = callbacks
         self._comments = comments
@@ -280,7 +283,7 @@ class Effects:
             run = SupervisedRun(
                 command,
                 carrier=self._carrier(command, context, trace),
-                tools=context.tracker,
+                tools=self._review_tools(command.issue.id, context.tracker),
                 post=self._post,
                 callbacks=self._callbacks,
                 report_skills=self._report_skills,

@@ -138,8 +138,8 @@ REPLY_TOOL: Final = "reply_to_review"
 _SPEC: Final = ToolSpec(
     name=REPLY_TOOL,
     description=(
-        "Answer a review thread of the pull request. The answer is posted in your name once your work is "
-        "pushed. A second answer to the same thread replaces the first."
+        "Answer a review thread of the pull request that you were told of. The answer is posted in your name "
+        "once your work is pushed. A second answer to the same thread replaces the first."
     ),
     input_schema={
         "type": "object",
@@ -157,9 +157,11 @@ _SPEC: Final = ToolSpec(
 class ReviewTools:
     """The tools of a tracker, and the one that answers review threads (`ToolProvider`).
 
+    A conversation keeps the tools that it began with, so it has this one before there is a review.
+
     Args:
         tools: those of the tracker.
-        threads: the threads that the agent may answer now; without any there is no such tool.
+        threads: the threads that the agent may answer now.
         on_reply: takes an answer.
     """
 
@@ -176,8 +178,7 @@ class ReviewTools:
 
     def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
         """The tools to offer."""
-        specs = self._tools.agent_tool_specs()
-        return (*specs, _SPEC) if self._threads() else specs
+        return (*self._tools.agent_tool_specs(), _SPEC)
 
     async def execute_agent_tool(
         self, name: str, arguments: Mapping[str, Any], *, issue: Issue

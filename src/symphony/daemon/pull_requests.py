@@ -19,6 +19,7 @@ import structlog
 
 from symphony.config import ForgeSettings
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.feedback import make_offer, post_reply, with_reply
 from symphony.daemon.forge import connect_forge
 from symphony.daemon.moves import move_now
 from symphony.daemon.pull_request_text import find_marker, marker_of, pull_request_text
@@ -41,6 +42,7 @@ from symphony.scheduler import (
     Ended,
     Event,
     Feedback,
+    FeedbackGiven,
     FeedbackKind,
     ForgePolicy,
     IssueResult,
@@ -48,6 +50,7 @@ from symphony.scheduler import (
     NeedsYou,
     PullLedger,
     Recovered,
+    Reply,
     ResultStatus,
     Settled,
     State,
@@ -55,6 +58,7 @@ from symphony.scheduler import (
     Wait,
     WakeAsked,
     judge_pull,
+    ledger_after_claim,
     ledger_after_push,
     ledger_after_snapshot,
     ledger_after_verdict,
@@ -86,6 +90,7 @@ class PullRequests:
         recorded: returns when everything that was put is written, or cannot be.
         on_merged: called with the issue whose pull request was merged.
         on_changed: called with a pull request that waits for something else than before.
+        post: puts an event into the mailbox of the scheduler.
         wall_ms: the wall clock.
         connect: makes the client of a forge.
     """
@@ -101,6 +106,7 @@ class PullRequests:
         recorded: Callable[[], Awaitable[None]],
         on_merged: Callable[[Issue], None],
         on_changed: Callable[[PullRequestRecord], None],
+        post: Callable[[Event], None],
         wall_ms: Callable[[], int],
         connect: Callable[[ForgeSettings, Mapping[str, str]], Forge] = connect_forge,
     ) -> None:
@@ -112,6 +118,7 @@ class PullRequests:
         self._recorded = recorded
         self._on_merged = on_merged
         self._on_changed = on_changed
+        self._post = post
         self._wall_ms = wall_ms
         self._connect = connect
         self._forge: Forge | None = None
@@ -483,8 +490,14 @@ class PullRequests:
         if ledger.pushed_head != record.head:
             ledger = ledger_after_push(ledger, record.head, now_ms)
         issue_id = record.issue.id
-        working = issue_id in state.running or issue_id in state.retrying or ledger.offered is not None
-        ledger = replace(ledger, working=working)
+        result = state.results.get(issue_id)
+        delivered = None if result is None else result.delivered
+        unpushed = delivered is not None and delivered.push_failure is not None
+        ledger = ledger_after_claim(
+            ledger,
+            working=state.entry(issue_id) is not None or unpushed,
+            taken=None if result is None else result.feedback,
+        )
         bounded = _bounded(pull)
         if bounded != record.pull or ledger.head is None:
             ledger = ledger_after_snapshot(ledger, bounded, policy, now_ms)
@@ -492,7 +505,6 @@ class PullRequests:
         if not isinstance(made, Feedback | Land):  # these are recorded when they are carried out
             ledger = ledger_after_verdict(ledger, made, now_ms)
         code, message = describe(made)
-        result = state.results.get(issue_id)
         issue = record.issue if result is None else result.issue
         text = record.text or (_digest(pull.body) if record.ours else None)
         after = replace(record, issue=issue, pull=bounded, ledger=ledger, text=text)
@@ -519,8 +531,66 @@ class PullRequests:
                 await self._end(record, merged=merged, settings=settings)
             case Land():
                 await self._land(forge, record, settings)
+            case Feedback():
+                await self._tell(forge, record, made)
             case _:
-                pass
+                self._offer(issue_id)
+                await self._post_replies(forge, issue_id)
+
+    # --- feedback ----------------------------------------------------------------------------------------
+
+    @property
+    def tells_reviews(self) -> bool:
+        """Whether agents are told of reviews."""
+        settings = self._context().settings.forge
+        return settings.opens and settings.feedback.review
+
+    def threads(self, issue_id: str) -> tuple[str, ...]:
+        """The threads that the agent of an issue was told of and may answer."""
+        record = self._records.get(issue_id)
+        return () if record is None or record.ledger is None else record.ledger.threads
+
+    def take_reply(self, issue_id: str, reply: Reply) -> None:
+        """Record what the agent answers in one of them; it is posted once its work is pushed."""
+        record = self._records[issue_id]
+        assert record.ledger is not None  # noqa: S101 - of `threads`
+        self._put(replace(record, ledger=replace(record.ledger, replies=with_reply(record.ledger, reply))))
+
+    async def _tell(self, forge: Forge, record: PullRequestRecord, made: Feedback) -> None:
+        """Record feedback as told, then offer it to the scheduler."""
+        pull = record.pull
+        assert pull is not None  # noqa: S101 - of `_judge`
+        offer = await make_offer(forge, pull, made, self._context().redaction)
+        record = self._records[record.issue.id]
+        assert record.ledger is not None  # noqa: S101 - of `_judge`
+        ledger = ledger_after_verdict(record.ledger, made, self._wall_ms())
+        self._put(replace(record, ledger=replace(ledger, offered=offer)))
+        await self._recorded()
+        self._offer(record.issue.id)
+
+    def _offer(self, issue_id: str) -> None:
+        """Give the scheduler what it has not taken yet; it takes it once, when the issue is free."""
+        ledger = self._records[issue_id].ledger
+        if ledger is not None and (offer := ledger.offered) is not None:
+            self._post(
+                FeedbackGiven(issue_id=issue_id, key=offer.key, summary=offer.summary, text=offer.text)
+            )
+
+    async def _post_replies(self, forge: Forge, issue_id: str) -> None:
+        """Post what the agent answered, unless a run may still change it."""
+        record = self._records[issue_id]
+        pull, ledger = record.pull, record.ledger
+        if pull is None or ledger is None or ledger.working:
+            return
+        for reply in ledger.replies:
+            await post_reply(forge, pull, reply, self._context().redaction.text)
+            record = self._records[issue_id]
+            assert record.ledger is not None  # noqa: S101 - of `_judge`
+            left = tuple(each for each in record.ledger.replies if each != reply)
+            self._put(replace(record, ledger=replace(record.ledger, replies=left)))
+            _log.info("review_answered", number=pull.number, thread=reply.thread_id)
+
+    # --- the end -----------------------------------------------------------------------------------------
 
     async def _land(self, forge: Forge, record: PullRequestRecord, settings: ForgeSettings) -> None:
         """Ask the forge to merge exactly the commit that a fresh snapshot was judged at."""
@@ -624,6 +694,7 @@ def policy_of(settings: ForgeSettings) -> ForgePolicy:
     told = {kind for kind in FeedbackKind if getattr(settings.feedback, kind.value)}
     return ForgePolicy(
         repo=settings.repo or "",
+        grace_ms=settings.checks_grace_ms,
         feedback=frozenset(told),
         required_checks=settings.required_checks,
         reviewers=frozenset(login.lower() for login in settings.reviewers),

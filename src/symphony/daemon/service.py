@@ -32,6 +32,7 @@ from symphony.daemon.context import (
 )
 from symphony.daemon.diagnostics import check_documents, machine_checks, run_checks
 from symphony.daemon.effects import Effects
+from symphony.daemon.feedback import ReviewTools
 from symphony.daemon.http_server import serve_http
 from symphony.daemon.instance_lock import InstanceLock, StateDirectoryError
 from symphony.daemon.journal_writer import JOURNAL_FILE, JournalWriter, open_journal_writer
@@ -77,6 +78,7 @@ from symphony.scheduler import (
     run_once_finished,
     step,
 )
+from symphony.trackers.base import ToolProvider
 
 _RECHECK_S = 1.0
 _DIAGNOSIS_TIMEOUT_S = 5.0
@@ -364,6 +366,7 @@ class Service:
                 timers=self._timers,
                 post=self.post,
                 before_poll=reloader.check,
+                review_tools=self._review_tools,
                 on_exit=self._exit.set,
                 callbacks=RunCallbacks(
                     agent_spawned=journal.agent_spawned,
@@ -503,10 +506,19 @@ class Service:
             recorded=journal.flush,
             on_merged=journal.work_merged,
             on_changed=outbox.pull_request_changed,
+            post=self.post,
             wall_ms=self._wall_ms,
         )
         self._observers = (*self._observers, self._pull_requests)
         await self._pull_requests.run()
+
+    def _review_tools(self, issue_id: str, tools: ToolProvider) -> ToolProvider:
+        """The tools of a run, with the one that answers reviews if they are told."""
+        pulls = self._pull_requests
+        if pulls is None or not pulls.tells_reviews:
+            return tools
+        threads, on_reply = partial(pulls.threads, issue_id), partial(pulls.take_reply, issue_id)
+        return ReviewTools(tools, threads=threads, on_reply=on_reply)
 
     async def _finish(self, outbox: Outbox) -> None:
         """Let what works beside the scheduler come to its end, for a limited time."""

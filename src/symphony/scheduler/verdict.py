@@ -374,7 +374,7 @@ def judge_pull(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_m
 def _not_to_be_judged(
     pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int
 ) -> Wait | NeedsYou | None:
-    if ledger.working:
+    if ledger.working or ledger.offered is not None:
         return Wait(WaitCode.WORKING, "an agent works on it")
     if (pull.head_repo or "").casefold() != policy.repo.casefold() or pull.head_branch != ledger.branch:
         message = f"its branch is not {ledger.branch} of {policy.repo}, so it is not ours"
@@ -685,9 +685,13 @@ def ledger_after_snapshot(
 ) -> PullLedger:
     """The ledger after a snapshot that differs from the one before; then comes `judge_pull`.
 
+    What was offered and not taken is withdrawn if the branch moved on: it is as if nothing was told.
+
     Once the checks that the agent was told of pass on another head, with all others, its turns about checks
     count from zero.
     """
+    if ledger.offered is not None and pull.head_sha != ledger.offered.head:
+        ledger = _without_offer(ledger, ledger.offered)
     if pull.head_sha != ledger.head:
         ledger = replace(ledger, head=pull.head_sha, head_ms=now_ms)
     ledger = replace(ledger, changed_ms=now_ms, has_checks=ledger.has_checks or bool(pull.checks))
@@ -697,7 +701,9 @@ def ledger_after_snapshot(
     judged = judged_checks(pull, policy)
     passed = {check.name for check in judged if check.state is CheckState.PASSED}
     # A check that failed may appear late on the new head: until it does, nothing is green.
-    if passed.issuperset({check.name for check in judged}.union(policy.required_checks, told[-1].names)):
+    if judged and passed.issuperset(
+        {check.name for check in judged}.union(policy.required_checks, told[-1].names)
+    ):
         ledger = replace(ledger, turns={**ledger.turns, FeedbackKind.CI: 0})
     return ledger
 
@@ -721,7 +727,6 @@ def ledger_after_verdict(ledger: PullLedger, made: Verdict, now_ms: int) -> Pull
                 threads=tuple(dict.fromkeys((*ledger.threads, *threads))),
                 needs_you=None,
                 changed_ms=now_ms,
-                working=True,
             )
         case Land():
             return replace(ledger, landings=(*ledger.landings, made.head), landed_ms=now_ms, needs_you=None)
@@ -735,15 +740,19 @@ def ledger_after_verdict(ledger: PullLedger, made: Verdict, now_ms: int) -> Pull
             assert_never(made)
 
 
-def ledger_after_withdrawal(ledger: PullLedger) -> PullLedger:
-    """The ledger after the branch moved on before the agent could be told: it is as if nothing was told."""
-    offer = ledger.offered
-    if offer is None:
-        return ledger
-    withdrawn = [each for each in ledger.told if each.signature in offer.key.split("; ")]
+def ledger_after_claim(ledger: PullLedger, *, working: bool, taken: str | None) -> PullLedger:
+    """The ledger with what the scheduler says: whether a run works on it, and which feedback it took last."""
+    offered = ledger.offered
+    if offered is not None and offered.key == taken:
+        offered = None
+    return replace(ledger, working=working, offered=offered)
+
+
+def _without_offer(ledger: PullLedger, offered: Offer) -> PullLedger:
+    withdrawn = [each for each in ledger.told if each.signature in offered.key.split("; ")]
     turns = {each.kind: max(ledger.turns.get(each.kind, 0) - 1, 0) for each in withdrawn}
     told = tuple(each for each in ledger.told if each not in withdrawn)
-    return replace(ledger, told=told, turns={**ledger.turns, **turns}, offered=None, working=False)
+    return replace(ledger, told=told, turns={**ledger.turns, **turns}, offered=None)
 
 
 def ledger_after_release(ledger: PullLedger, now_ms: int) -> PullLedger:

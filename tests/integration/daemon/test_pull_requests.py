@@ -1,25 +1,19 @@
 """A real daemon, a real git remote and a forge on the loopback interface: one pull request, always."""
 
 import json
-import os
 import shutil
 import signal
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
-from typing_extensions import override
 
-from contract.served import served
-from contract.vendor import Asked, Given, Vendor
-from harness.project import Daemon, Project, until
-from kit.forge.desk import KINDS, Desk, make_desk
-from kit.forge.repository import Pull
+from harness.forge_remote import at
+from harness.project import Project, until
+from kit.forge.desk import KINDS
 from symphony.domain import CheckState, PullState
-from symphony.trackers.http import ExchangeError
 
 BRANCH = "symphony/SYM-1"
 WORK: list[dict[str, Any]] = [
@@ -28,82 +22,6 @@ WORK: list[dict[str, Any]] = [
     {"say": "I did it, @ann."},
     {"tool": "board_move", "arguments": {"state": "Human Review"}},
 ]
-
-
-class Remote(Vendor):
-    """A forge whose branches are those of a bare repository; it may kill the daemon at a request."""
-
-    def __init__(self, desk: Desk, project: Project) -> None:
-        super().__init__(desk.clock)
-        self.desk, self.project, self.base = desk, project, desk.vendor.base
-        self.bare = project.root / "origin.git"
-        self.victim: Daemon | None = None
-        self.kills: tuple[str, int, str] | None = None
-
-    @property
-    def vendor(self) -> Vendor:
-        return self
-
-    def provider(self) -> dict[str, Any]:
-        return {"url": self.base}
-
-    @override
-    def handle(self, asked: Asked) -> Given:
-        return self.desk.vendor.handle(asked)
-
-    @override
-    def throttles(self) -> Mapping[str, tuple[Given, int | None]]:
-        return self.desk.vendor.throttles()
-
-    @override
-    def exchange(self, method: str, address: str, headers: Mapping[str, str], content: bytes | None) -> Given:
-        self._look_at_branches()
-        mortal = self._is_fatal(method, address)
-        if mortal == "before":
-            self._kill()
-        given = self.desk.vendor.exchange(method, address, headers, content)
-        if mortal == "after":
-            self._kill()
-        return given
-
-    def _look_at_branches(self) -> None:
-        refs = self.project.git("for-each-ref", "--format=%(refname:short) %(objectname)", cwd=self.bare)
-        for line in refs.splitlines():
-            name, sha = line.split()
-            self.desk.repository.branches[name] = sha
-            for pull in self.opened():
-                if pull.branch == name:
-                    pull.sha = sha
-
-    def _is_fatal(self, method: str, address: str) -> str | None:
-        """Whether the daemon dies before this request is handled, or after it."""
-        if self.kills is None or self.kills[0] not in f"{method} {address}":
-            return None
-        when, left, moment = self.kills
-        self.kills = None if left == 1 else (when, left - 1, moment)
-        return moment if left == 1 else None
-
-    def _kill(self) -> NoReturn:
-        assert self.victim is not None
-        os.kill(self.victim.process.pid, signal.SIGKILL)
-        raise ExchangeError("nobody is there any more")
-
-    def opened(self) -> list[Pull]:
-        return list(self.desk.repository.pulls.values())
-
-
-@contextmanager
-def at(project: Project, kind: str, **forge: Any) -> Iterator[Remote]:
-    desk = make_desk(kind)
-    remote = Remote(desk, project)
-    project.git("init", "--quiet", "--bare", "--initial-branch=main", str(remote.bare))
-    project.git("remote", "add", "origin", str(remote.bare))
-    project.git("push", "--quiet", "origin", "main")
-    project.environment["FORGE_TOKEN"] = desk.vendor.secret
-    with served(remote) as settings:
-        given = {"kind": kind, "repo": "octo-team/website", "token": "$FORGE_TOKEN", **settings, **forge}
-        project.workflow(forge=given)
-        yield remote
 
 
 @pytest.fixture

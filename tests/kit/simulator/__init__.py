@@ -13,11 +13,13 @@ file of the journal are models. The daemon dies at each crash point in turn.
 """
 
 from kit.simulator.crash_points import CrashPoint
+from kit.simulator.forge import Watch
 from kit.simulator.invariants import ALL as INVARIANTS
 from kit.simulator.memory import Forgetting
 from kit.simulator.profiles import (
     PROFILES,
     AgentHabits,
+    ForgeHabits,
     HostHabits,
     JournalHabits,
     OperatorHabits,
@@ -41,6 +43,7 @@ __all__ = [
     "AgentHabits",
     "CrashPoint",
     "Ending",
+    "ForgeHabits",
     "Forgetting",
     "HostHabits",
     "Invariant",
@@ -60,6 +63,7 @@ __all__ = [
     "TrackerHabits",
     "Turn",
     "Violation",
+    "Watch",
     "days",
     "hours",
     "judge",

@@ -19,6 +19,7 @@ from symphony.scheduler import (
     Cycle,
     Drain,
     Exit,
+    FeedbackGiven,
     FinishRun,
     Notify,
     Recovered,
@@ -76,24 +77,28 @@ def _not_under_an_invalid_workflow(moment: Moment) -> Broken | None:
 
 @_invariant("fresh-start", "SC9, RT7")
 def _fresh(moment: Moment) -> Broken | None:
-    """An issue is started only by an answer that shows it eligible and is newer than the reason to ask."""
+    """An issue is started only by an answer that shows it eligible and is newer than the reason to ask.
+
+    Feedback on its pull request makes it eligible in any state that is not terminal.
+    """
     for start in moment.starts:
         issue = start.issue
         if not isinstance(moment.fact, Refreshed) or issue not in moment.fact.issues:
             return Broken("started without a fresh look", issue.id)
         if not moment.known or issue.id in moment.before.ids_to_refresh:
             return Broken("started by a stale answer", issue.id)
-        if words := _unfit(issue, moment):
+        handed_off = start.resume is not None and start.resume.after_handoff
+        if words := _unfit(issue, moment, handed_off=handed_off):
             return Broken(words, issue.id)
     return None
 
 
-def _unfit(issue: Issue, moment: Moment) -> str | None:
+def _unfit(issue: Issue, moment: Moment, *, handed_off: bool) -> str | None:
     """SC5 in words of its own, so that the scheduler's judgement is not its own judge."""
     settings, state = moment.after.settings, normalise_state(issue.state)
     if not all(text.strip() for text in (issue.id, issue.identifier, issue.title, state)):
         return "started though the tracker gave no id, identifier, title or state"
-    if state in settings.terminal_states or state not in settings.active_states:
+    if state in settings.terminal_states or (state not in settings.active_states and not handed_off):
         return f"started in state {issue.state!r}"
     labels = {label.strip().lower() for label in settings.required_labels}
     if not issue.dispatchable or not labels <= set(issue.labels):
@@ -374,6 +379,23 @@ def _ready(moment: Moment) -> Broken | None:
             return Broken(f"its work is {result.status.value}, and there is none", key)
         if key in after.running or key in after.retrying or key in after.blocked:
             return Broken(f"its work is {result.status.value}, and it is claimed", key)
+    return None
+
+
+@_invariant("feedback-is-taken-once", "ours")
+def _feedback(moment: Moment) -> Broken | None:
+    """Feedback is taken for finished work that nobody holds, once for each key, and claims its issue."""
+    fact = moment.fact
+    if not isinstance(fact, FeedbackGiven):
+        return None
+    key, before, after = fact.issue_id, moment.before, moment.after
+    known, now = before.results.get(key), after.results.get(key)
+    claimed = before.entry(key) is None and after.entry(key) is not None
+    taken = known is not None and now is not None and known.feedback != now.feedback
+    if taken != claimed:
+        return Broken("feedback was taken without a claim, or a claim made without it", key)
+    if taken and now is not None and now.feedback != fact.key:
+        return Broken("other feedback was taken", key)
     return None
 
 

@@ -6,8 +6,12 @@ __all__ = [
     "AGENT",
     "ALL",
     "COMMENT",
+    "FEEDBACK_ARRIVES",
+    "FEEDBACK_BOUNDS",
+    "FEEDBACK_ONCE",
     "FINISHED",
     "HEARD",
+    "LANDED",
     "LIVENESS",
     "REPLAY",
     "TOLD",
@@ -57,4 +61,39 @@ FINISHED = Invariant(
     rule="Without failures, and given time, each issue that may be worked on is finished or blocked.",
 )
 
-ALL = (TOTAL, REPLAY, LIVENESS, WINDS_DOWN, AGENT, COMMENT, TOLD, HEARD, FINISHED)
+FEEDBACK_ONCE = Invariant(
+    name="feedback-once",
+    source="ours",
+    rule="No failed check, comment or conflict of one head is told twice, whenever the daemon died.",
+)
+FEEDBACK_BOUNDS = Invariant(
+    name="feedback-is-bounded",
+    source="ours",
+    rule="An issue gets at most 3 turns for reviews and 2 for conflicts, and 3 for checks that never pass.",
+)
+FEEDBACK_ARRIVES = Invariant(
+    name="feedback-arrives",
+    source="ours",
+    rule="In the end no feedback waits that was recorded as told, and none is due.",
+)
+LANDED = Invariant(
+    name="lands-what-is-good",
+    source="ours",
+    rule="Only a head whose checks passed, that a person approved and that conflicts with nothing is landed.",
+)
+
+ALL = (
+    TOTAL,
+    REPLAY,
+    LIVENESS,
+    WINDS_DOWN,
+    AGENT,
+    COMMENT,
+    TOLD,
+    HEARD,
+    FINISHED,
+    FEEDBACK_ONCE,
+    FEEDBACK_BOUNDS,
+    FEEDBACK_ARRIVES,
+    LANDED,
+)

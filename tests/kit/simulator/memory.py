@@ -234,6 +234,16 @@ class Memory:
         )
         self._put((record,), None)
 
+    def keep(self, name: str, value: str) -> None:
+        """Put something under a name."""
+        self._put((SettingRecord(name=name, value=value),), None)
+
+    def kept(self, name: str) -> str | None:
+        """What a predecessor left under a name, or what is written since."""
+        self._write_due()
+        found = self._file.held.get(record_key(SettingRecord(name=name, value="")))
+        return found.value if isinstance(found, SettingRecord) else None
+
     def close(self, *, cleanly: bool) -> None:
         """The daemon ends: cleanly with everything written, else as far as the writer had come."""
         self._write_due()

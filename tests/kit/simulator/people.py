@@ -103,9 +103,7 @@ class Agents:
 
     def _succeeded(self) -> Session:
         dice, habits = self._dice, self._habits
-        moves_to = (
-            None if dice.chance(habits.unmoved) else dice.pick(("Done", "Done", "Backlog", "In Progress"))
-        )
+        moves_to = None if dice.chance(habits.unmoved) else dice.pick(habits.moves_to)
         return Session.succeeds(turns=dice.between(habits.turns), moves_to=moves_to)
 
 

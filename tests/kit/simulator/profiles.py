@@ -4,7 +4,7 @@ Probabilities are per request, per session or per change; `*_every_ms` are mean 
 wants another world combines the four parts in a `Profile` of their own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kit.simulator.dice import Span
@@ -12,6 +12,7 @@ from kit.simulator.dice import Span
 __all__ = [
     "PROFILES",
     "AgentHabits",
+    "ForgeHabits",
     "HostHabits",
     "JournalHabits",
     "OperatorHabits",
@@ -23,6 +24,9 @@ __all__ = [
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
+
+HANDED_OFF = ("Backlog", "Backlog", "Backlog", "Done")
+"""Where sessions move their issues if people look at pull requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +62,10 @@ class TrackerHabits:
 class AgentHabits:
     """How sessions go; the probabilities are per session, and what they leave over succeeds.
 
-    `unmoved` is the probability that a session that succeeds leaves its issue where it is; `idle` that a
-    session leaves no progress; `stubborn` that it refuses to stop for a while; `survives` that its process
-    outlives a daemon that is killed; `forgets` that a conversation cannot be gone on with.
+    A session that succeeds moves its issue to one of `moves_to`. `unmoved` is the probability that it leaves
+    its issue where it is; `idle` that a session leaves no progress; `stubborn` that it refuses to stop for a
+    while; `survives` that its process outlives a daemon that is killed; `forgets` that a conversation cannot
+    be gone on with.
     """
 
     turn_ms: Span = (MINUTE_MS, 40 * MINUTE_MS)
@@ -68,6 +73,7 @@ class AgentHabits:
     prepare_ms: Span = (500, 20_000)
     deliver_ms: Span = (200, 5_000)
     sign_every_ms: int = 4 * MINUTE_MS
+    moves_to: Sequence[str] = ("Done", "Done", "Backlog", "In Progress")
     unmoved: float = 0.1
     fails: float = 0
     stalls: float = 0
@@ -141,6 +147,29 @@ class JournalHabits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForgeHabits:
+    """What happens to pull requests; the probabilities are for each head, unless stated otherwise.
+
+    Attributes:
+        observe_ms: how often the daemon looks at them; 0 for never, as without a forge.
+        checks_ms: when checks appear after a push, and again until each ends.
+        red: the probability that a check fails.
+        late: that it appears an hour later.
+        conflicts: that the head conflicts with its base.
+        unknown: that the forge has not computed that yet, in one look.
+        event_every_ms: how often a person or bot does something to one of them.
+    """
+
+    observe_ms: int = 0
+    checks_ms: Span = (1_000, 10 * MINUTE_MS)
+    red: float = 0.4
+    late: float = 0.1
+    conflicts: float = 0.15
+    unknown: float = 0.1
+    event_every_ms: int = 20 * MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """A world: a name and the habits of those who live in it. `about` is one line for people."""
 
@@ -152,6 +181,7 @@ class Profile:
     operators: OperatorHabits = OperatorHabits()
     journal: JournalHabits = JournalHabits()
     hosts: HostHabits = HostHabits()
+    forge: ForgeHabits = ForgeHabits()
 
 
 _BAD_TRACKER = TrackerHabits(
@@ -227,6 +257,15 @@ PROFILES: Mapping[str, Profile] = {
                 verb_every_ms=4 * HOUR_MS,
             ),
             hosts=HostHabits(names=("a", "b", "c", "d"), slots=3, trouble_every_ms=20 * MINUTE_MS),
+        ),
+        Profile(
+            name="forge",
+            about="pull requests with checks, people and bots, while agents fail and the daemon dies",
+            agents=AgentHabits(moves_to=HANDED_OFF, fails=0.05, asks=0.05, unmoved=0.1, idle=0.1),
+            operators=OperatorHabits(
+                drain_every_ms=DAY_MS, crash_every_ms=2 * HOUR_MS, kill_every_ms=8 * HOUR_MS
+            ),
+            forge=ForgeHabits(observe_ms=MINUTE_MS),
         ),
         Profile(
             name="storm",

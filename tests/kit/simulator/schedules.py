@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from kit.simulator.crash_points import ALL_POINTS
 from kit.simulator.dice import Dice
-from kit.simulator.profiles import PROFILES
+from kit.simulator.profiles import HANDED_OFF, PROFILES, ForgeHabits
 from kit.simulator.result import Result
 from kit.simulator.scenario import Scenario, make_issue, make_settings, minutes
 from kit.simulator.simulation import Parts, Simulation
@@ -26,6 +26,8 @@ _RULES = (
 )
 _QUICK = {"claude": AgentInfo(kind="claude", section="claude", stall_timeout_ms=40_000)}
 _OTHER_DICE = 10**9
+_FORGE_DICE = 2 * 10**9
+_WITH_FORGE = 0.3
 _REPLAYED = 4
 _CRASHED = 0.6
 
@@ -54,6 +56,12 @@ def schedule(seed: int) -> tuple[Scenario, timedelta]:
     profile = PROFILES[dice.pick(_NAMES)]
     turn_ms = dice.pick(((1_000, 60_000), (10_000, 600_000)))
     habits = replace(profile.agents, turn_ms=turn_ms, sign_every_ms=dice.pick((30_000, 120_000)))
+    forge = Dice(seed + _FORGE_DICE)
+    if forge.chance(_WITH_FORGE):
+        habits = replace(habits, moves_to=HANDED_OFF)
+        checks_ms, late = (1_000, 60_000), forge.pick((0, 0.1))
+        pulls = ForgeHabits(observe_ms=60_000, checks_ms=checks_ms, late=late, event_every_ms=300_000)
+        profile = replace(profile, forge=pulls)
     scenario = Scenario(
         board=tuple(make_issue(f"S-{number}", labels=("x",)) for number in range(dice.between((1, 3)))),
         issues=dice.between((0, 4)),

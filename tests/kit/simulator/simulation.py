@@ -10,6 +10,7 @@ from kit.simulator.clock import Clock
 from kit.simulator.crashing import Crashes
 from kit.simulator.daemon import Daemon
 from kit.simulator.dice import Dice
+from kit.simulator.forge import Forge, Watch
 from kit.simulator.hosts import Hosts
 from kit.simulator.judged import AGENT, COMMENT, FINISHED, HEARD, TOLD, WINDS_DOWN
 from kit.simulator.liveness import Liveness
@@ -46,11 +47,12 @@ _MINUTE_MS = 60_000
 _LEAVE_MS = 12 * 60 * _MINUTE_MS
 _LOOKS = 10
 _NOTE_MS = 1_000
-_CRASHES, _MEMORY, _WORDS, _HOSTS = (
+_CRASHES, _MEMORY, _WORDS, _HOSTS, _FORGE = (
     1 << 40,
     1 << 41,
     1 << 42,
     1 << 43,
+    1 << 44,
 )  # dice of their own, so that they change no other chance
 
 
@@ -60,13 +62,14 @@ class Parts:
 
     `reaps`: a start ends the agents that are left. `reads_back`: a comment that stands is looked for before
     one is written. `fences`: a run waits for what is left of its issue on hosts. `forgetting` is what becomes
-    of the memory.
+    of the memory. `watch` looks at pull requests.
     """
 
     reaps: bool = True
     reads_back: bool = True
     fences: bool = True
     forgetting: Forgetting | None = None
+    watch: Watch | None = None
 
 
 class Simulation:
@@ -123,6 +126,15 @@ class Simulation:
             profile.operators,
             settings,
             hurry=scenario.hurry,
+        )
+        self._forge = Forge(
+            self._clock,
+            Dice(seed + _FORGE),
+            profile.forge,
+            self._daemon,
+            self._memory,
+            self._referee,
+            (parts and parts.watch) or Watch(),
         )
         self._liveness = Liveness(self._clock, self._referee, self._tracker, self._daemon, self._operators)
         self._people.file(scenario.board, scenario.issues, self.end_ms)
@@ -194,6 +206,7 @@ class Simulation:
         self._agents.calm_down()
         self._memory.rest()
         self._hosts.rest()
+        self._forge.rest()
         self._liveness.rest()
         self._crashes.disarm()
         daemon, clock = self._daemon, self._clock
@@ -217,6 +230,7 @@ class Simulation:
         clock.run(clock.now_ms + _NOTE_MS)
         if unheard := self._unheard():
             raise self._referee.broken(HEARD, "a person answered, and it waits", clock.now_ms, unheard[0])
+        self._forge.check_end()
         told = {key for key, kind in self._tracker.comments if kind.startswith("blocked")}
         for key, blocked in sorted(daemon.state.blocked.items()):
             if key not in told and key not in self._notes.refused:

@@ -176,9 +176,8 @@ def _tools(*threads: str) -> tuple[ReviewTools, list[Reply]]:
     return ReviewTools(NoTools(), threads=lambda: threads, on_reply=taken.append), taken
 
 
-async def test_the_tool_is_offered_only_where_there_are_threads() -> None:
-    assert [spec.name for spec in _tools()[0].agent_tool_specs()] == ["tracker"]
-    assert [spec.name for spec in _tools("t1")[0].agent_tool_specs()] == ["tracker", REPLY_TOOL]
+async def test_the_tool_is_offered_beside_those_of_the_tracker() -> None:
+    assert [spec.name for spec in _tools()[0].agent_tool_specs()] == ["tracker", REPLY_TOOL]
     passed = await _tools("t1")[0].execute_agent_tool("tracker", {"a": 1}, issue=ISSUE)
     assert '"a": 1' in passed.text
 

@@ -76,6 +76,7 @@ class Daemon(Story):
         self.workspaces = Workspaces()
         self.tracker = MovingTracker()
         self.merged, self.changed = list[str](), list[str]()
+        self.posted = list[Event]()
         self.wall_ms = 1_000_000
         self.configure(**forge)
         self.restart()
@@ -96,6 +97,7 @@ class Daemon(Story):
             recorded=self.journal.recorded,
             on_merged=lambda issue: self.merged.append(issue.identifier),
             on_changed=lambda record: self.changed.append(record.code),
+            post=self.posted.append,
             wall_ms=lambda: self.wall_ms,
             connect=self._connect,
         )

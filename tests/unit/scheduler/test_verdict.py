@@ -40,11 +40,11 @@ from symphony.scheduler import (
     WaitCode,
     judge_pull,
     judged_checks,
+    ledger_after_claim,
     ledger_after_push,
     ledger_after_release,
     ledger_after_snapshot,
     ledger_after_verdict,
-    ledger_after_withdrawal,
     must_disarm,
 )
 
@@ -549,7 +549,6 @@ def test_feedback_is_recorded_before_it_is_given() -> None:
         (FeedbackKind.REVIEW, ("c1",), ()),
     ]
     assert after.turns == dict.fromkeys(FeedbackKind, 1)
-    assert after.working
     assert after.needs_you is None
     assert outcome.signatures == tuple(each.signature for each in after.told)
 
@@ -596,19 +595,25 @@ def test_threads_that_were_told_may_be_answered() -> None:
     assert ledger_after_verdict(ledger(threads=("t0",)), outcome, NOW).threads == ("t0", "t1")
 
 
-def test_what_was_offered_and_not_taken_can_be_withdrawn() -> None:
+def test_what_was_offered_waits_until_it_is_taken_or_the_branch_moves_on() -> None:
     before = ledger(told=(told("ci", "id-test", head=OLD),), turns={FeedbackKind.CI: 1})
-    outcome = judge_pull(pull(checks=(FAILED,), comments=(comment(),)), before, POLICY, NOW)
+    seen = pull(checks=(FAILED,), comments=(comment(),))
+    outcome = judge_pull(seen, before, POLICY, NOW)
     assert isinstance(outcome, Feedback)
-    after = ledger_after_verdict(before, outcome, NOW)
     offer = outcome.offer("It failed.")
     assert (offer.head, offer.text) == (HEAD, "It failed.")
-    assert offer.key == "; ".join(outcome.signatures)
-    withdrawn = ledger_after_withdrawal(replace(after, offered=offer))
-    assert withdrawn.told == before.told
-    assert withdrawn.turns == {FeedbackKind.CI: 1, FeedbackKind.REVIEW: 0}
-    assert not withdrawn.working
-    assert ledger_after_withdrawal(before) == before
+    offered = replace(ledger_after_verdict(before, outcome, NOW), offered=offer)
+    assert code(judge_pull(seen, offered, POLICY, NOW)) == "working"
+    assert ledger_after_snapshot(offered, seen, POLICY, NOW).offered == offer
+
+    assert ledger_after_claim(offered, working=False, taken="another").offered == offer
+    taken = ledger_after_claim(offered, working=True, taken=offer.key)
+    assert (taken.offered, taken.working) == (None, True)
+
+    moved = ledger_after_snapshot(offered, pull(head_sha="c" * 40), POLICY, NOW)
+    assert moved.told == before.told
+    assert moved.turns == {FeedbackKind.CI: 1, FeedbackKind.REVIEW: 0}
+    assert moved.offered is None
 
 
 # --- properties ------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import getpass
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.cli.options import json_option, print_json, workflow_option
-from symphony.domain import one_line
+from symphony.cli.options import json_option, nearest_workflow, print_json, workflow_option
+from symphony.domain import SymphonyError, one_line
 
 if TYPE_CHECKING:
     from symphony.api.interface import LibraryInUse
     from symphony.api.library import Edit
-    from symphony.config import AgentSettings
+    from symphony.config import AgentSettings, WorkspaceSettings
+    from symphony.library.store import Library
 
 _MAX_REASON_CHARS: Final = 500  # MAX_REASON_CHARS of library.model, which is slow to import
 
@@ -31,14 +32,14 @@ class OpenLibrary:
         workflow: the workflow file, which need not exist.
         settings: those of `agent`.
         agents: the names of the agents of the workflow; empty if they are not known.
-        base_branch: `workspace.base_branch`, if it is known.
+        workspace: the section, if it is known.
         in_use: the library, and what masks secrets in it.
     """
 
     workflow: Path
     settings: "AgentSettings"
     agents: tuple[str, ...]
-    base_branch: str | None
+    workspace: "WorkspaceSettings | None"
     in_use: "LibraryInUse"
 
 
@@ -53,7 +54,8 @@ def library_options(command: Callable[..., Any]) -> Callable[..., Any]:
         if not workflow.exists() and not library.in_use.store.path.exists():
             raise CommandError.of(
                 f"there is no {workflow}, and no library of it",
-                hint="go to the repository, or name it with -C DIR or --workflow FILE",
+                hint="go to the repository, or name it with -C DIR or --workflow FILE; "
+                "`symphony init` makes one",
                 code=ExitCode.CONFIGURATION,
             )
         try:
@@ -63,6 +65,31 @@ def library_options(command: Callable[..., Any]) -> Callable[..., Any]:
             raise CommandError.of(error.message, hint=hint) from error
 
     return json_option(workflow_option(run))
+
+
+def skill_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument NAME: a skill of the library."""
+    return click.argument("name", shell_complete=complete_skill)(command)
+
+
+def complete_skill(ctx: click.Context, _argument: click.Parameter, incomplete: str) -> list[str]:
+    """Names of skills that begin with `incomplete`, for shell completion; never fails, and makes no file."""
+    return _completed(ctx, incomplete, lambda library: (one.name for one in library.skills()))
+
+
+def complete_proposal(ctx: click.Context, _argument: click.Parameter, incomplete: str) -> list[str]:
+    """Ids of the proposals that wait for a person; as `complete_skill`."""
+    return _completed(ctx, incomplete, lambda library: (str(one.id) for one in library.proposals()))
+
+
+def _completed(ctx: click.Context, incomplete: str, names: "Callable[[Library], Iterable[str]]") -> list[str]:
+    workflow = ctx.params.get("workflow") or nearest_workflow()
+    try:
+        library = open_library(Path(workflow), os.environ).in_use.store
+        found = list(names(library)) if library.path.exists() else []
+    except (SymphonyError, OSError):
+        return []
+    return [name for name in found if name.startswith(incomplete)]
 
 
 def reason_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,7 +139,13 @@ def open_library(workflow: Path, environment: Mapping[str, str]) -> OpenLibrary:
     """
     # Imported here: `--help` of any command stays fast.
     from symphony.api.interface import LibraryInUse
-    from symphony.config import AgentSettings, WorkflowError, read_secrets, read_workflow_file
+    from symphony.config import (
+        AgentSettings,
+        WorkflowError,
+        WorkspaceSettings,
+        read_secrets,
+        read_workflow_file,
+    )
     from symphony.daemon.admission import judge
     from symphony.daemon.context import provider_redaction, redaction_for
     from symphony.daemon.state_dir import locate
@@ -122,7 +155,7 @@ def open_library(workflow: Path, environment: Mapping[str, str]) -> OpenLibrary:
     state_dir = locate(workflow, environment)
     settings, redaction = AgentSettings(), provider_redaction({}, environment)
     agents: tuple[str, ...] = ()
-    base_branch: str | None = None
+    workspace: WorkspaceSettings | None = None
     if workflow.exists():
         try:
             judgement = judge(read_workflow_file(workflow), environment=environment, acknowledged=None)
@@ -135,12 +168,12 @@ def open_library(workflow: Path, environment: Mapping[str, str]) -> OpenLibrary:
         if judgement.workflow is not None:
             redaction = redaction_for(judgement.workflow, environment)
             agents = tuple(judgement.workflow.agents)
-            base_branch = judgement.workflow.settings.workspace.base_branch
+            workspace = judgement.workflow.settings.workspace
     return OpenLibrary(
         workflow=workflow,
         settings=settings,
         agents=agents,
-        base_branch=base_branch,
+        workspace=workspace,
         in_use=LibraryInUse(
             store=Library(library_path(state_dir, settings.library.path)), mask=redaction.text
         ),

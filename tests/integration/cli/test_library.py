@@ -39,16 +39,19 @@ def store(project: Project) -> Library:
 def call(
     project: Project, *arguments: str, code: int = 0, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, with these variables."""
-    done = subprocess.run(
-        [*SYMPHONY, "library", *arguments],
-        cwd=project.repo,
-        env={**project.env(), **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    """With these variables, in a process of its own."""
+    if not variables:
+        done = project.symphony("library", *arguments)
+    else:
+        done = subprocess.run(
+            [*SYMPHONY, "library", *arguments],
+            cwd=project.repo,
+            env={**project.env(), **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
@@ -190,6 +193,7 @@ def test_without_a_repository_there_is_no_branch(tmp_path: Path) -> None:
 
 def test_a_sync_proposes_what_an_agent_changed_after_its_run(project: Project, store: Library) -> None:
     store.add(skill(), ADA)
+    project.workflow(agent={"budget": {"max_attempts_without_progress": 1, "max_turns_without_progress": 1}})
     project.issue("SYM-1", title="First")
     project.symphony("run", "--once")
     call(project, "sync", "SYM-2", code=1)

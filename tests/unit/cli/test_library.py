@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from harness.project import Project
@@ -162,7 +163,7 @@ def test_what_is_no_skill_is_not_added(store: Library, given: bytes, code: int) 
 
 def test_a_source_that_is_not_there_is_a_wrong_usage(store: Library, tmp_path: Path) -> None:
     for source in ("nowhere", str(tmp_path)):
-        run("add", source, code=2)
+        assert "hint: " in run("add", source, code=2).stderr
     run("add", "-", "--reason", "x" * 501, stdin=FILE, code=2)
     assert store.skills() == ()
 
@@ -405,3 +406,24 @@ def test_a_backup_is_a_library_and_never_replaces_a_file(store: Library, tmp_pat
     assert done["bytes"] == target.stat().st_size
     assert Library(target).skill("style").content == "# How\n"
     run("backup", str(target), code=1)
+
+
+# --- completion ---
+
+
+def completed(*words: str) -> list[str]:
+    complete = ShellComplete(main, {}, "symphony", "_SYMPHONY_COMPLETE")
+    return [one.value for one in complete.get_completions(["library", *words[:-1]], words[-1])]
+
+
+def test_names_of_skills_and_ids_of_proposals_are_completed(store: Library) -> None:
+    assert completed("show", "") == []
+    assert not store.path.exists()
+    for name in ("style", "tests", "stable"):
+        store.add(skill(name), ADA)
+    number = str(proposal(store, "style").id)
+    assert completed("show", "st") == completed("export", "to", "st") == ["stable", "style"]
+    assert completed("assign", "--issue", "SYM-1", "te") == ["tests"]
+    assert completed("accept", "") == completed("proposals", "") == [number]
+    store.path.write_bytes(b"damaged" * 1_000)
+    assert completed("show", "") == []

@@ -10,7 +10,14 @@ import click
 from msgspec import UNSET
 
 from symphony.cli.failures import CommandError, ExitCode, warn
-from symphony.cli.library_access import OpenLibrary, author, change_library, library_options, reason_option
+from symphony.cli.library_access import (
+    OpenLibrary,
+    author,
+    change_library,
+    library_options,
+    reason_option,
+    skill_argument,
+)
 from symphony.cli.main import LazyGroup
 from symphony.cli.options import print_json, read_text_argument, text_file_option
 from symphony.domain import SymphonyError
@@ -81,7 +88,7 @@ def list_(*, words: tuple[str, ...], learned: bool, library: OpenLibrary, as_jso
 
 
 @click.command(epilog=_SHOW_EPILOG, short_help="Show a skill.")
-@click.argument("name")
+@skill_argument
 @click.argument("version", type=click.IntRange(min=1), required=False)
 @library_options
 def show(*, name: str, version: int | None, library: OpenLibrary, as_json: bool) -> None:
@@ -99,7 +106,7 @@ def show(*, name: str, version: int | None, library: OpenLibrary, as_json: bool)
 
 
 @click.command(epilog=_HISTORY_EPILOG, short_help="List the versions of a skill.")
-@click.argument("name")
+@skill_argument
 @library_options
 def history(*, name: str, library: OpenLibrary, as_json: bool) -> None:
     """List the versions of a skill, the newest first: who wrote each, when and why."""
@@ -117,7 +124,7 @@ def history(*, name: str, library: OpenLibrary, as_json: bool) -> None:
 
 
 @click.command(name="diff", epilog=_DIFF_EPILOG, short_help="Show what a version changed.")
-@click.argument("name")
+@skill_argument
 @click.argument("old", type=click.IntRange(min=1), required=False)
 @click.argument("new", type=click.IntRange(min=1), required=False)
 @library_options
@@ -192,6 +199,9 @@ def add(*, source: str, reason: str | None, library: OpenLibrary, as_json: bool)
     file, directory = source, "" if source == "-" else path.stem
     if path.is_dir():
         file, directory = str(path / _FILE_NAME), path.resolve().name
+        if not Path(file).exists():
+            hint = f"symphony library import {source} takes the skills below it"
+            raise CommandError.of(f"{source} has no {_FILE_NAME}", hint=hint, code=ExitCode.USAGE)
     elif path.name == _FILE_NAME:
         directory = path.resolve().parent.name
     text = SkillText.of_file(_read(file).encode(), directory)
@@ -202,7 +212,7 @@ def add(*, source: str, reason: str | None, library: OpenLibrary, as_json: bool)
 
 
 @click.command(name="edit", epilog=_EDIT_EPILOG, short_help="Change a skill in your editor.")
-@click.argument("name")
+@skill_argument
 @text_file_option
 @reason_option
 @library_options
@@ -234,7 +244,7 @@ def edit_(*, name: str, file: str | None, reason: str | None, library: OpenLibra
 
 
 @click.command(epilog=_REMOVE_EPILOG, short_help="Remove a skill.")
-@click.argument("name")
+@skill_argument
 @reason_option
 @library_options
 def remove(*, name: str, reason: str | None, library: OpenLibrary, as_json: bool) -> None:
@@ -245,7 +255,7 @@ def remove(*, name: str, reason: str | None, library: OpenLibrary, as_json: bool
 
 
 @click.command(epilog=_REVERT_EPILOG, short_help="Make an earlier version the newest one.")
-@click.argument("name")
+@skill_argument
 @click.argument("version", type=click.IntRange(min=1))
 @reason_option
 @library_options

@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from symphony.cli.failures import warn
-from symphony.cli.library_access import OpenLibrary, author, change_library, library_options
+from symphony.cli.library_access import (
+    OpenLibrary,
+    author,
+    change_library,
+    complete_skill,
+    library_options,
+)
 from symphony.cli.options import complete_issue, print_json
 from symphony.domain import one_line
 
@@ -54,7 +60,7 @@ def _target_options(command: "Callable[..., Any]") -> "Callable[..., Any]":
 
 
 @click.command(epilog=_ASSIGN_EPILOG, short_help="Let an issue or an agent have these skills only.")
-@click.argument("skills", metavar="SKILL...", nargs=-1)
+@click.argument("skills", metavar="SKILL...", nargs=-1, shell_complete=complete_skill)
 @_target_options
 @click.option("--none", "nothing", is_flag=True, help="No skill of the library.")
 @library_options

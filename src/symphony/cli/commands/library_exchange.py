@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from symphony.cli.failures import CommandError, ExitCode, printable, warn
-from symphony.cli.library_access import OpenLibrary, author, library_options, reason_option
+from symphony.cli.library_access import (
+    OpenLibrary,
+    author,
+    complete_skill,
+    library_options,
+    reason_option,
+    skill_argument,
+)
 from symphony.cli.options import dry_run_option, print_json
 from symphony.cli.repository import git
 from symphony.cli.skill_roots import repository_top
@@ -173,7 +180,7 @@ def _imported(store: "Library", text: "SkillText", change: "Change") -> str:
 
 @click.command(epilog=_EXPORT_EPILOG, short_help="Write skills into a folder.")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@click.argument("names", metavar="[NAME...]", nargs=-1)
+@click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=complete_skill)
 @click.option("--force", is_flag=True, help="Replace what is there and differs.")
 @dry_run_option
 @library_options
@@ -235,7 +242,7 @@ def backup(*, file: Path, library: OpenLibrary, as_json: bool) -> None:
 
 
 @click.command(epilog=_PROMOTE_EPILOG, short_help="Commit a skill on a branch, for review.")
-@click.argument("name")
+@skill_argument
 @click.option("--branch", metavar="NAME", help="The new branch.  [default: skill/NAME-vVERSION]")
 @click.option("--force", is_flag=True, help="Replace what is there and differs.")
 @library_options
@@ -244,10 +251,10 @@ def promote(*, name: str, branch: str | None, force: bool, library: OpenLibrary,
     author()
     skill = library.in_use.store.skill(name)
     _refuse_secrets(skill, library)
-    repository = repository_top(library.workflow.absolute().parent)
+    repository, base_branch = _repository(library)
     path = f"{library.settings.skills.path}/{skill.name}/{_FILE_NAME}"
     branch = branch or f"skill/{skill.name}-v{skill.version}"
-    done = _promoted(_Repository(repository), skill, path, branch, library.base_branch, force=force)
+    done = _promoted(_Repository(repository), skill, path, branch, base_branch, force=force)
     if as_json:
         print_json(done)
     elif done.commit is None:
@@ -256,6 +263,17 @@ def promote(*, name: str, branch: str | None, force: bool, library: OpenLibrary,
         click.echo(f"{name} version {done.version} is {done.path} on the branch {done.branch}")
         click.echo(f"look at it:  git diff {done.base}...{done.branch}")
         click.echo(f"review it:   git push origin {done.branch}, then open a pull request")
+
+
+def _repository(library: OpenLibrary) -> tuple[Path, str | None]:
+    """The local repository of the sessions, else that of WORKFLOW.md; and the base branch, if it is set."""
+    from symphony.workspaces import local_repository
+
+    workspace = library.workspace
+    if workspace is None:
+        return repository_top(library.workflow.absolute().parent), None
+    local = local_repository(workspace.repo or "")
+    return local or repository_top(library.workflow.absolute().parent), workspace.base_branch
 
 
 def _refuse_secrets(skill: "LibrarySkill", library: OpenLibrary) -> None:

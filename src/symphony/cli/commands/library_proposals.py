@@ -9,7 +9,14 @@ import click
 from msgspec import UNSET
 
 from symphony.cli.failures import CommandError, ExitCode, warn
-from symphony.cli.library_access import OpenLibrary, author, change_library, library_options, reason_option
+from symphony.cli.library_access import (
+    OpenLibrary,
+    author,
+    change_library,
+    complete_proposal,
+    library_options,
+    reason_option,
+)
 from symphony.cli.options import issue_argument, print_json
 from symphony.domain import one_line
 
@@ -55,11 +62,13 @@ whatever agent.library.sync says; what was proposed before is not proposed again
 Exit codes: 0 compared, 1 there is no workspace, or no skill of the library was written into it, 2 usage,
 3 the workflow is invalid.
 """
-_number = click.argument("number", metavar="N", type=click.IntRange(min=1))
+_number = click.argument("number", metavar="N", type=click.IntRange(min=1), shell_complete=complete_proposal)
 
 
 @click.command(epilog=_PROPOSALS_EPILOG, short_help="List the proposals, or show one.")
-@click.argument("number", metavar="[N]", type=click.IntRange(min=1), required=False)
+@click.argument(
+    "number", metavar="[N]", type=click.IntRange(min=1), required=False, shell_complete=complete_proposal
+)
 @click.option("--accepted", "state", flag_value="accepted", help="Those that were accepted.")
 @click.option("--rejected", "state", flag_value="rejected", help="Those that were rejected.")
 @library_options

@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -37,9 +38,8 @@ __all__ = [
     "IdleError",
     "LearnerBench",
     "WatchedLibrary",
+    "die_at_every_point",
     "improves",
-    "learn",
-    "rate_and_learn",
 ]
 
 DONE = TurnEnded(status=TurnStatus.COMPLETED)
@@ -188,6 +188,31 @@ def rate_and_learn(home: Path, fatal: int) -> None:
     bench.learn()
 
 
-def learn(home: Path) -> None:
-    """The next daemon."""
+def die_at_every_point(place: Path) -> list[tuple[int, int]]:
+    """Give feedback and learn once for each point, die there, and let another process go on.
+
+    Called in a process without threads, which forks. Returns the exit codes of both, below `place/<point>`.
+    """
+    codes: list[tuple[int, int]] = []
+    while not codes or codes[-1][0] < 0:
+        home = place / str(len(codes) + 1)
+        died = _forked(partial(rate_and_learn, home, len(codes) + 1))
+        codes.append((died, _forked(partial(_learn, home))))
+    return codes
+
+
+def _learn(home: Path) -> None:
     LearnerBench(home).learn()
+
+
+def _forked(work: Callable[[], None]) -> int:
+    """The exit code of a child that does this: 0, 1 if it raised, or minus the signal that killed it."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -29,6 +29,7 @@ from symphony.scheduler import (
 MAX_ISSUES = 1_000
 MAX_EVENTS = 25
 TRANSCRIPT_INCOMPLETE = "transcript_incomplete"
+PULL_REQUEST_JUDGED = "pull_request_judged"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _JUMP_MS = 1_000
 _LACK_OF_ROOM = frozenset({"count", "budget"})  # reasons for dropping a skill
@@ -142,6 +143,10 @@ class History:
         entry = self._entry(issue_id)
         entry.transcript_problem = reason
         entry.decisions.append(self._event(self._now(), TRANSCRIPT_INCOMPLETE, reason))
+
+    def pull_request_judged(self, issue_id: str, message: str) -> None:
+        """The pull request of the issue waits for something else than before."""
+        self._entry(issue_id).decisions.append(self._event(self._now(), PULL_REQUEST_JUDGED, message))
 
     def instructions_composed(self, issue_id: str, instructions: Instructions) -> None:
         """A run of the issue gets these instructions; called again for each phase."""

@@ -14,7 +14,7 @@ from typing import Final
 import anyio
 import structlog
 
-from symphony.api.history import TRANSCRIPT_INCOMPLETE
+from symphony.api.history import PULL_REQUEST_JUDGED, TRANSCRIPT_INCOMPLETE
 from symphony.api.models import Instructions, Skills
 from symphony.daemon.clock import utc_day, wall_ms
 from symphony.domain import FaultHook, FaultPoint, Issue, no_fault
@@ -230,6 +230,19 @@ class JournalWriter:
     def pull_request_changed(self, record: PullRequestRecord) -> None:
         """The pull request of an issue is wanted, or has got further."""
         self._put(record)
+
+    def pull_request_judged(self, issue: Issue, message: str) -> None:
+        """The pull request of an issue waits for something else than before."""
+        self._put(
+            EventRecord(
+                issue_id=issue.id,
+                issue_identifier=issue.identifier,
+                run_id=None,
+                at_wall_ms=self._wall_ms(),
+                event=PULL_REQUEST_JUDGED,
+                message=message,
+            )
+        )
 
     def setting_changed(self, name: str, value: str | None) -> None:
         """Leave a value to the next daemon; `None` deletes it."""

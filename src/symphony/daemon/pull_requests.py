@@ -33,6 +33,7 @@ from symphony.domain import (
     PullState,
     SymphonyError,
     Thread,
+    normalise_state,
     one_line,
 )
 from symphony.forges import Forge, ForgeError, Landing
@@ -60,6 +61,7 @@ from symphony.scheduler import (
     judge_pull,
     ledger_after_claim,
     ledger_after_push,
+    ledger_after_release,
     ledger_after_snapshot,
     ledger_after_verdict,
     must_disarm,
@@ -70,6 +72,8 @@ _FIRST_RETRY_MS: Final = 30_000
 _LONGEST_RETRY_MS: Final = 1_800_000
 _MAX_DOUBLINGS: Final = 6
 _STEP_S: Final = 300.0
+_DROPPED: Final = frozenset({"cancelled", "canceled", "duplicate", "won't do", "wontfix", "rejected"})
+"""States of issues whose work nobody wants."""
 _SOONEST_MS: Final = 5_000
 _MAX_RECORDS: Final = 1_000
 _MAX_LIST: Final = 500
@@ -143,11 +147,21 @@ class PullRequests:
         settings = self._context().settings.forge
         for issue_id, result in after.results.items():
             earlier = before.results.get(issue_id)
-            ended = result.status is ResultStatus.ENDED
-            was_open = earlier is not None and earlier.status is ResultStatus.OPEN
-            if settings.opens and ended and was_open and result.delivered is not None:
-                self._want(result, forge_name(settings))
+            match (None if earlier is None else earlier.status, result.status):
+                case ResultStatus.OPEN, ResultStatus.ENDED if settings.opens and result.delivered is not None:
+                    if normalise_state(result.issue.state) not in _DROPPED:
+                        self._want(result, forge_name(settings))
+                case ResultStatus.READY, ResultStatus.OPEN if issue_id not in before.running:
+                    self._release(issue_id)
+                case _:
+                    pass
         self.wake()
+
+    def _release(self, issue_id: str) -> None:
+        """A person gave the issue back to its agent, whose turns count from zero again."""
+        record = self._records.get(issue_id)
+        if record is not None and record.ledger is not None:
+            self._put(replace(record, ledger=ledger_after_release(record.ledger, self._wall_ms())))
 
     def wake(self) -> None:
         """Look for work now."""

@@ -497,6 +497,13 @@ class Service:
 
     async def _watch_pull_requests(self, reloader: Reloader, journal: JournalWriter, outbox: Outbox) -> None:
         """Open pull requests of finished work, and watch them."""
+
+        def judged(record: PullRequestRecord) -> None:
+            message = self._mask(f"{record.message} ({record.code})")
+            self._history.pull_request_judged(record.issue.id, message)
+            journal.pull_request_judged(record.issue, message)
+            outbox.pull_request_changed(record)
+
         self._pull_requests = PullRequests(
             context=lambda: reloader.context,
             state=lambda: self.state,
@@ -505,7 +512,7 @@ class Service:
             record=journal.pull_request_changed,
             recorded=journal.flush,
             on_merged=journal.work_merged,
-            on_changed=outbox.pull_request_changed,
+            on_changed=judged,
             post=self.post,
             wall_ms=self._wall_ms,
         )

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,17 @@ from symphony.daemon.pull_requests import PullRequests
 from symphony.domain import CheckState, PullState, ReviewState
 from symphony.forges import Forge
 from symphony.journal.model import PullRequestRecord, encode
-from symphony.scheduler import Command, DeliveredBranch, Event, Outcome, OutcomeKind, RunEnded, WakeAsked
+from symphony.scheduler import (
+    Command,
+    DeliveredBranch,
+    Event,
+    FeedbackKind,
+    NeedsYouCode,
+    Outcome,
+    OutcomeKind,
+    RunEnded,
+    WakeAsked,
+)
 
 pytestmark = pytest.mark.asyncio
 BRANCH = "symphony/SYM-1"
@@ -189,6 +199,12 @@ async def test_work_that_ends_gets_one_and_work_that_waits_gets_none(daemon: Dae
     daemon.works(state="Done")
     await daemon.looks()
     assert len(daemon.opened()) == 1
+
+
+async def test_work_that_nobody_wants_gets_none(daemon: Daemon) -> None:
+    daemon.works(state="Cancelled")
+    await daemon.looks()
+    assert daemon.opened() == []
 
 
 async def test_work_that_ended_before_there_was_a_forge_gets_none(desk: Desk, tmp_path: Path) -> None:
@@ -545,6 +561,20 @@ async def test_a_branch_that_somebody_else_pushed_to_needs_a_person(daemon: Daem
     pull = await opened(daemon)
     daemon.desk.repository.push(BRANCH, pull)
     assert (await looks_later(daemon)).code == "foreign_head"
+
+
+async def test_who_gives_the_issue_back_has_the_turns_count_anew(daemon: Daemon) -> None:
+    await opened(daemon)
+    ledger = daemon.record.ledger
+    assert ledger is not None
+    used = replace(ledger, turns={FeedbackKind.CI: 3}, needs_you=NeedsYouCode.TURNS_USED)
+    daemon.journal.records["1"] = replace(daemon.record, ledger=used)
+    daemon.restart()
+    daemon.put("1", state="Todo")
+    daemon.tell(WakeAsked(reason="test"))
+    released = daemon.record.ledger
+    assert released is not None
+    assert (dict(released.turns), released.needs_you) == ({}, None)
 
 
 async def test_one_that_is_gone_is_told(daemon: Daemon) -> None:

@@ -53,6 +53,7 @@ from symphony.scheduler import (
     Recovered,
     Reply,
     ResultStatus,
+    SettingsChanged,
     Settled,
     State,
     Verdict,
@@ -127,6 +128,7 @@ class PullRequests:
         self._connect = connect
         self._forge: Forge | None = None
         self._connected: ForgeSettings | None = None
+        self._settings: ForgeSettings | None = None
         self._woken = anyio.Event()
         self._rests = anyio.Event()
         self._observe_at_ms = 0
@@ -140,7 +142,7 @@ class PullRequests:
         del commands
         if isinstance(event, WakeAsked):  # a webhook, or a person who looks at it now
             self._observe_at_ms = min(self._observe_at_ms, self._observed_ms + _SOONEST_MS)
-        if isinstance(event, WakeAsked | Recovered):
+        if isinstance(event, WakeAsked | Recovered | SettingsChanged):
             self.wake()
         if after.results is before.results:
             return
@@ -203,6 +205,11 @@ class PullRequests:
         state, settings = self._state(), self._context().settings.forge
         if state is None or not settings.opens:
             return None
+        if settings != self._settings:  # a start, or a correction: nothing waits for a next try
+            self._settings, self._observe_at_ms = settings, 0
+            self._records = {
+                key: replace(record, retry_wall_ms=None) for key, record in self._records.items()
+            }
         wanted = [result for result in state.results.values() if self._is_wanted(result, settings)]
         for result in wanted:
             if self._due_ms(result) <= self._wall_ms():

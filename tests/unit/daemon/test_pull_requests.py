@@ -20,7 +20,7 @@ from kit.forge.repository import ME, STRANGER, WRITER, Pull
 from symphony.config import ForgeSettings
 from symphony.daemon.pull_request_text import find_marker, marker_of, without_mentions
 from symphony.daemon.pull_requests import PullRequests
-from symphony.domain import CheckState, PullState, ReviewState
+from symphony.domain import Category, CheckState, PullState, ReviewState
 from symphony.forges import Forge
 from symphony.journal.model import PullRequestRecord, encode
 from symphony.scheduler import (
@@ -32,6 +32,7 @@ from symphony.scheduler import (
     Outcome,
     OutcomeKind,
     RunEnded,
+    SettingsChanged,
     WakeAsked,
 )
 
@@ -380,6 +381,37 @@ async def test_a_daemon_that_dies_anywhere_leaves_one(daemon: Daemon, nth: int) 
     assert (daemon.record.number, daemon.record.ours, daemon.record.equipped) == (1, True, True)
 
 
+@pytest.mark.parametrize("nth", range(8))
+@pytest.mark.parametrize("fault", [Fault.LOST, Fault.NO_CONNECTION, Given(status=502, raw=b"down")])
+async def test_an_outage_at_any_request_leaves_one(daemon: Daemon, fault: Fault | Given, nth: int) -> None:
+    daemon.configure(labels=["agent"], reviewers=[WRITER])
+    daemon.works()
+    daemon.desk.vendor.fail_next(fault, times=_TRIES, skip=nth)
+    with capture_logs():
+        for _ in range(3):
+            await looks_later(daemon, 2_000_000)
+    (pull,) = daemon.opened()
+    assert (set(pull.labels), set(pull.reviewers)) == ({"agent"}, {WRITER})
+    assert (daemon.record.number, daemon.record.failure) == (1, None)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 422, 429])
+async def test_a_refusal_is_told_with_a_reason_and_a_hint(daemon: Daemon, status: int) -> None:
+    daemon.works()
+    refused = Given(status=status, body={"message": "no"}, headers={"retry-after": "7"})
+    daemon.desk.vendor.fail_next(refused, times=20)
+    with capture_logs():
+        await daemon.looks()
+    failure = daemon.record.failure
+    assert failure is not None
+    assert failure.category is Category.FORGE
+    assert failure.hint
+    assert daemon.desk.vendor.secret not in failure.line
+    shown = daemon.pulls.shown()["1"]
+    assert (shown.number, shown.failure) == (None, failure)
+    assert daemon.opened() == []
+
+
 async def test_a_failure_is_told_once_and_tried_again_later(daemon: Daemon) -> None:
     daemon.works()
     down = Given(status=502, raw=b"down")
@@ -399,6 +431,22 @@ async def test_a_failure_is_told_once_and_tried_again_later(daemon: Daemon) -> N
     await daemon.looks()
     assert len(daemon.opened()) == 1
     assert (daemon.record.failure, daemon.record.failures, daemon.record.retry_wall_ms) == (None, 0, None)
+
+
+@pytest.mark.parametrize("by", ["restart", "correction"])
+async def test_a_start_or_a_correction_tries_again_at_once(daemon: Daemon, by: str) -> None:
+    daemon.works()
+    daemon.desk.vendor.fail_next(Given(status=403, body={"message": "no"}))
+    await daemon.looks()
+    assert daemon.record.failure is not None
+    if by == "restart":
+        daemon.restart()
+    else:
+        daemon.configure(labels=["agent"])
+    daemon.tell(SettingsChanged(settings=daemon.state.settings))
+    await daemon.looks()
+    assert daemon.record.failure is None
+    assert len(daemon.opened()) == 1
 
 
 async def test_labels_that_are_refused_hold_nothing_up(desk: Desk, tmp_path: Path) -> None:

@@ -84,7 +84,9 @@ def test_feedback_becomes_a_proposal_and_what_a_person_accepts_a_version(
             [1],
         )
         assert shown["learning"]["total_tokens"] > 0
-        assert "updated style" in project.symphony("explain", "SYM-1").stdout
+        explained = " ".join(project.symphony("explain", "SYM-1").stdout.split())
+        assert "updated style" in explained
+        assert "`symphony library proposals 1`" in explained
         told = project.symphony("transcript", "SYM-1", "--run", "learn-1").stdout
         assert BETTER in told, "what the learner was sent"
         assert project.symphony("transcript", "SYM-1", "--run", "learn-2").returncode == 1

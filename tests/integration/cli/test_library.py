@@ -180,6 +180,17 @@ def test_a_secret_is_not_promoted(project: Project, store: Library) -> None:
     assert project.git("branch", "--list", "skill/*") == ""
 
 
+def test_without_a_name_for_its_commit_there_is_no_branch(project: Project, store: Library) -> None:
+    store.add(skill(), ADA)
+    for name in ("user.name", "user.email"):
+        project.git("config", "--unset-all", name)
+    project.git("config", "user.useConfigOnly", "true")
+    nobody = dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME"), "")
+    done = call(project, "promote", "style", code=1, **nobody, GIT_CONFIG_GLOBAL="/dev/null")
+    assert "user.name" in done.stderr.splitlines()[1]
+    assert project.git("branch", "--list", "skill/*") == ""
+
+
 def test_without_a_repository_there_is_no_branch(tmp_path: Path) -> None:
     project = Project(root=tmp_path).create()
     project.workflow(workspace={"repo": None})

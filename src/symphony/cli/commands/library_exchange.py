@@ -295,8 +295,10 @@ class _Repository:
         variables = {} if index is None else {"GIT_INDEX_FILE": str(index)}
         done = git(self.top, *arguments, data=data, variables=variables)
         if done.returncode != 0:
-            reason = one_line(done.stderr) or f"exit code {done.returncode}"
-            hint = f"look with git in {self.top}; nothing was changed"
+            reason = one_line(done.stderr.strip().rpartition("\n")[2]) or f"exit code {done.returncode}"
+            hint = f"look with git in {self.top}; no branch was made"
+            if arguments[0] == "commit-tree":
+                hint = "set user.name and user.email with `git config`, then promote again"
             raise CommandError.of(f"git {arguments[0]} fails: {reason}", hint=hint)
         return done.stdout.removesuffix("\n")
 

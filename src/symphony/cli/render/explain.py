@@ -297,7 +297,9 @@ def _feedback(feedback: Feedback) -> str:
         text += f", {one_line(feedback.comment, 200)!r}"
     found = {"created": learning.created, "updated": learning.updated, "unchanged": learning.unchanged}
     names = (f"{what} {', '.join(skills)}" for what, skills in found.items() if skills)
-    return f"{text} (learning {learning.state}: {', '.join(names) or learning.reason or 'no skill yet'})"
+    text += f" (learning {learning.state}: {', '.join(names) or learning.reason or 'no skill yet'})"
+    commands = (f"`symphony library proposals {number}`" for number in learning.proposals)
+    return f"{text}; see {', '.join(commands)}" if learning.proposals else text
 
 
 def _details(issue: Issue, explanation: Explanation, state_dir: Path) -> Mapping[str, str | None]:

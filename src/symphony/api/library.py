@@ -419,6 +419,7 @@ def _proposal(found: Proposal) -> LibraryProposal:
         decided_at=None if found.decided_at_ms is None else _moment(found.decided_at_ms),
         decided_by=found.decided_by,
         reason=found.reason,
+        recommended=None if found.evaluation is None else found.evaluation.recommended,
     )
 
 

@@ -1092,6 +1092,9 @@ class LibraryProposal(Document, frozen=True, kw_only=True):
     decided_at: Moment | None
     decided_by: str | None
     reason: Annotated[str | None, _is("Why it was rejected.")]
+    recommended: Annotated[
+        bool | None, _is("Whether past issues speak for it; null if it was not evaluated.")
+    ]
 
 
 class LibraryProposals(Document, frozen=True, kw_only=True):

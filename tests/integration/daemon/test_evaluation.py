@@ -100,6 +100,8 @@ def test_a_change_that_makes_the_check_fail_is_not(project: Project, library: Li
     assert (found["recommended"], one["verdict"]) == (False, "worse")
     assert (one["without"]["passed"], one["changed"]["passed"]) == (True, False)
     assert one["changed"]["turns"] == 3, "the check failed after each turn"
+    (listed,) = json.loads(project.symphony("library", "proposals", "--json").stdout)["proposals"]
+    assert listed["recommended"] is False
     shown = project.symphony("library", "proposals", "1").stdout
     assert ["SYM-1", "worse", "passed,"] in [line.split()[:3] for line in shown.splitlines()]
 

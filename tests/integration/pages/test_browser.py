@@ -192,6 +192,7 @@ def test_a_person_edits_a_skill_and_decides_on_a_proposal(browser: Browser, addr
         expect(page.get_by_text("the skill is at version 3 now")).to_be_visible()
         expect(page.get_by_role("button", name="Accept")).to_have_count(0)
         page.goto(f"{address}/skills/proposals")
+        expect(page.get_by_role("row", name="cursor-paging")).to_contain_text("recommended")
         page.get_by_role("link", name="cursor-paging").click()
         table = page.get_by_role("region", name="Past issues")
         expect(table).to_contain_text("Recommended")

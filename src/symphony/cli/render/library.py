@@ -106,6 +106,8 @@ def print_proposals(found: LibraryProposals) -> None:
     rows = table("ID", "SKILL", "CHANGES", "ISSUE", "PROPOSED", "DESCRIPTION")
     for one in found.proposals:
         changes = f"version {one.base_version}" if one.base_version else "new"
+        if one.recommended is not None:
+            changes += ", recommended" if one.recommended else ", not recommended"
         issue, description = one.issue_identifier or "", one_line(one.description, _MAX_DESCRIPTION)
         rows.add_row(*map(cell, (one.id, one.name, changes, issue, moment(one.created_at), description)))
     if found.proposals:

@@ -101,6 +101,9 @@ class Learner:
         state_dir: has the journal, the transcripts and the logs.
         pricing: prices the tokens of an agent.
         look_s: how often to look for feedback that nothing announced, such as after a failure.
+
+    Attributes:
+        run_id: of the learning run that goes on, or `None`.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class Learner:
         self._pricing = pricing
         self._look_s = look_s
         self._woken = anyio.Event()
+        self.run_id: str | None = None
 
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
         """Look for feedback that waited for the start of the daemon, the end of a run, or that of a pause."""
@@ -191,6 +195,7 @@ class Learner:
         issue = {"issue_id": feedback.rating.issue_id, "issue_identifier": feedback.rating.issue_identifier}
         with structlog.contextvars.bound_contextvars(run_id=run.run_id, feedback=feedback.id, **issue):
             _log.info("learning_started", attempt=feedback.attempts)
+            self.run_id = run_id
             try:
                 with anyio.fail_after(_RUN_S):
                     await self._attempt(run)
@@ -209,6 +214,8 @@ class Learner:
                 reason, again = f"internal error: {error!r}", True
             else:
                 return
+            finally:
+                self.run_id = None
             again = again and feedback.attempts < MAX_ATTEMPTS
             await self._note(run)
             await self._stop(feedback, reason, again=again)

@@ -545,8 +545,11 @@ class Service:
         """What retention must keep, and its settings."""
         assert self._reloader is not None  # noqa: S101 - set before retention starts
         state = self.state
+        runs = {run.run_id for run in state.running.values()} if state else set()
+        if self._learner is not None and self._learner.run_id is not None:
+            runs.add(self._learner.run_id)
         return InUse(
             settings=self._reloader.context.settings.retention,
-            runs=frozenset(run.run_id for run in state.running.values()) if state else frozenset(),
+            runs=frozenset(runs),
             threads=resumable_threads(state) if state else frozenset(),
         )

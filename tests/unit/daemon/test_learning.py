@@ -367,6 +367,21 @@ def test_a_learning_run_has_a_transcript(tmp_path: Path) -> None:
     )
 
 
+def test_the_learning_run_that_goes_on_is_known_so_that_its_files_are_kept(tmp_path: Path) -> None:
+    bench = LearnerBench(tmp_path)
+    seen: list[str | None] = []
+
+    def act(cwd: Path, turn: Turn) -> AgentEvent:
+        seen.append(bench.learner.run_id)
+        return improves(cwd, turn)
+
+    bench.agent.act = act
+    bench.rate()
+    bench.learn()
+    assert seen == [one.run_id for one in bench.agent.requests]
+    assert bench.learner.run_id is None
+
+
 def test_it_gets_the_skills_that_the_run_had(tmp_path: Path) -> None:
     bench = LearnerBench(tmp_path)
     for name in ("labelled", "other"):

@@ -81,7 +81,10 @@ class Remote(Vendor):
 
 
 @contextmanager
-def at(project: Project, kind: str, **forge: Any) -> Iterator[Remote]:
+def at(
+    project: Project, kind: str, *, codex: Mapping[str, Any] | None = None, **forge: Any
+) -> Iterator[Remote]:
+    """A forge with the branches of `origin`; `codex` has settings of another agent than the scripted one."""
     desk = make_desk(kind)
     remote = Remote(desk, project)
     project.git("init", "--quiet", "--bare", "--initial-branch=main", str(remote.bare))
@@ -90,5 +93,6 @@ def at(project: Project, kind: str, **forge: Any) -> Iterator[Remote]:
     project.environment["FORGE_TOKEN"] = desk.vendor.secret
     with served(remote) as settings:
         given = {"kind": kind, "repo": "octo-team/website", "token": "$FORGE_TOKEN", **settings, **forge}
-        project.workflow(forge=given, command=remembering(project.root / "threads"))
+        command = {"command": remembering(project.root / "threads")}
+        project.workflow(forge=given, codex=codex or command)
         yield remote

@@ -27,10 +27,12 @@ from symphony.scheduler import (
     Command,
     DeliveredBranch,
     Event,
+    FeedbackGiven,
     FeedbackKind,
     NeedsYouCode,
     Outcome,
     OutcomeKind,
+    Reply,
     RunEnded,
     SettingsChanged,
     WakeAsked,
@@ -700,3 +702,90 @@ async def test_a_landing_that_fails_is_told(desk: Desk, tmp_path: Path) -> None:
         record = await looks_later(daemon)
     assert record.failure is not None
     assert (pull.armed, pull.state) == (False, PullState.OPEN)
+
+
+# --- feedback --------------------------------------------------------------------------------------------
+
+
+def given(daemon: Daemon) -> list[FeedbackGiven]:
+    return [event for event in daemon.posted if isinstance(event, FeedbackGiven)]
+
+
+async def test_feedback_is_recorded_and_offered_until_the_scheduler_takes_it(daemon: Daemon) -> None:
+    pull = await opened(daemon)
+    daemon.desk.repository.check(pull, "test", CheckState.FAILED, log=b"E assert 1 == 2\n")
+    record = await looks_later(daemon)
+    (first,) = given(daemon)
+    assert (first.issue_id, first.summary) == ("1", f"ci at {pull.sha[:8]}")
+    assert "check: test" in first.text
+    assert record.ledger is not None
+    assert record.ledger.turns == {FeedbackKind.CI: 1}
+    assert (await looks_later(daemon)).code == "working"
+    assert given(daemon) == [first, first], "it was not taken yet"
+
+    daemon.tell(first)
+    await looks_later(daemon)
+    await looks_later(daemon)
+    assert given(daemon) == [first, first]
+    assert daemon.record.ledger is not None
+    assert daemon.record.ledger.offered is None
+    assert daemon.state.entry("1") is not None
+
+
+@pytest.mark.parametrize("nth", range(1, 3))
+async def test_feedback_is_told_once_wherever_the_daemon_dies(daemon: Daemon, nth: int) -> None:
+    pull = await opened(daemon)
+    daemon.desk.repository.check(pull, "test", CheckState.FAILED)
+    daemon.wall_ms += 200_000
+    daemon.journal.dies_at = daemon.journal.writes + nth
+    with suppress(KilledError, BaseExceptionGroup):
+        await daemon.looks()
+    daemon.restart()
+    daemon.pulls.wake()
+    for _ in range(3):
+        await looks_later(daemon)
+    assert len({event.key for event in given(daemon)}) == 1
+    assert daemon.record.ledger is not None
+    assert len(daemon.record.ledger.told) == 1
+
+
+async def test_feedback_on_a_commit_that_is_no_longer_the_head_is_withdrawn(daemon: Daemon) -> None:
+    pull = await opened(daemon)
+    daemon.desk.repository.check(pull, "test", CheckState.FAILED)
+    await looks_later(daemon)
+    daemon.desk.repository.push(BRANCH, pull)
+    record = await looks_later(daemon)
+    assert record.code == "foreign_head"
+    assert record.ledger is not None
+    assert (record.ledger.offered, record.ledger.told) == (None, ())
+    assert len(given(daemon)) == 1
+
+
+async def test_an_answer_is_posted_once_the_run_has_ended(daemon: Daemon) -> None:
+    pull = await opened(daemon)
+    thread = daemon.desk.repository.remark(pull, WRITER, "Why?")
+    await looks_later(daemon)
+    await looks_later(daemon)
+    daemon.tell(given(daemon)[0])
+    daemon.advance(1_000)
+    (told,) = daemon.pulls.threads("1")
+    daemon.pulls.take_reply("1", Reply(thread_id=told, text="Because."))
+    await looks_later(daemon)
+    assert len(thread.comments) == 1, "the run may still change its mind"
+    daemon.works()
+    await looks_later(daemon)
+    await looks_later(daemon)
+    assert [comment.body.splitlines()[-1] for comment in thread.comments] == ["Why?", "Because."]
+    assert daemon.record.ledger is not None
+    assert daemon.record.ledger.replies == ()
+    assert daemon.pulls.threads("2") == ()
+
+
+async def test_reviews_can_be_left_to_people(desk: Desk, tmp_path: Path) -> None:
+    daemon = Daemon(desk, tmp_path, feedback={"review": False})
+    pull = await opened(daemon)
+    daemon.desk.repository.say(pull, WRITER, "Why?")
+    await looks_later(daemon)
+    assert given(daemon) == []
+    assert not daemon.pulls.tells_reviews
+    assert Daemon(desk, tmp_path).pulls.tells_reviews

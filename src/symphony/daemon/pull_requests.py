@@ -552,7 +552,7 @@ class PullRequests:
                 await self._end(record, merged=merged, settings=settings)
             case Land():
                 await self._land(forge, record, settings)
-            case Feedback():
+            case Feedback() if self._takes_feedback(issue_id):
                 await self._tell(forge, record, made)
             case _:
                 self._offer(issue_id)
@@ -577,6 +577,12 @@ class PullRequests:
         assert record.ledger is not None  # noqa: S101 - of `threads`
         self._put(replace(record, ledger=replace(record.ledger, replies=with_reply(record.ledger, reply))))
 
+    def _takes_feedback(self, issue_id: str) -> bool:
+        """Whether the work on an issue may still go on."""
+        state = self._state()
+        result = None if state is None else state.results.get(issue_id)
+        return result is not None and result.status in {ResultStatus.OPEN, ResultStatus.READY}
+
     async def _tell(self, forge: Forge, record: PullRequestRecord, made: Feedback) -> None:
         """Record feedback as told, then offer it to the scheduler."""
         pull = record.pull
@@ -592,7 +598,8 @@ class PullRequests:
     def _offer(self, issue_id: str) -> None:
         """Give the scheduler what it has not taken yet; it takes it once, when the issue is free."""
         ledger = self._records[issue_id].ledger
-        if ledger is not None and (offer := ledger.offered) is not None:
+        offer = None if ledger is None else ledger.offered
+        if offer is not None and self._takes_feedback(issue_id):
             self._post(
                 FeedbackGiven(issue_id=issue_id, key=offer.key, summary=offer.summary, text=offer.text)
             )

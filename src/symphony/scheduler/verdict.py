@@ -156,6 +156,7 @@ class PullLedger:
         turns: the turns that count against `ForgePolicy.max_turns`.
         needs_you: why a person is waited for.
         offered: feedback that was recorded as told, and is not under way yet.
+        taken: the key of the feedback that the scheduler took last.
         threads: the threads that the agent was told of and may answer.
         replies: answers that are not posted yet.
         landings: the heads that the forge was asked to merge, the latest at `landed_ms`.
@@ -174,6 +175,7 @@ class PullLedger:
     turns: Mapping[FeedbackKind, int] = field(default_factory=dict)
     needs_you: "NeedsYouCode | None" = None
     offered: Offer | None = None
+    taken: str | None = None
     threads: tuple[str, ...] = ()
     replies: tuple[Reply, ...] = ()
     landings: tuple[str, ...] = ()
@@ -375,7 +377,7 @@ def _not_to_be_judged(
     pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: int
 ) -> Wait | NeedsYou | None:
     if ledger.working or ledger.offered is not None:
-        return Wait(WaitCode.WORKING, "an agent works on it")
+        return Wait(WaitCode.WORKING, "its issue is being worked on")
     if (pull.head_repo or "").casefold() != policy.repo.casefold() or pull.head_branch != ledger.branch:
         message = f"its branch is not {ledger.branch} of {policy.repo}, so it is not ours"
         return NeedsYou(NeedsYouCode.NOT_OURS, message)
@@ -741,11 +743,16 @@ def ledger_after_verdict(ledger: PullLedger, made: Verdict, now_ms: int) -> Pull
 
 
 def ledger_after_claim(ledger: PullLedger, *, working: bool, taken: str | None) -> PullLedger:
-    """The ledger with what the scheduler says: whether a run works on it, and which feedback it took last."""
+    """The ledger with what the scheduler says: whether a run works on it, and which feedback it took last.
+
+    Work that begins without feedback is what a person wants: turns count from zero, and nobody is waited for.
+    """
     offered = ledger.offered
     if offered is not None and offered.key == taken:
         offered = None
-    return replace(ledger, working=working, offered=offered)
+    if working and not ledger.working and taken == ledger.taken:
+        ledger = replace(ledger, turns={}, needs_you=None)
+    return replace(ledger, working=working, offered=offered, taken=taken)
 
 
 def _without_offer(ledger: PullLedger, offered: Offer) -> PullLedger:
@@ -753,11 +760,6 @@ def _without_offer(ledger: PullLedger, offered: Offer) -> PullLedger:
     turns = {each.kind: max(ledger.turns.get(each.kind, 0) - 1, 0) for each in withdrawn}
     told = tuple(each for each in ledger.told if each not in withdrawn)
     return replace(ledger, told=told, turns={**ledger.turns, **turns}, offered=None)
-
-
-def ledger_after_release(ledger: PullLedger, now_ms: int) -> PullLedger:
-    """The ledger after a person had the daemon go on: turns count from zero."""
-    return replace(ledger, turns={}, needs_you=None, changed_ms=now_ms)
 
 
 # --- words -----------------------------------------------------------------------------------------------

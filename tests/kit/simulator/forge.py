@@ -277,7 +277,10 @@ class Forge:
                 self._push(held, delivered.head)
             ledger = ledger_after_push(ledger, delivered.head, now_ms)
         working = self._daemon.state.entry(issue_id) is not None
+        before = ledger.turns
         ledger = ledger_after_claim(ledger, working=working, taken=result.feedback)
+        if ledger.turns != before:
+            held.turns.clear()  # somebody wants it worked on
         seen = held.pull
         if self._dice.chance(self._habits.unknown) and not self._resting:
             seen = replace(seen, conflicts=None)

@@ -42,7 +42,6 @@ from symphony.scheduler import (
     judged_checks,
     ledger_after_claim,
     ledger_after_push,
-    ledger_after_release,
     ledger_after_snapshot,
     ledger_after_verdict,
     must_disarm,
@@ -562,12 +561,22 @@ def test_what_other_verdicts_record() -> None:
     assert ledger_after_verdict(asked, Wait(WaitCode.CHECKS_PENDING, "running"), NOW) == asked
 
 
-def test_a_push_and_a_person_release() -> None:
+def test_work_that_a_person_wants_counts_turns_from_zero() -> None:
+    asked = ledger(needs_you=NeedsYouCode.TURNS_USED, turns={FeedbackKind.CI: 3}, taken="ci 1")
+    after = ledger_after_claim(asked, working=True, taken="ci 1")
+    assert (after.turns, after.needs_you, after.working) == ({}, None, True)
+    for same in (
+        ledger_after_claim(asked, working=True, taken="ci 2"),
+        ledger_after_claim(replace(asked, working=True), working=True, taken="ci 1"),
+        ledger_after_claim(asked, working=False, taken="ci 1"),
+    ):
+        assert (same.turns, same.needs_you) == (asked.turns, asked.needs_you)
+
+
+def test_a_push_lifts_the_wait_for_a_person() -> None:
     asked = ledger(needs_you=NeedsYouCode.TURNS_USED, turns={FeedbackKind.CI: 3})
     assert ledger_after_push(asked, OLD, NOW).pushed_head == OLD
     assert ledger_after_push(asked, OLD, NOW).needs_you is None
-    assert ledger_after_release(asked, NOW).turns == {}
-    assert ledger_after_release(asked, NOW).needs_you is None
 
 
 def test_long_lists_of_hostile_names_become_short_lines() -> None:

@@ -62,7 +62,6 @@ from symphony.scheduler import (
     judge_pull,
     ledger_after_claim,
     ledger_after_push,
-    ledger_after_release,
     ledger_after_snapshot,
     ledger_after_verdict,
     must_disarm,
@@ -149,21 +148,12 @@ class PullRequests:
         settings = self._context().settings.forge
         for issue_id, result in after.results.items():
             earlier = before.results.get(issue_id)
-            match (None if earlier is None else earlier.status, result.status):
-                case ResultStatus.OPEN, ResultStatus.ENDED if settings.opens and result.delivered is not None:
-                    if normalise_state(result.issue.state) not in _DROPPED:
-                        self._want(result, forge_name(settings))
-                case ResultStatus.READY, ResultStatus.OPEN if issue_id not in before.running:
-                    self._release(issue_id)
-                case _:
-                    pass
+            ended = result.status is ResultStatus.ENDED
+            was_open = earlier is not None and earlier.status is ResultStatus.OPEN
+            wanted = result.delivered is not None and normalise_state(result.issue.state) not in _DROPPED
+            if settings.opens and ended and was_open and wanted:
+                self._want(result, forge_name(settings))
         self.wake()
-
-    def _release(self, issue_id: str) -> None:
-        """A person gave the issue back to its agent, whose turns count from zero again."""
-        record = self._records.get(issue_id)
-        if record is not None and record.ledger is not None:
-            self._put(replace(record, ledger=ledger_after_release(record.ledger, self._wall_ms())))
 
     def wake(self) -> None:
         """Look for work now."""

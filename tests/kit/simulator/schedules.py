@@ -58,9 +58,9 @@ def schedule(seed: int) -> tuple[Scenario, timedelta]:
     habits = replace(profile.agents, turn_ms=turn_ms, sign_every_ms=dice.pick((30_000, 120_000)))
     forge = Dice(seed + _FORGE_DICE)
     if forge.chance(_WITH_FORGE):
-        habits = replace(habits, moves_to=HANDED_OFF)
+        habits = replace(habits, moves_to=HANDED_OFF, unmoved=0.05, turns=(1, 1))
         checks_ms, late = (1_000, 60_000), forge.pick((0, 0.1))
-        pulls = ForgeHabits(observe_ms=60_000, checks_ms=checks_ms, late=late, event_every_ms=300_000)
+        pulls = ForgeHabits(observe_ms=30_000, checks_ms=checks_ms, late=late, event_every_ms=300_000)
         profile = replace(profile, forge=pulls)
     scenario = Scenario(
         board=tuple(make_issue(f"S-{number}", labels=("x",)) for number in range(dice.between((1, 3)))),
@@ -69,7 +69,7 @@ def schedule(seed: int) -> tuple[Scenario, timedelta]:
         settings=settings,
         hurry=dice.pick((30, 100, 300)),
         crash=(dice.pick(ALL_POINTS), dice.pick((1, 1, 2, 3, 5))) if dice.chance(_CRASHED) else None,
-        max_inputs=dice.between((10, 60)),
+        max_inputs=dice.between((10, 60)) * (3 if profile.forge.observe_ms else 1),
     )
     return scenario, minutes(dice.between((10, 240)))
 

@@ -622,9 +622,20 @@ async def test_who_gives_the_issue_back_has_the_turns_count_anew(daemon: Daemon)
     daemon.restart()
     daemon.put("1", state="Todo")
     daemon.tell(WakeAsked(reason="test"))
-    released = daemon.record.ledger
+    released = (await looks_later(daemon)).ledger
     assert released is not None
     assert (dict(released.turns), released.needs_you) == ({}, None)
+
+
+async def test_feedback_that_is_taken_does_not_give_the_issue_back(daemon: Daemon) -> None:
+    pull = await opened(daemon)
+    daemon.desk.repository.check(pull, "test", CheckState.FAILED)
+    await looks_later(daemon)
+    daemon.tell(given(daemon)[0])
+    daemon.advance(1_000)
+    ledger = (await looks_later(daemon)).ledger
+    assert ledger is not None
+    assert (ledger.working, dict(ledger.turns)) == (True, {FeedbackKind.CI: 1})
 
 
 async def test_one_that_is_gone_is_told(daemon: Daemon) -> None:

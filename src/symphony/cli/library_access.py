@@ -131,6 +131,24 @@ def change_library(library: OpenLibrary, edit: "Edit", by: str, *, as_json: bool
     click.echo(one_line(done.message))
 
 
+def show_both(library: OpenLibrary, name: str, base: int, mine: str) -> None:
+    """Show what was changed since a version of a skill, and the change that was based on it, on stderr.
+
+    `base` is 0 for a change that would have made the skill.
+    """
+    from symphony.api.library import diff, skill
+    from symphony.cli.render.library import print_diff
+
+    newest = skill(library.in_use, name).skill.version
+    if base:
+        click.echo(f"Changed meanwhile, from version {base} to {newest}:", err=True)
+        print_diff(diff(library.in_use, name, base, newest).diff, err=True)
+    else:
+        click.echo(f"Added meanwhile: {name}, now at version {newest}", err=True)
+    click.echo("The change that is refused:", err=True)
+    print_diff(mine, err=True)
+
+
 def open_library(workflow: Path, environment: Mapping[str, str]) -> OpenLibrary:
     """The library of a workflow file, whatever is wrong with other sections than `agent`.
 

@@ -97,6 +97,18 @@ def test_nothing_of_a_skill_steers_the_terminal(store: Library) -> None:
 # --- where the library is ---
 
 
+def test_the_library_is_the_file_that_the_workflow_names(
+    project: Project, store: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add(skill("style"), ADA)
+    monkeypatch.setenv("HOME", str(project.root / "home"))
+    project.workflow(agent={"library": {"path": "~/shared/library.db"}})
+    assert as_json("list")["total"] == 0
+    run("add", "-", stdin=FILE.replace("style", "shared"))
+    assert Library(project.root / "home" / "shared" / "library.db").skill("shared").version == 1
+    assert [one.name for one in store.skills()] == ["style"]
+
+
 def test_without_a_workflow_and_without_a_library_there_is_nothing_to_open(
     project: Project, store: Library
 ) -> None:
@@ -325,8 +337,12 @@ def test_a_proposal_for_an_older_version_is_refused(store: Library) -> None:
     store.add(skill("style", "one\n"), ADA)
     number = str(proposal(store, "style").id)
     store.edit(skill("style", "two\n"), ADA, base_version=1)
-    run("accept", number, code=1)
-    assert store.open_proposals() == 1
+    done = run("accept", number, code=1)
+    assert {"+two", "+better"} <= set(done.stderr.splitlines()), "both changes"
+    number = str(proposal(store, "new-one").id)
+    store.add(skill("new-one", "theirs\n"), ADA)
+    assert "+better" in run("accept", number, code=1).stderr.splitlines()
+    assert store.open_proposals() == 2
 
 
 # --- folders ---

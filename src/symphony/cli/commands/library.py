@@ -16,6 +16,7 @@ from symphony.cli.library_access import (
     change_library,
     library_options,
     reason_option,
+    show_both,
     skill_argument,
 )
 from symphony.cli.main import LazyGroup
@@ -276,20 +277,15 @@ def _save(
 ) -> None:
     """Make the next version of a skill; if it was changed meanwhile, show both changes."""
     from symphony.api.interface import ConflictError
-    from symphony.api.library import diff, unified
+    from symphony.api.library import unified
     from symphony.api.models import LibrarySave
-    from symphony.cli.render.library import print_diff
 
     edit = LibrarySave(file=text, base_version=present.version, reason=reason or UNSET)
     try:
         change_library(library, edit, by, name=present.name, as_json=as_json)
     except ConflictError:
-        newest = library.in_use.store.skill(present.name).version
-        click.echo(f"Changed meanwhile, from version {present.version} to {newest}:", err=True)
-        print_diff(diff(library.in_use, present.name, present.version, newest).diff, err=True)
-        click.echo("Your change:", err=True)
-        mine = unified(present.text.file().decode(), text)
-        print_diff(library.in_use.mask(mine), err=True)
+        mine = library.in_use.mask(unified(present.text.file().decode(), text))
+        show_both(library, present.name, present.version, mine)
         raise
 
 

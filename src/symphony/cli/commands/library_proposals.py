@@ -16,6 +16,7 @@ from symphony.cli.library_access import (
     complete_proposal,
     library_options,
     reason_option,
+    show_both,
 )
 from symphony.cli.options import issue_argument, print_json
 from symphony.domain import one_line
@@ -106,12 +107,19 @@ def proposals(*, number: int | None, state: str | None, library: OpenLibrary, as
 @library_options
 def accept(*, number: int, yes: bool, library: OpenLibrary, as_json: bool) -> None:
     """Make the newest version of a skill of a proposal."""
+    from symphony.api.interface import ConflictError
+    from symphony.api.library import proposal
     from symphony.api.models import LibraryAccept
 
     by = author()
     if not yes:
         _confirm(number, library)
-    change_library(library, LibraryAccept(id=number), by, as_json=as_json)
+    try:
+        change_library(library, LibraryAccept(id=number), by, as_json=as_json)
+    except ConflictError:
+        page = proposal(library.in_use, number)
+        show_both(library, page.proposal.name, page.proposal.base_version, page.diff)
+        raise
 
 
 @click.command(epilog=_REJECT_EPILOG, short_help="Reject a proposal.")

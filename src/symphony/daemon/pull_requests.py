@@ -12,7 +12,7 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 import anyio
 import structlog
@@ -259,6 +259,10 @@ class PullRequests:
             del self._records[key]
         return record
 
+    def _change(self, issue_id: str, **changes: Any) -> PullRequestRecord:
+        """Keep a changed record: of what it is now, as others may have changed it during a request."""
+        return self._put(replace(self._records[issue_id], **changes))
+
     # --- one issue ---------------------------------------------------------------------------------------
 
     async def _attempt(self, result: IssueResult, settings: ForgeSettings) -> None:
@@ -297,7 +301,7 @@ class PullRequests:
         return self._forge
 
     def _succeeded(self, issue_id: str) -> None:
-        self._put(replace(self._records[issue_id], failure=None, failures=0, retry_wall_ms=None))
+        self._change(issue_id, failure=None, failures=0, retry_wall_ms=None)
 
     def _failed(self, issue_id: str, failure: Failure) -> None:
         record = self._records[issue_id]
@@ -392,7 +396,8 @@ class PullRequests:
         if pull is None:
             message = f"the forge does not show pull request {record.number}, which it opened"
             raise SymphonyError(_failure(message, Blame.TRACKER))
-        record = self._put(replace(record, pull=record.pull or _bounded(pull)))
+        issue_id = record.issue.id
+        self._change(issue_id, pull=self._records[issue_id].pull or _bounded(pull))
         try:
             if settings.labels and not set(settings.labels) <= set(pull.labels):
                 await forge.add_labels(pull, settings.labels)
@@ -408,7 +413,7 @@ class PullRequests:
                 reason=failure.message,
                 hint="see forge.labels and forge.reviewers",
             )
-        self._put(replace(record, equipped=True))
+        self._change(issue_id, equipped=True)
 
     async def _describe(
         self, forge: Forge, record: PullRequestRecord, result: IssueResult, settings: ForgeSettings
@@ -419,8 +424,8 @@ class PullRequests:
         if pull is not None and record.text is not None and _digest(pull.body) == record.text:
             _, body = _text(settings, result, base=pull.base_branch, marker=self._marker(result))
             await forge.update(pull, title=pull.title, body=self._context().redaction.text(body))
-            record = replace(record, text=None)
-        self._put(replace(record, described=record.head))
+            self._change(record.issue.id, text=None)
+        self._change(record.issue.id, described=record.head)
 
     # --- observing ---------------------------------------------------------------------------------------
 
@@ -617,7 +622,7 @@ class PullRequests:
         pull = seen.get(record.number)
         if pull is None:
             return
-        made = await self._judge(record, pull, settings)
+        made = await self._judge(self._records[record.issue.id], pull, settings)
         record = self._records[record.issue.id]
         if not isinstance(made, Land) or record.ledger is None:
             return
@@ -640,7 +645,7 @@ class PullRequests:
             if settings.merged_state is not None:
                 await move_now(self._context(), record.issue, settings.merged_state)
         code, message = describe(Ended(merged=merged))
-        self._on_changed(self._put(replace(record, code=code, message=message)))
+        self._on_changed(self._change(record.issue.id, code=code, message=message))
         await self._recorded()
         _log.info("pull_request_ended", number=pull.number, url=pull.url, state=pull.state.value)
 

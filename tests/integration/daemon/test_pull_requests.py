@@ -13,7 +13,8 @@ import pytest
 from harness.forge_remote import at
 from harness.project import Project, until
 from kit.forge.desk import KINDS
-from symphony.domain import CheckState, PullState
+from kit.forge.repository import WRITER
+from symphony.domain import CheckState, PullState, ReviewState
 
 BRANCH = "symphony/SYM-1"
 WORK: list[dict[str, Any]] = [
@@ -113,3 +114,16 @@ def test_a_merge_by_a_person_is_an_outcome_and_moves_the_issue(project: Project)
         with closing(sqlite3.connect(project.state_dir / "journal.db")) as journal:
             told = journal.execute("SELECT message FROM events WHERE event = 'pull_request_judged'")
             assert "(merged)" in [*told][-1][0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_settled_is_landed(project: Project, kind: str) -> None:
+    settings: dict[str, Any] = {"poll_interval_ms": 200, "checks_grace_ms": 1}
+    with at(project, kind, land="auto", open="ready", **settings) as remote, project.daemon() as daemon:
+        daemon.wait_for("pull_request_opened", issue_identifier="SYM-1")
+        (pull,) = remote.opened()
+        remote.desk.repository.review(pull, WRITER, ReviewState.APPROVED)
+        remote.desk.repository.check(pull, "test", CheckState.PASSED)
+        assert daemon.wait_for("pull_request_landing")["commit"] == pull.sha
+        remote.desk.repository.end(pull, PullState.MERGED)
+        daemon.wait_for("pull_request_ended", state="merged")

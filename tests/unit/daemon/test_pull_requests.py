@@ -337,7 +337,7 @@ async def works_again(daemon: Daemon, summary: str) -> None:
     daemon.tell(WakeAsked(reason="test"))
     daemon.works(summary=summary)
     for pull in daemon.opened():
-        pull.sha = daemon.head
+        pull.sha, pull.armed = daemon.head, False
     await looks_later(daemon)
 
 
@@ -666,6 +666,11 @@ async def green(daemon: Daemon) -> Pull:
     return pull
 
 
+def lands(pull: Pull) -> bool:
+    """Whether the forge merges it, or has done so."""
+    return pull.armed or pull.state is PullState.MERGED
+
+
 async def test_nothing_is_landed_by_default(desk: Desk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, open="ready")
     pull = await green(daemon)
@@ -679,7 +684,7 @@ async def test_what_is_settled_is_landed_at_the_commit_that_was_judged(desk: Des
     record = await looks_later(daemon)
     assert record.ledger is not None
     assert record.ledger.landings == (pull.sha,)
-    assert pull.armed or pull.state is PullState.MERGED
+    assert lands(pull)
     record = await looks_later(daemon, 400_000)
     assert record.code in {"merged", "landing"}
 
@@ -703,6 +708,43 @@ async def test_a_new_thread_takes_the_landing_back(desk: Desk, tmp_path: Path) -
     record = await looks_later(daemon)
     assert record.code == "threads_open"
     assert not pull.armed
+
+
+@pytest.mark.parametrize("nth", range(1, 6))
+async def test_a_daemon_that_dies_while_it_lands_lands_what_was_judged(
+    desk: Desk, tmp_path: Path, nth: int
+) -> None:
+    daemon = Daemon(desk, tmp_path, open="ready", land="auto")
+    pull = await green(daemon)
+    daemon.journal.dies_at = daemon.journal.writes + nth
+    with suppress(KilledError, BaseExceptionGroup):
+        await looks_later(daemon)
+    daemon.restart()
+    for _ in range(3):
+        daemon.tell(WakeAsked(reason="test"))
+        await looks_later(daemon)
+    assert lands(pull)
+    ledger = daemon.record.ledger
+    assert ledger is not None
+    assert set(ledger.landings) == {pull.sha}
+    assert len(ledger.landings) <= 2
+
+
+async def test_a_push_after_a_landing_begins_anew(desk: Desk, tmp_path: Path) -> None:
+    daemon = Daemon(desk, tmp_path, open="ready", land="auto")
+    pull = await green(daemon)
+    await looks_later(daemon)
+    if pull.state is PullState.MERGED:
+        return  # this forge merges at once what it may
+    await works_again(daemon, "More.")
+    assert not pull.armed
+    repository = daemon.desk.repository
+    repository.check(pull, "test", CheckState.PASSED)
+    repository.review(pull, WRITER, ReviewState.APPROVED)
+    record = await looks_later(daemon)
+    assert record.ledger is not None
+    assert record.ledger.landings[-1] == daemon.head
+    assert lands(pull)
 
 
 async def test_a_landing_that_fails_is_told(desk: Desk, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from symphony.trackers.base import ToolProvider
 MAX_LOGS: Final = 5
 """How many failed checks are told with their log; the others by name."""
 
-_MAX_LOG_CHARS: Final = 16_000
+_MAX_LOG_CHARS: Final = 12_000
 _MAX_REMARK_CHARS: Final = 4_000
 _MAX_REPLY_CHARS: Final = 8_000
 _MAX_REPLIES: Final = 100

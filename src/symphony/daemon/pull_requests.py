@@ -508,7 +508,11 @@ class PullRequests:
         issue_id = record.issue.id
         result = state.results.get(issue_id)
         delivered = None if result is None else result.delivered
-        unpushed = delivered is not None and delivered.push_failure is not None
+        unpushed = (  # and nobody else pushed to the branch, which would keep ours out
+            delivered is not None
+            and delivered.push_failure is not None
+            and pull.head_sha in {record.head, delivered.head}
+        )
         ledger = ledger_after_claim(
             ledger,
             working=state.entry(issue_id) is not None or unpushed,

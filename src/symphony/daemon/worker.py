@@ -72,6 +72,7 @@ from symphony.scheduler import (
     FinishRun,
     Outcome,
     OutcomeKind,
+    ResumeReason,
     RunStage,
     Thread,
 )
@@ -383,7 +384,7 @@ class Worker:
         """Run turns until the scheduler finishes the run, which raises `_FinishedError`."""
         turn = 1
         resume = self._command.resume
-        if resume is not None and resume.answer is not None:
+        if resume is not None and resume.answer is not None and resume.reason is ResumeReason.ANSWERED:
             self._transcript.on_event(Answered(text=resume.answer))
         while True:
             self._progress.on_stage(RunStage.STREAMING_TURN)

@@ -41,7 +41,7 @@ PROTECTED_PATHS: Final = (
 COMMENT_MARKER: Final = "<!-- symphony:"
 """How every comment of the daemon begins."""
 
-MAX_REMARKS: Final = 50
+MAX_REMARKS: Final = 20
 """How many comments an agent is told in one turn; the others wait for the next one."""
 
 MAX_LANDINGS: Final = 3

@@ -137,6 +137,22 @@ def test_a_daemon_that_dies_after_it_took_feedback_gives_it_once(project: Projec
         assert project.branch_log("SYM-1") == ["Fix", "Work"]
 
 
+def test_a_branch_that_somebody_pushes_to_in_mid_turn_is_left_to_a_person(project: Project) -> None:
+    begun, go = project.root / "begun", project.root / "go"
+    project.issue("SYM-1", WORK, [{"run": ["touch", str(begun)]}, {"wait_for": str(go)}, *FIX])
+    with at(project, "github", **QUICK) as remote, project.daemon() as daemon:
+        pull = opened(daemon, remote)
+        remote.desk.repository.check(pull, "test", CheckState.FAILED)
+        until(lambda: begun.exists() or None, daemon.log.read_text)
+        tree = project.git("rev-parse", f"{BRANCH}^{{tree}}", cwd=remote.bare)
+        foreign = project.git("commit-tree", "-m", "Mine", tree, cwd=remote.bare)
+        project.git("update-ref", f"refs/heads/{BRANCH}", foreign, cwd=remote.bare)
+        go.touch()
+        daemon.wait_for("push_failed")
+        daemon.wait_for("pull_request_judged", code="foreign_head")
+        assert project.git("rev-parse", BRANCH, cwd=remote.bare) == foreign
+
+
 def _first_thread(kind: str) -> str:
     """The id that the forge of a kind tells of a thread whose comment has the id 5001."""
     twin = make_desk(kind)

@@ -88,6 +88,15 @@ def past_runs(journal: Path, identifier: str) -> tuple[RunRecord, ...]:
         return ()
 
 
+def listed_skills(journal: Path, run_id: str) -> tuple[str, ...]:
+    """The names of the skills that a run listed; empty if the journal cannot be read. Blocking."""
+    try:
+        with open_reader(journal) as reader:
+            return reader.listed_skills(run_id)
+    except UnusableError:
+        return ()
+
+
 @asynccontextmanager
 async def open_journal_writer(
     state_path: Path,

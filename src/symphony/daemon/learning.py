@@ -30,7 +30,7 @@ from symphony.agents.events import InputRequired, TurnEnded, TurnStatus, Usage
 from symphony.agents.run_stats import Pricing, RunStats
 from symphony.daemon.clock import wall_ms
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.journal_writer import JOURNAL_FILE, past_runs
+from symphony.daemon.journal_writer import JOURNAL_FILE, listed_skills, past_runs
 from symphony.daemon.state_dir import StateDirectory
 from symphony.daemon.transcript import RunTranscript
 from symphony.domain import Cost, Failure, SymphonyError, Tokens, ToolResult
@@ -263,9 +263,8 @@ class Learner:
             context.redaction,
             tokens=lambda: stats.tokens,
         )
-        used = () if not records else records[0].library_versions or ()
         given, refused = await to_thread.run_sync(
-            self._give, directory, rating.issue_identifier, agent, tuple(used)
+            self._give, directory, rating.issue_identifier, agent, next(iter(records), None)
         )
         read = partial(read_drafts, directory / SKILLS, given, refused=refused)
         record = await to_thread.run_sync(self._record, run.feedback)
@@ -403,7 +402,7 @@ class Learner:
         return Thread(thread_id=found.thread_id, agent=agent, **used.counts())
 
     def _give(
-        self, directory: Path, identifier: str, agent: str, used: tuple[str, ...]
+        self, directory: Path, identifier: str, agent: str, latest: RunRecord | None
     ) -> tuple[Mapping[str, GivenSkill], Mapping[str, str]]:
         """Make the directory, with copies of the skills of the issue; blocking.
 
@@ -411,14 +410,17 @@ class Learner:
             directory: is made anew.
             identifier: of the issue.
             agent: who learns.
-            used: names of the skills that the latest run had, whatever assigned them.
+            latest: the latest run, whose skills it gets, whatever assigned them.
 
         Returns:
             these skills, and the names that no new skill may have, with the reason.
         """
         shutil.rmtree(directory, ignore_errors=True)
         (directory / SKILLS).mkdir(parents=True)
-        found = self._library.resolve(issue=identifier, labels=(), agent=agent, configured=used or None)
+        used = frozenset(() if latest is None else latest.library_versions or ())
+        found = self._library.resolve(
+            issue=identifier, labels=(), agent=agent, configured=tuple(used) or None
+        )
         heads = {one.name: one for one in found.skills}
         heads |= {one.name: one for one in self._library.skills() if one.name in used}
         given = {}
@@ -428,8 +430,15 @@ class Learner:
             (directory / SKILLS / head.name / FILE_NAME).write_bytes(data)
             given[head.name] = GivenSkill(version=head.version, data=data)
         others = {one.name for one in self._library.skills()} - given.keys()
-        taken = {name: f"the library has another skill {name}" for name in others}
-        return given, {**self._library.retired(), **taken}
+        refused = {
+            **self._library.retired(),
+            **{name: f"the library has another skill {name}" for name in others},
+        }
+        journal = self._state_dir.path / JOURNAL_FILE
+        listed = () if latest is None else listed_skills(journal, latest.run_id)
+        for name in set(listed) - used - given.keys():  # it would be shadowed in every session
+            refused.setdefault(name, f"the repository has a skill {name}")
+        return given, refused
 
     def _record(self, feedback: Feedback) -> "_Record":
         """The record of the latest run that the feedback is about; blocking."""

@@ -209,6 +209,11 @@ class JournalReader:
         with self.translated_errors():
             return _skill_reports(self.connection, since_wall_ms)
 
+    def listed_skills(self, run_id: str) -> tuple[str, ...]:
+        """The names of the skills that a run listed."""
+        query = "SELECT DISTINCT name FROM skill_uses WHERE run_id = ? AND listed ORDER BY name"
+        return self._whole(query, (run_id,), lambda name: restored(name, str))
+
     def version_outcomes(
         self, *, since_wall_ms: int = 0, stars: Mapping[str, int] | None = None
     ) -> tuple[VersionOutcomes, ...]:

@@ -11,7 +11,7 @@ import pytest
 from anyio import from_thread
 from structlog.testing import capture_logs
 
-from harness.journalling import run, written
+from harness.journalling import run, skills, written
 from harness.learning import BETTER, DONE, STYLE, Act, LearnerBench, improves
 from harness.scheduling import make_failure
 from symphony.agents.base import Turn
@@ -19,6 +19,7 @@ from symphony.agents.events import AgentEvent, InputRequired, TurnEnded, TurnSta
 from symphony.daemon.journal_writer import JOURNAL_FILE
 from symphony.daemon.learning import MAX_ATTEMPTS, SKILLS, learning_prompt
 from symphony.daemon.state_dir import StateDirectory
+from symphony.journal.model import SkillUse
 from symphony.journal.transcripts import (
     MessageEntry,
     ToolEntry,
@@ -380,6 +381,23 @@ def test_the_learning_run_that_goes_on_is_known_so_that_its_files_are_kept(tmp_p
     bench.learn()
     assert seen == [one.run_id for one in bench.agent.requests]
     assert bench.learner.run_id is None
+
+
+def test_a_new_skill_takes_no_name_that_the_repository_has(tmp_path: Path) -> None:
+    def act(cwd: Path, _: Turn) -> AgentEvent:
+        for name in ("own", "fresh"):
+            (cwd / SKILLS / f"{name}.md").write_bytes(_skill(name))
+        return DONE
+
+    bench = LearnerBench(tmp_path, act, max_learning_turns=1)
+    worked = replace(run(1), issue_identifier="SYM-99", library_versions={"style": 1})
+    uses = [
+        SkillUse(name=name, path=f"/{name}", sha256="1", listed=True, seen=False) for name in ("own", "style")
+    ]
+    written(tmp_path / "state" / JOURNAL_FILE, worked, skills(1, *uses))
+    bench.rate()
+    bench.learn()
+    assert [one.text.name for one in bench.library.proposals()] == ["fresh"]
 
 
 def test_it_gets_the_skills_that_the_run_had(tmp_path: Path) -> None:

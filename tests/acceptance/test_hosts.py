@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness.project import Project, scripted
+from harness.scraping import scrape
 from harness.ssh import SshServer, ssh_server
 from symphony import __version__
 
@@ -37,6 +38,7 @@ def test_a_usable_host_tells_of_itself(project: Project, server: SshServer) -> N
     assert shown.stdout.startswith(f"{server.name} {__version__}")
 
 
+@pytest.mark.timeout(180)
 def test_hosts_that_cannot_be_used_are_told_each_with_a_hint(
     project: Project, server: SshServer, tmp_path: Path
 ) -> None:
@@ -53,14 +55,18 @@ def test_hosts_that_cannot_be_used_are_told_each_with_a_hint(
         done = project.symphony("hosts", "check", "--json")
         assert done.returncode == 1
         found = {host["name"]: host for host in json.loads(done.stdout)["hosts"]}
+        checks = json.loads(project.symphony("doctor", "--json").stdout)["checks"]
     assert [found[name]["ok"] for name in names] == [False, False, True]
     assert "cannot be reached" in found[gone.name]["problem"]
     assert "clock" in found[wrong.name]["problem"]
     assert all(found[name]["hint"] for name in names[:2])
+    severities = [check["status"] for check in checks if check["name"] == "hosts"]
+    assert severities == ["warning", "warning", "ok"], "one is left"
     named = project.symphony("hosts", "check", "nobody")
     assert named.returncode == 3
 
 
+@pytest.mark.timeout(180)
 def test_a_prepared_host_carries_out_runs(project: Project, server: SshServer) -> None:
     """Without a package index: what is installed here is copied."""
     section = server.section(sys.executable)
@@ -111,6 +117,12 @@ def test_the_hosts_of_a_daemon_are_listed(project: Project, server: SshServer) -
         assert project.symphony("hosts").stdout.strip() == f"{server.name} 1 of 2"
         (run,) = json.loads(project.symphony("status", "--json").stdout)["running"]
         assert run["worker_host"] == server.name
+        assert server.name in project.symphony("status").stdout
+        labels = {"host": server.name}
+        measured = scrape(project)
+        assert measured.value("symphony_host_runs", **labels) == 1
+        assert measured.value("symphony_host_slots", **labels) == 2
+        assert measured.value("symphony_host_failures", **labels) == 0
         shown = project.symphony("explain", "SYM-1", "--json")
         assert json.loads(shown.stdout)["workspace"]["host"] == server.name
 

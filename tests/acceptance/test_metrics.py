@@ -12,6 +12,7 @@ from symphony.observability.metrics import METRICS
 REFUSES = f"PYTHONPATH={Path(symphony.__file__).parents[1]} {scripted('--refuses', 'rateLimitExceeded')}"
 SHOWN_ELSEWHERE = {
     metrics.NOTIFICATIONS.name,  # test_notifications.py: targets that answer, and one that does not
+    *(each.name for each in (metrics.HOST_SLOTS, metrics.HOST_RUNS, metrics.HOST_FAILURES)),  # test_hosts.py
     metrics.WEBHOOKS.name,  # test_trackers.py: a tracker that sends webhooks
 }
 

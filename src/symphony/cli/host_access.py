@@ -134,12 +134,20 @@ def checked_lines(found: HostsChecked) -> Iterator[str]:
                 yield printable(f"  hint: {host.hint}")
 
 
-async def prepare_host(context: RuntimeContext, name: str, environment: Mapping[str, str]) -> str:
-    """Install this release on a host; returns its version there.
+def prepare_hosts(
+    workflow: Path, names: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Install this release on hosts, one after the other; each with its version there.
 
     Raises:
-        SymphonyError: the host cannot be used, or `worker.ssh.python` names another installation.
+        SymphonyError: a host cannot be used, or `worker.ssh.python` names another installation.
     """
+    context = open_context(workflow, environment)
+    for name in [_known(context, name) for name in names]:
+        yield name, anyio.run(_prepare, context, name, environment)
+
+
+async def _prepare(context: RuntimeContext, name: str, environment: Mapping[str, str]) -> str:
     worker = context.settings.worker
     if worker.ssh.python is not None:
         raise CommandError.of(
@@ -148,7 +156,7 @@ async def prepare_host(context: RuntimeContext, name: str, environment: Mapping[
             code=ExitCode.CONFIGURATION,
         )
     async with SshHosts(LocalHost(), read_secrets(environment).environment) as hosts:
-        return await install(hosts.get(_known(context, name), worker))
+        return await install(hosts.get(name, worker))
 
 
 def _known(context: RuntimeContext, name: str) -> str:

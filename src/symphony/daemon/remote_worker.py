@@ -39,7 +39,7 @@ from symphony.daemon.ssh_hosts import (
 )
 from symphony.daemon.stdio_worker import StdioWorker, site_of
 from symphony.daemon.transcript import EntryWriter
-from symphony.domain import Failure, Issue, SymphonyError
+from symphony.domain import Blame, Category, Failure, Issue, SymphonyError
 from symphony.scheduler import CleanWorkspace, DeliveredBranch, Outcome, OutcomeKind
 from symphony.workspaces import BranchBase, Courier, Delivery, GitError, RemoteSource, Removal, is_sha256
 
@@ -136,31 +136,40 @@ class RemoteHosts:
     Args:
         hosts: the connections.
         state_dir: where runs whose end is not known are written down.
-        left: runs that an earlier daemon began; none of the present one.
     """
 
     def __init__(self, hosts: SshHosts, state_dir: Path) -> None:
         self._hosts = hosts
-        self.runs = RemoteRuns(state_dir)
-        self._left: dict[str, list[tuple[RemoteRun, float]]] = {}
+        self._runs = RemoteRuns(state_dir)
+        self._open: dict[str, tuple[RemoteRun, float | None]] = {}  # with a moment after its last frame
 
     async def recover(self) -> None:
         """Take over the runs whose end an earlier daemon did not see."""
         now_s = anyio.current_time()
-        for run in await to_thread.run_sync(self.runs.all):
-            self._left.setdefault(run.issue_id, []).append((run, now_s))
+        for run in await to_thread.run_sync(self._runs.all):
+            self._open[run.run_id] = (run, now_s)
             _log.warning("remote_run_left", run_id=run.run_id, issue_id=run.issue_id, host=run.host)
+
+    async def begin(self, run: RemoteRun) -> None:
+        """A run is about to begin."""
+        self._open[run.run_id] = (run, None)
+        await to_thread.run_sync(self._runs.add, run)
+
+    async def finish(self, run_id: str) -> None:
+        """None of the processes of a run is alive."""
+        await to_thread.run_sync(self._runs.remove, run_id)
+        self._open.pop(run_id, None)
 
     def get(self, context: RuntimeContext, name: str) -> SshHost:
         """The host of this name."""
         return self._hosts.get(name, context.settings.worker)
 
     async def fence_issue(self, context: RuntimeContext, issue_id: str) -> None:
-        """Wait until no run of an earlier daemon on the issue can be alive."""
-        for run, since_s in tuple(self._left.get(issue_id, ())):
-            await self.fence(context, run, since_s=since_s)
-            self._left[issue_id].remove((run, since_s))
-        self._left.pop(issue_id, None)
+        """Wait until no earlier run of the issue can be alive."""
+        for run, since_s in tuple(self._open.values()):
+            if run.issue_id == issue_id:
+                known_s = anyio.current_time() if since_s is None else since_s
+                await self.fence(context, run, since_s=known_s)
 
     async def fence(self, context: RuntimeContext, run: RemoteRun, *, since_s: float) -> None:
         """End a run that may be alive, or wait until its lease is over.
@@ -180,7 +189,7 @@ class RemoteHosts:
                 _log.debug("remote_run_not_ended", run_id=run.run_id, reason=error.failure.line)
             await anyio.sleep(min(_FENCE_PAUSE_S, left_s))
         _log.info("remote_run_fenced", run_id=run.run_id, issue_id=run.issue_id, host=run.host)
-        await to_thread.run_sync(self.runs.remove, run.run_id)
+        await self.finish(run.run_id)
 
     async def find_site(
         self, context: RuntimeContext, host: SshHost, *, timeout_ms: int = COMMAND_TIMEOUT_MS
@@ -208,7 +217,10 @@ class RemoteHosts:
         if begun is not None:
             kind = "sha256" if is_sha256(begun.base) else "sha1"
             init = f"git init --quiet --bare --template= --object-format={kind} repository.tmp"
-            make = f"rm -rf repository.tmp && {init} >&2 && mv repository.tmp repository.git"
+            # Large packs are kept as they come, and no deltas of large files are looked for.
+            settings = ("receive.unpackLimit 1", "core.bigFileThreshold 1m", "core.hooksPath /dev/null")
+            configure = " && ".join(f"git --git-dir=repository.tmp config {each}" for each in settings)
+            make = f"rm -rf repository.tmp && {init} >&2 && {configure} && mv repository.tmp repository.git"
             git = "git --git-dir=repository.git"
             base, own = (shlex.quote(f"refs/heads/{name}") for name in (begun.base_branch, branch))
             further += [
@@ -403,6 +415,10 @@ class RemoteWorker:
         except SymphonyError as error:
             outcome = self._failed(error.failure)
             await to_thread.run_sync(self._transcript.close)
+        except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
+            _log.error("run_crashed", exc_info=error)
+            message = f"internal error: {error!r}"
+            outcome = self._failed(Failure(category=Category.INTERNAL, blame=Blame.HOST, message=message))
         self._send(Ended(outcome=outcome))
 
     def _failed(self, failure: Failure) -> Outcome:
@@ -434,7 +450,7 @@ class RemoteWorker:
             host=self._host.name,
             lease_ms=site.lease_ms,
         )
-        await to_thread.run_sync(self._hosts.runs.add, run)
+        await self._hosts.begin(run)
         self._inner = inner = StdioWorker(
             self._start,
             self._take,
@@ -450,7 +466,7 @@ class RemoteWorker:
             inner.on_frame(frame)
         await inner.run()
         if inner.reported_end:
-            await to_thread.run_sync(self._hosts.runs.remove, run.run_id)
+            await self._hosts.finish(run.run_id)
         else:
             await self._hosts.fence(self._context, run, since_s=anyio.current_time())
         outcome = self._ended or Outcome(kind=OutcomeKind.FAILED)

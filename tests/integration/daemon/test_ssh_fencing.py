@@ -21,6 +21,8 @@ from symphony.domain import Category
 from symphony.processes.local import LocalHost
 from symphony.scheduler import RunEnded, StartRun
 
+pytestmark = pytest.mark.timeout(240)
+
 STUBBORN = scripted("--ignore-eof", "--ignore-sigterm", "--own-session-child")
 HOST = LocalHost()
 

@@ -15,7 +15,7 @@ from symphony.api.documents import waiting_issues
 from symphony.domain import Category
 from symphony.scheduler import CleanWorkspace, OutcomeKind, RunEnded, StartRun
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(240)]
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 
@@ -164,6 +164,7 @@ BAD_HOSTS: dict[str, tuple[dict[str, str], str]] = {
     "profile": ({"ForceCommand": "echo Welcome; eval $SSH_ORIGINAL_COMMAND"}, "prints text"),
     "no git": ({"ForceCommand": "PATH=/nonexistent; eval $SSH_ORIGINAL_COMMAND"}, ""),
     "not a shell": ({"ForceCommand": "exit 3"}, "cannot be used"),
+    "full disk": ({"ForceCommand": "echo 'mkdir: No space left on device' >&2; exit 93"}, "No space left"),
 }
 
 

@@ -86,10 +86,8 @@ needs no network for that, but the same version of Python on the same platform, 
 @workflow_option
 def prepare(host: tuple[str, ...], *, workflow: Path) -> int:
     """Install this release of symphony on hosts."""
-    from symphony.cli.host_access import prepare_host
-    from symphony.cli.tracker_access import run_on_tracker
+    from symphony.cli.host_access import prepare_hosts
 
-    for name in host:
-        version = run_on_tracker(workflow, partial(prepare_host, name=name, environment=os.environ))
-        click.echo(f"{one_line(name, 300)}  {one_line(version, 300)}")
+    for name, version in prepare_hosts(workflow, host, os.environ):
+        click.echo(f"{one_line(name, 300)} {one_line(version, 300)}")
     return ExitCode.OK

@@ -335,6 +335,7 @@ def _details(issue: Issue, explanation: Explanation, state_dir: Path) -> Mapping
         details["said last"] = run.last_words or run.last_message
     details |= {
         "url": issue.issue_url,
+        "host": issue.workspace.host,
         "workspace": issue.workspace.path,
         "branch": issue.workspace.branch,
         "pull request": _pull_request_line(issue),

@@ -357,6 +357,7 @@ def _pull_request(pull: PullRequest) -> Text:
 def _running(status: Status, limit: int | None) -> _Section:
     rows, now = _first(status.running, limit), status.generated_at
     retried, phased = any(row.attempt for row in rows), any(row.phase for row in rows)
+    hosted = any(row.worker_host for row in rows)
     lines = []
     for row in rows:
         silent_s = seconds_between(row.last_event_at, now)
@@ -367,6 +368,7 @@ def _running(status: Status, limit: int | None) -> _Section:
             texts = [cell(f"stopping: {row.stopping}", "dim")]
         values = [
             *_agent(status, row),
+            *([cell(row.worker_host or "")] if hosted else []),
             *([cell(row.phase.name if row.phase else "")] if phased else []),
             *([Text(attempt_of(row))] if retried else []),
             Text(str(row.turn)),
@@ -379,6 +381,7 @@ def _running(status: Status, limit: int | None) -> _Section:
         lines.append(_Line(row=row, values=values, texts=texts, brief=texts[:1]))
     columns: list[_Column] = [
         *_agent_column(status),
+        *([_HOST] if hosted else []),
         *([_PHASE] if phased else []),
         *([_ATTEMPT] if retried else []),
         ("TURN", "right"),
@@ -416,6 +419,7 @@ def _waiting(status: Status, limit: int | None) -> _Section:
 
 _ATTEMPT: Final[_Column] = ("ATTEMPT", "right")
 _PHASE: Final[_Column] = ("PHASE", "left")
+_HOST: Final[_Column] = ("HOST", "left")
 _SECTIONS: Final[Mapping[str, Callable[[Status, int | None], _Section]]] = {
     "questions": _questions,
     "blocked": _blocked,

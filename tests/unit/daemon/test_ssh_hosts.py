@@ -1,0 +1,107 @@
+"""What ssh says, what a host says of itself, and the runs whose end is not known."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from symphony.config import SshSettings, WorkerSettings
+from symphony.daemon.host_runs import HostRuns, own_identity
+from symphony.daemon.remote_worker import RemoteRun, RemoteRuns
+from symphony.daemon.ssh_hosts import HostPlace, SshHosts, place_script, read_place, ssh_failure
+from symphony.domain import Blame, Category, SymphonyError
+from symphony.processes.local import LocalHost
+
+SAID = {
+    "agent@h: Permission denied (publickey,password).": "refuses the login",
+    "ssh: Could not resolve hostname h: Name or service not known": "cannot be reached",
+    "ssh: connect to host h port 22: Connection timed out": "cannot be reached",
+    "": "no reason given",
+    "No ED25519 host key is known for h.\nHost key verification failed.": "its key is not known here",
+    "@@@@@@\n@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n@@@@@@\nHost key verification failed.": (
+        "its key is not the known one"
+    ),
+}
+
+
+@pytest.mark.parametrize("stderr", SAID)
+def test_what_ssh_says_becomes_one_line_with_a_hint(stderr: str) -> None:
+    failure = ssh_failure("h:2222", stderr)
+    assert (failure.category, failure.blame) == (Category.HOST_UNAVAILABLE, Blame.HOST)
+    assert failure.retryable
+    assert SAID[stderr] in failure.message
+    assert "\n" not in failure.message
+    assert failure.hint
+
+
+def test_addresses_become_words_for_ssh_and_for_git() -> None:
+    hosts = SshHosts(LocalHost(), {"PATH": "/bin", "TRACKER_TOKEN": "secret"})
+    settings = WorkerSettings()
+    plain = hosts.get("build-1", settings)
+    assert plain.destination == ("build-1",)
+    assert plain.git_address("/srv/r.git") == "build-1:/srv/r.git"
+    other = hosts.get("agent@build-2:2222", settings)
+    assert other.destination == ("-p", "2222", "agent@build-2")
+    assert "-p 2222" in other.git_ssh_command
+    assert other.argv("true")[-2:] == ("agent@build-2", "true")
+    six = hosts.get("[::1]:22", settings)
+    assert six.destination == ("-p", "22", "::1")
+    assert six.git_address("/r.git") == "[::1]:/r.git"
+    assert "TRACKER_TOKEN" not in plain.env
+    assert hosts.get("build-1", settings) is plain
+
+
+def test_no_option_switches_the_check_of_keys_off() -> None:
+    client = SshHosts(LocalHost(), {}).get("h", WorkerSettings()).client
+    assert "BatchMode=yes" in client
+    assert not any("StrictHostKeyChecking" in word for word in client)
+
+
+@pytest.mark.parametrize("python", [None, "python3", "relative/python"])
+def test_a_host_says_where_things_are(python: str | None, tmp_path: Path) -> None:
+    settings = SshSettings(python=python, remote_root="work")
+    for name in ("work/venv/bin/python", "relative/python"):
+        program = tmp_path / name
+        program.parent.mkdir(parents=True)
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    script = place_script(settings, needs_git=True, further=["echo one", "echo two"])
+    env = {"HOME": str(tmp_path), "PATH": "/usr/local/bin:/usr/bin:/bin"}
+    done = subprocess.run(["sh", "-s"], input=script, env=env, capture_output=True, text=True, check=True)
+    _, _, output = done.stdout.partition("symphony-host\n")
+    place, rest = read_place(output, now_s=0)
+    assert place.root == str(tmp_path / "work")
+    assert Path(place.python).is_absolute()
+    assert place.clock_skew_s > 1_000_000_000
+    assert rest == ["one", "two"]
+    assert (tmp_path / "work" / "state").is_dir()
+
+
+def test_a_host_without_an_installation_is_told(tmp_path: Path) -> None:
+    script = place_script(SshSettings(), needs_git=False)
+    env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["sh", "-s"], input=script, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 92
+
+
+def test_half_an_answer_is_no_place() -> None:
+    place, rest = read_place("/srv/work", now_s=5)
+    assert (place, rest) == (HostPlace(root="/srv/work", python="", clock_skew_s=0.0), [])
+
+
+def test_runs_without_a_known_end_survive_the_daemon(tmp_path: Path) -> None:
+    run = RemoteRun(run_id="d1-4", issue_id="1", host="h", lease_ms=30_000)
+    runs = RemoteRuns(tmp_path)
+    assert runs.all() == ()
+    runs.add(run)
+    (tmp_path / "remote-runs" / "d1-5.json").write_text("{")
+    (tmp_path / "remote-runs" / "d1-6.tmp").write_text("{}")
+    assert RemoteRuns(tmp_path).all() == (run,)
+    runs.remove("d1-4")
+    runs.remove("d1-4")
+    assert RemoteRuns(tmp_path).all() == ()
+
+
+def test_a_run_id_is_no_path(tmp_path: Path) -> None:
+    with pytest.raises(SymphonyError):
+        HostRuns(tmp_path).begin("../../x", own_identity(LocalHost()))

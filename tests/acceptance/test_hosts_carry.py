@@ -1,0 +1,49 @@
+"""What travels to a host with a run: skills of the library, instructions, and settings."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.project import Project, scripted
+from harness.ssh import SshServer, ssh_server
+from symphony.library.model import Change, SkillText
+from symphony.library.store import LIBRARY_FILE, Library
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[SshServer]:
+    with ssh_server(tmp_path / "build-1") as made:
+        yield made
+
+
+def test_library_and_instructions_of_the_daemon_reach_a_host(project: Project, server: SshServer) -> None:
+    library = Library(project.state_dir / LIBRARY_FILE)
+    text = SkillText(name="style", description="How to write.", when_to_use="", content="Be brief.\n")
+    library.add(text, Change(author="ada"))
+    project.write("rules.md", "Obey the rules of this house.\n")
+    worker = {"ssh_hosts": [server.name], "ssh": server.section(sys.executable)}
+    instructions = {"source": "local", "path": "nowhere", "fallback": "rules.md"}
+    project.workflow(command=scripted(), worker=worker, agent={"instructions": instructions})
+    steps: list[dict[str, Any]] = [
+        {"write": "work.txt", "text": "work\n"},
+        {"commit": "Work"},
+        {"sleep_ms": 600_000},
+    ]
+    project.issue("SYM-1", steps, extra="labels: ['skill:style']\n")
+    with project.daemon() as daemon:
+        written = daemon.wait_for("library_skills_written", issue_identifier="SYM-1")
+        assert written["versions"] == {"style": 1}
+        replaced = daemon.wait_for("instructions_replaced", issue_identifier="SYM-1")
+        assert replaced["by"] == "fallback"
+        daemon.wait_for("turn_started", issue_identifier="SYM-1")
+        (skill,) = server.root.glob("*/workspaces/SYM-1/.agents/skills/style/SKILL.md")
+        assert "Be brief." in skill.read_text()
+        shown = json.loads(project.symphony("explain", "SYM-1", "--json").stdout)
+        assert [one["library_version"] for one in shown["skills"]["listed"]] == [1]
+        assert shown["instructions"]["origin"] == "fallback"

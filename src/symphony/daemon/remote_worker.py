@@ -427,8 +427,9 @@ class RemoteWorker:
 
     async def _site(self, prepared: PreparedHost) -> Site:
         context, command = self._context, self._start.command
-        names = context.settings.worker.env
-        env = {name: self._environment[name] for name in names if name in self._environment}
+        # What the tracker or the forge is asked with stays here, whoever names it.
+        names = frozenset(context.settings.worker.env) - context.secret_names
+        env = {name: self._environment[name] for name in sorted(names) if name in self._environment}
         begun = prepared.begun
         made = make_site(
             context, prepared.site, base_branch=None if begun is None else begun.base_branch, env=env

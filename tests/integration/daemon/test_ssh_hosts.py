@@ -144,7 +144,8 @@ async def test_variables_of_worker_env_reach_the_host_and_no_command_line(
     remote(
         project,
         server,
-        worker={"env": ["BUILD_TOKEN", "ABSENT"]},
+        worker={"env": ["BUILD_TOKEN", "ABSENT", "TRACKER_TOKEN"]},
+        tracker={"provider": {"token": "$TRACKER_TOKEN"}},
         hooks={"before_run": "env > ../env; cat /proc/[0-9]*/cmdline | tr '\\0' ' ' > ../cmdlines"},
     )
     project.issue("SYM-1", [{"write": "new.txt", "text": "a\n"}, {"commit": "One"}, DONE])

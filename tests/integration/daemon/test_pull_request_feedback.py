@@ -137,6 +137,29 @@ def test_a_daemon_that_dies_after_it_took_feedback_gives_it_once(project: Projec
         assert project.branch_log("SYM-1") == ["Fix", "Work"]
 
 
+def test_a_conflict_is_merged_and_nothing_is_overwritten(project: Project) -> None:
+    merge: list[dict[str, Any]] = [
+        {"run": ["git", "fetch", "--quiet", "origin", "main"]},
+        {"run": ["git", "merge", "--quiet", "--strategy-option=ours", "--message=Merge main", "FETCH_HEAD"]},
+    ]
+    project.issue("SYM-1", WORK, merge)
+    with at(project, "gitlab", **QUICK) as remote, project.daemon() as daemon:
+        pull = opened(daemon, remote)
+        first = pull.sha
+        project.write("work.txt", "other work\n")
+        project.commit("Work on main")
+        project.git("push", "--quiet", "origin", "main")
+        pull.conflicts = True
+        second = next_head(daemon, pull, first)
+        pull.conflicts = False
+        remote.desk.repository.check(pull, "test", CheckState.PASSED)
+        daemon.wait_for("pull_request_judged", code="settled")
+        for parent in (first, "main"):
+            project.git("merge-base", "--is-ancestor", parent, second, cwd=remote.bare)
+        assert project.git("show", f"{second}:work.txt", cwd=remote.bare) == "work"
+    assert "It conflicts with its base branch" in transcripts(project)
+
+
 def test_a_branch_that_somebody_pushes_to_in_mid_turn_is_left_to_a_person(project: Project) -> None:
     begun, go = project.root / "begun", project.root / "go"
     project.issue("SYM-1", WORK, [{"run": ["touch", str(begun)]}, {"wait_for": str(go)}, *FIX])

@@ -448,8 +448,15 @@ class PullRequests:
             with anyio.fail_after(_STEP_S):
                 forge = self._connection(settings)
                 seen = await forge.observe(list(numbers))
-        except (SymphonyError, TimeoutError) as error:
-            self._not_observed(error)
+        except TimeoutError:
+            self._not_observed(_failure(f"no answer within {_STEP_S:g} s", Blame.TRACKER))
+            return
+        except SymphonyError as error:
+            self._not_observed(error.failure)
+            return
+        except Exception as error:  # noqa: BLE001 - a bug costs one look, never the daemon
+            _log.exception("pull_request_crashed")
+            self._not_observed(_failure(f"internal error: {error!r}", Blame.HOST))
             return
         self._observing_failures, self.failure = 0, None
         for number, issue_id in numbers.items():
@@ -458,9 +465,7 @@ class PullRequests:
             with structlog.contextvars.bound_contextvars(branch=record.branch, **issue):
                 await self._take(forge, record, seen.get(number), settings)
 
-    def _not_observed(self, error: SymphonyError | TimeoutError) -> None:
-        slow = _failure(f"no answer within {_STEP_S:g} s", Blame.TRACKER)
-        failure = slow if isinstance(error, TimeoutError) else error.failure
+    def _not_observed(self, failure: Failure) -> None:
         failure = self._context().redaction.failure(failure)
         repeated = self.failure is not None and self.failure.message == failure.message
         self._observing_failures += 1

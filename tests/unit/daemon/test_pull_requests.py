@@ -1,13 +1,14 @@
 """Pull requests of finished work, against each forge: one for each branch, whatever goes wrong."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, cast
 
 import anyio
+import anyio.lowlevel
 import pytest
 from structlog.testing import capture_logs
 from typing_extensions import override
@@ -88,6 +89,7 @@ class Daemon(Story):
         self.desk, self.place, self.journal = desk, place, Journal()
         self.workspaces = Workspaces()
         self.tracker = MovingTracker()
+        self.broken: Broken | None = None
         self.merged, self.changed = list[str](), list[str]()
         self.posted = list[Event]()
         self.wall_ms = 1_000_000
@@ -117,7 +119,7 @@ class Daemon(Story):
 
     def _connect(self, settings: ForgeSettings, environment: Mapping[str, str]) -> Forge:
         del settings, environment
-        return self.desk.forge
+        return self.desk.forge if self.broken is None else cast("Forge", self.broken)
 
     @override
     def _step(self, fact: Event) -> tuple[Command, ...]:
@@ -553,6 +555,25 @@ async def test_a_forge_that_is_away_is_told_once_and_asked_again_later(daemon: D
     assert daemon.pulls.failure is not None
     await looks_later(daemon)
     assert daemon.pulls.failure is None
+
+
+class Broken:
+    """A client with a bug."""
+
+    async def observe(self, numbers: Sequence[int]) -> NoReturn:
+        await anyio.lowlevel.checkpoint()
+        raise ZeroDivisionError(numbers)
+
+
+async def test_a_bug_of_a_client_costs_a_look_and_not_the_daemon(daemon: Daemon) -> None:
+    await opened(daemon)
+    daemon.broken = Broken()
+    daemon.restart()
+    with capture_logs() as logs:
+        await looks_later(daemon)
+    assert {log["event"] for log in logs} >= {"pull_request_crashed", "pull_requests_not_observed"}
+    assert daemon.pulls.failure is not None
+    assert daemon.pulls.shown()["1"].failure == daemon.pulls.failure
 
 
 async def test_one_that_a_person_merges_is_an_outcome(desk: Desk, tmp_path: Path) -> None:

@@ -68,7 +68,16 @@ from symphony.scheduler import (
     StartRun,
     phase_of,
 )
-from symphony.workspaces import Git, GitError, delete_tree, mirror_path, read_ref
+from symphony.workspaces import (
+    Git,
+    GitError,
+    common_dir,
+    delete_tree,
+    local_repository,
+    mirror_path,
+    read_ref,
+    split_login,
+)
 
 MAX_TURNS: Final = 3
 """Turns of one session; it ends with the first one after which the check passes."""
@@ -89,12 +98,25 @@ class PastIssue:
     Attributes:
         issue: as the tracker has it, in the state in which the work began.
         agent: that works on it.
-        base: the commit at which the delivered branch began.
-        delivered: the commit that was delivered.
+        source: what was delivered for it, and where that is.
     """
 
     issue: Issue
     agent: str
+    source: "Source"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Delivered work.
+
+    Attributes:
+        git_dir: the git directory that has it.
+        base: the commit at which the branch began.
+        delivered: the commit that was delivered.
+    """
+
+    git_dir: Path
     base: str
     delivered: str
 
@@ -159,7 +181,7 @@ class Evaluator:
         return await to_thread.run_sync(self._library.record_evaluation, number, found)
 
     async def _compare(self, past: PastIssue, proposal: Proposal, place: Path) -> Comparison:
-        shown = f"{past.issue.identifier} at {past.base[:9]}"
+        shown = f"{past.issue.identifier} at {past.source.base[:9]}"
 
         async def trial(arm: str, text: SkillText | None) -> Trial:
             self._say(f"{shown}: {past.agent} works on it {arm} the change")
@@ -169,7 +191,7 @@ class Evaluator:
 
         return Comparison(
             issue_identifier=past.issue.identifier,
-            base_commit=past.base,
+            base_commit=past.source.base,
             agent=past.agent,
             without=await trial("without", proposal.before),
             changed=await trial("with", proposal.text),
@@ -191,11 +213,10 @@ class Evaluator:
         past_issues: list[PastIssue] = []
         if workspace.repo is None:
             return past_issues
-        mirror = await to_thread.run_sync(mirror_path, workspace)
         runs = await to_thread.run_sync(self._runs)
         for past in past_work(map(_past_work, runs), learned_from):
-            commits = await self._commits(mirror, past)
-            if commits is None:
+            source = await self._source(past)
+            if source is None:
                 self._say(f"{past.issue_identifier}: left out, as its branch is not known any more")
                 continue
             found = await self._context.tracker.fetch_issues_by_ids({past.issue_id})
@@ -208,8 +229,7 @@ class Evaluator:
                 PastIssue(
                     issue=replace(issue, state=past.state or issue.state),
                     agent=agent or self._context.settings.agent.kind,
-                    base=commits[0],
-                    delivered=commits[1],
+                    source=source,
                 )
             )
             if len(past_issues) == count:
@@ -223,20 +243,32 @@ class Evaluator:
         with open_reader(journal) as reader:
             return reader.runs(limit=_ALL_RUNS)
 
-    async def _commits(self, mirror: Path, past: PastWork) -> tuple[str, str] | None:
-        """Where the delivered branch began, and its end; `None` if that is not known any more."""
-        head = await to_thread.run_sync(read_ref, mirror, f"refs/heads/{past.branch}")
-        if head is None:
-            return None
+    async def _source(self, past: PastWork) -> Source | None:
+        """The delivered work of a past run, if the mirror or a local repository still has it."""
+        workspace = self._context.settings.workspace
+        places = [await to_thread.run_sync(mirror_path, workspace)]
+        local = local_repository(split_login(workspace.repo or "")[0])
+        if local is not None and (git_dir := await to_thread.run_sync(common_dir, local)) is not None:
+            places.append(git_dir)
+        for git_dir in places:
+            for ref in (f"refs/heads/{past.branch}", f"refs/remotes/origin/{past.branch}"):
+                head = await to_thread.run_sync(read_ref, git_dir, ref)
+                base = None if head is None else await self._base(git_dir, head, past.commits)
+                if head is not None and base is not None:
+                    return Source(git_dir=git_dir, base=base, delivered=head)
+        return None
+
+    async def _base(self, git_dir: Path, head: str, commits: int) -> str | None:
+        """Where a branch began; `None` unless all commits since then are of the issue."""
         try:
             found = await self._git.trusted(
-                "-C", mirror, "rev-parse", "--verify", f"{head}~{past.commits}^{{commit}}"
+                "-C", git_dir, "rev-parse", "--verify", f"{head}~{commits}^{{commit}}"
             )
             base = found.decode().strip()
-            count = await self._git.trusted("-C", mirror, "rev-list", "--count", head, "--not", base)
+            count = await self._git.trusted("-C", git_dir, "rev-list", "--count", head, "--not", base)
         except GitError:
             return None
-        return (base, head) if int(count) == past.commits else None
+        return base if int(count) == commits else None
 
     # --- one session -------------------------------------------------------------------------------------
 
@@ -255,8 +287,7 @@ class Evaluator:
                 past,
                 state_dir=state_dir,
                 host=LocalHost(),
-                reference=await to_thread.run_sync(mirror_path, self._context.settings.workspace),
-                wrap=partial(self._confined, context, place / "checked"),
+                wrap=partial(self._confined, context, past.source.git_dir, place / "checked"),
                 place=place,
             ).run()
         finally:
@@ -270,15 +301,14 @@ class Evaluator:
         settings = self._context.settings
         branch = settings.workspace.base_branch or _BRANCH
         repository = place / "repository"
-        mirror = await to_thread.run_sync(mirror_path, settings.workspace)
         await to_thread.run_sync(partial(place.mkdir, mode=0o700))
-        object_format = "sha1" if len(past.base) == _SHA1_DIGITS else "sha256"
+        object_format = "sha1" if len(past.source.base) == _SHA1_DIGITS else "sha256"
         init = ("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}")
         try:
             await self._git.trusted(*init, f"--initial-branch={branch}", repository)
             borrowed = repository / "objects" / "info" / "alternates"
-            await to_thread.run_sync(_write, borrowed, f"{mirror}/objects\n")
-            await self._git.trusted("-C", repository, "update-ref", f"refs/heads/{branch}", past.base)
+            await to_thread.run_sync(_write, borrowed, f"{past.source.git_dir}/objects\n")
+            await self._git.trusted("-C", repository, "update-ref", f"refs/heads/{branch}", past.source.base)
         except GitError as error:
             raise LibraryError(f"the repository cannot be copied: {error}") from error
         agent = settings.agent.model_copy(
@@ -325,13 +355,20 @@ class Evaluator:
         copy.assign(TargetKind.ISSUE, issue.identifier, tuple(names))
         return copy
 
-    async def _confined(self, context: RuntimeContext, cwd: Path, argv: Sequence[str]) -> Sequence[str]:
+    async def _confined(
+        self, context: RuntimeContext, git_dir: Path, cwd: Path, argv: Sequence[str]
+    ) -> Sequence[str]:
         """The command that runs the check in the isolation of the agent, if there is one."""
         isolation = build_isolation(context.workflow, self._environment)
         if isolation is None:
             return argv
-        mirror = await to_thread.run_sync(mirror_path, self._context.settings.workspace)
-        return await to_thread.run_sync(partial(isolation.allowing(readable=(mirror,)).wrap, argv, cwd=cwd))
+        # The address of `origin` in the operator's repository may contain a password.
+        isolation = replace(
+            isolation,
+            readable=(*isolation.readable, git_dir),
+            confidential=(*isolation.confidential, git_dir / "config"),
+        )
+        return await to_thread.run_sync(partial(isolation.wrap, argv, cwd=cwd))
 
     @asynccontextmanager
     async def _directory(self) -> AsyncIterator[Path]:
@@ -357,14 +394,12 @@ class _Session:
         *,
         state_dir: StateDirectory,
         host: LocalHost,
-        reference: Path,
         wrap: Callable[[Sequence[str]], Awaitable[Sequence[str]]],
         place: Path,
     ) -> None:
         self._context = context
         self._past = past
         self._host = host
-        self._reference = reference
         self._wrap = wrap
         self._copy = place / "checked"
         self._run_id = f"evaluation-{secrets.token_hex(6)}"
@@ -486,8 +521,8 @@ class _Session:
                 self._past.issue,
                 settings.check,
                 variables={
-                    "SYMPHONY_DELIVERED_REPOSITORY": str(self._reference),
-                    "SYMPHONY_DELIVERED_COMMIT": self._past.delivered,
+                    "SYMPHONY_DELIVERED_REPOSITORY": str(self._past.source.git_dir),
+                    "SYMPHONY_DELIVERED_COMMIT": self._past.source.delivered,
                 },
                 timeout_ms=settings.check_timeout_ms,
                 wrap=self._wrap,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,20 @@ def test_the_check_sees_what_was_delivered_and_the_agent_does_not(project: Proje
     project.issue("SYM-1", [look, *WORK], [look], state="Done")
     found = evaluate(project, str(propose(library, "good")), code=0)
     assert found["comparisons"][0]["without"]["problem"] is not None
+
+
+def test_the_branch_in_the_repository_counts_once_the_workspace_root_is_gone(
+    project: Project, library: Library
+) -> None:
+    project.workflow(agent={"library": {"check": CHECK}})
+    deliver(project, "SYM-1", "SYM-2")
+    shutil.rmtree(project.workspaces)
+    project.git("branch", "-D", "symphony/SYM-2")
+    done = project.symphony("library", "evaluate", str(propose(library, "good")), "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["evaluation"]
+    assert [one["issue_identifier"] for one in found["comparisons"]] == ["SYM-1"]
+    assert "SYM-2: left out" in done.stderr
 
 
 def test_the_check_is_confined_like_the_agent_and_still_sees_what_was_delivered(

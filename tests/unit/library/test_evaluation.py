@@ -1,5 +1,7 @@
 """Which past issues are worked on again, and what the comparison says of a proposal."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -101,3 +103,14 @@ def test_an_evaluation_is_kept_with_its_proposal_and_a_later_one_replaces_it(tmp
     assert library.proposals()[0].evaluation == second
     with pytest.raises(NotInLibraryError):
         library.record_evaluation(99, first)
+
+
+def test_a_library_of_a_version_without_evaluations_gets_them_and_keeps_its_proposals(tmp_path: Path) -> None:
+    library = Library(tmp_path / "library.db")
+    text = SkillText(name="style", description="Style.", when_to_use="", content="Be brief.\n")
+    proposal = library.propose(text, Evidence(), base_version=0)
+    assert proposal is not None
+    with closing(sqlite3.connect(library.path)) as connection:
+        connection.executescript("DROP TABLE evaluations; PRAGMA user_version = 2;")
+    assert library.proposals() == (proposal,)
+    assert library.record_evaluation(proposal.id, evaluation(Verdict.BETTER)).evaluation is not None

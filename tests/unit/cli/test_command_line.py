@@ -188,7 +188,7 @@ OTHERWISE = {
 }
 """Any name of `agents`, where --agent is one of a few kinds elsewhere; a code, where --reason is a text."""
 SHORT = {"-f": "--follow", "-F": "--file", "-s": "--state", "-V": "--version"}
-ACTING = {"completion", "help", "init", "run", "service install", "service uninstall"}
+ACTING = {"completion", "help", "hosts prepare", "init", "run", "service install", "service uninstall"}
 """They start or make something, or print a text, and have no facts to tell as JSON."""
 
 

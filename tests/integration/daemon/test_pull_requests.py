@@ -12,6 +12,7 @@ import pytest
 
 from harness.forge_remote import at
 from harness.project import Project, until
+from harness.scraping import scrape
 from kit.forge.desk import KINDS
 from kit.forge.repository import WRITER
 from symphony.domain import CheckState, PullState, ReviewState
@@ -100,6 +101,7 @@ def test_a_merge_by_a_person_is_an_outcome_and_moves_the_issue(project: Project)
             (row,) = json.loads(project.symphony("status", "--json").stdout)["ready"]
             assert (row["pull_request"]["number"], row["pull_request"]["code"]) == (1, "checks_pending")
             assert row["pull_request_url"] == row["pull_request"]["url"]
+            assert scrape(project).value("symphony_pull_requests", code="checks_pending") == 1
             shown = json.loads(project.symphony("pr", "SYM-1", "--json").stdout)
             assert (shown["number"], shown["code"]) == (1, "checks_pending")
             remote.desk.repository.end(pull, PullState.MERGED)

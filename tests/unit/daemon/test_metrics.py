@@ -1,12 +1,13 @@
 """What the metrics count, in virtual time; test_metrics.py of the acceptance tests drives a real daemon."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typing_extensions import override
 
 from harness.asking import BEARER, LOOPBACK, FakeOperator, asking
 from harness.chronicle import SKILLS
+from harness.journalling import pull_request
 from harness.scheduling import Story, make_failure, make_issue
 from harness.scraping import Scrape, parsed
 from symphony.daemon.metrics import Metrics
@@ -21,6 +22,9 @@ from symphony.scheduler import (
     WakeAsked,
 )
 
+if TYPE_CHECKING:
+    from symphony.journal.model import PullRequestRecord
+
 pytestmark = pytest.mark.asyncio
 
 
@@ -29,9 +33,11 @@ class Counted(Story):
 
     def __init__(self, *issues: Issue, **settings: Any) -> None:
         super().__init__(*issues, **settings)
+        self.pull_requests: tuple[PullRequestRecord, ...] = ()
         self.metrics = Metrics(
             state=lambda: self.state,
             journal_health=lambda: None,
+            pull_requests=lambda: self.pull_requests,
             now_ms=lambda: self.now,
             wall_ms=lambda: 1_000_000_000_000 + self.now,
         )
@@ -133,6 +139,15 @@ async def test_skills_are_counted_once_per_run_and_shown_as_the_latest_run_has_t
     assert found.value("symphony_skills_dropped_total", reason="count") == 2
     assert found.value("symphony_skill_problems") == 1
     assert found.value("symphony_skill_problems", severity="error") == 1
+
+
+async def test_pull_requests_are_shown_by_what_they_wait_for_until_they_are_merged() -> None:
+    story = Counted()
+    codes = ("checks_pending", "checks_pending", "closed", "merged")
+    story.pull_requests = tuple(pull_request(number, code=code) for number, code in enumerate(codes))
+    found = await story.scrape()
+    assert found.value("symphony_pull_requests", code="checks_pending") == 2
+    assert found.value("symphony_pull_requests") == 3
 
 
 async def test_a_scrape_needs_what_any_question_of_the_api_needs() -> None:

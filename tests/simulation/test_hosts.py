@@ -1,6 +1,7 @@
 """Sessions on hosts that die, freeze, are cut off and come back: no two live agents of one issue."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ from kit.simulator import PROFILES, Result, Scenario, days
 from kit.simulator.judged import AGENT
 from kit.simulator.simulation import Parts, Simulation
 from symphony.domain import Category
-from symphony.scheduler import RunEnded, StartRun
+from symphony.scheduler import MAX_REST_MS, Notify, RunEnded, StartRun
 
 SCENARIO = Scenario(issues=40, slots=10, profile=PROFILES["hosts"], poll_interval_ms=300_000)
 SEEDS = range(4)
@@ -45,6 +46,26 @@ def test_no_host_gets_more_runs_than_it_may() -> None:
                 most[host] = max(most[host], count)
     assert set(most) == set(habits.names)
     assert max(most.values()) == habits.slots
+
+
+def test_a_host_with_another_release_rests_and_holds_nothing_up() -> None:
+    """It is tried now and then, one run at a time, and never while it rests."""
+    habits = replace(SCENARIO.profile.hosts, names=("a", "b"), old=("b",), trouble_every_ms=None)
+    calm = replace(SCENARIO.profile, hosts=habits, operators=PROFILES["calm"].operators)
+    scenario = replace(SCENARIO, profile=calm)
+    result = Simulation(scenario, seed=1, duration=days(2), replays=False).run().check()
+    starts = Counter(
+        command.host for _, _, said in result.history for command in said if isinstance(command, StartRun)
+    )
+    rests = [
+        command.fields["host"]
+        for _, _, said in result.history
+        for command in said
+        if isinstance(command, Notify) and command.event == "host_resting"
+    ]
+    assert set(rests) == {"b"}
+    tries = days(2).total_seconds() * 1_000 / MAX_REST_MS
+    assert starts["b"] <= tries + 10, "one in ten minutes, after the first rests"
 
 
 def test_a_daemon_that_does_not_wait_for_what_is_left_on_hosts_is_found() -> None:

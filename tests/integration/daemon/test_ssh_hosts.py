@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from structlog.testing import capture_logs
 
@@ -202,3 +203,19 @@ async def test_a_changed_key_of_a_host_is_not_accepted(
     assert ended.outcome.failure is not None
     assert "its key is not the known one" in ended.outcome.failure.message
     assert "ssh-keygen -R" in (ended.outcome.failure.hint or "")
+
+
+async def test_hooks_may_populate_workspaces_on_a_host(project: Project, server: SshServer) -> None:
+    path = project.workflow(
+        command=scripted(),
+        worker={"ssh_hosts": [server.name], "ssh": server.section(sys.executable)},
+        hooks={"after_create": "echo made > made.txt"},
+    )
+    await anyio.Path(path).write_text(path.read_text().replace('"repo": "."', '"repo": null'))
+    project.issue("SYM-1", [{"write": "new.txt", "text": "a\n"}, DONE])
+    async with serving(project) as served:
+        ended = await served.watcher.until_seen(RunEnded)
+    assert ended.outcome.kind is OutcomeKind.SUCCEEDED, ended
+    (workspace,) = server.root.glob("*/workspaces/SYM-1")
+    assert {each.name for each in workspace.iterdir()} >= {"made.txt", "new.txt"}
+    assert not list(server.root.glob("*/repository.git"))

@@ -20,6 +20,7 @@ LEASE_MS = 30_000
 EXTRA_MS = 30_000
 _ENDED_MS = 1_000  # a connection and a program that ends a run
 _REFUSED_MS = 5_000
+_HELLO_MS = 2_000
 
 
 class RemoteWorker(Protocol):
@@ -73,7 +74,9 @@ class Hosts:
         self._outages.clear()
 
     def refusal_ms(self, host: str | None) -> int | None:
-        """How long it takes to see that a host cannot be reached; `None` if it can."""
+        """How long it takes to see that a host cannot carry out a run; `None` if it can."""
+        if host in self._habits.old:
+            return _HELLO_MS
         return _REFUSED_MS if self._outage(host) else None
 
     def fence_ms(self, host: str | None, since_ms: int) -> int:

@@ -121,13 +121,14 @@ class OperatorHabits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostHabits:
-    """The machines that run sessions; without `names` there are none.
+    """The machines that run sessions; without `names` there are none. Those in `old` have another release.
 
     Every `trouble_every_ms` one of them dies, is cut off, or freezes. A freeze is shorter than what the
     daemon waits for a run that it lost.
     """
 
     names: tuple[str, ...] = ()
+    old: tuple[str, ...] = ()
     slots: int | None = None
     trouble_every_ms: int | None = None
     down_ms: Span = (1_000, 20 * MINUTE_MS)

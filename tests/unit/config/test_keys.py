@@ -78,6 +78,13 @@ def test_what_changed_is_told_by_class(parse: "Parse") -> None:
     assert value_of(after, "server.port") == 0
 
 
+def test_ssh_takes_options_and_places_that_are_safe(parse: "Parse") -> None:
+    ssh = "{options: [-i, /k, -o, StrictHostKeyChecking=yes], python: python3.11, remote_root: /srv/a-b_c}"
+    settings = parse(f"---\ntracker: {{kind: markdown}}\nworker: {{ssh: {ssh}}}\n---\nx").settings.worker.ssh
+    assert settings.options == ("-i", "/k", "-o", "StrictHostKeyChecking=yes")
+    assert (settings.python, settings.remote_root) == ("python3.11", "/srv/a-b_c")
+
+
 def test_hosts_are_trimmed_without_blanks_and_repeats(parse: "Parse") -> None:
     text = "---\ntracker: {kind: markdown}\nworker: {ssh_hosts: [' a ', b, '', a, 'c:22']}\n---\nx"
     assert parse(text).settings.worker.ssh_hosts == ("a", "b", "c:22")

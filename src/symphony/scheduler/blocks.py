@@ -346,9 +346,18 @@ def _same_content(before: Issue, after: Issue, settings: SchedulerSettings) -> b
 
 
 def release(step: Step, issue: Issue, *, path: str | None) -> None:
-    """Give up the claim. The workspace at `path` is kept, and cleaned up once the issue has ended."""
+    """Give up the claim. The workspace at `path` is kept, and cleaned up once the issue has ended.
+
+    The result keeps the conversation with its latest totals: feedback may continue it.
+    """
+    held = step.state.entry(issue.id)
     if not step.change_claim(issue, Trigger.RELEASE):
         return
+    result = step.state.results.get(issue.id)
+    resume = held.resume if isinstance(held, Retry | Blocked) else None
+    if result is not None and resume is not None and resume.thread is not None:
+        kept = replace(result, thread=resume.thread)
+        step.update(results={**step.state.results, issue.id: kept})
     step.clear_timer(Timer(TimerKind.RETRY, issue.id))
     if path is not None:
         ref = WorkspaceRef(issue_id=issue.id, identifier=issue.identifier, path=path)

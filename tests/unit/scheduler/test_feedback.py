@@ -8,6 +8,7 @@ import pytest
 from harness.scheduling import Story, make_failure, make_issue
 from symphony.domain import Category
 from symphony.scheduler import (
+    ClaimKind,
     CleanWorkspace,
     ContinueRun,
     DeliveredBranch,
@@ -22,6 +23,7 @@ from symphony.scheduler import (
     Outcome,
     OutcomeKind,
     Recovered,
+    RecoveredClaim,
     ResultStatus,
     Resume,
     ResumeReason,
@@ -260,6 +262,25 @@ def test_conversations_of_work_in_review_are_kept() -> None:
     story.put("1", state="Done")
     _look(story).advance(700_000)
     assert resumable_threads(story.state) == frozenset()
+
+
+def test_a_run_that_was_cut_off_leaves_its_totals_to_feedback() -> None:
+    story = _handed_off()
+    used = replace(THREAD, total_tokens=170)
+    claim = RecoveredClaim(
+        issue=story.board["1"],
+        kind=ClaimKind.RETRYING,
+        resume=Resume(reason=ResumeReason.INTERRUPTED, thread=used),
+    )
+    later = Story(story.board["1"])
+    later.tell(Recovered(claims=(claim,), results=(story.state.results["1"],)))
+    later.advance(2_000)
+    assert later.state.entry("1") is None, "it is in no active state"
+    later.tell(NEWS)
+    later.advance(2_000)
+    (start,) = later.said(StartRun)
+    assert start.resume is not None
+    assert start.resume.thread == used
 
 
 def test_a_later_daemon_knows_what_was_taken() -> None:

@@ -88,6 +88,8 @@ def test_a_prepared_host_carries_out_runs(project: Project, server: SshServer) -
     run = project.symphony("run", "--once")
     assert run.returncode == 0, run.stderr
     assert project.branch_log("SYM-1") == ["One"]
+    shown = project.symphony("diff", "SYM-1")
+    assert "+++ b/new.txt" in shown.stdout, "without a workspace here"
 
 
 def test_another_installation_is_not_changed(project: Project, server: SshServer) -> None:

@@ -51,9 +51,11 @@ from symphony.processes.local import LocalHost, PipeReader, PipeWriter
 from symphony.revision import commit
 from symphony.scheduler import Outcome, OutcomeKind
 from symphony.trackers.registry import TRACKERS
+from symphony.workspaces import delete_old_entries
 
 _CHUNK_BYTES: Final = 65_536
 _LAST_FRAMES_S: Final = 5.0
+_LOGS_KEPT_S: Final = 30 * 24 * 3_600.0
 _LEVELS: Final = frozenset({"debug", "info", "warning", "error", "critical"})
 
 
@@ -146,7 +148,13 @@ class WorkerProgram:
             else:
                 await self._work(start, context, state_dir)
             tasks.cancel_scope.cancel()
-        await to_thread.run_sync(runs.finish, run_id)
+
+        def tidy() -> None:
+            runs.finish(run_id)
+            state_dir.remove_empty_log(run_id)
+            delete_old_entries(state_dir.logs, older_than_s=_LOGS_KEPT_S)
+
+        await to_thread.run_sync(tidy)
 
     async def _work(self, start: Start, context: RuntimeContext, state_dir: StateDirectory) -> None:
         self._worker = worker = Worker(

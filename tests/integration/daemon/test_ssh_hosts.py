@@ -103,6 +103,8 @@ async def test_an_ended_issue_leaves_nothing_on_its_host(project: Project, serve
             await served.watcher.until_seen(RunEnded)
             await served.watcher.until_seen(CleanWorkspace)
     assert "workspace_removed" in {log["event"] for log in logs}, logs
+    assert not list(server.root.glob("*/state/logs/*")), "an empty log is not kept"
+    assert not list(server.root.glob("*/state/runs/*.json"))
     assert not list(server.root.glob("*/workspaces/SYM-1"))
 
 

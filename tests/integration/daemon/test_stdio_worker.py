@@ -253,12 +253,15 @@ class Alone:
     async def send(self, frame: AnyFrame) -> None:
         await self.child.send(self._encoder.encode(frame))
 
-    async def until(self, kind: type[AnyFrame]) -> AnyFrame:
+    async def until(self, kind: type[AnyFrame], *, keeps_alive: bool = False) -> AnyFrame:
+        """The next frame of a kind; `keeps_alive` answers each ping, so that the lease goes on."""
         with anyio.fail_after(DEADLINE_S):
             while True:
                 while (frame := self._decoder.take()) is not None:
                     if isinstance(frame, kind):
                         return frame
+                    if keeps_alive and isinstance(frame, Ping):
+                        await self.send(Ping())
                 data = await self.child.receive()
                 assert data, "the worker ended"
                 self._decoder.feed(data)
@@ -285,7 +288,7 @@ async def alone(hosts: Hosts, *, lease_ms: int) -> AsyncIterator[Alone]:
                 site=site_of(workflow, lease_ms=lease_ms),
             )
         )
-        await worker.until(Spawned)
+        await worker.until(Spawned, keeps_alive=True)
         assert hosts.host.find_marked(["alone-1"]), "the positive control: the agent is there"
         yield worker
     finally:

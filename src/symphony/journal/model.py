@@ -364,8 +364,9 @@ class PullRequestRecord:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is one that is neither merged nor closed, as far as known."""
-        return self.number is not None and (self.pull is None or self.pull.state is PullState.OPEN)
+        """Whether there is one that is neither merged, closed nor deleted, as far as known."""
+        is_over = self.code == "gone" or (self.pull is not None and self.pull.state is not PullState.OPEN)
+        return self.number is not None and not is_over
 
     @property
     def needs_you(self) -> bool:

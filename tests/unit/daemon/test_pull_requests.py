@@ -663,6 +663,10 @@ async def test_one_that_is_gone_is_told(daemon: Daemon) -> None:
     await opened(daemon)
     daemon.desk.repository.pulls.clear()
     assert (await looks_later(daemon)).code == "gone"
+    assert daemon.record.needs_you
+    await works_again(daemon, "More.")
+    assert len(daemon.opened()) == 1, "new work gets another one"
+    assert daemon.record.is_open
 
 
 async def test_a_thousand_long_comments_fit_into_the_journal(daemon: Daemon) -> None:

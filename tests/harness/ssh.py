@@ -113,21 +113,27 @@ def ssh_server(
 
 
 @contextmanager
-def namespace(name: str, number: int = 77) -> Iterator[str]:
-    """A network namespace with a cable to this one; yields its address. The cable's end here has its name."""
+def namespace(name: str) -> Iterator[str]:
+    """A network namespace with a cable to this one; yields its address. The cable's end here has its name.
+
+    The addresses depend on the process: tests that run at the same time have others, and so has what a killed
+    one left.
+    """
+    pid = os.getpid()
+    net = f"10.{200 + pid // 250 % 50}.{pid % 250}"
     plan = [
         f"ip netns add {name}",
         f"ip link add {name} type veth peer name eth0 netns {name}",
-        f"ip address add 10.213.{number}.1/30 dev {name}",
+        f"ip address add {net}.1/30 dev {name}",
         f"ip link set {name} up",
-        f"ip -n {name} address add 10.213.{number}.2/30 dev eth0",
+        f"ip -n {name} address add {net}.2/30 dev eth0",
         f"ip -n {name} link set eth0 up",
     ]
     try:
         for line in plan:
             if shutil.which("ip") is None or subprocess.run(line.split(), check=False).returncode != 0:
                 pytest.skip("no network namespaces: they need root and iproute2")
-        yield f"10.213.{number}.2"
+        yield f"{net}.2"
     finally:
         if shutil.which("ip") is not None:
             subprocess.run(["ip", "link", "delete", name], check=False)

@@ -134,7 +134,7 @@ async def test_an_issue_waits_for_the_lease_when_the_link_is_cut(
     monkeypatch.setattr("symphony.daemon.remote_worker.FENCE_EXTRA_MS", 12_000)
     name = f"sy{os.getpid()}"
     with (
-        namespace(name, 78) as address,
+        namespace(name) as address,
         ssh_server(tmp_path / "build-2", address, inside=("ip", "netns", "exec", name), like=server) as cut,
     ):
         stubborn(project, cut)

@@ -32,8 +32,8 @@ def test_a_whole_project_is_green_and_its_page_is_watched(suite: "Suite") -> Non
     by_id = {one["id"]: one for one in told["ids"]}
     assert by_id["W-1"]["status"] == by_id["approval"]["status"] == "green"
     assert by_id["W-1"]["tests"] == ["tests/test_rules.py::test_all"]
-    assert by_id["X-1"]["status"] == "pending"
-    assert by_id["X-1"]["pending"]
+    assert by_id["R-1"]["status"] == "pending"
+    assert by_id["R-1"]["pending"]
 
     page = suite.root / PAGE
     page.write_text(page.read_text().replace("test_all", "test_none"))

@@ -129,7 +129,7 @@ class PullRequests:
         self._connected: ForgeSettings | None = None
         self._settings: ForgeSettings | None = None
         self._woken = anyio.Event()
-        self._rests = anyio.Event()
+        self._looking = anyio.Lock()
         self._observe_at_ms = 0
         self._observed_ms = 0
         self._observing_failures = 0
@@ -176,19 +176,16 @@ class PullRequests:
         """Open what is wanted, until cancelled."""
         while True:
             self._woken = anyio.Event()
-            wait_s = await self._look()
-            if not self._woken.is_set():
-                self._rests.set()
+            async with self._looking:
+                wait_s = await self._look()
             with anyio.move_on_after(wait_s):
                 await self._woken.wait()
-            self._rests = anyio.Event()
 
     async def finish(self) -> None:
         """Finish what is under way before the daemon ends; takes ten seconds at most."""
-        self.wake()
-        self._rests = anyio.Event()
         with anyio.move_on_after(FINISH_S):
-            await self._rests.wait()
+            async with self._looking:
+                await self._look()
 
     async def _look(self) -> float | None:
         """Do everything that is due; returns after how many seconds to look again, `None` for never."""

@@ -20,7 +20,7 @@ from kit.forge.desk import KINDS, Desk, make_desk
 from kit.forge.repository import ME, STRANGER, WRITER, Pull
 from symphony.config import ForgeSettings
 from symphony.daemon.pull_request_text import find_marker, marker_of, without_mentions
-from symphony.daemon.pull_requests import PullRequests
+from symphony.daemon.pull_requests import FINISH_S, PullRequests
 from symphony.domain import Category, CheckState, PullState, ReviewState
 from symphony.forges import Forge
 from symphony.journal.model import PullRequestRecord, encode
@@ -195,6 +195,19 @@ async def test_work_that_is_ready_gets_one_draft_with_the_issue_first(daemon: Da
     assert (record.number, record.ours, record.equipped, record.failure) == (pull.number, True, True, None)
     assert record.pull is not None
     assert record.pull.url.startswith("http")
+
+
+async def test_what_is_wanted_when_the_daemon_ends_is_opened_once_and_nothing_else_is_waited_for(
+    daemon: Daemon,
+) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(daemon.pulls.run)
+        await anyio.wait_all_tasks_blocked()
+        daemon.works()
+        with anyio.fail_after(FINISH_S / 2):
+            await daemon.pulls.finish()
+        tasks.cancel_scope.cancel()
+    assert len(daemon.opened()) == 1
 
 
 async def test_work_that_ends_gets_one_and_work_that_waits_gets_none(daemon: Daemon) -> None:

@@ -649,10 +649,10 @@ def _check_instructions(review: ProblemCollector, settings: Settings | None) -> 
 
 
 def _check_pull_requests(review: ProblemCollector, settings: Settings | None) -> None:
-    """The templates of pull requests must be usable, and their branches need a repository."""
+    """The templates of pull requests that are set must be usable, and their branches need a repository."""
     if settings is None:
         return
-    for key in ("title", "body"):
+    for key in sorted({"title", "body"} & settings.forge.model_fields_set):
         problem = pull_request_text_problem(getattr(settings.forge, key))
         if problem is not None:
             names = ", ".join(sorted({*PULL_REQUEST_NAMES, "issue"}))

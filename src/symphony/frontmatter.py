@@ -36,7 +36,7 @@ def quote(text: str) -> str:
     """
     if any("\ud800" <= char <= "\udfff" for char in text):
         raise ValueError("the text is not valid Unicode")
-    if _PLAIN.fullmatch(text) and text.lower() not in _NOT_TEXT:
+    if _is_plain(text):
         return text
     return '"' + "".join(_escape(char) for char in text) + '"'
 
@@ -46,9 +46,25 @@ def quote_list(items: Sequence[str]) -> str:
     return f"[{', '.join(quote(item) for item in items)}]"
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes what another version of YAML, or `load`, takes for something else than text."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None if _is_plain(text) else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
 def dump(values: Mapping[str, Any]) -> str:
     """Front matter with these values, in their order, that `load` reads back as they are."""
-    return str(yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, width=_MAX_WIDTH))
+    return str(yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_MAX_WIDTH))
+
+
+def _is_plain(text: str) -> bool:
+    return _PLAIN.fullmatch(text) is not None and text.lower() not in _NOT_TEXT
 
 
 def _escape(char: str) -> str:

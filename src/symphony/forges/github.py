@@ -44,7 +44,7 @@ _CONNECTIONS = {
     "comments": _COMMENT,
     "reviews": f"id {_BY} state body submittedAt commit {{ oid }}",
     "reviewThreads": f"id isResolved path line comments(first: 50) {{ nodes {{ {_COMMENT} }} {_MORE} }}",
-    "files": "path",
+    "files": "path changeType",
 }
 _CONTEXT = """__typename
       ... on CheckRun {
@@ -185,6 +185,7 @@ class _Thread(_Shape):
 
 class _File(_Shape):
     path: str
+    change_type: str
 
 
 class _Named(_Shape):
@@ -384,7 +385,7 @@ class GithubForge(RemoteForge):
             ),
             threads=tuple(_thread(each) for each in lists["reviewThreads"]),
             comments=tuple(map(_comment, lists["comments"])),
-            files=tuple(each.path for each in lists["files"]),
+            files=_changed_files(lists["files"]),
         )
 
     def _all(
@@ -565,6 +566,13 @@ def _last_commit(record: Any) -> Any:
 
 def _contexts(record: Any) -> Any:
     return dig(_last_commit(record), "statusCheckRollup", "contexts")
+
+
+def _changed_files(files: Sequence[_File]) -> tuple[str, ...]:
+    """Their paths; nothing if one was renamed, because GraphQL does not tell its old path."""
+    if any(each.change_type == "RENAMED" for each in files):
+        return ()
+    return tuple(each.path for each in files)
 
 
 def _comment(comment: _Comment) -> PullComment:

@@ -56,6 +56,7 @@ REMARK = _object(
     id=NUMBER, user=USER, body=TEXT, path=TEXT, position=NUMBER, updated_at=TEXT, resolver=_maybe(USER),
     pull_request_review_id=NUMBER,
 )  # fmt: skip
+FILE = _object(filename=TEXT, changes=NUMBER, previous_filename=TEXT) | {"required": ["changes", "filename"]}
 COMMENT = _object(id=NUMBER, user=USER, body=TEXT, updated_at=TEXT)
 _PAGES = [{"name": name, "in": "query", "schema": NUMBER} for name in ("page", "limit")]
 
@@ -118,7 +119,7 @@ SHAPES = OpenApi(
                 "post": _write(201, PULL, head=TEXT, base=TEXT, title=TEXT, body=TEXT),
             },
             _ONE: {"get": _get(PULL), "patch": _write(201, PULL, title=TEXT, body=TEXT)},
-            f"{_ONE}/files": {"get": _get(_many(_object(filename=TEXT, changes=NUMBER)), paged=True)},
+            f"{_ONE}/files": {"get": _get(_many(FILE), paged=True)},
             f"{_ONE}/reviews": {"get": _get(_many(REVIEW), paged=True)},
             f"{_ONE}/reviews/{{id}}/comments": {
                 "get": _get(_many(REMARK)),
@@ -267,7 +268,13 @@ class ForgejoForgeVendor(Vendor):
         }
 
     def _files(self, asked: Asked, number: str) -> Given:
-        return _page(asked, [{"filename": f, "changes": 4} for f in self.repository.pulls[int(number)].files])
+        pull = self.repository.pulls[int(number)]
+        files = [
+            {"filename": path, "changes": 4}
+            | ({"previous_filename": pull.renamed[path]} if path in pull.renamed else {})
+            for path in pull.files
+        ]
+        return _page(asked, files)
 
     def _reviews(self, asked: Asked, number: str) -> Given:
         pull = self.repository.pulls[int(number)]

@@ -247,7 +247,12 @@ class GithubForgeVendor(Vendor):
                     for each in pull.threads
                 ]
             ),
-            "files": _pages([{"path": path} for path in pull.files]),
+            "files": _pages(
+                [
+                    {"path": path, "changeType": "RENAMED" if path in pull.renamed else "MODIFIED"}
+                    for path in pull.files
+                ]
+            ),
             "commits": lambda **_: {"nodes": [{"commit": self._commit(pull)}]},
         }
 

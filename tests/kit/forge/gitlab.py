@@ -271,9 +271,12 @@ class GitlabForgeVendor(Vendor):
         return _page(asked, [{"id": "s1", "notes": [system]}, *alone, *threads])
 
     def _diffs(self, asked: Asked, iid: str) -> Given:
-        files = self.repository.pulls[int(iid)].files
+        pull = self.repository.pulls[int(iid)]
         diff = "@@ -1 +1,3 @@\n-a\n+b\n+c\n+d\n"
-        return _page(asked, [{"old_path": path, "new_path": path, "diff": diff} for path in files])
+        files = [
+            {"old_path": pull.renamed.get(path, path), "new_path": path, "diff": diff} for path in pull.files
+        ]
+        return _page(asked, files)
 
     def _reviewers(self, asked: Asked, iid: str) -> Given:
         reviews = self.repository.pulls[int(iid)].reviews

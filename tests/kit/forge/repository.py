@@ -71,6 +71,8 @@ class Pull:
     labels: list[str] = field(default_factory=list)
     reviewers: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=lambda: ["src/page.py"])
+    renamed: dict[str, str] = field(default_factory=dict)
+    """Old paths by the new ones, which are in `files`."""
     armed: bool = False
     queued: bool = False
     updated: datetime = START

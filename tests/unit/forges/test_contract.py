@@ -148,6 +148,13 @@ async def test_what_the_forge_has_not_computed_is_unknown(desk: Desk) -> None:
     assert (await look(desk, fresh=False)).conflicts is True
 
 
+async def test_a_file_that_was_moved_has_its_old_path_or_all_files_are_unknown(desk: Desk) -> None:
+    pull = desk.repository.open("b")
+    pull.files, pull.renamed = ["docs/old.yml"], {"docs/old.yml": ".github/workflows/test.yml"}
+
+    assert (await look(desk)).files in {(), (".github/workflows/test.yml", "docs/old.yml")}
+
+
 async def test_an_unchanged_pull_request_is_not_sent_again(desk: Desk) -> None:
     pull = desk.repository.open("b")
     desk.repository.check(pull, "test", PENDING)

@@ -371,6 +371,10 @@ def test_a_list_of_any_words_reads_back() -> None:
     assert core(f"a: {quote_list(words)}") == {"a": words}
 
 
-@given(st.dictionaries(st.text("abc", min_size=1, max_size=4), _VALUES, max_size=4))
+@given(
+    st.dictionaries(
+        st.text("abc", min_size=1, max_size=4), _VALUES | st.text("0129eExob.+-_", max_size=6), max_size=4
+    )
+)
 def test_what_is_dumped_reads_back(values: dict[str, Any]) -> None:
     assert core(dump(values)) == values

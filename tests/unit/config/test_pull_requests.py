@@ -46,6 +46,11 @@ def test_what_cannot_be_opened_is_told_at_its_key(refuse: "Refuse", key: str, te
     assert failure.where
 
 
+def test_templates_that_can_be_rendered_are_taken_as_they_are(parse: "Parse") -> None:
+    forge = parse(file(*REPO, "title: '{{ issue.title }}'", "body: '{{ summary }}'")).settings.forge
+    assert (forge.title, forge.body) == ("{{ issue.title }}", "{{ summary }}")
+
+
 def test_sections_of_another_shape_are_told_and_push_nothing(refuse: "Refuse") -> None:
     assert refuse("---\ntracker: {kind: markdown}\nworkspace: 7\nforge: [a]\n---\nDo it.")
 

@@ -1,5 +1,6 @@
 """Promise: Prometheus sees what the daemon does, and no name of an issue."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,6 +79,7 @@ def test_every_metric_moves_with_the_fact_that_it_counts(project: Project) -> No
     project.issue("SYM-4", [{"wait_for": "never"}], state="In Progress")
     project.issue("SYM-5", state="In Progress")
     project.issue("SYM-6", extra="labels: [limited]\n")
+    began_s = time.time()
     with project.daemon() as daemon:
         daemon.wait_for("run_ended", issue_identifier="SYM-1")
         for name in ("SYM-2", "SYM-3"):
@@ -110,7 +112,7 @@ def test_every_metric_moves_with_the_fact_that_it_counts(project: Project) -> No
     assert busy.value("symphony_budget_used_ratio", budget="day") == tokens / 1_000_000
     assert 0 < busy.value("symphony_unpriced_tokens_total") <= tokens
     reset_s = busy.value("symphony_agent_limit_reset_timestamp_seconds", agent="tired")
-    assert 0 < reset_s - busy.value("symphony_last_poll_timestamp_seconds") <= 60
+    assert began_s < min(reset_s, busy.value("symphony_last_poll_timestamp_seconds"))
     assert busy.value("symphony_skills_dropped_total", reason="disabled") >= 4
     assert down.value("symphony_polls_total", result="failed") > 0
     assert down.value("symphony_paused") == 1

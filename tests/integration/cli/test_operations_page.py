@@ -31,6 +31,7 @@ def _shell(project: Project, script: str) -> None:
     places = {"STATE": str(project.state_dir), "BACKUP": str(project.root / "a backup")}
     done = subprocess.run(
         ["sh", "-ec", script],
+        cwd=project.repo,
         env={**project.env(), **python, **places},
         capture_output=True,
         text=True,
@@ -43,14 +44,18 @@ def test_a_backup_of_a_running_daemon_brings_back_what_it_remembered(blocked: Pr
     with blocked.daemon() as daemon:
         daemon.wait_for("issue_blocked")
         until(lambda: True if _claims(blocked.state_dir / "journal.db") else None, daemon.log.read_text)
+        skill = blocked.write("style.md", "---\nname: style\ndescription: Style.\n---\n")
+        assert blocked.symphony("library", "add", str(skill)).returncode == 0
         _shell(blocked, BACKUP)
         daemon.signal(signal.SIGTERM)
         assert daemon.end() == 0
     copy = blocked.root / "a backup" / "journal.db"
     assert copy.stat().st_mode & 0o077 == 0, "issues and answers are nobody else's business"
-    for path in blocked.state_dir.glob("journal.db*"):
-        path.write_bytes(b"damage")
+    for name in ("journal", "library"):
+        for path in blocked.state_dir.glob(f"{name}.db*"):
+            path.write_bytes(b"damage")
     _shell(blocked, RESTORE)
+    assert blocked.symphony("library", "show", "style").returncode == 0
     explained = blocked.symphony("explain", "SYM-1")
     assert "the agent asks: Which colour?" in explained.stdout, explained.stderr
     with blocked.daemon() as daemon:

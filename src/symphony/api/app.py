@@ -159,7 +159,7 @@ def create_app(
         ),
     ]
     if receiver is not None:
-        routes.append(Route(f"{WEBHOOKS_PATH}{{tracker}}", _resource(POST=_webhook_handler(receiver))))
+        routes.append(Route(f"{WEBHOOKS_PATH}{{sender}}", _resource(POST=_webhook_handler(receiver))))
     app = Starlette(
         routes=routes,
         exception_handlers={
@@ -280,12 +280,12 @@ def _webhook_handler(receiver: WebhookReceiver) -> Handler:
     reading = anyio.Semaphore(_WEBHOOKS_AT_ONCE)
 
     async def handler(request: Request) -> Response:
-        tracker, headers = str(request.path_params["tracker"]), dict(request.headers)
-        answered = receiver.check_headers(tracker, headers)
+        sender, headers = str(request.path_params["sender"]), dict(request.headers)
+        answered = receiver.check_headers(sender, headers)
         if answered is None:
             async with reading:
                 body = await read_body(request, MAX_WEBHOOK_BYTES)
-            answered = receiver.receive(tracker, headers, body)
+            answered = receiver.receive(sender, headers, body)
         response = answer(Delivered(status=answered.status), status=answered.code)
         response.headers.update(answered.headers)
         return response

@@ -309,22 +309,22 @@ class WebhookDeniedError(Exception):
 
 
 class WebhookReceiver(Protocol):
-    """Receives webhooks of trackers. Header names are in lower case."""
+    """Receives webhooks of the tracker, by its kind, and of the forge. Header names are in lower case."""
 
     @property
     def enabled(self) -> bool:
         """Whether webhooks are accepted at all."""
         ...
 
-    def check_headers(self, tracker: str, headers: Mapping[str, str]) -> WebhookAnswer | None:
+    def check_headers(self, sender: str, headers: Mapping[str, str]) -> WebhookAnswer | None:
         """Judge a request before its body is read; `None` if the body is needed.
 
         Raises:
-            WebhookDeniedError: this tracker sends none, or the signature is missing.
+            WebhookDeniedError: this sender is not expected, or the signature is missing.
         """
         ...
 
-    def receive(self, tracker: str, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
+    def receive(self, sender: str, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
         """Take a webhook; its effect comes later.
 
         Raises:

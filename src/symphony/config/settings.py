@@ -932,13 +932,22 @@ class LandLimits(Section):
 
 
 class ForgeSettings(Section):
-    """`forge`: where pull requests are (docs/forges.md); `token` is `$NAME` or a literal secret."""
+    """`forge`: where pull requests are (docs/forges.md).
+
+    `token` and `webhook_secret` are `$NAME` or literal secrets.
+    """
 
     kind: Literal["github", "gitlab", "forgejo"] | None = live(
         None, "where [pull requests](forges.md) are; Gitea is `forgejo`"
     )
     repo: Name | None = live(None, "the repository there: `owner/name`, or the path of a GitLab project")
     token: Name | None = live(None, "`$NAME` of a token that may write to the repository", repr=False)
+    webhook_secret: Name | None = live(
+        None,
+        "`$NAME` of the secret that the forge's [webhooks](forges.md#webhooks) are signed with; switches "
+        "them on",
+        repr=False,
+    )
     url: HttpUrl | None = live(
         None,
         "address of the API: `https://git.example.org/api/v3` (GitHub), `…/api/v4` (GitLab), or of the "

@@ -15,6 +15,7 @@ from symphony.agents.registry import SECTIONS, agent_kind, check_settings
 from symphony.config import (
     STATE_DIR_VARIABLE,
     CommandSettings,
+    ForgeSettings,
     Location,
     NamedAgent,
     ProblemCollector,
@@ -41,7 +42,6 @@ from symphony.domain import Category, SymphonyError, normalise_state
 from symphony.trackers.base import TrackerConfigError
 from symphony.trackers.registry import (
     TRACKERS,
-    TrackerKind,
     create_tracker,
     tracker_kind,
     with_default_states,
@@ -101,6 +101,7 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
         agent_kinds=SECTIONS,
         validators=(
             partial(_judge_tracker, environment=environment),
+            partial(_judge_forge, environment=environment),
             partial(_judge_tracing, environment=environment),
             _judge_isolation,
             partial(_judge_agents, acknowledged=acknowledged),
@@ -166,7 +167,11 @@ def _judge_tracker(review: ProblemCollector, *, environment: Mapping[str, str]) 
             code=WarningCode.UNKNOWN_KEY,
             hint=did_you_mean(key, known) or f"{tracker.kind} knows {', '.join(known)}",
         )
-    _judge_webhooks(review, tracker, kind, environment)
+    if tracker.webhook_secret is not None and kind.webhooks is None:
+        unfit = f"is set, and {tracker.kind} sends no webhooks"
+        review.fail(("tracker", "webhook_secret"), unfit, hint="leave it out: it is polled")
+    else:
+        _judge_webhooks(review, "tracker", tracker.webhook_secret, environment)
     try:
         filled = with_default_states(tracker, base_dir=review.source.path.parent, environment=environment)
     except TrackerConfigError as error:
@@ -192,20 +197,19 @@ def _judge_moves(review: ProblemCollector, tracker: TrackerSettings) -> None:
 
 
 def _judge_webhooks(
-    review: ProblemCollector, tracker: TrackerSettings, kind: TrackerKind, environment: Mapping[str, str]
+    review: ProblemCollector, section: str, secret: str | None, environment: Mapping[str, str]
 ) -> None:
-    secret = tracker.webhook_secret
-    if secret is None:
-        return
-    location = ("tracker", "webhook_secret")
-    if kind.webhooks is None:
-        review.fail(
-            location, f"is set, and {tracker.kind} sends no webhooks", hint="leave it out: it is polled"
-        )
-    elif resolve_secret(secret, environment=environment) is None:
+    if secret is not None and resolve_secret(secret, environment=environment) is None:
         name = reference_name(secret)
         hint = f"set {name} where the daemon starts" if name else "write $NAME there and set the variable"
+        location = (section, "webhook_secret")
         review.fail(location, "has no secret", category=Category.MISSING_TRACKER_SECRET, hint=hint)
+
+
+def _judge_forge(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:
+    forge = review.sections.get("forge")
+    if isinstance(forge, ForgeSettings) and forge.kind is not None:
+        _judge_webhooks(review, "forge", forge.webhook_secret, environment)
 
 
 def _judge_tracing(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:

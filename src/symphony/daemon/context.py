@@ -181,14 +181,16 @@ def redaction_for(
     These are the secrets in the file, the password of `workspace.repo`, and the values of variables that the
     tracker refers to or may fall back to, or whose name is that of a key or token.
     """
-    settings = workflow.settings.tracker
+    settings, forge = workflow.settings.tracker, workflow.settings.forge
     tracker = tracker or create_tracker(settings, base_dir=workflow.path.parent, environment=environment)
     login = split_login(workflow.settings.workspace.repo or "")[1]
     return provider_redaction(
         {
             **settings.provider,
             **mask_secrets({"webhook_secret": settings.webhook_secret}),
-            "forge": mask_secrets({"token": workflow.settings.forge.token}, secret=True),
+            "forge": mask_secrets(
+                {"token": forge.token, "webhook_secret": forge.webhook_secret}, secret=True
+            ),
             "tracing": workflow.settings.tracing.headers,
         },
         environment,

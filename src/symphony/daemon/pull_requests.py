@@ -139,9 +139,9 @@ class PullRequests:
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
         """Note the work that is finished with this step."""
         del commands
-        if isinstance(event, WakeAsked):  # a webhook, or a person who looks at it now
-            self._observe_at_ms = min(self._observe_at_ms, self._observed_ms + _SOONEST_MS)
-        if isinstance(event, WakeAsked | Recovered | SettingsChanged):
+        if isinstance(event, WakeAsked):
+            self.look_soon(by_person=event.by_operator)
+        if isinstance(event, Recovered | SettingsChanged):
             self.wake()
         if after.results is before.results:
             return
@@ -158,6 +158,12 @@ class PullRequests:
     def wake(self) -> None:
         """Look for work now."""
         self._woken.set()
+
+    def look_soon(self, *, by_person: bool = False) -> None:
+        """Observe all soon. A webhook does not end the pause after a failure, a person does."""
+        if by_person or self._observing_failures == 0:
+            self._observe_at_ms = min(self._observe_at_ms, self._observed_ms + _SOONEST_MS)
+        self.wake()
 
     def shown(self) -> Mapping[str, PullRequestRecord]:
         """All of them by the issue's id, with the reason why the forge does not answer."""

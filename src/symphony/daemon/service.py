@@ -181,6 +181,7 @@ class Service:
         self._webhooks = Webhooks(
             self._context,
             self.post,
+            lambda: None if self._pull_requests is None else self._pull_requests.look_soon(),
             environment=environment,
             now_ms=wall_ms,
             on_result=self._metrics.webhook_received,

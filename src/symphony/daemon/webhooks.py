@@ -1,10 +1,12 @@
-"""Accepts webhooks of trackers (`POST /webhooks/<tracker>`): each relevant one makes the daemon poll.
+"""Accepts webhooks of the tracker (`POST /webhooks/<kind>`) and of the forge (`POST /webhooks/forge`).
 
-Off unless `tracker.webhook_secret` is set. The content is not used: a poll reads the tracker anyway.
+Off unless `tracker.webhook_secret` or `forge.webhook_secret` is set. A relevant delivery of the tracker makes
+the daemon poll it, one of the forge makes it look at its pull requests. The content is not used: both are
+asked anyway.
 
 - A delivery that was seen before is recognised by its id and its body, so a replayed one does nothing.
-- Deliveries are gathered for a moment, and there is a pause between polls, so a flood costs few polls.
-- A poll of a webhook obeys the circuit breaker and the rate limits like any other.
+- Deliveries are gathered for a moment, and there is a pause between looks, so a flood costs few of them.
+- A look that a webhook causes obeys the circuit breaker and the rate limits like any other.
 """
 
 import re
@@ -18,9 +20,13 @@ import structlog
 from symphony.api.interface import WebhookAnswer, WebhookDeniedError
 from symphony.config import resolve_secret
 from symphony.daemon.context import RuntimeContext
+from symphony.forges import FORGES
 from symphony.scheduler import Event, WakeAsked
 from symphony.trackers.registry import tracker_kind
 from symphony.trackers.webhooks import Delivery, WebhookRejectedError, WebhookScheme
+
+FORGE: Final = "forge"
+"""The sender that the forge is, whatever its kind: the tracker may be of the same kind."""
 
 GATHER_S: Final = 0.5
 PAUSE_S: Final = 4.5
@@ -43,7 +49,8 @@ class Webhooks:
 
     Args:
         context: the context in force; `None` before the daemon serves.
-        post: takes a `WakeAsked` when the daemon should poll.
+        post: takes a `WakeAsked` when the daemon should poll the tracker.
+        look: called when the daemon should look at its pull requests.
         environment: where `$NAME` is looked up.
         now_ms: the wall clock, in milliseconds since 1970.
         on_result: called with how each delivery was judged.
@@ -54,6 +61,7 @@ class Webhooks:
         self,
         context: Callable[[], RuntimeContext | None],
         post: Callable[[Event], None],
+        look: Callable[[], None],
         *,
         environment: Mapping[str, str],
         now_ms: Callable[[], int],
@@ -61,29 +69,30 @@ class Webhooks:
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self._context = context
-        self._post = post
         self._environment = environment
         self._now_ms = now_ms
         self._on_result = on_result
-        self._sleep = sleep
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._own_comments: OrderedDict[str, None] = OrderedDict()
-        self._waiting: list[Delivery] = []
-        self._received = anyio.Event()
+        self._tracker = _Gatherer(lambda: post(WakeAsked(reason="webhook")), self._is_news, sleep)
+        self._forge = _Gatherer(look, self._is_news, sleep)
         self._logged_ms: dict[str, int] = {}
 
     @property
     def enabled(self) -> bool:
         """See `api.interface.WebhookReceiver`."""
-        return self._scheme_and_secret() is not None
+        context = self._context()
+        return context is not None and any(
+            self._scheme_and_secret(context, sender) for sender in (context.settings.tracker.kind, FORGE)
+        )
 
-    def check_headers(self, tracker: str, headers: Mapping[str, str]) -> WebhookAnswer | None:
+    def check_headers(self, sender: str, headers: Mapping[str, str]) -> WebhookAnswer | None:
         """See `api.interface.WebhookReceiver`."""
-        scheme, _ = self._expected(tracker)
+        scheme, _ = self._expected(sender)
         if scheme.handshake_header is not None and (word := headers.get(scheme.handshake_header)):
             if not _HANDSHAKE.fullmatch(word):
                 raise self._denied(WebhookRejectedError("webhook_body", "the handshake is malformed"))
-            _log.info("webhook_handshake", tracker=tracker)
+            _log.info("webhook_handshake", sender=sender)
             self._on_result("handshake")
             return WebhookAnswer(status="handshake", code=200, headers={scheme.handshake_header: word})
         try:
@@ -92,29 +101,28 @@ class Webhooks:
             raise self._denied(error) from None
         return None
 
-    def receive(self, tracker: str, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
+    def receive(self, sender: str, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
         """See `api.interface.WebhookReceiver`."""
-        scheme, secret = self._expected(tracker)
+        scheme, secret = self._expected(sender)
         try:
             delivery = scheme.verify(headers, body, secret=secret, now_ms=self._now_ms())
         except WebhookRejectedError as error:
             raise self._denied(error) from None
-        status = self._take(tracker, delivery)
+        status = self._take(sender, delivery)
         self._on_result(status)
         return WebhookAnswer(status=status)
 
-    def _take(self, tracker: str, delivery: Delivery) -> str:
-        if any(name in self._seen for name in delivery.keys):
-            _log.debug("webhook_repeated", tracker=tracker)
+    def _take(self, sender: str, delivery: Delivery) -> str:
+        keys = [f"{sender} {key}" for key in delivery.keys]
+        if any(key in self._seen for key in keys):
+            _log.debug("webhook_repeated", sender=sender)
             return "duplicate"
-        for name in delivery.keys:
-            _remember(self._seen, name, MAX_SEEN)
-        if not delivery.is_news(self._is_own_comment):
+        for key in keys:
+            _remember(self._seen, key, MAX_SEEN)
+        if not self._is_news(delivery):
             return "ignored"
-        if len(self._waiting) < MAX_WAITING:
-            self._waiting.append(delivery)
-        self._received.set()
-        _log.debug("webhook_accepted", tracker=tracker)
+        (self._forge if sender == FORGE else self._tracker).add(delivery)
+        _log.debug("webhook_accepted", sender=sender)
         return "accepted"
 
     def ignore_comment(self, comment_id: str) -> None:
@@ -122,37 +130,31 @@ class Webhooks:
         _remember(self._own_comments, comment_id.rpartition("/")[2], MAX_OWN)
 
     async def run(self) -> None:
-        """Make the daemon poll after relevant deliveries, until cancelled.
+        """Make the daemon look after relevant deliveries, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._tracker.run)
+            tasks.start_soon(self._forge.run)
 
-        Deliveries are judged again before the poll: the id of a comment that the daemon wrote may have become
-        known meanwhile.
-        """
-        while True:
-            await self._received.wait()
-            await self._sleep(GATHER_S)
-            waiting, self._waiting, self._received = self._waiting, [], anyio.Event()
-            if any(delivery.is_news(self._is_own_comment) for delivery in waiting):
-                self._post(WakeAsked(reason="webhook"))
-                await self._sleep(PAUSE_S)
-
-    def _expected(self, tracker: str) -> tuple[WebhookScheme, str]:
-        """How deliveries of the tracker are signed; raises if none are accepted."""
-        context, found = self._context(), self._scheme_and_secret()
-        if found is None or context is None or context.settings.tracker.kind != tracker:
+    def _expected(self, sender: str) -> tuple[WebhookScheme, str]:
+        """How deliveries of the sender are signed; raises if none are accepted."""
+        context = self._context()
+        found = None if context is None else self._scheme_and_secret(context, sender)
+        if found is None:
             raise WebhookDeniedError(404, "not_found", "there is no such route")
         return found
 
-    def _scheme_and_secret(self) -> tuple[WebhookScheme, str] | None:
-        context = self._context()
-        if context is None:
-            return None
-        settings = context.settings.tracker
-        scheme = tracker_kind(settings.kind).webhooks
-        secret = resolve_secret(settings.webhook_secret, environment=self._environment)
+    def _scheme_and_secret(self, context: RuntimeContext, sender: str) -> tuple[WebhookScheme, str] | None:
+        tracker, forge = context.settings.tracker, context.settings.forge
+        scheme, written = None, None
+        if sender == FORGE and forge.kind is not None:
+            scheme, written = FORGES[forge.kind].webhooks, forge.webhook_secret
+        elif sender == tracker.kind:
+            scheme, written = tracker_kind(tracker.kind).webhooks, tracker.webhook_secret
+        secret = resolve_secret(written, environment=self._environment)
         return None if scheme is None or secret is None else (scheme, secret.reveal())
 
-    def _is_own_comment(self, comment_id: str) -> bool:
-        return comment_id in self._own_comments
+    def _is_news(self, delivery: Delivery) -> bool:
+        return delivery.is_news(self._own_comments.__contains__)
 
     def _denied(self, error: WebhookRejectedError) -> WebhookDeniedError:
         """The error for the client. Logged at most once a minute per reason: anyone can send requests."""
@@ -168,3 +170,35 @@ def _remember(seen: OrderedDict[str, None], name: str, at_most: int) -> None:
     seen[name] = None
     if len(seen) > at_most:
         seen.popitem(last=False)
+
+
+class _Gatherer:
+    """Turns the deliveries of a moment into one look, and keeps a pause between looks.
+
+    Deliveries are judged again before the look: the id of a comment that the daemon wrote may have become
+    known meanwhile.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], None],
+        is_news: Callable[[Delivery], bool],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self._look, self._is_news, self._sleep = look, is_news, sleep
+        self._waiting: list[Delivery] = []
+        self._received = anyio.Event()
+
+    def add(self, delivery: Delivery) -> None:
+        if len(self._waiting) < MAX_WAITING:
+            self._waiting.append(delivery)
+        self._received.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._received.wait()
+            await self._sleep(GATHER_S)
+            waiting, self._waiting, self._received = self._waiting, [], anyio.Event()
+            if any(map(self._is_news, waiting)):
+                self._look()
+                await self._sleep(PAUSE_S)

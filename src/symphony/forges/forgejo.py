@@ -29,6 +29,7 @@ from symphony.forges.base import ForgeAccess, Landing
 from symphony.forges.remote import FULL_EVERY, RemoteForge
 from symphony.trackers.fields import dig, items
 from symphony.trackers.http import Answer, Flow, Purpose, Request, ServiceProfile
+from symphony.trackers.webhooks import FORGEJO
 
 _DRAFT = "WIP: "
 _PULLS, _PULL = "/repos/{}/pulls", "/repos/{}/pulls/{}"
@@ -142,6 +143,7 @@ class ForgejoForge(RemoteForge):
 
     service = ServiceProfile(name="Forgejo", credential_key="forge.token", scope_key="forge.repo")
     default_url = "https://codeberg.org"
+    webhooks = FORGEJO
     page = (("limit", "50"),)
 
     def __init__(self, repo: str, token: str, *, url: str | None = None, **options: Any) -> None:

@@ -31,6 +31,7 @@ from symphony.trackers.fields import dig, items
 from symphony.trackers.github import SERVICE, graphql_address
 from symphony.trackers.http import FORBIDDEN, Answer, Flow, Purpose, Request
 from symphony.trackers.http.graphql import error_codes, graphql, operation
+from symphony.trackers.webhooks import GITHUB
 
 BATCH = 20
 _NOT_FOUND = 404
@@ -281,6 +282,7 @@ class GithubForge(RemoteForge):
 
     service = replace(SERVICE, credential_key="forge.token", scope_key="forge.repo", status=_status)
     default_url = "https://api.github.com"
+    webhooks = GITHUB
 
     def __init__(self, repo: str, token: str, **options: Any) -> None:
         super().__init__(repo, token, **options)

@@ -30,6 +30,7 @@ from symphony.forges.remote import FULL_EVERY, RemoteForge
 from symphony.trackers.fields import dig, items, texts
 from symphony.trackers.gitlab import SERVICE, is_bot, without_quick_actions
 from symphony.trackers.http import Flow, Purpose, Request
+from symphony.trackers.webhooks import GITLAB
 
 _DEVELOPER = 30
 _DRAFT = "Draft: "
@@ -148,6 +149,7 @@ class GitlabForge(RemoteForge):
 
     service = replace(SERVICE, credential_key="forge.token", scope_key="forge.repo")
     default_url = "https://gitlab.com/api/v4"
+    webhooks = GITLAB
 
     def __init__(self, repo: str, token: str, **options: Any) -> None:
         super().__init__(repo, token, **options)

@@ -30,6 +30,7 @@ from symphony.trackers.http import (
     all_pages,
     wall_ms,
 )
+from symphony.trackers.webhooks import WebhookScheme
 
 T = TypeVar("T")
 
@@ -57,6 +58,7 @@ class RemoteForge(ABC):
 
     service: ServiceProfile
     default_url: ClassVar[str]
+    webhooks: ClassVar[WebhookScheme]
     page: ClassVar[Query] = (("per_page", "100"),)
 
     def __init__(

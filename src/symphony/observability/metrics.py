@@ -166,7 +166,7 @@ SKILL_PROBLEMS: Final = Metric(
 SKILLS_DROPPED: Final = Metric(
     "symphony_skills_dropped_total", "counter", "Skills that runs did not list.", ("reason",)
 )
-WEBHOOKS: Final = Metric("symphony_webhooks_total", "counter", "Webhooks of the tracker.", ("result",))
+WEBHOOKS: Final = Metric("symphony_webhooks_total", "counter", "Webhooks of tracker and forge.", ("result",))
 NOTIFICATIONS: Final = Metric(
     "symphony_notifications_total", "counter", "Notifications by what became of them.", ("kind", "result")
 )

@@ -22,6 +22,7 @@ AGENT_MARK = "<!-- symphony:agent -->"
 SUPERSEDED = "This note was posted twice; the other one is kept up to date."
 _CUT = "(cut: the comment was too long)"
 _AGENT = "agent"
+_OURS = "<!-- symphony:"
 _KIND = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _MARKER = re.compile(
     r"<!-- symphony:(?P<kind>[a-z0-9-]+) v1 key=(?P<key>[0-9a-f]{32}) fp=(?P<fp>[0-9a-f]{32}) -->"
@@ -196,7 +197,7 @@ def agent_comment_key(comment: Comment) -> str | None:
 def is_marked(body: str) -> bool:
     """Whether a text begins like a comment of a daemon or its agents. Anybody can write such a text."""
     text = body.lstrip()
-    return _MARKER.match(text) is not None or text.startswith((AGENT_MARK, SUPERSEDED))
+    return text.startswith((_OURS, SUPERSEDED))
 
 
 # --- fenced code -----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 A delivery is verified by its signature over the raw body, and recognised when repeated by its id and its
 body. It is read only to decide whether it is news: the daemon's own comments, pings and heartbeats are not.
-What it says about an issue is never used; the poll that it triggers asks the tracker.
+What it says about an issue or a pull request is never used; the look that it causes asks the service.
 """
 
 import base64
@@ -165,7 +165,7 @@ def _equal(given: str, expected: str) -> bool:
 
 
 def _forged() -> WebhookRejectedError:
-    return WebhookRejectedError("webhook_signature", "the signature is not that of tracker.webhook_secret")
+    return WebhookRejectedError("webhook_signature", "the signature is not that of webhook_secret")
 
 
 def _require_recent(received: Received, sent_ms: int | None, max_age_ms: int) -> None:
@@ -189,7 +189,7 @@ def _about_linear(received: Received) -> About:
 
 def _about_github(received: Received) -> About:
     event = received.headers.get("x-github-event")
-    if event == "issue_comment":
+    if event in {"issue_comment", "pull_request_review_comment"}:
         return _comment(received.document.get("comment"))
     return (), event != "ping"
 

@@ -160,6 +160,7 @@ DEFAULTS: dict[str, object] = {
     "forge.kind": None,
     "forge.repo": None,
     "forge.token": None,
+    "forge.webhook_secret": None,
     "forge.url": None,
     "forge.open": "draft",
     "forge.base": None,

@@ -210,16 +210,17 @@ def test_webhooks_of_a_tracker_that_sends_none_are_refused(kind: str) -> None:
     assert failure.message == f"tracker.webhook_secret is set, and {kind} sends no webhooks"
 
 
-def test_a_webhook_secret_that_is_not_set_is_a_missing_secret() -> None:
-    (failure,) = judged(f"{LINEAR}  webhook_secret: $HOOK\n").failures
+@pytest.mark.parametrize("section", ["", "forge:\n  kind: github\n"], ids=["tracker", "forge"])
+def test_a_webhook_secret_that_is_not_set_is_a_missing_secret(section: str) -> None:
+    front = f"{LINEAR}{section}  webhook_secret: $HOOK\n"
+    (failure,) = judged(front).failures
     assert failure.category is Category.MISSING_TRACKER_SECRET
     assert failure.hint == "set HOOK where the daemon starts"
-    secret = {"HOOK": SECRET}
-    assert judge(file(f"{LINEAR}  webhook_secret: $HOOK\n"), environment=secret, acknowledged=False).workflow
+    assert judge(file(front), environment={"HOOK": SECRET}, acknowledged=False).workflow
 
 
 @pytest.mark.parametrize("written", ["$HOOK", SECRET])
-@pytest.mark.parametrize("setting", ["  webhook_secret: ", "forge:\n  token: "])
+@pytest.mark.parametrize("setting", ["  webhook_secret: ", "forge:\n  token: ", "forge:\n  webhook_secret: "])
 def test_a_secret_is_masked_and_its_variable_kept_from_children(setting: str, written: str) -> None:
     environment = {"HOOK": SECRET}
     front = f"{LINEAR}{setting}{written}\n"

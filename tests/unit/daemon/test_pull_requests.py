@@ -570,6 +570,21 @@ async def test_a_forge_that_is_away_is_told_once_and_asked_again_later(daemon: D
     assert daemon.pulls.failure is None
 
 
+@pytest.mark.parametrize("by_operator", [True, False])
+async def test_a_webhook_does_not_end_the_pause_after_a_failure_and_a_person_does(
+    daemon: Daemon, *, by_operator: bool
+) -> None:
+    await opened(daemon)
+    daemon.wall_ms += 200_000
+    daemon.desk.vendor.fail_next(Given(status=502, raw=b"down"), times=_TRIES)
+    await daemon.looks()
+    daemon.wall_ms += 10_000
+    daemon.pulls.look_soon()
+    daemon.tell(WakeAsked(reason="test", by_operator=by_operator))
+    await daemon.looks()
+    assert (daemon.pulls.failure is None) is by_operator
+
+
 class Broken:
     """A client with a bug."""
 

@@ -1,4 +1,4 @@
-"""Deliveries of trackers: taken once, gathered, and no more than a wake."""
+"""Deliveries of trackers and forges: taken once, gathered, and no more than a wake."""
 
 import hashlib
 import hmac
@@ -22,15 +22,16 @@ from symphony.scheduler import WakeAsked
 
 pytestmark = pytest.mark.asyncio
 
-SECRET = "correct-horse-battery"
+SECRET, FORGE_SECRET = "correct-horse-battery", "staple-correct-horse"
 NOW_MS = 1_795_800_000_000
 
 
 REFERENCE = "$HOOK_SECRET"
 
 
-def _context(kind: str = "github", secret: str | None = REFERENCE) -> RuntimeContext:
-    text = f"---\ntracker:\n  kind: {kind}\n  webhook_secret: {secret or 'null'}\n---\nDo it.\n"
+def _context(kind: str = "github", secret: str | None = REFERENCE, forge: str = "") -> RuntimeContext:
+    more = f"forge:\n  kind: {forge}\n  webhook_secret: $FORGE_SECRET\n" if forge else ""
+    text = f"---\ntracker:\n  kind: {kind}\n  webhook_secret: {secret or 'null'}\n{more}---\nDo it.\n"
     stamp = Stamp(mtime_ns=0, size=0, sha256="")
     file = WorkflowFile(path=Path("/w/WORKFLOW.md"), data=text.encode(), stamp=stamp)
     workflow = parse_workflow(file, environment={}, tracker_kinds=(kind,), agent_kinds=AGENT_SECTIONS)
@@ -71,10 +72,12 @@ class Desk:
         self.mailbox = Mailbox()
         self.naps = Naps()
         self.now_ms = NOW_MS
+        self.looks = list[int]()
         self.hooks = Webhooks(
             lambda: self.context,
             self.mailbox.post,
-            environment={"HOOK_SECRET": SECRET},
+            lambda: self.looks.append(self.now_ms),
+            environment={"HOOK_SECRET": SECRET, "FORGE_SECRET": FORGE_SECRET},
             now_ms=lambda: self.now_ms,
             sleep=self.naps.sleep,
         )
@@ -179,6 +182,49 @@ async def test_how_many_own_comments_are_known_is_bounded(monkeypatch: pytest.Mo
     desk.hooks.ignore_comment("2")
     assert desk.comment(1).status == "accepted"
     assert desk.comment(2).status == "ignored"
+
+
+# --- the forge ---
+
+SIGNED_AS = {"github": "x-hub-signature-256", "gitlab": "x-gitlab-token", "forgejo": "x-forgejo-signature"}
+
+
+def _from_forge(desk: Desk, kind: str, content: Any, *, secret: str = FORGE_SECRET) -> WebhookAnswer:
+    body = json.dumps(content).encode()
+    proof = secret if kind == "gitlab" else hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    headers = {SIGNED_AS[kind]: proof, "x-github-event": "check_run"}
+    assert desk.hooks.check_headers("forge", headers) is None
+    return desk.hooks.receive("forge", headers, body)
+
+
+@pytest.mark.parametrize("kind", SIGNED_AS)
+async def test_a_storm_of_the_forge_is_one_look_at_pull_requests_and_no_poll(kind: str) -> None:
+    async with at_work(Desk(_context("linear", forge=kind))) as desk:
+        for number in range(module.MAX_WAITING + 10):
+            assert _from_forge(desk, kind, {"n": number}).status == "accepted"
+        assert _from_forge(desk, kind, {"n": 0}).status == "duplicate"
+        await desk.naps.end_next()
+        assert (desk.wakes(), len(desk.looks)) == (0, 1)
+        assert desk.naps.asked[-1] == module.PAUSE_S
+
+
+async def test_the_forge_and_the_tracker_hold_each_other_up_in_nothing() -> None:
+    async with at_work(Desk(_context(forge="github"))) as desk:
+        assert _from_forge(desk, "github", {"n": 1}).status == "accepted"
+        assert desk.send({"n": 1}).status == "accepted", "the same body, of another sender"
+        await desk.naps.end_next()
+        await desk.naps.end_next()
+        assert (desk.wakes(), len(desk.looks)) == (1, 1)
+
+
+async def test_the_forge_has_a_secret_of_its_own() -> None:
+    desk = Desk(_context(secret=None, forge="github"))
+    assert desk.hooks.enabled
+    assert _denied(desk).status == 404
+    with pytest.raises(WebhookDeniedError) as denied:
+        _from_forge(desk, "github", {"n": 1}, secret=SECRET)
+    assert denied.value.code == "webhook_signature"
+    assert _denied(Desk(), "forge").status == 404
 
 
 # --- refused ---

@@ -54,6 +54,16 @@ def test_comments_are_known_by_the_id_that_the_api_gives_them(
         assert not taken("issue_comment", content).is_news(partial(eq, own))
 
 
+def test_comments_on_a_pull_request_are_known_as_ours_by_their_marker(
+    examples: dict[str, list[dict[str, Any]]],
+) -> None:
+    """The daemon is not told the id of an answer in a thread before GitHub tells of it."""
+    for content in examples["pull_request_review_comment"]:
+        marked = {**content["comment"], "body": f"<!-- symphony:reply v1 key={'0' * 32} -->\nDone."}
+        delivery = taken("pull_request_review_comment", {**content, "comment": marked})
+        assert not delivery.is_news(lambda _: False)
+
+
 def test_a_comment_with_our_marker_is_no_news(examples: dict[str, list[dict[str, Any]]]) -> None:
     content = examples["issue_comment"][0]
     marker = f"<!-- symphony:blocked v1 key={'0' * 32} fp={'1' * 32} -->\nIt waits."

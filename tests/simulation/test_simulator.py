@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -22,8 +23,21 @@ from kit.simulator import (
     run_schedule,
     simulate,
 )
+from kit.simulator.books import Left
+from kit.simulator.clock import Clock
+from kit.simulator.dice import Dice
+from kit.simulator.memory import Memory
 from symphony.domain import Category
-from symphony.scheduler import OutcomeKind, RunEnded, StartRun
+from symphony.scheduler import (
+    ClaimKind,
+    OutcomeKind,
+    Recovered,
+    RecoveredClaim,
+    RunEnded,
+    StartRun,
+    initial_state,
+    step,
+)
 
 STORM = Scenario(issues=40, slots=3, profile=PROFILES["storm"], poll_interval_ms=300_000)
 
@@ -100,6 +114,35 @@ def test_a_wait_that_the_agent_asks_for_is_kept() -> None:
     patient = Session.fails(Category.AGENT_RATE_LIMITED, after_s=1, retry_after_ms=1_200_000)
     first, second = _start_times(_one(patient, Session.succeeds()))
     assert second - first > 1_200_000
+
+
+# --- its own mistakes ------------------------------------------------------------------------------------
+
+
+def test_a_wall_clock_that_was_set_counts_until_a_later_life_has_written_its_times() -> None:
+    clock, habits = Clock(), PROFILES["forge"].journal
+    memory, settings = Memory(clock, Dice(0), replace(habits, lost=0, full_every_ms=None)), make_settings()
+    claim = RecoveredClaim(issue=make_issue("A-1"), kind=ClaimKind.RETRYING, due_ms=80_000)
+    clock_set = []
+    for event in (Recovered(claims=(claim,)), None, Recovered(claims=(claim,)), None):
+        memory.begin(1)
+        memory.first_input(settings, ())
+        clock_set.append(memory.left is not None and memory.left.clock_set)
+        if event is not None:  # else it dies before it writes anything
+            before = initial_state(settings, epoch="d1")
+            after, commands = step(before, event, clock.now_ms)
+            memory.step(before, event, after, commands, partial(Left, state=after))
+            clock.run(clock.now_ms + 1_000)
+        if len(clock_set) == 1:
+            memory.set_clock()
+        memory.close(cleanly=True)
+    assert clock_set == [False, True, True, False]
+
+
+@pytest.mark.parametrize("seed", [7001887, 14007913])
+def test_a_schedule_that_the_simulator_judged_wrongly_breaks_no_rule(seed: int) -> None:
+    """Feedback that is given a second after the end, and times written before the clock was set."""
+    assert run_schedule(seed).violations == ()
 
 
 # --- figures ---------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ class Left:
         answers: what persons answered and no turn has heard.
         pushes: issue id -> the commit whose push is under way.
         max_wait_ms: the longest that a recovered retry may wait.
-        clock_set: somebody set the wall clock since the predecessor began.
+        clock_set: somebody set the wall clock since the daemon began that wrote this.
     """
 
     state: State

@@ -59,6 +59,8 @@ _PEOPLE = (
 )
 _BOUNDS = {FeedbackKind.REVIEW: 3, FeedbackKind.CONFLICT: 2}
 _MAX_EVENTS = 12
+_ACT_MS = 1_000
+_LAST_LOOKS = 3
 
 
 Judge = Callable[[PullRequest, PullLedger, ForgePolicy, int], Verdict]
@@ -123,17 +125,30 @@ class Forge:
         self._resting = True
 
     def check_end(self) -> None:
-        """Nothing that was recorded as told may still wait for a free issue.
+        """Nothing that was recorded as told may still wait for a free issue after a few looks.
 
         Raises:
             InvariantBrokenError: it does.
         """
+        waiting = self._waiting()
+        for _ in range(_LAST_LOOKS):
+            if waiting:
+                self._clock.run(self._clock.now_ms + self._habits.observe_ms + _ACT_MS)
+                waiting = [each for each in self._waiting() if each in waiting]
+        if waiting:
+            issue_id, summary = waiting[0]
+            raise self._broken(FEEDBACK_ARRIVES, f"it waits: {summary}", issue_id)
+
+    def _waiting(self) -> list[tuple[str, str]]:
+        """What free issues wait for though it was recorded as told, as pairs of issue and summary."""
+        found = []
         for issue_id, result in sorted(self._daemon.state.results.items()):
             ledger = self._ledger(issue_id)
             if ledger is None or ledger.offered is None or result.status is not ResultStatus.READY:
                 continue
             if ledger.offered.key != result.feedback and self._daemon.state.entry(issue_id) is None:
-                raise self._broken(FEEDBACK_ARRIVES, f"it waits: {ledger.offered.summary}", issue_id)
+                found.append((issue_id, ledger.offered.summary))
+        return found
 
     def _broken(self, rule: Invariant, message: str, issue_id: str) -> InvariantBrokenError:
         return self._referee.broken(rule, message, self._clock.now_ms, issue_id)
@@ -293,7 +308,7 @@ class Forge:
             self._judge_feedback(issue_id, held, outcome)
             ledger = replace(ledger, offered=outcome.offer("news"))
         version = self._keep(issue_id, ledger)
-        self._clock.after(1_000, self._act, self._daemon.life, issue_id, version, outcome)
+        self._clock.after(_ACT_MS, self._act, self._daemon.life, issue_id, version, outcome)
 
     def _act(self, life: int, issue_id: str, version: str, outcome: object) -> None:
         """Do what is written; what is not written yet is left to the next look."""

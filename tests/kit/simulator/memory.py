@@ -93,14 +93,19 @@ class _Put:
     due_ms: int
     records: Sequence[Record]
     left: Left | None
+    clock_sets: int
 
 
 @dataclass(slots=True)
 class _File:
-    """What is written. `left` is the state that it tells of, null where it tells of none."""
+    """What is written. `left` is the state that it tells of, null where it tells of none.
+
+    The times in it are those of a wall clock that had been set `clock_sets` times.
+    """
 
     held: dict[tuple[str, ...], Record] = field(default_factory=dict)
     left: Left | None = None
+    clock_sets: int = 0
 
     def write(self, put: _Put) -> None:
         for record in put.records:
@@ -112,7 +117,7 @@ class _File:
                 self.held.pop(key, None)
             elif not isinstance(record, EventRecord):
                 self.held[key] = record
-        self.left = put.left or self.left
+        self.left, self.clock_sets = put.left or self.left, put.clock_sets
 
     def remembered(self) -> RecoveredState:
         held = self.held.values()
@@ -150,7 +155,7 @@ class Memory:
         self._pending: deque[_Put] = deque()
         self._shift_ms = dice.between((0, 24 * 3_600_000))
         self._full_until_ms = 0
-        self._clock_set = False
+        self._clock_sets = self._clock_sets_before = 0  # in all, and before the present life
         self._resting = False
         self._remembered = RecoveredState()
         self._keeper = StepRecorder(_owner(0))
@@ -167,7 +172,7 @@ class Memory:
     def set_clock(self) -> None:
         """Somebody sets the wall clock."""
         self._shift_ms = max(0, self._shift_ms + self._dice.between(_SHIFT_MS))
-        self._clock_set = True
+        self._clock_sets += 1
 
     def today(self) -> str:
         """The day by the wall clock."""
@@ -193,8 +198,9 @@ class Memory:
             max_wait_ms=max(settings.max_retry_backoff_ms, MAX_THROTTLE_MS),
         )
         if self.left is not None:
-            self.left = replace(self.left, max_wait_ms=start.max_wait_ms, clock_set=self._clock_set)
-        self._clock_set = False
+            clock_set = self._file.clock_sets != self._clock_sets
+            self.left = replace(self.left, max_wait_ms=start.max_wait_ms, clock_set=clock_set)
+        self._clock_sets_before = self._clock_sets  # a life writes all times anew when it begins
         return self._parts.recover(self._remembered, start, workspaces)
 
     @property
@@ -263,7 +269,7 @@ class Memory:
 
     def _put(self, records: Sequence[Record], left: Left | None) -> None:
         due_ms = max(self._clock.now_ms + WRITTEN_AFTER_MS, self._full_until_ms)
-        self._pending.append(_Put(due_ms, records, left))
+        self._pending.append(_Put(due_ms, records, left, self._clock_sets_before))
         if len(self._pending) > _MANY:
             self._write_due()
 

@@ -15,7 +15,7 @@ from symphony.agents.event_queue import EventQueue
 from symphony.agents.run_stats import RunStats
 from symphony.agents.session import PendingMessage
 from symphony.agents.wire import JsonRpcCodec, Notification, Suppressed
-from symphony.daemon.transcript import RunTranscript
+from symphony.daemon.runs.transcript import RunTranscript
 from symphony.domain import Redaction
 from symphony.journal.transcripts import TranscriptWriter
 

@@ -283,14 +283,14 @@ def _differences() -> Iterator[Choice]:
         "after-run", group,
         "Does `after_run` follow a failed `before_run` and a cancellation?",
         "Always, once there is a workspace.",
-        places=("src/symphony/daemon/worker.py",),
+        places=("src/symphony/daemon/runs/worker.py",),
         tests=("rows::test_after_run_follows_every_attempt_that_had_a_workspace", "life::TestHooks::test_after_run_works_shielded_in_a_cancelled_scope"),
     )
     yield _choice(
         "render-first", group,
         "Is the prompt rendered before or after the agent is started?",
         "Before: a mistake in the template costs no process.",
-        places=("docs/specification.md", "src/symphony/daemon/worker.py"),
+        places=("docs/specification.md", "src/symphony/daemon/runs/worker.py"),
         tests=("rows::test_a_prompt_that_cannot_be_rendered_starts_no_agent_and_is_retried",),
     )
     yield _choice(

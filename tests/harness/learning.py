@@ -19,7 +19,7 @@ from harness.chronicle import populated
 from symphony.agents.base import AgentBackend, Capabilities, SessionRequest, Turn
 from symphony.agents.events import AgentEvent, SessionStarted, TurnEnded, TurnStatus, Usage
 from symphony.agents.run_stats import unpriced
-from symphony.daemon.learning import SKILLS, Learner
+from symphony.daemon.learning.learning_runs import SKILLS, Learner
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Tokens
 from symphony.library.model import Change, Feedback, Rating, SkillText

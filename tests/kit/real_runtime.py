@@ -52,11 +52,11 @@ from symphony.daemon.clock import Timers
 from symphony.daemon.comments import CommentWriter, SkillComments
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.effects import Effects
-from symphony.daemon.remote_worker import RemoteHosts
-from symphony.daemon.ssh_hosts import SshHosts
+from symphony.daemon.hosts.remote_worker import RemoteHosts
+from symphony.daemon.hosts.ssh_hosts import SshHosts
+from symphony.daemon.runs.supervised_run import RunCallbacks
+from symphony.daemon.runs.tracing import Traces
 from symphony.daemon.state_dir import StateDirectory
-from symphony.daemon.supervised_run import RunCallbacks
-from symphony.daemon.tracing import Traces
 from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, Redaction, Tokens
 from symphony.processes.local import LocalHost
 from symphony.scheduler import (

@@ -21,7 +21,7 @@ from symphony.daemon.frames import (
     Start,
     WorkerFrame,
 )
-from symphony.daemon.worker import Worker
+from symphony.daemon.runs.worker import Worker
 from symphony.domain import FaultPoint
 
 COUNT = int(SCHEDULES or 1_000) // 25

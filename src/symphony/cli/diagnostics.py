@@ -44,8 +44,8 @@ from symphony.daemon.diagnostics import (
     warning,
 )
 from symphony.daemon.preflight import preflight_agent
+from symphony.daemon.runs.tracing import open_tracing
 from symphony.daemon.state_dir import instance_of, locate
-from symphony.daemon.tracing import open_tracing
 from symphony.domain import Category, Redaction, Selection, SymphonyError
 from symphony.journal.reader import checkup
 from symphony.processes.local import LocalHost

@@ -14,7 +14,7 @@ from symphony.api.models import LibraryProposalPage
 from symphony.cli.failures import CommandError
 from symphony.cli.offline import open_context
 from symphony.config import read_secrets
-from symphony.daemon.evaluation import Evaluator
+from symphony.daemon.learning.evaluation import Evaluator
 from symphony.daemon.state_dir import locate
 from symphony.domain import SymphonyError
 from symphony.library.store import Library, library_path

@@ -7,7 +7,7 @@ from anyio import to_thread
 from symphony.cli.documents import ForgeCheck, OpenThread, PullCheck, PullRequestShown, PullReview
 from symphony.cli.failures import CommandError
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.forge import connect_forge
+from symphony.daemon.forge.connect import connect_forge
 from symphony.daemon.journal_writer import JOURNAL_FILE
 from symphony.daemon.state_dir import locate
 from symphony.domain import (

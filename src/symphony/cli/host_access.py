@@ -17,7 +17,7 @@ from symphony.cli.host_install import install
 from symphony.cli.offline import open_context
 from symphony.config import did_you_mean_one_of, read_secrets
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.ssh_hosts import SshHost, SshHosts, place_script, read_place
+from symphony.daemon.hosts.ssh_hosts import SshHost, SshHosts, place_script, read_place
 from symphony.domain import Failure, Selection, SymphonyError
 from symphony.processes.local import LocalHost
 from symphony.revision import version_text

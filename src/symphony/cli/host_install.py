@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import symphony
-from symphony.daemon.ssh_hosts import SshHost, host_failure
+from symphony.daemon.hosts.ssh_hosts import SshHost, host_failure
 from symphony.domain import SymphonyError, one_line
 from symphony.revision import FILE_NAME, commit
 

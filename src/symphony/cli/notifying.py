@@ -14,8 +14,8 @@ from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.offline import open_context
 from symphony.config import NotifySettings, did_you_mean_one_of, read_secrets
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.notifications import Notification
-from symphony.daemon.notify_targets import Deliverer, DeliveryError, TargetError, resolve_target
+from symphony.daemon.notify.notifications import Notification
+from symphony.daemon.notify.targets import Deliverer, DeliveryError, TargetError, resolve_target
 from symphony.domain import Selection
 from symphony.processes.local import LocalHost
 

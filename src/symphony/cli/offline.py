@@ -34,7 +34,7 @@ from symphony.daemon.clock import monotonic_ms
 from symphony.daemon.context import RuntimeContext, build_context, redaction_for, scheduler_settings
 from symphony.daemon.journal_writer import past_runs, recovery_event
 from symphony.daemon.overview import feedback_on, with_feedback, with_stars
-from symphony.daemon.prompts import phase_or_requested, preview_prompt, prompt_document
+from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, prompt_document
 from symphony.domain import (
     ALL_ISSUES,
     Blame,

@@ -36,7 +36,7 @@ from symphony.config import (
     resolve_secret,
     validate_workflow,
 )
-from symphony.daemon.notify_targets import TargetError, resolve_target
+from symphony.daemon.notify.targets import TargetError, resolve_target
 from symphony.daemon.state_dir import locate
 from symphony.domain import Category, SymphonyError, normalise_state
 from symphony.trackers.base import TrackerConfigError

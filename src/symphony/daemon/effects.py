@@ -21,12 +21,12 @@ from symphony.agents.run_stats import Pricing
 from symphony.daemon.clock import Timers
 from symphony.daemon.comments import AnswerReader, CommentWriter, SkillComments, draft_of
 from symphony.daemon.context import RuntimeContext, comment_severity
+from symphony.daemon.hosts.remote_worker import RemoteHosts, RemoteWorker
 from symphony.daemon.moves import Moves
-from symphony.daemon.remote_worker import RemoteHosts, RemoteWorker
+from symphony.daemon.runs.supervised_run import Carrier, RunCallbacks, SupervisedRun
+from symphony.daemon.runs.tracing import RunTrace, Traces
+from symphony.daemon.runs.worker import Worker
 from symphony.daemon.state_dir import StateDirectory
-from symphony.daemon.supervised_run import Carrier, RunCallbacks, SupervisedRun
-from symphony.daemon.tracing import RunTrace, Traces
-from symphony.daemon.worker import Worker
 from symphony.domain import (
     Blame,
     Category,

@@ -48,7 +48,7 @@ from symphony.daemon.overview import (
     with_stars,
     workflow_skills,
 )
-from symphony.daemon.prompts import phase_or_requested, preview_prompt, prompt_document
+from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, prompt_document
 from symphony.domain import ALL_ISSUES, Issue, Redaction, Selection, SymphonyError, normalise_state, one_line
 from symphony.journal.model import Health, RunRecord, UnusableError
 from symphony.journal.reader import SkillReport, open_reader

@@ -16,7 +16,7 @@ from symphony.api.documents import feedback_document
 from symphony.api.models import utc_text
 from symphony.config import Settings
 from symphony.daemon.context import RuntimeContext, skill_options
-from symphony.daemon.skills import LOAD_DEADLINE_S, in_skill_thread
+from symphony.daemon.runs.skills import LOAD_DEADLINE_S, in_skill_thread
 from symphony.journal.reader import SkillReport
 from symphony.library.model import LibraryError
 from symphony.library.store import Library

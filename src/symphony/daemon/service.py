@@ -32,17 +32,19 @@ from symphony.daemon.context import (
 )
 from symphony.daemon.diagnostics import check_documents, machine_checks, run_checks
 from symphony.daemon.effects import Effects
-from symphony.daemon.feedback import ReviewTools
+from symphony.daemon.forge.feedback import ReviewTools
+from symphony.daemon.forge.pull_requests import PullRequests
+from symphony.daemon.hosts.remote_worker import RemoteHosts
+from symphony.daemon.hosts.ssh_hosts import SshHosts
 from symphony.daemon.http_server import serve_http
 from symphony.daemon.instance_lock import InstanceLock, StateDirectoryError
 from symphony.daemon.journal_writer import JOURNAL_FILE, JournalWriter, open_journal_writer
-from symphony.daemon.learning import Learner
+from symphony.daemon.learning.learning_runs import Learner
 from symphony.daemon.metrics import Metrics
-from symphony.daemon.notify_targets import Deliverer
+from symphony.daemon.notify.outbox import Outbox
+from symphony.daemon.notify.targets import Deliverer
 from symphony.daemon.operator import ActionRequest, ServiceOperator
-from symphony.daemon.outbox import Outbox
 from symphony.daemon.preflight import preflight_agents
-from symphony.daemon.pull_requests import PullRequests
 from symphony.daemon.recovery import (
     existing_workspaces,
     reap_predecessor,
@@ -50,13 +52,11 @@ from symphony.daemon.recovery import (
     scan_orphans,
 )
 from symphony.daemon.reload import Reloader, log_warnings
-from symphony.daemon.remote_worker import RemoteHosts
 from symphony.daemon.retention import InUse, keep_bounded
+from symphony.daemon.runs.supervised_run import RunCallbacks
+from symphony.daemon.runs.tracing import Traces, open_traces
 from symphony.daemon.sd_notify import Notifier
-from symphony.daemon.ssh_hosts import SshHosts
 from symphony.daemon.state_dir import StateDirectory
-from symphony.daemon.supervised_run import RunCallbacks
-from symphony.daemon.tracing import Traces, open_traces
 from symphony.daemon.watchers import on_change, watch_library, watch_lock, watch_orphans
 from symphony.daemon.webhooks import Webhooks
 from symphony.domain import FaultHook, FaultPoint, Issue, SymphonyError, no_fault

@@ -17,7 +17,7 @@ from symphony.agents.base import Briefing, ListAgentSkills
 from symphony.agents.codex.backend import codex_skill_roots
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.events import ContextCompacted, TurnEnded, TurnStatus
-from symphony.daemon.session_skills import SessionTools
+from symphony.daemon.runs.session_skills import SessionTools
 from symphony.domain import Issue, ToolResult
 from symphony.skills import (
     ActivationMode,

@@ -6,7 +6,7 @@ from anyio import to_thread
 from harness.project import Project
 from symphony.cli.serving import open_store
 from symphony.daemon.context import build_context
-from symphony.daemon.instructions import load_run_instructions, preview_run_instructions
+from symphony.daemon.runs.instructions import load_run_instructions, preview_run_instructions
 from symphony.processes.local import LocalHost
 
 pytestmark = pytest.mark.asyncio

@@ -16,7 +16,7 @@ from harness.serving import serving
 from symphony.agents.base import replacing_text
 from symphony.cli.serving import open_store
 from symphony.daemon.context import build_context
-from symphony.daemon.prompts import preview_prompt
+from symphony.daemon.runs.prompts import preview_prompt
 from symphony.processes.local import LocalHost
 from symphony.scheduler import AgentChoice, Phase, RunEnded
 

@@ -13,8 +13,8 @@ from harness.project import Project, scripted
 from harness.serving import serving
 from symphony.cli.serving import open_store
 from symphony.daemon.context import RuntimeContext, build_context
-from symphony.daemon.prompts import PromptPreview, preview_prompt
-from symphony.daemon.skills import RunCatalog, load_run_skills
+from symphony.daemon.runs.prompts import PromptPreview, preview_prompt
+from symphony.daemon.runs.skills import RunCatalog, load_run_skills
 from symphony.domain import Category, Issue, SymphonyError
 from symphony.processes.local import LocalHost
 from symphony.scheduler import AgentChoice, RunEnded

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from harness.project import Project
 from harness.serving import serving
 from symphony import skills as all_skills
-from symphony.daemon import skills
+from symphony.daemon.runs import skills
 from symphony.scheduler import RunEnded
 from symphony.skills import SkillOptions, SkillSet
 from symphony.trackers.markdown import MarkdownTracker

@@ -13,7 +13,7 @@ from harness.project import Project, marked_processes, scripted
 from harness.scheduling import make_failure
 from harness.serving import DEADLINE_S, Watcher, make_service, serving
 from symphony.daemon import reload, service
-from symphony.daemon.skills import RunCatalog, load_run_skills
+from symphony.daemon.runs.skills import RunCatalog, load_run_skills
 from symphony.domain import Blame, Category, Issue, SymphonyError
 from symphony.scheduler import (
     CleanWorkspace,
@@ -261,7 +261,7 @@ async def test_a_crash_in_a_run_is_answered_once_and_costs_one_attempt(
             raise RuntimeError("a bug of ours")
         return await load_run_skills(*arguments)
 
-    monkeypatch.setattr("symphony.daemon.session_skills.load_run_skills", breaks_once)
+    monkeypatch.setattr("symphony.daemon.runs.session_skills.load_run_skills", breaks_once)
     project.workflow()
     project.issue("SYM-1", [*WORK, DONE])
     with capture_logs() as logs:

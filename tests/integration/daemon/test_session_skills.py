@@ -13,7 +13,7 @@ from harness.project import Project, scripted
 from harness.serving import serving
 from symphony.cli.serving import open_store
 from symphony.daemon.context import build_context
-from symphony.daemon.prompts import PromptPreview, preview_prompt
+from symphony.daemon.runs.prompts import PromptPreview, preview_prompt
 from symphony.processes.local import LocalHost
 from symphony.scheduler import AgentChoice, RunEnded
 

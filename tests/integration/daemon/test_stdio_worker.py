@@ -36,8 +36,8 @@ from symphony.daemon.frames import (
     Start,
     WorkerFrame,
 )
-from symphony.daemon.stdio_worker import StdioWorker, site_of
-from symphony.daemon.transcript import EntryWriter
+from symphony.daemon.hosts.stdio_worker import StdioWorker, site_of
+from symphony.daemon.runs.transcript import EntryWriter
 from symphony.domain import Category
 from symphony.journal.transcripts import read_transcript, transcript_path
 from symphony.processes.base import HostProcess

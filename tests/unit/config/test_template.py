@@ -17,7 +17,7 @@ from symphony.config import (
     interrupted_prompt,
     restarted_prompt,
 )
-from symphony.daemon.prompts import resumed_prompt
+from symphony.daemon.runs.prompts import resumed_prompt
 from symphony.domain import Blocker, Category, Failure, Issue
 from symphony.scheduler import Resume, ResumeReason, Thread
 

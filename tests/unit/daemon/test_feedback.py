@@ -7,7 +7,7 @@ import pytest
 
 from kit.forge.desk import KINDS, Desk, make_desk
 from kit.forge.repository import BOT, ME, STRANGER, WRITER
-from symphony.daemon.feedback import (
+from symphony.daemon.forge.feedback import (
     MAX_LOGS,
     REPLY_TOOL,
     ReviewTools,

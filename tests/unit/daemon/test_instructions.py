@@ -15,7 +15,7 @@ from harness.binding import FakeTracker, make_context
 from symphony.config import InstructionsSettings
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.instruction_store import InstructionStore
-from symphony.daemon.instructions import load_run_instructions, preview_run_instructions
+from symphony.daemon.runs.instructions import load_run_instructions, preview_run_instructions
 from symphony.skills import Selector, closure_digest
 from symphony.workspaces import Workspace, WorkspaceManager
 

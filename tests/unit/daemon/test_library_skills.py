@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from harness.binding import FakeTracker, make_context
 from harness.scheduling import make_issue
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.library_skills import MAX_SKILLS, ChosenSkills, choose_skills, resolve_skills
+from symphony.daemon.runs.library_skills import MAX_SKILLS, ChosenSkills, choose_skills, resolve_skills
 from symphony.library.model import Change, Origin, SkillText, TargetKind
 from symphony.library.store import Library
 

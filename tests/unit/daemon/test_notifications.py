@@ -15,7 +15,7 @@ from harness.chronicle import SKILLS
 from harness.scheduling import Story, make_failure, make_issue, tracker_down
 from published.schemas import conforms_to
 from symphony.config import NotifySettings
-from symphony.daemon.notifications import (
+from symphony.daemon.notify.notifications import (
     Notification,
     decide,
     describe,
@@ -27,7 +27,7 @@ from symphony.daemon.notifications import (
     public,
     quiet_for,
 )
-from symphony.daemon.notify_targets import TargetError, document, resolve_target, signed, slack_message
+from symphony.daemon.notify.targets import TargetError, document, resolve_target, signed, slack_message
 from symphony.domain import Category, Issue, Redaction
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (

@@ -17,8 +17,8 @@ from symphony.api.models import utc_text
 from symphony.daemon import operator as module
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.operator import ServiceOperator
-from symphony.daemon.prompts import PromptPreview
-from symphony.daemon.skills import RunCatalog
+from symphony.daemon.runs.prompts import PromptPreview
+from symphony.daemon.runs.skills import RunCatalog
 from symphony.domain import SymphonyError
 from symphony.scheduler import AgentChoice, Cycle, DrainAsked, State, WakeAsked
 from symphony.workspaces import Patch

@@ -18,8 +18,8 @@ from harness.binding import FakeTracker, make_context
 from harness.receiver import HANG, Receiver, receiving
 from harness.scheduling import Story, make_failure, make_issue
 from symphony.config import NotifySettings
-from symphony.daemon.notify_targets import Deliverer, DeliveryError, resolve_target
-from symphony.daemon.outbox import Outbox
+from symphony.daemon.notify.outbox import Outbox
+from symphony.daemon.notify.targets import Deliverer, DeliveryError, resolve_target
 from symphony.domain import Category, Issue
 from symphony.processes.local import LocalHost
 from symphony.scheduler import Command, Event, OutcomeKind
@@ -217,7 +217,8 @@ async def test_a_command_gets_the_document_and_no_secret_and_is_ended_when_it_ha
     redaction = make_context(tmp_path, FakeTracker()).redaction
 
     async def deliver(word: str) -> None:
-        values = {"name": "x", "kind": "command", "command": [str(program), word], "timeout_ms": 300}
+        timeout_ms = 30_000 if word == "ok" else 300
+        values = {"name": "x", "kind": "command", "command": [str(program), word], "timeout_ms": timeout_ms}
         settings = NotifySettings.model_validate(values)
         await deliverer.deliver(
             await to_thread.run_sync(resolve_target, settings, environment),

@@ -17,7 +17,7 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
-from symphony.daemon.progress import ProgressReporter
+from symphony.daemon.runs.progress import ProgressReporter
 from symphony.domain import MASK, Redaction, Tokens
 from symphony.scheduler import RunReport, RunStage
 

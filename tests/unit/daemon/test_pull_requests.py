@@ -19,8 +19,8 @@ from harness.scheduling import Story, make_issue
 from kit.forge.desk import KINDS, Desk, make_desk
 from kit.forge.repository import ME, STRANGER, WRITER, Pull
 from symphony.config import ForgeSettings
-from symphony.daemon.pull_request_text import find_marker, marker_of, without_mentions
-from symphony.daemon.pull_requests import FINISH_S, PullRequests
+from symphony.daemon.forge.pull_request_text import find_marker, marker_of, without_mentions
+from symphony.daemon.forge.pull_requests import FINISH_S, PullRequests
 from symphony.domain import Category, CheckState, PullState, ReviewState
 from symphony.forges import Forge
 from symphony.journal.model import PullRequestRecord, encode

@@ -15,10 +15,10 @@ from typing_extensions import override
 from harness.binding import FakeTracker, make_context
 from symphony.agents.base import AgentBackend, Capabilities
 from symphony.config import AgentSettings
-from symphony.daemon import session_skills
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.session_skills import SessionTools
-from symphony.daemon.skills import load_run_skills, missing_tools, session_options
+from symphony.daemon.runs import session_skills
+from symphony.daemon.runs.session_skills import SessionTools
+from symphony.daemon.runs.skills import load_run_skills, missing_tools, session_options
 from symphony.domain import Issue, ToolResult, ToolSpec
 from symphony.skills import ActivationMode, AvailableSkills, SkillOptions, load, render
 

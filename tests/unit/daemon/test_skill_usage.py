@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from symphony.daemon.session_skills import SkillUsageTracker
-from symphony.daemon.skills import RunCatalog
+from symphony.daemon.runs.session_skills import SkillUsageTracker
+from symphony.daemon.runs.skills import RunCatalog
 from symphony.skills import Scope, Skill, SkillSet
 
 WORKSPACE = Path("/work/SYM-1")

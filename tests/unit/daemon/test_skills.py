@@ -11,8 +11,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from symphony import skills
-from symphony.daemon import skills as runtime_catalog
-from symphony.daemon.skills import AgentSkillScan, RunCatalog, enter_phase, exclude_agent_listed, load_catalog
+from symphony.daemon.runs import skills as runtime_catalog
+from symphony.daemon.runs.skills import (
+    AgentSkillScan,
+    RunCatalog,
+    enter_phase,
+    exclude_agent_listed,
+    load_catalog,
+)
 from symphony.skills import Scope, Severity, SkillOptions, SkillSet, resolve_anchor
 from symphony.testing.scripted_agent.script import path_of
 
@@ -100,7 +106,7 @@ async def test_what_could_be_read_until_the_deadline_is_listed_as_incomplete(
         add(tmp_path, name)
     clock = iter([0.0, 1.0, 1.9, 2.0])  # the call, then before each file
     with monkeypatch.context() as patch, capture_logs() as logs:
-        patch.setattr("symphony.daemon.skills.time", SimpleNamespace(monotonic=lambda: next(clock)))
+        patch.setattr("symphony.daemon.runs.skills.time", SimpleNamespace(monotonic=lambda: next(clock)))
         patch.setattr("symphony.skills.loader.time", SimpleNamespace(monotonic=lambda: next(clock)))
         catalog = await load_catalog(tmp_path, SkillOptions())
     assert catalog.names == ("a", "b")

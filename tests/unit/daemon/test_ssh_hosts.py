@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from symphony.config import SshSettings, WorkerSettings
-from symphony.daemon.host_runs import HostRuns, own_identity
-from symphony.daemon.remote_worker import RemoteRun, RemoteRuns
-from symphony.daemon.ssh_hosts import HostPlace, SshHosts, place_script, read_place, ssh_failure
+from symphony.daemon.hosts.host_runs import HostRuns, own_identity
+from symphony.daemon.hosts.remote_worker import RemoteRun, RemoteRuns
+from symphony.daemon.hosts.ssh_hosts import HostPlace, SshHosts, place_script, read_place, ssh_failure
 from symphony.domain import Blame, Category, SymphonyError
 from symphony.processes.local import LocalHost
 

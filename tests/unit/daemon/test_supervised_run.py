@@ -24,8 +24,8 @@ from symphony.daemon.frames import (
     TurnFinished,
     WorkerFrame,
 )
-from symphony.daemon.link import DaemonLink, LinkedTools
-from symphony.daemon.supervised_run import RunCallbacks, SupervisedRun
+from symphony.daemon.runs.link import DaemonLink, LinkedTools
+from symphony.daemon.runs.supervised_run import RunCallbacks, SupervisedRun
 from symphony.domain import Category, Issue, SymphonyError, ToolResult, ToolSpec
 from symphony.scheduler import ContinueRun, Outcome, OutcomeKind, RunEnded, StartRun, TurnEnded
 from symphony.skills import SkillSet

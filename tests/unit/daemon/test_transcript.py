@@ -24,7 +24,7 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
-from symphony.daemon.transcript import (
+from symphony.daemon.runs.transcript import (
     MAX_OUTPUT_CHARS,
     MAX_TEXT_CHARS,
     Answered,

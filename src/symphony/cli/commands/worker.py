@@ -18,12 +18,12 @@ def worker(*, stdio: bool, end: str | None, remove: bool) -> None:
     if [stdio, end is not None, remove].count(True) != 1:
         raise click.UsageError("give one of --stdio, --end and --remove")
     if end is not None:
-        from symphony.daemon.worker_program import end_run
+        from symphony.daemon.hosts.worker_program import end_run
 
         if not anyio.run(end_run, end, dict(os.environ)):
             raise SystemExit(1)
     elif remove:
-        from symphony.daemon.worker_program import remove_workspace
+        from symphony.daemon.hosts.worker_program import remove_workspace
 
         data = sys.stdin.buffer.read()
         with redirect_stdout(sys.stderr):
@@ -35,7 +35,7 @@ def worker(*, stdio: bool, end: str | None, remove: bool) -> None:
 
 def _serve_stdio() -> None:
     from symphony.cli.serving import prepare_process
-    from symphony.daemon.worker_program import WorkerProgram
+    from symphony.daemon.hosts.worker_program import WorkerProgram
     from symphony.processes.local import PipeReader, PipeWriter
 
     stdin, stdout = os.dup(0), os.dup(1)

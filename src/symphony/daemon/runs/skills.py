@@ -23,7 +23,7 @@ from symphony import skills
 from symphony.agents.base import AgentSkillRoots, ListAgentSkills
 from symphony.api.models import DroppedSkill, ListedSkill, SkillProblem, Skills
 from symphony.daemon.context import RuntimeContext, skill_options
-from symphony.daemon.library_skills import ChosenSkills, choose_skills, resolve_skills, written_files
+from symphony.daemon.runs.library_skills import ChosenSkills, choose_skills, resolve_skills, written_files
 from symphony.domain import Issue
 from symphony.library.workspace import write_skills
 from symphony.skills import (

@@ -14,7 +14,7 @@ from typing_extensions import override
 from symphony.agents.events import AgentEvent, ItemFinished, ItemStarted, SessionStarted, Text
 from symphony.config import resolve_secret
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.progress import ProgressReporter
+from symphony.daemon.runs.progress import ProgressReporter
 from symphony.domain import MAX_LINE_CHARS, Redaction, SymphonyError
 from symphony.observability.span_names import Attribute, SpanName
 from symphony.scheduler import Outcome, StartRun

@@ -9,14 +9,14 @@ import structlog
 from anyio import to_thread
 
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.library_skills import (
+from symphony.daemon.runs.library_skills import (
     ChosenSkills,
     choose_skills,
     reason_of,
     resolve_skills,
     written_files,
 )
-from symphony.daemon.skills import repository_skills
+from symphony.daemon.runs.skills import repository_skills
 from symphony.library.model import Change, Evidence
 from symphony.library.provenance import provenance
 from symphony.library.sync import Synced, sync_skills

@@ -13,8 +13,8 @@ from msgspec import structs
 from symphony.agents.base import Briefing, ListAgentSkills
 from symphony.api.models import ListedSkill, Skills, SyncedSkills
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.session_library import SessionLibrary
-from symphony.daemon.skills import (
+from symphony.daemon.runs.session_library import SessionLibrary
+from symphony.daemon.runs.skills import (
     RunCatalog,
     enter_phase,
     exclude_agent_listed,

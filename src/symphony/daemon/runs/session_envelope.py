@@ -10,8 +10,8 @@ import structlog
 from symphony.agents.base import Briefing, Envelope, ListAgentSkills
 from symphony.api.models import Instructions
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.instructions import instructions_document, load_run_instructions
-from symphony.daemon.session_skills import SessionSkills
+from symphony.daemon.runs.instructions import instructions_document, load_run_instructions
+from symphony.daemon.runs.session_skills import SessionSkills
 from symphony.scheduler import Phase
 from symphony.workspaces import Workspace
 

@@ -19,10 +19,10 @@ from anyio import to_thread
 
 from symphony.api import models
 from symphony.config import NotifySettings
-from symphony.daemon import notifications
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.notifications import Notification
-from symphony.daemon.notify_targets import Deliverer, DeliveryError, Target, TargetError, resolve_target
+from symphony.daemon.notify import notifications
+from symphony.daemon.notify.notifications import Notification
+from symphony.daemon.notify.targets import Deliverer, DeliveryError, Target, TargetError, resolve_target
 from symphony.domain import DECODE_ERRORS
 from symphony.journal.model import CodecError, PullRequestRecord, SettingRecord, decode, encode
 from symphony.scheduler import Command, Event, Recovered, State

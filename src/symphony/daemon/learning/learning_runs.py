@@ -31,8 +31,8 @@ from symphony.agents.run_stats import Pricing, RunStats
 from symphony.daemon.clock import wall_ms
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.journal_writer import JOURNAL_FILE, listed_skills, past_runs
+from symphony.daemon.runs.transcript import RunTranscript
 from symphony.daemon.state_dir import StateDirectory
-from symphony.daemon.transcript import RunTranscript
 from symphony.domain import Cost, Failure, SymphonyError, Tokens, ToolResult
 from symphony.journal.model import RunRecord
 from symphony.journal.transcripts import (

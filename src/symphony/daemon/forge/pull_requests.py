@@ -19,10 +19,10 @@ import structlog
 
 from symphony.config import ForgeSettings
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.feedback import make_offer, post_reply, with_reply
-from symphony.daemon.forge import connect_forge
+from symphony.daemon.forge.connect import connect_forge
+from symphony.daemon.forge.feedback import make_offer, post_reply, with_reply
+from symphony.daemon.forge.pull_request_text import find_marker, marker_of, pull_request_text
 from symphony.daemon.moves import move_now
-from symphony.daemon.pull_request_text import find_marker, marker_of, pull_request_text
 from symphony.domain import (
     Blame,
     Category,

@@ -31,7 +31,6 @@ from symphony.agents.events import (
 )
 from symphony.agents.run_stats import Pricing, unpriced
 from symphony.config import continuation_prompt, issue_too_long_failure
-from symphony.daemon import prompts
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.frames import (
     Answer,
@@ -55,14 +54,15 @@ from symphony.daemon.frames import (
     TurnFinished,
     WorkerFrame,
 )
-from symphony.daemon.link import DaemonLink, LinkedTools
-from symphony.daemon.progress import ProgressReporter
-from symphony.daemon.session_envelope import SessionEnvelope
-from symphony.daemon.session_library import SessionLibrary
-from symphony.daemon.session_skills import SessionSkills
+from symphony.daemon.runs import prompts
+from symphony.daemon.runs.link import DaemonLink, LinkedTools
+from symphony.daemon.runs.progress import ProgressReporter
+from symphony.daemon.runs.session_envelope import SessionEnvelope
+from symphony.daemon.runs.session_library import SessionLibrary
+from symphony.daemon.runs.session_skills import SessionSkills
+from symphony.daemon.runs.tracing import RunTrace
+from symphony.daemon.runs.transcript import Answered, EntryWriter, RunTranscript
 from symphony.daemon.state_dir import StateDirectory
-from symphony.daemon.tracing import RunTrace
-from symphony.daemon.transcript import Answered, EntryWriter, RunTranscript
 from symphony.domain import Blame, Category, Failure, FaultPoint, SymphonyError, ToolResult
 from symphony.observability.span_names import SpanName
 from symphony.scheduler import (

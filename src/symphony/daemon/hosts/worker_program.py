@@ -38,12 +38,12 @@ from symphony.daemon.frames import (
     WorkerFrame,
     refusal,
 )
-from symphony.daemon.host_runs import HostRuns, own_identity
+from symphony.daemon.hosts.host_runs import HostRuns, own_identity
+from symphony.daemon.hosts.remote_worker import RemovalRequest, removal_line
 from symphony.daemon.instruction_store import InstructionStore, StoredCopy, StoredFile
-from symphony.daemon.remote_worker import RemovalRequest, removal_line
+from symphony.daemon.runs.tracing import RunTrace
+from symphony.daemon.runs.worker import Worker
 from symphony.daemon.state_dir import StateDirectory, instance_of, locate
-from symphony.daemon.tracing import RunTrace
-from symphony.daemon.worker import Worker
 from symphony.domain import SymphonyError
 from symphony.journal.transcripts import TranscriptEntry
 from symphony.library.store import Library, library_path

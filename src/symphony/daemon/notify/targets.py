@@ -24,7 +24,7 @@ from symphony.agents.environment import child_environment
 from symphony.api import models
 from symphony.api.models import utc_text
 from symphony.config import NotifySettings, reference_name, resolve_secret
-from symphony.daemon.notifications import Notification, Subject, describe, headline
+from symphony.daemon.notify.notifications import Notification, Subject, describe, headline
 from symphony.domain import Redaction, one_line
 from symphony.processes.base import Host
 from symphony.trackers.http import ExchangeError, HttpxTransport

@@ -26,8 +26,7 @@ from anyio import to_thread
 from symphony.config import Workflow
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.frames import DaemonFrame, Ended, Site, Spawned, Start, Stop, WorkerFrame
-from symphony.daemon.library_skills import carry_skills
-from symphony.daemon.ssh_hosts import (
+from symphony.daemon.hosts.ssh_hosts import (
     COMMAND_TIMEOUT_MS,
     NO_ROOT,
     HostPlace,
@@ -37,8 +36,9 @@ from symphony.daemon.ssh_hosts import (
     place_script,
     read_place,
 )
-from symphony.daemon.stdio_worker import StdioWorker, site_of
-from symphony.daemon.transcript import EntryWriter
+from symphony.daemon.hosts.stdio_worker import StdioWorker, site_of
+from symphony.daemon.runs.library_skills import carry_skills
+from symphony.daemon.runs.transcript import EntryWriter
 from symphony.domain import Blame, Category, Failure, Issue, SymphonyError
 from symphony.scheduler import CleanWorkspace, DeliveredBranch, Outcome, OutcomeKind
 from symphony.workspaces import BranchBase, Courier, Delivery, GitError, RemoteSource, Removal, is_sha256

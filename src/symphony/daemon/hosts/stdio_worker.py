@@ -28,7 +28,7 @@ from symphony.daemon.frames import (
     WorkerFrame,
     refusal,
 )
-from symphony.daemon.transcript import EntryWriter
+from symphony.daemon.runs.transcript import EntryWriter
 from symphony.domain import Blame, Category, Failure, SymphonyError
 from symphony.processes.base import Host, HostProcess
 from symphony.revision import commit

@@ -14,8 +14,8 @@ from symphony.api.documents import agent_document, phase_document
 from symphony.api.models import Instructions, Prompt
 from symphony.config import answer_section, answered_prompt, interrupted_prompt, restarted_prompt
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.instructions import instructions_document, preview_run_instructions
-from symphony.daemon.skills import RunCatalog, preview_run_skills
+from symphony.daemon.runs.instructions import instructions_document, preview_run_instructions
+from symphony.daemon.runs.skills import RunCatalog, preview_run_skills
 from symphony.domain import Issue, Redaction
 from symphony.observability.redaction import masked
 from symphony.scheduler import AgentChoice, Phase, Resume, ResumeReason, SchedulerSettings, phase_of

@@ -11,7 +11,7 @@ import structlog
 from symphony.api import models
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.instruction_store import unavailable
-from symphony.daemon.skills import LOAD_DEADLINE_S, in_skill_thread
+from symphony.daemon.runs.skills import LOAD_DEADLINE_S, in_skill_thread
 from symphony.domain import Issue
 from symphony.skills import Composition, InstructionOrigin, InstructionProblem, Selector
 from symphony.workspaces import Workspace

@@ -38,9 +38,9 @@ from symphony.daemon.frames import (
     WorkerFrame,
 )
 from symphony.daemon.journal_writer import JOURNAL_FILE
+from symphony.daemon.runs.tracing import RunTrace
+from symphony.daemon.runs.worker import Worker
 from symphony.daemon.state_dir import StateDirectory, instance_of
-from symphony.daemon.tracing import RunTrace
-from symphony.daemon.worker import Worker
 from symphony.domain import Issue, SymphonyError, ToolResult
 from symphony.journal.model import RunRecord
 from symphony.journal.reader import open_reader

@@ -1,0 +1,1 @@
+"""Pull requests of finished work, and what agents are told about them."""

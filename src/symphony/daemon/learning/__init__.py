@@ -1,0 +1,1 @@
+"""Learning runs, and the evaluation of what they propose."""

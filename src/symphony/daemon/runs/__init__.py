@@ -1,0 +1,1 @@
+"""One run of an issue: its skills, texts, session, transcript and traces."""

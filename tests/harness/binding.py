@@ -138,6 +138,10 @@ class FakeWorkspaces:
         found = self.found_patch
         return found and Patch(branch=found.branch, content=found.content[:max_bytes])
 
+    async def delete_branch(self, branch: str, head: str) -> Removal:
+        await anyio.lowlevel.checkpoint()
+        raise AssertionError((branch, head))
+
     async def locate(self, issue_id: str, identifier: str) -> WorkspaceRecord:
         return WorkspaceRecord(
             issue_id=issue_id, identifier=identifier, key=identifier, path=Path("/workspaces") / identifier

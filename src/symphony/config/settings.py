@@ -985,6 +985,11 @@ class ForgeSettings(Section):
         "a state that an issue is moved to when its pull request is merged",
         unset="it stays where it is",
     )
+    delete_branch: Flag = live(
+        True,
+        "whether the branch of a merged pull request is [deleted](forges.md#after-the-merge), if it is as "
+        "the daemon pushed it",
+    )
     checks_grace_ms: NonNegative = live(
         120_000, "how long after a push checks may take to appear; until then no checks mean nothing"
     )

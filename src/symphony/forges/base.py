@@ -44,6 +44,10 @@ class Forge(Protocol):
         """
         ...
 
+    async def find_onto(self, branch: str) -> Sequence[int]:
+        """The numbers of open pull requests, at least of one, that are to be merged into this branch."""
+        ...
+
     async def open(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> int:
         """Open one; its number. Look for an existing one first: `find`."""
         ...

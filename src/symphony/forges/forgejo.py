@@ -174,6 +174,12 @@ class ForgejoForge(RemoteForge):
         own = [pull for pull in found if (pull.head_repo or "").lower() == self.repo.lower()]
         return sorted(own, key=lambda pull: -pull.number)
 
+    async def find_onto(self, branch: str) -> Sequence[int]:
+        """As `Forge.find_onto`, among the 500 open pull requests that were changed last."""
+        query = [("state", "open"), ("sort", "recentupdate")]
+        pulls, _ = await self.run(self.listed(_Pull, _PULLS, f"{self._path}/pulls", query))
+        return [pull.number for pull in pulls if pull.base.ref == branch]
+
     async def observe(self, numbers: Sequence[int], *, fresh: bool = False) -> Mapping[int, PullRequest]:
         """As `Forge.observe`: what the record and its commit statuses show as unchanged is not read again."""
         if not numbers:

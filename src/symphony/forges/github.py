@@ -101,6 +101,11 @@ FIND = _in_repository(
       nodes {{ {_HEAD} }}
     }}""",
 )
+FIND_ONTO = _in_repository(
+    "SymphonyFindOnto",
+    ", $branch: String!",
+    "pullRequests(baseRefName: $branch, states: OPEN, first: 50) { nodes { number } }",
+)
 ACCESS = """query SymphonyAccess($owner: String!, $name: String!) {
   viewer { login }
   repository(owner: $owner, name: $name) { nameWithOwner isArchived viewerPermission }
@@ -315,6 +320,16 @@ class GithubForge(RemoteForge):
             for node in items(dig(repository, "pullRequests", "nodes"))
         ]
         return [pull for pull in found if (pull.head_repo or "").lower() == own]
+
+    async def find_onto(self, branch: str) -> Sequence[int]:
+        """As `Forge.find_onto`."""
+        return await self.run(self._find_onto(branch))
+
+    def _find_onto(self, branch: str) -> Flow[Sequence[int]]:
+        request = self._query(FIND_ONTO, branch=branch)
+        data = yield from graphql(self.service, request)
+        nodes = items(dig(data, "repository", "pullRequests", "nodes"))
+        return [self.read_as(int, dig(node, "number"), request) for node in nodes]
 
     async def observe(self, numbers: Sequence[int], *, fresh: bool = False) -> Mapping[int, PullRequest]:
         """As `Forge.observe`."""

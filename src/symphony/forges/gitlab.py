@@ -178,6 +178,12 @@ class GitlabForge(RemoteForge):
             self._pull(merge, me) for merge in found if merge.source_project_id == merge.target_project_id
         ]
 
+    async def find_onto(self, branch: str) -> Sequence[int]:
+        """As `Forge.find_onto`."""
+        query = [("target_branch", branch), ("state", "opened")]
+        flow = self.listed(_Merge, "/projects/{}/merge_requests", f"{self._path}/merge_requests", query)
+        return [merge.iid for merge in (await self.run(flow))[0]]
+
     async def observe(self, numbers: Sequence[int], *, fresh: bool = False) -> Mapping[int, PullRequest]:
         """As `Forge.observe`. GitLab has no request for several, and one for each kind of thing."""
         if not numbers:

@@ -29,6 +29,7 @@ from symphony.workspaces.model import (
     Changes,
     Delivery,
     Login,
+    Removal,
     local_repository,
     parse_numstat,
     split_login,
@@ -263,6 +264,69 @@ class Publisher:
             if isinstance(error, GitError) and _is_rejected(error):
                 hint = f"someone else changed {branch} on origin: delete or rename it there, or merge it"
             return push_failure(f"{branch} could not be pushed to origin: {error}", hint=hint)
+        return None
+
+    async def delete(self, branch: str, head: str) -> Removal:
+        """Delete a branch that is merged from `origin` and from the local repository.
+
+        Each loses it only where the daemon put it at `head` and it is still there. What is gone already, as a
+        forge may delete it itself, is no failure, so a repetition changes nothing. The mirror keeps it, and
+        that it is merged: new work on the issue begins at the base.
+
+        Raises:
+            GitError, OSError: it is not known whether it is deleted.
+        """
+        reasons, removed = list[str](), False
+        for place in ("pushed", "repository"):
+            last = await self._last_head(branch, place)
+            if last is None:
+                continue
+            reason = None if last == head else f"the daemon put another commit on {branch} than was merged"
+            if reason is None and place == "pushed":
+                await self._remember_head(branch, "merged", head)
+                reason = await self._delete_pushed(branch, head)
+            elif reason is None and self._local is not None:
+                reason = await self._delete_local(self._local, branch, head)
+            if reason is None:
+                ref = f"refs/symphony/{place}/{branch}"
+                await self._git.isolated("-C", self._mirror.path, "update-ref", "-d", ref)
+                removed = True
+            else:
+                reasons.append(reason)
+        return Removal(removed=removed, kept_reason="; ".join(dict.fromkeys(reasons)) or None)
+
+    async def _delete_pushed(self, branch: str, head: str) -> str | None:
+        """Delete the branch from `origin`; returns why it was kept."""
+        where, ref = self._local or self._mirror.path, f"refs/heads/{branch}"
+        for remote, login in await self._destinations():
+            look = ("ls-remote", "--", remote, ref)
+            timeout_ms = self._git.network_timeout_ms
+            shown = await self._git.trusted("-C", where, *look, timeout_ms=timeout_ms, login=login)
+            if not shown:
+                continue
+            try:
+                lease = f"--force-with-lease={ref}:{head}"
+                await self._push_refspec(where, [(remote, login)], f":{ref}", lease)
+            except GitError as error:
+                if _is_rejected(error):
+                    return f"somebody pushed to {branch} on origin"
+                if "! [remote rejected]" in str(error):
+                    return f"origin does not let {branch} be deleted: {error}"
+                raise
+        return None
+
+    async def _delete_local(self, repository: Path, branch: str, head: str) -> str | None:
+        """Delete the branch from the operator's repository; returns why it was kept."""
+        ref = f"refs/heads/{branch}"
+        show = ("for-each-ref", "--format=%(objectname) %(worktreepath)", ref)
+        shown = await self._git.trusted("-C", repository, *show)
+        found, _, worktree = shown.decode("utf-8", "surrogateescape").strip().partition(" ")
+        if worktree:
+            return f"{branch} is checked out in {worktree}"
+        if found not in {"", head}:
+            return f"somebody changed {branch} in {repository}"
+        if found:
+            await self._git.trusted("-C", repository, "update-ref", "--no-deref", "-d", ref, head)
         return None
 
     async def probe(self) -> Failure | None:

@@ -26,9 +26,9 @@ from anyio import to_thread
 from symphony.domain import Category, branch_name
 from symphony.workspaces.directories import discard
 from symphony.workspaces.files import is_directory, make_directory, make_read_only, temporary_directory
-from symphony.workspaces.git import Git, GitError, read_ref, repository_config
+from symphony.workspaces.git import Git, GitError, repository_config
 from symphony.workspaces.layout import Layout
-from symphony.workspaces.mirror import Mirror, RemoteRefs, branch_start
+from symphony.workspaces.mirror import Mirror, RemoteRefs
 from symphony.workspaces.model import WorkspaceError, local_repository
 
 _LINK: Final = b"120000"
@@ -298,8 +298,6 @@ async def _export_start(
     await to_thread.run_sync(export.tree.mkdir)
     await to_thread.run_sync(export.create, commit, stores)
     if branch is not None:
-        delivered = await to_thread.run_sync(read_ref, mirror.path, f"refs/heads/{branch}")
-        start = await branch_start(git, export.git_dir, delivered, refs.branches.get(branch))
-        commit = start or commit
+        commit = await mirror.branch_start(branch, refs.branches.get(branch), export.git_dir) or commit
     await export.copy(commit, paths)
     return commit, None

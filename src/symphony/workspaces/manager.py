@@ -436,6 +436,20 @@ class WorkspaceManager:
             return error.failure
         return await self._publisher(layout, self._repo).push(branch)
 
+    async def delete_branch(self, branch: str, head: str) -> Removal:
+        """Delete a merged branch from `origin` and from a local repository, where it is still at `head`.
+
+        Raises:
+            WorkspaceError: git or the remote failed; a repetition changes nothing more.
+        """
+        if self._repo is None:
+            return Removal(removed=False)
+        layout = await to_thread.run_sync(self._finder.resolve_root)
+        try:
+            return await self._publisher(layout, self._repo).delete(branch, head)
+        except (GitError, OSError) as error:
+            raise WorkspaceError(push_failure(f"{branch} could not be deleted: {error}")) from error
+
     async def patch(self, identifier: str, *, max_bytes: int) -> Patch | None:
         """What the delivered branch of an issue changes since its start, at most so many bytes of it.
 

@@ -165,6 +165,29 @@ class Mirror:
             )
         return name, commit
 
+    async def branch_start(self, branch: str, offered: str | None, git_dir: Path | None = None) -> str | None:
+        """The commit at which an issue's branch continues; `None` if it has none and starts at the base.
+
+        Work that is merged is not gone on with: it is in the base.
+
+        Args:
+            branch: as it was delivered.
+            offered: the branch in the repository. It is used once it contains what was delivered.
+            git_dir: has both commits; the mirror itself if `None`.
+        """
+        delivered, merged = await to_thread.run_sync(self._delivered, branch)
+        delivered, offered = (None if each == merged else each for each in (delivered, offered))
+        if delivered is None or offered is None or delivered == offered:
+            return delivered or offered
+        is_newer = await self.git.is_ancestor(git_dir or self.path, delivered, offered)
+        return offered if is_newer else delivered
+
+    def _delivered(self, branch: str) -> tuple[str | None, str | None]:
+        """The branch as it was delivered, and its last commit that is known to be merged."""
+        return read_ref(self.path, f"refs/heads/{branch}"), read_ref(
+            self.path, f"refs/symphony/merged/{branch}"
+        )
+
     def unreadable(self, error: Exception) -> WorkspaceError:
         """The error for a repository that git could not read or fetch.
 
@@ -345,20 +368,6 @@ class Origin:
     base_commit: str
 
 
-async def branch_start(git: Git, git_dir: Path, delivered: str | None, offered: str | None) -> str | None:
-    """The commit at which an issue's branch continues; `None` if it has none and starts at the base.
-
-    Args:
-        git: runs git.
-        git_dir: has both commits.
-        delivered: the branch in the mirror.
-        offered: the branch in the repository. It is used once it contains what was delivered.
-    """
-    if delivered is None or offered is None or delivered == offered:
-        return delivered or offered
-    return offered if await git.is_ancestor(git_dir, delivered, offered) else delivered
-
-
 async def create_clone(mirror: Mirror, key: str, target: Path, base_branch: str | None) -> Origin:
     """Populate `target`, which must not exist or be an empty directory.
 
@@ -398,8 +407,7 @@ async def create_clone(mirror: Mirror, key: str, target: Path, base_branch: str 
 
 async def _origin(mirror: Mirror, refs: RemoteRefs, branch: str, base: str) -> Origin:
     """Continue where this branch was delivered before, or start at the base."""
-    delivered = await to_thread.run_sync(read_ref, mirror.path, f"refs/heads/{branch}")
-    start = await branch_start(mirror.git, mirror.path, delivered, refs.branches.get(branch))
+    start = await mirror.branch_start(branch, refs.branches.get(branch))
     if start is None:
         return Origin(branch=branch, start=base, base_commit=base)
     try:

@@ -86,7 +86,7 @@ class ProgressMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """Whether a workspace was removed; `kept_reason` says why an existing one was kept."""
+    """Whether a workspace or branch was removed; `kept_reason` says why an existing one was kept."""
 
     removed: bool
     kept_reason: str | None = None

@@ -12,7 +12,7 @@ from anyio import to_thread
 from symphony.domain import Blame, Category, disk_full_hint, is_disk_full
 from symphony.workspaces.delivery import Publisher, delivery_failure
 from symphony.workspaces.git import GitError, read_ref
-from symphony.workspaces.mirror import FETCH, Mirror, branch_start
+from symphony.workspaces.mirror import FETCH, Mirror
 from symphony.workspaces.model import Delivery, WorkspaceError
 
 DETACHED_BRANCH: Final = "symphony-base"
@@ -78,7 +78,7 @@ class Courier:
         name, base = self._mirror.base(refs, self._base_branch)
         try:
             delivered = await to_thread.run_sync(read_ref, self._mirror.path, f"refs/heads/{branch}")
-            start = await branch_start(self._git, self._mirror.path, delivered, refs.branches.get(branch))
+            start = await self._mirror.branch_start(branch, refs.branches.get(branch))
         except (GitError, OSError) as error:
             raise self._mirror.unreadable(error) from error
         return BranchBase(base_branch=name or DETACHED_BRANCH, base=base, delivered=delivered, start=start)

@@ -108,6 +108,9 @@ def test_a_merge_by_a_person_is_an_outcome_and_moves_the_issue(project: Project)
             daemon.wait_for("pull_request_ended", state="merged")
             until(lambda: project.written_state("SYM-1") == "Done" or None, daemon.log.read_text)
             daemon.wait_for("workspace_removed")
+            daemon.wait_for("branch_deleted", commit=pull.sha)
+        for place in (project.repo, remote.bare):
+            assert project.git("branch", "--list", BRANCH, cwd=place) == ""
         with closing(sqlite3.connect(project.state_dir / "journal.db")) as journal:
             (record,) = (json.loads(text) for (text,) in journal.execute("SELECT record FROM runs"))
         assert record["merged"] is True

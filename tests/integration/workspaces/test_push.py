@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from symphony.domain import Category, Failure, Issue
+from symphony.domain import Category, Failure, Issue, SymphonyError
 from symphony.workspaces import Delivery, Workspace, WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
@@ -261,3 +261,76 @@ async def test_what_cannot_be_pushed_at_all_is_not_worth_another_try(
         failure = await manager.push(branch)
         assert failure is not None
         assert (failure.category, failure.retryable) == (Category.PUSH_FAILED, False)
+
+
+# --- after the merge ---
+
+
+@pytest.mark.parametrize("by_address", [False, True], ids=["local repository", "address"])
+async def test_a_merged_branch_is_deleted_everywhere_but_in_the_mirror_also_where_it_is_gone(
+    make_manager: Make, git: Git, repo: Path, origin: Path, issue: MakeIssue, *, by_address: bool
+) -> None:
+    manager = make_manager(repo=f"file://{origin}" if by_address else str(repo), push="origin")
+    made = await worked_on(manager, issue("MT-1"), git)
+    head = (await manager.deliver(made)).head or ""
+    git(origin, "config", "receive.denyDeletes", "true")
+    refused = await manager.delete_branch("symphony/MT-1", head)
+    assert (refused.removed, "does not let" in (refused.kept_reason or "")) == (not by_address, True)
+    git(origin, "config", "receive.denyDeletes", "false")
+
+    done = await manager.delete_branch("symphony/MT-1", head)
+    again = await manager.delete_branch("symphony/MT-1", head)
+
+    assert (done.removed, done.kept_reason) == (True, None)
+    assert (again.removed, again.kept_reason) == (False, None)
+    for place in (origin, repo):
+        assert git(place, "branch", "--list", "symphony/*") == ""
+    assert await manager.patch("MT-1", max_bytes=1_000), "its changes can still be shown"
+    assert (await manager.remove(await manager.locate("MT-1", "MT-1"))).removed
+
+    anew = await worked_on(manager, issue("MT-1"), git)
+    assert git(anew.path, "rev-parse", "HEAD~") == git(repo, "rev-parse", "main"), "it begins at the base"
+    assert (await manager.deliver(anew)).pushed
+    git(origin, "branch", "-q", "-D", "symphony/MT-1")  # as forges do it after a merge
+    gone = await manager.delete_branch("symphony/MT-1", git(anew.path, "rev-parse", "HEAD"))
+    assert (gone.removed, gone.kept_reason) == (True, None)
+
+
+async def test_a_branch_that_is_not_all_ours_is_not_deleted(
+    make_manager: Make, git: Git, repo: Path, origin: Path, issue: MakeIssue
+) -> None:
+    manager = make_manager(repo=str(repo), push="origin")
+    made = await worked_on(manager, issue("MT-1"), git)
+    head = (await manager.deliver(made)).head or ""
+    git(repo, "checkout", "-q", "symphony/MT-1")
+    theirs = commit(git, repo, "theirs")
+    git(repo, "push", "-q", "origin", "symphony/MT-1")
+
+    pushed_to = await manager.delete_branch("symphony/MT-1", head)
+    git(repo, "checkout", "-q", "main")
+    changed = await manager.delete_branch("symphony/MT-1", head)
+    unmerged = await manager.delete_branch("symphony/MT-1", theirs)
+
+    assert {each.removed for each in (pushed_to, changed, unmerged)} == {False}
+    assert "somebody pushed" in (pushed_to.kept_reason or "")
+    assert "is checked out in" in (pushed_to.kept_reason or "")
+    assert "somebody changed" in (changed.kept_reason or "")
+    assert "another commit" in (unmerged.kept_reason or "")
+    for place in (origin, repo):
+        assert git(place, "rev-parse", "symphony/MT-1") == theirs
+
+
+async def test_a_remote_that_is_away_is_a_failure_and_a_repetition_deletes_the_branch(
+    make_manager: Make, git: Git, repo: Path, origin: Path, issue: MakeIssue
+) -> None:
+    assert not (await make_manager().delete_branch("symphony/MT-1", "0" * 40)).removed
+    manager = make_manager(repo=str(repo), push="origin")
+    made = await worked_on(manager, issue("MT-1"), git)
+    head = (await manager.deliver(made)).head or ""
+    git(repo, "remote", "set-url", "origin", f"{origin}.away")
+    with pytest.raises(SymphonyError) as caught:
+        await manager.delete_branch("symphony/MT-1", head)
+    assert caught.value.failure.category is Category.PUSH_FAILED
+    git(repo, "remote", "set-url", "origin", str(origin))
+    assert (await manager.delete_branch("symphony/MT-1", head)).removed
+    assert git(origin, "branch", "--list", "symphony/*") == ""

@@ -235,7 +235,9 @@ class ForgejoForgeVendor(Vendor):
 
     def _list(self, asked: Asked) -> Given:
         pulls = sorted(self.repository.pulls.values(), key=lambda pull: pull.updated, reverse=True)
-        return _page(asked, [self._record(pull) for pull in pulls])
+        records = [self._record(pull) for pull in pulls]
+        state = asked.value("state")
+        return _page(asked, [each for each in records if state in {"all", each["state"]}])
 
     def _show(self, _asked: Asked, number: str) -> Given:
         pull = self.repository.pulls.get(int(number))

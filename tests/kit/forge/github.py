@@ -184,8 +184,21 @@ class GithubForgeVendor(Vendor):
             )
             return None
 
-        def pull_requests(*, headRefName: str, first: int, **_: Any) -> dict[str, Any]:  # noqa: N803 - GitHub's name
-            found = [pull for pull in repository.pulls.values() if pull.branch == headRefName]
+        def pull_requests(
+            *,
+            first: int,
+            headRefName: str | None = None,  # noqa: N803 - GitHub's name
+            baseRefName: str | None = None,  # noqa: N803 - GitHub's name
+            states: str | None = None,
+            **_: Any,
+        ) -> dict[str, Any]:
+            found = [
+                pull
+                for pull in repository.pulls.values()
+                if headRefName in {None, pull.branch}
+                and baseRefName in {None, pull.base}
+                and states in {None, pull.state.name}
+            ]
             return {"nodes": [self._pull(pull) for pull in reversed(found)][:first]}
 
         return {

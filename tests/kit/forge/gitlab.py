@@ -87,6 +87,7 @@ SHAPES = OpenApi(
                 **_list(
                     MERGE,
                     _text("source_branch"),
+                    _text("target_branch"),
                     one_of("state", "all", "opened", "closed", "merged"),
                     one_of("order_by", "created_at", "updated_at"),
                     one_of("sort", "asc", "desc"),
@@ -209,8 +210,12 @@ class GitlabForgeVendor(Vendor):
         return _page(asked, members)
 
     def _list(self, asked: Asked) -> Given:
-        branch = asked.value("source_branch")
-        found = [pull for pull in reversed(self.repository.pulls.values()) if pull.branch == branch]
+        head, base, state = (asked.value(key) for key in ("source_branch", "target_branch", "state"))
+        found = [
+            pull
+            for pull in reversed(self.repository.pulls.values())
+            if head in {"", pull.branch} and base in {"", pull.base} and state in {"all", _STATES[pull.state]}
+        ]
         return _page(asked, [self._record(pull) for pull in found])
 
     def _one(self, iid: str) -> Given:

@@ -173,6 +173,7 @@ DEFAULTS: dict[str, object] = {
     "forge.feedback.conflict": True,
     "forge.on_feedback": None,
     "forge.merged_state": None,
+    "forge.delete_branch": True,
     "forge.checks_grace_ms": 120_000,
     "forge.poll_interval_ms": 60_000,
     "forge.required_checks": (),

@@ -38,6 +38,7 @@ from symphony.scheduler import (
     SettingsChanged,
     WakeAsked,
 )
+from symphony.workspaces import Removal, WorkspaceError
 
 pytestmark = pytest.mark.asyncio
 BRANCH = "symphony/SYM-1"
@@ -56,11 +57,20 @@ class Workspaces(FakeWorkspaces):
 
     head: str | None = "main"
     fails: bool = False
+    deleted: list[tuple[str, str]] = field(default_factory=list)
+    deletion_fails: bool = False
 
     async def base_branch(self) -> str | None:
         if self.fails:
             raise ZeroDivisionError
         return self.head
+
+    @override
+    async def delete_branch(self, branch: str, head: str) -> Removal:
+        self.deleted.append((branch, head))
+        if self.deletion_fails:
+            raise WorkspaceError.of(Category.PUSH_FAILED, "no answer")
+        return Removal(removed=True)
 
 
 @dataclass
@@ -631,6 +641,7 @@ async def test_a_merge_is_an_outcome_wherever_the_daemon_dies(daemon: Daemon, nt
     await looks_later(daemon)
     assert daemon.record.code == "merged"
     assert set(daemon.merged) == {"SYM-1"}
+    assert set(daemon.workspaces.deleted) == {(BRANCH, pull.sha)}
 
 
 async def test_a_move_that_fails_is_tried_again(desk: Desk, tmp_path: Path) -> None:
@@ -646,6 +657,51 @@ async def test_a_move_that_fails_is_tried_again(desk: Desk, tmp_path: Path) -> N
     daemon.tracker.failure = None
     record = await looks_later(daemon)
     assert (record.code, record.failure) == ("merged", None)
+
+
+async def test_the_branch_of_a_merged_one_is_deleted_at_the_commit_that_was_merged(daemon: Daemon) -> None:
+    pull = await opened(daemon)
+    daemon.desk.repository.end(pull, PullState.MERGED)
+    with capture_logs() as logs:
+        assert (await looks_later(daemon)).code == "merged"
+    assert daemon.workspaces.deleted == [(BRANCH, pull.sha)]
+    assert "branch_deleted" in {log["event"] for log in logs}
+
+
+@pytest.mark.parametrize("why", ["setting", "closed", "foreign", "head", "base", "working"])
+async def test_a_branch_that_somebody_may_need_stays(desk: Desk, tmp_path: Path, why: str) -> None:
+    daemon = Daemon(desk, tmp_path, delete_branch=why != "setting")
+    pull = await opened(daemon)
+    if why == "foreign":
+        desk.repository.push(BRANCH, pull)
+    elif why == "head":
+        desk.repository.open(BRANCH, base="release")
+        desk.repository.branches["release"] = pull.sha
+    elif why == "base":
+        desk.repository.open("stacked", base=BRANCH)
+    elif why == "working":
+        daemon.put("1", state="Todo")
+        daemon.tell(WakeAsked(reason="test"))
+    desk.repository.end(pull, PullState.CLOSED if why == "closed" else PullState.MERGED)
+    with capture_logs() as logs:
+        await looks_later(daemon)
+    assert daemon.record.code == ("closed" if why == "closed" else "merged")
+    assert daemon.workspaces.deleted == []
+    kept = [log for log in logs if log["event"] == "branch_kept"]
+    assert len(kept) == (why not in {"setting", "closed"})
+
+
+async def test_a_branch_that_cannot_be_deleted_holds_the_end_up_for_three_tries(daemon: Daemon) -> None:
+    pull = await opened(daemon)
+    daemon.workspaces.deletion_fails = True
+    daemon.desk.repository.end(pull, PullState.MERGED)
+    with capture_logs() as logs:
+        codes = [(await looks_later(daemon)).code for _ in range(4)]
+    assert codes[-2:] == ["merged", "merged"]
+    assert "merged" not in codes[:2]
+    assert len(daemon.workspaces.deleted) == 3
+    assert [log["reason"] for log in logs if log["event"] == "branch_kept"] == ["no answer"]
+    assert daemon.record.failure is None
 
 
 async def test_one_that_is_closed_needs_a_person(daemon: Daemon) -> None:

@@ -62,6 +62,15 @@ async def test_of_equal_branches_only_those_of_this_repository_are_found_with_th
     ]
 
 
+async def test_those_that_are_to_be_merged_into_a_branch_are_found(desk: Desk) -> None:
+    desk.repository.open("a")
+    desk.repository.push("symphony/SYM-1")
+    ended, stacked = (desk.repository.open(name, base="symphony/SYM-1") for name in "bc")
+    desk.repository.end(ended, PullState.CLOSED)
+    assert await desk.forge.find_onto("symphony/SYM-1") == [stacked.number]
+    assert await desk.forge.find_onto("b") == []
+
+
 async def test_checks_say_what_they_ran_on_what_failed_and_how_their_log_ends(desk: Desk) -> None:
     pull = desk.repository.open("b")
     old = pull.sha

@@ -32,7 +32,15 @@ def test_every_query_fits_githubs_schema() -> None:
         github.DEQUEUE,
         github.MERGE,
     ]
-    for query in (github.observation([1, 2]), *pages, github.FIND, github.ACCESS, github.METHOD, *writes):
+    for query in (
+        github.observation([1, 2]),
+        *pages,
+        github.FIND,
+        github.FIND_ONTO,
+        github.ACCESS,
+        github.METHOD,
+        *writes,
+    ):
         check_graphql(schema, query, {}, None)
 
 

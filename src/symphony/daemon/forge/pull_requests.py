@@ -72,6 +72,8 @@ _FIRST_RETRY_MS: Final = 30_000
 _LONGEST_RETRY_MS: Final = 1_800_000
 _MAX_DOUBLINGS: Final = 6
 _STEP_S: Final = 300.0
+_BRANCH_TRIES: Final = 3
+"""How often the branch of a merged pull request is tried to be deleted."""
 _DROPPED: Final = frozenset({"cancelled", "canceled", "duplicate", "won't do", "wontfix", "rejected"})
 """States of issues whose work nobody wants."""
 _SOONEST_MS: Final = 5_000
@@ -556,7 +558,7 @@ class PullRequests:
             _log.info("pull_request_disarmed", number=pull.number, reason=record.message)
         match made:
             case Ended(merged=merged):
-                await self._end(record, merged=merged, settings=settings)
+                await self._end(forge, record, merged=merged, settings=settings)
             case Land():
                 await self._land(forge, record, settings)
             case Feedback() if self._takes_feedback(issue_id):
@@ -647,8 +649,10 @@ class PullRequests:
         if done is Landing.MERGED:
             self._observe_at_ms = 0
 
-    async def _end(self, record: PullRequestRecord, *, merged: bool, settings: ForgeSettings) -> None:
-        """Record that it is merged, and move its issue if that is wanted."""
+    async def _end(
+        self, forge: Forge, record: PullRequestRecord, *, merged: bool, settings: ForgeSettings
+    ) -> None:
+        """Record how it ended. After a merge, move its issue and delete its branch, if that is wanted."""
         pull = record.pull
         assert pull is not None  # noqa: S101 - of `_judge`
         if merged:
@@ -656,10 +660,38 @@ class PullRequests:
             await self._recorded()
             if settings.merged_state is not None:
                 await move_now(self._context(), record.issue, settings.merged_state)
+            if settings.delete_branch:
+                await self._delete_branch(forge, record, pull)
         code, message = describe(Ended(merged=merged))
         self._on_changed(self._change(record.issue.id, code=code, message=message))
         await self._recorded()
         _log.info("pull_request_ended", number=pull.number, url=pull.url, state=pull.state.value)
+
+    async def _delete_branch(self, forge: Forge, record: PullRequestRecord, pull: PullRequest) -> None:
+        """Delete the branch, unless somebody else may need it or has a part in it."""
+        removed, reason = False, await self._reason_to_keep(forge, record, pull)
+        if reason is None:
+            try:
+                removal = await self._context().workspaces.delete_branch(record.branch, record.head)
+                removed, reason = removal.removed, removal.kept_reason
+            except SymphonyError as error:
+                if record.failures < _BRANCH_TRIES - 1:
+                    raise
+                reason = self._context().redaction.failure(error.failure).message
+        if removed:
+            _log.info("branch_deleted", number=pull.number, commit=record.head)
+        if reason is not None:
+            _log.info("branch_kept", number=pull.number, reason=reason)
+
+    async def _reason_to_keep(self, forge: Forge, record: PullRequestRecord, pull: PullRequest) -> str | None:
+        state = self._state()
+        if state is not None and state.entry(record.issue.id) is not None:
+            return "its issue is worked on again"
+        if pull.head_sha != record.head:
+            return "the merged commit is not the one that the daemon pushed"
+        others = [each.number for each in await forge.find(record.branch) if each.state is PullState.OPEN]
+        others += await forge.find_onto(record.branch)
+        return f"pull request {others[0]} needs it" if others else None
 
 
 def _text(settings: ForgeSettings, result: IssueResult, *, base: str, marker: str) -> tuple[str, str]:

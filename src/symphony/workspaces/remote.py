@@ -4,6 +4,7 @@ A host has a bare repository of its own, which its workspaces are cloned from. O
 What comes back is checked: only the branch of the issue is fetched, and git checks each object.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,7 +12,7 @@ from anyio import to_thread
 
 from symphony.domain import Blame, Category, disk_full_hint, is_disk_full
 from symphony.workspaces.delivery import Publisher, delivery_failure
-from symphony.workspaces.git import GitError, read_ref
+from symphony.workspaces.git import GitError, all_refs, read_ref
 from symphony.workspaces.mirror import FETCH, Mirror
 from symphony.workspaces.model import Delivery, WorkspaceError
 
@@ -83,31 +84,35 @@ class Courier:
             raise self._mirror.unreadable(error) from error
         return BranchBase(base_branch=name or DETACHED_BRANCH, base=base, delivered=delivered, start=start)
 
-    async def send(self, source: RemoteSource, branch: str, begun: BranchBase) -> None:
+    async def send(
+        self, source: RemoteSource, branch: str, begun: BranchBase, *, there: Mapping[str, str]
+    ) -> None:
         """Give the host the branches and tags of the repository, and the branch of the issue.
+
+        `there` are the refs of the host. If it has all of that, nothing is sent, and git is not started.
 
         Raises:
             WorkspaceError: `workspace_repository`.
         """
-        refspecs = [
-            "+refs/remotes/origin/*:refs/heads/*",
-            "^refs/remotes/origin/symphony/*",
-            "+refs/tags/*:refs/tags/*",
-            f"+{begun.base}:refs/heads/{begun.base_branch}",
-        ]
-        if begun.start is not None:
-            refspecs.append(f"+{begun.start}:refs/heads/{branch}")
+        further = {begun.base_branch: begun.base} | ({branch: begun.start} if begun.start else {})
         try:
+            wanted = await to_thread.run_sync(self._shared_refs)
+            wanted |= {f"refs/heads/{name}": commit for name, commit in further.items()}
+            if wanted.items() <= there.items():
+                return
             await self._git.trusted(
                 "-C",
                 self._mirror.path,
                 *_PUSH,
                 source.address,
-                *refspecs,
+                "+refs/remotes/origin/*:refs/heads/*",
+                "^refs/remotes/origin/symphony/*",
+                "+refs/tags/*:refs/tags/*",
+                *(f"+{commit}:refs/heads/{name}" for name, commit in further.items()),
                 timeout_ms=self._git.network_timeout_ms,
                 env=source.environment,
             )
-        except GitError as error:
+        except (GitError, OSError) as error:
             hint = "free space on the host" if is_disk_full(error) else "see `symphony hosts check`"
             raise WorkspaceError.of(
                 Category.HOST_UNAVAILABLE,
@@ -115,6 +120,17 @@ class Courier:
                 hint=hint,
                 blame=Blame.HOST,
             ) from error
+
+    def _shared_refs(self) -> dict[str, str]:
+        """What `send` sends besides the two branches, by the names on the host; blocking."""
+        refs = all_refs(self._mirror.path, "refs/")
+        tracking = "refs/remotes/origin/"
+        branches = {
+            f"refs/heads/{name.removeprefix(tracking)}": commit
+            for name, commit in refs.items()
+            if name.startswith(tracking) and not name.startswith(f"{tracking}symphony/")
+        }
+        return branches | {name: commit for name, commit in refs.items() if name.startswith("refs/tags/")}
 
     async def fetch(self, source: RemoteSource, branch: str, base: str) -> str | None:
         """Take over the branch of an issue from a host if it goes on from what was delivered.

@@ -1,5 +1,7 @@
 """Runs on the machines of `worker.ssh_hosts`, over real OpenSSH servers."""
 
+import random
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from symphony.scheduler import CleanWorkspace, OutcomeKind, RunEnded, StartRun
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(240)]
 
+PACKS = "*/repository.git/objects/pack/*.pack"
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 
 
@@ -77,6 +80,45 @@ async def test_work_goes_on_where_it_was_and_elsewhere_and_back(
         await run_once(project, server, "Four")
         assert made.stat().st_ino != before
     assert project.branch_log("SYM-1") == ["Four", "Three", "Two", "One"]
+
+
+@pytest.mark.conformance("X-2")
+async def test_a_second_workspace_on_a_host_sends_only_what_is_new(project: Project, tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    home = tmp_path / "build-1" / "home"
+    command = f'echo "$SSH_ORIGINAL_COMMAND" >> {asked}; export HOME={home}; cd; eval "$SSH_ORIGINAL_COMMAND"'
+    await anyio.Path(project.repo, "large.bin").write_bytes(random.Random(1).randbytes(1_000_000))  # noqa: S311
+    project.commit("A large file")
+    with ssh_server(tmp_path / "build-1", config={"ForceCommand": command}) as server:
+        remote(project, server, tracker={"terminal_states": ["Closed"]})  # nothing is cleaned
+        async with serving(project) as served:
+
+            async def run(number: int) -> tuple[list[str], int]:
+                """The words that say what the host was asked for, and the bytes of packs that it received."""
+                before = len(asked.read_text()) if asked.exists() else 0
+                packs = set(server.root.glob(PACKS))
+                name = f"SYM-{number}"
+                project.issue(name, [{"write": f"{name}.txt", "text": "a\n"}, {"commit": name}, DONE])
+                ended = await served.watcher.until_seen(RunEnded, number)
+                assert ended.outcome.kind is OutcomeKind.SUCCEEDED, ended
+                assert project.branch_log(name) == [name]
+                words = re.findall(r"sh -s|--stdio|git-\w+-pack", asked.read_text()[before:])
+                received = sum(path.stat().st_size for path in set(server.root.glob(PACKS)) - packs)
+                return sorted(words), received
+
+            words, received = await run(1)
+            assert words == ["--stdio", "git-receive-pack", "git-upload-pack", "sh -s", "sh -s"]
+            assert received > 1_000_000
+            words, received = await run(2)
+            assert words == ["--stdio", "git-upload-pack", "sh -s"], (
+                "nothing is sent, and where things are is known"
+            )
+            assert received < 10_000
+            project.write("README.md", "# Changed\n")
+            project.commit("A small change")
+            words, received = await run(3)
+            assert words == ["--stdio", "git-receive-pack", "git-upload-pack", "sh -s"]
+            assert received < 10_000
 
 
 async def test_two_runs_at_once_share_a_host(project: Project, server: SshServer) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from anyio import to_thread
 from structlog.testing import capture_logs
@@ -77,15 +78,17 @@ class Hosts:
         **_: object,
     ) -> StdioWorker:
         made = StdioWorker(
-            start,
             send,
             host=self.host,
             argv=self.argv,
             env=self.env,
-            site=site_of(context.workflow, lease_ms=self.lease_ms),
+            lease_ms=self.lease_ms,
             stderr_path=self.project.root / "worker.stderr",
             transcript=transcript,
+            sweep=start.command.run_id,
         )
+        site = site_of(context.workflow, lease_ms=self.lease_ms)
+        made.on_frame(msgspec.structs.replace(start, site=site))
         self.made.append(made)
         return made
 

@@ -22,6 +22,7 @@ import anyio
 import msgspec
 import structlog
 from anyio import to_thread
+from anyio.abc import TaskGroup
 
 from symphony.config import Workflow
 from symphony.daemon.context import RuntimeContext
@@ -48,7 +49,6 @@ FENCE_EXTRA_MS: Final = 30_000
 _FENCE_PAUSE_S: Final = 2.0
 _FENCE_ATTEMPT_MS: Final = 10_000
 _CLEAN_TIMEOUT_MS: Final = 120_000
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REMOVAL: Final = "symphony-removal "
 _log = structlog.get_logger(__name__)
 
@@ -142,6 +142,7 @@ class RemoteHosts:
         self._hosts = hosts
         self._runs = RemoteRuns(state_dir)
         self._open: dict[str, tuple[RemoteRun, float | None]] = {}  # with a moment after its last frame
+        self._sites: dict[SshHost, RemoteSite] = {}
 
     async def recover(self) -> None:
         """Take over the runs whose end an earlier daemon did not see."""
@@ -202,16 +203,25 @@ class RemoteHosts:
         site, _ = await self._look(context, host, timeout_ms=timeout_ms)
         return site
 
+    async def connect(self, context: RuntimeContext, host: SshHost) -> RemoteSite:
+        """Have a connection; where things are there, as they were when the host was looked at last.
+
+        Raises:
+            SymphonyError: `host_unavailable`, with a hint.
+        """
+        await host.connect()
+        return self._sites.get(host) or await self.find_site(context, host)
+
     async def _look(
         self,
         context: RuntimeContext,
         host: SshHost,
         begun: BranchBase | None = None,
-        branch: str = "",
         *,
         timeout_ms: int = COMMAND_TIMEOUT_MS,
-    ) -> tuple[RemoteSite, str | None]:
-        """As `find_site`; with `begun` also a bare repository, and its commit of the branch."""
+    ) -> tuple[RemoteSite, dict[str, str]]:
+        """As `find_site`; with `begun` also a bare repository, and its refs."""
+        self._sites.pop(host, None)
         directory = directory_of(context.workflow)
         further = [f"mkdir -p {directory}/state && cd {directory} || exit {NO_ROOT}"]
         if begun is not None:
@@ -222,17 +232,18 @@ class RemoteHosts:
             configure = " && ".join(f"git --git-dir=repository.tmp config {each}" for each in settings)
             make = f"rm -rf repository.tmp && {init} >&2 && {configure} && mv repository.tmp repository.git"
             git = "git --git-dir=repository.git"
-            base, own = (shlex.quote(f"refs/heads/{name}") for name in (begun.base_branch, branch))
+            base = shlex.quote(f"refs/heads/{begun.base_branch}")
             further += [
                 f"[ -d repository.git ] || {{ {make}; }} || exit {NO_ROOT}",
                 f"{git} symbolic-ref HEAD {base} || exit {NO_ROOT}",
-                f"{git} rev-parse --verify --quiet {own}; :",
+                f"{git} for-each-ref --format='%(objectname) %(refname)' || exit {NO_ROOT}",
             ]
         script = place_script(host.settings, needs_git=begun is not None, further=further)
         output = await host.script(script, timeout_ms=timeout_ms)
         place, rest = read_place(output, now_s=time.time())
-        head = next((line for line in rest if _COMMIT.fullmatch(line)), None)
-        return RemoteSite(place=place, directory=directory), head
+        refs = {name: commit for commit, _, name in (line.partition(" ") for line in rest)}
+        self._sites[host] = site = RemoteSite(place=place, directory=directory)
+        return site, refs
 
     # --- the repository ----------------------------------------------------------------------------------
 
@@ -252,13 +263,13 @@ class RemoteHosts:
         if last_host is not None and last_host != host.name:
             await self._salvage(context, last_host, courier, branch, begun)
             begun = await courier.begin(branch)
-        site, head = await self._look(context, host, begun, branch)
+        site, refs = await self._look(context, host, begun)
         source = source_of(host, site)
-        if head is not None and head != begun.delivered:
+        if refs.get(f"refs/heads/{branch}", begun.delivered) != begun.delivered:
             with suppress(GitError, OSError):
                 await courier.fetch(source, branch, begun.base)
             begun = await courier.begin(branch)
-        await courier.send(source, branch, begun)
+        await courier.send(source, branch, begun, there=refs)
         return PreparedHost(site=site, courier=courier, branch=branch, begun=begun, source=source)
 
     async def _salvage(
@@ -267,8 +278,8 @@ class RemoteHosts:
         """Fetch what an earlier run left on its host, if the host can be reached."""
         host = self.get(context, name)
         try:
-            site, head = await self._look(context, host, begun, branch, timeout_ms=_FENCE_ATTEMPT_MS)
-            if head is not None and head != begun.delivered:
+            site, refs = await self._look(context, host, begun, timeout_ms=_FENCE_ATTEMPT_MS)
+            if refs.get(f"refs/heads/{branch}", begun.delivered) != begun.delivered:
                 await courier.fetch(source_of(host, site), branch, begun.base)
         except (SymphonyError, GitError, OSError) as error:
             _log.warning("remote_work_not_fetched", host=name, branch=branch, reason=str(error))
@@ -384,6 +395,7 @@ class RemoteWorker:
         self._early: list[DaemonFrame] = []
         self._preparation = anyio.CancelScope()
         self._inner: StdioWorker | None = None
+        self._over = anyio.Event()
         self._ended: Outcome | None = None
 
     def on_frame(self, frame: DaemonFrame) -> None:
@@ -398,27 +410,18 @@ class RemoteWorker:
     async def run(self) -> None:
         """Carry out the run; sends exactly one `Ended`."""
         outcome = Outcome(kind=OutcomeKind.CANCELED)
-        try:
-            prepared: PreparedHost | None = None
-            with self._preparation:
-                prepared = await self._hosts.prepare(
-                    self._context,
-                    self._host,
-                    self._start.command.issue,
-                    last_host=self._start.command.last_host,
-                )
-                site = await self._site(prepared)
-            if prepared is not None and not self._preparation.cancel_called:
-                outcome = await self._carry_out(prepared, site)
-            else:
-                await to_thread.run_sync(self._transcript.close)
-        except SymphonyError as error:
-            outcome = self._failed(error.failure)
-            await to_thread.run_sync(self._transcript.close)
-        except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
-            _log.error("run_crashed", exc_info=error)
-            message = f"internal error: {error!r}"
-            outcome = self._failed(Failure(category=Category.INTERNAL, blame=Blame.HOST, message=message))
+        async with anyio.create_task_group() as tasks:
+            try:
+                outcome = await self._carry_out(tasks)
+            except SymphonyError as error:
+                outcome = self._failed(error.failure)
+            except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
+                _log.error("run_crashed", exc_info=error)
+                message = f"internal error: {error!r}"
+                failure = Failure(category=Category.INTERNAL, blame=Blame.HOST, message=message)
+                outcome = self._failed(failure)
+            tasks.cancel_scope.cancel()  # ends a worker that got no run
+        await to_thread.run_sync(self._transcript.close)
         self._send(Ended(outcome=outcome))
 
     def _failed(self, failure: Failure) -> Outcome:
@@ -443,35 +446,47 @@ class RemoteWorker:
             fallback=None if store is None else await to_thread.run_sync(store.fallback),
         )
 
-    async def _carry_out(self, prepared: PreparedHost, site: Site) -> Outcome:
-        command = self._start.command
+    async def _carry_out(self, tasks: TaskGroup) -> Outcome:
+        """Start the worker, send the repository while it loads, and give it the run."""
+        site: Site | None = None
+        with self._preparation:
+            place = await self._hosts.connect(self._context, self._host)
+            lease_ms = self._context.settings.worker.ssh.lease_ms
+            inner = StdioWorker(
+                self._take,
+                host=self._host.local,
+                argv=self._host.argv(place.command("worker", "--stdio")),
+                env=self._host.env,
+                lease_ms=lease_ms,
+                stderr_path=self._stderr_path,
+                transcript=self._transcript,
+            )
+            tasks.start_soon(self._pass_frames, inner)
+            command = self._start.command
+            prepared = await self._hosts.prepare(
+                self._context, self._host, command.issue, last_host=command.last_host
+            )
+            site = await self._site(prepared)
+        if site is None or self._preparation.cancel_called:
+            return Outcome(kind=OutcomeKind.CANCELED)
         run = RemoteRun(
-            run_id=command.run_id,
-            issue_id=command.issue.id,
-            host=self._host.name,
-            lease_ms=site.lease_ms,
+            run_id=command.run_id, issue_id=command.issue.id, host=self._host.name, lease_ms=lease_ms
         )
         await self._hosts.begin(run)
-        self._inner = inner = StdioWorker(
-            self._start,
-            self._take,
-            host=self._host.local,
-            argv=self._host.argv(prepared.site.command("worker", "--stdio")),
-            env=self._host.env,
-            site=site,
-            stderr_path=self._stderr_path,
-            transcript=self._transcript,
-            sweep=False,
-        )
-        for frame in self._early:
+        self._inner = inner
+        for frame in (msgspec.structs.replace(self._start, site=site), *self._early):
             inner.on_frame(frame)
-        await inner.run()
-        if inner.reported_end:
+        await self._over.wait()
+        if inner.reported_end or not inner.started:
             await self._hosts.finish(run.run_id)
         else:
             await self._hosts.fence(self._context, run, since_s=anyio.current_time())
         outcome = self._ended or Outcome(kind=OutcomeKind.FAILED)
-        return await self._deliver(prepared, outcome)
+        return await self._deliver(prepared, outcome) if inner.started else outcome
+
+    async def _pass_frames(self, inner: StdioWorker) -> None:
+        await inner.run()
+        self._over.set()
 
     def _take(self, frame: WorkerFrame) -> None:
         match frame:

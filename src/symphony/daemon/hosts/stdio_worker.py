@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,6 @@ from symphony.daemon.frames import (
     Logged,
     Ping,
     Site,
-    Start,
     TranscriptEntries,
     WorkerFrame,
     refusal,
@@ -58,55 +58,57 @@ def site_of(workflow: Workflow, *, lease_ms: int, workspace: Mapping[str, str | 
 
 
 class StdioWorker:
-    """A worker in another process (`WorkerEnd`).
+    """A worker in another process (`WorkerEnd`). Its first frame is the `Start` with a site.
+
+    Until then the worker loads its program and waits.
 
     Args:
-        start: begins the run.
         send: takes the frames of the worker.
         host: where `argv` runs.
         argv: starts the worker, such as `symphony worker --stdio`.
         env: all variables of the process.
-        site: what the worker works by.
+        lease_ms: the lease of the site.
         stderr_path: the file that receives its stderr.
         transcript: takes the entries of the transcript.
-        sweep: end what carries the mark of the run on `host`, once the worker has ended.
+        sweep: the run whose marked processes are ended on `host`, once the worker has ended; `None` for none.
     """
 
     def __init__(
         self,
-        start: Start,
         send: Callable[[WorkerFrame], None],
         *,
         host: Host,
         argv: Sequence[str],
         env: Mapping[str, str],
-        site: Site,
+        lease_ms: int,
         stderr_path: Path,
         transcript: EntryWriter,
-        sweep: bool = True,
+        sweep: str | None = None,
     ) -> None:
         self.reported_end = False
         """Whether the worker said how the run ended, after its processes were gone."""
         self._sweep = sweep
-        self._run_id = start.command.run_id
-        self._start = msgspec.structs.replace(start, site=site)
         self._send = send
         self._host = host
         self._argv = argv
         self._env = env
         self._stderr_path = stderr_path
         self._transcript = transcript
-        self._lease_s = site.lease_ms / 1000
+        self._lease_s = lease_ms / 1000
         self._give, self._outgoing = anyio.create_memory_object_stream[DaemonFrame](float("inf"))
         self._accepted = anyio.Event()
+        self._started = anyio.Event()
         self._silent = False
 
+    @property
+    def started(self) -> bool:
+        """Whether the run may have begun."""
+        return self._started.is_set()
+
     def on_frame(self, frame: DaemonFrame) -> None:
-        """Send a frame to the worker, behind `Start`; dropped once the worker is gone."""
-        try:
+        """Send a frame to the worker; dropped once the worker is gone."""
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             self._give.send_nowait(frame)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return
 
     async def run(self) -> None:
         """Start the worker and pass frames on; its `Ended` only once none of its processes is alive."""
@@ -120,10 +122,10 @@ class StdioWorker:
             finally:
                 with anyio.CancelScope(shield=True):
                     await self._end(child)
-                    self._transcript.close()
         except OSError as error:
             ended = _lost(f"the worker cannot be started: {error}")
         finally:
+            self._transcript.close()
             self._give.close()
             self._outgoing.close()
             self._send(ended)
@@ -146,7 +148,8 @@ class StdioWorker:
         """Send frames as they come, and a `Ping` when there are none, so that the lease goes on."""
         encoder = FrameEncoder()
         await self._accepted.wait()
-        frame: DaemonFrame = self._start
+        frame = await self._outgoing.receive()
+        self._started.set()
         while True:
             try:
                 data = encoder.encode(frame)
@@ -211,6 +214,7 @@ class StdioWorker:
                 )
             )
         self._accepted.set()
+        await self._started.wait()  # until then it has nothing to say
 
     async def _end(self, child: HostProcess) -> None:
         """Let the worker stop its agent and end; then end what is left."""
@@ -220,8 +224,10 @@ class StdioWorker:
         if child.exit_code is None:
             child.signal(signal.SIGKILL, child.descendants())
             await child.wait()
-        for _ in range(_SWEEPS if self._sweep else 0):
-            left = await to_thread.run_sync(self._host.find_marked, [self._run_id])
+        if self._sweep is None:
+            return
+        for _ in range(_SWEEPS):
+            left = await to_thread.run_sync(self._host.find_marked, (self._sweep,))
             if not left:
                 return
             await self._host.end(left, grace_ms=0)

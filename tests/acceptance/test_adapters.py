@@ -89,15 +89,13 @@ def test_its_settings_are_judged_like_all_others(project: Project, installed: Pa
         stdin={"command": "sh", "max_lines": "many", "max_line": 1},
     )
     lines = (project.repo / "WORKFLOW.md").read_text().splitlines()
-    found = {
-        (one["code"], lines[one["line"] - 1].strip().partition(":")[0]): one["hint"]
-        for one in _problems(project)
-    }
+    problems = _problems(project)
+    found = {(one["code"], lines[one["line"] - 1].strip().partition(":")[0]): one["hint"] for one in problems}
     assert ("invalid_tracker_config", '"file"') in found
     assert found["unknown_key", '"fil"'] == 'did you mean "file"?'
     assert found["unknown_key", '"max_line"'] == 'did you mean "max_lines"?'
     assert {key for code, key in found if code == "invalid_workflow_config"} == {'"max_lines"'}
-    assert len([one for one in _problems(project) if one["code"] == "invalid_workflow_config"]) == 2
+    assert len([one for one in problems if one["code"] == "invalid_workflow_config"]) == 2
 
 
 def test_its_keys_are_listed_and_a_near_spelling_is_told(project: Project, installed: Path) -> None:
@@ -111,19 +109,21 @@ def test_its_keys_are_listed_and_a_near_spelling_is_told(project: Project, insta
     assert all("supported: " in hint for hint in hints)
 
 
-BROKEN = {
-    "is not there": "symphony_broken.nowhere:KIND",
-    "cannot be imported": "symphony_broken.failing:KIND",
-    "is something else": "symphony_broken:KIND",
-    "raises where it is made": "symphony_broken.raising:KIND",
+CANNOT_BE_IMPORTED = {
+    "symphony.trackers": "symphony_broken.failing:KIND",
+    "symphony.agents": "symphony_broken.failing:KIND",
+}
+RAISES_WHERE_IT_IS_MADE = {
+    "symphony.trackers": "symphony_broken.raising:TRACKER",
+    "symphony.agents": "symphony_broken.raising:Agent",
 }
 
 
-def _broken(place: Path, group: str, value: str) -> Path:
-    """A package as pip would have left it, whose one entry point leads nowhere good."""
+def _broken(place: Path, entry_points: Mapping[str, str]) -> Path:
+    """A package as pip would have left it, whose entry points lead nowhere good; their groups and values."""
     code = place / "symphony_broken"
     code.mkdir(parents=True)
-    (code / "__init__.py").write_text("KIND = 7\n")
+    (code / "__init__.py").touch()
     (code / "failing.py").write_text("import a_module_that_is_not_there\n")
     (code / "raising.py").write_text(
         "from symphony.agents.base import AgentBackend, Capabilities\n"
@@ -138,38 +138,38 @@ def _broken(place: Path, group: str, value: str) -> Path:
         "        absolute_usage=False, sandbox=False, resume=False)\n"
         "    @classmethod\n"
         "    def check_settings(cls, settings, *, isolated): raise LookupError('no luck')\n"
-        f"KIND = {'Tracker()' if group.endswith('trackers') else 'Agent'}\n"
+        "TRACKER = Tracker()\n"
     )
     facts = place / "symphony_broken-0.3.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: symphony-broken\nVersion: 0.3\n")
-    (facts / "entry_points.txt").write_text(f"[{group}]\nbroken = {value}\n")
+    told = "".join(f"[{group}]\nbroken = {value}\n" for group, value in entry_points.items())
+    (facts / "entry_points.txt").write_text(told)
     return place
 
 
-@pytest.mark.parametrize("part", ["tracker", "agent"])
+@pytest.mark.parametrize(
+    "entry_points", [CANNOT_BE_IMPORTED, RAISES_WHERE_IT_IS_MADE], ids=["import", "creation"]
+)
 def test_a_broken_package_is_told_by_its_name_where_it_is_used(
-    project: Project, tmp_path: Path, part: str
+    project: Project, tmp_path: Path, entry_points: Mapping[str, str]
 ) -> None:
-    sections: dict[str, Any] = {part: {"kind": "broken"}}
-    project.workflow(**sections)
-    for case, value in BROKEN.items():
-        site = _broken(tmp_path / case, f"symphony.{part}s", value)
-        project.environment["PYTHONPATH"] = str(site)
-        (problem,) = [one for one in _problems(project) if one["severity"] == "error"]
-        assert (case, problem["code"]) == (case, "broken_adapter")
-        assert "symphony-broken 0.3" in problem["message"]
-        assert '"broken"' in (project.repo / "WORKFLOW.md").read_text().splitlines()[problem["line"] - 1]
+    project.workflow(tracker={"kind": "broken"}, agent={"kind": "broken"})
+    lines = (project.repo / "WORKFLOW.md").read_text().splitlines()
+    project.environment["PYTHONPATH"] = str(_broken(tmp_path / "site", entry_points))
+    problems = [one for one in _problems(project) if one["severity"] == "error"]
+    assert [one["code"] for one in problems] == ["broken_adapter"] * 2
+    assert all("symphony-broken 0.3" in one["message"] for one in problems)
+    assert all('"broken"' in lines[one["line"] - 1] for one in problems)
+
+
+def test_a_broken_package_stops_a_daemon_that_needs_it_and_no_other(project: Project, tmp_path: Path) -> None:
+    project.environment["PYTHONPATH"] = str(_broken(tmp_path / "site", CANNOT_BE_IMPORTED))
+    project.workflow(agent={"kind": "broken"})
     done = _symphony(project, "run", "--once", ACKNOWLEDGEMENT)
     assert done.returncode == 3
     assert "broken_adapter" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_broken_package_does_no_harm_where_it_is_not_used(project: Project, tmp_path: Path) -> None:
-    project.environment["PYTHONPATH"] = str(
-        _broken(tmp_path / "site", "symphony.agents", BROKEN["cannot be imported"])
-    )
     project.workflow(broken={"command": "x"}, agents={"spare": {"kind": "broken", "command": "x"}})
     assert [one for one in _problems(project) if one["severity"] == "error"] == []
     assert _symphony(project, "run", "--once").returncode == 0

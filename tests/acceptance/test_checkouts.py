@@ -1,17 +1,12 @@
 """Promise: two checkouts never share a workspace or a branch; the second has its own place or is refused."""
 
 import json
-import subprocess
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.project import DEADLINE_S, SYMPHONY, Project, scripted, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from harness.project import Project, scripted, until
 
 HAND_OVER = {"tool": "board_move", "arguments": {"state": "Human Review"}}
 TAKEN = "workspace_root_taken"
@@ -89,47 +84,38 @@ def branches(project: Project) -> dict[str, list[str]]:
 
 def workspaces(project: Project) -> dict[str, Path]:
     """The workspaces of the checkout's own state directory."""
-    done = subprocess.run(
-        [*SYMPHONY, "check", "--json"],
-        cwd=project.repo,
-        env=project.env(),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=DEADLINE_S,
-    )
+    done = project.symphony("check", "--json")
     root = Path(json.loads(done.stdout)["settings"]["workspace"]["root"])
     return {path.name: path for path in root.glob("SYM-*")}
 
 
-@pytest.mark.parametrize("kind", ["clone of the remote", "clone of the first", "worktree", "submodule"])
-def test_each_checkout_works_in_its_own_place_on_its_own_branch(checkouts: Checkouts, kind: str) -> None:
+@pytest.mark.timeout(180)
+def test_each_checkout_works_in_its_own_place_on_its_own_branch(checkouts: Checkouts) -> None:
     first = checkouts.first()
     work(first, "first")
     assert first.symphony("run", "--once").returncode == 0
     assert branches(first) == {"symphony/SYM-1": ["Work of first"]}
     tip = first.git("rev-parse", "symphony/SYM-1")
-    make: dict[str, Callable[[], Project]] = {
-        "clone of the remote": lambda: checkouts.clone("b", checkouts.remote),
-        "clone of the first": lambda: checkouts.clone("b", first.repo),
-        "worktree": lambda: checkouts.worktree("b", first),
-        "submodule": lambda: checkouts.submodule("b", first),
-    }
-    second = make[kind]()
-    assert (second.repo / "WORKFLOW.md").read_bytes() == (first.repo / "WORKFLOW.md").read_bytes()
-    work(second, "second")
-    done = second.symphony("run", "--once")
-    assert done.returncode == 0, done.stderr
-    assert first.git("rev-parse", "symphony/SYM-1") == tip, "the branch of the first is untouched"
-    (here,) = [log for name, log in branches(second).items() if log != ["Work of first"]]
-    assert here == ["Work of second"], "nothing of the first is below the work of the second"
     (theirs,) = workspaces(first).values()
-    (ours,) = workspaces(second).values()
-    assert ours.parent != theirs.parent
-    assert (theirs / "first.txt").exists()
-    assert not (theirs / "second.txt").exists()
-    assert not (ours / "first.txt").exists()
-    assert first.git("status", "--porcelain") == second.git("status", "--porcelain") == ""
+    for name, second in {
+        "clone of the remote": checkouts.clone("b", checkouts.remote),
+        "clone of the first": checkouts.clone("c", first.repo),
+        "worktree": checkouts.worktree("d", first),
+        "submodule": checkouts.submodule("e", first),
+    }.items():
+        assert (second.repo / "WORKFLOW.md").read_bytes() == (first.repo / "WORKFLOW.md").read_bytes()
+        work(second, "second")
+        done = second.symphony("run", "--once")
+        assert done.returncode == 0, (name, done.stderr)
+        assert first.git("rev-parse", "symphony/SYM-1") == tip, "the branch of the first is untouched"
+        (here,) = [log for log in branches(second).values() if log != ["Work of first"]]
+        assert here == ["Work of second"], "nothing of the first is below the work of the second"
+        (ours,) = workspaces(second).values()
+        assert ours.parent != theirs.parent, name
+        assert (theirs / "first.txt").exists()
+        assert not (theirs / "second.txt").exists()
+        assert not (ours / "first.txt").exists()
+        assert first.git("status", "--porcelain") == second.git("status", "--porcelain") == "", name
 
 
 def test_they_stay_apart_while_daemons_of_all_of_them_run(checkouts: Checkouts) -> None:

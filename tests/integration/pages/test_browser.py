@@ -15,6 +15,7 @@ from msgspec import structs
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from harness.asking import make_app
+from harness.nightly import NIGHTLY
 from harness.pages import NOW, DemoOperator, demo_state, fill_library, running_row, serve_app, waiting_row
 from harness.project import Project, scripted
 
@@ -82,23 +83,34 @@ def opened(browser: Browser, *, fixed_time: bool = True, **options: Any) -> Iter
     assert complaints == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_is_accessible_and_fits_the_screen(browser: Browser, address: str, scheme: str) -> None:
-    pictures = os.environ.get("SYMPHONY_SCREENSHOTS")
-    for size, options in (("wide", WIDE), ("phone", PHONE)):
-        with opened(browser, color_scheme=scheme, reduced_motion="reduce", **options) as page:
-            for name, path in PATHS.items():
-                page.goto(f"{address}{path}")
-                found = Axe().run(page)["violations"]
-                assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
-                assert (
-                    page.evaluate("() => document.documentElement.scrollWidth")
-                    == options["viewport"]["width"]
-                )
-                expect(page.locator("#live")).to_have_text("" if name in STILL else "Live")
-                picture = f"{name}-{scheme if size == 'wide' else size}"
-                if pictures and picture in PICTURES and (size, scheme) != ("phone", "dark"):
-                    page.screenshot(path=Path(pictures) / f"{picture}.png")
+def _take_pictures(page: Page, name: str, size: str, scheme: str) -> None:
+    """Pictures of a page, where the environment names a directory for them."""
+    if directory := os.environ.get("SYMPHONY_SCREENSHOTS"):
+        looks = {"light": "light", "dark": "dark"} if size == "wide" else {"phone": "light"}
+        for look, colours in looks.items():
+            if f"{name}-{look}" in PICTURES:
+                page.emulate_media(color_scheme="dark" if colours == "dark" else "light")
+                page.screenshot(path=Path(directory) / f"{name}-{look}.png")
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+
+
+@pytest.mark.parametrize(
+    ("size", "scheme"),
+    [("wide", "light"), ("phone", "dark"), *([("wide", "dark"), ("phone", "light")] if NIGHTLY else [])],
+)
+def test_every_page_is_accessible_and_fits_the_screen(
+    browser: Browser, address: str, size: str, scheme: str
+) -> None:
+    options = {"wide": WIDE, "phone": PHONE}[size]
+    with opened(browser, color_scheme=scheme, reduced_motion="reduce", **options) as page:
+        for name, path in PATHS.items():
+            page.goto(f"{address}{path}")
+            found = Axe().run(page)["violations"]
+            assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
+            width = page.evaluate("() => document.documentElement.scrollWidth")
+            assert width == options["viewport"]["width"]
+            expect(page.locator("#live")).to_have_text("" if name in STILL else "Live")
+            _take_pictures(page, name, size, scheme)
 
 
 def test_the_choice_of_colours_holds_from_the_first_paint_on(browser: Browser, address: str) -> None:

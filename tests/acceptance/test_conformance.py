@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,12 @@ SECTION = re.compile(r"^### (\S+)\n\n(.*?)(?=^#{2,4} |\Z)", re.MULTILINE | re.DO
 SHOWN_BY = re.compile(r"^- \[(\S+)\]\(\.\./\1\): (.*)$", re.MULTILINE)
 
 
+@cache
 def _sections() -> dict[str, str]:
     return dict(SECTION.findall((ROOT / PAGE).read_text(encoding="utf-8")))
 
 
+@cache
 def _tests_in(file: Path) -> set[str]:
     """Names of the tests in a file, as the report writes them, read from the text alone."""
     found = set()

@@ -69,15 +69,15 @@ def _at_the_end(state: State) -> bool:
 def starts_while_draining(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if state.drain is not Drain.DRAINING:
         return step(state, fact, now_ms)
-    after, commands = step(replace(state, drain=Drain.NO), fact, now_ms)
-    return after if after.drain is Drain.EXITED else replace(after, drain=Drain.DRAINING), commands
+    after, commands = step(state.changed(drain=Drain.NO), fact, now_ms)
+    return after if after.drain is Drain.EXITED else after.changed(drain=Drain.DRAINING), commands
 
 
 def starts_under_an_invalid_workflow(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if state.config_error is None or isinstance(fact, SettingsChanged | WorkflowRejected):
         return step(state, fact, now_ms)
-    after, commands = step(replace(state, config_error=None), fact, now_ms)
-    return replace(after, config_error=state.config_error), commands
+    after, commands = step(state.changed(config_error=None), fact, now_ms)
+    return after.changed(config_error=state.config_error), commands
 
 
 def _under(limits: Callable[[SchedulerSettings], SchedulerSettings]) -> Broken:
@@ -86,8 +86,8 @@ def _under(limits: Callable[[SchedulerSettings], SchedulerSettings]) -> Broken:
     def broken(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
         if isinstance(fact, SettingsChanged):
             return step(state, fact, now_ms)
-        after, commands = step(replace(state, settings=limits(state.settings)), fact, now_ms)
-        return replace(after, settings=state.settings), commands
+        after, commands = step(state.changed(settings=limits(state.settings)), fact, now_ms)
+        return after.changed(settings=state.settings), commands
 
     return broken
 
@@ -97,7 +97,7 @@ def frees_the_slot_at_stop(state: State, fact: Event, now_ms: int) -> tuple[Stat
     for command in commands:
         if isinstance(command, StopRun):
             running = {key: run for key, run in after.running.items() if run.run_id != command.run_id}
-            after = replace(after, running=running)
+            after = after.changed(running=running)
     return after, commands
 
 
@@ -107,20 +107,20 @@ def forgets_a_run_that_delivers(state: State, fact: Event, now_ms: int) -> tuple
         running = {key: run for key, run in after.running.items() if run.run_id != fact.run_id}
         lost = after.running.keys() - running.keys()
         said = tuple(Notify(level="info", event="claim_released", issue_id=key) for key in lost)
-        return replace(after, running=running), commands + said
+        return after.changed(running=running), commands + said
     return after, commands
 
 
 def forgets_a_claim_on_reload(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
-    return (replace(after, retrying={}), commands) if isinstance(fact, SettingsChanged) else (after, commands)
+    return (after.changed(retrying={}), commands) if isinstance(fact, SettingsChanged) else (after, commands)
 
 
 def forgets_a_retry(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     if isinstance(fact, RunEnded):
         gained = after.retrying.keys() - state.retrying.keys()
-        return replace(after, retrying=_without(after.retrying, *gained)), commands
+        return after.changed(retrying=_without(after.retrying, *gained)), commands
     return after, commands
 
 
@@ -140,7 +140,7 @@ def doubles_a_run(state: State, fact: Event, now_ms: int) -> tuple[State, Comman
 
 
 def uses_a_run_id_again(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
-    return step(replace(state, epoch="e"), fact, now_ms)
+    return step(state.changed(epoch="e"), fact, now_ms)
 
 
 def starts_from_the_poll(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
@@ -200,7 +200,7 @@ def waits_too_long(state: State, fact: Event, now_ms: int) -> tuple[State, Comma
     if after.retrying is state.retrying:
         return after, commands
     late = {key: replace(retry, due_ms=retry.due_ms + 10**8) for key, retry in after.retrying.items()}
-    return replace(after, retrying=late), commands
+    return after.changed(retrying=late), commands
 
 
 def takes_a_stale_timer(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
@@ -211,7 +211,7 @@ def takes_a_stale_timer(state: State, fact: Event, now_ms: int) -> tuple[State, 
 
 def takes_an_answer_twice(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if isinstance(fact, Polled) and state.cycle is Cycle.IDLE:
-        state = replace(state, cycle=Cycle.POLLING, cycle_request=fact.request)
+        state = state.changed(cycle=Cycle.POLLING, cycle_request=fact.request)
     return step(state, fact, now_ms)
 
 
@@ -230,7 +230,7 @@ def asks_twice(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]
 def claims_twice(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     kept = {key: retry for key, retry in state.retrying.items() if key in after.running}
-    return replace(after, retrying={**after.retrying, **kept}), commands
+    return after.changed(retrying={**after.retrying, **kept}), commands
 
 
 def cleans_under_a_run(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
@@ -320,8 +320,8 @@ def goes_on_and_starts_cold(state: State, fact: Event, now_ms: int) -> tuple[Sta
 def starts_while_paused(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if not state.paused or isinstance(fact, OperatorAsked):
         return step(state, fact, now_ms)
-    after, commands = step(replace(state, paused=False), fact, now_ms)
-    return replace(after, paused=True), commands
+    after, commands = step(state.changed(paused=False), fact, now_ms)
+    return after.changed(paused=True), commands
 
 
 def leaves_the_last_issues(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
@@ -339,13 +339,13 @@ def gives_to_nobody_known(state: State, fact: Event, now_ms: int) -> tuple[State
 def starts_on_a_limited_agent(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if not isinstance(fact, Refreshed):
         return step(state, fact, now_ms)
-    after, commands = step(replace(state, limited_agents={}), fact, now_ms)
-    return replace(after, limited_agents=state.limited_agents), commands
+    after, commands = step(state.changed(limited_agents={}), fact, now_ms)
+    return after.changed(limited_agents=state.limited_agents), commands
 
 
 def forgets_a_limit(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
-    return (replace(after, limited_agents={}), commands) if isinstance(fact, RunEnded) else (after, commands)
+    return (after.changed(limited_agents={}), commands) if isinstance(fact, RunEnded) else (after, commands)
 
 
 def _of_another_agent(resume: Resume) -> Resume:
@@ -357,7 +357,7 @@ def reviews_what_it_works_on(state: State, fact: Event, now_ms: int) -> tuple[St
     if not isinstance(fact, RunEnded):
         return after, commands
     ready = {key: replace(each, status=ResultStatus.READY) for key, each in after.results.items()}
-    return replace(after, results=ready), commands
+    return after.changed(results=ready), commands
 
 
 def forgets_which_feedback_it_took(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
@@ -365,7 +365,7 @@ def forgets_which_feedback_it_took(state: State, fact: Event, now_ms: int) -> tu
     if not isinstance(fact, FeedbackGiven):
         return after, commands
     forgotten = {key: replace(each, feedback=None) for key, each in after.results.items()}
-    return replace(after, results=forgotten), commands
+    return after.changed(results=forgotten), commands
 
 
 def _prefers_the_fallback(settings: SchedulerSettings) -> SchedulerSettings:

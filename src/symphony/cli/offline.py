@@ -9,7 +9,7 @@ daemon would start with; what only a running daemon knows (sessions, its history
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, TypeVar
@@ -181,7 +181,7 @@ class Offline:
         state, now_ms, now = await self._first_poll()
         issue = await self._find(identifier, state)
         if issue is not None:
-            state = replace(state, candidates={**state.candidates, issue.id: issue})
+            state = state.changed(candidates={**state.candidates, issue.id: issue})
         document = issue_document(
             state,
             History(),
@@ -277,7 +277,7 @@ class Offline:
                 event = await self._refresh(question, state)
         if state.last_poll_failure is None:  # a daemon gives up the retries of inactive issues at once
             active = {key: retry for key, retry in state.retrying.items() if key in state.candidates}
-            state = replace(state, retrying=active)
+            state = state.changed(retrying=active)
         return state, now_ms, now
 
     async def _poll(self, question: FetchCandidates) -> Event:

@@ -156,8 +156,7 @@ class StepRecorder:
         if (state := self._state) is None:
             return None
         now = Now(ms=now_ms, wall_ms=wall_ms)
-        empty = replace(
-            state,
+        empty = state.changed(
             running={},
             retrying={},
             blocked={},
@@ -178,7 +177,7 @@ class StepRecorder:
             *self._live_runs.values(),
             *_result_records(state.results, empty, state, now),
             *_spent_records(empty, state, None),
-            *_setting_records(replace(empty, paused=False), state),
+            *_setting_records(empty.changed(paused=False), state),
             *(() if state.day is None else (DayRecord(day=state.day, tokens=state.day_tokens),)),
         )
 

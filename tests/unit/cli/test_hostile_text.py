@@ -1,7 +1,6 @@
 """What others wrote stays text: it is no markup of ours and steers no terminal."""
 
 import io
-from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -16,7 +15,7 @@ from symphony.scheduler import StartRun, WakeAsked, initial_state
 HOSTILE = "Mend [/x] in \x1b[2J\x1b]0;title\x07the parser"
 SHOWN = "Mend [/x] in the parser"
 ISSUE = Issue(id="A", identifier="A", title=HOSTILE, state="To [/] do\x1b[2J", dispatchable=True)
-STATE = replace(initial_state(make_settings(), epoch="e"), candidates={"A": ISSUE})
+STATE = initial_state(make_settings(), epoch="e").changed(candidates={"A": ISSUE})
 FACT = WakeAsked(reason="test")
 
 

@@ -3,7 +3,6 @@
 import json
 import sqlite3
 from contextlib import AbstractAsyncContextManager, closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,7 +45,7 @@ RUN = Running(
     attempts_without_progress=0,
     failures=1,
 )
-AT_WORK = replace(EMPTY, running={"1": RUN}, day="2026-01-01", day_tokens=7)
+AT_WORK = EMPTY.changed(running={"1": RUN}, day="2026-01-01", day_tokens=7)
 
 
 def _life(path: Path, now_ms: int = NOON_MS) -> AbstractAsyncContextManager[JournalWriter]:
@@ -126,7 +125,7 @@ def _threads(path: Path) -> list[str]:
 async def test_what_is_put_and_what_is_written_of_a_run_and_of_its_retry_can_be_told(tmp_path: Path) -> None:
     reached: list[FaultPoint] = []
     retry = Retry(issue=RUN.issue, attempt=3, due_ms=9, error="no", attempts_without_progress=0, failures=2)
-    retrying = replace(EMPTY, retrying={"1": retry})
+    retrying = EMPTY.changed(retrying={"1": retry})
     ended = RunEnded(run_id="e-1", outcome=Outcome(kind=OutcomeKind.FAILED))
     opened = open_journal_writer(tmp_path, owner=None, mask=str, now_ms=lambda: 5, fault=reached.append)
     async with opened as memory:

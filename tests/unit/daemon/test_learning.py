@@ -129,7 +129,7 @@ def test_learning_waits_for_the_end_of_the_run_and_is_one_at_a_time(tmp_path: Pa
         states = [bench.library.feedback("state", name) for name in (running, "SYM-99")]
         seen.append([one.learning for found in states for one in found])
         if len(seen) == 2:
-            bench.state = replace(idle, running={})
+            bench.state = idle.changed(running={})
             from_thread.run_sync(bench.learner, idle, cast("Any", None), bench.state, ())
         return improves(cwd, turn)
 
@@ -148,7 +148,7 @@ def test_nothing_is_learned_while_it_is_off_paused_or_the_daemon_ends(tmp_path: 
         ("on_feedback", {"drain": Drain.DRAINING}),
     ):
         bench = LearnerBench(tmp_path, learning=off)
-        bench.state = replace(bench.state, **changes)
+        bench.state = bench.state.changed(**changes)
         bench.rate()
         bench.learn(limit_s=0.05)
         assert bench.agent.requests == []
@@ -319,11 +319,11 @@ def test_what_failed_learning_runs_used_is_kept_and_counts_with_the_next(tmp_pat
 
 def test_the_budget_of_the_day_limits_learning_runs(tmp_path: Path) -> None:
     bench = LearnerBench(tmp_path, budget={"max_tokens_per_day": 1_000})
-    bench.state = replace(bench.state, day_tokens=1_000)
+    bench.state = bench.state.changed(day_tokens=1_000)
     bench.rate()
     bench.learn(limit_s=0.05)
     assert bench.agent.requests == [], "the work has used it"
-    bench.state = replace(bench.state, day_tokens=850)
+    bench.state = bench.state.changed(day_tokens=850)
     bench.rate()
     bench.learn()
     second, first = bench.found()

@@ -2,7 +2,6 @@ import os
 import secrets
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -15,7 +14,7 @@ from symphony.daemon.sd_notify import Notifier, status_line, without_service_man
 from symphony.scheduler import Drain, initial_state
 
 IDLE = initial_state(make_settings(), epoch="e")
-PAUSED = replace(IDLE, paused=True)
+PAUSED = IDLE.changed(paused=True)
 
 
 class Clock:
@@ -79,7 +78,7 @@ def test_an_end_is_told_once_and_each_turn_of_a_drain_asks_for_more_time(manager
     notifier.stopping()
     notifier.reloading()
     notifier.reloaded()
-    notifier.looped(replace(IDLE, drain=Drain.DRAINING))
+    notifier.looped(IDLE.changed(drain=Drain.DRAINING))
     assert manager.waiting()[1:] == [
         {"STOPPING": "1", "EXTEND_TIMEOUT_USEC": "60000000"},
         {
@@ -91,7 +90,7 @@ def test_an_end_is_told_once_and_each_turn_of_a_drain_asks_for_more_time(manager
 
 
 def test_what_is_odd_is_in_the_status_but_not_the_text_of_a_failure() -> None:
-    held = replace(IDLE, config_error=make_failure(message="the token is s3cret"))
+    held = IDLE.changed(config_error=make_failure(message="the token is s3cret"))
     assert (
         status_line(held)
         == "0 running, 0 retrying, 0 blocked; the workflow is not valid, and nothing new starts"

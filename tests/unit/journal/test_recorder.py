@@ -111,9 +111,9 @@ def test_results_are_recorded_and_released() -> None:
     story.of(ResultRecord)
 
     before = story.state
-    pushing = replace(before, results={"1": replace(before.results["1"], pushing=True)})
+    pushing = before.changed(results={"1": replace(before.results["1"], pushing=True)})
     assert _steps(before, pushing) == (), "that a push is under way is nothing to remember"
-    assert _steps(before, replace(before, results={})) == (ResultReleased(issue_id="1"),)
+    assert _steps(before, before.changed(results={})) == (ResultReleased(issue_id="1"),)
 
 
 def _steps(before: State, after: State, event: Event = ASLEEP, *commands: Command) -> tuple[Record, ...]:
@@ -242,7 +242,7 @@ def test_what_becomes_of_delivered_work_is_a_milestone_of_its_issue(
     )
     issue = replace(before.running["1"].issue, state=state)
     ready = replace(story.state.results["1"], issue=issue, status=ResultStatus.ENDED)
-    records = _steps(story.state, replace(story.state, results={"1": ready}))
+    records = _steps(story.state, story.state.changed(results={"1": ready}))
     assert {one.milestone for one in records if isinstance(one, MilestoneRecord)} == milestones
     (run,) = story.ledger.runs.values()
     assert (run.delivered, run.blocked) == (True, False)
@@ -320,7 +320,7 @@ def test_events_of_an_unknown_run_are_not_recorded() -> None:
 
 def test_a_report_of_a_run_that_is_gone_is_not_recorded() -> None:
     story = _at_work()
-    before, after = story.state, replace(story.state, running={})
+    before, after = story.state, story.state.changed(running={})
     reported = AgentReported(run_id=before.running["1"].run_id, report=before.running["1"].report)
     for recorder in (story.recorder, StepRecorder(US)):
         records = recorder.step(before, reported, after, (), now_ms=0, wall_ms=WALL_MS)
@@ -398,10 +398,10 @@ def test_an_event_names_its_run() -> None:
 
 def test_usage_is_recorded_and_reset() -> None:
     state = RecordedStory().state
-    spent = replace(state, spent={"1": Spent(tokens=5, turns=1)})
+    spent = state.changed(spent={"1": Spent(tokens=5, turns=1)})
     assert _steps(state, spent) == (IssueSpent(issue_id="1", spent=Spent(tokens=5, turns=1)),)
-    assert _steps(spent, replace(spent, spent={})) == (IssueSpent(issue_id="1", spent=Spent()),)
-    assert _steps(spent, replace(spent, spent=dict(spent.spent))) == ()
+    assert _steps(spent, spent.changed(spent={})) == (IssueSpent(issue_id="1", spent=Spent()),)
+    assert _steps(spent, spent.changed(spent=dict(spent.spent))) == ()
 
 
 def _next_life(story: RecordedStory) -> RecordedStory:
@@ -440,7 +440,7 @@ def test_sums_survive_kills_and_each_run_counts_once() -> None:
 def test_a_report_records_the_usage_of_its_own_issue() -> None:
     story = _at_work()
     before = story.state
-    after = replace(before, spent={"1": Spent(tokens=5)}, day="2026-01-01", day_tokens=5)
+    after = before.changed(spent={"1": Spent(tokens=5)}, day="2026-01-01", day_tokens=5)
     event = AgentReported(run_id=before.running["1"].run_id, report=before.running["1"].report)
     assert story.recorder.step(before, event, after, (), now_ms=0, wall_ms=0) == (
         IssueSpent(issue_id="1", spent=Spent(tokens=5)),
@@ -450,13 +450,13 @@ def test_a_report_records_the_usage_of_its_own_issue() -> None:
 
 def test_what_came_from_the_journal_is_not_written_back() -> None:
     state = RecordedStory().state
-    assert _steps(state, replace(state, spent={"1": Spent(tokens=5)}), Recovered()) == ()
+    assert _steps(state, state.changed(spent={"1": Spent(tokens=5)}), Recovered()) == ()
 
 
 def test_where_workspaces_are_is_recorded_and_survives_a_restart() -> None:
     state = RecordedStory().state
     there = {"1": RemoteWorkspace(identifier="SYM-1", host="build-1")}
-    moved = replace(state, remote_workspaces=there)
+    moved = state.changed(remote_workspaces=there)
     (record,) = _steps(state, moved)
     assert isinstance(record, SettingRecord)
     assert record.name == REMOTE_WORKSPACES
@@ -470,16 +470,16 @@ def test_where_workspaces_are_is_recorded_and_survives_a_restart() -> None:
 
 def test_pause_and_budget_waivers_are_recorded() -> None:
     state = RecordedStory().state
-    paused = replace(state, paused=True)
+    paused = state.changed(paused=True)
     assert _steps(state, paused) == (SettingRecord(name=PAUSED, value="true"),)
     assert _steps(paused, state) == (SettingRecord(name=PAUSED, value=None),)
-    exempt = replace(state, budget_waivers=frozenset({"b", "a"}), day="2026-01-01")
+    exempt = state.changed(budget_waivers=frozenset({"b", "a"}), day="2026-01-01")
     text = '{"day": "2026-01-01", "issues": ["a", "b"]}'
     assert SettingRecord(name=BUDGET_WAIVERS, value=text) in _steps(state, exempt)
     assert SettingRecord(name=BUDGET_WAIVERS, value=None) in _steps(exempt, state)
 
 
 def test_budget_waivers_are_recorded_again_when_the_day_changes() -> None:
-    state = replace(RecordedStory().state, budget_waivers=frozenset({"a"}), day="2026-01-02")
+    state = RecordedStory().state.changed(budget_waivers=frozenset({"a"}), day="2026-01-02")
     text = '{"day": "2026-01-01", "issues": ["a"]}'
-    assert SettingRecord(name=BUDGET_WAIVERS, value=text) in _steps(state, replace(state, day="2026-01-01"))
+    assert SettingRecord(name=BUDGET_WAIVERS, value=text) in _steps(state, state.changed(day="2026-01-01"))

@@ -1,6 +1,5 @@
 """Which agent an issue is given to: rules, fallbacks, limits, and conversations that only one agent knows."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -418,4 +417,4 @@ def test_run_once_waits_for_an_agent_whose_limit_passes_but_not_forever(
 ) -> None:
     story = Story(make_issue(), max_concurrent_agents=0, **QUIET).begin()
     limits, settings = {"codex": held}, make_settings(**QUIET)
-    assert run_once_finished(replace(story.state, limited_agents=limits, settings=settings)) is expected
+    assert run_once_finished(story.state.changed(limited_agents=limits, settings=settings)) is expected

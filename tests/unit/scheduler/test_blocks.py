@@ -283,14 +283,14 @@ def _refused(step: Step, *allowed: type[Command]) -> bool:
 
 
 def test_a_run_does_not_start_on_a_blocked_issue() -> None:
-    step = Step(replace(initial_state(make_settings(), epoch="e"), blocked={"1": _BLOCKED}), 0)
+    step = Step(initial_state(make_settings(), epoch="e").changed(blocked={"1": _BLOCKED}), 0)
     runs.start(step, _ISSUE)
     assert _refused(step)
     assert not step.state.running
 
 
 def test_an_issue_is_blocked_once() -> None:
-    step = Step(replace(initial_state(make_settings(), epoch="e"), blocked={"1": _BLOCKED}), 0)
+    step = Step(initial_state(make_settings(), epoch="e").changed(blocked={"1": _BLOCKED}), 0)
     blocks.block(step, _ISSUE, make_failure("another reason"))
     assert _refused(step)
     assert step.state.blocked["1"] is _BLOCKED

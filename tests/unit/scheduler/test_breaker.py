@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,7 +110,7 @@ def test_an_operator_ends_the_pause_of_the_breaker() -> None:
 def test_an_operator_sends_the_waiting_refreshes() -> None:
     story = Story(make_issue("1"), poll_interval_ms=600_000).begin().streams()
     story.slow = True
-    story.state = replace(story.state, breaker=_BAD)
+    story.state = story.state.changed(breaker=_BAD)
     story.turn_ends()
     assert not story.refreshes
     story.tell(WakeAsked(reason="operator", by_operator=True))
@@ -224,7 +222,7 @@ def test_an_answer_in_flight_closes_the_circuit_and_ends_the_pause() -> None:
     story.slow = True
     story.tell(WakeAsked(reason="test"))
     story.answer_refresh()
-    story.state = replace(story.state, breaker=_BAD)
+    story.state = story.state.changed(breaker=_BAD)
     story.turn_ends()
     assert not story.refreshes
     assert _PAUSE_TIMER in story.state.timers
@@ -250,7 +248,7 @@ def test_a_successful_refresh_brings_the_next_poll_forward() -> None:
     story = Story(make_issue("1"), poll_interval_ms=1_000).begin().streams()
     story.slow = True
     story.turn_ends()
-    story.state = replace(story.state, breaker=_BAD, next_poll_ms=200_000)
+    story.state = story.state.changed(breaker=_BAD, next_poll_ms=200_000)
     story.answer_refresh()
     assert story.state.next_poll_ms == story.now + 1_000
 

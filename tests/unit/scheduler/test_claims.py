@@ -40,11 +40,11 @@ def _state_with(claim: Claim) -> State:
     state = initial_state(make_settings(), epoch="e")
     match _ENTRIES[claim]:
         case Running() as run:
-            return replace(state, running={"1": run})
+            return state.changed(running={"1": run})
         case Retry() as retry:
-            return replace(state, retrying={"1": retry})
+            return state.changed(retrying={"1": retry})
         case Blocked() as blocked:
-            return replace(state, blocked={"1": blocked})
+            return state.changed(blocked={"1": blocked})
         case None:
             return state
 
@@ -78,7 +78,7 @@ def test_an_entry_that_does_not_fit_the_target_changes_nothing(claim: Claim, tri
 
 def test_other_claims_are_left_alone() -> None:
     neighbour = replace(_RUN, run_id="e-2", issue=make_issue("2"))
-    state = replace(_state_with(Claim.RUNNING), running={"1": _RUN, "2": neighbour})
+    state = _state_with(Claim.RUNNING).changed(running={"1": _RUN, "2": neighbour})
     moved = change_claim(state, "1", Trigger.RELEASE)
     assert moved is not None
     assert moved.running == {"2": neighbour}

@@ -238,7 +238,7 @@ def test_an_operator_who_retries_a_blocked_issue_ends_the_rests_too() -> None:
 def test_the_end_of_a_rest_that_is_over_changes_nothing() -> None:
     story = _story(1, "a").begin()
     _rest(story)
-    story.state = replace(story.state, troubled_hosts={})
+    story.state = story.state.changed(troubled_hosts={})
     story.advance(30_000)
     assert not story.state.troubled_hosts
 
@@ -308,10 +308,10 @@ def test_run_once_waits_for_a_host_that_rests_but_not_for_ever() -> None:
     assert not isinstance(eligibility(story.board["5"], story.state), Eligible)
     assert not run_once_finished(story.state)
     trouble = replace(story.state.troubled_hosts["a"], failures=100)
-    story.state = replace(story.state, troubled_hosts={"a": trouble})
+    story.state = story.state.changed(troubled_hosts={"a": trouble})
     assert run_once_finished(story.state)
     elsewhere = replace(story.state.settings, hosts=("b",), max_agents_per_host=1)
-    story.state = replace(story.state, settings=elsewhere)
+    story.state = story.state.changed(settings=elsewhere)
     assert isinstance(eligibility(story.board["5"], story.state), Eligible)
 
 

@@ -36,8 +36,7 @@ _DAY = datetime(2025, 1, 1, tzinfo=UTC)
 
 def _state(**changes: Any) -> State:
     settings = {key: changes.pop(key) for key in tuple(changes) if key in make_settings().__slots__}
-    state = initial_state(make_settings(**settings), epoch="e")
-    return State(**{name: getattr(state, name) for name in state.__slots__} | changes)
+    return initial_state(make_settings(**settings), epoch="e").changed(**changes)
 
 
 def _running(issue: Issue) -> Running:

@@ -143,7 +143,7 @@ def test_ready_work_that_a_poll_finds_active_starts_after_one_refresh() -> None:
 
 def test_ready_work_that_is_active_again_is_not_ready_while_nothing_starts() -> None:
     story = reviewed()
-    story.state = replace(story.state, paused=True)
+    story.state = story.state.changed(paused=True)
     story.put("1", state="Todo")
     story.advance(30_000)
     assert result(story).status is ResultStatus.OPEN, "the poll has seen it, and a look by id was asked for"
@@ -177,7 +177,7 @@ def test_ready_work_of_a_deleted_issue_is_dropped_and_logged() -> None:
 def test_a_wake_refreshes_few_ready_issues_and_not_hundreds() -> None:
     story = reviewed()
     many = {str(number): replace(result(story), issue=make_issue(str(number))) for number in range(2, 60)}
-    story.state = replace(story.state, results={**story.state.results, **many})
+    story.state = story.state.changed(results={**story.state.results, **many})
     story.forget().tell(WakeAsked(reason="moved"))
     assert not story.said(RefreshIssues)
 
@@ -197,7 +197,7 @@ def test_what_is_remembered_is_bounded_and_ended_work_goes_first(monkeypatch: py
     old = replace(result(story), issue=make_issue("2", state="Human Review"), ended_ms=-5)
     over = replace(result(story), issue=make_issue("3"), status=ResultStatus.ENDED)
     story.board |= {"2": old.issue, "3": make_issue("3", state="Done")}
-    story.state = replace(story.state, results={"2": old, "3": over})
+    story.state = story.state.changed(results={"2": old, "3": over})
     story.put("1", state="Todo")
     story.tell(WakeAsked(reason="moved"))
     ends(story.streams())

@@ -139,8 +139,7 @@ def test_an_answer_is_kept_with_its_question() -> None:
 def test_conversations_that_a_claim_may_continue_are_in_use() -> None:
     other = Resume(reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-3"))
     retry = Retry(issue=make_issue(), attempt=1, due_ms=0, error=None, attempts_without_progress=0)
-    state = replace(
-        initial_state(make_settings(), epoch="e"),
+    state = initial_state(make_settings(), epoch="e").changed(
         running={"a": _run("t-9"), "b": _run()},
         retrying={"c": replace(retry, resume=other), "d": retry},
         blocked={"e": Blocked(issue=make_issue(), failure=make_failure(), blocked_ms=0, resume=_ANSWERED)},

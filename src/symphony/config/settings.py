@@ -956,7 +956,8 @@ class ForgeSettings(Section):
     open: Literal["never", "draft", "ready"] = live(
         "draft",
         "whether the daemon [opens pull requests](forges.md#pull-requests-of-the-daemon) of finished work, "
-        "and how; it then also pushes the branches",
+        "and how; it then also pushes the branches. With `never` those of "
+        "[agents](forges.md#pull-requests-of-agents) are watched",
     )
     base: GitName | None = live(
         None,
@@ -1007,9 +1008,14 @@ class ForgeSettings(Section):
     land_limits: LandLimits = Field(default_factory=LandLimits)
 
     @property
+    def watches(self) -> bool:
+        """Whether the daemon watches pull requests, whoever opens them."""
+        return self.kind is not None and self.repo is not None
+
+    @property
     def opens(self) -> bool:
-        """Whether the daemon opens pull requests."""
-        return self.kind is not None and self.repo is not None and self.open != "never"
+        """Whether it also opens them."""
+        return self.watches and self.open != "never"
 
 
 class TracingSettings(Section):

@@ -236,7 +236,7 @@ async def test_work_that_nobody_wants_gets_none(daemon: Daemon) -> None:
 
 
 async def test_work_that_ended_before_there_was_a_forge_gets_none(desk: Desk, tmp_path: Path) -> None:
-    daemon = Daemon(desk, tmp_path, open="never")
+    daemon = Daemon(desk, tmp_path, kind=None)
     daemon.works(state="Done")
     daemon.configure()
     daemon.restart()
@@ -246,11 +246,10 @@ async def test_work_that_ended_before_there_was_a_forge_gets_none(desk: Desk, tm
 
 
 async def test_without_a_forge_nothing_is_asked_or_recorded(desk: Desk, tmp_path: Path) -> None:
-    for nothing in ({"open": "never"}, {"kind": None}):
-        daemon = Daemon(desk, tmp_path, **nothing)
-        daemon.works()
-        await daemon.looks()
-        assert daemon.journal.records == {}
+    daemon = Daemon(desk, tmp_path, kind=None)
+    daemon.works()
+    await daemon.looks()
+    assert daemon.journal.records == {}
     assert desk.vendor.requests == []
 
 
@@ -575,9 +574,9 @@ async def test_a_forge_that_is_away_is_told_once_and_asked_again_later(daemon: D
         await daemon.looks()
     told = [log for log in logs if log["event"] == "pull_requests_not_observed"]
     assert [log["log_level"] for log in told] == ["warning"]
-    assert daemon.pulls.failure is not None
+    assert daemon.pulls.shown()["1"].failure is not None
     await looks_later(daemon)
-    assert daemon.pulls.failure is None
+    assert daemon.pulls.shown()["1"].failure is None
 
 
 @pytest.mark.parametrize("by_operator", [True, False])
@@ -592,7 +591,7 @@ async def test_a_webhook_does_not_end_the_pause_after_a_failure_and_a_person_doe
     daemon.pulls.look_soon()
     daemon.tell(WakeAsked(reason="test", by_operator=by_operator))
     await daemon.looks()
-    assert (daemon.pulls.failure is None) is by_operator
+    assert (daemon.pulls.shown()["1"].failure is None) is by_operator
 
 
 class Broken:
@@ -610,8 +609,7 @@ async def test_a_bug_of_a_client_costs_a_look_and_not_the_daemon(daemon: Daemon)
     with capture_logs() as logs:
         await looks_later(daemon)
     assert {log["event"] for log in logs} >= {"pull_request_crashed", "pull_requests_not_observed"}
-    assert daemon.pulls.failure is not None
-    assert daemon.pulls.shown()["1"].failure == daemon.pulls.failure
+    assert daemon.pulls.shown()["1"].failure is not None
 
 
 async def test_one_that_a_person_merges_is_an_outcome(desk: Desk, tmp_path: Path) -> None:
@@ -761,6 +759,76 @@ async def test_a_thousand_long_comments_fit_into_the_journal(daemon: Daemon) -> 
     assert record.pull is not None
     assert not record.pull.complete
     assert len(encode(record)) < 4_000_000
+
+
+# --- pull requests of agents -----------------------------------------------------------------------------
+
+
+async def test_one_that_the_agent_opens_is_watched_where_the_daemon_opens_none(
+    desk: Desk, tmp_path: Path
+) -> None:
+    """The agent pushes by itself, and its pull request may be late."""
+    daemon = Daemon(desk, tmp_path, open="never")
+    daemon.works(pushed=False)
+    await daemon.looks()
+    assert (daemon.journal.records, desk.repository.pulls) == ({}, {})
+    pull = desk.repository.open(BRANCH, title="By the agent", body="Mine")
+    desk.repository.check(pull, "test", CheckState.FAILED)
+    await daemon.looks()
+    assert daemon.journal.records == {}, "it is not looked for again and again"
+    await looks_later(daemon)
+    await looks_later(daemon)
+    assert (daemon.record.number, daemon.record.ours, daemon.record.code) == (1, False, "feedback")
+    assert [event.summary for event in given(daemon)][:1] == [f"ci at {pull.sha[:8]}"]
+    assert (pull.title, pull.body, pull.labels) == ("By the agent", "Mine", [])
+    desk.repository.end(pull, PullState.MERGED)
+    assert (await looks_later(daemon)).code == "merged"
+    sent = len(desk.vendor.requests)
+    await looks_later(daemon)
+    assert len(desk.vendor.requests) == sent
+
+
+@pytest.mark.parametrize("whose", ["stranger", "fork", "another workflow"])
+async def test_one_of_somebody_else_is_not_watched_and_no_failure(
+    desk: Desk, tmp_path: Path, whose: str
+) -> None:
+    daemon = Daemon(desk, tmp_path, open="never")
+    daemon.works()
+    body = marker_of("elsewhere", "1") if whose == "another workflow" else ""
+    pull = desk.repository.open(BRANCH, body=body)
+    pull.login = STRANGER if whose == "stranger" else ME
+    pull.head_repo = "mallory/website" if whose == "fork" else None
+    with capture_logs() as logs:
+        await daemon.looks()
+    assert daemon.journal.records == {}
+    assert [log for log in logs if log["log_level"] == "warning"] == []
+
+
+async def test_a_search_that_fails_is_told_once_and_a_person_or_a_webhook_repeats_one(
+    desk: Desk, tmp_path: Path
+) -> None:
+    daemon = Daemon(desk, tmp_path, open="never")
+    daemon.works()
+    desk.vendor.fail_next(Given(status=502, raw=b"down"), times=2 * _TRIES)
+    with capture_logs() as logs:
+        await daemon.looks()
+        daemon.wall_ms += 60_000
+        await daemon.looks()
+    levels = [log["log_level"] for log in logs if log["event"] == "pull_request_failed"]
+    assert levels == ["warning", "debug"]
+    sent = len(desk.vendor.requests)
+    daemon.pulls.look_soon()
+    await daemon.looks()
+    assert len(desk.vendor.requests) == sent, "the pause after a failure stays"
+    daemon.pulls.look_soon(by_person=True)
+    await daemon.looks()
+    sent = len(desk.vendor.requests)
+    desk.repository.open(BRANCH)
+    daemon.wall_ms += 31_000
+    daemon.pulls.look_soon()
+    await daemon.looks()
+    assert len(desk.vendor.requests) > sent
+    assert daemon.record.number == 1
 
 
 # --- landing ---------------------------------------------------------------------------------------------

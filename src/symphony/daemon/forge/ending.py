@@ -1,0 +1,87 @@
+"""What follows from a merge: the outcome, the state of the issue, and what becomes of the branch.
+
+The end is recorded when all of that is done. A daemon that dies before repeats it, which changes nothing.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from symphony.config import ForgeSettings
+from symphony.daemon.context import RuntimeContext
+from symphony.daemon.forge.records import PullRequestRecords
+from symphony.daemon.moves import move_now
+from symphony.domain import Issue, PullRequest, PullState, SymphonyError
+from symphony.forges import Forge
+from symphony.journal.model import PullRequestRecord
+from symphony.scheduler import State
+
+_BRANCH_TRIES: Final = 3
+"""How often the branch of a merged pull request is tried to be deleted."""
+_log = structlog.get_logger(__name__)
+
+
+class Ender:
+    """Ends pull requests.
+
+    Args:
+        records: what is known of them.
+        context: the context in force.
+        state: the present state of the scheduler.
+        on_merged: called with the issue whose pull request was merged.
+    """
+
+    def __init__(
+        self,
+        records: PullRequestRecords,
+        *,
+        context: Callable[[], RuntimeContext],
+        state: Callable[[], State | None],
+        on_merged: Callable[[Issue], None],
+    ) -> None:
+        self._records = records
+        self._context = context
+        self._state = state
+        self._on_merged = on_merged
+
+    async def merged(
+        self, forge: Forge, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings
+    ) -> None:
+        """Record that it is merged; move its issue and delete its branch, if that is wanted.
+
+        Raises:
+            SymphonyError: something is to be tried again.
+        """
+        self._on_merged(record.issue)
+        await self._records.recorded()
+        if settings.merged_state is not None:
+            await move_now(self._context(), record.issue, settings.merged_state)
+        if settings.delete_branch:
+            await self._delete_branch(forge, record, pull)
+
+    async def _delete_branch(self, forge: Forge, record: PullRequestRecord, pull: PullRequest) -> None:
+        """Delete the branch, unless somebody else may need it or has a part in it."""
+        removed, reason = False, await self._reason_to_keep(forge, record, pull)
+        if reason is None:
+            try:
+                removal = await self._context().workspaces.delete_branch(record.branch, record.head)
+                removed, reason = removal.removed, removal.kept_reason
+            except SymphonyError as error:
+                if record.failures < _BRANCH_TRIES - 1:
+                    raise
+                reason = self._context().redaction.failure(error.failure).message
+        if removed:
+            _log.info("branch_deleted", number=pull.number, commit=record.head)
+        if reason is not None:
+            _log.info("branch_kept", number=pull.number, reason=self._context().redaction.text(reason))
+
+    async def _reason_to_keep(self, forge: Forge, record: PullRequestRecord, pull: PullRequest) -> str | None:
+        state = self._state()
+        if state is not None and state.entry(record.issue.id) is not None:
+            return "its issue is worked on again"
+        if pull.head_sha != record.head:
+            return "the merged commit is not the one that the daemon delivered"
+        others = [each.number for each in await forge.find(record.branch) if each.state is PullState.OPEN]
+        others += await forge.find_onto(record.branch)
+        return f"pull request {others[0]} needs it" if others else None

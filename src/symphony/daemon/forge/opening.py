@@ -1,0 +1,335 @@
+"""From finished work to an open pull request: finds the one that is there, or opens one, once.
+
+    work is ready -> recorded as wanted -> find the one that is there, or open one -> its number is recorded
+
+Each step is recorded before it is made, and made in a way that a repetition changes nothing, so that a daemon
+that dies anywhere leaves one pull request. A closed or merged one is never used again, and that of a stranger
+never at all. With `forge.open: never` one is found and never opened.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+
+from symphony.config import ForgeSettings
+from symphony.daemon.context import RuntimeContext
+from symphony.daemon.forge.pull_request_text import find_marker, marker_of, pull_request_text
+from symphony.daemon.forge.records import (
+    FIRST_RETRY_MS,
+    LONGEST_RETRY_MS,
+    PullRequestRecords,
+    about,
+    bounded,
+    failure_of,
+    forge_failure,
+    retry_wait_ms,
+)
+from symphony.domain import Blame, Failure, PullRequest, PullState, SymphonyError
+from symphony.forges import Forge, ForgeError
+from symphony.journal.model import PullRequestRecord
+from symphony.scheduler import IssueResult, ResultStatus
+
+_MAX_SEARCHES: Final = 1_000
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Search:
+    """A search for a pull request that somebody else opens; `times` is how often there was none."""
+
+    head: str
+    looked_ms: int = 0
+    due_ms: int = 0
+    times: int = 0
+    failures: int = 0
+
+
+class Opener:
+    """Opens pull requests, or finds those that are there.
+
+    Args:
+        records: what is known of them.
+        context: the context in force.
+        wall_ms: the wall clock.
+        on_open: called after one was opened or found.
+    """
+
+    def __init__(
+        self,
+        records: PullRequestRecords,
+        *,
+        context: Callable[[], RuntimeContext],
+        wall_ms: Callable[[], int],
+        on_open: Callable[[], None],
+    ) -> None:
+        self._records = records
+        self._context = context
+        self._wall_ms = wall_ms
+        self._on_open = on_open
+        self._searches: dict[str, _Search] = {}
+
+    # --- what is wanted ----------------------------------------------------------------------------------
+
+    def is_wanted(self, result: IssueResult, settings: ForgeSettings) -> bool:
+        """Whether something is to be done about the pull request of a result.
+
+        Work that ended before there was a forge, or a daemon, gets none.
+        """
+        delivered, record = result.delivered, self._records.get(result.issue.id)
+        if delivered is None or not delivered.commits or not (delivered.pushed or not settings.opens):
+            return False
+        if record is None or record.forge != forge_name(settings):
+            return result.status is ResultStatus.READY
+        if record.is_open:
+            described = not record.ours or record.described == delivered.head
+            return record.head != delivered.head or not record.equipped or not described
+        if record.number is None:
+            ended_too = settings.opens and result.status is ResultStatus.ENDED
+            return ended_too or result.status is ResultStatus.READY
+        return record.head != delivered.head and result.status is ResultStatus.READY
+
+    def due_ms(self, result: IssueResult) -> int:
+        """When it is to be done, in Unix time."""
+        record, search = self._records.get(result.issue.id), self._searches.get(result.issue.id)
+        retry_ms = 0 if record is None else record.retry_wall_ms or 0
+        is_same = search is not None and result.delivered is not None and search.head == result.delivered.head
+        return max(retry_ms, search.due_ms if search is not None and is_same else 0)
+
+    def want(self, result: IssueResult, settings: ForgeSettings) -> PullRequestRecord:
+        """Record that the delivered commit of a result is to have a pull request."""
+        delivered = result.delivered
+        assert delivered is not None  # noqa: S101 - of `is_wanted`
+        before, fresh = self._records.get(result.issue.id), _fresh(result, settings)
+        if before is None or before.forge != fresh.forge:
+            return self._records.put(fresh)
+        if before.number is not None and not before.is_open and before.head != delivered.head:
+            return self._records.put(fresh)  # new work after the end of another pull request
+        updated = replace(before, issue=result.issue, branch=delivered.branch, head=delivered.head)
+        return self._records.put(updated)
+
+    def search_soon(self, *, by_person: bool) -> None:
+        """Search now, or a while after the last search if only the forge reports some change."""
+        if by_person:
+            self._searches.clear()
+        for issue_id, search in self._searches.items():
+            if search.failures == 0:
+                due_ms = min(search.due_ms, search.looked_ms + FIRST_RETRY_MS)
+                self._searches[issue_id] = replace(search, due_ms=due_ms, times=0)
+
+    # --- one issue ---------------------------------------------------------------------------------------
+
+    async def attempt(
+        self, result: IssueResult, settings: ForgeSettings, connect: Callable[[], Forge]
+    ) -> None:
+        """Do what is wanted of one issue; a failure is recorded, and tried again later."""
+        record = self._records.get(result.issue.id)
+        if not settings.opens and (record is None or not record.is_open):
+            with about(_fresh(result, settings)):
+                await self._search(result, settings, connect)
+            return
+        self.want(result, settings)
+        await self._records.recorded()
+        await self._records.attempt(result.issue.id, self._go_on(result, settings, connect))
+
+    async def _go_on(
+        self, result: IssueResult, settings: ForgeSettings, connect: Callable[[], Forge]
+    ) -> None:
+        issue_id, forge = result.issue.id, connect()
+        if not self._records[issue_id].is_open:
+            await self._open(forge, result, settings)
+        record = self._records[issue_id]
+        if record.is_open and not record.equipped:
+            await self._equip(forge, record, settings)
+        record = self._records[issue_id]
+        if record.is_open and record.ours and record.described != record.head:
+            await self._describe(forge, record, result, settings)
+
+    # --- one that is there -------------------------------------------------------------------------------
+
+    async def _search(
+        self, result: IssueResult, settings: ForgeSettings, connect: Callable[[], Forge]
+    ) -> None:
+        """Look for one that an agent or a person opens; the longer there is none, the rarer.
+
+        Nothing is recorded until there is one, as it may never come.
+        """
+        issue_id, fresh = result.issue.id, _fresh(result, settings)
+        search = self._searches.get(issue_id) or _Search(head=fresh.head)
+        search = search if search.head == fresh.head else _Search(head=fresh.head)
+
+        async def look() -> None:
+            found, _ = await self._existing(connect(), fresh, self._marker(result))
+            if found is not None:
+                await self._take_over(fresh, found, ours=False)
+
+        failure = await failure_of(look())
+        if failure is None:
+            wait_ms = min(settings.poll_interval_ms << min(search.times, 10), LONGEST_RETRY_MS)
+            search = replace(search, times=search.times + 1, failures=0)
+        else:
+            failure = self._context().redaction.failure(failure)
+            wait_ms = retry_wait_ms(failure, search.failures + 1)
+            search = replace(search, failures=search.failures + 1)
+            level = logging.WARNING if search.failures == 1 else logging.DEBUG
+            fields = {"reason": failure.message, "hint": failure.hint, "retry_in_ms": wait_ms}
+            _log.log(level, "pull_request_failed", **fields)
+        self._searches.pop(issue_id, None)
+        now_ms = self._wall_ms()
+        self._searches[issue_id] = replace(search, looked_ms=now_ms, due_ms=now_ms + wait_ms)
+        if len(self._searches) > _MAX_SEARCHES:
+            del self._searches[next(iter(self._searches))]
+
+    async def _existing(
+        self, forge: Forge, record: PullRequestRecord, marker: str
+    ) -> tuple[PullRequest | None, Failure | None]:
+        """A pull request of the branch that is open, or that ended at this very commit, to be taken over.
+
+        Without one, why an open one cannot be, if there is one.
+        """
+        in_the_way = None
+        for pull in await forge.find(record.branch):
+            if pull.state is not PullState.OPEN and pull.head_sha != record.head:
+                continue  # it is about earlier work
+            may_write = pull.author.is_me or pull.author.can_write or await _may_write(forge, pull)
+            if may_write and find_marker(pull.body) in {None, marker}:
+                return pull, None
+            if pull.state is PullState.OPEN and in_the_way is None:
+                in_the_way = _in_the_way(pull, may_write=may_write)
+        return None, in_the_way
+
+    async def _adopt(self, forge: Forge, record: PullRequestRecord, marker: str) -> bool:
+        """Take over the one that is there. Raises `SymphonyError` if an open one stands in the way."""
+        found, in_the_way = await self._existing(forge, record, marker)
+        if found is not None:
+            await self._take_over(record, found, ours=find_marker(found.body) is not None)
+        elif in_the_way is not None:
+            raise SymphonyError(in_the_way)
+        return found is not None
+
+    async def _take_over(self, record: PullRequestRecord, pull: PullRequest, *, ours: bool) -> None:
+        seen = replace(record, number=pull.number, ours=ours, equipped=not ours)
+        self._records.put(replace(seen, code="open", message="it was found", pull=bounded(pull)))
+        self._on_open()
+        await self._records.recorded()
+        _log.info("pull_request_adopted", number=pull.number, url=pull.url, ours=ours)
+
+    # --- a new one ---------------------------------------------------------------------------------------
+
+    async def _open(self, forge: Forge, result: IssueResult, settings: ForgeSettings) -> None:
+        """Take over the pull request that is there, or open one."""
+        record = self._records[result.issue.id]
+        marker = self._marker(result)
+        if await self._adopt(forge, record, marker):
+            return
+        base = settings.base or await self._context().workspaces.base_branch()
+        if base is None:
+            problem = "the branch to merge into is not known: the repository has a detached HEAD"
+            raise SymphonyError(forge_failure(problem, Blame.CONFIG, hint="set forge.base", retryable=False))
+        title, body = _text(settings, result, base=base, marker=marker)
+        mask, is_draft = self._context().redaction.text, settings.open == "draft"
+        try:
+            number = await forge.open(
+                branch=record.branch, base=base, title=mask(title), body=mask(body), draft=is_draft
+            )
+        except ForgeError as error:
+            # Whether it was opened is not known without an answer. After a refusal one that is there already
+            # may be the reason.
+            if await self._adopt(forge, record, marker):
+                return
+            raise error from None
+        opened = replace(record, number=number, ours=True, described=record.head)
+        self._records.put(replace(opened, code="open", message="it was opened"))
+        await self._records.recorded()
+        self._on_open()
+        _log.info("pull_request_opened", number=number, base=base, draft=is_draft)
+
+    def _marker(self, result: IssueResult) -> str:
+        return marker_of(self._context().workflow.path.parent.name, result.issue.id)
+
+    async def _equip(self, forge: Forge, record: PullRequestRecord, settings: ForgeSettings) -> None:
+        """Read one that was just opened, and ask for its labels and reviewers."""
+        assert record.number is not None  # noqa: S101 - it is open
+        seen = await forge.observe([record.number], fresh=True)
+        pull = seen.get(record.number)
+        if pull is None:
+            message = f"the forge does not show pull request {record.number}, which it opened"
+            raise SymphonyError(forge_failure(message, Blame.TRACKER))
+        issue_id = record.issue.id
+        self._records.change(issue_id, pull=self._records[issue_id].pull or bounded(pull))
+        try:
+            if settings.labels and not set(settings.labels) <= set(pull.labels):
+                await forge.add_labels(pull, settings.labels)
+            if settings.reviewers:
+                await forge.request_reviews(pull, settings.reviewers)
+        except ForgeError as error:
+            if error.failure.status is None or error.failure.retryable:
+                raise
+            failure = self._context().redaction.failure(error.failure)
+            _log.warning(
+                "pull_request_not_equipped",
+                number=record.number,
+                reason=failure.message,
+                hint="see forge.labels and forge.reviewers",
+            )
+        self._records.change(issue_id, equipped=True)
+
+    async def _describe(
+        self, forge: Forge, record: PullRequestRecord, result: IssueResult, settings: ForgeSettings
+    ) -> None:
+        """Write the text anew for new work, unless a person edited it."""
+        assert record.number is not None  # noqa: S101 - it is open
+        pull = (await forge.observe([record.number], fresh=True)).get(record.number)
+        if pull is not None and record.text is not None and digest(pull.body) == record.text:
+            _, body = _text(settings, result, base=pull.base_branch, marker=self._marker(result))
+            await forge.update(pull, title=pull.title, body=self._context().redaction.text(body))
+            self._records.change(record.issue.id, text=None)
+        self._records.change(record.issue.id, described=record.head)
+
+
+def forge_name(settings: ForgeSettings) -> str:
+    """Kind and repository, as they are recorded."""
+    return f"{settings.kind} {settings.repo}"
+
+
+def digest(text: str) -> str:
+    """By which the text of a pull request is known again."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
+
+
+def _fresh(result: IssueResult, settings: ForgeSettings) -> PullRequestRecord:
+    delivered = result.delivered
+    assert delivered is not None  # noqa: S101 - of `is_wanted`
+    return PullRequestRecord(
+        issue=result.issue, forge=forge_name(settings), branch=delivered.branch, head=delivered.head
+    )
+
+
+def _text(settings: ForgeSettings, result: IssueResult, *, base: str, marker: str) -> tuple[str, str]:
+    """Title and text. Raises `SymphonyError` if a template cannot be rendered."""
+    try:
+        return pull_request_text(settings, result, base=base, marker=marker)
+    except ValueError as error:
+        failure = forge_failure(str(error), Blame.CONFIG, hint="correct WORKFLOW.md", retryable=False)
+        raise SymphonyError(failure) from error
+
+
+async def _may_write(forge: Forge, pull: PullRequest) -> bool:
+    """Whether the author may write to the repository, which `find` does not tell on every forge."""
+    seen = await forge.observe([pull.number], fresh=True)
+    return pull.number in seen and seen[pull.number].author.can_write
+
+
+def _in_the_way(pull: PullRequest, *, may_write: bool) -> Failure:
+    whose = (
+        "another workflow" if may_write else f"{pull.author.login or 'a deleted account'}, who may not write"
+    )
+    return forge_failure(
+        f"the branch has the open pull request {pull.url} of {whose}",
+        Blame.TRACKER,
+        hint="close it, or let one workflow alone work on the issue",
+        retryable=False,
+    )

@@ -1,0 +1,169 @@
+"""What the daemon knows of pull requests: put into the journal before each step, and kept within bounds."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, Final
+
+import anyio
+import structlog
+
+from symphony.daemon.context import RuntimeContext
+from symphony.domain import (
+    Blame,
+    Category,
+    Failure,
+    PullComment,
+    PullRequest,
+    SymphonyError,
+    Thread,
+    one_line,
+)
+from symphony.journal.model import PullRequestRecord
+
+FIRST_RETRY_MS: Final = 30_000
+LONGEST_RETRY_MS: Final = 1_800_000
+_MAX_DOUBLINGS: Final = 6
+_STEP_S: Final = 300.0
+_MAX_RECORDS: Final = 1_000
+_MAX_LIST: Final = 500
+_MAX_FILES: Final = 3_000
+_MAX_COMMENT_CHARS: Final = 4_000
+_log = structlog.get_logger(__name__)
+
+
+class PullRequestRecords:
+    """The records by the issue's id.
+
+    Args:
+        recovered: what the previous daemon recorded.
+        record: puts a record into the journal.
+        recorded: returns when everything that was put is written, or cannot be.
+        context: the context in force.
+        wall_ms: the wall clock.
+    """
+
+    def __init__(
+        self,
+        recovered: Sequence[PullRequestRecord],
+        *,
+        record: Callable[[PullRequestRecord], None],
+        recorded: Callable[[], Awaitable[None]],
+        context: Callable[[], RuntimeContext],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._records = {record.issue.id: record for record in recovered}
+        self._record = record
+        self.recorded = recorded
+        self._context = context
+        self._wall_ms = wall_ms
+
+    def __getitem__(self, issue_id: str) -> PullRequestRecord:
+        return self._records[issue_id]
+
+    def get(self, issue_id: str) -> PullRequestRecord | None:
+        """The record of an issue, if there is one."""
+        return self._records.get(issue_id)
+
+    def all(self) -> Mapping[str, PullRequestRecord]:
+        """All records, as they are now."""
+        return dict(self._records)
+
+    def put(self, record: PullRequestRecord) -> PullRequestRecord:
+        """Keep a record, and put it into the journal if it says something new."""
+        if record != self._records.pop(record.issue.id, None):
+            record = replace(record, at_wall_ms=self._wall_ms())
+            self._record(record)
+        self._records[record.issue.id] = record
+        ended = [key for key, each in self._records.items() if not each.is_open]
+        for key in ended[: max(len(self._records) - _MAX_RECORDS, 0)]:
+            del self._records[key]
+        return record
+
+    def change(self, issue_id: str, **changes: Any) -> PullRequestRecord:
+        """Keep a changed record: of what it is now, as others may have changed it during a request."""
+        return self.put(replace(self._records[issue_id], **changes))
+
+    def retry_now(self) -> None:
+        """Let nothing wait for its next try."""
+        self._records = {key: replace(record, retry_wall_ms=None) for key, record in self._records.items()}
+
+    async def attempt(self, issue_id: str, step: Awaitable[None]) -> None:
+        """Do something about a pull request; a failure is recorded, and tried again later."""
+        with about(self._records[issue_id]):
+            failure = await failure_of(step)
+            if failure is None:
+                self.change(issue_id, failure=None, failures=0, retry_wall_ms=None)
+            else:
+                self._failed(issue_id, self._context().redaction.failure(failure))
+
+    def _failed(self, issue_id: str, failure: Failure) -> None:
+        record = self._records[issue_id]
+        wait_ms = retry_wait_ms(failure, record.failures + 1)
+        repeated = record.failure is not None and record.failure.message == failure.message
+        level = logging.DEBUG if repeated else logging.WARNING
+        _log.log(level, "pull_request_failed", reason=failure.message, hint=failure.hint, retry_in_ms=wait_ms)
+        retry_wall_ms = self._wall_ms() + wait_ms
+        self.change(issue_id, failure=failure, failures=record.failures + 1, retry_wall_ms=retry_wall_ms)
+
+
+def about(record: PullRequestRecord) -> AbstractContextManager[None]:
+    """Lines of the log name the issue and the branch."""
+    return structlog.contextvars.bound_contextvars(
+        branch=record.branch, issue_id=record.issue.id, issue_identifier=record.issue.identifier
+    )
+
+
+async def failure_of(step: Awaitable[None]) -> Failure | None:
+    """Take a step; why it failed, if it did. A bug costs one step, never the daemon."""
+    try:
+        with anyio.fail_after(_STEP_S):
+            await step
+    except TimeoutError:
+        return forge_failure(f"no end within {_STEP_S:g} s", Blame.TRACKER)
+    except SymphonyError as error:
+        return error.failure
+    except Exception as error:  # noqa: BLE001 - as said above
+        _log.exception("pull_request_crashed")
+        return forge_failure(f"internal error: {error!r}", Blame.HOST)
+    return None
+
+
+def forge_failure(message: str, blame: Blame, *, hint: str | None = None, retryable: bool = True) -> Failure:
+    """What a pull request fails with, besides what the forge itself says."""
+    return Failure(category=Category.FORGE, blame=blame, message=message, hint=hint, retryable=retryable)
+
+
+def retry_wait_ms(failure: Failure, failures: int) -> int:
+    """How long to wait after so many failures in a row."""
+    wait_ms = min(FIRST_RETRY_MS << min(failures - 1, _MAX_DOUBLINGS), LONGEST_RETRY_MS)
+    if not failure.retryable:
+        wait_ms = LONGEST_RETRY_MS
+    return max(wait_ms, failure.retry_after_ms or 0)
+
+
+def bounded(pull: PullRequest) -> PullRequest:
+    """The snapshot as it is recorded: no text of others makes it large, and what is cut is not complete."""
+
+    def cut(comment: PullComment) -> PullComment:
+        return replace(comment, body=comment.body[:_MAX_COMMENT_CHARS])
+
+    def cut_thread(thread: Thread) -> Thread:
+        return replace(thread, comments=tuple(cut(each) for each in thread.comments[-_MAX_LIST:]))
+
+    lengths = [len(pull.checks), len(pull.reviews), len(pull.threads), len(pull.comments)]
+    lengths += [len(thread.comments) for thread in pull.threads]
+    return replace(
+        pull,
+        title=one_line(pull.title),
+        body=pull.body[:_MAX_COMMENT_CHARS],
+        checks=pull.checks[:_MAX_LIST],
+        reviews=tuple(
+            replace(each, body=each.body[:_MAX_COMMENT_CHARS]) for each in pull.reviews[-_MAX_LIST:]
+        ),
+        threads=tuple(cut_thread(each) for each in pull.threads[-_MAX_LIST:]),
+        comments=tuple(cut(each) for each in pull.comments[-_MAX_LIST:]),
+        files=pull.files[:_MAX_FILES],
+        complete=pull.complete and max(lengths) <= _MAX_LIST and len(pull.files) <= _MAX_FILES,
+    )

@@ -1,0 +1,330 @@
+"""Watches open pull requests: observes all together, judges each, and does what the verdict says.
+
+    all open ones are observed together -> snapshot, ledger and verdict are recorded -> something is done
+
+Each verdict is recorded before it is carried out, but one that tells an agent something or lands a change,
+which is recorded with what it leads to.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, assert_never
+
+import structlog
+
+from symphony.config import ForgeSettings
+from symphony.daemon.context import RuntimeContext
+from symphony.daemon.forge.ending import Ender
+from symphony.daemon.forge.feedback import make_offer, post_reply, with_reply
+from symphony.daemon.forge.opening import digest, forge_name
+from symphony.daemon.forge.records import PullRequestRecords, bounded, failure_of, retry_wait_ms
+from symphony.domain import Failure, PullRequest
+from symphony.forges import Forge, Landing
+from symphony.journal.model import PullRequestRecord
+from symphony.scheduler import (
+    Ended,
+    Event,
+    Feedback,
+    FeedbackGiven,
+    FeedbackKind,
+    ForgePolicy,
+    Land,
+    NeedsYou,
+    PullLedger,
+    Reply,
+    ResultStatus,
+    Settled,
+    State,
+    Verdict,
+    Wait,
+    judge_pull,
+    ledger_after_claim,
+    ledger_after_push,
+    ledger_after_snapshot,
+    ledger_after_verdict,
+    must_disarm,
+)
+
+_SOONEST_MS: Final = 5_000
+_log = structlog.get_logger(__name__)
+
+
+class Watcher:
+    """Watches pull requests.
+
+    Args:
+        records: what is known of them.
+        context: the context in force.
+        state: the present state of the scheduler.
+        ender: does what follows from a merge.
+        on_changed: called with a pull request that waits for something else than before.
+        post: puts an event into the mailbox of the scheduler.
+        wall_ms: the wall clock.
+    """
+
+    def __init__(
+        self,
+        records: PullRequestRecords,
+        *,
+        context: Callable[[], RuntimeContext],
+        state: Callable[[], State | None],
+        ender: Ender,
+        on_changed: Callable[[PullRequestRecord], None],
+        post: Callable[[Event], None],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._records = records
+        self._context = context
+        self._state = state
+        self._ender = ender
+        self._on_changed = on_changed
+        self._post = post
+        self._wall_ms = wall_ms
+        self._observed_ms = 0
+        self._failures = 0
+        self.due_ms = 0
+        """When they are observed next, in Unix time."""
+        self.failure: Failure | None = None
+        """Why they could not be observed the last time."""
+
+    # --- observing ---------------------------------------------------------------------------------------
+
+    def observe_soon(self, *, by_person: bool) -> None:
+        """Observe all soon. Only a person ends the pause after a failure."""
+        if by_person or self._failures == 0:
+            self.due_ms = min(self.due_ms, self._observed_ms + _SOONEST_MS)
+
+    def watches_any(self, settings: ForgeSettings) -> bool:
+        """Whether there is one to observe."""
+        return any(self._is_watched(record, settings) for record in self._records.all().values())
+
+    def _is_watched(self, record: PullRequestRecord, settings: ForgeSettings) -> bool:
+        """Whether a pull request is to be observed: an ended one until its end is recorded."""
+        if record.number is None or record.forge != forge_name(settings):
+            return False
+        return record.is_open or record.code not in {"merged", "closed"}
+
+    async def observe(self, settings: ForgeSettings, connect: Callable[[], Forge]) -> None:
+        """Observe all pull requests together, and do what their verdicts say."""
+        self._observed_ms = self._wall_ms()
+        self.due_ms = self._observed_ms + settings.poll_interval_ms
+        numbers = {
+            record.number: issue_id
+            for issue_id, record in self._records.all().items()
+            if record.number is not None and self._is_watched(record, settings)
+        }
+        seen = dict[int, PullRequest]()
+
+        async def look() -> None:
+            seen.update(await connect().observe(list(numbers)))
+
+        failure = await failure_of(look())
+        if failure is not None:
+            self._not_observed(self._context().redaction.failure(failure))
+            return
+        self._failures, self.failure = 0, None
+        for number, issue_id in numbers.items():
+            if number in seen:
+                step = self._take(connect(), issue_id, seen[number], settings)
+                await self._records.attempt(issue_id, step)
+            else:
+                self._gone(self._records[issue_id])
+
+    def _not_observed(self, failure: Failure) -> None:
+        self._failures += 1
+        self.due_ms = self._wall_ms() + retry_wait_ms(replace(failure, retryable=True), self._failures)
+        repeated = self.failure is not None and self.failure.message == failure.message
+        self.failure = failure
+        level = logging.DEBUG if repeated else logging.WARNING
+        _log.log(level, "pull_requests_not_observed", reason=failure.message, hint=failure.hint)
+
+    def _gone(self, record: PullRequestRecord) -> None:
+        gone = replace(record, code="gone", message="the forge does not have it any more")
+        if gone != record:
+            self._on_changed(self._records.put(gone))
+
+    # --- judging -----------------------------------------------------------------------------------------
+
+    async def _take(self, forge: Forge, issue_id: str, pull: PullRequest, settings: ForgeSettings) -> None:
+        """Record what a snapshot says, then do something about it."""
+        made = await self._judge(self._records[issue_id], pull, settings)
+        record = self._records[issue_id]
+        pull, ledger = _observed(record)
+        if must_disarm(pull, ledger, made):
+            await forge.disarm(pull)
+            _log.info("pull_request_disarmed", number=pull.number, reason=record.message)
+        match made:
+            case Ended(merged=merged):
+                if merged:
+                    await self._ender.merged(forge, record, pull, settings)
+                await self._ended(issue_id, made)
+            case Land():
+                await self._land(forge, record, settings)
+            case Feedback() if self._takes_feedback(issue_id):
+                await self._tell(forge, issue_id, made)
+            case _:
+                self._offer(issue_id)
+                await self._post_replies(forge, issue_id)
+
+    async def _judge(self, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings) -> Verdict:
+        """The verdict on a snapshot; both are recorded, but what is done because of it."""
+        now_ms, policy, state = self._wall_ms(), policy_of(settings), self._state()
+        assert record.number is not None  # noqa: S101 - it is watched
+        assert state is not None  # noqa: S101 - the daemon serves
+        ledger = record.ledger or PullLedger(
+            number=record.number, branch=record.branch, pushed_head=record.head, pushed_ms=now_ms
+        )
+        if ledger.pushed_head != record.head:
+            ledger = ledger_after_push(ledger, record.head, now_ms)
+        issue_id = record.issue.id
+        result = state.results.get(issue_id)
+        delivered = None if result is None else result.delivered
+        unpushed = (  # and nobody else pushed to the branch, which would keep ours out
+            delivered is not None
+            and delivered.push_failure is not None
+            and pull.head_sha in {record.head, delivered.head}
+        )
+        ledger = ledger_after_claim(
+            ledger,
+            working=state.entry(issue_id) is not None or unpushed,
+            taken=None if result is None else result.feedback,
+        )
+        kept = bounded(pull)
+        if kept != record.pull or ledger.head is None:
+            ledger = ledger_after_snapshot(ledger, kept, policy, now_ms)
+        made = judge_pull(kept, ledger, policy, now_ms)
+        if not isinstance(made, Feedback | Land):  # these are recorded when they are carried out
+            ledger = ledger_after_verdict(ledger, made, now_ms)
+        code, message = describe(made)
+        issue = record.issue if result is None else result.issue
+        text = record.text or (digest(pull.body) if record.ours else None)
+        after = replace(record, issue=issue, pull=kept, ledger=ledger, text=text)
+        if not isinstance(made, Ended):  # this is said when it is carried out
+            after = replace(after, code=code, message=message)
+        self._records.put(after)
+        if after.code != record.code:
+            _log.info("pull_request_judged", number=record.number, code=code, reason=message)
+            self._on_changed(after)
+        await self._records.recorded()
+        return made
+
+    # --- feedback ----------------------------------------------------------------------------------------
+
+    def threads(self, issue_id: str) -> tuple[str, ...]:
+        """The threads that the agent of an issue was told of and may answer."""
+        record = self._records.get(issue_id)
+        return () if record is None or record.ledger is None else record.ledger.threads
+
+    def take_reply(self, issue_id: str, reply: Reply) -> None:
+        """Record what the agent answers in one of them; it is posted once its work is pushed."""
+        _, ledger = _observed(self._records[issue_id])
+        self._records.change(issue_id, ledger=replace(ledger, replies=with_reply(ledger, reply)))
+
+    def _takes_feedback(self, issue_id: str) -> bool:
+        """Whether the work on an issue may still go on."""
+        state = self._state()
+        result = None if state is None else state.results.get(issue_id)
+        return result is not None and result.status in {ResultStatus.OPEN, ResultStatus.READY}
+
+    async def _tell(self, forge: Forge, issue_id: str, made: Feedback) -> None:
+        """Record feedback as told, then offer it to the scheduler."""
+        pull, _ = _observed(self._records[issue_id])
+        offer = await make_offer(forge, pull, made, self._context().redaction)
+        _, ledger = _observed(self._records[issue_id])
+        told = ledger_after_verdict(ledger, made, self._wall_ms())
+        self._records.change(issue_id, ledger=replace(told, offered=offer))
+        await self._records.recorded()
+        self._offer(issue_id)
+
+    def _offer(self, issue_id: str) -> None:
+        """Give the scheduler what it has not taken yet; it takes it once, when the issue is free."""
+        offer = _observed(self._records[issue_id])[1].offered
+        if offer is not None and self._takes_feedback(issue_id):
+            self._post(
+                FeedbackGiven(issue_id=issue_id, key=offer.key, summary=offer.summary, text=offer.text)
+            )
+
+    async def _post_replies(self, forge: Forge, issue_id: str) -> None:
+        """Post what the agent answered, unless a run may still change it."""
+        pull, ledger = _observed(self._records[issue_id])
+        if ledger.working:
+            return
+        for reply in ledger.replies:
+            await post_reply(forge, pull, reply, self._context().redaction.text)
+            _, now = _observed(self._records[issue_id])
+            left = tuple(each for each in now.replies if each != reply)
+            self._records.change(issue_id, ledger=replace(now, replies=left))
+            _log.info("review_answered", number=pull.number, thread=reply.thread_id)
+
+    # --- landing and the end -----------------------------------------------------------------------------
+
+    async def _land(self, forge: Forge, record: PullRequestRecord, settings: ForgeSettings) -> None:
+        """Ask the forge to merge exactly the commit that a fresh snapshot was judged at."""
+        assert record.number is not None  # noqa: S101 - it is watched
+        seen = await forge.observe([record.number], fresh=True)
+        pull = seen.get(record.number)
+        if pull is None:
+            return
+        made = await self._judge(self._records[record.issue.id], pull, settings)
+        if not isinstance(made, Land):
+            return
+        _, ledger = _observed(self._records[record.issue.id])
+        self._records.change(record.issue.id, ledger=ledger_after_verdict(ledger, made, self._wall_ms()))
+        await self._records.recorded()
+        wanted = Landing.QUEUE if settings.land == "queue" else Landing.AUTO
+        done = await forge.arm(pull, wanted)
+        _log.info("pull_request_landing", number=pull.number, commit=made.head, way=done.value)
+        if done is Landing.MERGED:
+            self.due_ms = 0
+
+    async def _ended(self, issue_id: str, made: Ended) -> None:
+        code, message = describe(made)
+        record = self._records.change(issue_id, code=code, message=message)
+        self._on_changed(record)
+        await self._records.recorded()
+        pull, _ = _observed(record)
+        _log.info("pull_request_ended", number=pull.number, url=pull.url, state=pull.state.value)
+
+
+def _observed(record: PullRequestRecord) -> tuple[PullRequest, PullLedger]:
+    """What `Watcher._judge` recorded."""
+    assert record.pull is not None  # noqa: S101 - see above
+    assert record.ledger is not None  # noqa: S101 - see above
+    return record.pull, record.ledger
+
+
+def policy_of(settings: ForgeSettings) -> ForgePolicy:
+    """The part of the settings that verdicts depend on."""
+    told = {kind for kind in FeedbackKind if getattr(settings.feedback, kind.value)}
+    return ForgePolicy(
+        repo=settings.repo or "",
+        grace_ms=settings.checks_grace_ms,
+        feedback=frozenset(told),
+        required_checks=settings.required_checks,
+        reviewers=frozenset(login.lower() for login in settings.reviewers),
+        own_labels=frozenset(settings.labels),
+        land=settings.land != "never",
+        land_labels=frozenset(settings.land_limits.labels),
+        land_max_lines=settings.land_limits.max_changed_lines,
+        land_paths=settings.land_limits.paths,
+    )
+
+
+def describe(made: Verdict) -> tuple[str, str]:
+    """The stable code of a verdict, and what it says to people."""
+    match made:
+        case Settled(message=message):
+            return "settled", message
+        case Wait(code=code, message=message) | NeedsYou(code=code, message=message):
+            return code.value, message
+        case Feedback(kinds=kinds):
+            return "feedback", f"there is news for the agent: {', '.join(kinds)}"
+        case Land():
+            return "landing", "the forge is asked to merge it"
+        case Ended(merged=True):
+            return "merged", "it is merged"
+        case Ended():
+            return "closed", "it was closed without being merged; a person decides about the issue"
+        case _:
+            assert_never(made)

@@ -13,6 +13,8 @@ from blockbuster import BlockBuster
 from hypothesis import settings
 
 from conformance import recorder
+from harness.real import require_ray
+from kit.ray_cluster import RayCluster, ray_cluster
 from symphony.agents.registry import AGENTS
 from symphony.processes import table
 from symphony.trackers.registry import TRACKERS
@@ -77,3 +79,13 @@ def reachable() -> Iterator[Path]:
         path = Path(place).resolve()
         path.chmod(0o755)
         yield path
+
+
+@pytest.fixture(scope="session")
+def ray() -> Iterator[RayCluster]:
+    """A real Ray cluster: the machine of the daemon, and the nodes `one` and `two` with two slots each.
+
+    It starts within 20 s and is shared: a test that takes a node away starts another one of its name.
+    """
+    with ray_cluster(require_ray()) as cluster:
+        yield cluster

@@ -36,6 +36,8 @@ PERMITTED = (
     Skip(reason="no Redmine: name one in SYMPHONY_TEST_REDMINE, and its administrator's key in SYMPHONY_TEST_REDMINE_KEY", why="a server of Debian's packages is not everywhere", required=True),
     Skip(reason="no Backlog.md: put `backlog` on PATH or name it in SYMPHONY_TEST_BACKLOG", why="it comes from npm", required=True),
     Skip(reason="no emulator of GitHub: name npm's `emulate` 0.11.2 in SYMPHONY_TEST_EMULATE", why="it comes from npm", required=True),
+    Skip(reason="no Ray: name a Python that has it in SYMPHONY_TEST_RAY", why="it comes from PyPI, in an environment of its own", required=True),
+    Skip(reason="no Ray cluster: its network namespaces take root and iproute2", why="neither is everywhere"),
     Skip(reason="no container here: it takes root, buildah, systemd-nspawn and SYMPHONY_TEST_BASE", why="images are built and run by Debian's packages, as root", required=True),
     Skip(reason="no hadolint: name it in SYMPHONY_TEST_HADOLINT", why="it comes from PyPI, for some machines", required=True),
     Skip(reason="no check-jsonschema: name it in SYMPHONY_TEST_CHECK_JSONSCHEMA", why="it comes from PyPI, with the schema of compose files", required=True),

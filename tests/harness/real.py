@@ -23,6 +23,7 @@ __all__ = [
     "require_claude",
     "require_codex",
     "require_emulate",
+    "require_ray",
     "require_redmine",
     "require_systemd_analyze",
 ]
@@ -87,6 +88,14 @@ def require_emulate(environment: Mapping[str, str] = os.environ) -> Path:
     named = environment.get("SYMPHONY_TEST_EMULATE")
     if not named or not Path(named).exists() or not shutil.which("node", path=environment.get("PATH")):
         _absent("no emulator of GitHub: name npm's `emulate` 0.11.2 in SYMPHONY_TEST_EMULATE", environment)
+    return Path(named)
+
+
+def require_ray(environment: Mapping[str, str] = os.environ) -> Path:
+    """A Python that has Ray, of the version that `.ci/run` installs; else as above."""
+    named = environment.get("SYMPHONY_TEST_RAY")
+    if not named or not Path(named).exists():
+        _absent("no Ray: name a Python that has it in SYMPHONY_TEST_RAY", environment)
     return Path(named)
 
 

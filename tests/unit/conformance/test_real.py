@@ -5,12 +5,19 @@ from typing import Any
 import pytest
 
 from conformance.skips import objection
-from harness.real import require_backlog, require_claude, require_codex, require_emulate, require_redmine
+from harness.real import (
+    require_backlog,
+    require_claude,
+    require_codex,
+    require_emulate,
+    require_ray,
+    require_redmine,
+)
 
 pytestmark = pytest.mark.conformance("R-2")
 
 every_program = pytest.mark.parametrize(
-    "require", [require_claude, require_codex, require_backlog, require_emulate, require_redmine]
+    "require", [require_claude, require_codex, require_backlog, require_emulate, require_ray, require_redmine]
 )
 
 
@@ -20,6 +27,7 @@ every_program = pytest.mark.parametrize(
         (require_claude, "SYMPHONY_TEST_CLAUDE"),
         (require_codex, "SYMPHONY_TEST_CODEX"),
         (require_backlog, "SYMPHONY_TEST_BACKLOG"),
+        (require_ray, "SYMPHONY_TEST_RAY"),
     ],
 )
 def test_a_real_program_that_is_there_is_used(

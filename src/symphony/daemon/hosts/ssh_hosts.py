@@ -6,9 +6,7 @@ line: what a host needs is sent as input.
 """
 
 import re
-import secrets
 import shlex
-import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ import anyio
 from anyio import to_thread
 
 from symphony.config import SshSettings, WorkerSettings
+from symphony.daemon.hosts.socket_directory import SocketDirectory
 from symphony.domain import Blame, Category, Failure, SymphonyError, one_line
 from symphony.processes.base import Completed, Host, HostProcess
 
@@ -97,13 +96,21 @@ class SshHost:
     """One host. Made by `SshHosts`."""
 
     def __init__(
-        self, name: str, settings: SshSettings, *, host: Host, environment: Mapping[str, str], socket: Path
+        self,
+        name: str,
+        settings: SshSettings,
+        *,
+        host: Host,
+        environment: Mapping[str, str],
+        directory: SocketDirectory,
+        socket: str,
     ) -> None:
         self.name = name
         self.settings = settings
         self.local = host
         self.env = environment
-        self._socket = socket
+        self._directory = directory
+        self._socket = directory.path / socket
         self._lock = anyio.Lock()
         self._master: HostProcess | None = None
         self._refused: tuple[float, Failure] | None = None
@@ -150,11 +157,15 @@ class SshHost:
             stderr = self._socket.with_suffix(".stderr")
 
             def clear() -> None:
-                self._socket.parent.mkdir(mode=0o700, exist_ok=True)
+                self._directory.create()
                 self._socket.unlink(missing_ok=True)
                 stderr.unlink(missing_ok=True)
 
-            await to_thread.run_sync(clear)
+            try:
+                await to_thread.run_sync(clear)
+            except OSError as error:
+                text, hint = f"no directory for its connection: {error}", "free space in /tmp"
+                raise SymphonyError(host_failure(self.name, text, hint=hint)) from error
             master = ("-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-S", str(self._socket), "-N")
             argv = (self.settings.command, *_OPTIONS, *self.settings.options, *master, *self.destination)
             try:
@@ -261,8 +272,7 @@ class SshHosts:
         self._host = host
         self._environment = {name: value for name, value in environment.items() if _INHERITED.fullmatch(name)}
         self._hosts: dict[tuple[str, SshSettings], SshHost] = {}
-        # A path of a socket may have some hundred characters only.
-        self._directory = Path("/tmp", f"symphony-ssh-{secrets.token_hex(8)}")  # noqa: S108 - made private
+        self._directory = SocketDirectory()
 
     async def __aenter__(self) -> Self:
         return self
@@ -276,15 +286,19 @@ class SshHosts:
         with anyio.CancelScope(shield=True):
             for host in self._hosts.values():
                 await host.close()
-            await to_thread.run_sync(partial(shutil.rmtree, self._directory, ignore_errors=True))
+            await to_thread.run_sync(self._directory.remove)
 
     def get(self, name: str, settings: WorkerSettings) -> SshHost:
         """The host of this name, by these settings."""
         key = (name, settings.ssh)
         if key not in self._hosts:
-            socket = self._directory / f"{len(self._hosts)}"
             self._hosts[key] = SshHost(
-                name, settings.ssh, host=self._host, environment=self._environment, socket=socket
+                name,
+                settings.ssh,
+                host=self._host,
+                environment=self._environment,
+                directory=self._directory,
+                socket=f"{len(self._hosts)}",
             )
         return self._hosts[key]
 

@@ -22,18 +22,22 @@ from symphony.cli.failures import CommandError
 from symphony.cli.formatting import plural
 from symphony.cli.journal import journal_path
 from symphony.cli.serving import open_store
-from symphony.cli.stale_workspaces import FoundWorkspace, find_workspaces
+from symphony.cli.stale_workspaces import FoundWorkspace, fetch_issues, find_workspaces, is_ended
 from symphony.config import read_secrets
 from symphony.daemon.context import RuntimeContext, build_context
+from symphony.daemon.hosts.host_workspaces import HostWorkspace
+from symphony.daemon.hosts.remote_worker import RemoteHosts
+from symphony.daemon.hosts.ssh_hosts import SshHosts
 from symphony.daemon.retention import RetentionLimits, remove_surplus, surplus_files
 from symphony.daemon.state_dir import StateDirectory, locate
-from symphony.domain import Selection, SymphonyError
+from symphony.domain import Issue, Selection, SymphonyError, natural_order
 from symphony.journal.model import HealthState, UnusableError
 from symphony.journal.reader import checkup, open_reader
 from symphony.journal.store import open_journal
 from symphony.processes.local import LocalHost
 from symphony.processes.table import ProcessTable
-from symphony.workspaces import reason_to_keep
+from symphony.scheduler import CleanWorkspace
+from symphony.workspaces import last_touched, reason_to_keep, tree_size
 
 REMOVED: Final = frozenset({"removed", "would_remove"})
 """Outcomes of items that are gone, or would be."""
@@ -121,7 +125,7 @@ def clean_up(
 async def _clean(job: _Job) -> tuple[CleanedItem, ...]:
     workspaces = [await _clean_workspace(job, found) for found in await find_workspaces(job.context)]
     files = await to_thread.run_sync(_clean_files, job)
-    return (*workspaces, *files, *await _clean_journal(job))
+    return (*workspaces, *await _clean_hosts(job), *files, *await _clean_journal(job))
 
 
 # --- workspaces ------------------------------------------------------------------------------------------
@@ -129,7 +133,7 @@ async def _clean(job: _Job) -> tuple[CleanedItem, ...]:
 
 async def _clean_workspace(job: _Job, found: FoundWorkspace) -> CleanedItem:
     record = found.record
-    size = await to_thread.run_sync(_tree_size, record.path)
+    size = await to_thread.run_sync(tree_size, record.path)
     item = partial(CleanedItem, kind="workspace", name=record.identifier, path=str(record.path), size=size)
     try:
         reason = await to_thread.run_sync(_reason_to_skip, job, found)
@@ -148,41 +152,99 @@ async def _clean_workspace(job: _Job, found: FoundWorkspace) -> CleanedItem:
     except (SymphonyError, OSError) as error:
         message = error.failure.message if isinstance(error, SymphonyError) else str(error)
         return item(outcome="failed", reason=job.context.redaction.text(message))
-    if reason is not None:
-        return item(outcome="kept", reason=reason)
-    state = f" ({found.issue.state})" if found.issue is not None else ""
-    return item(outcome="would_remove" if job.dry_run else "removed", reason=f"its issue is over{state}")
+    return _result(job, item, found.issue, reason)
 
 
 def _reason_to_skip(job: _Job, found: FoundWorkspace) -> str | None:
     """Why a workspace stays, whatever its content is."""
-    if job.daemon_pid is not None:
-        return f"the daemon (pid {job.daemon_pid}) looks after workspaces while it runs"
-    if found.issue is None:
-        return "the tracker does not know its issue, so it may not be over"
-    if not found.ended:
-        return f"its issue is not over ({found.issue.state})"
+    if reason := _reason_of_issue(job, found.issue):
+        return reason
     path = found.record.path
     if (pid := ProcessTable().working_in(path)) is not None:
         return f"a process (pid {pid}) works in it"
-    if job.older_than_s is not None:
-        newest = 0.0
-        for place in (path, path / ".git"):
-            with suppress(OSError):
-                newest = max(newest, place.lstat().st_mtime)
-        if newest > time.time() - job.older_than_s:
-            return "it was touched more recently than --older-than"
+    return _reason_of_age(job, last_touched(path))
+
+
+def _reason_of_issue(job: _Job, issue: Issue | None) -> str | None:
+    if job.daemon_pid is not None:
+        return f"the daemon (pid {job.daemon_pid}) looks after workspaces while it runs"
+    if issue is None:
+        return "the tracker does not know its issue, so it may not be over"
+    if not is_ended(job.context, issue):
+        return f"its issue is not over ({issue.state})"
     return None
 
 
-def _tree_size(path: Path) -> int:
-    """Total size in bytes of the files in a tree, without following links; unreadable ones count as 0."""
-    total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            with suppress(OSError):
-                total += Path(folder, name).lstat().st_size
-    return total
+def _reason_of_age(job: _Job, touched_s: float) -> str | None:
+    if job.older_than_s is not None and touched_s > time.time() - job.older_than_s:
+        return "it was touched more recently than --older-than"
+    return None
+
+
+def _result(job: _Job, item: partial[CleanedItem], issue: Issue | None, reason: str | None) -> CleanedItem:
+    """`reason` is why the workspace stays; `None` for one that goes."""
+    if reason is not None:
+        return item(outcome="kept", reason=reason)
+    state = f" ({issue.state})" if issue is not None else ""
+    return item(outcome="would_remove" if job.dry_run else "removed", reason=f"its issue is over{state}")
+
+
+# --- workspaces on hosts ---------------------------------------------------------------------------------
+
+
+async def _clean_hosts(job: _Job) -> list[CleanedItem]:
+    """The workspaces on the machines of `worker.ssh_hosts`; a host that cannot be used is an item too."""
+    names = job.context.settings.worker.ssh_hosts
+    found: dict[str, tuple[HostWorkspace, ...]] = {}
+    items: list[CleanedItem] = []
+    async with SshHosts(LocalHost(), job.environment) as connections:
+        hosts = RemoteHosts(connections, job.state_dir.path)
+
+        async def look(name: str) -> None:
+            try:
+                found[name] = await hosts.workspaces(job.context, name)
+            except SymphonyError as error:
+                item = partial(CleanedItem, kind="host", name=name, host=name, path=None, size=None)
+                items.append(item(outcome="failed", reason=error.failure.message))
+
+        async with anyio.create_task_group() as tasks:
+            for name in names:
+                tasks.start_soon(look, name)
+        ids = {workspace.issue_id for workspaces in found.values() for workspace in workspaces}
+        issues = await fetch_issues(job.context, ids)
+        items += [
+            await _clean_on_host(job, hosts, name, workspace, issues.get(workspace.issue_id))
+            for name in names
+            for workspace in sorted(found.get(name, ()), key=lambda one: natural_order(one.identifier))
+        ]
+    return items
+
+
+async def _clean_on_host(
+    job: _Job, hosts: RemoteHosts, name: str, workspace: HostWorkspace, issue: Issue | None
+) -> CleanedItem:
+    item = partial(
+        CleanedItem,
+        kind="workspace",
+        name=workspace.identifier,
+        host=name,
+        path=workspace.path,
+        size=workspace.bytes,
+    )
+    reason = _reason_of_issue(job, issue) or _reason_of_age(job, workspace.touched_s)
+    if job.dry_run or workspace.is_busy:
+        reason = reason or workspace.kept_reason
+    try:
+        if reason is None and not job.dry_run:
+            command = CleanWorkspace(
+                issue_id=workspace.issue_id, identifier=workspace.identifier, path=None, host=name
+            )
+            removal = await hosts.clean(job.context, command)
+            if not removal.removed:
+                reason = removal.kept_reason or "it is gone already"
+    except SymphonyError as error:
+        return item(outcome="failed", reason=error.failure.message)
+    return _result(job, item, issue, reason)
 
 
 # --- files -----------------------------------------------------------------------------------------------

@@ -252,8 +252,9 @@ class Liveness(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class CleanedItem(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One thing and what became of it."""
 
-    kind: Literal["workspace", "log", "damaged_journal", "runs"]
+    kind: Literal["workspace", "host", "log", "damaged_journal", "runs"]
     name: Text
+    host: Annotated[str | None, _is("The host where it is; `null` for this machine.")] = None
     path: str | None
     size: Annotated[Count | None, _is("Bytes.")]
     outcome: Annotated[

@@ -1,5 +1,6 @@
 """Workspaces that exist, and whether their issues are in a terminal state."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from anyio import to_thread
@@ -31,16 +32,21 @@ async def find_workspaces(context: RuntimeContext) -> tuple[FoundWorkspace, ...]
     """
     records = sorted(await context.workspaces.records(), key=lambda record: natural_order(record.identifier))
     existing = [record for record in records if await to_thread.run_sync(is_directory, record.path)]
-    if not existing:
-        return ()
-    ids = {record.issue_id for record in existing}
-    issues = {issue.id: issue for issue in await context.tracker.fetch_issues_by_ids(ids)}
-    terminal = {normalise_state(state) for state in context.terminal_states}
+    issues = await fetch_issues(context, {record.issue_id for record in existing})
     return tuple(
         FoundWorkspace(
-            record=record,
-            issue=(issue := issues.get(record.issue_id)),
-            ended=issue is not None and normalise_state(issue.state) in terminal,
+            record=record, issue=(issue := issues.get(record.issue_id)), ended=is_ended(context, issue)
         )
         for record in existing
     )
+
+
+async def fetch_issues(context: RuntimeContext, ids: Collection[str]) -> Mapping[str, Issue]:
+    """The issues with these ids that the tracker knows. Raises `SymphonyError`."""
+    return {issue.id: issue for issue in await context.tracker.fetch_issues_by_ids(ids)} if ids else {}
+
+
+def is_ended(context: RuntimeContext, issue: Issue | None) -> bool:
+    """Whether an issue is in a terminal state."""
+    terminal = {normalise_state(state) for state in context.terminal_states}
+    return issue is not None and normalise_state(issue.state) in terminal

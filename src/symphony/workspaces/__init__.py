@@ -3,7 +3,13 @@
 from symphony.workspaces.delivery import BranchLocation, delivery_failure, locate_branch, mirror_path
 from symphony.workspaces.directories import check_path, discard, is_launchable, open_root
 from symphony.workspaces.export import WorkspacePreview
-from symphony.workspaces.files import delete_old_entries, delete_tree, is_directory
+from symphony.workspaces.files import (
+    delete_old_entries,
+    delete_tree,
+    is_directory,
+    last_touched,
+    tree_size,
+)
 from symphony.workspaces.git import (
     NETWORK_TIMEOUT_MS,
     Git,
@@ -88,6 +94,7 @@ __all__ = [
     "is_launchable",
     "is_sha256",
     "key_of",
+    "last_touched",
     "local_repository",
     "locate_branch",
     "mirror_path",
@@ -101,6 +108,7 @@ __all__ = [
     "resolve",
     "resolve_contained",
     "split_login",
+    "tree_size",
     "vanished_failure",
     "without_credentials",
     "write_record",

@@ -327,6 +327,25 @@ def delete_old_entries(directory: Path, *, older_than_s: float, prefix: str = ""
                 delete_tree(entry)
 
 
+def tree_size(path: Path) -> int:
+    """Total size in bytes of the files in a tree, without following links; unreadable ones count as 0."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                total += Path(folder, name).lstat().st_size
+    return total
+
+
+def last_touched(workspace: Path) -> float:
+    """When the top of a workspace or its `.git` was changed last, in seconds; 0 if it cannot be seen."""
+    newest = 0.0
+    for place in (workspace, workspace / ".git"):
+        with suppress(OSError):
+            newest = max(newest, place.lstat().st_mtime)
+    return newest
+
+
 def delete_tree(path: Path) -> None:
     """Delete a tree with any content, even while a process of the agent works in it. Raises `OSError`.
 

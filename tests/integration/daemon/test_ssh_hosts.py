@@ -1,5 +1,6 @@
 """Runs on the machines of `worker.ssh_hosts`, over real OpenSSH servers."""
 
+import json
 import random
 import re
 import sys
@@ -9,9 +10,10 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio import to_thread
 from structlog.testing import capture_logs
 
-from harness.project import Project, scripted
+from harness.project import Project, scripted, until
 from harness.serving import serving
 from harness.ssh import SshServer, ssh_server
 from symphony.api.documents import waiting_issues
@@ -144,10 +146,54 @@ async def test_an_ended_issue_leaves_nothing_on_its_host(project: Project, serve
         async with serving(project) as served:
             await served.watcher.until_seen(RunEnded)
             await served.watcher.until_seen(CleanWorkspace)
-    assert "workspace_removed" in {log["event"] for log in logs}, logs
+            await to_thread.run_sync(
+                until,
+                lambda: any(log["event"] == "workspace_removed" for log in logs) or None,
+                lambda: f"it was not removed: {logs}",
+            )
     assert not list(server.root.glob("*/state/logs/*")), "an empty log is not kept"
     assert not list(server.root.glob("*/state/runs/*.json"))
     assert not list(server.root.glob("*/workspaces/SYM-1"))
+
+
+@pytest.mark.conformance("X-2")
+async def test_clean_removes_workspaces_of_ended_issues_on_hosts_without_a_daemon(
+    project: Project, server: SshServer, tmp_path: Path
+) -> None:
+    with ssh_server(tmp_path / "build-2", like=server) as dead:
+        pass
+    changes: dict[str, Any] = {"tracker": {"terminal_states": ["Closed"]}}
+    remote(project, server, **changes)
+    project.issue("SYM-1", [{"write": "new.txt", "text": "a\n"}, {"commit": "One"}, DONE])
+    project.issue("SYM-2", [{"write": "left.txt", "text": "a\n"}, DONE])
+    project.issue("SYM-3", [DONE])
+    async with serving(project) as served:
+        await served.watcher.until_seen(RunEnded, 3)
+    for number in (1, 2):
+        project.issue(f"SYM-{number}", state="Closed")
+    remote(project, server, worker={"ssh_hosts": [server.name, dead.name]}, **changes)
+
+    async def clean(*arguments: str) -> dict[str, dict[str, Any]]:
+        done = await to_thread.run_sync(project.symphony, "clean", "--json", *arguments)
+        assert done.returncode == 1, "a host could not be looked at"
+        return {item["name"]: item for item in json.loads(done.stdout)["items"]}
+
+    found = await clean("--dry-run")
+    assert {name: found[name]["outcome"] for name in ("SYM-1", "SYM-2", "SYM-3", dead.name)} == {
+        "SYM-1": "would_remove",
+        "SYM-2": "kept",
+        "SYM-3": "kept",
+        dead.name: "failed",
+    }
+    assert found["SYM-1"]["host"] == server.name
+    assert found["SYM-1"]["size"] > 0
+    assert "left.txt" not in found["SYM-2"]["reason"]
+    assert "1 uncommitted" in found["SYM-2"]["reason"]
+    assert found[dead.name]["kind"] == "host"
+    assert len(list(server.root.glob("*/workspaces/SYM-*"))) == 3, "a dry run removes nothing"
+    assert (await clean("--older-than", "1h", "--yes"))["SYM-1"]["outcome"] == "kept"
+    assert (await clean())["SYM-1"]["outcome"] == "removed"
+    assert {path.name for path in server.root.glob("*/workspaces/SYM-*")} == {"SYM-2", "SYM-3"}
 
 
 async def test_a_host_gets_no_more_runs_than_it_may(project: Project, server: SshServer) -> None:

@@ -22,16 +22,22 @@ Examples:
   symphony clean --older-than 12h      not only what is older than retention.max_age_days
   symphony clean --older-than 0 --yes  the whole history of ended runs, without confirmation
 
-Removes workspaces of issues in a terminal state, ended runs in the journal, stderr logs of agents and damaged
-journals that were set aside. Keeps everything of an issue that is not over, and every workspace with
-uncommitted work or with commits that exist nowhere else. A running daemon looks after its workspaces and its
-journal by itself; they are left alone. Asks for confirmation if --older-than would leave no ended run in the
-journal.
+Removes workspaces of issues in a terminal state, on this machine and on the hosts of worker.ssh_hosts, ended
+runs in the journal, stderr logs of agents and damaged journals that were set aside. Keeps everything of an
+issue that is not over, and every workspace with uncommitted work or with commits that exist nowhere else. A
+running daemon looks after its workspaces and its journal by itself; they are left alone. Asks for
+confirmation if --older-than would leave no ended run in the journal.
 
 Exit codes: 0 done, 1 something could not be removed, or the answer was no, 2 usage, or a confirmation is
 needed and there is no terminal and no --yes, 3 the workflow is invalid, 5 the daemon does not answer.
 """
-_KINDS = {"workspace": "workspace", "log": "log", "damaged_journal": "damaged journal", "runs": "journal"}
+_KINDS = {
+    "workspace": "workspace",
+    "host": "host",
+    "log": "log",
+    "damaged_journal": "damaged journal",
+    "runs": "journal",
+}
 
 
 @click.command(epilog=_EPILOG)
@@ -84,7 +90,8 @@ def _print_result(result: "Cleaned") -> None:
         style = {"kept": None, "failed": "red"}.get(item.outcome, "green")
         outcome = click.style(f"{item.outcome.replace('_', ' '):12}", fg=style)
         size = "" if item.size is None else f" ({_size(item.size)})"
-        text = printable(f"{_KINDS[item.kind]} {item.name}{size}: {item.reason}")
+        where = f" on {item.host}" if item.kind == "workspace" and item.host is not None else ""
+        text = printable(f"{_KINDS[item.kind]} {item.name}{where}{size}: {item.reason}")
         click.echo(f"{outcome}  {text}", color=colour)
     if removed := sum(item.outcome in REMOVED for item in result.items):
         verb = "would be removed" if result.dry_run else "removed"

@@ -12,22 +12,23 @@ import click
 @click.command(hidden=True)
 @click.option("--stdio", is_flag=True, help="Speak with the daemon on stdin and stdout.")
 @click.option("--end", metavar="RUN_ID", help="End a run, and succeed once none of its processes is alive.")
+@click.option("--list", "list_", is_flag=True, help="Describe the workspaces of the site that stdin has.")
 @click.option("--remove", is_flag=True, help="Remove the workspace that stdin names.")
-def worker(*, stdio: bool, end: str | None, remove: bool) -> None:
-    """Carry out one run for a daemon, or end one."""
-    if [stdio, end is not None, remove].count(True) != 1:
-        raise click.UsageError("give one of --stdio, --end and --remove")
+def worker(*, stdio: bool, end: str | None, list_: bool, remove: bool) -> None:
+    """Carry out one run for a daemon, or end one; or look after workspaces."""
+    if [stdio, end is not None, list_, remove].count(True) != 1:
+        raise click.UsageError("give one of --stdio, --end, --list and --remove")
     if end is not None:
         from symphony.daemon.hosts.worker_program import end_run
 
         if not anyio.run(end_run, end, dict(os.environ)):
             raise SystemExit(1)
-    elif remove:
-        from symphony.daemon.hosts.worker_program import remove_workspace
+    elif list_ or remove:
+        from symphony.daemon.hosts.worker_program import list_workspaces, remove_workspace
 
         data = sys.stdin.buffer.read()
         with redirect_stdout(sys.stderr):
-            line = anyio.run(remove_workspace, data, dict(os.environ))
+            line = anyio.run(list_workspaces if list_ else remove_workspace, data, dict(os.environ))
         click.echo(line)
     else:
         _serve_stdio()

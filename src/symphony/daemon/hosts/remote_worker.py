@@ -27,6 +27,7 @@ from anyio.abc import TaskGroup
 from symphony.config import Workflow
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.frames import DaemonFrame, Ended, Site, Spawned, Start, Stop, WorkerFrame
+from symphony.daemon.hosts.host_workspaces import HostWorkspace, RemovalRequest, find_answer
 from symphony.daemon.hosts.ssh_hosts import (
     COMMAND_TIMEOUT_MS,
     NO_ROOT,
@@ -40,7 +41,7 @@ from symphony.daemon.hosts.ssh_hosts import (
 from symphony.daemon.hosts.stdio_worker import StdioWorker, site_of
 from symphony.daemon.runs.library_skills import carry_skills
 from symphony.daemon.runs.transcript import EntryWriter
-from symphony.domain import Blame, Category, Failure, Issue, SymphonyError
+from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, one_line
 from symphony.scheduler import CleanWorkspace, DeliveredBranch, Outcome, OutcomeKind
 from symphony.workspaces import BranchBase, Courier, Delivery, GitError, RemoteSource, Removal, is_sha256
 
@@ -49,7 +50,7 @@ FENCE_EXTRA_MS: Final = 30_000
 _FENCE_PAUSE_S: Final = 2.0
 _FENCE_ATTEMPT_MS: Final = 10_000
 _CLEAN_TIMEOUT_MS: Final = 120_000
-_REMOVAL: Final = "symphony-removal "
+_MAX_REASON_CHARS: Final = 300
 _log = structlog.get_logger(__name__)
 
 
@@ -286,47 +287,44 @@ class RemoteHosts:
 
     # --- removal -----------------------------------------------------------------------------------------
 
-    async def clean(self, context: RuntimeContext, command: CleanWorkspace) -> Removal:
-        """Remove the workspace of an issue on its host.
+    async def workspaces(self, context: RuntimeContext, name: str) -> tuple[HostWorkspace, ...]:
+        """The workspaces on a host. Raises `SymphonyError`: the host cannot be used."""
+        answer = await self._ask(context, name, "--list", lambda site: site)
+        return msgspec.json.decode(answer, type=tuple[HostWorkspace, ...])
 
-        Raises:
-            SymphonyError: the host cannot be used.
-        """
+    async def clean(self, context: RuntimeContext, command: CleanWorkspace) -> Removal:
+        """Remove the workspace of an issue on its host. Raises `SymphonyError`: the host cannot be used."""
+
+        def request(site: Site) -> RemovalRequest:
+            return RemovalRequest(site=site, issue_id=command.issue_id, identifier=command.identifier)
+
         assert command.host is not None  # noqa: S101 - the caller asks for a host
-        host = self.get(context, command.host)
-        site = await self.find_site(context, host)
-        request = RemovalRequest(
-            site=make_site(context, site, base_branch=None),
-            issue_id=command.issue_id,
-            identifier=command.identifier,
-        )
+        answer = await self._ask(context, command.host, "--remove", request)
+        return msgspec.json.decode(answer, type=Removal)
+
+    async def _ask(
+        self, context: RuntimeContext, name: str, word: str, request: Callable[[Site], msgspec.Struct]
+    ) -> str:
+        """The answer of the worker program on a host, as JSON. Raises `SymphonyError`."""
+        host = self.get(context, name)
+        found = await self.find_site(context, host)
+        site = make_site(context, found, base_branch=None)
         done = await host.run(
-            site.command("worker", "--remove"),
-            stdin=msgspec.json.encode(request, enc_hook=str),
+            found.command("worker", word),
+            stdin=msgspec.json.encode(request(site), enc_hook=str),
             timeout_ms=_CLEAN_TIMEOUT_MS,
         )
-        for line in done.stdout.decode("utf-8", "replace").splitlines():
-            if line.startswith(_REMOVAL):
-                return msgspec.json.decode(line.removeprefix(_REMOVAL), type=Removal)
-        raise SymphonyError(host_failure(host.name, "the workspace could not be removed there"))
+        answer = find_answer(done.stdout.decode("utf-8", "replace"))
+        if answer is None:
+            said = one_line(done.stderr.decode("utf-8", "replace").strip(), _MAX_REASON_CHARS)
+            text = f"its workspaces cannot be used: {said or f'exit code {done.exit_code}'}"
+            raise SymphonyError(host_failure(name, text))
+        return answer
 
 
 def source_of(host: SshHost, site: RemoteSite) -> RemoteSource:
     """The bare repository of a host, for git."""
     return RemoteSource(address=host.git_address(site.repository), ssh_command=host.git_ssh_command)
-
-
-class RemovalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What `symphony worker --remove` reads; it prints a line with a `Removal`."""
-
-    site: Site
-    issue_id: str
-    identifier: str
-
-
-def removal_line(removal: Removal) -> str:
-    """What `symphony worker --remove` prints."""
-    return _REMOVAL + msgspec.json.encode(removal).decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ from symphony.daemon.frames import (
     refusal,
 )
 from symphony.daemon.hosts.host_runs import HostRuns, own_identity
-from symphony.daemon.hosts.remote_worker import RemovalRequest, removal_line
+from symphony.daemon.hosts.host_workspaces import HostWorkspace, RemovalRequest, answer_line
 from symphony.daemon.instruction_store import InstructionStore, StoredCopy, StoredFile
 from symphony.daemon.runs.tracing import RunTrace
 from symphony.daemon.runs.worker import Worker
@@ -48,10 +48,11 @@ from symphony.domain import SymphonyError
 from symphony.journal.transcripts import TranscriptEntry
 from symphony.library.store import Library, library_path
 from symphony.processes.local import LocalHost, PipeReader, PipeWriter
+from symphony.processes.table import ProcessTable
 from symphony.revision import commit
 from symphony.scheduler import Outcome, OutcomeKind
 from symphony.trackers.registry import TRACKERS
-from symphony.workspaces import delete_old_entries
+from symphony.workspaces import WorkspaceRecord, delete_old_entries, last_touched, reason_to_keep, tree_size
 
 _CHUNK_BYTES: Final = 65_536
 _LAST_FRAMES_S: Final = 5.0
@@ -259,12 +260,53 @@ async def remove_workspace(data: bytes, environment: Mapping[str, str]) -> str:
         SymphonyError: the workspace cannot be removed.
     """
     request = msgspec.json.decode(data, type=RemovalRequest)
-    state_dir = StateDirectory(locate(Path(request.site.workflow), environment))
+    context, _ = await _open_here(request.site, environment)
+    record = await context.workspaces.locate(request.issue_id, request.identifier)
+    return answer_line(await context.workspaces.remove(record))
+
+
+async def list_workspaces(data: bytes, environment: Mapping[str, str]) -> str:
+    """Look at the workspaces of a `Site`; returns the line that describes them. Removes nothing.
+
+    Raises:
+        SymphonyError: they cannot be read.
+    """
+    context, host = await _open_here(msgspec.json.decode(data, type=Site), environment)
+
+    async def look(record: WorkspaceRecord) -> HostWorkspace:
+        def measure() -> tuple[int, float, int | None]:
+            path = record.path
+            return tree_size(path), last_touched(path), ProcessTable().working_in(path)
+
+        size, touched_s, pid = await to_thread.run_sync(measure)
+        reason = None if pid is None else f"a process (pid {pid}) works in it"
+        return HostWorkspace(
+            issue_id=record.issue_id,
+            identifier=record.identifier,
+            path=str(record.path),
+            bytes=size,
+            touched_s=touched_s,
+            is_busy=pid is not None,
+            kept_reason=reason
+            or await reason_to_keep(
+                record.path,
+                host=host,
+                settings=context.settings.workspace,
+                environment=environment,
+                secret_names=context.secret_names,
+            ),
+        )
+
+    records = await context.workspaces.records()
+    return answer_line([await look(one) for one in records if await to_thread.run_sync(one.path.is_dir)])
+
+
+async def _open_here(site: Site, environment: Mapping[str, str]) -> tuple[RuntimeContext, LocalHost]:
+    """As `open_site`, apart from a run."""
+    state_dir = StateDirectory(locate(Path(site.workflow), environment))
     await to_thread.run_sync(state_dir.create)
     host = LocalHost(instance=instance_of(state_dir.path))
-    context = await open_site(request.site, state_dir, host, {**environment, **request.site.env})
-    record = await context.workspaces.locate(request.issue_id, request.identifier)
-    return removal_line(await context.workspaces.remove(record))
+    return await open_site(site, state_dir, host, {**environment, **site.env}), host
 
 
 async def open_site(

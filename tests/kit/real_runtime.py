@@ -52,6 +52,7 @@ from symphony.daemon.clock import Timers
 from symphony.daemon.comments import CommentWriter, SkillComments
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.effects import Effects
+from symphony.daemon.hosts.ray_hosts import RayHosts
 from symphony.daemon.hosts.remote_worker import RemoteHosts
 from symphony.daemon.hosts.ssh_hosts import SshHosts
 from symphony.daemon.runs.supervised_run import RunCallbacks
@@ -435,7 +436,11 @@ class _Daemon:
                     comments=comments,
                     skill_comments=SkillComments(comments, record=lambda _: None, recorded=_nothing),
                     traces=Traces(None, found_ms=lambda _: None, now_ms=lambda: 0),
-                    hosts=RemoteHosts(SshHosts(LocalHost(), {}), world.state_dir.path),
+                    hosts=RemoteHosts(
+                        SshHosts(LocalHost(), {}),
+                        RayHosts(LocalHost(), {}, world.state_dir.path),
+                        world.state_dir.path,
+                    ),
                     environment={},
                     now_ms=_now_ms,
                 )

@@ -536,7 +536,7 @@ class _View:
             issue_url=issue.url,
             title=issue.title,
             agent=agent_document(run.agent),
-            worker_host=run.host,
+            worker_host=run.machine,
             workspace_path=run.report.workspace_path,
             skills=None if skills is None else _names(skills),
             instructions=self._history_of(run.issue).instructions,
@@ -707,7 +707,7 @@ class _View:
             agent=agent_document(run.agent) if run else self._agent_of(issue, resume),
             workspace=models.Place(
                 path=run.report.workspace_path if run else path,
-                host=run.host if run else self._host_of(issue),
+                host=run.machine if run else self._host_of(issue),
                 branch=branch,
             ),
             attempts=models.Attempts(

@@ -26,6 +26,7 @@ from symphony.cli.stale_workspaces import FoundWorkspace, fetch_issues, find_wor
 from symphony.config import read_secrets
 from symphony.daemon.context import RuntimeContext, build_context
 from symphony.daemon.hosts.host_workspaces import HostWorkspace
+from symphony.daemon.hosts.ray_hosts import RAY, RayHosts
 from symphony.daemon.hosts.remote_worker import RemoteHosts
 from symphony.daemon.hosts.ssh_hosts import SshHosts
 from symphony.daemon.retention import RetentionLimits, remove_surplus, surplus_files
@@ -193,20 +194,25 @@ def _result(job: _Job, item: partial[CleanedItem], issue: Issue | None, reason: 
 
 
 async def _clean_hosts(job: _Job) -> list[CleanedItem]:
-    """The workspaces on the machines of `worker.ssh_hosts`; a host that cannot be used is an item too."""
-    names = job.context.settings.worker.ssh_hosts
+    """The workspaces on other machines; a host that cannot be used is an item too."""
     found: dict[str, tuple[HostWorkspace, ...]] = {}
     items: list[CleanedItem] = []
-    async with SshHosts(LocalHost(), job.environment) as connections:
-        hosts = RemoteHosts(connections, job.state_dir.path)
+    async with (
+        SshHosts(LocalHost(), job.environment) as ssh,
+        RayHosts(LocalHost(), job.environment, job.state_dir.path) as ray,
+    ):
+        hosts = RemoteHosts(ssh, ray, job.state_dir.path)
 
         async def look(name: str) -> None:
             try:
                 found[name] = await hosts.workspaces(job.context, name)
             except SymphonyError as error:
-                item = partial(CleanedItem, kind="host", name=name, host=name, path=None, size=None)
-                items.append(item(outcome="failed", reason=error.failure.message))
+                items.append(_failed_host(name, error))
 
+        try:
+            names = await hosts.names(job.context)
+        except SymphonyError as error:
+            return [_failed_host(RAY, error)]
         async with anyio.create_task_group() as tasks:
             for name in names:
                 tasks.start_soon(look, name)
@@ -218,6 +224,11 @@ async def _clean_hosts(job: _Job) -> list[CleanedItem]:
             for workspace in sorted(found.get(name, ()), key=lambda one: natural_order(one.identifier))
         ]
     return items
+
+
+def _failed_host(name: str, error: SymphonyError) -> CleanedItem:
+    item = partial(CleanedItem, kind="host", name=name, host=name, path=None, size=None)
+    return item(outcome="failed", reason=error.failure.message)
 
 
 async def _clean_on_host(

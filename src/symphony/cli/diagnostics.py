@@ -250,8 +250,8 @@ async def check_push(context: RuntimeContext) -> list[Finding]:
 
 async def check_agents(context: RuntimeContext) -> list[Finding]:
     """The preflight of every agent: program, version, login, one command in its sandbox."""
-    if context.settings.worker.ssh_hosts:
-        return [ok("agents run on worker.ssh_hosts, and are looked at by their first run")]
+    if context.settings.worker.remote:
+        return [ok("agents run on other machines, and are looked at by their first run")]
     findings = []
     place = await to_thread.run_sync(_temporary_directory, context.settings.workspace.root)
     try:

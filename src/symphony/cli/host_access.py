@@ -17,7 +17,8 @@ from symphony.cli.host_install import install
 from symphony.cli.offline import open_context
 from symphony.config import did_you_mean_one_of, read_secrets
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.hosts.ssh_hosts import SshHost, SshHosts, place_script, read_place
+from symphony.daemon.hosts.remote_host import place_script, read_place
+from symphony.daemon.hosts.ssh_hosts import SshHost, SshHosts
 from symphony.domain import Failure, Selection, SymphonyError
 from symphony.processes.local import LocalHost
 from symphony.revision import version_text
@@ -95,7 +96,7 @@ async def check_host(host: SshHost, context: RuntimeContext) -> HostChecked:
         "git --version 2>/dev/null || echo no git",
         "df -Pm . | tail -n 1 | awk '{print $4}'",
     )
-    output = await host.script(place_script(host.settings, needs_git=needs_git, further=further))
+    output = await host.script(place_script(host, needs_git=needs_git, further=further))
     place, rest = read_place(output, now_s=time.time())
     version, git, free = [*rest, "", "", ""][:3]
     free_mb = int(free) if free.isdigit() else None

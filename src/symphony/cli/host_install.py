@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 import symphony
-from symphony.daemon.hosts.ssh_hosts import SshHost, host_failure
+from symphony.daemon.hosts.remote_host import host_failure
+from symphony.daemon.hosts.ssh_hosts import SshHost
 from symphony.domain import SymphonyError, one_line
 from symphony.revision import FILE_NAME, commit
 

@@ -42,9 +42,14 @@ MAX_NUMBER: Final = 2**53 - 1
 """The largest integer that every JSON reader keeps exactly."""
 
 OPAQUE_KEYS: Final = frozenset(
-    {("codex", "approval_policy"), ("codex", "turn_sandbox_policy"), ("acp", "system_meta")}
+    {
+        ("codex", "approval_policy"),
+        ("codex", "turn_sandbox_policy"),
+        ("acp", "system_meta"),
+        ("worker", "ray", "runtime_env"),
+    }
 )
-"""Maps that are passed to the agent unchanged, including nulls."""
+"""Maps that are passed to an agent or to Ray unchanged, including nulls."""
 
 NULLABLE_KEYS: Final = frozenset(
     {("agent", "skills", "user_path"), ("agent", "budget", "max_turns_without_progress")}
@@ -195,6 +200,13 @@ def _host_addresses(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _ray_address(text: str) -> str:
+    found = _SSH_HOST.fullmatch(text)
+    if found is None or "@" in text or not 0 < int(found["port"] or 0) <= _MAX_PORT:
+        raise ValueError("must be host:port")
+    return text
+
+
 def _known_hosts_respected(names: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse options by which an unknown or changed key of a host would be accepted."""
     if _UNSAFE_SSH_OPTION.search(" ".join(names)):
@@ -337,6 +349,8 @@ Labels = Annotated[Names, AfterValidator(_labels)]
 Hosts = Annotated[Names, AfterValidator(_unique), AfterValidator(_host_addresses)]
 SshOptions = Annotated[Names, AfterValidator(_known_hosts_respected)]
 RemotePath = Annotated[Text, AfterValidator(_remote_path), Shape("path")]
+RayAddress = Annotated[Name, AfterValidator(_ray_address), Shape("`host:port`")]
+RayLabels = Annotated[dict[Name, Name], Shape("map of label to value")]
 SkillNames = Annotated[tuple[Name, ...], Field(strict=False), Shape("list of text")]
 EnvNames = Annotated[tuple[VariableName, ...], Field(strict=False), Shape("list of variable names")]
 SkillsPaths = Annotated[tuple[SkillsPath, ...], Field(strict=False), Shape("list of relative paths")]
@@ -677,6 +691,9 @@ class AgentSection(Section):
     library: SkillNames | None = session(
         None, "the only [skills of the library](library.md) that it gets; `[]` for none", unset="all"
     )
+    ray_labels: RayLabels = session(
+        {}, "labels of the Ray nodes that may run it, besides `worker.ray.labels`"
+    )
     turn_timeout_ms: Positive = session(3_600_000, "silence within a turn")
     stall_timeout_ms: Whole = live(300_000, "as `codex.stall_timeout_ms`")
 
@@ -846,6 +863,30 @@ class SshSettings(Section):
     )
 
 
+class RaySettings(Section):
+    """`worker.ray`: a Ray cluster whose nodes run sessions. An address switches it on."""
+
+    address: RayAddress | None = live(None, "the cluster, as `host:port`")
+    namespace: Name = live("symphony", "where the actors of runs have their names")
+    slots_resource: Name = live(
+        "agent_slot",
+        "the resource of the nodes of which a session takes one: `--resources='{\"agent_slot\": 4}'`",
+    )
+    labels: RayLabels = live({}, "labels of the nodes that may run sessions")
+    runtime_env: OpaqueMap = live(
+        {}, "the runtime environment of the actors, in Ray's words; passed on unchanged"
+    )
+    python: Name | None = live(
+        None,
+        "a Python on this machine with this release and the cluster's version of Ray",
+        unset="that of the daemon",
+    )
+    remote_root: RemotePath = live(
+        ".local/share/symphony-worker", "as `worker.ssh.remote_root`, on each node"
+    )
+    lease_ms: Positive = live(30_000, "as `worker.ssh.lease_ms`")
+
+
 class WorkerSettings(Section):
     """`worker`: other machines that run sessions; without any, this machine does."""
 
@@ -855,7 +896,13 @@ class WorkerSettings(Section):
     )
     max_concurrent_agents_per_host: Positive | None = live(None, "sessions at the same time on one of them")
     ssh: SshSettings = Field(default_factory=SshSettings)
+    ray: RaySettings = Field(default_factory=RaySettings)
     env: EnvNames = live((), "variables of the daemon that agents and hooks on hosts get too, as secrets")
+
+    @property
+    def remote(self) -> bool:
+        """Whether runs are carried out on other machines."""
+        return bool(self.ssh_hosts) or self.ray.address is not None
 
 
 class ObservabilitySettings(Section):

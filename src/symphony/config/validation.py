@@ -339,6 +339,7 @@ def review_settings(
     keep_agents(review, raw)
     _check_skills_source(review, settings)
     _check_instructions(review, settings)
+    _check_hosts(review, settings)
     _check_pull_requests(review, settings)
     review.settings = None if review.failures else settings
     return review
@@ -645,6 +646,16 @@ def _check_instructions(review: ProblemCollector, settings: Settings | None) -> 
             ("agent", "instructions", "source"),
             "is remote, but agent.instructions.url is missing",
             hint="set agent.instructions.url to the https address of a manifest.yaml",
+        )
+
+
+def _check_hosts(review: ProblemCollector, settings: Settings | None) -> None:
+    """Runs go to a Ray cluster, or to hosts by ssh."""
+    if settings and settings.worker.ray.address is not None and settings.worker.ssh_hosts:
+        review.fail(
+            ("worker", "ray", "address"),
+            "is set, and so is worker.ssh_hosts: runs go to a Ray cluster, or to hosts by ssh",
+            hint="leave one of them out; a host can be a node of the cluster",
         )
 
 

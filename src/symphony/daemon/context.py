@@ -45,7 +45,7 @@ from symphony.domain import (
 )
 from symphony.library.store import Library
 from symphony.processes.base import Host
-from symphony.scheduler import AgentInfo, AssignmentRule, PhaseRule, SchedulerSettings
+from symphony.scheduler import CLUSTER, AgentInfo, AssignmentRule, PhaseRule, SchedulerSettings
 from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation
 from symphony.trackers.base import ToolProvider, Tracker
 from symphony.trackers.registry import create_tracker, with_default_states
@@ -297,7 +297,7 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
         rules=tuple(AssignmentRule(**rule.model_dump()) for rule in settings.agent.rules),
         phase=settings.agent.phases.default,
         phase_rules=tuple(PhaseRule(**rule.model_dump()) for rule in settings.agent.phases.rules),
-        hosts=settings.worker.ssh_hosts,
+        hosts=settings.worker.ssh_hosts if settings.worker.ray.address is None else (CLUSTER,),
         max_agents_per_host=settings.worker.max_concurrent_agents_per_host,
         agents={
             name: AgentInfo(

@@ -80,7 +80,7 @@ class Reloader:
         try:
             context = self._build(workflow)
             await context.workspaces.check_root()
-            if not context.settings.worker.ssh_hosts:
+            if not context.settings.worker.remote:
                 await preflight_agents(context, changed_agents(self.context, context))
         except SymphonyError as error:
             repeated = self._refused is not None and self._refused.failure == error.failure

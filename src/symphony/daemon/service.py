@@ -34,6 +34,7 @@ from symphony.daemon.diagnostics import check_documents, machine_checks, run_che
 from symphony.daemon.effects import Effects
 from symphony.daemon.forge.feedback import ReviewTools
 from symphony.daemon.forge.pull_requests import PullRequests
+from symphony.daemon.hosts.ray_hosts import RayHosts
 from symphony.daemon.hosts.remote_worker import RemoteHosts
 from symphony.daemon.hosts.ssh_hosts import SshHosts
 from symphony.daemon.http_server import serve_http
@@ -270,7 +271,7 @@ class Service:
                         log_warnings(context.workflow)
                         await context.workspaces.check_root()
                         await context.workspaces.check_repository()
-                        if not context.settings.worker.ssh_hosts:
+                        if not context.settings.worker.remote:
                             await preflight_agents(context, context.agents)
                         self._fault(FaultPoint.CHECKED)
                     if self._start_scope.cancel_called:
@@ -354,11 +355,12 @@ class Service:
             now_ms=self._now_ms,
         )
         async with (
-            SshHosts(self._host, self._environment) as connections,
+            SshHosts(self._host, self._environment) as ssh,
+            RayHosts(self._host, self._environment, self._state_dir.path) as ray,
             tracing as self._traces,
             anyio.create_task_group() as tasks,
         ):
-            hosts = RemoteHosts(connections, self._state_dir.path)
+            hosts = RemoteHosts(ssh, ray, self._state_dir.path)
             await hosts.recover()
             self._effects = Effects(
                 context=lambda: reloader.context,

@@ -31,6 +31,7 @@ from symphony.scheduler.budgets import (
     budget_failure,
 )
 from symphony.scheduler.hosts import (
+    CLUSTER,
     FAILURES_BEFORE_REST,
     HOST_FAILURES,
     MAX_REST_MS,
@@ -208,6 +209,7 @@ from symphony.scheduler.verdict import (
 )
 
 __all__ = [
+    "CLUSTER",
     "COMMENT_MARKER",
     "CONTINUATION_DELAY_MS",
     "FAILURES_BEFORE_REST",

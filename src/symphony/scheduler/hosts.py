@@ -21,6 +21,8 @@ FAILURES_BEFORE_REST: Final = 3
 MAX_REST_MS: Final = 600_000
 HOST_FAILURES: Final = frozenset({Category.WORKER_LOST, Category.HOST_UNAVAILABLE})
 """Failures that say nothing about the issue, and something about the host."""
+CLUSTER: Final = "ray"
+"""The host that is a cluster: it chooses a machine for each run, and counts the slots itself."""
 
 _FIRST_REST_MS = 30_000
 _MAX_EXPONENT = 10
@@ -79,10 +81,22 @@ def shortage_text(state: State, used: Counter[str]) -> str:
 
 
 def on_run_started(step: Step, issue: Issue, host: str | None) -> None:
-    """Remember where the workspace of the issue is."""
+    """Remember where the workspace of the issue is, unless a cluster chooses the machine."""
     if host is None:
         forget_workspace(step, issue.id)
-    else:
+    elif host != CLUSTER:
+        _remember_workspace(step, issue, host)
+
+
+def on_run_placed(step: Step, run: Running) -> None:
+    """Remember which machine a cluster chose."""
+    if run.report.host is not None:
+        _remember_workspace(step, run.issue, run.report.host)
+
+
+def _remember_workspace(step: Step, issue: Issue, host: str) -> None:
+    known = step.state.remote_workspaces.get(issue.id)
+    if known is None or known.host != host:
         workspace = RemoteWorkspace(identifier=issue.identifier, host=host)
         step.update(remote_workspaces={**step.state.remote_workspaces, issue.id: workspace})
 

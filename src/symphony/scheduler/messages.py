@@ -143,9 +143,11 @@ class RunReport:
         model: the one that the agent says it uses.
         input_tokens: with the other counts, as in `Tokens`.
         cost_usd: with `unpriced_tokens`, as in `Cost`.
+        host: the machine, if the host of the run is a cluster that chooses one.
     """
 
     stage: RunStage
+    host: str | None = None
     workspace_path: str | None = None
     branch: str | None = None
     session_id: str | None = None

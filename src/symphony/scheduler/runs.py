@@ -126,6 +126,7 @@ def on_agent_report(step: Step, run: Running, report: RunReport) -> None:
     report = replace(
         report,
         workspace_path=report.workspace_path or run.report.workspace_path,
+        host=report.host or run.report.host,
         **NO_TOKENS.plus(Tokens.of(report)).counts(),  # within bounds
         turn_count=clamp_count(report.turn_count),
     )
@@ -142,6 +143,7 @@ def on_agent_report(step: Step, run: Running, report: RunReport) -> None:
         last_activity_ms=step.now_ms if active else run.last_activity_ms,
     )
     step.replace_entry(run)
+    hosts.on_run_placed(step, run)
     if report.rate_limits is not None:
         step.update(rate_limits=report.rate_limits)
     if report.pid is not None:
@@ -304,7 +306,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         commits=outcome.commits,
         agent=run.agent.name,
         agent_reason=run.agent.reason,
-        host=run.host,
+        host=run.machine,
     )
     if run.stopping is StopReason.TERMINAL:
         blocks.clean_and_release(step, run.issue, report.workspace_path)

@@ -145,6 +145,11 @@ class Running:
     phase: Phase | None = None
     host: str | None = None
 
+    @property
+    def machine(self) -> str | None:
+        """The host, or the machine that a cluster chose."""
+        return self.report.host or self.host
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:

@@ -258,6 +258,9 @@ def _lines(tree: Tree, depth: int = 0) -> Iterator[str]:
 LATER_SECTIONS = frozenset({"forge", "tracing"})
 """Sections that the program did not have when the facts were recorded."""
 
+LATER_KEYS = frozenset({"ray_labels"})
+"""Keys that it did not have, and could not suggest, either."""
+
 
 def facts(text: str, environment: Mapping[str, str]) -> dict[str, Any]:
     """What the program says of one file, without its sentences; values that are the default are left out."""
@@ -282,7 +285,12 @@ def _told(code: str, said: Any) -> list[str]:
     unknown = re.match(r'unknown (?:key|section) "(.*)" is ignored', said.message)
     key = unknown[1] if unknown else said.message.split(" ", 1)[0].rstrip(":")
     meant = re.match(r'did you mean "?([^",? ]+)', said.hint or "")
-    return [str(code), key, (said.where or "").rpartition(":")[2], meant[1] if meant else ""]
+    return [
+        str(code),
+        key,
+        (said.where or "").rpartition(":")[2],
+        meant[1] if meant and meant[1] not in LATER_KEYS else "",
+    ]
 
 
 def _values(sections: Mapping[str, Any]) -> dict[str, Any]:

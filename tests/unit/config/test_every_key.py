@@ -61,6 +61,7 @@ BY_SHAPE = {
     "list of relative paths": NOT_A_LIST,
     "list of variable names": (*NOT_A_LIST, "['A-B']", "['']", "[7]"),
     "map of variable name to text": NOT_A_MAP,
+    "map of label to value": NOT_A_MAP,
     "list of rules": NOT_A_LIST,
     "list of targets": (),  # what is wrong is a warning: test_notify.py
     "name of an agent": (*NOT_TEXT, *BLANK, NUL, "nobody"),
@@ -80,6 +81,9 @@ FURTHER = {
         "['-ostricthostkeychecking off']",
         "['-oUserKnownHostsFile=/dev/null']",
     ),
+    "worker.ray.address": ("h", "auto", "a@h:1", "h:0", "h:65536", "ray://h:1"),
+    "worker.ray.remote_root": ("../x",),
+    "worker.ray.runtime_env": ("{a: .nan}",),
     "codex.approval_policy": ("{a: .nan}", "{a: [{b: .inf}]}"),
     "codex.turn_sandbox_policy": ("{a: .nan}",),
     "agent.phases.rules": (

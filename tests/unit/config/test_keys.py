@@ -18,7 +18,7 @@ from symphony.config import (
 )
 
 if TYPE_CHECKING:
-    from unit.config.conftest import Parse
+    from unit.config.conftest import Parse, Refuse
 
 RESTART = {
     "server.port",
@@ -88,3 +88,13 @@ def test_ssh_takes_options_and_places_that_are_safe(parse: "Parse") -> None:
 def test_hosts_are_trimmed_without_blanks_and_repeats(parse: "Parse") -> None:
     text = "---\ntracker: {kind: markdown}\nworker: {ssh_hosts: [' a ', b, '', a, 'c:22']}\n---\nx"
     assert parse(text).settings.worker.ssh_hosts == ("a", "b", "c:22")
+
+
+def test_runs_go_to_a_ray_cluster_or_to_hosts_by_ssh(parse: "Parse", refuse: "Refuse") -> None:
+    ray, hosts = "ray: {address: 'head:6379'}", "ssh_hosts: [a]"
+    assert parse(f"---\ntracker: {{kind: markdown}}\nworker: {{{ray}}}\n---\nx").settings.worker.remote
+    assert parse(f"---\ntracker: {{kind: markdown}}\nworker: {{{hosts}}}\n---\nx").settings.worker.remote
+    (failure,) = refuse(f"---\ntracker: {{kind: markdown}}\nworker:\n  {hosts}\n  {ray}\n---\nx")
+    assert failure.message.startswith("worker.ray.address")
+    assert (failure.where or "").endswith(":5")
+    assert failure.hint

@@ -26,6 +26,7 @@ from symphony.daemon.comments import CommentWriter, SkillComments
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.effects import Effects, Timeouts
 from symphony.daemon.frames import Start
+from symphony.daemon.hosts.ray_hosts import RayHosts
 from symphony.daemon.hosts.remote_worker import RemoteHosts
 from symphony.daemon.hosts.ssh_hosts import SshHosts
 from symphony.daemon.runs.supervised_run import RunCallbacks
@@ -122,7 +123,7 @@ async def at_work(
             comments=(comments := CommentWriter()),
             skill_comments=SkillComments(comments, record=lambda _: None, recorded=checkpoint),
             traces=Traces(None, found_ms=lambda _: None, now_ms=lambda: 0),
-            hosts=RemoteHosts(SshHosts(LocalHost(), {}), path),
+            hosts=RemoteHosts(SshHosts(LocalHost(), {}), RayHosts(LocalHost(), {}, path), path),
             environment={},
             now_ms=lambda: 0,
             timeouts=timeouts,

@@ -7,8 +7,9 @@ import pytest
 
 from symphony.config import SshSettings, WorkerSettings
 from symphony.daemon.hosts.host_runs import HostRuns, own_identity
-from symphony.daemon.hosts.remote_worker import RemoteRun, RemoteRuns
-from symphony.daemon.hosts.ssh_hosts import HostPlace, SshHosts, place_script, read_place, ssh_failure
+from symphony.daemon.hosts.remote_host import HostPlace, RemoteRun, place_script, read_place
+from symphony.daemon.hosts.remote_worker import RemoteRuns
+from symphony.daemon.hosts.ssh_hosts import SshHosts, ssh_failure
 from symphony.domain import Blame, Category, SymphonyError
 from symphony.processes.local import LocalHost
 
@@ -65,7 +66,8 @@ def test_a_host_says_where_things_are(python: str | None, tmp_path: Path) -> Non
         program.parent.mkdir(parents=True)
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
-    script = place_script(settings, needs_git=True, further=["echo one", "echo two"])
+    host = SshHosts(LocalHost(), {}).get("h", WorkerSettings(ssh=settings))
+    script = place_script(host, needs_git=True, further=["echo one", "echo two"])
     env = {"HOME": str(tmp_path), "PATH": "/usr/local/bin:/usr/bin:/bin"}
     done = subprocess.run(["sh", "-s"], input=script, env=env, capture_output=True, text=True, check=True)
     _, _, output = done.stdout.partition("symphony-host\n")
@@ -78,7 +80,7 @@ def test_a_host_says_where_things_are(python: str | None, tmp_path: Path) -> Non
 
 
 def test_a_host_without_an_installation_is_told(tmp_path: Path) -> None:
-    script = place_script(SshSettings(), needs_git=False)
+    script = place_script(SshHosts(LocalHost(), {}).get("h", WorkerSettings()), needs_git=False)
     env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(["sh", "-s"], input=script, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 92

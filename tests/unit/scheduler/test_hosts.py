@@ -8,6 +8,7 @@ import pytest
 from harness.scheduling import Story, make_failure, make_issue
 from symphony.domain import Blame, Category
 from symphony.scheduler import (
+    CLUSTER,
     FAILURES_BEFORE_REST,
     MAX_REST_MS,
     CleanWorkspace,
@@ -57,6 +58,24 @@ def _rest(story: Story) -> None:
         if not story.state.running:
             story.advance(min(retry.due_ms for retry in story.state.retrying.values()) - story.now)
         _lose(story, next(iter(story.state.running)))
+
+
+def test_a_cluster_chooses_the_machine_of_a_run() -> None:
+    story = _story(2, CLUSTER).begin()
+    assert _placed(story) == [("1", CLUSTER), ("2", CLUSTER)]
+    assert not story.state.remote_workspaces
+    run = story.state.running["1"]
+    assert run.machine == CLUSTER
+    story.report(host="node-1")
+    story.streams(host=None)
+    run = story.state.running["1"]
+    assert (run.host, run.machine) == (CLUSTER, "node-1")
+    assert story.state.remote_workspaces["1"].host == "node-1"
+    _lose(story)
+    assert story.notices("run_ended")[0].fields["host"] == "node-1"
+    assert story.state.troubled_hosts.keys() == {CLUSTER}
+    story.advance(story.state.retrying["1"].due_ms - story.now)
+    assert story.said(StartRun)[-1].last_host == "node-1"
 
 
 def test_without_hosts_runs_are_carried_out_here() -> None:

@@ -13,7 +13,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -26,14 +26,16 @@ from anyio.abc import TaskGroup
 
 from symphony.config import Workflow
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.frames import DaemonFrame, Ended, Site, Spawned, Start, Stop, WorkerFrame
+from symphony.daemon.frames import DaemonFrame, Ended, Report, Site, Spawned, Start, Stop, WorkerFrame
 from symphony.daemon.hosts.host_workspaces import HostWorkspace, RemovalRequest, find_answer
-from symphony.daemon.hosts.ssh_hosts import (
+from symphony.daemon.hosts.remote_host import (
     COMMAND_TIMEOUT_MS,
     NO_ROOT,
+    HostCarrier,
     HostPlace,
-    SshHost,
-    SshHosts,
+    RemoteHost,
+    RemoteRun,
+    Wanted,
     host_failure,
     place_script,
     read_place,
@@ -42,7 +44,15 @@ from symphony.daemon.hosts.stdio_worker import StdioWorker, site_of
 from symphony.daemon.runs.library_skills import carry_skills
 from symphony.daemon.runs.transcript import EntryWriter
 from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, one_line
-from symphony.scheduler import CleanWorkspace, DeliveredBranch, Outcome, OutcomeKind
+from symphony.scheduler import (
+    CleanWorkspace,
+    DeliveredBranch,
+    Outcome,
+    OutcomeKind,
+    RunReport,
+    RunStage,
+    StartRun,
+)
 from symphony.workspaces import BranchBase, Courier, Delivery, GitError, RemoteSource, Removal, is_sha256
 
 FENCE_EXTRA_MS: Final = 30_000
@@ -55,15 +65,6 @@ _log = structlog.get_logger(__name__)
 
 
 # --- runs that may be alive ------------------------------------------------------------------------------
-
-
-class RemoteRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that was begun on a host, and whose end is not known."""
-
-    run_id: str
-    issue_id: str
-    host: str
-    lease_ms: int
 
 
 class RemoteRuns:
@@ -135,15 +136,17 @@ class RemoteHosts:
     """Carries runs out on hosts.
 
     Args:
-        hosts: the connections.
+        ssh: leads to the hosts of `worker.ssh_hosts`.
+        ray: leads to the nodes of `worker.ray`.
         state_dir: where runs whose end is not known are written down.
     """
 
-    def __init__(self, hosts: SshHosts, state_dir: Path) -> None:
-        self._hosts = hosts
+    def __init__(self, ssh: HostCarrier, ray: HostCarrier, state_dir: Path) -> None:
+        self._ssh = ssh
+        self._ray = ray
         self._runs = RemoteRuns(state_dir)
         self._open: dict[str, tuple[RemoteRun, float | None]] = {}  # with a moment after its last frame
-        self._sites: dict[SshHost, RemoteSite] = {}
+        self._sites: dict[tuple[str | None, ...], RemoteSite] = {}
 
     async def recover(self) -> None:
         """Take over the runs whose end an earlier daemon did not see."""
@@ -162,9 +165,29 @@ class RemoteHosts:
         await to_thread.run_sync(self._runs.remove, run_id)
         self._open.pop(run_id, None)
 
-    def get(self, context: RuntimeContext, name: str) -> SshHost:
-        """The host of this name."""
-        return self._hosts.get(name, context.settings.worker)
+    def _carrier(self, context: RuntimeContext) -> HostCarrier:
+        return self._ssh if context.settings.worker.ray.address is None else self._ray
+
+    async def names(self, context: RuntimeContext) -> tuple[str, ...]:
+        """The hosts that there are now. Raises `SymphonyError`: a cluster cannot be asked."""
+        return await self._carrier(context).names(context.settings.worker)
+
+    def place(
+        self, context: RuntimeContext, command: StartRun, on_wait: Callable[[str], None]
+    ) -> AbstractAsyncContextManager[RemoteHost]:
+        """The host of a run; see `HostCarrier.place`."""
+        assert command.host is not None  # noqa: S101 - the caller chose a remote worker
+        wanted = Wanted(
+            issue_id=command.issue.id,
+            host=command.host,
+            last_host=command.last_host,
+            labels=context.workflow.agents[command.agent].settings.ray_labels,
+        )
+        return self._carrier(context).place(context.settings.worker, wanted, on_wait)
+
+    def visit(self, context: RuntimeContext, name: str) -> AbstractAsyncContextManager[RemoteHost]:
+        """The host of this name, apart from a run."""
+        return self._carrier(context).visit(context.settings.worker, name)
 
     async def fence_issue(self, context: RuntimeContext, issue_id: str) -> None:
         """Wait until no earlier run of the issue can be alive."""
@@ -179,22 +202,28 @@ class RemoteHosts:
         `since_s` is a moment after the last frame that its worker may have received.
         """
         over_s = since_s + (run.lease_ms + FENCE_EXTRA_MS) / 1_000
-        host = self.get(context, run.host)
-        while (left_s := over_s - anyio.current_time()) > 0:
+        while (left_s := over_s - anyio.current_time()) > 0 or not await self._is_gone(context, run):
             try:
-                site = await self.find_site(context, host, timeout_ms=_FENCE_ATTEMPT_MS)
-                command = site.command("worker", "--end", run.run_id)
-                done = await host.run(command, timeout_ms=_FENCE_ATTEMPT_MS)
-                if done.exit_code == 0:
+                if await self._end(context, run):
                     break
             except SymphonyError as error:
                 _log.debug("remote_run_not_ended", run_id=run.run_id, reason=error.failure.line)
-            await anyio.sleep(min(_FENCE_PAUSE_S, left_s))
+            await anyio.sleep(min(_FENCE_PAUSE_S, left_s) if left_s > 0 else _FENCE_PAUSE_S)
         _log.info("remote_run_fenced", run_id=run.run_id, issue_id=run.issue_id, host=run.host)
         await self.finish(run.run_id)
 
+    async def _is_gone(self, context: RuntimeContext, run: RemoteRun) -> bool:
+        return await self._carrier(context).is_gone(context.settings.worker, run)
+
+    async def _end(self, context: RuntimeContext, run: RemoteRun) -> bool:
+        async with self.visit(context, run.host) as host:
+            site = await self.find_site(context, host, timeout_ms=_FENCE_ATTEMPT_MS)
+            command = site.command("worker", "--end", run.run_id)
+            done = await host.run(command, timeout_ms=_FENCE_ATTEMPT_MS)
+            return done.exit_code == 0
+
     async def find_site(
-        self, context: RuntimeContext, host: SshHost, *, timeout_ms: int = COMMAND_TIMEOUT_MS
+        self, context: RuntimeContext, host: RemoteHost, *, timeout_ms: int = COMMAND_TIMEOUT_MS
     ) -> RemoteSite:
         """Make the directories of the workflow file on a host.
 
@@ -204,25 +233,25 @@ class RemoteHosts:
         site, _ = await self._look(context, host, timeout_ms=timeout_ms)
         return site
 
-    async def connect(self, context: RuntimeContext, host: SshHost) -> RemoteSite:
+    async def connect(self, context: RuntimeContext, host: RemoteHost) -> RemoteSite:
         """Have a connection; where things are there, as they were when the host was looked at last.
 
         Raises:
             SymphonyError: `host_unavailable`, with a hint.
         """
         await host.connect()
-        return self._sites.get(host) or await self.find_site(context, host)
+        return self._sites.get(_key(host)) or await self.find_site(context, host)
 
     async def _look(
         self,
         context: RuntimeContext,
-        host: SshHost,
+        host: RemoteHost,
         begun: BranchBase | None = None,
         *,
         timeout_ms: int = COMMAND_TIMEOUT_MS,
     ) -> tuple[RemoteSite, dict[str, str]]:
         """As `find_site`; with `begun` also a bare repository, and its refs."""
-        self._sites.pop(host, None)
+        self._sites.pop(_key(host), None)
         directory = directory_of(context.workflow)
         further = [f"mkdir -p {directory}/state && cd {directory} || exit {NO_ROOT}"]
         if begun is not None:
@@ -239,17 +268,17 @@ class RemoteHosts:
                 f"{git} symbolic-ref HEAD {base} || exit {NO_ROOT}",
                 f"{git} for-each-ref --format='%(objectname) %(refname)' || exit {NO_ROOT}",
             ]
-        script = place_script(host.settings, needs_git=begun is not None, further=further)
+        script = place_script(host, needs_git=begun is not None, further=further)
         output = await host.script(script, timeout_ms=timeout_ms)
         place, rest = read_place(output, now_s=time.time())
         refs = {name: commit for commit, _, name in (line.partition(" ") for line in rest)}
-        self._sites[host] = site = RemoteSite(place=place, directory=directory)
+        self._sites[_key(host)] = site = RemoteSite(place=place, directory=directory)
         return site, refs
 
     # --- the repository ----------------------------------------------------------------------------------
 
     async def prepare(
-        self, context: RuntimeContext, host: SshHost, issue: Issue, *, last_host: str | None
+        self, context: RuntimeContext, host: RemoteHost, issue: Issue, *, last_host: str | None
     ) -> "PreparedHost":
         """Give a host what a run of the issue needs.
 
@@ -258,7 +287,7 @@ class RemoteHosts:
         """
         found = await context.workspaces.courier(issue.identifier)
         if found is None:
-            return PreparedHost(site=await self.find_site(context, host))
+            return PreparedHost(host=host, site=await self.find_site(context, host))
         courier, branch = found
         begun = await courier.begin(branch)
         if last_host is not None and last_host != host.name:
@@ -271,17 +300,17 @@ class RemoteHosts:
                 await courier.fetch(source, branch, begun.base)
             begun = await courier.begin(branch)
         await courier.send(source, branch, begun, there=refs)
-        return PreparedHost(site=site, courier=courier, branch=branch, begun=begun, source=source)
+        return PreparedHost(host=host, site=site, courier=courier, branch=branch, begun=begun, source=source)
 
     async def _salvage(
         self, context: RuntimeContext, name: str, courier: Courier, branch: str, begun: BranchBase
     ) -> None:
         """Fetch what an earlier run left on its host, if the host can be reached."""
-        host = self.get(context, name)
         try:
-            site, refs = await self._look(context, host, begun, timeout_ms=_FENCE_ATTEMPT_MS)
-            if refs.get(f"refs/heads/{branch}", begun.delivered) != begun.delivered:
-                await courier.fetch(source_of(host, site), branch, begun.base)
+            async with self.visit(context, name) as host:
+                site, refs = await self._look(context, host, begun, timeout_ms=_FENCE_ATTEMPT_MS)
+                if refs.get(f"refs/heads/{branch}", begun.delivered) != begun.delivered:
+                    await courier.fetch(source_of(host, site), branch, begun.base)
         except (SymphonyError, GitError, OSError) as error:
             _log.warning("remote_work_not_fetched", host=name, branch=branch, reason=str(error))
 
@@ -306,14 +335,14 @@ class RemoteHosts:
         self, context: RuntimeContext, name: str, word: str, request: Callable[[Site], msgspec.Struct]
     ) -> str:
         """The answer of the worker program on a host, as JSON. Raises `SymphonyError`."""
-        host = self.get(context, name)
-        found = await self.find_site(context, host)
-        site = make_site(context, found, base_branch=None)
-        done = await host.run(
-            found.command("worker", word),
-            stdin=msgspec.json.encode(request(site), enc_hook=str),
-            timeout_ms=_CLEAN_TIMEOUT_MS,
-        )
+        async with self.visit(context, name) as host:
+            found = await self.find_site(context, host)
+            site = make_site(context, found, base_branch=None)
+            done = await host.run(
+                found.command("worker", word),
+                stdin=msgspec.json.encode(request(site), enc_hook=str),
+                timeout_ms=_CLEAN_TIMEOUT_MS,
+            )
         answer = find_answer(done.stdout.decode("utf-8", "replace"))
         if answer is None:
             said = one_line(done.stderr.decode("utf-8", "replace").strip(), _MAX_REASON_CHARS)
@@ -322,15 +351,27 @@ class RemoteHosts:
         return answer
 
 
-def source_of(host: SshHost, site: RemoteSite) -> RemoteSource:
+def _key(host: RemoteHost) -> tuple[str | None, ...]:
+    """What decides where things are on a host."""
+    return host.name, host.node_id, host.remote_root, host.remote_python
+
+
+def lease_of(context: RuntimeContext) -> int:
+    """The lease of workers on hosts, in milliseconds."""
+    worker = context.settings.worker
+    return worker.ssh.lease_ms if worker.ray.address is None else worker.ray.lease_ms
+
+
+def source_of(host: RemoteHost, site: RemoteSite) -> RemoteSource:
     """The bare repository of a host, for git."""
     return RemoteSource(address=host.git_address(site.repository), ssh_command=host.git_ssh_command)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedHost:
-    """A host with the repository; only `site` where hooks populate workspaces."""
+    """A host with the repository; only `host` and `site` where hooks populate workspaces."""
 
+    host: RemoteHost
     site: RemoteSite
     courier: Courier | None = None
     branch: str = ""
@@ -349,8 +390,7 @@ def make_site(
     workspace: dict[str, str | None] = {"root": f"{site.base}/workspaces", "push": "never"}
     if context.settings.workspace.repo is not None:
         workspace |= {"repo": site.repository, "base_branch": base_branch}
-    lease_ms = context.settings.worker.ssh.lease_ms
-    made = site_of(context.workflow, lease_ms=lease_ms, workspace=workspace)
+    made = site_of(context.workflow, lease_ms=lease_of(context), workspace=workspace)
     return msgspec.structs.replace(made, env=env or {})
 
 
@@ -381,8 +421,6 @@ class RemoteWorker:
         stderr_path: Path,
         transcript: EntryWriter,
     ) -> None:
-        assert start.command.host is not None  # noqa: S101 - the caller chose a remote worker
-        self._host = hosts.get(context, start.command.host)
         self._start = start
         self._send = send
         self._hosts = hosts
@@ -392,6 +430,7 @@ class RemoteWorker:
         self._transcript = transcript
         self._early: list[DaemonFrame] = []
         self._preparation = anyio.CancelScope()
+        self._placed: str | None = None
         self._inner: StdioWorker | None = None
         self._over = anyio.Event()
         self._ended: Outcome | None = None
@@ -408,9 +447,9 @@ class RemoteWorker:
     async def run(self) -> None:
         """Carry out the run; sends exactly one `Ended`."""
         outcome = Outcome(kind=OutcomeKind.CANCELED)
-        async with anyio.create_task_group() as tasks:
+        async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
             try:
-                outcome = await self._carry_out(tasks)
+                outcome = await self._carry_out(stack, tasks)
             except SymphonyError as error:
                 outcome = self._failed(error.failure)
             except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
@@ -421,6 +460,12 @@ class RemoteWorker:
             tasks.cancel_scope.cancel()  # ends a worker that got no run
         await to_thread.run_sync(self._transcript.close)
         self._send(Ended(outcome=outcome))
+
+    def _wait(self, reason: str) -> None:
+        """Tell people why the run has no host yet."""
+        stage = RunStage.PREPARING_WORKSPACE
+        report = RunReport(stage=stage, last_event="waiting_for_slot", last_message=reason)
+        self._send(Report(report=report))
 
     def _failed(self, failure: Failure) -> Outcome:
         failure = self._context.redaction.failure(failure)
@@ -444,31 +489,38 @@ class RemoteWorker:
             fallback=None if store is None else await to_thread.run_sync(store.fallback),
         )
 
-    async def _carry_out(self, tasks: TaskGroup) -> Outcome:
+    async def _carry_out(self, stack: AsyncExitStack, tasks: TaskGroup) -> Outcome:
         """Start the worker, send the repository while it loads, and give it the run."""
-        site: Site | None = None
+        command, site = self._start.command, None
         with self._preparation:
-            place = await self._hosts.connect(self._context, self._host)
-            lease_ms = self._context.settings.worker.ssh.lease_ms
+            host = await stack.enter_async_context(self._hosts.place(self._context, command, self._wait))
+            if host.name != command.host:
+                self._placed = host.name
+                self._send(Report(report=RunReport(stage=RunStage.PREPARING_WORKSPACE, host=host.name)))
+            place = await self._hosts.connect(self._context, host)
+            lease_ms = lease_of(self._context)
             inner = StdioWorker(
                 self._take,
-                host=self._host.local,
-                argv=self._host.argv(place.command("worker", "--stdio")),
-                env=self._host.env,
+                host=host.local,
+                argv=host.argv(place.command("worker", "--stdio")),
+                env=host.env,
                 lease_ms=lease_ms,
                 stderr_path=self._stderr_path,
                 transcript=self._transcript,
             )
             tasks.start_soon(self._pass_frames, inner)
-            command = self._start.command
             prepared = await self._hosts.prepare(
-                self._context, self._host, command.issue, last_host=command.last_host
+                self._context, host, command.issue, last_host=command.last_host
             )
             site = await self._site(prepared)
         if site is None or self._preparation.cancel_called:
             return Outcome(kind=OutcomeKind.CANCELED)
         run = RemoteRun(
-            run_id=command.run_id, issue_id=command.issue.id, host=self._host.name, lease_ms=lease_ms
+            run_id=command.run_id,
+            issue_id=command.issue.id,
+            host=host.name,
+            lease_ms=lease_ms,
+            node_id=host.node_id,
         )
         await self._hosts.begin(run)
         self._inner = inner
@@ -492,6 +544,8 @@ class RemoteWorker:
                 self._ended = frame.outcome
             case Spawned():  # a process of another machine
                 pass
+            case Report() if self._placed is not None:
+                self._send(Report(report=replace(frame.report, host=self._placed)))
             case _:
                 self._send(frame)
 
@@ -521,13 +575,13 @@ class RemoteWorker:
         try:
             head = await courier.fetch(source, branch, begun.base)
         except (GitError, OSError) as error:
-            failure = host_failure(self._host.name, f"the branch cannot be fetched: {error}")
+            failure = host_failure(prepared.host.name, f"the branch cannot be fetched: {error}")
             return replace(delivery, failure=failure)
         if reported is None:
             return None
         if head != reported.head:
             text = "the branch there is not the one that the worker reported"
-            return replace(delivery, failure=host_failure(self._host.name, text))
+            return replace(delivery, failure=host_failure(prepared.host.name, text))
         return await courier.deliver(branch, head)
 
     def _published(self, reported: DeliveredBranch, delivery: Delivery) -> DeliveredBranch:

@@ -1,4 +1,4 @@
-"""A private directory with a short path, for the sockets of ssh's master connections."""
+"""A private directory with a short path, for the sockets of ssh and of the bridge to Ray."""
 
 import fcntl
 import os

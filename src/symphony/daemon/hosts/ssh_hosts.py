@@ -8,8 +8,8 @@ line: what a host needs is sent as input.
 import re
 import shlex
 import signal
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -19,12 +19,19 @@ import anyio
 from anyio import to_thread
 
 from symphony.config import SshSettings, WorkerSettings
+from symphony.daemon.hosts.remote_host import (
+    COMMAND_TIMEOUT_MS,
+    RemoteHost,
+    RemoteRun,
+    Wanted,
+    host_failure,
+    script_output,
+)
 from symphony.daemon.hosts.socket_directory import SocketDirectory
-from symphony.domain import Blame, Category, Failure, SymphonyError, one_line
+from symphony.domain import Failure, SymphonyError, one_line
 from symphony.processes.base import Completed, Host, HostProcess
 
 CONNECT_S: Final = 10
-COMMAND_TIMEOUT_MS: Final = 60_000
 _OPTIONS: Final = (
     "-T",
     *("-o", "BatchMode=yes"),
@@ -43,15 +50,6 @@ _SSH_FAILED: Final = 255
 _MASTER_POLL_S: Final = 0.05
 _REFUSED_S: Final = 1.0
 _MAX_STDERR_CHARS: Final = 300
-NO_GIT, NO_PYTHON, NO_ROOT = 91, 92, 93
-"""Exit codes of the scripts that are run on a host."""
-
-
-def host_failure(host: str, message: str, *, hint: str | None = None) -> Failure:
-    """The failure of a host that cannot be used now."""
-    return Failure(
-        category=Category.HOST_UNAVAILABLE, blame=Blame.HOST, message=f"{host}: {message}", hint=hint
-    )
 
 
 def ssh_failure(host: str, stderr: str) -> Failure:
@@ -72,28 +70,8 @@ def ssh_failure(host: str, stderr: str) -> Failure:
     return host_failure(host, f"it cannot be reached ({last})", hint=hint)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostPlace:
-    """Where things are on a host, with absolute paths.
-
-    Attributes:
-        root: the directory of this daemon there.
-        python: runs the worker.
-        clock_skew_s: its clock minus ours.
-    """
-
-    root: str
-    python: str
-    clock_skew_s: float
-
-    def command(self, *words: str) -> str:
-        """A shell command that runs `symphony`; the words may hold no secret."""
-        state = f"SYMPHONY_STATE_DIR={self.root}/state"
-        return f"exec env {shlex.join([state, self.python, '-m', 'symphony', *words])}"
-
-
 class SshHost:
-    """One host. Made by `SshHosts`."""
+    """One host (`RemoteHost`). Made by `SshHosts`."""
 
     def __init__(
         self,
@@ -107,6 +85,9 @@ class SshHost:
     ) -> None:
         self.name = name
         self.settings = settings
+        self.node_id = None
+        self.remote_root = settings.remote_root
+        self.remote_python = settings.python or f"{settings.remote_root}/venv/bin/python"
         self.local = host
         self.env = environment
         self._directory = directory
@@ -234,30 +215,9 @@ class SshHost:
         A profile that prints text prints it before that line.
         """
         done = await self.run("exec sh -s", stdin=text.encode(), timeout_ms=timeout_ms)
-        printed, marker, output = f"\n{done.stdout.decode('utf-8', 'replace')}".partition("\nsymphony-host\n")
-        if marker and printed.strip():
-            raise SymphonyError(
-                host_failure(
-                    self.name,
-                    f"its shell prints text before a command runs: {one_line(printed, _MAX_STDERR_CHARS)!r}",
-                    hint="a login shell that is not interactive must print nothing; see the profile there",
-                )
-            )
-        prepare = f"symphony hosts prepare {shlex.quote(self.name)}"
-        match done.exit_code:
-            case 0 if marker:
-                return output
-            case code if code == NO_GIT:
-                failure = host_failure(self.name, "it has no git", hint="install git 2.29 or newer there")
-            case code if code == NO_PYTHON:
-                failure = host_failure(self.name, "symphony is not installed there", hint=f"run `{prepare}`")
-            case code:
-                reason = one_line(done.stderr.decode("utf-8", "replace"), _MAX_STDERR_CHARS)
-                full = "space" in reason.lower() or "quota" in reason.lower()
-                hint = "free space there" if full else "see worker.ssh.remote_root, and the rights there"
-                message = f"its directory cannot be used: {reason or f'exit code {code}'}"
-                failure = host_failure(self.name, message, hint=hint)
-        raise SymphonyError(failure)
+        return script_output(
+            self.name, done, install_hint=f"run `symphony hosts prepare {shlex.quote(self.name)}`"
+        )
 
 
 class SshHosts:
@@ -302,27 +262,24 @@ class SshHosts:
             )
         return self._hosts[key]
 
+    @asynccontextmanager
+    async def place(
+        self, settings: WorkerSettings, wanted: Wanted, on_wait: Callable[[str], None]
+    ) -> AsyncIterator[RemoteHost]:
+        """The host that the scheduler chose."""
+        del on_wait  # the scheduler counts the slots
+        yield self.get(wanted.host, settings)
 
-def place_script(settings: SshSettings, *, needs_git: bool, further: Sequence[str] = ()) -> str:
-    """A script that makes the directory of this daemon, and prints where things are; see `read_place`."""
-    python = settings.python or f"{settings.remote_root}/venv/bin/python"
-    lines = [
-        "umask 077",
-        "echo; echo symphony-host",
-        f'cd "$HOME" || exit {NO_ROOT}',
-        f"python={python}",
-        'case "$python" in /*) ;; */*) python="$HOME/$python" ;; *) python="$(command -v "$python")" ;; esac',
-        f"mkdir -p {settings.remote_root}/state && cd {settings.remote_root} || exit {NO_ROOT}",
-        *((f"command -v git >/dev/null 2>&1 || exit {NO_GIT}",) if needs_git else ()),
-        f'[ -x "$python" ] || exit {NO_PYTHON}',
-        'pwd -P; echo "$python"; date +%s',
-        *further,
-    ]
-    return "\n".join(lines) + "\n"
+    @asynccontextmanager
+    async def visit(self, settings: WorkerSettings, name: str) -> AsyncIterator[RemoteHost]:
+        """The host of this name."""
+        yield self.get(name, settings)
 
+    async def names(self, settings: WorkerSettings) -> tuple[str, ...]:
+        """Those of the settings."""
+        return settings.ssh_hosts
 
-def read_place(output: str, *, now_s: float) -> tuple[HostPlace, list[str]]:
-    """What a `place_script` printed, and the lines that its further commands printed."""
-    root, python, clock, *rest = [*output.splitlines(), "", "", ""]
-    skew = float(clock) - now_s if clock.isdigit() else 0.0
-    return HostPlace(root=root, python=python, clock_skew_s=skew), [line for line in rest if line]
+    async def is_gone(self, settings: WorkerSettings, run: RemoteRun) -> bool:
+        """Nothing but the lease tells."""
+        del settings, run
+        return True

@@ -1,0 +1,380 @@
+"""Reaches the nodes of a Ray cluster, through a bridge process that has Ray (`ray_bridge`).
+
+A run has an actor of its own, which holds one slot of its node. Ray chooses the node. What has to be done on
+a node apart from a run is done in an actor without a slot.
+"""
+
+import hashlib
+import re
+import shlex
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import anyio
+import msgspec
+from anyio import to_thread
+from anyio.abc import SocketStream
+
+import symphony
+from symphony.config import RaySettings, WorkerSettings
+from symphony.daemon.hosts import ray_relay
+from symphony.daemon.hosts.ray_messages import (
+    INSTALL_HINT,
+    Answer,
+    BridgeSettings,
+    ListNodes,
+    Nodes,
+    Place,
+    Placed,
+    Ready,
+    Refused,
+    Visit,
+    Waiting,
+)
+from symphony.daemon.hosts.remote_host import (
+    COMMAND_TIMEOUT_MS,
+    RemoteHost,
+    RemoteRun,
+    Wanted,
+    host_failure,
+    script_output,
+)
+from symphony.daemon.hosts.socket_directory import SocketDirectory
+from symphony.domain import SymphonyError, one_line
+from symphony.processes.base import Completed, Host, HostProcess
+
+RAY: Final = "ray"
+"""What messages about the cluster as a whole begin with."""
+CONNECT_S: Final = 120.0
+"""A wrong token is known after 20 s, a Ray that is too old for this machine after 80 s."""
+NODE_TIMEOUT_S: Final = 600.0
+"""How long a run waits where no node offers a slot at all; a cluster that grows needs a while."""
+_ANSWER_S: Final = 30.0
+_VISIT_S: Final = 60.0
+_RELEASE_S: Final = 10.0
+_REFUSED_S: Final = 1.0
+_SILENCE_EXTRA_MS: Final = 30_000
+_MAX_LINE_BYTES: Final = 1_048_576
+_MAX_STDERR_CHARS: Final = 300
+_INHERITED: Final = re.compile(
+    r"PATH|HOME|USER|LOGNAME|LANG|LC_ALL|TMPDIR|PYTHONPATH|LD_LIBRARY_PATH|RAY_\w+"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayHost:
+    """A place on a node: one actor (`RemoteHost`)."""
+
+    name: str
+    node_id: str
+    place: str
+    remote_python: str
+    remote_root: str
+    local: Host
+    env: Mapping[str, str]
+    socket: Path
+
+    @property
+    def _client(self) -> tuple[str, ...]:
+        return (sys.executable, "-I", "-S", ray_relay.__file__, str(self.socket))
+
+    def argv(self, command: str) -> tuple[str, ...]:
+        """The command line that runs a shell command there."""
+        return (*self._client, self.place, command)
+
+    @property
+    def git_ssh_command(self) -> str:
+        """`GIT_SSH_COMMAND` for `git_address`."""
+        return shlex.join(self._client)
+
+    def git_address(self, path: str) -> str:
+        """The address of a repository there, for git with `git_ssh_command`."""
+        return f"{self.place}:{path}"
+
+    async def connect(self) -> None:
+        """The bridge is connected."""
+
+    async def run(
+        self, command: str, *, stdin: bytes = b"", timeout_ms: int = COMMAND_TIMEOUT_MS
+    ) -> Completed:
+        """Run a shell command there; the caller judges its exit code, except that of a lost actor.
+
+        Raises:
+            SymphonyError: `host_unavailable`.
+        """
+        done = await self.local.run(
+            self.argv(command), env=self.env, timeout_ms=timeout_ms, stdin=stdin, supervised=False
+        )
+        if done.timed_out:
+            raise SymphonyError(host_failure(self.name, f"no answer within {timeout_ms / 1_000:g} s"))
+        if done.exit_code == ray_relay.FAILED:
+            reason = one_line(done.stderr.decode("utf-8", "replace"), _MAX_STDERR_CHARS)
+            raise SymphonyError(host_failure(self.name, reason, hint="see `ray status`"))
+        return done
+
+    async def script(self, text: str, *, timeout_ms: int = COMMAND_TIMEOUT_MS) -> str:
+        """What a shell script printed behind its first line `symphony-host`; raises as `run` does."""
+        done = await self.run("exec sh -s", stdin=text.encode(), timeout_ms=timeout_ms)
+        return script_output(self.name, done, install_hint=INSTALL_HINT)
+
+
+class RayHosts:
+    """The nodes of clusters; a context manager that ends the bridges.
+
+    Args:
+        host: where bridges run: this machine.
+        environment: variables of the daemon; Ray takes the token of the cluster from them.
+        state_dir: names this daemon, and has the log of the bridge.
+    """
+
+    def __init__(self, host: Host, environment: Mapping[str, str], state_dir: Path) -> None:
+        self._host = host
+        self._environment = {name: value for name, value in environment.items() if _INHERITED.fullmatch(name)}
+        self._state_dir = state_dir
+        self._bridges: dict[str, HostProcess] = {}
+        self._refused: dict[str, tuple[float, SymphonyError]] = {}
+        self._lock = anyio.Lock()
+        self._directory = SocketDirectory()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            for bridge in self._bridges.values():
+                await _end(bridge)
+            await to_thread.run_sync(self._directory.remove)
+
+    @asynccontextmanager
+    async def place(
+        self, settings: WorkerSettings, wanted: Wanted, on_wait: Callable[[str], None]
+    ) -> AsyncIterator[RemoteHost]:
+        """A place with a slot, once there is one.
+
+        Raises:
+            SymphonyError: `host_unavailable`, with a hint.
+        """
+        socket = await self._connect(settings.ray)
+        name = hashlib.sha256(wanted.issue_id.encode()).hexdigest()[:16]
+        labels = {**settings.ray.labels, **wanted.labels}
+        async with _asking(socket, Place(name=name, labels=labels, node=wanted.last_host)) as answers:
+            yield self._host_at(settings.ray, socket, await _wait_for_place(answers, on_wait))
+
+    @asynccontextmanager
+    async def visit(self, settings: WorkerSettings, name: str) -> AsyncIterator[RemoteHost]:
+        """A place without a slot on a node.
+
+        Raises:
+            SymphonyError: `host_unavailable`, with a hint.
+        """
+        socket = await self._connect(settings.ray)
+        async with _asking(socket, Visit(node=name)) as answers:
+            placed: Placed | None = None
+            with anyio.move_on_after(_VISIT_S):
+                placed = await _wait_for_place(answers, lambda _: None)
+            if placed is None:
+                raise SymphonyError(host_failure(name, f"no answer within {_VISIT_S:g} s"))
+            yield self._host_at(settings.ray, socket, placed)
+
+    async def list_nodes(self, settings: WorkerSettings) -> Nodes:
+        """The nodes of the cluster.
+
+        Raises:
+            SymphonyError: `host_unavailable`, with a hint.
+        """
+        socket = await self._connect(settings.ray)
+        with anyio.move_on_after(_ANSWER_S):
+            async with _asking(socket, ListNodes()) as answers:
+                found = await answers.receive()
+                if isinstance(found, Nodes):
+                    return found
+        raise SymphonyError(host_failure(RAY, "the cluster does not answer", hint="see `ray status`"))
+
+    async def names(self, settings: WorkerSettings) -> tuple[str, ...]:
+        """The nodes that are alive and offer slots."""
+        found = await self.list_nodes(settings)
+        return tuple(sorted(node.name for node in found.nodes if node.alive and node.slots))
+
+    async def is_gone(self, settings: WorkerSettings, run: RemoteRun) -> bool:
+        """Whether Ray took the node of a run for dead, or cannot be asked."""
+        try:
+            found = await self.list_nodes(settings)
+        except SymphonyError:
+            return True
+        return not any(node.alive and node.node_id == run.node_id for node in found.nodes)
+
+    def _host_at(self, settings: RaySettings, socket: Path, placed: Placed) -> RayHost:
+        return RayHost(
+            name=placed.node,
+            node_id=placed.node_id,
+            place=placed.place,
+            remote_python=placed.python,
+            remote_root=settings.remote_root,
+            local=self._host,
+            env={name: value for name, value in self._environment.items() if not name.startswith("RAY_")},
+            socket=socket,
+        )
+
+    # --- the bridge --------------------------------------------------------------------------------------
+
+    async def _connect(self, settings: RaySettings) -> Path:
+        """Have a bridge; returns its socket. Raises `SymphonyError`."""
+        assert settings.address is not None  # noqa: S101 - there is a cluster
+        key = hashlib.sha256(repr(settings).encode()).hexdigest()[:8]
+        socket = self._directory.path / key
+        async with self._lock:
+            bridge = self._bridges.get(key)
+            if bridge is not None and bridge.exit_code is None:
+                return socket
+            until_s, refused = self._refused.get(key, (0.0, None))
+            if refused is not None and anyio.current_time() < until_s:
+                raise refused
+            own = hashlib.sha256(str(self._state_dir).encode()).hexdigest()[:12]
+            asked = BridgeSettings(
+                socket=str(socket),
+                address=settings.address,
+                namespace=settings.namespace,
+                slots_resource=settings.slots_resource,
+                runtime_env=settings.runtime_env,
+                prefix=f"symphony-{own}",
+                silence_ms=settings.lease_ms + _SILENCE_EXTRA_MS,
+            )
+            try:
+                self._bridges[key] = await self._start(settings, asked)
+            except SymphonyError as error:
+                # Runs that wait for this connection need not try it one after the other.
+                self._refused[key] = anyio.current_time() + _REFUSED_S, error
+                raise
+        return socket
+
+    async def _start(self, settings: RaySettings, asked: BridgeSettings) -> HostProcess:
+        log = self._state_dir / "logs" / "ray.log"
+
+        def clear() -> None:
+            self._directory.create()
+            Path(asked.socket).unlink(missing_ok=True)
+            log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            log.unlink(missing_ok=True)
+
+        await to_thread.run_sync(clear)
+        python = settings.python or sys.executable
+        argv = (python, "-m", "symphony.daemon.hosts.ray_bridge")
+        try:
+            bridge = await self._host.spawn(argv, cwd=Path("/"), env=self._environment, stderr_path=log)
+        except OSError as error:
+            hint = "worker.ray.python names a Python with the cluster's version of Ray"
+            raise SymphonyError(
+                host_failure(RAY, f"{python} cannot be started: {error}", hint=hint)
+            ) from error
+        data, answer = b"", None
+        try:
+            with anyio.move_on_after(CONNECT_S), suppress(BrokenPipeError):
+                await bridge.send(msgspec.json.encode(asked) + b"\n")
+                while not data.endswith(b"\n") and (piece := await bridge.receive()):
+                    data += piece
+            with suppress(msgspec.MsgspecError):
+                answer = msgspec.json.decode(data, type=Ready | Refused)
+        finally:
+            if not isinstance(answer, Ready):
+                await _end(bridge)
+        match answer:
+            case Ready(symphony=symphony.__version__):
+                return bridge
+            case Ready():
+                await _end(bridge)
+                message = f"{python} has symphony {answer.symphony}, and this is {symphony.__version__}"
+                failure = host_failure(RAY, message, hint="install the same release there")
+            case Refused():
+                failure = host_failure(RAY, answer.reason, hint=answer.hint)
+            case _:
+                text = await to_thread.run_sync(partial(log.read_text, errors="replace"))
+                lines = [line for line in text.splitlines() if line.strip()]
+                reason, hint = (lines or ["no answer"])[-1], f"see {log}"
+                if "No module named 'ray" in reason:
+                    hint = "`pip install 'symphony-orchestrator[ray]'`, or set worker.ray.python"
+                reason = one_line(reason, _MAX_STDERR_CHARS)
+                failure = host_failure(RAY, f"the bridge cannot be started: {reason}", hint=hint)
+        raise SymphonyError(failure)
+
+
+class _Answers:
+    """The answers of a bridge on one connection."""
+
+    def __init__(self, stream: SocketStream) -> None:
+        self._stream = stream
+        self._data = b""
+
+    async def receive(self) -> Answer:
+        """The next answer. Raises `SymphonyError` if there is none, or if it is a refusal."""
+        while b"\n" not in self._data and len(self._data) < _MAX_LINE_BYTES:
+            try:
+                self._data += await self._stream.receive()
+            except (anyio.EndOfStream, anyio.BrokenResourceError) as error:
+                raise SymphonyError(host_failure(RAY, "the bridge ended", hint="see logs/ray.log")) from error
+        line, _, self._data = self._data.partition(b"\n")
+        answer: Answer = msgspec.json.decode(line, type=Answer)
+        if isinstance(answer, Refused):
+            raise SymphonyError(host_failure(RAY, answer.reason, hint=answer.hint))
+        return answer
+
+    async def end(self) -> None:
+        """Give up what was asked for, and wait until that is done."""
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
+            await self._stream.send_eof()
+            while True:
+                await self._stream.receive()
+
+
+@asynccontextmanager
+async def _asking(socket: Path, request: Place | Visit | ListNodes) -> AsyncIterator[_Answers]:
+    try:
+        stream = await anyio.connect_unix(socket)
+    except OSError as error:
+        raise SymphonyError(host_failure(RAY, "the bridge ended", hint="see logs/ray.log")) from error
+    async with stream:
+        answers = _Answers(stream)
+        try:
+            await stream.send(msgspec.json.encode(request) + b"\n")
+            yield answers
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_RELEASE_S):
+                await answers.end()
+
+
+async def _wait_for_place(answers: _Answers, on_wait: Callable[[str], None]) -> Placed:
+    deadline_s = anyio.current_time() + NODE_TIMEOUT_S
+    while True:
+        match await answers.receive():
+            case Placed() as placed:
+                return placed
+            case Waiting() as waiting:
+                on_wait(waiting.reason)
+                if waiting.slots:
+                    deadline_s = anyio.current_time() + NODE_TIMEOUT_S
+                elif anyio.current_time() > deadline_s:
+                    hint = "see worker.ray.slots_resource, the labels, and `symphony hosts check`"
+                    raise SymphonyError(host_failure(RAY, waiting.reason, hint=hint))
+            case _:
+                raise SymphonyError(host_failure(RAY, "the bridge gave another answer"))
+
+
+async def _end(bridge: HostProcess) -> None:
+    with anyio.CancelScope(shield=True):
+        await bridge.close_stdin()
+        with anyio.move_on_after(_RELEASE_S):
+            await bridge.wait()
+        if bridge.exit_code is None:
+            bridge.signal(signal.SIGKILL, bridge.descendants())
+            await bridge.wait()

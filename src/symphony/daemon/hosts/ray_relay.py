@@ -1,0 +1,71 @@
+"""Connects stdin, stdout and stderr with a command on a node of a Ray cluster, as the ssh client does.
+
+    ray_relay.py SOCKET [OPTION…] PLACE COMMAND
+
+It speaks with the bridge at the socket, and with nothing else. No library is loaded, so that it starts at
+once. git runs it as its `GIT_SSH_COMMAND`, and adds options that are not used.
+"""
+
+import json
+import os
+import socket
+import sys
+import threading
+from typing import Final
+
+INPUT, OUTPUT, ERRORS, EXIT = b"i", b"o", b"e", b"x"
+"""What a piece of the stream is. No input is its end. The exit code is the last piece, in decimal digits."""
+FAILED: Final = 255
+"""The exit code where the command could not be run or its end is unknown, as of ssh."""
+CHUNK_BYTES: Final = 262_144
+
+
+def head(kind: bytes, size: int) -> bytes:
+    """What stands before a piece of so many bytes."""
+    return kind + size.to_bytes(4, "big")
+
+
+def relay(path: str, place: str, command: str) -> int:
+    """Run the command at a place of the bridge; returns its exit code."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(path)
+            connection.sendall(
+                json.dumps({"message": "Run", "place": place, "command": command}).encode() + b"\n"
+            )
+        except OSError as error:
+            _write(2, f"the bridge to Ray cannot be reached: {error.strerror}\n".encode())
+            return FAILED
+        threading.Thread(target=_send, args=(connection,), daemon=True).start()
+        stream = connection.makefile("rb")
+        while prefix := stream.read(5):
+            kind, piece = prefix[:1], stream.read(int.from_bytes(prefix[1:], "big"))
+            if kind == EXIT:
+                return int(piece)
+            _write(2 if kind == ERRORS else 1, piece)
+    _write(2, b"the bridge to Ray ended\n")
+    return FAILED
+
+
+def _send(connection: socket.socket) -> None:
+    try:
+        data = b"."
+        while data:
+            data = os.read(0, CHUNK_BYTES)
+            connection.sendall(head(INPUT, len(data)) + data)
+    except OSError:
+        return  # the command or the bridge has ended
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+if __name__ == "__main__":
+    try:
+        code = relay(sys.argv[1], *sys.argv[-2:])
+    except OSError:  # nobody reads the output any more
+        code = FAILED
+    sys.stdout.flush()
+    os._exit(code)

@@ -15,6 +15,7 @@ from bench import figures, report
 from bench.asking import asking
 from bench.figures import Figure
 from bench.footprint import footprint
+from bench.hosts import at_once, available, carried, second_workspace
 from bench.journal import remembering
 from bench.kit import agent_argv
 from bench.latency import launch, restart, seen_to_start, slot_gap
@@ -59,6 +60,12 @@ class Size:
     asked: int
     soaked: int
     look_every: int
+    host_files: int
+    host_rounds: int
+    carried: int
+    host_slots: int
+    at_once: int
+    hosts: int
 
 
 FULL = Size(
@@ -66,12 +73,14 @@ FULL = Size(
     launches=7, idle=200, files=500, commits=36_000, checkouts=7, small=50, remembered=50_000,
     claims=1_000, restarts=5,
     polled=500, ticks=48, board=10_000, asked=9, soaked=10_000, look_every=1_000,
+    host_files=2_960, host_rounds=7, carried=60, host_slots=8, at_once=200, hosts=4,
 )  # fmt: skip
 SMOKE = Size(
     events=500, bursts=1, tries=1, issues=6, slots=2, rounds=1, gap_issues=3, gap_rounds=1, seen=1,
     launches=1, idle=3, files=20, commits=30, checkouts=1, small=2, remembered=500,
     claims=3, restarts=1,
     polled=120, ticks=12, board=20, asked=1, soaked=4, look_every=2,
+    host_files=0, host_rounds=0, carried=0, host_slots=0, at_once=2, hosts=2,
 )  # fmt: skip
 
 Part = Callable[[], Sequence[Figure]]
@@ -108,6 +117,22 @@ def parts(place: Path, agent: tuple[str, ...], size: Size) -> dict[str, Part]:
         )
         return figures.of_workspaces(found)
 
+    def far() -> Sequence[Figure]:
+        """Sessions on hosts; nothing where there is no OpenSSH server."""
+        if not available():
+            return ()
+        found: list[Figure] = []
+        if size.host_rounds:
+            second = second_workspace(place / "far", agent, files=size.host_files, rounds=size.host_rounds)
+            found += figures.of_second_workspace(second)
+        if size.carried:
+            by = carried(
+                place / "carried", agent, issues=size.carried, limit=size.host_slots, events=size.events
+            )
+            found += figures.of_carried(by)
+        many = at_once(place / "at-once", agent, sessions=size.at_once, hosts=size.hosts)
+        return (*found, *figures.of_at_once(many, sessions=size.at_once, hosts=size.hosts))
+
     return {
         "pump": lambda: figures.of_pump(pump(place / "pump", agent, events=size.events, bursts=size.bursts)),
         "transcripts": lambda: figures.of_transcribing(
@@ -133,6 +158,7 @@ def parts(place: Path, agent: tuple[str, ...], size: Size) -> dict[str, Part]:
         "soak": lambda: figures.of_soak(
             soak(place / "soak", agent, sessions=size.soaked, every=size.look_every, limit=size.slots)
         ),
+        "hosts": far,
         "trackers": lambda: figures.of_polling(polling(issues=size.polled, ticks=size.ticks), size.polled),
     }
 

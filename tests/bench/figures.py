@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from bench.asking import Asked
 from bench.footprint import Footprint
+from bench.hosts import CARRIERS, AtOnce, Carried, SecondWorkspace
 from bench.journal import Remembering
 from bench.latency import Delay
 from bench.losses import Lost
@@ -319,5 +321,95 @@ def of_workspaces(found: Workspaces) -> Sequence[Figure]:
             unit="",
             ours=found.stores,
             aims=(Aim(text="= 1", met=found.stores == 1),),
+        ),
+    )
+
+
+def of_second_workspace(found: SecondWorkspace) -> Sequence[Figure]:
+    ours, floor = median(found.ms["ssh"]), median(found.ms["local"])
+    return (
+        Figure(
+            key="host_workspace",
+            title=f"Second workspace of {found.mb:.0f} MB on a host, to its agent; floor: on this machine",
+            unit="ms",
+            ours=ours,
+            floor=floor,
+            aims=(Aim(text="≤ 1.5 x this machine", met=found.ratio <= 1.5),),
+        ),
+    )
+
+
+def of_carried(found: Carried) -> Sequence[Figure]:
+    """A row for each carrier; its floor is a session on this machine."""
+    return [
+        Figure(
+            key=f"{key}_{carrier}",
+            title=f"{title}: {carrier}",
+            unit=unit,
+            ours=by[carrier],
+            floor=by["local"],
+        )
+        for key, title, unit, by in (
+            ("carrier_rate", "Sessions per second by carrier", "/s", found.rate),
+            (
+                "carrier_session",
+                "Processor time of the daemon per session by carrier",
+                "ms",
+                found.session_ms,
+            ),
+            (
+                "carrier_events",
+                "Processor time of the daemon per 10,000 streamed events by carrier",
+                "ms",
+                found.events_ms,
+            ),
+        )
+        for carrier in CARRIERS[1:]
+    ]
+
+
+def of_at_once(found: AtOnce, *, sessions: int, hosts: int) -> Sequence[Figure]:
+    many = f"{sessions} sessions over {hosts} hosts"
+    return (
+        Figure(
+            key="hosts_most",
+            title=f"{many}: most at a time on one of them",
+            unit="",
+            ours=found.most,
+            floor=sessions // hosts,
+            aims=(Aim(text=f"= {sessions // hosts}", met=found.most == sessions // hosts),),
+        ),
+        Figure(
+            key="hosts_lost",
+            title=f"{many}: lost",
+            unit="",
+            ours=found.lost,
+            aims=(_at_most(found.lost, 0, ""),),
+        ),
+        Figure(
+            key="hosts_repeated",
+            title=f"{many}: started more than once",
+            unit="",
+            ours=found.repeated,
+            aims=(_at_most(found.repeated, 0, ""),),
+        ),
+        Figure(key="hosts_start", title=f"{many}: until all have an agent", unit="s", ours=found.start_s),
+        Figure(
+            key="hosts_start_cpu",
+            title=f"{many}: processor time of the daemon per start",
+            unit="ms",
+            ours=found.start_ms,
+        ),
+        Figure(
+            key="hosts_memory",
+            title=f"{many}: memory of the daemon per session, without ssh",
+            unit="MB",
+            ours=found.daemon_mb,
+        ),
+        Figure(
+            key="hosts_idle",
+            title=f"{many}: processor time of the daemon in a second of silence",
+            unit="ms",
+            ours=found.idle_ms,
         ),
     )

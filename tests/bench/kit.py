@@ -65,13 +65,15 @@ def cpu_ns(pid: int) -> int:
     return time.clock_gettime_ns((~pid << 3) | 2)
 
 
-def until(probe: Callable[[], T | None], what: str) -> T:
-    """Ask every millisecond until there is an answer."""
-    deadline = time.monotonic() + DEADLINE_S
+def until(
+    probe: Callable[[], T | None], what: str, *, deadline_s: float = DEADLINE_S, pause_s: float = 0.001
+) -> T:
+    """Ask, every millisecond unless told otherwise, until there is an answer."""
+    deadline = time.monotonic() + deadline_s
     while time.monotonic() < deadline:
         if (answer := probe()) is not None:
             return answer
-        time.sleep(0.001)
+        time.sleep(pause_s)
     raise TimeoutError(what)
 
 
@@ -135,6 +137,7 @@ class Scene:
     repo: Path | None = None
     poll_ms: int = 30_000
     settings: dict[str, Any] = field(default_factory=dict)
+    worker: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.gate.mkdir(parents=True)
@@ -158,6 +161,7 @@ class Scene:
             },
             "agent": {"max_concurrent_agents": self.limit},
             "codex": {"command": " ".join(command), **self.settings},
+            **({"worker": self.worker} if self.worker else {}),
         }
         text = f"---\n{json.dumps(front, indent=1)}\n---\n{{{{ issue.identifier }}}}: {{{{ issue.title }}}}\n"
         (self.place / "WORKFLOW.md").write_text(text, "utf-8")

@@ -45,6 +45,7 @@ AIMS_OF_A_NIGHT: dict[str, tuple[str, ...]] = {
     "asking": ("help", "status", "full_status", "scrape", "state", "blocked"),
     "soak": ("soak_memory", "soak_descriptors", "soak_threads", "soak_journal"),
     "trackers": tuple(f"{service}_bytes" for service in SAVING),
+    "hosts": ("hosts_most", "hosts_lost", "hosts_repeated"),
 }
 """The figures with aims of each part."""
 
@@ -70,6 +71,8 @@ def test_nothing_is_lost_and_no_limit_is_broken(found: dict[str, Any]) -> None:
     assert values["session_peak"] == 2
     assert values["object_stores"] == 1
     assert values["requests_tick"] <= 2
+    assert {values.get(key, 0) for key in ("hosts_lost", "hosts_repeated")} == {0}
+    assert values.get("hosts_most", 1) == 1
     assert (values.get("events_lost", 0), values.get("tokens_off", 0)) == (0, 0)
 
 

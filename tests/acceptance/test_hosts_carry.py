@@ -1,4 +1,4 @@
-"""What travels to a host with a run: skills of the library, instructions, and settings."""
+"""What travels to a host with a run, and back: skills of the library, instructions, and settings."""
 
 import json
 import sys
@@ -33,7 +33,9 @@ def test_library_and_instructions_of_the_daemon_reach_a_host(project: Project, s
     steps: list[dict[str, Any]] = [
         {"write": "work.txt", "text": "work\n"},
         {"commit": "Work"},
-        {"sleep_ms": 600_000},
+        {"append": ".agents/skills/style/SKILL.md", "text": "Say why.\n"},
+        {"write": ".agents/skills/how_to_log.md", "text": "# Log in one line\n"},
+        {"tool": "board_move", "arguments": {"state": "Done"}},
     ]
     project.issue("SYM-1", steps, extra="labels: ['skill:style']\n")
     with project.daemon() as daemon:
@@ -41,9 +43,13 @@ def test_library_and_instructions_of_the_daemon_reach_a_host(project: Project, s
         assert written["versions"] == {"style": 1}
         replaced = daemon.wait_for("instructions_replaced", issue_identifier="SYM-1")
         assert replaced["by"] == "fallback"
-        daemon.wait_for("turn_started", issue_identifier="SYM-1")
+        synced = daemon.wait_for("skills_synced", issue_identifier="SYM-1")
+        assert (synced["created"], synced["updated"]) == (["how-to-log"], ["style"])
+        daemon.wait_for("run_ended", issue_identifier="SYM-1")
         (skill,) = server.root.glob("*/workspaces/SYM-1/.agents/skills/style/SKILL.md")
-        assert "Be brief." in skill.read_text()
+        assert "Be brief.\nSay why." in skill.read_text()
         shown = json.loads(project.symphony("explain", "SYM-1", "--json").stdout)
         assert [one["library_version"] for one in shown["skills"]["listed"]] == [1]
         assert shown["instructions"]["origin"] == "fallback"
+        assert shown["skills"]["synced"]["proposals"] == synced["proposals"]
+    assert {one.text.name: one.base_version for one in library.proposals()} == {"style": 1, "how-to-log": 0}

@@ -23,6 +23,7 @@ from symphony.daemon.comments import AnswerReader, CommentWriter, SkillComments,
 from symphony.daemon.context import RuntimeContext, comment_severity
 from symphony.daemon.hosts.remote_worker import RemoteHosts, RemoteWorker
 from symphony.daemon.moves import Moves
+from symphony.daemon.runs.session_library import sync_from_host
 from symphony.daemon.runs.supervised_run import Carrier, RunCallbacks, SupervisedRun
 from symphony.daemon.runs.tracing import RunTrace, Traces
 from symphony.daemon.runs.worker import Worker
@@ -36,6 +37,7 @@ from symphony.domain import (
     SymphonyError,
 )
 from symphony.journal.transcripts import TranscriptWriter
+from symphony.library.sync import CollectedSkills, Synced
 from symphony.scheduler import (
     AnswersRead,
     AnswersReadFailed,
@@ -287,6 +289,7 @@ class Effects:
                 post=self._post,
                 callbacks=self._callbacks,
                 report_skills=self._report_skills,
+                sync_skills=self._sync_skills,
                 log_fields=trace.log_fields,
             )
         except Exception as error:  # noqa: BLE001 - a failed start is a failed attempt
@@ -336,6 +339,9 @@ class Effects:
             self._moves.run_ended(command.issue.id)
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(self._state_dir.remove_empty_log, command.run_id)
+
+    async def _sync_skills(self, command: StartRun, collected: CollectedSkills) -> Synced | None:
+        return await sync_from_host(self._context(), command, collected)
 
     async def _report_skills(self, issue: Issue, found: SkillSet) -> None:
         """Record what the comment about skills has to say, and write it in the background."""

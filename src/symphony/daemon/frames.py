@@ -29,6 +29,7 @@ from symphony.domain import (
 )
 from symphony.journal.transcripts import TranscriptEntry
 from symphony.library.model import Resolution
+from symphony.library.sync import CollectedSkills, Synced
 from symphony.processes.base import Identity
 from symphony.scheduler import ContinueRun, FinishRun, Outcome, RunReport, StartRun
 from symphony.skills import SkillSet
@@ -124,10 +125,14 @@ class Hurry(Frame, frozen=True, kw_only=True):
 
 
 class Answer(Frame, frozen=True, kw_only=True):
-    """The answer to a request: a result for a tool call, a failure if the request failed, else neither."""
+    """The answer to a request: a failure if it failed.
+
+    Else `result` for a tool call, and what was made of skills that were collected (`synced`).
+    """
 
     request: int
     result: ToolResult | None = None
+    synced: Synced | None = None
     failure: Failure | None = None
 
 
@@ -214,6 +219,13 @@ class SkillProblems(Frame, frozen=True, kw_only=True):
     found: SkillSet
 
 
+class SkillsCollected(Frame, frozen=True, kw_only=True):
+    """What the agent made of the library's skills, where the library is on the daemon's machine only."""
+
+    request: int
+    collected: CollectedSkills
+
+
 class Withdraw(Frame, frozen=True, kw_only=True):
     """Nobody waits for the answer to a request any more."""
 
@@ -227,7 +239,7 @@ class Ended(Frame, frozen=True, kw_only=True):
 
 
 DaemonFrame = Hello | Ping | Start | Continue | Finish | Stop | Hurry | Answer
-Request = ToolCall | ConversationOpened | SkillProblems
+Request = ToolCall | ConversationOpened | SkillProblems | SkillsCollected
 """Is answered by exactly one `Answer` with its number, unless it is withdrawn."""
 WorkerFrame = (
     Hello

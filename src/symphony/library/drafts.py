@@ -70,12 +70,12 @@ def read_drafts(
     changed: dict[str, SkillText] = {}
     problems = []
     for root in (skills, more):
-        for name, path in () if root is None else _skill_files(root):
+        for name, path in () if root is None else skill_files(root):
             if path in ignored:
                 continue
             shown = "/".join(path.parts[len(skills.parts) if root is skills else -2 :])
             try:
-                text = _text(_content(path), name, originals.get(name), bare=bare)
+                text = _text(read_content(path), name, originals.get(name), bare=bare)
                 if text == originals.get(text.name):
                     continue
                 _refuse(text.name, refused, changed)
@@ -106,7 +106,7 @@ def _refuse(name: str, refused: Mapping[str, str], changed: Collection[str]) -> 
         raise LibraryError(f"another file has the skill {name}")
 
 
-def _skill_files(skills: Path) -> Iterator[tuple[str, Path]]:
+def skill_files(skills: Path) -> Iterator[tuple[str, Path]]:
     """The names and paths of what may be skill files: `<name>/SKILL.md` and `<name>.md`."""
     if skills.is_symlink() or not skills.is_dir():
         return
@@ -136,8 +136,13 @@ def _text(data: bytes, name: str, original: SkillText | None, *, bare: bool) -> 
     return SkillText(name=name, description=description, when_to_use="", content=content).checked()
 
 
-def _content(path: Path) -> bytes:
-    """The bytes of a regular file; no link is followed."""
+def read_content(path: Path) -> bytes:
+    """The bytes of a regular file; no link is followed.
+
+    Raises:
+        LibraryError: it is no skill file.
+        OSError: it cannot be read.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -1,11 +1,15 @@
 """Sync: what an agent made of skills in its workspace becomes proposals, or versions. Everything blocks."""
 
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import Final
 
+import msgspec
 from msgspec import Struct, structs
 
-from symphony.library.drafts import GivenSkill, read_drafts
+from symphony.library.drafts import GivenSkill, read_content, read_drafts, skill_files
 from symphony.library.gate import gate
 from symphony.library.model import (
     Change,
@@ -19,8 +23,11 @@ from symphony.library.model import (
 )
 from symphony.library.provenance import marked
 from symphony.library.store import Library
-from symphony.library.workspace import LEGACY_DIRECTORY, contained, read_written
+from symphony.library.workspace import LEGACY_DIRECTORY, WrittenSkills, contained, read_written
 from symphony.skills import FILE_NAME
+
+_MAX_COLLECTED_BYTES: Final = 8 * 1024 * 1024
+_MAX_PROBLEMS: Final = 20
 
 
 class Synced(Struct, frozen=True, kw_only=True):
@@ -98,6 +105,96 @@ def sync_skills(
             at_once = None
         result = _keep(library, draft, result, evidence=evidence, change=at_once, metadata=metadata or {})
     return result
+
+
+# --- from another machine --------------------------------------------------------------------------------
+
+
+class CollectedSkills(Struct, frozen=True, kw_only=True):
+    """What of a workspace a sync reads, to be carried to where the library is.
+
+    Attributes:
+        written: the record of what was written there.
+        files: changed and new skill files, by their paths in the workspace.
+        problems: as in `Synced`.
+    """
+
+    written: WrittenSkills
+    files: Mapping[str, bytes]
+    problems: tuple[str, ...] = ()
+
+
+def collect_skills(workspace: Path, record: Path, *, tracked: Collection[str]) -> CollectedSkills | None:
+    """What `sync_collected` needs; `None` where `sync_skills` has nothing to sync. Arguments are as there.
+
+    Raises:
+        LibraryError: there is more than a person can judge.
+        OSError: the directory cannot be read.
+    """
+    written = read_written(record)
+    if written is None:
+        return None
+    mine = {f"{written.directory}/{name}/{FILE_NAME}": one.sha256 for name, one in written.skills.items()}
+    ignored = {*written.others, *(path for path in tracked if path not in mine)}
+    files: dict[str, bytes] = {}
+    problems: list[str] = []
+    for root in (contained(workspace, name) for name in (written.directory, LEGACY_DIRECTORY)):
+        for _, path in () if root is None else skill_files(root):
+            shown = path.relative_to(workspace).as_posix()
+            if shown in ignored:
+                continue
+            try:
+                data = read_content(path)
+            except LibraryError as error:
+                problems.append(f"{shown}: {error.failure.message}")
+            except OSError as error:
+                problems.append(f"{shown}: {error.strerror}")
+            else:
+                if sha256(data).hexdigest() != mine.get(shown):
+                    files[shown] = data
+    if sum(map(len, files.values())) > _MAX_COLLECTED_BYTES:
+        raise LibraryError(f"the agent changed skills of more than {_MAX_COLLECTED_BYTES:,} bytes")
+    return CollectedSkills(written=written, files=files, problems=tuple(problems[:_MAX_PROBLEMS]))
+
+
+def sync_collected(
+    library: Library,
+    collected: CollectedSkills,
+    *,
+    evidence: Evidence,
+    change: Change | None = None,
+    metadata: Mapping[str, str] | None = None,
+    mask: Callable[[str], str] = str,
+) -> Synced | None:
+    """As `sync_skills` of the workspace that was collected.
+
+    Raises:
+        LibraryError: as there, or a path leads out of the workspace.
+        OSError: there is no room for the files.
+    """
+    with TemporaryDirectory(prefix="symphony-skills-") as directory:
+        record, workspace = Path(directory, "record.json"), Path(directory, "workspace").resolve()
+        record.write_bytes(msgspec.json.encode(collected.written))
+        for name in (*collected.files, collected.written.directory):
+            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+                raise LibraryError(f"{name} is outside of the workspace")
+        for name, data in collected.files.items():
+            path = workspace / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        synced = sync_skills(
+            library,
+            workspace,
+            record,
+            tracked=(),
+            evidence=evidence,
+            change=change,
+            metadata=metadata,
+            mask=mask,
+        )
+    if synced is None:
+        return None
+    return structs.replace(synced, problems=(*collected.problems, *synced.problems))
 
 
 def _keep(

@@ -29,6 +29,7 @@ from symphony.daemon.frames import (
     Report,
     SkillProblems,
     SkillsChanged,
+    SkillsCollected,
     Spawned,
     Start,
     Stop,
@@ -39,6 +40,8 @@ from symphony.daemon.frames import (
     Withdraw,
 )
 from symphony.domain import ToolResult
+from symphony.library.sync import CollectedSkills, Synced
+from symphony.library.workspace import WrittenSkill, WrittenSkills
 from symphony.processes.base import Identity
 from symphony.scheduler import (
     ContinueRun,
@@ -84,6 +87,14 @@ FRAMES: tuple[AnyFrame, ...] = (
     ),
     SkillsChanged(skills=Skills(listed=(ListedSkill(name="a", path="a/SKILL.md", sha256=None),))),
     SkillProblems(request=3, found=SkillSet(root=Path("/w/SYM-7"))),
+    SkillsCollected(
+        request=6,
+        collected=CollectedSkills(
+            written=WrittenSkills(directory="d", skills={"a": WrittenSkill(version=1, sha256="f")}),
+            files={"d/a/SKILL.md": b"\xff"},
+        ),
+    ),
+    Answer(request=6, synced=Synced(created=("a",), proposals=(1,))),
     ConversationOpened(request=4, thread_id="t"),
     ToolCall(request=5, name="comment", arguments={"body": "x", "n": 1.5}, session_id="t-1"),
     ToolFinished(success=False),

@@ -19,6 +19,7 @@ from symphony.daemon.frames import (
     DaemonFrame,
     Ended,
     SkillProblems,
+    SkillsCollected,
     Start,
     Stop,
     TurnFinished,
@@ -27,6 +28,8 @@ from symphony.daemon.frames import (
 from symphony.daemon.runs.link import DaemonLink, LinkedTools
 from symphony.daemon.runs.supervised_run import RunCallbacks, SupervisedRun
 from symphony.domain import Category, Issue, SymphonyError, ToolResult, ToolSpec
+from symphony.library.sync import CollectedSkills, Synced
+from symphony.library.workspace import WrittenSkills
 from symphony.scheduler import ContinueRun, Outcome, OutcomeKind, RunEnded, StartRun, TurnEnded
 from symphony.skills import SkillSet
 
@@ -37,6 +40,10 @@ START = StartRun(run_id="e-1", issue=ISSUE, attempt=None)
 SUCCEEDED = Outcome(kind=OutcomeKind.SUCCEEDED)
 SPEC = ToolSpec(name="comment", description="", input_schema={})
 FOUND = SkillSet(root=Path("/w/SYM-1"))
+COLLECTED = CollectedSkills(
+    written=WrittenSkills(directory=".agents/skills", skills={}), files={"a.md": b"a"}
+)
+SYNCED = Synced(created=("a",), proposals=(1,))
 
 
 class Tools:
@@ -85,6 +92,11 @@ class Bench:
             await checkpoint()
             self.reported.append(f"{issue.id} {found.root}")
 
+        async def sync(command: StartRun, collected: CollectedSkills) -> Synced:
+            await checkpoint()
+            self.reported.append(f"{command.run_id} {collected.written.directory}")
+            return SYNCED
+
         self.run = SupervisedRun(
             START,
             carrier=self.carry,
@@ -99,6 +111,7 @@ class Bench:
                 transcript_incomplete=lambda *_: None,
             ),
             report_skills=skills,
+            sync_skills=sync,
             log_fields={},
         )
 
@@ -229,13 +242,18 @@ async def test_a_daemon_that_is_cancelled_still_answers_a_worker_that_finishes()
             with pytest.raises(SymphonyError):
                 await bench.call()
             await bench.link.request(lambda number: SkillProblems(request=number, found=FOUND))
+            answer = await bench.link.request(
+                lambda number: SkillsCollected(request=number, collected=COLLECTED)
+            )
+            assert answer is not None
+            assert answer.synced == SYNCED
             bench.link.send(Ended(outcome=Outcome(kind=OutcomeKind.CANCELED)))
 
     bench = Bench(act)
     async with running(bench) as scope:
         await bench.tools.begun.wait()
         scope.cancel()
-    assert bench.reported == [f"1 {FOUND.root}"]
+    assert bench.reported == [f"1 {FOUND.root}", "e-1 .agents/skills"]
     assert [ended.outcome.kind for ended in ends(bench)] == [OutcomeKind.CANCELED]
 
 

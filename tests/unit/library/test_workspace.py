@@ -2,15 +2,23 @@
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from symphony.library.model import Change, Evidence, LibraryError, Origin, ProposalState, SkillText
 from symphony.library.store import Library
-from symphony.library.sync import Synced, sync_skills
-from symphony.library.workspace import read_written, write_skills
+from symphony.library.sync import (
+    CollectedSkills,
+    Synced,
+    collect_skills,
+    sync_collected,
+    sync_skills,
+)
+from symphony.library.workspace import WrittenSkills, read_written, write_skills
 
 DIRECTORY = ".agents/skills"
 ANN = Change(author="ann")
@@ -23,9 +31,10 @@ def _skill(name: str, content: str = "Do it.\n") -> SkillText:
 
 
 class Bench:
-    """A workspace, a library and the record between them."""
+    """A workspace, a library and the record between them; `far` is a workspace on another machine."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, far: bool = False) -> None:
+        self.far = far
         self.workspace, self.record = path / "workspace", path / "records" / "one.json"
         self.workspace.mkdir()
         self.library = Library(path / "library.db")
@@ -44,22 +53,20 @@ class Bench:
         return file
 
     def sync(self, *, change: Change | None = None, tracked: tuple[str, ...] = ()) -> Synced:
-        found = sync_skills(
-            self.library,
-            self.workspace,
-            self.record,
-            tracked=tracked,
-            evidence=RUN,
-            change=change,
-            metadata={"symphony-origin": "learned"},
-        )
+        how: Any = {"evidence": RUN, "change": change, "metadata": {"symphony-origin": "learned"}}
+        if self.far:
+            collected = collect_skills(self.workspace, self.record, tracked=tracked)
+            carried = msgspec.msgpack.decode(msgspec.msgpack.encode(collected), type=CollectedSkills)
+            found = sync_collected(self.library, carried, **how)
+        else:
+            found = sync_skills(self.library, self.workspace, self.record, tracked=tracked, **how)
         assert found is not None
         return found
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    made = Bench(tmp_path)
+@pytest.fixture(params=[False, True], ids=["here", "on a host"])
+def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Bench:
+    made = Bench(tmp_path, far=request.param)
     made.library.add(_skill("style"), ANN)
     made.library.add(_skill("tests"), ANN)
     return made
@@ -266,6 +273,24 @@ def test_without_a_record_there_is_nothing_to_sync(bench: Bench) -> None:
     bench.write("style")
     bench.record.write_text("damaged")
     assert read_written(bench.record) is None
+    assert collect_skills(bench.workspace, bench.record, tracked=()) is None
+
+
+@pytest.mark.parametrize("path", ["/etc/x/SKILL.md", "../x/SKILL.md", ".agents/skills/../../../x.md"])
+def test_what_a_host_sends_stays_in_its_place(tmp_path: Path, path: str) -> None:
+    bench = Bench(tmp_path)
+    for files, directory in (({path: b"x"}, DIRECTORY), ({}, path)):
+        written = WrittenSkills(directory=directory, skills={})
+        with pytest.raises(LibraryError, match="outside of the workspace"):
+            sync_collected(bench.library, CollectedSkills(written=written, files=files), evidence=RUN)
+
+
+def test_a_host_does_not_send_more_than_anybody_reads(bench: Bench) -> None:
+    bench.write("style")
+    for number in range(90):
+        bench.put(f"{DIRECTORY}/x{number}.md", "x" * 100_000)
+    with pytest.raises(LibraryError, match="the agent changed"):
+        collect_skills(bench.workspace, bench.record, tracked=())
 
 
 _edits = st.lists(

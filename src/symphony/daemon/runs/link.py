@@ -20,8 +20,8 @@ class DaemonLink:
         self._waiting: dict[int, _Waiting] = {}
         self._lost = False
 
-    async def request(self, make: Callable[[int], Request]) -> ToolResult | None:
-        """Send the request that `make` gives for a number, and return the result of the answer.
+    async def request(self, make: Callable[[int], Request]) -> Answer | None:
+        """Send the request that `make` gives for a number, and return the answer.
 
         Without a daemon this returns `None` at once.
 
@@ -39,9 +39,9 @@ class DaemonLink:
             del self._waiting[number]
             if waiting.answer is None:
                 self.send(Withdraw(request=number))
-        if waiting.answer is None or waiting.answer.failure is None:
-            return None if waiting.answer is None else waiting.answer.result
-        raise SymphonyError(waiting.answer.failure)
+        if waiting.answer is not None and waiting.answer.failure is not None:
+            raise SymphonyError(waiting.answer.failure)
+        return waiting.answer
 
     def lose(self) -> None:
         """The daemon is gone: no request is answered any more."""
@@ -93,9 +93,10 @@ class LinkedTools:
             SymphonyError: the tool raised, or the daemon ends.
         """
         del issue
-        result = await self._link.request(
+        answer = await self._link.request(
             lambda number: ToolCall(
                 request=number, name=name, arguments=arguments, session_id=self._session_id()
             )
         )
+        result = None if answer is None else answer.result
         return result or ToolResult.error("the daemon gave no result")

@@ -3,7 +3,9 @@
 A library that cannot be used costs a log line, never a run.
 """
 
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from typing import TypedDict
 
 import structlog
 from anyio import to_thread
@@ -19,7 +21,7 @@ from symphony.daemon.runs.library_skills import (
 from symphony.daemon.runs.skills import repository_skills
 from symphony.library.model import Change, Evidence
 from symphony.library.provenance import provenance
-from symphony.library.sync import Synced, sync_skills
+from symphony.library.sync import CollectedSkills, Synced, collect_skills, sync_collected, sync_skills
 from symphony.library.workspace import write_skills
 from symphony.scheduler import StartRun
 from symphony.skills import LibraryFiles
@@ -38,9 +40,17 @@ class SessionLibrary:
     Args:
         context: has the library; `None` in it is one without skills.
         command: begins the run.
+        send: has the daemon sync what was collected, where the library is on its machine only.
     """
 
-    def __init__(self, context: RuntimeContext, command: StartRun) -> None:
+    def __init__(
+        self,
+        context: RuntimeContext,
+        command: StartRun,
+        *,
+        send: Callable[[CollectedSkills], Awaitable[Synced | None]],
+    ) -> None:
+        self._send = send
         self._context = context
         self._command = command
         self.chosen = ChosenSkills()
@@ -104,38 +114,70 @@ class SessionLibrary:
     async def _sync(self, workspace: Workspace) -> Synced | None:
         context, command = self._context, self._command
         settings, record = context.settings.agent, Layout(workspace.path.parent).written_skills(workspace.key)
-        library = context.library
-        if library is None or settings.library.sync == "off" or not settings.skills.enabled:
+        if settings.library.sync == "off" or not settings.skills.enabled:
             return None
         before = await to_thread.run_sync(written_files, workspace.path, settings.library.directory)
-        if not before.names or not await to_thread.run_sync(library.path.exists):
+        if not before.names:
             return None
-        model = context.workflow.agents[command.agent].settings.model
-        change = Change(author=command.agent, reason="sync after a run", run_id=command.run_id)
-        synced = await to_thread.run_sync(
-            partial(
-                sync_skills,
-                library,
-                workspace.path,
-                record,
-                tracked=await context.workspaces.tracked(workspace, settings.library.directory),
-                evidence=Evidence(
-                    run_id=command.run_id,
-                    issue_id=command.issue.id,
-                    issue_identifier=command.issue.identifier,
-                ),
-                change=change if settings.library.sync == "apply" else None,
-                mask=context.redaction.text,
-                metadata=provenance(run_id=command.run_id, agent=command.agent, model=model),
+        tracked = await context.workspaces.tracked(workspace, settings.library.directory)
+        if context.carried_skills is not None:
+            collected = await to_thread.run_sync(
+                partial(collect_skills, workspace.path, record, tracked=tracked)
             )
+            return None if collected is None else await self._send(collected)
+        if context.library is None or not await to_thread.run_sync(context.library.path.exists):
+            return None
+        library = context.library
+        return await _logged(
+            partial(sync_skills, library, workspace.path, record, tracked=tracked, **_terms(context, command))
         )
-        if synced is not None:
-            _log.info(
-                "skills_synced",
-                created=synced.created,
-                updated=synced.updated,
-                unchanged=synced.unchanged,
-                proposals=synced.proposals,
-                malformed=synced.problems,
-            )
-        return synced
+
+
+async def sync_from_host(
+    context: RuntimeContext, command: StartRun, collected: CollectedSkills
+) -> Synced | None:
+    """Make proposals or versions of what a worker on a host collected.
+
+    Raises:
+        SymphonyError, OSError: as `sync_collected`.
+    """
+    library = context.library
+    if library is None:
+        return None
+    return await _logged(partial(sync_collected, library, collected, **_terms(context, command)))
+
+
+class _Terms(TypedDict):
+    """Under which terms skills are kept; as in `sync_skills`."""
+
+    evidence: Evidence
+    change: Change | None
+    metadata: Mapping[str, str]
+    mask: Callable[[str], str]
+
+
+def _terms(context: RuntimeContext, command: StartRun) -> _Terms:
+    model = context.workflow.agents[command.agent].settings.model
+    change = Change(author=command.agent, reason="sync after a run", run_id=command.run_id)
+    return _Terms(
+        evidence=Evidence(
+            run_id=command.run_id, issue_id=command.issue.id, issue_identifier=command.issue.identifier
+        ),
+        change=change if context.settings.agent.library.sync == "apply" else None,
+        metadata=provenance(run_id=command.run_id, agent=command.agent, model=model),
+        mask=context.redaction.text,
+    )
+
+
+async def _logged(sync: Callable[[], Synced | None]) -> Synced | None:
+    synced = await to_thread.run_sync(sync)
+    if synced is not None:
+        _log.info(
+            "skills_synced",
+            created=synced.created,
+            updated=synced.updated,
+            unchanged=synced.unchanged,
+            proposals=synced.proposals,
+            malformed=synced.problems,
+        )
+    return synced

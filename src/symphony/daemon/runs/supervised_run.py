@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 import anyio
+import msgspec
 import structlog
 
 from symphony.api.models import Instructions, Skills
@@ -27,6 +28,7 @@ from symphony.daemon.frames import (
     Request,
     SkillProblems,
     SkillsChanged,
+    SkillsCollected,
     Spawned,
     Start,
     Stop,
@@ -39,6 +41,7 @@ from symphony.daemon.frames import (
     WorkerFrame,
 )
 from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, ToolResult
+from symphony.library.sync import CollectedSkills, Synced
 from symphony.processes.base import Identity
 from symphony.scheduler import (
     AgentReported,
@@ -107,6 +110,7 @@ class SupervisedRun:
         post: puts an event into the mailbox.
         callbacks: what the run reports besides events.
         report_skills: gets the issue and loaded skills, whose problems may be worth a comment.
+        sync_skills: makes proposals of what a worker on a host collected.
         log_fields: what log lines of the run carry besides its ids.
 
     Raises:
@@ -122,6 +126,7 @@ class SupervisedRun:
         post: Callable[[Event], None],
         callbacks: RunCallbacks,
         report_skills: Callable[[Issue, SkillSet], Awaitable[None]],
+        sync_skills: Callable[[StartRun, CollectedSkills], Awaitable[Synced | None]],
         log_fields: Mapping[str, str],
     ) -> None:
         self._command = command
@@ -130,6 +135,7 @@ class SupervisedRun:
         self._post = post
         self._callbacks = callbacks
         self._report_skills = report_skills
+        self._sync_skills = sync_skills
         self._log_fields = {
             "issue_id": command.issue.id,
             "issue_identifier": command.issue.identifier,
@@ -206,7 +212,7 @@ class SupervisedRun:
                 callbacks.tool_called(self._command.agent, frame.success)
             case TranscriptIncomplete():
                 callbacks.transcript_incomplete(issue, run_id, frame.reason)
-            case ToolCall() | ConversationOpened() | SkillProblems():
+            case ToolCall() | ConversationOpened() | SkillProblems() | SkillsCollected():
                 if frame.request in self._scopes:
                     return
                 self._scopes[frame.request] = anyio.CancelScope()
@@ -222,36 +228,41 @@ class SupervisedRun:
 
     async def _answer(self, frame: Request) -> None:
         """Carry out a request and answer it, also if this task is cancelled: the worker may be shielded."""
-        failure: Failure | None = _internal("the daemon ends")
-        result: ToolResult | None = None
+        answer = Answer(request=frame.request, failure=_internal("the daemon ends"))
         try:
             with self._scopes[frame.request], structlog.contextvars.bound_contextvars(**self._log_fields):
-                result = await self._carry_out(frame)
-                failure = None
+                answer = await self._carry_out(frame)
         except SymphonyError as error:
-            failure = error.failure
+            answer = Answer(request=frame.request, failure=error.failure)
         except Exception as error:  # noqa: BLE001 - the failure of a request is the worker's to handle
             _log.exception("request_failed")
-            failure = _internal(repr(error))
+            answer = Answer(request=frame.request, failure=_internal(repr(error)))
         finally:
             del self._scopes[frame.request]
-            self._send(Answer(request=frame.request, result=result, failure=failure))
+            self._send(answer)
 
-    async def _carry_out(self, frame: Request) -> ToolResult | None:
+    async def _carry_out(self, frame: Request) -> Answer:
+        answer = Answer(request=frame.request)
         match frame:
             case ToolCall() if frame.name not in self._offered:
-                return ToolResult.error("unsupported tool", supportedTools=sorted(self._offered))
+                refused = ToolResult.error("unsupported tool", supportedTools=sorted(self._offered))
+                return msgspec.structs.replace(answer, result=refused)
             case ToolCall():
                 with structlog.contextvars.bound_contextvars(session_id=frame.session_id):
-                    return await self._tools.execute_agent_tool(
+                    result = await self._tools.execute_agent_tool(
                         frame.name, frame.arguments, issue=self._issue
                     )
+                return msgspec.structs.replace(answer, result=result)
+            case SkillsCollected():
+                with anyio.CancelScope(shield=True):  # it is one transaction, at the end of a run
+                    synced = await self._sync_skills(self._command, frame.collected)
+                return msgspec.structs.replace(answer, synced=synced)
             case ConversationOpened():
                 await self._callbacks.conversation_opened(self._command.run_id, frame.thread_id)
             case SkillProblems():
                 with anyio.CancelScope(shield=True):  # a run reports them at its end too
                     await self._report_skills(self._command.issue, frame.found)
-        return None
+        return answer
 
 
 def _internal(message: str) -> Failure:

@@ -46,6 +46,7 @@ from symphony.daemon.frames import (
     Report,
     SkillProblems,
     SkillsChanged,
+    SkillsCollected,
     Spawned,
     Start,
     Stop,
@@ -64,6 +65,7 @@ from symphony.daemon.runs.tracing import RunTrace
 from symphony.daemon.runs.transcript import Answered, EntryWriter, RunTranscript
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Blame, Category, Failure, FaultPoint, SymphonyError, ToolResult
+from symphony.library.sync import CollectedSkills, Synced
 from symphony.observability.span_names import SpanName
 from symphony.scheduler import (
     ContinueRun,
@@ -143,7 +145,7 @@ class Worker:
             pending_message=self._pending_message,
             on_problem=lambda reason: link.send(TranscriptIncomplete(reason=reason)),
         )
-        self._library = SessionLibrary(context, command)
+        self._library = SessionLibrary(context, command, send=self._send_skills)
         self._skills = SessionSkills(
             context,
             command.agent,
@@ -495,6 +497,10 @@ class Worker:
     async def _report_skill_problems(self, found: SkillSet) -> None:
         with suppress(SymphonyError):  # the daemon logs it, and it is no reason to end a run
             await self._link.request(lambda number: SkillProblems(request=number, found=found))
+
+    async def _send_skills(self, collected: CollectedSkills) -> Synced | None:
+        answer = await self._link.request(lambda number: SkillsCollected(request=number, collected=collected))
+        return None if answer is None else answer.synced
 
     # --- the end -----------------------------------------------------------------------------------------
 

@@ -138,6 +138,10 @@ class FakeWorkspaces:
         found = self.found_patch
         return found and Patch(branch=found.branch, content=found.content[:max_bytes])
 
+    async def fetch_base(self, branch: str) -> str | None:
+        await anyio.lowlevel.checkpoint()
+        raise AssertionError(branch)
+
     async def delete_branch(self, branch: str, head: str) -> Removal:
         await anyio.lowlevel.checkpoint()
         raise AssertionError((branch, head))

@@ -483,6 +483,7 @@ class ForgeCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=True
     repo: Text
     login: Annotated[Text, _is("Whose token it is.")]
     missing: Annotated[tuple[Text, ...], _is("What the token lacks, in words.")]
+    limits: Annotated[tuple[Text, ...], _is("What no token can do on this forge, in words.")]
 
 
 class PullCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -34,6 +34,7 @@ async def check_forge(context: RuntimeContext, environment: Mapping[str, str]) -
         repo=str(settings.repo),
         login=access.login,
         missing=access.missing,
+        limits=access.limits,
     )
 
 

@@ -27,10 +27,12 @@ class ForgeAccess:
     Attributes:
         login: whose it is.
         missing: what it lacks to open, answer and land, in words; empty if nothing is known to be missing.
+        limits: what no token can do on this forge, in words.
     """
 
     login: str
     missing: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
 
 
 class Forge(Protocol):

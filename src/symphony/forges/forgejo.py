@@ -32,6 +32,11 @@ from symphony.trackers.http import Answer, Flow, Purpose, Request, ServiceProfil
 from symphony.trackers.webhooks import FORGEJO
 
 _DRAFT = "WIP: "
+_LIMITS = (
+    "its API shows no logs of checks: agents are told what a check says of itself",
+    "its API cannot resolve a thread: a person does, on the page",
+    "it has no merge queue",
+)
 _PULLS, _PULL = "/repos/{}/pulls", "/repos/{}/pulls/{}"
 _NOT_FOUND = frozenset({404})
 _NOT_TOLD = frozenset({403, 404})
@@ -364,7 +369,8 @@ class ForgejoForge(RemoteForge):
         self.check_repository(dig(repository, "full_name"), archived=dig(repository, "archived"))
         login = yield from self._login()
         may_push = dig(repository, "permissions", "push") is True
-        return ForgeAccess(login=login, missing=() if may_push else ("write access to the repository",))
+        missing = () if may_push else ("write access to the repository",)
+        return ForgeAccess(login=login, missing=missing, limits=_LIMITS)
 
     # --- writes ------------------------------------------------------------------------------------------
 

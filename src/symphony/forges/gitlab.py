@@ -33,6 +33,7 @@ from symphony.trackers.http import Flow, Purpose, Request
 from symphony.trackers.webhooks import GITLAB
 
 _DEVELOPER = 30
+_MAX_PARENTS = 1_000
 _DRAFT = "Draft: "
 _NOT_FOUND = frozenset({404})
 _NO_TOKEN_API = frozenset({400, 401, 403, 404})
@@ -48,7 +49,12 @@ class _Pipeline(msgspec.Struct):
     id: int
     sha: str
     status: str
+    ref: str = ""
     web_url: str | None = None
+
+
+class _Commit(msgspec.Struct):
+    parent_ids: list[str] = []
 
 
 class _Merge(msgspec.Struct, kw_only=True):
@@ -156,6 +162,7 @@ class GitlabForge(RemoteForge):
         self._path = f"/projects/{quote(repo, safe='')}"
         self._me: str | None = None
         self._known: dict[int, PullRequest] = {}
+        self._parents: dict[str, frozenset[str]] = {}
         self._reused = 0
 
     @override
@@ -196,6 +203,8 @@ class GitlabForge(RemoteForge):
         if self._reused >= FULL_EVERY:
             fresh, self._reused = True, 0
         found: dict[int, PullRequest] = {}
+        if len(self._parents) > _MAX_PARENTS:
+            self._parents.clear()
         for number in numbers:
             request = Request(
                 endpoint=_MERGE,
@@ -280,6 +289,7 @@ class GitlabForge(RemoteForge):
         pipeline = merge.head_pipeline
         if pipeline is None:
             return (), True
+        sha = yield from self._judged_commit(merge, pipeline)
         jobs, complete = yield from self.listed(
             _Job, "/projects/{}/pipelines/{}/jobs", f"{self._path}/pipelines/{pipeline.id}/jobs"
         )
@@ -288,7 +298,7 @@ class GitlabForge(RemoteForge):
                 id=str(job.id),
                 name=one_line(job.name, 200),
                 state=_state(job.status, optional=job.allow_failure),
-                sha=pipeline.sha,
+                sha=sha,
                 required=not job.allow_failure,
                 summary=one_line(f"stage {job.stage}: {job.failure_reason or job.status}", 300),
                 url=job.web_url,
@@ -303,12 +313,32 @@ class GitlabForge(RemoteForge):
                     id=f"pipeline-{pipeline.id}",
                     name="pipeline",
                     state=state,
-                    sha=pipeline.sha,
+                    sha=sha,
                     required=True,
                     url=pipeline.web_url,
                 )
             )
         return tuple(checks), complete
+
+    def _judged_commit(self, merge: _Merge, pipeline: _Pipeline) -> Flow[str]:
+        """The commit of the branch that a pipeline is about.
+
+        One of merged results, or of a merge train, runs on a commit of GitLab's own, which merges that commit
+        into the target. It counts for the commit, although the target may have moved on since.
+        """
+        own = {f"refs/merge-requests/{merge.iid}/{kind}" for kind in ("merge", "train")}
+        if merge.sha is None or pipeline.sha == merge.sha or pipeline.ref not in own:
+            return pipeline.sha
+        if pipeline.sha not in self._parents:
+            request = Request(
+                endpoint="/projects/{}/repository/commits/{}",
+                path=f"{self._path}/repository/commits/{pipeline.sha}",
+                accept=_NOT_FOUND,
+            )
+            answer = yield request
+            found = _Commit() if answer.status in _NOT_FOUND else self.read_as(_Commit, answer.body, request)
+            self._parents[pipeline.sha] = frozenset(found.parent_ids)
+        return merge.sha if merge.sha in self._parents[pipeline.sha] else pipeline.sha
 
     def _writers(self, ids: set[int]) -> Flow[frozenset[int]]:
         """Which of these accounts may write to the project."""

@@ -41,6 +41,9 @@ _PUSH: Final = (
     *("-c", "remote.origin.mirror=false"),  # git refuses refspecs for a mirror
     *("push", "--quiet", "--no-verify", "--no-follow-tags", "--no-signed", "--recurse-submodules=no"),
 )
+FETCHED_BASES: Final = "refs/symphony/fetched/"
+"""Below it are the branches that `Publisher.fetch_base` fetched into the mirror."""
+
 _PROBE_REF: Final = "refs/heads/symphony/doctor"  # used in dry runs only
 _PROBE_TIMEOUT_MS: Final = 15_000
 _EMPTY_TREE: Final = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # exists in every repository
@@ -265,6 +268,35 @@ class Publisher:
                 hint = f"someone else changed {branch} on origin: delete or rename it there, or merge it"
             return push_failure(f"{branch} could not be pushed to origin: {error}", hint=hint)
         return None
+
+    async def fetch_base(self, branch: str) -> str:
+        """Fetch a branch of `origin` into the mirror, whose objects every workspace has; its commit.
+
+        A local repository may be behind `origin`: it gets it as `git fetch origin BRANCH` would bring it.
+
+        Raises:
+            GitError, OSError: it could not be fetched.
+        """
+        options = ("--no-tags", "--refmap=", "--recurse-submodules=no")
+        source, kept = f"refs/heads/{branch}", f"{FETCHED_BASES}{branch}"
+        network = self._git.network_timeout_ms
+        if self._local is None:
+            fetch = ("-C", self._mirror.path, *FETCH, *options, "origin", f"+{source}:{kept}")
+            await self._git.trusted(*fetch, timeout_ms=network, login=self._git.login)
+        else:
+            url = await self._git.trusted("-C", self._local, "remote", "get-url", "origin")
+            address, login = split_login(url.decode("utf-8", "surrogateescape").strip())
+            remote = "origin" if login is None else address
+            tracking = f"refs/remotes/origin/{branch}"
+            fetch = ("-C", self._local, *FETCH, *options, remote, f"+{source}:{tracking}")
+            await self._git.trusted(*fetch, timeout_ms=network, login=login)
+            await self._git.trusted(
+                "-C", self._mirror.path, *FETCH, *options, self._local, f"+{tracking}:{kept}"
+            )
+        commit = await to_thread.run_sync(read_ref, self._mirror.path, kept)
+        if commit is None:
+            raise GitError(f"{branch} was fetched and is not there")
+        return commit
 
     async def delete(self, branch: str, head: str) -> Removal:
         """Delete a branch that is merged from `origin` and from the local repository.

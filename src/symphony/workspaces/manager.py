@@ -436,6 +436,25 @@ class WorkspaceManager:
             return error.failure
         return await self._publisher(layout, self._repo).push(branch)
 
+    async def fetch_base(self, branch: str) -> str | None:
+        """The commit of a branch at `origin` as it is now, which every workspace on this machine then has.
+
+        Returns:
+            `None` where hooks populate workspaces.
+
+        Raises:
+            WorkspaceError: it could not be fetched.
+        """
+        if self._repo is None:
+            return None
+        layout = await to_thread.run_sync(self._finder.resolve_root)
+        try:
+            return await self._publisher(layout, self._repo).fetch_base(branch)
+        except (GitError, OSError) as error:
+            raise WorkspaceError.of(
+                Category.WORKSPACE_REPOSITORY, f"{branch} cannot be fetched from origin: {error}"
+            ) from error
+
     async def delete_branch(self, branch: str, head: str) -> Removal:
         """Delete a merged branch from `origin` and from a local repository, where it is still at `head`.
 

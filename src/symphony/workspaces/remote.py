@@ -11,7 +11,7 @@ from typing import Final
 from anyio import to_thread
 
 from symphony.domain import Blame, Category, disk_full_hint, is_disk_full
-from symphony.workspaces.delivery import Publisher, delivery_failure
+from symphony.workspaces.delivery import FETCHED_BASES, Publisher, delivery_failure
 from symphony.workspaces.git import GitError, all_refs, read_ref
 from symphony.workspaces.mirror import FETCH, Mirror
 from symphony.workspaces.model import Delivery, WorkspaceError
@@ -108,6 +108,7 @@ class Courier:
                 "+refs/remotes/origin/*:refs/heads/*",
                 "^refs/remotes/origin/symphony/*",
                 "+refs/tags/*:refs/tags/*",
+                f"+{FETCHED_BASES}*:{FETCHED_BASES}*",
                 *(f"+{commit}:refs/heads/{name}" for name, commit in further.items()),
                 timeout_ms=self._git.network_timeout_ms,
                 env=source.environment,
@@ -130,7 +131,8 @@ class Courier:
             for name, commit in refs.items()
             if name.startswith(tracking) and not name.startswith(f"{tracking}symphony/")
         }
-        return branches | {name: commit for name, commit in refs.items() if name.startswith("refs/tags/")}
+        as_here = ("refs/tags/", FETCHED_BASES)
+        return branches | {name: commit for name, commit in refs.items() if name.startswith(as_here)}
 
     async def fetch(self, source: RemoteSource, branch: str, base: str) -> str | None:
         """Take over the branch of an issue from a host if it goes on from what was delivered.

@@ -334,3 +334,29 @@ async def test_a_remote_that_is_away_is_a_failure_and_a_repetition_deletes_the_b
     git(repo, "remote", "set-url", "origin", str(origin))
     assert (await manager.delete_branch("symphony/MT-1", head)).removed
     assert git(origin, "branch", "--list", "symphony/*") == ""
+
+
+# --- the base that a pull request conflicts with ---
+
+
+@pytest.mark.parametrize("by_address", [False, True], ids=["local repository", "address"])
+async def test_the_base_is_fetched_from_origin_to_where_workspaces_have_it(
+    make_manager: Make, git: Git, repo: Path, origin: Path, issue: MakeIssue, *, by_address: bool
+) -> None:
+    manager = make_manager(repo=f"file://{origin}" if by_address else str(repo), push="origin")
+    made = await worked_on(manager, issue("MT-1"), git)
+    before = git(repo, "rev-parse", "main")
+    theirs = commit(git, repo, "theirs")
+    git(repo, "push", "-q", "origin", "main")
+    git(repo, "reset", "-q", "--hard", before)
+    git(repo, "update-ref", "-d", "refs/remotes/origin/main")
+
+    assert await manager.fetch_base("main") == theirs
+
+    git(made.path, "merge", "-q", "--no-edit", theirs)
+    assert (made.path / "theirs.txt").exists()
+    assert git(repo, "rev-parse", "main") == before, "the branches of the checkout stay"
+    with pytest.raises(SymphonyError) as caught:
+        await manager.fetch_base("gone")
+    assert caught.value.failure.category is Category.WORKSPACE_REPOSITORY
+    assert await make_manager().fetch_base("main") is None

@@ -126,6 +126,9 @@ SHAPES = OpenApi(
                 "post": _write(201, {"type": "array"}, **_TIMED)
             },
             "/projects/{group}/{name}/pipelines/{id}/jobs": _list(JOB),
+            "/projects/{group}/{name}/repository/commits/{sha}": {
+                "get": {"responses": answer(200, record({"id": SHA, "parent_ids": TEXTS}))}
+            },
         }
     }
 )
@@ -162,6 +165,7 @@ class GitlabForgeVendor(Vendor):
             ("POST", rf"{path}/merge_trains/merge_requests/(\d+)", self._train),
             ("GET", rf"{path}/pipelines/(\w+)/jobs", self._jobs),
             ("GET", rf"{path}/jobs/(\d+)/trace", self._trace),
+            ("GET", rf"{path}/repository/commits/(\w+)", self._commit),
         )
 
     @property
@@ -227,8 +231,14 @@ class GitlabForgeVendor(Vendor):
         worst = next(
             (state for state in (CheckState.FAILED, CheckState.PENDING) if state in states), CheckState.PASSED
         )
-        pipeline = {"id": int(sha[:7], 16), "sha": sha, "status": _STATUS[worst]} if sha else None
-        return Given(body={**self._record(pull), "head_pipeline": pipeline})
+        kind = "merge" if pull.merged_results else "head"
+        pipeline = {
+            "id": int(sha[:7] or "0", 16),
+            "sha": pull.merged_results or sha,
+            "ref": f"refs/merge-requests/{iid}/{kind}",
+            "status": _STATUS[worst],
+        }
+        return Given(body={**self._record(pull), "head_pipeline": pipeline if sha else None})
 
     def _record(self, pull: Pull) -> dict[str, Any]:
         status = {None: "checking", True: "conflict", False: "mergeable"}[pull.conflicts]
@@ -312,6 +322,14 @@ class GitlabForgeVendor(Vendor):
             if int(check.sha[:7], 16) == int(pipeline)
         ]
         return _page(asked, [_job(check) for check in checks])
+
+    def _commit(self, _asked: Asked, sha: str) -> Given:
+        """Of pipelines of merged results only: GitLab's merge of the head that it was made for."""
+        for pull in self.repository.pulls.values():
+            if pull.merged_results == sha:
+                parents = [self.repository.branches[pull.base], pull.checks[-1].sha]
+                return Given(body={"id": sha, "parent_ids": parents})
+        return _NOT_FOUND
 
     def _trace(self, _asked: Asked, job: str) -> Given:
         log = self.repository.log(int(job))

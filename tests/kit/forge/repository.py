@@ -73,6 +73,8 @@ class Pull:
     files: list[str] = field(default_factory=lambda: ["src/page.py"])
     renamed: dict[str, str] = field(default_factory=dict)
     """Old paths by the new ones, which are in `files`."""
+    merged_results: str = ""
+    """The commit that pipelines run on instead of the head: GitLab's merge of it into the base."""
     armed: bool = False
     queued: bool = False
     updated: datetime = START

@@ -66,6 +66,12 @@ class Workspaces(FakeWorkspaces):
         return self.head
 
     @override
+    async def fetch_base(self, branch: str) -> str | None:
+        if self.fails:
+            raise WorkspaceError.of(Category.WORKSPACE_REPOSITORY, "no answer")
+        return {"main": "c" * 40}.get(branch)
+
+    @override
     async def delete_branch(self, branch: str, head: str) -> Removal:
         self.deleted.append((branch, head))
         if self.deletion_fails:
@@ -1009,6 +1015,20 @@ async def test_an_answer_is_posted_once_the_run_has_ended(daemon: Daemon) -> Non
     assert daemon.record.ledger is not None
     assert daemon.record.ledger.replies == ()
     assert daemon.pulls.threads("2") == ()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_conflict_names_the_latest_commit_of_the_base_if_it_could_be_fetched(
+    daemon: Daemon, *, fails: bool
+) -> None:
+    pull = await opened(daemon)
+    pull.conflicts, pull.draft = True, False
+    daemon.workspaces.fails = fails
+    with capture_logs() as logs:
+        for _ in range(5):
+            await looks_later(daemon)
+    assert (f"git merge {'c' * 40}" in given(daemon)[0].text) is not fails
+    assert ("base_not_fetched" in {log["event"] for log in logs}) is fails
 
 
 async def test_reviews_can_be_left_to_people(desk: Desk, tmp_path: Path) -> None:

@@ -25,6 +25,25 @@ async def test_a_pipeline_of_an_earlier_commit_says_so(desk: Desk) -> None:
     assert [check.sha for check in seen.checks] == [old]
 
 
+async def test_a_pipeline_of_merged_results_counts_for_the_commit_that_it_merges_and_no_later_one(
+    desk: Desk,
+) -> None:
+    pull = desk.repository.open("b")
+    desk.repository.check(pull, "test", CheckState.PASSED)
+    pull.merged_results = "e" * 40
+    first = (await desk.forge.observe([1]))[1]
+    assert [check.sha for check in first.checks] == [pull.sha]
+
+    desk.repository.push("b", pull)
+    (later,) = (await desk.forge.observe([1]))[1].checks
+    assert later.sha == "e" * 40
+    asked = [request for request in desk.vendor.requests if "/commits/" in request.path]
+    assert len(asked) == 1, "what a commit merges never changes"
+    pull.merged_results = "d" * 40
+    desk.vendor.fail_next(Given(status=404, body={"message": "404 Not found"}), when="/commits/")
+    assert [check.sha for check in (await desk.forge.observe([1]))[1].checks] == ["d" * 40]
+
+
 async def test_a_pipeline_that_fails_before_it_has_jobs_is_a_failed_check(desk: Desk) -> None:
     pull = desk.repository.open("b")
     desk.repository.check(pull, "test", CheckState.FAILED)

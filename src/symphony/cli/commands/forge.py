@@ -55,6 +55,8 @@ def check(*, as_json: bool, workflow: Path) -> int:
         click.echo(f"forge     {found.kind} as {one_line(found.login, 300)}, {one_line(found.repo, 300)}")
         for missing in found.missing:
             click.echo(f"error: the token lacks {one_line(missing, 300)}")
+        for limit in found.limits:
+            click.echo(f"note      {one_line(limit, 300)}")
         if found.missing:
             click.echo("  hint: docs/forges.md lists what a token needs")
     return ExitCode.OK if found.ok else ExitCode.FAILURE

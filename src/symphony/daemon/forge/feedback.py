@@ -47,8 +47,18 @@ _log = structlog.get_logger(__name__)
 # --- what the agent is told ------------------------------------------------------------------------------
 
 
-async def make_offer(forge: Forge, pull: PullRequest, feedback: Feedback, redaction: Redaction) -> Offer:
-    """The feedback in words, with the ends of the logs of failed checks, as far as they can be read."""
+async def make_offer(
+    forge: Forge,
+    pull: PullRequest,
+    feedback: Feedback,
+    redaction: Redaction,
+    *,
+    base: str | None = None,
+) -> Offer:
+    """The feedback in words, with the ends of the logs of failed checks, as far as they can be read.
+
+    `base` is the commit of the base branch that it conflicts with, if every workspace has it.
+    """
     logs = dict[str, str]()
     for check in feedback.checks[:MAX_LOGS]:
         try:
@@ -58,10 +68,12 @@ async def make_offer(forge: Forge, pull: PullRequest, feedback: Feedback, redact
             continue
         if log:
             logs[check.id] = log
-    return feedback.offer(redaction.verbatim("\n\n".join(_sections(pull, feedback, logs))))
+    return feedback.offer(redaction.verbatim("\n\n".join(_sections(pull, feedback, logs, base))))
 
 
-def _sections(pull: PullRequest, feedback: Feedback, logs: Mapping[str, str]) -> Iterator[str]:
+def _sections(
+    pull: PullRequest, feedback: Feedback, logs: Mapping[str, str], base: str | None
+) -> Iterator[str]:
     yield (
         f"The work that you finished on this issue is in pull request {pull.number}, at commit "
         f"{one_line(feedback.head, 40)}. There is news about it. What stands in fences below was printed by "
@@ -70,9 +82,14 @@ def _sections(pull: PullRequest, feedback: Feedback, logs: Mapping[str, str]) ->
     )
     if feedback.conflict is not None:
         yield f"# It conflicts with its base branch\n\n{_data(base_branch=feedback.conflict)}"
+        how = (
+            "Fetch that branch from `origin`, if you can reach it, and merge it into yours"
+            if base is None
+            else f"Merge its latest commit, which your repository has already: `git merge {base}`"
+        )
         yield (
-            "Fetch that branch from `origin`, if you can reach it, and merge it into yours; resolve the "
-            "conflicts so that both changes keep their meaning. Do not rebase: your branch is pushed already."
+            f"{how}; resolve the conflicts so that both changes keep their meaning. Do not rebase: your "
+            "branch is pushed already."
         )
     if feedback.checks:
         yield "# Checks failed"
@@ -100,7 +117,9 @@ def _sections(pull: PullRequest, feedback: Feedback, logs: Mapping[str, str]) ->
 
 def _check_sections(check: Check, log: str | None) -> Iterator[str]:
     yield _data(check=check.name, step=check.summary)
-    if log is not None:
+    if log is None:
+        yield "Its log is not shown here. Run what the check runs to see how it fails."
+    else:
         cut = plain_text(log)[-_MAX_LOG_CHARS:]
         yield f"The end of its log:\n\n{fence(cut)}"
 

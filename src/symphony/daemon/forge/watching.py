@@ -19,7 +19,7 @@ from symphony.daemon.forge.ending import Ender
 from symphony.daemon.forge.feedback import make_offer, post_reply, with_reply
 from symphony.daemon.forge.opening import digest, forge_name
 from symphony.daemon.forge.records import PullRequestRecords, bounded, failure_of, retry_wait_ms
-from symphony.domain import Failure, PullRequest
+from symphony.domain import Failure, PullRequest, SymphonyError
 from symphony.forges import Forge, Landing
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
@@ -230,12 +230,22 @@ class Watcher:
     async def _tell(self, forge: Forge, issue_id: str, made: Feedback) -> None:
         """Record feedback as told, then offer it to the scheduler."""
         pull, _ = _observed(self._records[issue_id])
-        offer = await make_offer(forge, pull, made, self._context().redaction)
+        base = None if made.conflict is None else await self._fetch_base(made.conflict)
+        offer = await make_offer(forge, pull, made, self._context().redaction, base=base)
         _, ledger = _observed(self._records[issue_id])
         told = ledger_after_verdict(ledger, made, self._wall_ms())
         self._records.change(issue_id, ledger=replace(told, offered=offer))
         await self._records.recorded()
         self._offer(issue_id)
+
+    async def _fetch_base(self, branch: str) -> str | None:
+        """The latest commit of the base branch, brought to where every workspace has it."""
+        try:
+            return await self._context().workspaces.fetch_base(branch)
+        except SymphonyError as error:
+            failure = self._context().redaction.failure(error.failure)
+            _log.warning("base_not_fetched", base=branch, reason=failure.message)
+            return None
 
     def _offer(self, issue_id: str) -> None:
         """Give the scheduler what it has not taken yet; it takes it once, when the issue is free."""

@@ -7,15 +7,17 @@ from pathlib import Path
 import pytest
 
 from harness.nightly import NIGHTLY
-from kit.simulator import INVARIANTS, PROFILES, CrashPoint, Result, Scenario, hours, simulate
+from kit.simulator import INVARIANTS, PROFILES, CrashPoint, Result, Scenario, hours
 from kit.simulator.crash_points import ALL_POINTS, OUTCOMES, RECOVERY_POINTS, StepPoint, table
 from kit.simulator.profiles import AgentHabits, JournalHabits, OperatorHabits
+from kit.simulator.simulation import Simulation
 from symphony.domain import FaultPoint
 
 _DOCS = Path(__file__).parents[2] / "docs" / "RELIABILITY.md"
 _BEGIN, _END = "<!-- simulated-crash-points:begin -->", "<!-- simulated-crash-points:end -->"
 _ENOUGH = 60
 _DEATHS = 3 if NIGHTLY else 1
+_DURATION = hours(3 if NIGHTLY else 1)
 _MINUTE_MS = 60_000
 _WORLD = replace(
     PROFILES["calm"],
@@ -31,9 +33,9 @@ def _died(point: CrashPoint, *, ordinal: int = 1, journal: JournalHabits | None 
     """The lives of some worlds in which the daemon died at a point."""
     profile = replace(_WORLD, journal=journal or _WORLD.journal)
     scenario = Scenario(issues=6, slots=2, profile=profile, crash=(point, ordinal))
-    results = (simulate(scenario, seed=seed, duration=hours(3)).check() for seed in range(_ENOUGH))
     found = []
-    for result in results:
+    for seed in range(_ENOUGH):
+        result = Simulation(scenario, seed=seed, duration=_DURATION, replays=NIGHTLY).run().check()
         if result.statistics.crashes.get(point):
             found.append(result)
             if len(found) == _DEATHS:

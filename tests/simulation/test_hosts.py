@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from harness.nightly import NIGHTLY
 from kit.simulator import PROFILES, Result, Scenario, days
 from kit.simulator.judged import AGENT
 from kit.simulator.simulation import Parts, Simulation
@@ -12,7 +13,7 @@ from symphony.domain import Category
 from symphony.scheduler import MAX_REST_MS, Notify, RunEnded, StartRun
 
 SCENARIO = Scenario(issues=40, slots=10, profile=PROFILES["hosts"], poll_interval_ms=300_000)
-SEEDS = range(4)
+SEEDS = range(4 if NIGHTLY else 2)
 
 
 def run(seed: int, *, parts: Parts | None = None) -> Result:
@@ -53,7 +54,8 @@ def test_a_host_with_another_release_rests_and_holds_nothing_up() -> None:
     habits = replace(SCENARIO.profile.hosts, names=("a", "b"), old=("b",), trouble_every_ms=None)
     calm = replace(SCENARIO.profile, hosts=habits, operators=PROFILES["calm"].operators)
     scenario = replace(SCENARIO, profile=calm)
-    result = Simulation(scenario, seed=1, duration=days(2), replays=False).run().check()
+    duration = days(2 if NIGHTLY else 1)
+    result = Simulation(scenario, seed=1, duration=duration, replays=False).run().check()
     starts = Counter(
         command.host for _, _, said in result.history for command in said if isinstance(command, StartRun)
     )
@@ -64,11 +66,11 @@ def test_a_host_with_another_release_rests_and_holds_nothing_up() -> None:
         if isinstance(command, Notify) and command.event == "host_resting"
     ]
     assert set(rests) == {"b"}
-    tries = days(2).total_seconds() * 1_000 / MAX_REST_MS
+    tries = duration.total_seconds() * 1_000 / MAX_REST_MS
     assert starts["b"] <= tries + 10, "one in ten minutes, after the first rests"
 
 
 def test_a_daemon_that_does_not_wait_for_what_is_left_on_hosts_is_found() -> None:
-    found = [run(seed, parts=Parts(fences=False)) for seed in range(3)]
+    found = [run(seed, parts=Parts(fences=False)) for seed in SEEDS]
     broken = {violation.invariant for result in found for violation in result.violations}
     assert broken == {AGENT.name}

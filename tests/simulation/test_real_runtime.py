@@ -24,7 +24,7 @@ from symphony.daemon.frames import (
 from symphony.daemon.runs.worker import Worker
 from symphony.domain import FaultPoint
 
-COUNT = int(SCHEDULES or 1_000) // 25
+COUNT = int(SCHEDULES or 500) // 25
 FIRST = randbelow(10**9) if SCHEDULES else 0
 ENOUGH = 25
 _QUIET = structlog.make_filtering_bound_logger(logging.CRITICAL)

@@ -178,7 +178,7 @@ def test_a_seed_gives_one_history_in_every_process_whatever_its_hash_seed() -> N
     program = (
         "from kit.simulator import *\n"
         "storm = Scenario(issues=40, slots=3, profile=PROFILES['storm'], poll_interval_ms=300_000)\n"
-        "print(simulate(storm, seed=5, duration=hours(4)).digest)\n"
+        "print(simulate(storm, seed=5, duration=hours(1)).digest)\n"
         "print(*(run_schedule(n).digest for n in range(8)))"
     )
     digests = {
@@ -189,7 +189,7 @@ def test_a_seed_gives_one_history_in_every_process_whatever_its_hash_seed() -> N
             text=True,
             check=True,
         ).stdout
-        for hash_seed in ("0", "1", "4711")
+        for hash_seed in ("0", "4711")
     }
     assert len(digests) == 1
     assert len(set(digests.pop().split())) == 9
@@ -199,14 +199,15 @@ def test_watching_the_progress_changes_nothing() -> None:
     from kit.simulator import Simulation  # noqa: PLC0415 - beside what it is compared with
 
     seen: list[int] = []
-    watched = Simulation(STORM, seed=5, duration=hours(5)).run(progress=seen.append, slices=7)
-    assert watched.digest == simulate(STORM, seed=5, duration=hours(5)).digest
+    watched = Simulation(STORM, seed=5, duration=hours(1)).run(progress=seen.append, slices=7)
+    assert watched.digest == simulate(STORM, seed=5, duration=hours(1)).digest
     assert len(seen) == 7
 
 
 def test_another_seed_gives_another_history() -> None:
+    calm = Scenario(issues=2)
     assert (
-        simulate(STORM, seed=1, duration=hours(2)).digest != simulate(STORM, seed=2, duration=hours(2)).digest
+        simulate(calm, seed=1, duration=hours(1)).digest != simulate(calm, seed=2, duration=hours(1)).digest
     )
 
 

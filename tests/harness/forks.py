@@ -20,7 +20,7 @@ __all__ = ["CRASHING", "SYMPHONY", "Fork", "Forks"]
 SYMPHONY = "symphony.__main__"
 CRASHING = "kit.crashing"
 _SERVER = f"""
-import importlib, json, os, pkgutil, select, socket, sys
+import gc, importlib, json, os, pkgutil, select, socket, sys
 import symphony, {CRASHING}
 for module in pkgutil.walk_packages(symphony.__path__, "symphony."):
     if "demo_content" not in module.name and not module.name.endswith("__main__"):
@@ -29,6 +29,8 @@ main = {{name: importlib.import_module(name).main for name in ({SYMPHONY!r}, {CR
 listener = socket.socket(socket.AF_UNIX)
 listener.bind(sys.argv[1])
 listener.listen()
+gc.collect()
+gc.freeze()  # else every fork visits, and thereby copies, all that is loaded, at its end at the latest
 print("ready", flush=True)
 while listener in select.select([listener, 0], [], [])[0]:  # the end of 0 is that of the tests
     connection, _ = listener.accept()

@@ -19,9 +19,7 @@ def worker(*, stdio: bool, end: str | None, list_: bool, remove: bool) -> None:
     if [stdio, end is not None, list_, remove].count(True) != 1:
         raise click.UsageError("give one of --stdio, --end, --list and --remove")
     if end is not None:
-        from symphony.daemon.hosts.worker_program import end_run
-
-        if not anyio.run(end_run, end, dict(os.environ)):
+        if not anyio.run(_end_run, end):
             raise SystemExit(1)
     elif list_ or remove:
         from symphony.daemon.hosts.worker_program import list_workspaces, remove_workspace
@@ -32,6 +30,16 @@ def worker(*, stdio: bool, end: str | None, list_: bool, remove: bool) -> None:
         click.echo(line)
     else:
         _serve_stdio()
+
+
+async def _end_run(run_id: str) -> bool:
+    """Whether none of its processes is alive; loads as little as possible, because a daemon waits for it."""
+    from symphony.daemon.hosts.host_runs import HostRuns
+    from symphony.daemon.state_dir import instance_of, locate
+    from symphony.processes.local import LocalHost
+
+    state_dir = locate(Path(), os.environ)
+    return await HostRuns(state_dir).end(run_id, LocalHost(instance=instance_of(state_dir)))
 
 
 def _serve_stdio() -> None:

@@ -247,12 +247,6 @@ class WorkerProgram:
         raise structlog.DropEvent
 
 
-async def end_run(run_id: str, environment: Mapping[str, str]) -> bool:
-    """End a run of this state directory; returns whether none of its processes is alive."""
-    state_dir = locate(Path(), environment)
-    return await HostRuns(state_dir).end(run_id, LocalHost(instance=instance_of(state_dir)))
-
-
 async def remove_workspace(data: bytes, environment: Mapping[str, str]) -> str:
     """Remove the workspace that a `RemovalRequest` names; returns the line that says so.
 

@@ -26,6 +26,7 @@ from symphony.scheduler import (
     Polled,
     PollFailed,
     PostComment,
+    PullRequestJudged,
     ReadAnswers,
     Refreshed,
     RefreshIssues,
@@ -368,6 +369,26 @@ def forgets_which_feedback_it_took(state: State, fact: Event, now_ms: int) -> tu
     return after.changed(results=forgotten), commands
 
 
+def starts_closed_work(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
+    if isinstance(fact, PullRequestJudged):
+        return step(state, fact, now_ms)
+    blocks = {key: each.pull_block for key, each in state.results.items()}
+    free = {key: replace(each, pull_block=None) for key, each in state.results.items()}
+    after, commands = step(state.changed(results=free), fact, now_ms)
+    held = {key: replace(each, pull_block=blocks.get(key)) for key, each in after.results.items()}
+    return after.changed(results=held), commands
+
+
+def lifts_a_block_at_a_poll(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    if isinstance(fact, Polled):
+        for key in state.blocked.keys() & state.results.keys():
+            if state.results[key].pull_block is not None:
+                after, more = step(after, PullRequestJudged(issue_id=key), now_ms)
+                commands += more
+    return after, commands
+
+
 def _prefers_the_fallback(settings: SchedulerSettings) -> SchedulerSettings:
     if settings.fallback is None:
         return settings
@@ -456,6 +477,8 @@ BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
         "limits-are-known-and-end",
     ),
     "reviews what it works on": (reviews_what_it_works_on, "ready-is-delivered"),
+    "starts closed work": (starts_closed_work, "closed-work-rests"),
+    "lifts a block at a poll": (lifts_a_block_at_a_poll, "block-is-lifted-by-a-person"),
     "forgets which feedback it took": (forgets_which_feedback_it_took, "feedback-is-taken-once"),
     "drops the timer of a push": (
         _drops(SetTimer, lambda each, _: each.timer.kind is TimerKind.PUSH),

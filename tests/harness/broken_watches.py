@@ -36,5 +36,6 @@ BROKEN_WATCHES: Mapping[str, tuple[Watch, str]] = {
     "forgets what was told": (Watch(record=_forgets_what_was_told), "feedback-once"),
     "counts no turns": (Watch(record=_counts_no_turns), "feedback-is-bounded"),
     "gives no feedback": (Watch(gives=False), "feedback-arrives"),
+    "blocks nothing": (Watch(blocks=False), "closed-work-waits"),
     "lands anything": (Watch(judge=_lands_anything), "lands-what-is-good"),
 }

@@ -10,6 +10,7 @@ from symphony.scheduler import (
     AgentReported,
     AnswersRead,
     Command,
+    DeliveredBranch,
     Event,
     Exit,
     FetchCandidates,
@@ -24,6 +25,7 @@ from symphony.scheduler import (
     Refreshed,
     RefreshFailed,
     RefreshIssues,
+    ResultStatus,
     RunEnded,
     RunReport,
     RunStage,
@@ -34,12 +36,13 @@ from symphony.scheduler import (
     Timer,
     TimerFired,
     TurnEnded,
+    WakeAsked,
     WorkspaceRef,
     initial_state,
     step,
 )
 
-__all__ = ["ACTIVE", "Story", "make_failure", "make_issue", "make_settings"]
+__all__ = ["ACTIVE", "Story", "handed_off", "make_failure", "make_issue", "make_settings"]
 
 
 C = TypeVar("C")
@@ -248,6 +251,18 @@ class Story:
         """The worker is gone and failed."""
         return self.ends(issue_id, OutcomeKind.FAILED, failure or make_failure(), progress=progress)
 
+    def delivers(self, issue_id: str = "1", *, head: str = "abc") -> Self:
+        """The worker is gone, and a pushed branch has its work."""
+        delivered = DeliveredBranch(branch=f"symphony/SYM-{issue_id}", head=head, commits=1, pushed=True)
+        outcome = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered)
+        self.tell(RunEnded(run_id=self.run_id(issue_id), outcome=outcome))
+        return self
+
+    def look(self) -> Self:
+        """Somebody wakes the daemon, and it refreshes and polls."""
+        self.tell(WakeAsked(reason="t"))
+        return self.advance(200)
+
     # --- what was said -----------------------------------------------------------------------------------
 
     def forget(self) -> Self:
@@ -270,6 +285,17 @@ class Story:
     def started(self) -> list[str]:
         """Identifiers of the issues for which a run was started since the last `forget`, in order."""
         return [command.issue.identifier for command in self.said(StartRun)]
+
+
+def handed_off(**settings: Any) -> Story:
+    """The agent finished issue 1 and moved it to Human Review; nothing is claimed."""
+    story = Story(make_issue(), poll_interval_ms=60_000, **settings).begin()
+    story.streams(thread_id="t-1", turn_count=1, total_tokens=70, session_id="t-1-1")
+    story.put("1", state="Human Review")
+    story.turn_ends().delivers().advance(2_000)
+    assert story.state.results["1"].status is ResultStatus.READY
+    assert story.state.entry("1") is None
+    return story.forget()
 
 
 def tracker_down() -> Failure:

@@ -65,6 +65,8 @@ class Category(StrEnum):
     BUDGET_ISSUE = "budget_issue"
     BUDGET_DAY = "budget_day"
     STOPPED_BY_OPERATOR = "stopped_by_operator"
+    PULL_REQUEST_CLOSED = "pull_request_closed"
+    PULL_REQUEST_NEEDS_YOU = "pull_request_needs_you"
 
     WORKSPACE_EQUALS_ROOT = "workspace_equals_root"
     WORKSPACE_SYMLINK_ESCAPE = "workspace_symlink_escape"

@@ -1,9 +1,9 @@
 """The scheduler: `step(state, event, now_ms) -> (state, commands)`, without I/O, clock or randomness.
 
 Read `machine` first, then `state` with the table of claims. `polling` dispatches issues, `runs` leads them
-through their runs and retries, `blocks` handles those that wait for a person, `results` the finished ones.
-`policy`, `agents`, `phases`, `budgets` and `breaker` judge, `verdict` judges pull requests. `messages` has
-the events and commands.
+through their runs and retries, `blocks` handles those that wait for a person, `results` the finished ones,
+and `pull_requests` what becomes of these at a forge. `policy`, `agents`, `phases`, `budgets` and `breaker`
+judge, `verdict` judges pull requests. `messages` has the events and commands.
 """
 
 from symphony.scheduler.agents import (
@@ -18,6 +18,7 @@ from symphony.scheduler.blocks import (
     MAX_ANSWER_CHARS,
     awaits_answer,
     block_comment,
+    is_by_pull_request,
     join_comments,
 )
 from symphony.scheduler.breaker import (
@@ -80,6 +81,8 @@ from symphony.scheduler.messages import (
     Polled,
     PollFailed,
     PostComment,
+    PullBlock,
+    PullRequestJudged,
     PushBranch,
     Pushed,
     ReadAnswers,
@@ -144,6 +147,7 @@ from symphony.scheduler.polling import (
     IDLE_WORKSPACE_CHECK_MS,
     would_coalesce,
 )
+from symphony.scheduler.pull_requests import is_worked_on
 from symphony.scheduler.results import (
     results_with_status,
     unpushed_results,
@@ -199,9 +203,11 @@ from symphony.scheduler.verdict import (
     Verdict,
     Wait,
     WaitCode,
+    block_of,
     judge_pull,
     judged_checks,
     ledger_after_claim,
+    ledger_after_lift,
     ledger_after_push,
     ledger_after_snapshot,
     ledger_after_verdict,
@@ -276,7 +282,9 @@ __all__ = [
     "PollFailed",
     "Polled",
     "PostComment",
+    "PullBlock",
     "PullLedger",
+    "PullRequestJudged",
     "PushBranch",
     "Pushed",
     "ReadAnswers",
@@ -334,6 +342,7 @@ __all__ = [
     "awaits_answer",
     "backoff_ms",
     "block_comment",
+    "block_of",
     "breaker_wait_ms",
     "budget_failure",
     "change_claim",
@@ -346,11 +355,14 @@ __all__ = [
     "eligibility",
     "in_active_state",
     "initial_state",
+    "is_by_pull_request",
     "is_idle",
+    "is_worked_on",
     "join_comments",
     "judge_pull",
     "judged_checks",
     "ledger_after_claim",
+    "ledger_after_lift",
     "ledger_after_push",
     "ledger_after_snapshot",
     "ledger_after_verdict",

@@ -2,7 +2,7 @@
 
 A blocked issue is unblocked by an operator, by an answer in a comment, by a change of its state, labels,
 title or description, or by a budget that is available again. It is released when it ends or leaves the active
-states.
+states. What lifts the block of a pull request is said in `pull_requests`.
 
 **States.** The daemon can move issues itself: to `tracker.on_start` when a run starts, to `tracker.on_block`
 when the issue is blocked. A move is a request without an answer; the next refresh shows whether it happened,
@@ -34,6 +34,7 @@ from symphony.scheduler.messages import (
     PostComment,
     ReadAnswers,
     Resume,
+    ResumeReason,
     SchedulerSettings,
     Timer,
     TimerKind,
@@ -48,6 +49,7 @@ MAX_ANSWER_CHARS: Final = 32_000
 
 _MAX_QUESTION_CHARS: Final = 4_000
 _QUESTIONS: Final = frozenset({Category.TURN_INPUT_REQUIRED, Category.APPROVAL_REQUIRED})
+_PULL_REQUESTS: Final = frozenset({Category.PULL_REQUEST_CLOSED, Category.PULL_REQUEST_NEEDS_YOU})
 
 # --- blocking --------------------------------------------------------------------------------------------
 
@@ -81,6 +83,8 @@ def block(
     else:
         idle = step.state.idle_workspaces.get(issue.id)
         path, resume = idle.path if idle else None, None
+    if failure.category in _PULL_REQUESTS:  # its issue may be handed off, and stay where it is
+        resume = replace(resume or Resume(reason=ResumeReason.INTERRUPTED), after_handoff=True)
     blocked = Blocked(
         issue=issue,
         failure=failure,
@@ -104,6 +108,20 @@ def block(
     settings = step.state.settings
     only_from = settings.active_states - settings.terminal_states
     _move(step, issue, settings.on_block, MoveReason.BLOCK, only_from)
+
+
+def block_by_pull_request(step: Step, issue: Issue, *, held: Retry | None = None) -> bool:
+    """Block an issue whose pull request needs a person; returns whether it does."""
+    result = step.state.results.get(issue.id)
+    if result is None or result.pull_block is None:
+        return False
+    block(step, issue, result.pull_block.failure, held=held)
+    return True
+
+
+def is_by_pull_request(blocked: Blocked) -> bool:
+    """Whether the pull request of the issue is why it is blocked."""
+    return blocked.failure.category in _PULL_REQUESTS
 
 
 def awaits_answer(blocked: Blocked) -> bool:
@@ -161,7 +179,7 @@ def _is_in_block_state(issue: Issue, settings: SchedulerSettings) -> bool:
     return state is not None and normalise_state(issue.state) == normalise_state(state)
 
 
-def _rests(issue: Issue, settings: SchedulerSettings) -> bool:
+def rests(issue: Issue, settings: SchedulerSettings) -> bool:
     """Whether the issue is in `on_block`, and that is not an active state."""
     inactive = policy.tracker_status(issue, settings) is TrackerStatus.INACTIVE
     return inactive and _is_in_block_state(issue, settings)
@@ -309,12 +327,12 @@ def waive_budget(step: Step, blocked: Blocked) -> None:
 def on_blocked_refreshed(step: Step, blocked: Blocked, issue: Issue | None) -> None:
     """Apply a snapshot to a blocked issue: release or unblock it, or remember the snapshot."""
     settings = step.state.settings
-    if issue is not None and _rests(issue, settings):
+    if issue is not None and rests(issue, settings):
         step.replace_entry(replace(blocked, issue=issue, has_baseline=True))
         if blocked.unblock_reason is not None:
             _move(step, issue, settings.on_return, MoveReason.BACK, _state_of(issue))
         return
-    changed = issue is not None and blocked.has_baseline and not _same_content(blocked.issue, issue, settings)
+    changed = issue is not None and blocked.has_baseline and _is_changed(blocked, issue, settings)
     if changed and blocked.unblock_reason is None:
         waive_budget(step, blocked)
     match policy.tracker_status(issue, settings):
@@ -335,11 +353,17 @@ def on_blocked_refreshed(step: Step, blocked: Blocked, issue: Issue | None) -> N
             release(step, blocked.issue, path=blocked.workspace_path)
 
 
-def _same_content(before: Issue, after: Issue, settings: SchedulerSettings) -> bool:
-    """As `policy.same_content`, except that a move to `on_block` is not a change."""
+def _is_changed(blocked: Blocked, after: Issue, settings: SchedulerSettings) -> bool:
+    """Whether the content has changed; a move to `on_block` is no change.
+
+    If its pull request needs a person, only a move is a change: programs label issues and edit their text.
+    """
+    before = blocked.issue
     if _is_in_block_state(after, settings):
         before = replace(before, state=after.state)
-    return policy.same_content(before, after)
+    if is_by_pull_request(blocked):
+        return normalise_state(before.state) != normalise_state(after.state)
+    return not policy.same_content(before, after)
 
 
 # --- releasing -------------------------------------------------------------------------------------------
@@ -348,15 +372,20 @@ def _same_content(before: Issue, after: Issue, settings: SchedulerSettings) -> b
 def release(step: Step, issue: Issue, *, path: str | None) -> None:
     """Give up the claim. The workspace at `path` is kept, and cleaned up once the issue has ended.
 
-    The result keeps the conversation with its latest totals: feedback may continue it.
+    The result keeps the conversation with its latest totals: feedback may continue it. Whatever its pull
+    request blocked it for is lifted, as somebody moved the issue.
     """
     held = step.state.entry(issue.id)
     if not step.change_claim(issue, Trigger.RELEASE):
         return
-    result = step.state.results.get(issue.id)
-    resume = held.resume if isinstance(held, Retry | Blocked) else None
-    if result is not None and resume is not None and resume.thread is not None:
-        kept = replace(result, thread=resume.thread)
+    if (result := step.state.results.get(issue.id)) is not None:
+        resume = held.resume if isinstance(held, Retry | Blocked) else None
+        kept = replace(
+            result,
+            thread=resume.thread if resume is not None and resume.thread is not None else result.thread,
+            pull_block=None,
+            lifted=result.lifted if result.pull_block is None else result.pull_block.key,
+        )
         step.update(results={**step.state.results, issue.id: kept})
     step.clear_timer(Timer(TimerKind.RETRY, issue.id))
     if path is not None:

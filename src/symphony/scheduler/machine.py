@@ -8,7 +8,18 @@ from collections.abc import Callable
 from typing import Final, assert_never
 
 from symphony.domain import NO_COST, Blame, Category, Failure, Issue, add_counts
-from symphony.scheduler import agents, blocks, breaker, hosts, operator, policy, polling, results, runs
+from symphony.scheduler import (
+    agents,
+    blocks,
+    breaker,
+    hosts,
+    operator,
+    policy,
+    polling,
+    pull_requests,
+    results,
+    runs,
+)
 from symphony.scheduler.messages import (
     AgentReported,
     AnswersRead,
@@ -22,6 +33,7 @@ from symphony.scheduler.messages import (
     OperatorAsked,
     Polled,
     PollFailed,
+    PullRequestJudged,
     Pushed,
     Recovered,
     RecoveredClaim,
@@ -96,7 +108,9 @@ def _handle(step: Step, event: Event) -> None:  # noqa: C901, PLR0912 - one case
         case Pushed():
             results.on_pushed(step, event)
         case FeedbackGiven():
-            results.on_feedback_given(step, event)
+            pull_requests.on_feedback_given(step, event)
+        case PullRequestJudged():
+            pull_requests.on_pull_request_judged(step, event)
         case TimerFired():
             _on_timer_fired(step, event.timer)
         case OperatorAsked():

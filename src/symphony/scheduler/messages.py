@@ -320,6 +320,18 @@ class ResultStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PullBlock:
+    """Why the pull request of an issue needs a person.
+
+    Attributes:
+        key: names the occasion; what a person lifted is lifted until there is another one.
+    """
+
+    key: str
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IssueResult:
     """What the runs of an issue produced.
 
@@ -334,6 +346,8 @@ class IssueResult:
         pushing: whether a push is in progress.
         thread: the conversation of the last run that had one.
         feedback: the key of the last `FeedbackGiven` that was taken.
+        pull_block: why no run of the issue starts, although its state may be active.
+        lifted: the key of a `pull_block` that a person lifted.
     """
 
     issue: Issue
@@ -350,6 +364,8 @@ class IssueResult:
     pushing: bool = False
     thread: Thread | None = None
     feedback: str | None = None
+    pull_block: PullBlock | None = None
+    lifted: str | None = None
 
 
 # --- recovery --------------------------------------------------------------------------------------------
@@ -576,6 +592,14 @@ class FeedbackGiven:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PullRequestJudged:
+    """The pull request of an issue needs a person, or no person any more if `block` is `None`."""
+
+    issue_id: str
+    block: PullBlock | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired:
     """A timer came due. It is stale if `token` is not the newest of the timer."""
 
@@ -670,6 +694,7 @@ Event = (
     | RunEnded
     | Pushed
     | FeedbackGiven
+    | PullRequestJudged
     | TimerFired
     | OperatorAsked
     | AnswersRead

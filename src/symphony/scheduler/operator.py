@@ -17,18 +17,19 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from symphony.domain import Category, Issue
-from symphony.scheduler import agents, blocks, budgets, hosts, policy, polling, runs
+from symphony.scheduler import agents, blocks, budgets, hosts, policy, polling, pull_requests, runs
 from symphony.scheduler.messages import (
     OperatorAction,
     OperatorAsked,
     ResultStatus,
+    Resume,
     ResumeReason,
     SchedulerSettings,
     StopReason,
 )
 from symphony.scheduler.policy import ReasonCode
 from symphony.scheduler.resume import resume_with_answer, resume_without_answer
-from symphony.scheduler.state import Drain, State, Step
+from symphony.scheduler.state import Blocked, Drain, State, Step
 
 ISSUE_ACTIONS: Final = frozenset(
     {OperatorAction.STOP, OperatorAction.RETRY, OperatorAction.UNBLOCK, OperatorAction.ANSWER}
@@ -192,8 +193,7 @@ def _retry(step: Step, issue_id: str) -> None:
         blocked = step.state.blocked[issue_id]
         agents.lift_limits(step, blocked.issue)
         hosts.end_rests(step)
-        resume = resume_without_answer(blocked)
-        blocks.unblock(step, blocked, resume, reason="an operator asked to retry it")
+        _continue(step, blocked, resume_without_answer(blocked), reason="an operator asked to retry it")
 
 
 def _unblock(step: Step, issue_id: str) -> None:
@@ -203,4 +203,11 @@ def _unblock(step: Step, issue_id: str) -> None:
     resume = resume_without_answer(blocked)
     if blocked.failure.category not in _INTERRUPTIONS and resume.reason is not ResumeReason.ANSWERED:
         resume = replace(resume, thread=None)
-    blocks.unblock(step, blocked, resume, reason="an operator unblocked it")
+    _continue(step, blocked, resume, reason="an operator unblocked it")
+
+
+def _continue(step: Step, blocked: Blocked, resume: Resume, *, reason: str) -> None:
+    if blocks.is_by_pull_request(blocked):
+        pull_requests.lift(step, blocked, resume, reason=reason)
+    else:
+        blocks.unblock(step, blocked, resume, reason=reason)

@@ -318,6 +318,8 @@ def _start_candidate(step: Step, issue: Issue) -> None:
     verdict = policy.eligibility(issue, step.state)
     if not isinstance(verdict, Eligible):
         step.notify("debug", "dispatch_skipped", issue, code=verdict.code.value, reason=verdict.message)
+    elif blocks.block_by_pull_request(step, issue):
+        return
     elif failure := budgets.issue_budget_failure(step.state, issue):
         blocks.block(step, issue, failure, has_baseline=True)
     else:

@@ -18,28 +18,27 @@ from symphony.domain import Category, Cost, Issue, add_counts, fence, one_line
 from symphony.scheduler import policy
 from symphony.scheduler.messages import (
     DeliveredBranch,
-    FeedbackGiven,
     IssueResult,
     Outcome,
     PostComment,
     PushBranch,
     Pushed,
     ResultStatus,
-    Resume,
-    ResumeReason,
     Timer,
     TimerKind,
 )
 from symphony.scheduler.policy import TrackerStatus
 from symphony.scheduler.resume import thread_of
-from symphony.scheduler.state import Claim, Drain, Retry, Running, State, Step, Trigger, claim_of
+from symphony.scheduler.state import Claim, Drain, Running, State, Step, claim_of
 
 MAX_RESULTS: Final = 1_000
 _MAX_REFRESHED_AT_WAKE = 50
 _FIRST_PUSH_DELAY_MS = 30_000
 _MAX_PUSH_DELAY_MS = 1_800_000
 _MAX_EXPONENT = 6
-_MAY_CHANGE = frozenset({ResultStatus.OPEN, ResultStatus.READY})
+MAY_CHANGE: Final = frozenset({ResultStatus.OPEN, ResultStatus.READY})
+"""Results of these are not over."""
+
 _STATUS = {
     TrackerStatus.ACTIVE: ResultStatus.OPEN,
     TrackerStatus.INACTIVE: ResultStatus.READY,
@@ -71,7 +70,7 @@ def unclaimed_issues(state: State) -> frozenset[str]:
     return frozenset(
         key
         for key, result in state.results.items()
-        if result.status in _MAY_CHANGE and claim_of(state, key) is Claim.UNCLAIMED
+        if result.status in MAY_CHANGE and claim_of(state, key) is Claim.UNCLAIMED
     )
 
 
@@ -93,38 +92,6 @@ def reactivated_issues(state: State) -> frozenset[str]:
 
 
 # --- changes ---------------------------------------------------------------------------------------------
-
-
-def on_feedback_given(step: Step, event: FeedbackGiven) -> None:
-    """Claim the issue of finished work for one more run, in the same workspace and conversation.
-
-    Feedback that comes while the issue is claimed, or during a shutdown, is not taken.
-    """
-    result = step.state.results.get(event.issue_id)
-    if result is None or result.status not in _MAY_CHANGE or result.feedback == event.key:
-        return
-    issue = result.issue
-    if step.state.drain is not Drain.NO or claim_of(step.state, issue.id) is not Claim.UNCLAIMED:
-        step.notify("debug", "feedback_deferred", issue, reason=event.summary)
-        return
-    idle = step.state.idle_workspaces.get(issue.id)
-    retry = Retry(
-        issue=issue,
-        attempt=1,
-        due_ms=step.now_ms,
-        error=None,
-        attempts_without_progress=0,
-        workspace_path=idle.path if idle else None,
-        resume=Resume(
-            reason=ResumeReason.FEEDBACK, thread=result.thread, answer=event.text, after_handoff=True
-        ),
-    )
-    step.update(pending_candidates=step.state.pending_candidates - {issue.id})
-    _store(step, replace(result, feedback=event.key))
-    step.change_claim(issue, Trigger.FEEDBACK, retry)
-    step.forget_idle_workspace(issue.id)
-    step.set_retry_timer(issue.id, step.now_ms)
-    step.notify("info", "feedback_taken", issue, reason=event.summary)
 
 
 def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
@@ -155,7 +122,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         is_new = before.delivered is None or before.delivered.head != delivered.head
         if is_new or not delivered.pushed:
             _log_push(step, issue, delivered)
-    _store(step, result)
+    store(step, result)
     _schedule_push(step, result)
     failure = outcome.failure
     if failure is not None and failure.category is Category.DELIVERY_FAILED:
@@ -183,7 +150,7 @@ def on_refreshed(step: Step, issue_id: str, issue: Issue | None) -> None:
         _drop(step, issue_id)
         return
     if after != before:
-        _store(step, after)
+        store(step, after)
     finished = before.status is ResultStatus.OPEN and status in {ResultStatus.READY, ResultStatus.ENDED}
     if finished and (delivered := after.delivered):
         fields = {"state": latest.state, "branch": delivered.branch, "commits": delivered.commits}
@@ -207,7 +174,7 @@ def recover(step: Step, recovered: tuple[IssueResult, ...]) -> None:
             ended_ms=min(known.ended_ms, step.now_ms),
             pushing=False,
         )
-        _store(step, result)
+        store(step, result)
         if result.status is ResultStatus.READY:
             _announce(step, result)
         _schedule_push(step, result, at_once=True)
@@ -222,12 +189,13 @@ def _is_obsolete(result: IssueResult) -> bool:
     return result.status is ResultStatus.GONE and result.delivered.push_failure is None
 
 
-def _store(step: Step, result: IssueResult) -> None:
+def store(step: Step, result: IssueResult) -> None:
+    """Keep a result; the oldest one makes way if there are too many."""
     results = {**step.state.results, result.issue.id: result}
     step.update(results=results)
     if len(results) > MAX_RESULTS:
         unclaimed = [each for key, each in results.items() if claim_of(step.state, key) is Claim.UNCLAIMED]
-        oldest = min(unclaimed, key=lambda each: (each.status in _MAY_CHANGE, each.ended_ms), default=result)
+        oldest = min(unclaimed, key=lambda each: (each.status in MAY_CHANGE, each.ended_ms), default=result)
         _drop(step, oldest.issue.id)
 
 
@@ -245,7 +213,7 @@ def on_push_due(step: Step, issue_id: str) -> None:
     if result is None or result.delivered is None or issue_id in step.state.running:
         return
     if step.state.drain is Drain.NO:
-        _store(step, replace(result, pushing=True))
+        store(step, replace(result, pushing=True))
         delivered = result.delivered
         step.emit(PushBranch(issue_id=issue_id, branch=delivered.branch, head=delivered.head))
 
@@ -268,7 +236,7 @@ def on_pushed(step: Step, event: Pushed) -> None:
     if _is_obsolete(result):
         _drop(step, event.issue_id)
         return
-    _store(step, result)
+    store(step, result)
     _schedule_push(step, result)
     if result.status in {ResultStatus.READY, ResultStatus.ENDED}:
         _announce(step, result)

@@ -538,6 +538,8 @@ def on_retry_refreshed(step: Step, retry: Retry, issue: Issue | None) -> None:
     status = policy.tracker_status(issue, settings)
     if status is TrackerStatus.TERMINAL:
         blocks.clean_and_release(step, retry.issue, path)
+    elif issue is not None and blocks.block_by_pull_request(step, issue, held=retry):
+        return
     elif issue is None or not policy.may_work(status, retry.resume):
         blocks.release(step, retry.issue, path=path)
     elif retry.attempts_without_progress >= settings.max_attempts_without_progress:

@@ -16,8 +16,11 @@ from typing import Final, assert_never
 
 from symphony.domain import (
     Author,
+    Blame,
+    Category,
     Check,
     CheckState,
+    Failure,
     PullComment,
     PullRequest,
     PullState,
@@ -26,6 +29,7 @@ from symphony.domain import (
     add_counts,
     one_line,
 )
+from symphony.scheduler.messages import IssueResult, PullBlock, PullRequestJudged
 
 PROTECTED_PATHS: Final = (
     ".github/",
@@ -159,6 +163,7 @@ class PullLedger:
         taken: the key of the feedback that the scheduler took last.
         threads: the threads that the agent was told of and may answer.
         replies: answers that are not posted yet.
+        lifted: the latest `IssueResult.lifted`.
         landings: the heads that the forge was asked to merge, the latest at `landed_ms`.
         working: a run of the issue is in progress or about to start, or its push is tried again.
     """
@@ -176,6 +181,7 @@ class PullLedger:
     needs_you: "NeedsYouCode | None" = None
     offered: Offer | None = None
     taken: str | None = None
+    lifted: str | None = None
     threads: tuple[str, ...] = ()
     replies: tuple[Reply, ...] = ()
     landings: tuple[str, ...] = ()
@@ -311,9 +317,10 @@ class Land:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """It was merged or closed."""
+    """It was merged, closed, or removed."""
 
     merged: bool
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -753,6 +760,66 @@ def ledger_after_claim(ledger: PullLedger, *, working: bool, taken: str | None) 
     if working and not ledger.working and taken == ledger.taken:
         ledger = replace(ledger, turns={}, needs_you=None)
     return replace(ledger, working=working, offered=offered, taken=taken)
+
+
+def ledger_after_lift(ledger: PullLedger, lifted: str | None, now_ms: int) -> PullLedger:
+    """The ledger after a person lifted the block of an issue: all counts from zero.
+
+    What the agent was told of the checks and conflicts of this head it may be told again.
+    """
+    if lifted is None or lifted == ledger.lifted:
+        return replace(ledger, lifted=lifted)
+    told = (each for each in ledger.told if each.head != ledger.head or each.kind is FeedbackKind.REVIEW)
+    return replace(
+        ledger,
+        lifted=lifted,
+        turns={},
+        needs_you=None,
+        told=tuple(told),
+        landings=(),
+        changed_ms=now_ms,
+    )
+
+
+def block_of(made: Verdict, ledger: PullLedger, result: IssueResult) -> PullRequestJudged | None:
+    """What the scheduler is to be told of a verdict, or `None` if it knows that already.
+
+    While a pull request that needs a person waits for something else too, nothing changes.
+    """
+    issue, key = result.issue, f"{ledger.number} {ledger.head}"
+    lift = f"move the issue to another state, or run `symphony unblock {issue.identifier}`"
+    match made:
+        case Wait() if ledger.needs_you is not None:
+            return None
+        case Ended(merged=False):
+            words = "is not at the forge any more" if made.gone else "was closed without being merged"
+            block = PullBlock(
+                key=f"closed {ledger.number}",
+                failure=Failure(
+                    category=Category.PULL_REQUEST_CLOSED,
+                    blame=Blame.HOST,
+                    message=f"its pull request {ledger.number} {words}",
+                    retryable=False,
+                    hint=lift if made.gone else f"reopen it, {lift}",
+                ),
+            )
+        case NeedsYou():
+            block = PullBlock(
+                key=f"{made.code} {key}",
+                failure=Failure(
+                    category=Category.PULL_REQUEST_NEEDS_YOU,
+                    blame=Blame.HOST,
+                    message=f"its pull request {ledger.number} needs a person: {made.message}",
+                    retryable=False,
+                    hint=f"see `symphony pr {issue.identifier}`; comment on it, {lift}",
+                ),
+            )
+        case _:
+            known = result.pull_block is None and result.lifted is None
+            return None if known else PullRequestJudged(issue_id=issue.id)
+    present = None if result.pull_block is None else result.pull_block.key
+    known = block.key in {present, result.lifted}
+    return None if known else PullRequestJudged(issue_id=issue.id, block=block)
 
 
 def _without_offer(ledger: PullLedger, offered: Offer) -> PullLedger:

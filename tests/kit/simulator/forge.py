@@ -13,7 +13,7 @@ from itertools import count
 from kit.simulator.clock import Clock
 from kit.simulator.daemon import Daemon
 from kit.simulator.dice import Dice
-from kit.simulator.judged import FEEDBACK_ARRIVES, FEEDBACK_BOUNDS, FEEDBACK_ONCE, LANDED
+from kit.simulator.judged import CLOSED_WAITS, FEEDBACK_ARRIVES, FEEDBACK_BOUNDS, FEEDBACK_ONCE, LANDED
 from kit.simulator.memory import Memory
 from kit.simulator.profiles import HOUR_MS, ForgeHabits
 from kit.simulator.referee import InvariantBrokenError, Referee
@@ -30,6 +30,7 @@ from symphony.domain import (
     Thread,
 )
 from symphony.scheduler import (
+    DeliveredBranch,
     Feedback,
     FeedbackGiven,
     FeedbackKind,
@@ -39,8 +40,11 @@ from symphony.scheduler import (
     PullLedger,
     ResultStatus,
     Verdict,
+    block_of,
+    is_worked_on,
     judge_pull,
     ledger_after_claim,
+    ledger_after_lift,
     ledger_after_push,
     ledger_after_snapshot,
     ledger_after_verdict,
@@ -61,6 +65,7 @@ _BOUNDS = {FeedbackKind.REVIEW: 3, FeedbackKind.CONFLICT: 2}
 _MAX_EVENTS = 12
 _ACT_MS = 1_000
 _LAST_LOOKS = 3
+_REOPENED = 0.3
 
 
 Judge = Callable[[PullRequest, PullLedger, ForgePolicy, int], Verdict]
@@ -70,12 +75,14 @@ Judge = Callable[[PullRequest, PullLedger, ForgePolicy, int], Verdict]
 class Watch:
     """Parts of the daemon's watch that can be put in the place of ours, to see who notices.
 
-    `record` makes the ledger after a verdict; `gives` is whether feedback reaches the scheduler.
+    `record` makes the ledger after a verdict; `gives` is whether feedback reaches the scheduler, and `blocks`
+    whether it hears of what needs a person.
     """
 
     judge: Judge = judge_pull
     record: Callable[[PullLedger, Verdict, int], PullLedger] = ledger_after_verdict
     gives: bool = True
+    blocks: bool = True
 
 
 @dataclass(slots=True)
@@ -87,6 +94,11 @@ class _Pull:
     events: int = 0
     told: set[str] = field(default_factory=set)
     turns: Counter[FeedbackKind] = field(default_factory=Counter)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is neither closed nor merged."""
+        return self.pull.state is PullState.OPEN
 
 
 class Forge:
@@ -125,29 +137,31 @@ class Forge:
         self._resting = True
 
     def check_end(self) -> None:
-        """Nothing that was recorded as told may still wait for a free issue after a few looks.
+        """After a few looks nothing that was told waits for a free issue, and no closed work is free.
 
         Raises:
             InvariantBrokenError: it does.
         """
-        waiting = self._waiting()
+        wrong = self._wrong()
         for _ in range(_LAST_LOOKS):
-            if waiting:
+            if wrong:
                 self._clock.run(self._clock.now_ms + self._habits.observe_ms + _ACT_MS)
-                waiting = [each for each in self._waiting() if each in waiting]
-        if waiting:
-            issue_id, summary = waiting[0]
-            raise self._broken(FEEDBACK_ARRIVES, f"it waits: {summary}", issue_id)
+                wrong = [each for each in self._wrong() if each in wrong]
+        if wrong:
+            rule, message, issue_id = wrong[0]
+            raise self._broken(rule, message, issue_id)
 
-    def _waiting(self) -> list[tuple[str, str]]:
-        """What free issues wait for though it was recorded as told, as pairs of issue and summary."""
+    def _wrong(self) -> list[tuple[Invariant, str, str]]:
+        """What free issues should not be free for."""
         found = []
         for issue_id, result in sorted(self._daemon.state.results.items()):
-            ledger = self._ledger(issue_id)
-            if ledger is None or ledger.offered is None or result.status is not ResultStatus.READY:
+            ledger, held = self._ledger(issue_id), self._pulls.get(issue_id)
+            if ledger is None or held is None or result.status is not ResultStatus.READY:
                 continue
-            if ledger.offered.key != result.feedback and self._daemon.state.entry(issue_id) is None:
-                found.append((issue_id, ledger.offered.summary))
+            if ledger.offered is not None and ledger.offered.key != result.feedback:
+                found.append((FEEDBACK_ARRIVES, f"it waits: {ledger.offered.summary}", issue_id))
+            if held.pull.state is PullState.CLOSED and result.lifted is None:
+                found.append((CLOSED_WAITS, "its pull request is closed, and it is free", issue_id))
         return found
 
     def _broken(self, rule: Invariant, message: str, issue_id: str) -> InvariantBrokenError:
@@ -159,7 +173,7 @@ class Forge:
         return _EPOCH + timedelta(milliseconds=self._clock.now_ms)
 
     def _open(self, issue_id: str, branch: str, head: str) -> _Pull:
-        number = len(self._pulls) + 1
+        number = next(self._ids)
         pull = PullRequest(
             id=str(number),
             number=number,
@@ -209,11 +223,14 @@ class Forge:
         if self._resting:
             return
         self._clock.after(self._dice.around(self._habits.event_every_ms), self._event)
-        open_pulls = [held for held in self._pulls.values() if held.pull.state is PullState.OPEN]
-        if open_pulls:
-            held = self._dice.pick(open_pulls)
+        unmerged = [held for held in self._pulls.values() if held.pull.state is not PullState.MERGED]
+        if unmerged:
+            held = self._dice.pick(unmerged)
             held.events += 1
-            if held.events <= _MAX_EVENTS:
+            if not held.is_open:
+                reopened = self._dice.chance(_REOPENED)
+                held.pull = replace(held.pull, state=PullState.OPEN if reopened else PullState.CLOSED)
+            elif held.events <= _MAX_EVENTS:
                 self._dice.pick(self._acts)(self, held)
 
     def _comment(self) -> PullComment:
@@ -283,19 +300,14 @@ class Forge:
         may_change = result.status in {ResultStatus.OPEN, ResultStatus.READY}
         if delivered is None or not delivered.pushed or not may_change:
             return
-        held = self._pulls.get(issue_id) or self._open(issue_id, delivered.branch, delivered.head)
-        ledger = self._ledger(issue_id) or PullLedger(
-            number=held.pull.number, branch=delivered.branch, pushed_head=delivered.head, pushed_ms=now_ms
-        )
-        if delivered.head != ledger.pushed_head:
-            if held.pull.state is PullState.OPEN:
-                self._push(held, delivered.head)
-            ledger = ledger_after_push(ledger, delivered.head, now_ms)
-        working = self._daemon.state.entry(issue_id) is not None
-        before = ledger.turns
+        held, ledger = self._find(issue_id, result, delivered)
+        before = ledger
+        working = is_worked_on(self._daemon.state, issue_id)
         ledger = ledger_after_claim(ledger, working=working, taken=result.feedback)
-        if ledger.turns != before:
+        ledger = ledger_after_lift(ledger, result.lifted, now_ms)
+        if ledger.turns != before.turns:
             held.turns.clear()  # somebody wants it worked on
+        held.told.difference_update(each.signature for each in before.told if each not in ledger.told)
         seen = held.pull
         if self._dice.chance(self._habits.unknown) and not self._resting:
             seen = replace(seen, conflicts=None)
@@ -310,12 +322,36 @@ class Forge:
         version = self._keep(issue_id, ledger)
         self._clock.after(_ACT_MS, self._act, self._daemon.life, issue_id, version, outcome)
 
-    def _act(self, life: int, issue_id: str, version: str, outcome: object) -> None:
+    def _find(
+        self, issue_id: str, result: IssueResult, delivered: DeliveredBranch
+    ) -> tuple[_Pull, PullLedger]:
+        """The pull request of the branch, with what was pushed since; new work after its end gets another."""
+        held, ledger, now_ms = self._pulls.get(issue_id), self._ledger(issue_id), self._clock.now_ms
+        is_new = ledger is not None and delivered.head != ledger.pushed_head
+        if held is None or (is_new and not held.is_open and result.status is ResultStatus.READY):
+            held, ledger = self._open(issue_id, delivered.branch, delivered.head), None
+        if ledger is None:
+            ledger = PullLedger(
+                number=held.pull.number,
+                branch=delivered.branch,
+                pushed_head=delivered.head,
+                pushed_ms=now_ms,
+            )
+        elif is_new and held.is_open:
+            self._push(held, delivered.head)
+            ledger = ledger_after_push(ledger, delivered.head, now_ms)
+        return held, ledger
+
+    def _act(self, life: int, issue_id: str, version: str, outcome: Verdict) -> None:
         """Do what is written; what is not written yet is left to the next look."""
         is_written = self._memory.kept(f"pull {issue_id}") == version
         if life != self._daemon.life or not self._daemon.up or not is_written:
             return
         held, ledger = self._pulls[issue_id], self._versions[version]
+        result = self._daemon.state.results.get(issue_id)
+        judged = None if result is None else block_of(outcome, ledger, result)
+        if judged is not None and self._watch.blocks:
+            self._daemon.tell(judged)
         if isinstance(outcome, Land):
             self._land(issue_id, held, outcome)
         if isinstance(outcome, Feedback):

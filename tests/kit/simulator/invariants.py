@@ -22,6 +22,8 @@ from symphony.scheduler import (
     FeedbackGiven,
     FinishRun,
     Notify,
+    OperatorAsked,
+    PullRequestJudged,
     Recovered,
     Refreshed,
     ResultStatus,
@@ -33,6 +35,7 @@ from symphony.scheduler import (
     Timer,
     TimerFired,
     TimerKind,
+    is_worked_on,
 )
 
 __all__ = ["ALL", "first_broken"]
@@ -390,12 +393,45 @@ def _feedback(moment: Moment) -> Broken | None:
         return None
     key, before, after = fact.issue_id, moment.before, moment.after
     known, now = before.results.get(key), after.results.get(key)
-    claimed = before.entry(key) is None and after.entry(key) is not None
+    claimed = not is_worked_on(before, key) and is_worked_on(after, key)
     taken = known is not None and now is not None and known.feedback != now.feedback
     if taken != claimed:
         return Broken("feedback was taken without a claim, or a claim made without it", key)
     if taken and now is not None and now.feedback != fact.key:
         return Broken("other feedback was taken", key)
+    return None
+
+
+@_invariant("closed-work-rests", "ours")
+def _closed(moment: Moment) -> Broken | None:
+    """No run starts for an issue while its pull request was closed or needs a person."""
+    for start in moment.starts:
+        known = moment.before.results.get(start.issue.id)
+        if known is not None and known.pull_block is not None:
+            return Broken(f"started though {known.pull_block.failure.message}", start.issue.id)
+    return None
+
+
+_LIFTERS = (OperatorAsked, PullRequestJudged, FeedbackGiven)
+
+
+@_invariant("block-is-lifted-by-a-person", "ours")
+def _lifted(moment: Moment) -> Broken | None:
+    """What a pull request blocked is lifted by it, by an operator, or by a move or loss of the issue."""
+    before, fact = moment.before, moment.fact
+    if before.blocked is moment.after.blocked:
+        return None
+    for key in before.blocked.keys() - moment.after.blocked.keys():
+        blocked, known = before.blocked[key], before.results.get(key)
+        if known is None or known.pull_block is None or known.pull_block.failure != blocked.failure:
+            continue
+        if isinstance(fact, Refreshed):
+            issue = next((each for each in fact.issues if each.id == key), None)
+            stays = issue is not None and normalise_state(issue.state) == normalise_state(blocked.issue.state)
+            if issue is not None and stays and _unfit(issue, moment, handed_off=True) is None:
+                return Broken("its block was lifted though nobody moved it", key)
+        elif not isinstance(fact, _LIFTERS) or fact.issue_id != key:
+            return Broken(f"its block was lifted by {type(fact).__name__}", key)
     return None
 
 

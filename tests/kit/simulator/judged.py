@@ -5,6 +5,7 @@ from kit.simulator.rules import Invariant
 __all__ = [
     "AGENT",
     "ALL",
+    "CLOSED_WAITS",
     "COMMENT",
     "FEEDBACK_ARRIVES",
     "FEEDBACK_BOUNDS",
@@ -76,6 +77,11 @@ FEEDBACK_ARRIVES = Invariant(
     source="ours",
     rule="In the end no feedback waits that was recorded as told, and none is due.",
 )
+CLOSED_WAITS = Invariant(
+    name="closed-work-waits",
+    source="ours",
+    rule="In the end an issue whose pull request was closed waits for a person, or a person lifted that.",
+)
 LANDED = Invariant(
     name="lands-what-is-good",
     source="ours",
@@ -95,5 +101,6 @@ ALL = (
     FEEDBACK_ONCE,
     FEEDBACK_BOUNDS,
     FEEDBACK_ARRIVES,
+    CLOSED_WAITS,
     LANDED,
 )

@@ -31,8 +31,11 @@ from symphony.scheduler import (
     FeedbackGiven,
     FeedbackKind,
     NeedsYouCode,
+    OperatorAction,
+    OperatorAsked,
     Outcome,
     OutcomeKind,
+    PullRequestJudged,
     Reply,
     RunEnded,
     SettingsChanged,
@@ -714,6 +717,60 @@ async def test_one_that_is_closed_needs_a_person(daemon: Daemon) -> None:
     assert (await looks_later(daemon)).code == "closed"
     assert daemon.changed[-1] == "closed"
     assert daemon.merged == []
+
+
+def judged(daemon: Daemon) -> list[PullRequestJudged]:
+    """What the scheduler is told since the last time; it hears it now."""
+    found = [event for event in daemon.posted if isinstance(event, PullRequestJudged)]
+    daemon.posted.clear()
+    for event in found:
+        daemon.tell(event)
+    return found
+
+
+async def test_a_closed_one_blocks_its_issue_until_it_is_reopened(daemon: Daemon) -> None:
+    pull = await opened(daemon)
+    daemon.desk.repository.end(pull, PullState.CLOSED)
+    await looks_later(daemon)
+    assert [event.block is not None for event in judged(daemon)] == [True]
+    assert daemon.state.blocked["1"].failure.category is Category.PULL_REQUEST_CLOSED
+    daemon.restart()
+    assert (await looks_later(daemon)).code == "closed"
+    assert judged(daemon) == []
+    assert daemon.changed.count("closed") == 1, "it is said once"
+    daemon.desk.repository.end(pull, PullState.OPEN)
+    assert (await looks_later(daemon)).is_open
+    assert judged(daemon) == [PullRequestJudged(issue_id="1")]
+    assert daemon.state.entry("1") is None
+
+
+async def test_a_closed_one_is_not_observed_once_its_issue_has_ended(daemon: Daemon) -> None:
+    pull = await opened(daemon)
+    daemon.desk.repository.end(pull, PullState.CLOSED)
+    await looks_later(daemon)
+    judged(daemon)
+    daemon.put("1", state="Done")
+    daemon.tell(WakeAsked(reason="test"))
+    asked = len(daemon.desk.vendor.requests)
+    await looks_later(daemon)
+    assert len(daemon.desk.vendor.requests) == asked
+
+
+async def test_an_agent_is_told_again_once_a_person_unblocks_its_issue(daemon: Daemon) -> None:
+    pull = await opened(daemon)
+    daemon.desk.repository.check(pull, "test", CheckState.FAILED)
+    await looks_later(daemon)
+    for event in given(daemon):
+        daemon.tell(event)
+    daemon.advance(1_000)
+    daemon.streams(turn_count=1).turn_ends().ends().advance(2_000)
+    assert (await looks_later(daemon)).code == "no_change"
+    judged(daemon)
+    assert daemon.state.blocked["1"].failure.category is Category.PULL_REQUEST_NEEDS_YOU
+    daemon.tell(OperatorAsked(action=OperatorAction.UNBLOCK, issue_id="1"))
+    await looks_later(daemon)
+    (again,) = given(daemon)
+    assert "check: test" in again.text
 
 
 async def test_a_branch_that_somebody_else_pushed_to_needs_a_person(daemon: Daemon) -> None:

@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from harness.scheduling import Story, make_failure, make_issue
+from harness.scheduling import Story, handed_off, make_failure, make_issue
 from symphony.domain import Category
 from symphony.scheduler import (
     ClaimKind,
     CleanWorkspace,
     ContinueRun,
-    DeliveredBranch,
     DrainAsked,
     FeedbackGiven,
     FinishReason,
@@ -20,20 +19,17 @@ from symphony.scheduler import (
     MoveReason,
     OperatorAction,
     OperatorAsked,
-    Outcome,
     OutcomeKind,
     Recovered,
     RecoveredClaim,
     ResultStatus,
     Resume,
     ResumeReason,
-    RunEnded,
     StartRun,
     StopAsked,
     StopReason,
     StopRun,
     Thread,
-    WakeAsked,
     resumable_threads,
     threads_in_use,
 )
@@ -42,37 +38,13 @@ NEWS = FeedbackGiven(issue_id="1", key="ci abc id-1", summary="ci at abc", text=
 THREAD = Thread(thread_id="t-1", total_tokens=70)
 
 
-def _delivers(story: Story, **changes: Any) -> None:
-    delivered = DeliveredBranch(branch="symphony/SYM-1", head="abc", commits=1, pushed=True)
-    outcome = replace(Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered), **changes)
-    story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
-
-
-def _handed_off(**settings: Any) -> Story:
-    """The agent finished issue 1 and moved it to Human Review; nothing is claimed."""
-    story = Story(make_issue(), poll_interval_ms=60_000, **settings).begin()
-    story.streams(thread_id="t-1", turn_count=1, total_tokens=70, session_id="t-1-1")
-    story.put("1", state="Human Review")
-    story.turn_ends()
-    _delivers(story)
-    story.advance(2_000)
-    assert story.state.results["1"].status is ResultStatus.READY
-    assert story.state.entry("1") is None
-    return story.forget()
-
-
 def _told(**settings: Any) -> Story:
     """A run about the news is in its turn."""
-    story = _handed_off(**settings)
+    story = handed_off(**settings)
     story.tell(NEWS)
     story.advance(0)
     story.streams(thread_id="t-1", turn_count=1)
     return story
-
-
-def _look(story: Story) -> Story:
-    story.tell(WakeAsked(reason="t"))
-    return story.advance(200)
 
 
 def test_the_agent_gets_feedback_in_the_same_conversation_and_workspace() -> None:
@@ -88,11 +60,11 @@ def test_the_agent_gets_feedback_in_the_same_conversation_and_workspace() -> Non
 
 def test_the_turn_goes_on_although_the_issue_is_not_active_and_is_the_only_one() -> None:
     story = _told()
-    _look(story)
+    story.look()
     assert not story.said(StopRun)
     story.turn_ends()
     assert [finish.reason for finish in story.said(FinishRun)] == [FinishReason.INACTIVE]
-    _delivers(story)
+    story.delivers()
     story.advance(100_000)
     assert len(story.said(StartRun)) == 1
     assert story.state.entry("1") is None
@@ -100,9 +72,9 @@ def test_the_turn_goes_on_although_the_issue_is_not_active_and_is_the_only_one()
 
 
 def test_waiting_for_feedback_holds_no_slot() -> None:
-    story = _handed_off(max_concurrent_agents=1)
+    story = handed_off(max_concurrent_agents=1)
     story.board["2"] = make_issue("2")
-    _look(story)
+    story.look()
     assert story.started() == ["SYM-2"]
     story.tell(NEWS)
     story.advance(200)
@@ -113,7 +85,7 @@ def test_waiting_for_feedback_holds_no_slot() -> None:
 def test_the_same_feedback_is_taken_once() -> None:
     story = _told()
     story.turn_ends()
-    _delivers(story)
+    story.delivers()
     story.advance(2_000)
     story.tell(NEWS)
     story.advance(2_000)
@@ -130,30 +102,30 @@ def test_feedback_waits_until_the_issue_is_free() -> None:
     assert story.notices("feedback_deferred")
     assert story.state.results["1"].feedback == NEWS.key
     story.turn_ends()
-    _delivers(story)
+    story.delivers()
     story.advance(2_000)
     story.tell(later)
     assert story.state.results["1"].feedback == later.key
 
 
 def test_feedback_is_not_taken_during_a_shutdown_nor_for_unknown_or_ended_work() -> None:
-    story = _handed_off()
+    story = handed_off()
     story.tell(replace(NEWS, issue_id="9"))
     assert story.state.entry("9") is None
     story.put("1", state="Done")
-    _look(story).advance(700_000)
+    story.look().advance(700_000)
     story.tell(NEWS)
     assert story.state.entry("1") is None
-    draining = _handed_off()
+    draining = handed_off()
     draining.board["2"] = make_issue("2")
-    _look(draining)
+    draining.look()
     draining.tell(DrainAsked())
     draining.tell(NEWS)
     assert draining.state.results["1"].feedback is None
 
 
 def test_an_issue_that_ended_meanwhile_is_cleaned_up() -> None:
-    story = _handed_off()
+    story = handed_off()
     story.put("1", state="Done")
     story.tell(NEWS)
     story.advance(200)
@@ -163,7 +135,7 @@ def test_an_issue_that_ended_meanwhile_is_cleaned_up() -> None:
 
 @pytest.mark.parametrize("changes", [None, {"dispatchable": False}], ids=["gone", "taken away"])
 def test_an_issue_that_is_taken_away_gets_no_feedback(changes: dict[str, Any] | None) -> None:
-    story = _handed_off()
+    story = handed_off()
     if changes is None:
         del story.board["1"]
     else:
@@ -177,7 +149,7 @@ def test_an_issue_that_is_taken_away_gets_no_feedback(changes: dict[str, Any] | 
 def test_a_person_who_ends_or_unlabels_it_stops_the_turn() -> None:
     story = _told()
     story.put("1", state="Done")
-    _look(story)
+    story.look()
     assert [stop.reason for stop in story.said(StopRun)] == [StopReason.TERMINAL]
 
 
@@ -220,7 +192,7 @@ def test_failures_end_in_a_block_that_the_state_of_the_issue_does_not_lift() -> 
         story.fails(progress=False)
         story.advance(400_000)
     assert story.state.blocked["1"].failure.category is Category.NO_PROGRESS
-    _look(story).advance(100_000)
+    story.look().advance(100_000)
     assert "1" in story.state.blocked
     story.tell(OperatorAsked(action=OperatorAction.RETRY, issue_id="1"))
     story.advance(1_000)
@@ -231,7 +203,7 @@ def test_a_question_in_a_feedback_turn_is_answered_after_the_handoff_too() -> No
     story = _told()
     failure = make_failure("which?", category=Category.TURN_INPUT_REQUIRED)
     story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=failure, question="which?")
-    _look(story)
+    story.look()
     story.tell(OperatorAsked(action=OperatorAction.ANSWER, issue_id="1", text="blue"))
     story.advance(1_000)
     start = story.said(StartRun)[-1]
@@ -248,24 +220,24 @@ def test_a_question_in_a_feedback_turn_is_answered_after_the_handoff_too() -> No
 def test_a_person_who_changes_a_blocked_issue_frees_it_for_the_next_feedback() -> None:
     story = _told()
     story.fails(failure=make_failure(category=Category.ISSUE_TOO_LONG))
-    _look(story)
+    story.look()
     story.put("1", labels=("seen",))
-    _look(story)
+    story.look()
     assert story.state.entry("1") is None
     assert story.notices("issue_unblocked")
 
 
 def test_conversations_of_work_in_review_are_kept() -> None:
-    story = _handed_off()
+    story = handed_off()
     assert threads_in_use(story.state) == frozenset()
     assert resumable_threads(story.state) == {"t-1"}
     story.put("1", state="Done")
-    _look(story).advance(700_000)
+    story.look().advance(700_000)
     assert resumable_threads(story.state) == frozenset()
 
 
 def test_a_run_that_was_cut_off_leaves_its_totals_to_feedback() -> None:
-    story = _handed_off()
+    story = handed_off()
     used = replace(THREAD, total_tokens=170)
     claim = RecoveredClaim(
         issue=story.board["1"],
@@ -286,7 +258,7 @@ def test_a_run_that_was_cut_off_leaves_its_totals_to_feedback() -> None:
 def test_a_later_daemon_knows_what_was_taken() -> None:
     story = _told()
     story.turn_ends()
-    _delivers(story)
+    story.delivers()
     story.advance(2_000)
     result = story.state.results["1"]
     later = Story(make_issue(state="Human Review"))

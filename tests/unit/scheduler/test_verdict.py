@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.scheduling import make_failure, make_issue
 from symphony.domain import (
     Author,
+    Category,
     Check,
     CheckState,
     PullComment,
@@ -29,18 +31,23 @@ from symphony.scheduler import (
     Feedback,
     FeedbackKind,
     ForgePolicy,
+    IssueResult,
     Land,
     NeedsYou,
     NeedsYouCode,
+    PullBlock,
     PullLedger,
+    PullRequestJudged,
     Settled,
     Told,
     Verdict,
     Wait,
     WaitCode,
+    block_of,
     judge_pull,
     judged_checks,
     ledger_after_claim,
+    ledger_after_lift,
     ledger_after_push,
     ledger_after_snapshot,
     ledger_after_verdict,
@@ -757,6 +764,70 @@ def test_nothing_is_told_twice_and_no_turn_goes_beyond_the_bounds(
         assert known.turns.get(FeedbackKind.CONFLICT, 0) <= 2
     assert _count(signatures, "review") <= 3
     assert _count(signatures, "conflict") <= 2
+
+
+# --- blocks ----------------------------------------------------------------------------------------------
+
+
+def _result(**changes: Any) -> IssueResult:
+    return IssueResult(issue=make_issue(), **changes)
+
+
+def _block(made: Verdict, *, result: IssueResult | None = None, **known: Any) -> PullRequestJudged | None:
+    return block_of(made, ledger(**known), result or _result())
+
+
+@pytest.mark.parametrize(
+    ("made", "category", "key"),
+    [
+        (Ended(merged=False), Category.PULL_REQUEST_CLOSED, "closed 7"),
+        (Ended(merged=False, gone=True), Category.PULL_REQUEST_CLOSED, "closed 7"),
+        (
+            NeedsYou(NeedsYouCode.TURNS_USED, "three turns were in vain"),
+            Category.PULL_REQUEST_NEEDS_YOU,
+            f"turns_used 7 {HEAD}",
+        ),
+    ],
+)
+def test_what_needs_a_person_is_told_once_and_again_once_it_is_over(
+    made: Verdict, category: Category, key: str
+) -> None:
+    found = _block(made)
+    assert found is not None
+    assert found.block is not None
+    assert (found.block.key, found.block.failure.category) == (key, category)
+    assert "symphony unblock SYM-1" in (found.block.failure.hint or "")
+    assert _block(made, result=_result(pull_block=found.block)) is None
+    assert _block(made, result=_result(lifted=key)) is None
+    over = PullRequestJudged(issue_id="1")
+    for good in (Settled(), Land(HEAD), Ended(merged=True), Wait(WaitCode.CHECKS_PENDING, "running")):
+        assert _block(good) is None
+        assert _block(good, result=_result(pull_block=found.block)) == over
+        assert _block(good, result=_result(lifted=key)) == over
+
+
+def test_a_mere_wait_lifts_nothing_while_a_person_is_needed() -> None:
+    made = Wait(WaitCode.CHECKS_PENDING, "a bot started a check anew")
+    blocked = _result(pull_block=PullBlock(key="x", failure=make_failure()))
+    assert _block(made, result=blocked, needs_you=NeedsYouCode.TURNS_USED) is None
+
+
+def test_after_a_person_lifted_it_all_counts_from_zero_once() -> None:
+    known = ledger(
+        turns={FeedbackKind.CI: 3},
+        told=(told("ci", "id-test"), told("review", "c1"), told("ci", "id-test", head=OLD)),
+        needs_you=NeedsYouCode.NO_CHANGE,
+        landings=(HEAD,),
+    )
+    red = pull(checks=(check(state="failed"),))
+    assert code(judge_pull(red, known, POLICY, NOW)) == "no_change"
+    lifted = ledger_after_lift(known, "no_change 7", NOW)
+    assert (dict(lifted.turns), lifted.needs_you, lifted.landings, lifted.changed_ms) == ({}, None, (), NOW)
+    assert [(each.kind, each.head) for each in lifted.told] == [("review", HEAD), ("ci", OLD)]
+    assert code(judge_pull(red, lifted, POLICY, NOW)) == "feedback ci"
+    again = replace(lifted, turns={FeedbackKind.CI: 1})
+    assert ledger_after_lift(again, "no_change 7", NOW).turns == again.turns
+    assert ledger_after_lift(again, None, NOW) == replace(again, lifted=None)
 
 
 def _count(signatures: Iterable[str], kind: str) -> int:

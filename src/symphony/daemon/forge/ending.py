@@ -15,7 +15,7 @@ from symphony.daemon.moves import move_now
 from symphony.domain import Issue, PullRequest, PullState, SymphonyError
 from symphony.forges import Forge
 from symphony.journal.model import PullRequestRecord
-from symphony.scheduler import State
+from symphony.scheduler import State, is_worked_on
 
 _BRANCH_TRIES: Final = 3
 """How often the branch of a merged pull request is tried to be deleted."""
@@ -78,7 +78,7 @@ class Ender:
 
     async def _reason_to_keep(self, forge: Forge, record: PullRequestRecord, pull: PullRequest) -> str | None:
         state = self._state()
-        if state is not None and state.entry(record.issue.id) is not None:
+        if state is not None and is_worked_on(state, record.issue.id):
             return "its issue is worked on again"
         if pull.head_sha != record.head:
             return "the merged commit is not the one that the daemon delivered"

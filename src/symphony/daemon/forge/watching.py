@@ -38,8 +38,11 @@ from symphony.scheduler import (
     State,
     Verdict,
     Wait,
+    block_of,
+    is_worked_on,
     judge_pull,
     ledger_after_claim,
+    ledger_after_lift,
     ledger_after_push,
     ledger_after_snapshot,
     ledger_after_verdict,
@@ -100,10 +103,16 @@ class Watcher:
         return any(self._is_watched(record, settings) for record in self._records.all().values())
 
     def _is_watched(self, record: PullRequestRecord, settings: ForgeSettings) -> bool:
-        """Whether a pull request is to be observed: an ended one until its end is recorded."""
+        """Whether a pull request is to be observed.
+
+        A merged one is until that is recorded, a closed one while somebody may reopen it: its issue waits for
+        that.
+        """
         if record.number is None or record.forge != forge_name(settings):
             return False
-        return record.is_open or record.code not in {"merged", "closed"}
+        if record.code in {"closed", "gone"}:
+            return self._may_go_on(record.issue.id)
+        return record.is_open or record.code != "merged"
 
     async def observe(self, settings: ForgeSettings, connect: Callable[[], Forge]) -> None:
         """Observe all pull requests together, and do what their verdicts say."""
@@ -140,9 +149,12 @@ class Watcher:
         _log.log(level, "pull_requests_not_observed", reason=failure.message, hint=failure.hint)
 
     def _gone(self, record: PullRequestRecord) -> None:
-        gone = replace(record, code="gone", message="the forge does not have it any more")
+        made = Ended(merged=False, gone=True)
+        code, message = describe(made)
+        gone = replace(record, code=code, message=message)
         if gone != record:
             self._on_changed(self._records.put(gone))
+        self._block(record.issue.id, made)
 
     # --- judging -----------------------------------------------------------------------------------------
 
@@ -151,6 +163,7 @@ class Watcher:
         made = await self._judge(self._records[issue_id], pull, settings)
         record = self._records[issue_id]
         pull, ledger = _observed(record)
+        self._block(issue_id, made)
         if must_disarm(pull, ledger, made):
             await forge.disarm(pull)
             _log.info("pull_request_disarmed", number=pull.number, reason=record.message)
@@ -158,10 +171,11 @@ class Watcher:
             case Ended(merged=merged):
                 if merged:
                     await self._ender.merged(forge, record, pull, settings)
-                await self._ended(issue_id, made)
+                if record.code != describe(made)[0]:
+                    await self._ended(issue_id, made)
             case Land():
                 await self._land(forge, record, settings)
-            case Feedback() if self._takes_feedback(issue_id):
+            case Feedback() if self._may_go_on(issue_id):
                 await self._tell(forge, issue_id, made)
             case _:
                 self._offer(issue_id)
@@ -187,9 +201,10 @@ class Watcher:
         )
         ledger = ledger_after_claim(
             ledger,
-            working=state.entry(issue_id) is not None or unpushed,
+            working=is_worked_on(state, issue_id) or unpushed,
             taken=None if result is None else result.feedback,
         )
+        ledger = ledger_after_lift(ledger, None if result is None else result.lifted, now_ms)
         kept = bounded(pull)
         if kept != record.pull or ledger.head is None:
             ledger = ledger_after_snapshot(ledger, kept, policy, now_ms)
@@ -209,6 +224,13 @@ class Watcher:
         await self._records.recorded()
         return made
 
+    def _block(self, issue_id: str, made: Verdict) -> None:
+        """Tell the scheduler whether the issue waits for a person, unless it knows."""
+        state, ledger = self._state(), self._records[issue_id].ledger
+        result = None if state is None else state.results.get(issue_id)
+        if ledger is not None and result is not None and (judged := block_of(made, ledger, result)):
+            self._post(judged)
+
     # --- feedback ----------------------------------------------------------------------------------------
 
     def threads(self, issue_id: str) -> tuple[str, ...]:
@@ -221,7 +243,7 @@ class Watcher:
         _, ledger = _observed(self._records[issue_id])
         self._records.change(issue_id, ledger=replace(ledger, replies=with_reply(ledger, reply)))
 
-    def _takes_feedback(self, issue_id: str) -> bool:
+    def _may_go_on(self, issue_id: str) -> bool:
         """Whether the work on an issue may still go on."""
         state = self._state()
         result = None if state is None else state.results.get(issue_id)
@@ -250,7 +272,7 @@ class Watcher:
     def _offer(self, issue_id: str) -> None:
         """Give the scheduler what it has not taken yet; it takes it once, when the issue is free."""
         offer = _observed(self._records[issue_id])[1].offered
-        if offer is not None and self._takes_feedback(issue_id):
+        if offer is not None and self._may_go_on(issue_id):
             self._post(
                 FeedbackGiven(issue_id=issue_id, key=offer.key, summary=offer.summary, text=offer.text)
             )
@@ -334,7 +356,8 @@ def describe(made: Verdict) -> tuple[str, str]:
             return "landing", "the forge is asked to merge it"
         case Ended(merged=True):
             return "merged", "it is merged"
-        case Ended():
-            return "closed", "it was closed without being merged; a person decides about the issue"
+        case Ended(gone=gone):
+            closed = "closed", "it was closed without being merged; a person decides about the issue"
+            return ("gone", "the forge does not have it any more") if gone else closed
         case _:
             assert_never(made)

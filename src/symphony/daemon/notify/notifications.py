@@ -28,6 +28,7 @@ from symphony.scheduler import (
     State,
     awaits_answer,
     circuit_state,
+    is_by_pull_request,
 )
 
 NotificationEvent = NotifyEvent | Literal["test"]
@@ -94,7 +95,8 @@ def decide(
         return
     if after.blocked is not before.blocked:
         for issue_id in after.blocked.keys() - before.blocked.keys():
-            yield _of_block(after.blocked[issue_id], at_wall_ms)
+            if not is_by_pull_request(after.blocked[issue_id]):  # `of_pull_request` tells of these
+                yield _of_block(after.blocked[issue_id], at_wall_ms)
     if before.drain is Drain.NO and after.drain is not Drain.NO:
         yield _new("daemon_down_soon", at_wall_ms, "the daemon shuts down")
     for command in commands:

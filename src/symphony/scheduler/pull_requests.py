@@ -1,0 +1,105 @@
+"""What the pull request of finished work does to its issue: news claim it again, and some block it.
+
+An issue is blocked once its pull request was closed unmerged, or only a person can go on with it: no run
+of it starts, whatever its state. A run in progress ends first. What lifts the block is an operator, a move of
+the issue to another state, or the pull request itself: it is reopened, a person commented on it, or nothing
+is wrong with it any more. The next occasion has another key, and blocks again.
+"""
+
+from dataclasses import replace
+
+from symphony.scheduler import blocks, policy, results
+from symphony.scheduler.messages import (
+    FeedbackGiven,
+    PullRequestJudged,
+    Resume,
+    ResumeReason,
+)
+from symphony.scheduler.policy import TrackerStatus
+from symphony.scheduler.resume import resume_without_answer
+from symphony.scheduler.state import Blocked, Claim, Drain, Retry, Running, State, Step, Trigger, claim_of
+
+
+def is_worked_on(state: State, issue_id: str) -> bool:
+    """Whether an issue is claimed, but not because its pull request needs a person."""
+    entry = state.entry(issue_id)
+    return entry is not None and not (isinstance(entry, Blocked) and blocks.is_by_pull_request(entry))
+
+
+def on_feedback_given(step: Step, event: FeedbackGiven) -> None:
+    """Claim the issue of finished work for one more run, in the same workspace and conversation.
+
+    Feedback that comes while the issue is claimed, or during a shutdown, is not taken.
+    """
+    result = step.state.results.get(event.issue_id)
+    if result is None or result.status not in results.MAY_CHANGE or result.feedback == event.key:
+        return
+    issue = result.issue
+    _need_nobody(step, issue.id)
+    if step.state.drain is not Drain.NO or claim_of(step.state, issue.id) is not Claim.UNCLAIMED:
+        step.notify("debug", "feedback_deferred", issue, reason=event.summary)
+        return
+    result = step.state.results[issue.id]
+    idle = step.state.idle_workspaces.get(issue.id)
+    retry = Retry(
+        issue=issue,
+        attempt=1,
+        due_ms=step.now_ms,
+        error=None,
+        attempts_without_progress=0,
+        workspace_path=idle.path if idle else None,
+        resume=Resume(
+            reason=ResumeReason.FEEDBACK, thread=result.thread, answer=event.text, after_handoff=True
+        ),
+    )
+    step.update(pending_candidates=step.state.pending_candidates - {issue.id})
+    results.store(step, replace(result, feedback=event.key))
+    step.change_claim(issue, Trigger.FEEDBACK, retry)
+    step.forget_idle_workspace(issue.id)
+    step.set_retry_timer(issue.id, step.now_ms)
+    step.notify("info", "feedback_taken", issue, reason=event.summary)
+
+
+def on_pull_request_judged(step: Step, event: PullRequestJudged) -> None:
+    """Block the issue, or lift that; what a person lifted stays lifted."""
+    result = step.state.results.get(event.issue_id)
+    if result is None or result.status not in results.MAY_CHANGE:
+        return
+    if event.block is None:
+        _need_nobody(step, event.issue_id)
+        return
+    if event.block.key == result.lifted:
+        return
+    results.store(step, replace(result, pull_block=event.block))
+    entry = step.state.entry(event.issue_id)
+    if isinstance(entry, Blocked) and blocks.is_by_pull_request(entry):
+        entry = replace(entry, failure=event.block.failure)
+        step.replace_entry(entry)
+        step.emit(blocks.block_comment(entry))
+    elif not isinstance(entry, Running | Blocked):
+        step.update(pending_candidates=step.state.pending_candidates - {event.issue_id})
+        blocks.block_by_pull_request(step, result.issue if entry is None else entry.issue, held=entry)
+
+
+def _need_nobody(step: Step, issue_id: str) -> None:
+    """Lift the block of a pull request that needs no person any more; the next one blocks again."""
+    result, blocked = step.state.results[issue_id], step.state.blocked.get(issue_id)
+    results.store(step, replace(result, pull_block=None, lifted=None))
+    if blocked is not None and blocks.is_by_pull_request(blocked):
+        lift(step, blocked, resume_without_answer(blocked), reason="its pull request needs nobody any more")
+
+
+def lift(step: Step, blocked: Blocked, resume: Resume, *, reason: str) -> None:
+    """Continue an issue that its pull request blocked. One that was handed off is released if all is told."""
+    issue, settings, left = blocked.issue, step.state.settings, resume_without_answer(blocked)
+    result = step.state.results.get(issue.id)
+    if result is not None and result.pull_block is not None:
+        results.store(step, replace(result, pull_block=None, lifted=result.pull_block.key))
+    if policy.tracker_status(issue, settings) is TrackerStatus.ACTIVE or blocks.rests(issue, settings):
+        blocks.unblock(step, blocked, replace(resume, after_handoff=False), reason=reason)
+    elif left.thread is not None or left.answer is not None:
+        blocks.unblock(step, blocked, resume, reason=reason)
+    else:
+        blocks.release(step, issue, path=blocked.workspace_path)
+        step.notify("info", "issue_unblocked", issue, reason=reason)
+        results.on_refreshed(step, issue.id, issue)

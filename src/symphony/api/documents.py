@@ -485,6 +485,7 @@ class _View:
     def _host(self, name: str, used: int) -> models.HostInUse:
         trouble = self.state.troubled_hosts.get(name)
         until_ms = None if trouble is None else trouble.until_ms
+        chosen = [run.report.host for run in self.state.running.values() if run.host == name]
         return models.HostInUse(
             name=name,
             used=used,
@@ -492,6 +493,7 @@ class _View:
             failures=0 if trouble is None else trouble.failures,
             rests_until=None if until_ms is None else self._moment(until_ms),
             failure=None if trouble is None else trouble.failure.message,
+            machines=dict(Counter(machine for machine in chosen if machine is not None)),
         )
 
     def _limited(self, name: str) -> models.AgentLimit | None:

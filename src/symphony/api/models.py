@@ -690,7 +690,7 @@ class Slots(Document, frozen=True, kw_only=True):
 
 
 class HostInUse(Document, frozen=True, kw_only=True):
-    """A machine of `worker.ssh_hosts`, or one that still has a run."""
+    """A machine of `worker.ssh_hosts`, the Ray cluster, or one that still has a run."""
 
     name: str
     used: Annotated[Count, _is("Its runs.")]
@@ -698,6 +698,7 @@ class HostInUse(Document, frozen=True, kw_only=True):
     failures: Annotated[Count, _is("Runs in a row that failed because of it.")] = 0
     rests_until: Annotated[Moment | None, _is("It gets no run before; null if it does not rest.")] = None
     failure: Annotated[str | None, _is("The latest of these failures.")] = None
+    machines: Annotated[dict[str, int], _is("Runs on each machine of a cluster that chooses them.")] = {}
 
 
 class NotifyTarget(Document, frozen=True, kw_only=True):

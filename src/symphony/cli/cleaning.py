@@ -199,7 +199,7 @@ async def _clean_hosts(job: _Job) -> list[CleanedItem]:
     items: list[CleanedItem] = []
     async with (
         SshHosts(LocalHost(), job.environment) as ssh,
-        RayHosts(LocalHost(), job.environment, job.state_dir.path) as ray,
+        RayHosts(LocalHost(), job.environment, job.state_dir.path, log="ray-clean.log") as ray,
     ):
         hosts = RemoteHosts(ssh, ray, job.state_dir.path)
 

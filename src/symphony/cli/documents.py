@@ -1026,6 +1026,8 @@ class HostChecked(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     root: Annotated[str | None, _is("The directory of this daemon there.")] = None
     problem: Annotated[str | None, _is("Why it cannot be used; null if it can.")] = None
     hint: str | None = None
+    slots: Annotated[int | None, _is("Of a node of a Ray cluster, or of the cluster.")] = None
+    labels: Annotated[dict[str, str] | None, _is("Those of a node of a Ray cluster.")] = None
 
 
 class HostsChecked(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,12 +1,13 @@
-"""Asks the machines of `worker.ssh_hosts`, and prepares them; without a daemon."""
+"""Asks other machines that run sessions, and prepares those of `worker.ssh_hosts`; without a daemon."""
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import anyio
+from msgspec import structs
 
 import symphony
 from symphony.api.models import HostInUse
@@ -15,16 +16,22 @@ from symphony.cli.documents import HostChecked, HostsChecked, HostsShown
 from symphony.cli.failures import CommandError, ExitCode, printable
 from symphony.cli.host_install import install
 from symphony.cli.offline import open_context
-from symphony.config import did_you_mean_one_of, read_secrets
-from symphony.daemon.context import RuntimeContext
-from symphony.daemon.hosts.remote_host import place_script, read_place
-from symphony.daemon.hosts.ssh_hosts import SshHost, SshHosts
+from symphony.config import RaySettings, did_you_mean_one_of, read_secrets
+from symphony.daemon.context import RuntimeContext, scheduler_settings
+from symphony.daemon.hosts.ray_hosts import RAY, RayHosts
+from symphony.daemon.hosts.ray_messages import INSTALL_HINT, Node, Nodes
+from symphony.daemon.hosts.remote_host import HostCarrier, RemoteHost, place_script, read_place
+from symphony.daemon.hosts.ssh_hosts import SshHosts
+from symphony.daemon.state_dir import locate
 from symphony.domain import Failure, Selection, SymphonyError
 from symphony.processes.local import LocalHost
 from symphony.revision import version_text
 
 MAX_SKEW_S: Final = 30.0
 LOW_SPACE_MB: Final = 1_024
+_NO_HOSTS: Final = (
+    "All sessions run on this machine: WORKFLOW.md has no worker.ssh_hosts, and no worker.ray.address."
+)
 
 
 def show_hosts(workflow: Path) -> HostsShown:
@@ -36,55 +43,86 @@ def show_hosts(workflow: Path) -> HostsShown:
     client = connect(workflow, os.environ)
     if client is not None:
         return HostsShown(source="daemon", hosts=client.state(Selection(limit=0)).hosts)
-    settings = open_context(workflow, os.environ).settings
-    limit = settings.worker.max_concurrent_agents_per_host or settings.agent.max_concurrent_agents
-    found = tuple(HostInUse(name=name, used=0, limit=limit) for name in settings.worker.ssh_hosts)
+    settings = scheduler_settings(open_context(workflow, os.environ))
+    limit = settings.max_agents_per_host or settings.max_concurrent_agents
+    found = tuple(HostInUse(name=name, used=0, limit=limit) for name in settings.hosts)
     return HostsShown(source="files", hosts=found)
 
 
 def host_lines(found: HostsShown) -> Iterator[str]:
     """The hosts for people."""
     if not found.hosts:
-        yield "All sessions run on this machine: WORKFLOW.md names no worker.ssh_hosts."
+        yield _NO_HOSTS
     for host in found.hosts:
-        state = ""
+        state = f": {shown}" if (shown := _machines(host)) else ""
         if host.rests_until is not None:
-            state = f", rests until {host.rests_until} after {host.failures} failures: {host.failure}"
+            state += f", rests until {host.rests_until} after {host.failures} failures: {host.failure}"
         elif host.failure is not None:
-            state = f", the last run failed because of it: {host.failure}"
+            state += f", the last run failed because of it: {host.failure}"
         yield printable(f"{host.name} {host.used} of {host.limit}{state}")
     if found.hosts and found.source == "files":
         yield "No daemon is running."
+
+
+def _machines(host: HostInUse) -> str:
+    return ", ".join(f"{count} on {name}" for name, count in sorted(host.machines.items()))
 
 
 async def check_hosts(
     context: RuntimeContext, names: Sequence[str], environment: Mapping[str, str]
 ) -> HostsChecked:
     """Connect to the named hosts, or to all of them. Raises `CommandError` for a name that is none."""
-    chosen = [_known(context, name) for name in names] or [*context.settings.worker.ssh_hosts]
-    found: dict[str, HostChecked] = {}
-
-    async def check(name: str, hosts: SshHosts) -> None:
-        try:
-            found[name] = await check_host(hosts.get(name, context.settings.worker), context)
-        except SymphonyError as error:
-            found[name] = _unusable(name, error.failure)
-
+    worker, found = context.settings.worker, dict[str, HostChecked]()
+    secrets = read_secrets(environment).environment
+    state_dir = locate(context.workflow.path, environment)
     async with (
-        SshHosts(LocalHost(), read_secrets(environment).environment) as hosts,
-        anyio.create_task_group() as tasks,
+        SshHosts(LocalHost(), secrets) as ssh,
+        RayHosts(LocalHost(), secrets, state_dir, log="ray-check.log") as ray,
     ):
-        for name in chosen:
-            tasks.start_soon(check, name, hosts)
-        # The connections stay until all are checked.
-    return HostsChecked(hosts=tuple(found[name] for name in chosen))
+        carrier: HostCarrier = ssh if worker.ray.address is None else ray
+        labels: dict[str, Node] = {}
+        if worker.ray.address is not None:
+            try:
+                nodes = await ray.list_nodes(worker)
+            except SymphonyError as error:
+                return HostsChecked(hosts=(_unusable(RAY, error.failure),))
+            labels = {node.name: node for node in nodes.nodes if node.alive and node.slots}
+            found[RAY] = _cluster(nodes, worker.ray)
+        chosen = [_known(context, name, labels) for name in names] or [*(labels or worker.ssh_hosts)]
+
+        async def check(name: str) -> None:
+            try:
+                async with carrier.visit(worker, name) as host:
+                    checked = await check_host(host, context)
+            except SymphonyError as error:
+                checked = _unusable(name, error.failure)
+            node = labels.get(name)
+            more = {} if node is None else {"slots": node.slots, "labels": dict(node.labels)}
+            found[name] = structs.replace(checked, **more)
+
+        async with anyio.create_task_group() as tasks:
+            for name in chosen:
+                tasks.start_soon(check, name)
+    return HostsChecked(hosts=tuple(found[name] for name in ([RAY] if RAY in found else []) + sorted(chosen)))
+
+
+def _cluster(nodes: Nodes, settings: RaySettings) -> HostChecked:
+    slots = sum(node.slots for node in nodes.nodes if node.alive)
+    return HostChecked(
+        name=RAY,
+        ok=slots > 0,
+        version=nodes.release,
+        slots=slots,
+        problem=None if slots else f"no node of the cluster offers {settings.slots_resource}",
+        hint=None if slots else f"start nodes with `--resources='{{\"{settings.slots_resource}\": 4}}'`",
+    )
 
 
 def _unusable(name: str, failure: Failure) -> HostChecked:
     return HostChecked(name=name, ok=False, problem=failure.message, hint=failure.hint)
 
 
-async def check_host(host: SshHost, context: RuntimeContext) -> HostChecked:
+async def check_host(host: RemoteHost, context: RuntimeContext) -> HostChecked:
     """Whether a host can carry out runs.
 
     Raises:
@@ -103,7 +141,7 @@ async def check_host(host: SshHost, context: RuntimeContext) -> HostChecked:
     own, theirs = version_text(), version.rpartition(",")[2].strip().removeprefix("symphony ")
     problem = hint = None
     if symphony.__version__ not in version:
-        problem, hint = f"it has {theirs}, and this is {own}", f"run `symphony hosts prepare {host.name}`"
+        problem, hint = f"it has {theirs}, and this is {own}", host.install_hint
     elif abs(place.clock_skew_s) > MAX_SKEW_S:
         problem, hint = f"its clock is off by {place.clock_skew_s:.0f} s", "set the clock there (NTP)"
     elif free_mb is not None and free_mb < LOW_SPACE_MB:
@@ -124,11 +162,16 @@ async def check_host(host: SshHost, context: RuntimeContext) -> HostChecked:
 def checked_lines(found: HostsChecked) -> Iterator[str]:
     """The result of a check for people."""
     if not found.hosts:
-        yield "All sessions run on this machine: WORKFLOW.md names no worker.ssh_hosts."
+        yield _NO_HOSTS
     for host in found.hosts:
-        if host.version is not None:
-            facts = f"{host.version}, git {host.git}, {host.free_mb} MB free, clock {host.clock_skew_s:+g} s"
-            yield printable(f"{host.name} {facts}")
+        facts = [] if host.version is None else [host.version]
+        if host.root is not None:
+            facts += [f"git {host.git}", f"{host.free_mb} MB free", f"clock {host.clock_skew_s:+g} s"]
+        if host.slots is not None:
+            labels = "".join(f", {key}={value}" for key, value in sorted((host.labels or {}).items()))
+            facts.append(f"{host.slots} slots{labels}")
+        if facts:
+            yield printable(f"{host.name} {', '.join(facts)}")
         if host.problem is not None:
             yield printable(f"error: {host.name}: {host.problem.removeprefix(f'{host.name}: ')}")
             if host.hint is not None:
@@ -144,6 +187,12 @@ def prepare_hosts(
         SymphonyError: a host cannot be used, or `worker.ssh.python` names another installation.
     """
     context = open_context(workflow, environment)
+    if context.settings.worker.ray.address is not None:
+        raise CommandError.of(
+            "nodes of a Ray cluster are not prepared from here",
+            hint=INSTALL_HINT,
+            code=ExitCode.CONFIGURATION,
+        )
     for name in [_known(context, name) for name in names]:
         yield name, anyio.run(_prepare, context, name, environment)
 
@@ -160,9 +209,11 @@ async def _prepare(context: RuntimeContext, name: str, environment: Mapping[str,
         return await install(hosts.get(name, worker))
 
 
-def _known(context: RuntimeContext, name: str) -> str:
-    names = context.settings.worker.ssh_hosts
+def _known(context: RuntimeContext, name: str, nodes: Iterable[str] = ()) -> str:
+    worker = context.settings.worker
+    names = worker.ssh_hosts if worker.ray.address is None else tuple(nodes)
     if name not in names:
-        message = f"worker.ssh_hosts does not name {name}"
+        where = "worker.ssh_hosts does not name" if worker.ray.address is None else "the cluster has no node"
+        message = f"{where} {name}"
         raise CommandError.of(message, hint=did_you_mean_one_of(name, names), code=ExitCode.CONFIGURATION)
     return name

@@ -298,7 +298,9 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
         phase=settings.agent.phases.default,
         phase_rules=tuple(PhaseRule(**rule.model_dump()) for rule in settings.agent.phases.rules),
         hosts=settings.worker.ssh_hosts if settings.worker.ray.address is None else (CLUSTER,),
-        max_agents_per_host=settings.worker.max_concurrent_agents_per_host,
+        max_agents_per_host=settings.worker.max_concurrent_agents_per_host
+        if settings.worker.ray.address is None
+        else None,
         agents={
             name: AgentInfo(
                 kind=agent.kind,

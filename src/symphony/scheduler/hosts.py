@@ -23,6 +23,8 @@ HOST_FAILURES: Final = frozenset({Category.WORKER_LOST, Category.HOST_UNAVAILABL
 """Failures that say nothing about the issue, and something about the host."""
 CLUSTER: Final = "ray"
 """The host that is a cluster: it chooses a machine for each run, and counts the slots itself."""
+WAITING_FOR_SLOT: Final = "waiting_for_slot"
+"""The last event of a run that has no machine of the cluster yet; its last message says why."""
 
 _FIRST_REST_MS = 30_000
 _MAX_EXPONENT = 10

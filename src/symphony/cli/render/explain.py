@@ -44,6 +44,7 @@ from symphony.cli.formatting import (
 )
 from symphony.cli.render.conditions import condition_lines, tokens_today
 from symphony.domain import one_line
+from symphony.scheduler import WAITING_FOR_SLOT
 
 _NEEDS_PERSON: Final = "the agent needs a person: "
 _NEXT_POLL: Final = "Every poll of the tracker looks at it again."
@@ -172,6 +173,15 @@ def _explain_run(run: Run, now: str) -> Explanation:
     silent_s, began = seconds_between(run.last_event_at, now), ago(seconds_between(run.started_at, now))
     if run.stopping:
         answer = f"An agent is being stopped ({run.stopping})."
+    elif run.last_event == WAITING_FOR_SLOT:
+        return Explanation(
+            running=True,
+            code=WAITING_FOR_SLOT,
+            answer=_sentence(f"It waits: {run.last_message}"),
+            since=run.started_at,
+            next="Its agent starts when Ray has a slot for it, in the order in which the runs asked.",
+            advice="see `symphony hosts check`; offer more of worker.ray.slots_resource, or fewer labels",
+        )
     elif run.session_id is None and silent_s is None:
         answer = f"A run has begun {began}; it is {run.stage.replace('_', ' ')}."
     else:

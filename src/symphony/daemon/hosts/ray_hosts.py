@@ -29,6 +29,8 @@ from symphony.daemon.hosts.ray_messages import (
     INSTALL_HINT,
     Answer,
     BridgeSettings,
+    Ended,
+    EndPlace,
     ListNodes,
     Nodes,
     Place,
@@ -81,6 +83,8 @@ class RayHost:
     env: Mapping[str, str]
     socket: Path
 
+    install_hint: str = INSTALL_HINT
+
     @property
     def _client(self) -> tuple[str, ...]:
         return (sys.executable, "-I", "-S", ray_relay.__file__, str(self.socket))
@@ -122,7 +126,7 @@ class RayHost:
     async def script(self, text: str, *, timeout_ms: int = COMMAND_TIMEOUT_MS) -> str:
         """What a shell script printed behind its first line `symphony-host`; raises as `run` does."""
         done = await self.run("exec sh -s", stdin=text.encode(), timeout_ms=timeout_ms)
-        return script_output(self.name, done, install_hint=INSTALL_HINT)
+        return script_output(self.name, done, install_hint=self.install_hint)
 
 
 class RayHosts:
@@ -132,12 +136,16 @@ class RayHosts:
         host: where bridges run: this machine.
         environment: variables of the daemon; Ray takes the token of the cluster from them.
         state_dir: names this daemon, and has the log of the bridge.
+        log: its name below `logs`.
     """
 
-    def __init__(self, host: Host, environment: Mapping[str, str], state_dir: Path) -> None:
+    def __init__(
+        self, host: Host, environment: Mapping[str, str], state_dir: Path, *, log: str = "ray.log"
+    ) -> None:
         self._host = host
         self._environment = {name: value for name, value in environment.items() if _INHERITED.fullmatch(name)}
         self._state_dir = state_dir
+        self._log = state_dir / "logs" / log
         self._bridges: dict[str, HostProcess] = {}
         self._refused: dict[str, tuple[float, SymphonyError]] = {}
         self._lock = anyio.Lock()
@@ -169,8 +177,13 @@ class RayHosts:
         socket = await self._connect(settings.ray)
         name = hashlib.sha256(wanted.issue_id.encode()).hexdigest()[:16]
         labels = {**settings.ray.labels, **wanted.labels}
-        async with _asking(socket, Place(name=name, labels=labels, node=wanted.last_host)) as answers:
-            yield self._host_at(settings.ray, socket, await _wait_for_place(answers, on_wait))
+        answers: _Answers | None = None
+        try:
+            async with _asking(socket, Place(name=name, labels=labels, node=wanted.last_host)) as answers:
+                yield self._host_at(settings.ray, socket, await _wait_for_place(answers, on_wait))
+        finally:
+            if answers is not None and not answers.ended:
+                await self._end_place(settings, name)
 
     @asynccontextmanager
     async def visit(self, settings: WorkerSettings, name: str) -> AsyncIterator[RemoteHost]:
@@ -187,6 +200,12 @@ class RayHosts:
             if placed is None:
                 raise SymphonyError(host_failure(name, f"no answer within {_VISIT_S:g} s"))
             yield self._host_at(settings.ray, socket, placed)
+
+    async def _end_place(self, settings: WorkerSettings, name: str) -> None:
+        """End the actor that a bridge left which ended; one that cannot be reached ends by itself."""
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_ANSWER_S), suppress(SymphonyError):
+            async with _asking(await self._connect(settings.ray), EndPlace(name=name)) as answers:
+                await answers.receive()
 
     async def list_nodes(self, settings: WorkerSettings) -> Nodes:
         """The nodes of the cluster.
@@ -260,7 +279,7 @@ class RayHosts:
         return socket
 
     async def _start(self, settings: RaySettings, asked: BridgeSettings) -> HostProcess:
-        log = self._state_dir / "logs" / "ray.log"
+        log = self._log
 
         def clear() -> None:
             self._directory.create()
@@ -313,6 +332,8 @@ class _Answers:
     """The answers of a bridge on one connection."""
 
     def __init__(self, stream: SocketStream) -> None:
+        self.ended = False
+        """The bridge said that the actor is gone."""
         self._stream = stream
         self._data = b""
 
@@ -331,14 +352,15 @@ class _Answers:
 
     async def end(self) -> None:
         """Give up what was asked for, and wait until that is done."""
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
+        with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, SymphonyError):
             await self._stream.send_eof()
-            while True:
-                await self._stream.receive()
+            while not isinstance(await self.receive(), Ended):
+                pass
+            self.ended = True
 
 
 @asynccontextmanager
-async def _asking(socket: Path, request: Place | Visit | ListNodes) -> AsyncIterator[_Answers]:
+async def _asking(socket: Path, request: Place | Visit | EndPlace | ListNodes) -> AsyncIterator[_Answers]:
     try:
         stream = await anyio.connect_unix(socket)
     except OSError as error:

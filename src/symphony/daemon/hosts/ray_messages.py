@@ -68,6 +68,12 @@ class Visit(Message, frozen=True, kw_only=True):
     node: str
 
 
+class EndPlace(Message, frozen=True, kw_only=True):
+    """Asks for the end of the actor of this name, which an earlier bridge may have left: `Ended`."""
+
+    name: str
+
+
 class ListNodes(Message, frozen=True, kw_only=True):
     """Asks for `Nodes`."""
 
@@ -87,6 +93,10 @@ class Waiting(Message, frozen=True, kw_only=True):
 
     reason: str
     slots: int
+
+
+class Ended(Message, frozen=True, kw_only=True):
+    """There is no such actor any more."""
 
 
 class Placed(Message, frozen=True, kw_only=True):
@@ -110,11 +120,12 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nodes(Message, frozen=True, kw_only=True):
-    """The nodes of the cluster, dead ones too, and how many of the slots are free."""
+    """The nodes of the cluster, dead ones too, and how many of the slots are free; `release` is Ray's."""
 
+    release: str
     nodes: tuple[Node, ...]
     free_slots: int
 
 
-Request = Place | Visit | ListNodes | Run
-Answer = Waiting | Placed | Nodes | Refused
+Request = Place | Visit | EndPlace | ListNodes | Run
+Answer = Waiting | Placed | Ended | Nodes | Refused

@@ -88,6 +88,11 @@ class RemoteHost(Protocol):
         ...
 
     @property
+    def install_hint(self) -> str:
+        """How this release gets there."""
+        ...
+
+    @property
     def git_ssh_command(self) -> str:
         """`GIT_SSH_COMMAND` for `git_address`."""
         ...

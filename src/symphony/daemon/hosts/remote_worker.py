@@ -10,6 +10,7 @@ import hashlib
 import os
 import platform
 import re
+import secrets
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -45,6 +46,7 @@ from symphony.daemon.runs.library_skills import carry_skills
 from symphony.daemon.runs.transcript import EntryWriter
 from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, one_line
 from symphony.scheduler import (
+    WAITING_FOR_SLOT,
     CleanWorkspace,
     DeliveredBranch,
     Outcome,
@@ -256,11 +258,14 @@ class RemoteHosts:
         further = [f"mkdir -p {directory}/state && cd {directory} || exit {NO_ROOT}"]
         if begun is not None:
             kind = "sha256" if is_sha256(begun.base) else "sha1"
-            init = f"git init --quiet --bare --template= --object-format={kind} repository.tmp"
+            # Two runs may be the first ones here at the same time: one of them makes the repository.
+            draft = f"repository.{secrets.token_hex(4)}.tmp"
+            init = f"git init --quiet --bare --template= --object-format={kind} {draft}"
             # Large packs are kept as they come, and no deltas of large files are looked for.
             settings = ("receive.unpackLimit 1", "core.bigFileThreshold 1m", "core.hooksPath /dev/null")
-            configure = " && ".join(f"git --git-dir=repository.tmp config {each}" for each in settings)
-            make = f"rm -rf repository.tmp && {init} >&2 && {configure} && mv repository.tmp repository.git"
+            configure = " && ".join(f"git --git-dir={draft} config {each}" for each in settings)
+            keep = f"{{ mv -T {draft} repository.git || rm -rf {draft}; }}"
+            make = f"{init} >&2 && {configure} && {keep}"
             git = "git --git-dir=repository.git"
             base = shlex.quote(f"refs/heads/{begun.base_branch}")
             further += [
@@ -464,7 +469,7 @@ class RemoteWorker:
     def _wait(self, reason: str) -> None:
         """Tell people why the run has no host yet."""
         stage = RunStage.PREPARING_WORKSPACE
-        report = RunReport(stage=stage, last_event="waiting_for_slot", last_message=reason)
+        report = RunReport(stage=stage, last_event=WAITING_FOR_SLOT, last_message=reason)
         self._send(Report(report=report))
 
     def _failed(self, failure: Failure) -> Outcome:

@@ -88,6 +88,7 @@ class SshHost:
         self.node_id = None
         self.remote_root = settings.remote_root
         self.remote_python = settings.python or f"{settings.remote_root}/venv/bin/python"
+        self.install_hint = f"run `symphony hosts prepare {shlex.quote(name)}`"
         self.local = host
         self.env = environment
         self._directory = directory
@@ -215,9 +216,7 @@ class SshHost:
         A profile that prints text prints it before that line.
         """
         done = await self.run("exec sh -s", stdin=text.encode(), timeout_ms=timeout_ms)
-        return script_output(
-            self.name, done, install_hint=f"run `symphony hosts prepare {shlex.quote(self.name)}`"
-        )
+        return script_output(self.name, done, install_hint=self.install_hint)
 
 
 class SshHosts:

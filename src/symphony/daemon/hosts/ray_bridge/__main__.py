@@ -29,6 +29,8 @@ from symphony.daemon.hosts.ray_messages import (
     INSTALL_HINT,
     Answer,
     BridgeSettings,
+    Ended,
+    EndPlace,
     ListNodes,
     Node,
     Nodes,
@@ -73,6 +75,7 @@ def connect(settings: BridgeSettings) -> Refused | None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
     except OSError as error:
         return _refused(f"nothing answers at {settings.address}", error, hint="see `ray status` there")
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")  # else a wrong token is known after 20 s
     without_token = _check_health(settings.address)
     refused = _join(settings)
     wants_token = _is_refused(without_token)
@@ -206,30 +209,35 @@ class Bridge:
         assert task is not None  # noqa: S101 - this function is one
         self._open.add(task)
         task.add_done_callback(self._open.discard)
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
+        try:
             match msgspec.json.decode(await reader.readline(), type=Request):
                 case ListNodes():
                     await self._nodes(writer)
                 case Run() as asked:
                     await self._run(asked, reader, writer)
+                case EndPlace() as asked:
+                    await self._kill(f"{self._settings.prefix}-{asked.name}")
+                    await _send(writer, Ended())
                 case Place() as asked:
                     await self._place(asked, reader, writer)
                 case Visit() as asked:
                     await self._visit(asked, reader, writer)
-        writer.close()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # the daemon gave up what it had asked for
+        except (RayError, OSError, RuntimeError, ValueError) as error:
+            with suppress(ConnectionError):
+                await _send(writer, _refused("the cluster does not answer", error))
+        finally:
+            writer.close()
 
     # --- nodes -------------------------------------------------------------------------------------------
 
     async def _nodes(self, writer: asyncio.StreamWriter) -> None:
-        try:
-            nodes = await self._list_nodes()
-            free = await asyncio.to_thread(ray.available_resources)
-        except (RayError, OSError, RuntimeError) as error:
-            await _send(writer, _refused("the cluster does not answer", error))
-        else:
-            await _send(
-                writer, Nodes(nodes=nodes, free_slots=int(free.get(self._settings.slots_resource, 0)))
-            )
+        nodes = await self._list_nodes()
+        free = await asyncio.to_thread(ray.available_resources)
+        slots = int(free.get(self._settings.slots_resource, 0))
+        release = f"Ray {ray.__version__}, Python {platform.python_version()}"
+        await _send(writer, Nodes(release=release, nodes=nodes, free_slots=slots))
 
     async def _list_nodes(self) -> tuple[Node, ...]:
         return await asyncio.to_thread(list_nodes, self._settings.slots_resource)
@@ -285,6 +293,8 @@ class Bridge:
             closed.cancel()
             self._actors.pop(name, None)
             await asyncio.shield(self._kill(name))
+            with suppress(ConnectionError):
+                await _send(writer, Ended())
 
     async def _make(self, name: str, options: Mapping[str, Any]) -> Placed | Refused:
         """An actor of this name, once there is a slot; one that an earlier bridge left is taken over."""
@@ -362,7 +372,7 @@ class Bridge:
             for task in tasks:
                 if task.done():
                     task.result()
-        except RayError as error:
+        except (RayError, RuntimeError) as error:
             await _send_end(writer, _reason(error))
         finally:
             for task in tasks:

@@ -1,0 +1,217 @@
+"""Runs on the nodes of a real Ray cluster, which all tests share."""
+
+import os
+import signal
+import sys
+
+import psutil
+import pytest
+from anyio import to_thread
+from structlog.testing import capture_logs
+
+from harness.on_ray import on_ray, ray_python
+from harness.project import Project, scripted, until
+from harness.serving import move, serving
+from kit.ray_cluster import RayCluster
+from symphony.domain import Category
+from symphony.processes.local import LocalHost
+from symphony.scheduler import WAITING_FOR_SLOT, Outcome, OutcomeKind, RunEnded, StartRun
+
+pytestmark = pytest.mark.timeout(240)
+
+DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
+STUBBORN = scripted("--ignore-eof", "--ignore-sigterm", "--own-session-child")
+HOST = LocalHost()
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray takes seconds of a processor for each actor."""
+    monkeypatch.setattr("harness.serving.DEADLINE_S", 120.0)
+
+
+def actors(cluster: RayCluster) -> list[int]:
+    """The processes of our actors on all nodes."""
+    found = []
+    for pid in [pid for node in cluster.nodes.values() for pid in node.processes()]:
+        try:
+            if "NodeActor" in " ".join(psutil.Process(pid).cmdline()):
+                found.append(pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def bridge_of(daemon: int) -> psutil.Process:
+    """The process of a daemon that speaks with Ray."""
+    children = psutil.Process(daemon).children(recursive=True)
+    lines = {one: one.cmdline() for one in children}
+    (found,) = [one for one, line in lines.items() if line[1:3] == ["-m", "symphony.daemon.hosts.ray_bridge"]]
+    return found
+
+
+def no_actor_is_left(cluster: RayCluster) -> None:
+    until(lambda: None if actors(cluster) else True, lambda: "an actor outlives its run")
+
+
+@pytest.mark.asyncio
+async def test_a_run_on_a_node_delivers_its_branch_here_and_sees_no_token(
+    project: Project, ray: RayCluster
+) -> None:
+    hooks = {"before_run": "env > ../env; cat /proc/[0-9]*/cmdline | tr '\\0' ' ' > ../cmdlines"}
+    on_ray(project, ray, hooks=hooks)
+    steps = [{"write": f"{n}.txt", "text": "a\n"} for n in range(3)]
+    commits = [{"commit": f"{n}"} for n in range(3)]
+    project.issue("SYM-1", [one for pair in zip(steps, commits, strict=True) for one in pair] + [DONE])
+    with capture_logs() as logs:
+        async with serving(project) as served:
+            ended = await served.watcher.until_seen(RunEnded)
+            await to_thread.run_sync(no_actor_is_left, ray)
+    assert ended.outcome.kind is OutcomeKind.SUCCEEDED, "\n".join(map(str, [ended.outcome.failure, *logs]))
+    assert project.branch_log("SYM-1") == ["2", "1", "0"]
+    assert project.written_state("SYM-1") == "Done", "the tool ran in the daemon"
+    (machine,) = {run.machine for state in served.watcher.states for run in state.running.values()} - {"ray"}
+    assert machine in ray.nodes
+    assert {log.get("host") for log in logs if log["event"] == "run_ended"} == {machine}
+    (written,) = project.root.glob("nodes/*/workspaces/env")
+    assert "SYMPHONY_RUN_ID=" in written.read_text(), "the positive control"
+    assert "RAY_" not in written.read_text()
+    token = (ray.folder / "token").read_text()
+    assert "worker --stdio" in written.with_name("cmdlines").read_text(errors="replace"), "another one"
+    assert token not in written.with_name("cmdlines").read_text(errors="replace")
+    assert token not in str(logs)
+
+
+@pytest.mark.asyncio
+async def test_a_run_waits_for_a_slot_and_can_be_stopped_meanwhile(project: Project, ray: RayCluster) -> None:
+    """Two slots carry the label, and a third run wants one."""
+    on_ray(project, ray, ray={"labels": {"machine": "one"}})
+    files = {f"SYM-{n}": project.issue(f"SYM-{n}", [{"sleep_ms": 600_000}]) for n in (1, 2, 3)}
+    async with serving(project) as served:
+
+        def waiting() -> list[str]:
+            runs = served.watcher.running
+            return [run.issue.identifier for run in runs if run.report.last_event == WAITING_FOR_SLOT]
+
+        watcher = served.watcher
+        await watcher.until(lambda: sum(run.report.pid is not None for run in watcher.running) == 2)
+        await watcher.until(lambda: len(waiting()) == 1)
+        (name,) = waiting()
+        (run,) = [run for run in watcher.running if run.issue.identifier == name]
+        assert run.report.last_message == "no slot of Ray is free with the labels machine=one: 2 of 2 in use"
+        assert {each.machine for each in watcher.running if each is not run} == {"one"}
+        await move(files[name], "Backlog")
+        ended = await watcher.until_seen(RunEnded)
+        assert (ended.run_id, ended.outcome.kind) == (run.run_id, OutcomeKind.CANCELED)
+    await to_thread.run_sync(no_actor_is_left, ray)
+
+
+@pytest.mark.asyncio
+async def test_a_killed_node_costs_one_attempt_and_the_issue_runs_on_the_other(
+    project: Project, ray: RayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("symphony.daemon.hosts.remote_worker.FENCE_EXTRA_MS", 3_000)
+    on_ray(project, ray, command=STUBBORN, ray={"lease_ms": 5_000})
+    project.issue("SYM-1", [{"sleep_ms": 600_000}])
+    async with serving(project) as served:
+        watcher = served.watcher
+        await watcher.until(lambda: any(run.report.pid for run in watcher.running))
+        (run,) = watcher.running
+        assert run.machine in ray.nodes
+        await to_thread.run_sync(ray.kill, run.machine)
+        ended = await watcher.until_seen(RunEnded)
+        await watcher.until(lambda: any(each.report.pid for each in watcher.running))
+        (second,) = watcher.running
+    assert ended.outcome.failure is not None
+    assert ended.outcome.failure.category is Category.WORKER_LOST
+    assert {run.machine, second.machine} == set(ray.nodes)
+    assert watcher.all(StartRun)[-1].last_host == run.machine
+    await to_thread.run_sync(ray.start, run.machine)
+
+
+@pytest.mark.asyncio
+async def test_a_killed_bridge_leaves_no_agent_and_no_actor(project: Project, ray: RayCluster) -> None:
+    on_ray(project, ray, command=STUBBORN)
+    project.issue("SYM-1", [{"sleep_ms": 600_000}])
+    async with serving(project) as served:
+        watcher = served.watcher
+        await watcher.until(lambda: any(run.report.pid for run in watcher.running))
+        (run_id,) = watcher.run_ids
+        assert HOST.find_marked([run_id]), "the positive control: the agent is there"
+        (await to_thread.run_sync(bridge_of, os.getpid())).kill()
+        ended = await watcher.until_seen(RunEnded)
+        assert not HOST.find_marked([run_id])
+    assert ended.outcome.failure is not None
+    assert ended.outcome.failure.category is Category.WORKER_LOST
+    await to_thread.run_sync(no_actor_is_left, ray)
+
+
+def test_the_next_daemon_takes_over_the_actor_that_a_killed_one_left(
+    project: Project, ray: RayCluster
+) -> None:
+    on_ray(project, ray, command=STUBBORN, ray={"lease_ms": 600_000})
+    project.issue("SYM-1", [{"sleep_ms": 600_000}])
+    with project.daemon() as daemon:
+        first = daemon.wait_for("turn_started", issue_identifier="SYM-1")["run_id"]
+        left = actors(ray)
+        daemon.signal(signal.SIGSTOP)
+        bridge_of(daemon.process.pid).kill()  # it would end the actor
+        daemon.signal(signal.SIGKILL)
+        daemon.end()
+    assert HOST.find_marked([first]), "the positive control: nothing ended the agent"
+    assert len(left) == 1
+    with project.daemon() as daemon:
+        daemon.wait_for("remote_run_fenced", run_id=first)
+        assert not HOST.find_marked([first])
+        second = daemon.wait_for("turn_started", issue_identifier="SYM-1")["run_id"]
+        assert second != first
+        names = [event["event"] for event in daemon.events()]
+        assert names.index("remote_run_fenced") < names.index("turn_started")
+        assert actors(ray) == left
+        daemon.signal(signal.SIGTERM)
+        daemon.end()
+    no_actor_is_left(ray)
+
+
+async def _refusal(project: Project) -> Outcome:
+    project.issue("SYM-1", [DONE])
+    async with serving(project) as served:
+        return (await served.watcher.until_seen(RunEnded)).outcome
+
+
+WRONG = {
+    "wrong token": ({"RAY_AUTH_TOKEN": "f" * 64}, "refuses the token"),
+    "no token": ({"RAY_AUTH_TOKEN_PATH": "/nonexistent"}, "no token"),
+    "no authentication": ({"RAY_AUTH_MODE": "disabled"}, "RAY_AUTH_MODE is disabled"),
+}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("case", WRONG)
+async def test_a_cluster_that_cannot_be_used_is_one_line_with_a_hint(
+    case: str, project: Project, ray: RayCluster
+) -> None:
+    environment, reason = WRONG[case]
+    on_ray(project, ray)
+    ray_python(ray, project.root, **environment)
+    failure = (await _refusal(project)).failure
+    assert failure is not None
+    assert (failure.category, failure.retryable) == (Category.HOST_UNAVAILABLE, True), failure
+    assert reason in failure.message
+    assert failure.hint
+    assert "\n" not in failure.message
+    assert project.written_state("SYM-1") == "Todo", "nothing was begun"
+
+
+@pytest.mark.asyncio
+async def test_without_ray_or_a_cluster_it_is_one_line_with_a_hint(project: Project, ray: RayCluster) -> None:
+    on_ray(project, ray, ray={"python": sys.executable})
+    failure = (await _refusal(project)).failure
+    assert failure is not None
+    assert "No module named 'ray'" in failure.message
+    assert "[ray]" in (failure.hint or "")
+    on_ray(project, ray, ray={"address": "10.9.0.1:1"})
+    failure = (await _refusal(project)).failure
+    assert failure is not None
+    assert "nothing answers at 10.9.0.1:1" in failure.message
+    assert failure.hint

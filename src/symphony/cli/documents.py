@@ -421,7 +421,21 @@ class CheckedState(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name: Text
     roles: Annotated[
         tuple[
-            Annotated[str, Meta(extra_json_schema={"enum": ["active", "terminal", "on_start", "on_block"]})],
+            Annotated[
+                str,
+                Meta(
+                    extra_json_schema={
+                        "enum": [
+                            "active",
+                            "terminal",
+                            "on_start",
+                            "on_block",
+                            "on_feedback",
+                            "merged_state",
+                        ]
+                    }
+                ),
+            ],
             ...,
         ],
         _is("The settings that name it."),

@@ -140,12 +140,15 @@ def _check_states(context: RuntimeContext, existing: Sequence[str]) -> tuple[Che
 
     A tracker that names no states accepts any state.
     """
-    tracker = context.settings.tracker
+    tracker, forge = context.settings.tracker, context.settings.forge
+    on_feedback, merged_state = (forge.on_feedback, forge.merged_state) if forge.watches else (None, None)
     configured = {
         "active": context.active_states,
         "terminal": context.terminal_states,
         "on_start": () if tracker.on_start is None else (tracker.on_start,),
         "on_block": () if tracker.on_block is None else (tracker.on_block,),
+        "on_feedback": () if on_feedback is None else (on_feedback,),
+        "merged_state": () if merged_state is None else (merged_state,),
     }
     names = {normalise_state(name): name for name in existing}
     known = frozenset(names)
@@ -164,7 +167,12 @@ def _check_states(context: RuntimeContext, existing: Sequence[str]) -> tuple[Che
 def _state_problems(context: RuntimeContext, states: Sequence[CheckedState]) -> Iterator[TrackerProblem]:
     """Configured states that the tracker does not have. Of the default active states one is enough."""
     tracker = context.settings.tracker
-    keys = {"on_start": "tracker.on_start", "on_block": "tracker.on_block"}
+    keys = {
+        "on_start": "tracker.on_start",
+        "on_block": "tracker.on_block",
+        "on_feedback": "forge.on_feedback",
+        "merged_state": "forge.merged_state",
+    }
     if tracker.active_states is not None:
         keys["active"] = "tracker.active_states"
     if tracker.terminal_states is not None:

@@ -194,6 +194,15 @@ def _judge_moves(review: ProblemCollector, tracker: TrackerSettings) -> None:
     if on_block and on_block in terminal:
         problem = f"is {quoted(str(tracker.on_block))}, which is terminal: the issue would be over"
         review.fail(("tracker", "on_block"), problem, hint="name a state in which a person looks at it")
+    forge = review.sections.get("forge")
+    if not isinstance(forge, ForgeSettings) or forge.kind is None:
+        return
+    if normalise_state(forge.on_feedback or "") in terminal:
+        problem = f"is {quoted(str(forge.on_feedback))}, which is terminal: the agent would be stopped"
+        review.fail(("forge", "on_feedback"), problem, hint="name an active state, or leave it out")
+    if normalise_state(forge.merged_state or "") in active - terminal:
+        problem = f"is {quoted(str(forge.merged_state))}, which is active: the agent would begin again"
+        review.fail(("forge", "merged_state"), problem, hint="name one of tracker.terminal_states")
 
 
 def _judge_webhooks(

@@ -44,7 +44,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 
 @contextmanager
-def at(project: Project, name: str, monkeypatch: pytest.MonkeyPatch, **tracker: Any) -> Iterator[Desk]:
+def at(
+    project: Project,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    forge: dict[str, Any] | None = None,
+    **tracker: Any,
+) -> Iterator[Desk]:
     """The service of an adapter with issue 7 on it, and a workflow that leads there."""
     desk = DESKS[name]()
     desk.put(7)
@@ -55,7 +62,7 @@ def at(project: Project, name: str, monkeypatch: pytest.MonkeyPatch, **tracker: 
             "active_states": [desk.todo, desk.doing],
             "terminal_states": [desk.done],
         }
-        project.workflow(tracker=settings | tracker)
+        project.workflow(tracker=settings | tracker, forge=forge or {})
         for variable, value in desk.environment().items():
             monkeypatch.setenv(variable, value)
         yield desk
@@ -147,6 +154,23 @@ def test_other_states_that_are_not_there(
         problems = looked()["problems"]
     assert [problem["severity"] for problem in problems] == ([] if severity is None else [severity])
     assert all(problem["hint"].startswith(hint) for problem in problems)
+
+
+def test_states_that_the_forge_settings_name_are_looked_for(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forge = {
+        "kind": "github",
+        "repo": "octo/site",
+        "token": "$T",
+        "on_feedback": "Zzz",
+        "merged_state": "done",
+    }
+    with at(project, "linear", monkeypatch, forge=forge):
+        found = looked()
+    (problem,) = found["problems"]
+    assert (problem["severity"], "forge.on_feedback" in problem["message"]) == ("error", True)
+    assert ["terminal", "merged_state"] in [state["roles"] for state in found["states"]]
 
 
 @pytest.mark.parametrize("name", [name for name in DESKS if "," not in name])

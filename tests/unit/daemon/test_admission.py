@@ -204,6 +204,24 @@ def test_a_move_that_would_end_what_it_is_for_is_refused_with_its_line(line: str
     assert (failure.where, bool(failure.hint)) == (f"{PATH}:6", True)
 
 
+@pytest.mark.parametrize(
+    "line", ["on_feedback: in progress", "on_feedback: Rework", "merged_state: done", "merged_state: Staging"]
+)
+def test_a_state_for_feedback_or_after_a_merge_is_taken(line: str) -> None:
+    assert judged(f"{BOARD}forge:\n  kind: github\n  {line}\n").failures == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("on_feedback: DONE", "terminal"), ("merged_state: in progress", "begin again")],
+)
+def test_feedback_never_ends_an_issue_and_a_merge_never_begins_it_again(line: str, words: str) -> None:
+    (failure,) = judged(f"{BOARD}forge:\n  kind: github\n  {line}\n").failures
+    assert words in failure.message
+    assert (failure.where, bool(failure.hint)) == (f"{PATH}:8", True)
+    assert judged(f"{BOARD}forge:\n  {line}\n").failures == (), "there is no forge"
+
+
 @pytest.mark.parametrize("kind", ["markdown", "memory"])
 def test_webhooks_of_a_tracker_that_sends_none_are_refused(kind: str) -> None:
     (failure,) = judged(f"tracker:\n  kind: {kind}\n  webhook_secret: $HOOK\n").failures

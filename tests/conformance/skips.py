@@ -41,6 +41,7 @@ PERMITTED = (
     Skip(reason="no container here: it takes root, buildah, systemd-nspawn and SYMPHONY_TEST_BASE", why="images are built and run by Debian's packages, as root", required=True),
     Skip(reason="no hadolint: name it in SYMPHONY_TEST_HADOLINT", why="it comes from PyPI, for some machines", required=True),
     Skip(reason="no check-jsonschema: name it in SYMPHONY_TEST_CHECK_JSONSCHEMA", why="it comes from PyPI, with the schema of compose files", required=True),
+    Skip(reason="no kubernetes-validate: name it in SYMPHONY_TEST_KUBERNETES_VALIDATE", why="it comes from PyPI, with the schemas of Kubernetes", required=True),
     Skip(reason="GitHub's example deliveries are not part of the repository (set SYMPHONY_GITHUB_HOOKS)", why="they come from npm"),
     Skip(reason="no tree to boot: make one with .ci/boot-tree and name it in SYMPHONY_BOOT_TREE", why="it is made of Debian's packages", required=True),
     Skip(reason="nothing can be booted: that takes systemd-nspawn, and root", why="neither is everywhere", required=True),

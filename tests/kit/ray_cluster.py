@@ -11,6 +11,7 @@ behind, even when the tests are killed: everything ends with the pipe to it.
 
 import os
 import secrets
+import select
 import shutil
 import signal
 import subprocess
@@ -29,15 +30,18 @@ SOURCES = Path(__file__).parents[2] / "src"
 NET = "10.9.0"
 ADDRESS = f"{NET}.1:6379"
 SMALL = "--num-cpus=0 --object-store-memory=80000000 --disable-usage-stats --include-log-monitor=false"
+START_HEAD = f"""
+$ray start --head --node-ip-address={NET}.1 --port=6379 --node-name=$name --temp-dir=$folder/$name \\
+  --include-dashboard=false {SMALL} >&2
+"""
 HEAD = f"""
 folder=$1 ray=$2 name=$3
 ip link set lo up
 ip link add bridge type bridge
 ip address add {NET}.1/24 dev bridge
 ip link set bridge up
-$ray start --head --node-ip-address={NET}.1 --port=6379 --node-name=$name --temp-dir=$folder/$name \\
-  --include-dashboard=false {SMALL} >&2 && echo up
-cat >/dev/null
+{START_HEAD.strip()} && echo up
+while read -r start_again; do {START_HEAD.strip()} && echo up; done
 for process in /proc/[0-9]*; do
   number=${{process#/proc/}}
   [ $number != $$ ] && [ $process/ns/net -ef /proc/$$/ns/net ] && kill -KILL $number
@@ -46,6 +50,8 @@ rm -rf $folder 2>/dev/null || {{ sleep 1; rm -rf $folder; }}
 """
 NODE = f"""
 folder=$1 ray=$2 name=$3 address=$4 slots=$5
+export HOME=$folder/$name/home
+mkdir -p $HOME
 echo here
 read -r cable_is_there || exit
 ip link set lo up
@@ -93,11 +99,15 @@ class Machine:
     def thaw(self) -> None:
         self._send(self.processes(), signal.SIGCONT)
 
-    def expect(self, word: str) -> None:
-        """Wait for the next word of the script there."""
+    def says(self, word: str) -> bool:
+        """Whether the script there gets so far, within a minute."""
         assert self.process.stdout is not None
-        if self.process.stdout.readline() != f"{word}\n":
-            raise AssertionError(self.log.read_text())
+        ready, _, _ = select.select([self.process.stdout], [], [], 60)
+        return bool(ready) and self.process.stdout.readline() == f"{word}\n"
+
+    def expect(self, word: str) -> None:
+        """Raises AssertionError with the log where the script does not get so far."""
+        assert self.says(word), self.log.read_text()
 
     def go_on(self) -> None:
         """Let the script there go on."""
@@ -164,17 +174,21 @@ class RayCluster:
     def start(self, *names: str, slots: int = 2) -> None:
         """Start nodes at once, with their names as label `machine`; one that was there is killed first."""
         for name in names:
-            if name in self.nodes and self.nodes[name].process.returncode is None:
-                self.kill(name)
-            address = f"{NET}.{11 + list({**self.nodes, name: None}).index(name)}"
-            machine = self._begin(name, NODE_APART, NODE, address, str(slots))
-            self.nodes[name] = machine
-            machine.begin()
-            self.run(*f"ip link add {name} type veth peer name eth0 netns {machine.first}".split())
-            self.run(*f"ip link set {name} master bridge up".split())
-            machine.go_on()
+            self._start(name, slots)
         for name in names:
-            self.nodes[name].expect("up")
+            if not self.nodes[name].says("up"):  # seen once, on a busy machine
+                self._start(name, slots)
+                self.nodes[name].expect("up")
+
+    def _start(self, name: str, slots: int) -> None:
+        if name in self.nodes and self.nodes[name].process.returncode is None:
+            self.kill(name)
+        address = f"{NET}.{11 + list({**self.nodes, name: None}).index(name)}"
+        machine = self.nodes[name] = self._begin(name, NODE_APART, NODE, address, str(slots))
+        machine.begin()
+        self.run(*f"ip link add {name} type veth peer name eth0 netns {machine.first}".split())
+        self.run(*f"ip link set {name} master bridge up".split())
+        machine.go_on()
 
     def kill(self, name: str) -> None:
         """The power of a node fails: silence at once. All its processes are gone and reaped then."""
@@ -187,6 +201,19 @@ class RayCluster:
 
     def mend(self, name: str) -> None:
         self.run("ip", "link", "set", name, "up")
+
+    def vanish(self) -> None:
+        """Kill Ray on the head: nobody keeps the state of the cluster any more. What calls Ray there lives on."""
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it ended meanwhile
+                if f"{self.folder}/{self.head.name}/" in (entry / "cmdline").read_text():
+                    os.kill(int(entry.name), signal.SIGKILL)
+
+    def appear(self) -> None:
+        """Start Ray on the head and on the nodes anew: another cluster at the same address."""
+        self.head.go_on()
+        self.head.expect("up")
+        self.start(*self.nodes)
 
     def __enter__(self) -> Self:
         self.head = self._begin("daemon", ("unshare", "--net"), HEAD)

@@ -203,7 +203,7 @@ class RayCluster:
         self.run("ip", "link", "set", name, "up")
 
     def vanish(self) -> None:
-        """Kill Ray on the head: nobody keeps the state of the cluster any more. What calls Ray there lives on."""
+        """Kill Ray on the head, which keeps the state of the cluster. What calls Ray there lives on."""
         for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # it ended meanwhile
                 if f"{self.folder}/{self.head.name}/" in (entry / "cmdline").read_text():

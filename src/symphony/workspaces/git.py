@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from symphony.domain import PATTERNS_ONLY, Redaction, one_line
+from symphony.domain import PATTERNS_ONLY, Redaction, is_disk_full, one_line
 from symphony.processes.base import Completed, Host
 from symphony.workspaces.files import MAX_ENTRIES, entries_below, lines_of, read_if_there, read_regular
 from symphony.workspaces.model import Login
@@ -173,9 +173,12 @@ class Git:
             line for line in lines if line.startswith("remote:") and line.removeprefix("remote:").strip()
         ]
         complaint = "; ".join([*own, *remote] or filter(None, lines)) or f"exit code {done.exit_code}"
+        complaint = one_line(complaint, _MAX_MESSAGE_CHARS)
+        if is_disk_full(stderr) and not is_disk_full(complaint):  # it was cut off, or git said it in between
+            complaint = f"no space left on device; {complaint}"
         advice = _ADVICE.search(stderr)
         raise GitError(
-            f"git {_subcommand(arguments)}: {one_line(complaint, _MAX_MESSAGE_CHARS)}",
+            f"git {_subcommand(arguments)}: {complaint}",
             advice=advice and advice[0],
         )
 

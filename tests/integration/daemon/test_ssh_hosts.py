@@ -3,8 +3,11 @@
 import json
 import random
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +280,50 @@ async def test_a_host_that_cannot_be_used_is_one_line_with_a_hint(
     assert failure.hint
     assert "\n" not in failure.message
     assert project.written_state("SYM-1") == "Todo", "nothing was begun"
+
+
+@contextmanager
+def small_disk(place: Path, size: str) -> Iterator[None]:
+    """A file system of its own at `place`."""
+    mount = shutil.which("mount")
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
+    if mount is None or subprocess.run(command, check=False).returncode != 0:
+        pytest.skip("no file system can be mounted: it needs root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)
+
+
+@pytest.mark.conformance("X-2")
+async def test_full_disks_cost_attempts_and_the_issue_runs_elsewhere(
+    project: Project, server: SshServer, tmp_path: Path
+) -> None:
+    """One host has no room for the repository, and the next one has none for its mirror and the workspace."""
+    data = random.Random(1).randbytes(3_000_000)  # noqa: S311 - test data
+    await anyio.Path(project.repo, "large.bin").write_bytes(data)
+    project.commit("A large file")
+    with ExitStack() as stack:
+        full = []
+        for size in ("2m", "5m"):
+            full.append(stack.enter_context(ssh_server(tmp_path / f"full-{size}", like=server)))
+            stack.enter_context(small_disk(full[-1].home, size))
+        remote(project, server, worker={"ssh_hosts": [*(one.name for one in full), server.name]})
+        project.issue("SYM-1", [{"write": "new.txt", "text": "a\n"}, {"commit": "One"}, DONE])
+        async with serving(project) as served:
+            ends = [await served.watcher.until_seen(RunEnded, number) for number in (1, 2, 3)]
+    for ended in ends[:2]:
+        failure = ended.outcome.failure
+        assert failure is not None
+        assert (failure.category, failure.retryable) == (Category.HOST_UNAVAILABLE, True), failure
+        assert "space" in (failure.hint or ""), failure
+        assert "\n" not in failure.message
+    assert ends[2].outcome.kind is OutcomeKind.SUCCEEDED, ends[2]
+    assert [start.host for start in served.watcher.all(StartRun)] == [
+        *(one.name for one in full),
+        server.name,
+    ]
+    assert project.branch_log("SYM-1") == ["One"]
 
 
 @pytest.mark.conformance("X-2")

@@ -44,7 +44,7 @@ from symphony.daemon.hosts.remote_host import (
 from symphony.daemon.hosts.stdio_worker import StdioWorker, site_of
 from symphony.daemon.runs.library_skills import carry_skills
 from symphony.daemon.runs.transcript import EntryWriter
-from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, one_line
+from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, is_disk_full, one_line
 from symphony.scheduler import (
     WAITING_FOR_SLOT,
     CleanWorkspace,
@@ -536,7 +536,7 @@ class RemoteWorker:
             await self._hosts.finish(run.run_id)
         else:
             await self._hosts.fence(self._context, run, since_s=anyio.current_time())
-        outcome = self._ended or Outcome(kind=OutcomeKind.FAILED)
+        outcome = _judged(host.name, self._ended or Outcome(kind=OutcomeKind.FAILED))
         return await self._deliver(prepared, outcome) if inner.started else outcome
 
     async def _pass_frames(self, inner: StdioWorker) -> None:
@@ -601,6 +601,15 @@ class RemoteWorker:
             pushed=delivery.pushed,
             push_failure=None if failure is None else self._context.redaction.failure(failure),
         )
+
+
+def _judged(host: str, outcome: Outcome) -> Outcome:
+    """The outcome of a worker; a disk that is full there is a trouble of the host, and not of the issue."""
+    failure = outcome.failure
+    if failure is None or not is_disk_full(failure.message):
+        return outcome
+    full = host_failure(host, f"its disk is full: {failure.message}", hint="free space there")
+    return replace(outcome, failure=full)
 
 
 def _undelivered(outcome: Outcome, failure: Failure) -> Outcome:

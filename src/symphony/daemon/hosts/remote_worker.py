@@ -61,6 +61,7 @@ FENCE_EXTRA_MS: Final = 30_000
 """How long a worker may take to end its agent, once its lease is over."""
 _FENCE_PAUSE_S: Final = 2.0
 _FENCE_ATTEMPT_MS: Final = 10_000
+_STARTS_AT_ONCE: Final = 4
 _CLEAN_TIMEOUT_MS: Final = 120_000
 _MAX_REASON_CHARS: Final = 300
 _log = structlog.get_logger(__name__)
@@ -148,6 +149,7 @@ class RemoteHosts:
         self._ray = ray
         self._runs = RemoteRuns(state_dir)
         self._open: dict[str, tuple[RemoteRun, float | None]] = {}  # with a moment after its last frame
+        self._starts: dict[str, anyio.CapacityLimiter] = {}
         self._sites: dict[tuple[str | None, ...], RemoteSite] = {}
 
     async def recover(self) -> None:
@@ -234,6 +236,12 @@ class RemoteHosts:
         """
         site, _ = await self._look(context, host, timeout_ms=timeout_ms)
         return site
+
+    def starts_on(self, host: RemoteHost) -> anyio.CapacityLimiter:
+        """Limits how many workers start on a host at a time: each needs a second of its processor."""
+        if host.name not in self._starts:
+            self._starts[host.name] = anyio.CapacityLimiter(_STARTS_AT_ONCE)
+        return self._starts[host.name]
 
     async def connect(self, context: RuntimeContext, host: RemoteHost) -> RemoteSite:
         """Have a connection; where things are there, as they were when the host was looked at last.
@@ -502,29 +510,20 @@ class RemoteWorker:
             if host.name != command.host:
                 self._placed = host.name
                 self._send(Report(report=RunReport(stage=RunStage.PREPARING_WORKSPACE, host=host.name)))
-            place = await self._hosts.connect(self._context, host)
-            lease_ms = lease_of(self._context)
-            inner = StdioWorker(
-                self._take,
-                host=host.local,
-                argv=host.argv(place.command("worker", "--stdio")),
-                env=host.env,
-                lease_ms=lease_ms,
-                stderr_path=self._stderr_path,
-                transcript=self._transcript,
-            )
-            tasks.start_soon(self._pass_frames, inner)
-            prepared = await self._hosts.prepare(
-                self._context, host, command.issue, last_host=command.last_host
-            )
-            site = await self._site(prepared)
+            async with self._hosts.starts_on(host):
+                inner = await self._start_worker(host, tasks)
+                prepared = await self._hosts.prepare(
+                    self._context, host, command.issue, last_host=command.last_host
+                )
+                site = await self._site(prepared)
+                await inner.until_ready()
         if site is None or self._preparation.cancel_called:
             return Outcome(kind=OutcomeKind.CANCELED)
         run = RemoteRun(
             run_id=command.run_id,
             issue_id=command.issue.id,
             host=host.name,
-            lease_ms=lease_ms,
+            lease_ms=site.lease_ms,
             node_id=host.node_id,
         )
         await self._hosts.begin(run)
@@ -538,6 +537,21 @@ class RemoteWorker:
             await self._hosts.fence(self._context, run, since_s=anyio.current_time())
         outcome = _judged(host.name, self._ended or Outcome(kind=OutcomeKind.FAILED))
         return await self._deliver(prepared, outcome) if inner.started else outcome
+
+    async def _start_worker(self, host: RemoteHost, tasks: TaskGroup) -> StdioWorker:
+        """Have a worker on the host load its program."""
+        place = await self._hosts.connect(self._context, host)
+        inner = StdioWorker(
+            self._take,
+            host=host.local,
+            argv=host.argv(place.command("worker", "--stdio")),
+            env=host.env,
+            lease_ms=lease_of(self._context),
+            stderr_path=self._stderr_path,
+            transcript=self._transcript,
+        )
+        tasks.start_soon(self._pass_frames, inner)
+        return inner
 
     async def _pass_frames(self, inner: StdioWorker) -> None:
         await inner.run()

@@ -97,6 +97,7 @@ class StdioWorker:
         self._lease_s = lease_ms / 1000
         self._give, self._outgoing = anyio.create_memory_object_stream[DaemonFrame](float("inf"))
         self._accepted = anyio.Event()
+        self._ready = anyio.Event()
         self._started = anyio.Event()
         self._silent = False
 
@@ -104,6 +105,10 @@ class StdioWorker:
     def started(self) -> bool:
         """Whether the run may have begun."""
         return self._started.is_set()
+
+    async def until_ready(self) -> None:
+        """Wait until the worker has loaded its program and can take a run, or has ended."""
+        await self._ready.wait()
 
     def on_frame(self, frame: DaemonFrame) -> None:
         """Send a frame to the worker; dropped once the worker is gone."""
@@ -125,6 +130,7 @@ class StdioWorker:
         except OSError as error:
             ended = _lost(f"the worker cannot be started: {error}")
         finally:
+            self._ready.set()
             self._transcript.close()
             self._give.close()
             self._outgoing.close()
@@ -214,6 +220,7 @@ class StdioWorker:
                 )
             )
         self._accepted.set()
+        self._ready.set()
         await self._started.wait()  # until then it has nothing to say
 
     async def _end(self, child: HostProcess) -> None:

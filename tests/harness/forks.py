@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 __all__ = ["CRASHING", "SYMPHONY", "Fork", "Forks"]
 
@@ -45,6 +45,8 @@ while listener in select.select([listener, 0], [], [])[0]:  # the end of 0 is th
     listener.close()  # the parent of one command, which tells how that ends
     with connection, connection.makefile("r") as reader:
         asked = json.loads(reader.readline())
+        if asked["terminal"]:  # open until the end of the command, so that it has no end before
+            terminal = os.open(asked["terminal"], os.O_RDWR | os.O_NOCTTY)
         if child := os.fork():
             connection.sendall(b"%d\\n" % child)
             connection.sendall(b"%d\\n" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
@@ -52,10 +54,13 @@ while listener in select.select([listener, 0], [], [])[0]:  # the end of 0 is th
     break
 else:
     sys.exit()
+if asked["terminal"]:
+    os.close(terminal)
+    os.setsid()  # the first terminal that it opens is its own
 os.chdir(asked["cwd"])
 os.environ.clear()
 os.environ.update(asked["env"])
-for number, path in enumerate((os.devnull, asked["out"], asked["err"])):
+for number, path in enumerate((asked["terminal"] or os.devnull, asked["out"], asked["err"])):
     opened = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     os.dup2(opened, number)
     os.close(opened)
@@ -152,10 +157,20 @@ class Forks:
             "out": str(out),
             "err": str(err),
         }
+        return self._fork({**asked, "terminal": None})
+
+    def on_terminal(
+        self, main: str, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], terminal: str
+    ) -> Fork:
+        """Start the `main` of a module as the leader of a session whose terminal has that path."""
+        asked = {"main": main, "arguments": [*arguments], "cwd": str(cwd), "env": dict(env)}
+        return self._fork({**asked, "terminal": terminal, "out": terminal, "err": terminal})
+
+    def _fork(self, asked: Mapping[str, Any]) -> Fork:
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(self._address)
         connection.sendall(json.dumps(asked).encode() + b"\n")
-        return Fork(connection, [main, *arguments])
+        return Fork(connection, [asked["main"], *asked["arguments"]])
 
     def run(
         self,

@@ -262,6 +262,12 @@ class Project:
             text=True,
         )
 
+    def on_terminal(self, path: str, *arguments: str, env: Mapping[str, str]) -> Fork | None:
+        """`symphony` leads a session with that terminal; `None` where it needs an interpreter of its own."""
+        if not self._forks:
+            return None
+        return _forks().on_terminal(PROGRAM, arguments, cwd=self.repo, env=env, terminal=path)
+
     @contextmanager
     def daemon(self, *arguments: str) -> Iterator["Daemon"]:
         """`symphony run` as a process; killed hard at the end if it is still there."""

@@ -13,9 +13,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.project import Project
+
+if TYPE_CHECKING:
+    from harness.forks import Fork
 
 __all__ = ["DEADLINE_S", "Terminal", "terminal"]
 
@@ -28,7 +31,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 class Terminal:
     """A command on a pseudo terminal."""
 
-    process: "subprocess.Popen[bytes]"
+    process: "subprocess.Popen[bytes] | Fork"
     master: int
     text: str = ""
 
@@ -90,16 +93,21 @@ def terminal(
     environment = {
         name: value for name, value in project.env().items() if name not in {"NO_COLOR", "COLUMNS"}
     }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "symphony", *arguments],
-        cwd=project.repo,
-        env={**environment, "TERM": term},
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        start_new_session=not suspends,
-        process_group=0 if suspends else None,
-    )
+    environment["TERM"] = term
+    process: subprocess.Popen[bytes] | Fork | None = None
+    if not suspends:
+        process = project.on_terminal(os.ttyname(slave), *arguments, env=environment)
+    if process is None:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "symphony", *arguments],
+            cwd=project.repo,
+            env=environment,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=not suspends,
+            process_group=0 if suspends else None,
+        )
     os.close(slave)
     try:
         yield Terminal(process, master)

@@ -30,8 +30,12 @@ demo: $(VENV)/.runtime ## Watch four issues become commits (no account, no model
 
 test: $(VENV)/.dev ## Run every gate and every test
 	@# Beside the gates, so that the workers find the bytecode of the tests and do not compile it four times.
-	@$(BIN)/pytest --collect-only -q >/dev/null & $(MAKE) --no-print-directory gates; failed=$$?; wait; exit $$failed
-	$(BIN)/pytest -n 4 --dist worksteal --conformance-results=$(RESULTS) $(PYTEST_ARGS)
+	@$(BIN)/pytest --collect-only -q >/dev/null & $(MAKE) --no-print-directory style; failed=$$?; wait; exit $$failed
+	@# Beside the tests, because one processor does it.
+	@told=$$(mktemp); $(BIN)/mypy >"$$told" 2>&1 & types=$$!; \
+	  echo "$(BIN)/pytest -n 4 --dist worksteal $(PYTEST_ARGS)"; \
+	  $(BIN)/pytest -n 4 --dist worksteal --conformance-results=$(RESULTS) $(PYTEST_ARGS); failed=$$?; \
+	  wait $$types || failed=1; cat "$$told"; rm -f "$$told"; exit $$failed
 	@$(CONFORMANCE) --from $(RESULTS)
 
 coverage: $(VENV)/.dev ## Show that the tests of the pure parts reach every branch of them
@@ -52,13 +56,15 @@ check: $(VENV)/.dev ## Run the gates and the fast tests (about 90 seconds)
 	@$(MAKE) --no-print-directory gates
 	$(BIN)/pytest -q -n 2 tests/unit
 
-.PHONY: gates
-gates: $(VENV)/.dev
+.PHONY: gates style
+gates: style
+	$(BIN)/mypy
+
+style: $(VENV)/.dev
 	$(BIN)/ruff format --check --quiet src tests
 	$(BIN)/ruff check --quiet src tests
 	$(BIN)/lint-imports --verbose 2>&1 | tail -n 8; exit $${PIPESTATUS[0]}
 	$(BIN)/deptry src 2>&1 | tail -n 3; exit $${PIPESTATUS[0]}
-	$(BIN)/mypy
 
 unit: $(VENV)/.dev ## Run the unit tests only
 	$(BIN)/pytest -q tests/unit

@@ -4,6 +4,7 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import click
@@ -115,6 +116,7 @@ def _logged(call: ast.Call) -> list[ast.expr]:
     return call.args[1:] if call.func.attr == "notify" and owner in {"step", "self"} else []
 
 
+@cache
 def _log_events() -> list[tuple[str, set[str]]]:
     """Every event that our code logs, with the fields that are named at the call."""
     found = []

@@ -1,4 +1,7 @@
-"""What the client of GitHub writes by the REST API, to an emulator of other people."""
+"""What the client of GitHub writes by the REST API, to an emulator of other people, and what that sends.
+
+The emulator has no GraphQL, so that nothing is found, observed or landed here.
+"""
 
 from pathlib import Path
 
@@ -7,15 +10,22 @@ import pytest
 from contract.served import served
 from harness.emulated_github import OWNER, REPO, SECRET, emulated_github
 from harness.real import require_emulate
+from harness.receiver import receiving
 from symphony.domain import Author, PullRequest, PullState
 from symphony.forges import ForgeError, GithubForge
 from symphony.trackers.http import RateLimiters
 
+HOOK_SECRET = "correct-horse-battery"
 pytestmark = [pytest.mark.timeout(300), pytest.mark.anyio]
 
 
 async def test_a_pull_request_is_opened_described_labelled_and_sent_to_a_reviewer(tmp_path: Path) -> None:
-    with emulated_github(require_emulate(), tmp_path) as github, served(github) as provider:
+    with (
+        emulated_github(require_emulate(), tmp_path) as github,
+        served(github) as provider,
+        receiving() as hook,
+    ):
+        github.ask("POST", "/hooks", events=["*"], config={"url": hook.url, "secret": HOOK_SECRET})
         forge = GithubForge(
             f"{OWNER}/{REPO}",
             SECRET,
@@ -51,6 +61,12 @@ async def test_a_pull_request_is_opened_described_labelled_and_sent_to_a_reviewe
         assert [each["login"] for each in shown["requested_reviewers"]] == ["ann"]
         assert [each["name"] for each in github.ask("GET", f"/issues/{number}/labels")] == ["symphony"]
         assert [each["body"] for each in github.ask("GET", f"/issues/{number}/comments")] == ["ready"]
+        hook.wait_for(5)
         with pytest.raises(ForgeError) as caught:
             await forge.request_reviews(pull, ["nobody"])
         assert caught.value.failure.hint
+    for _, headers, body in hook.requests:
+        delivery = GithubForge.webhooks.verify(headers, body, secret=HOOK_SECRET, now_ms=0)
+        assert delivery.is_news(lambda _: False)
+        assert len(delivery.keys) == 2, "its body, and its id"
+    assert {headers["x-github-event"] for _, headers, _ in hook.requests} >= {"pull_request", "issue_comment"}

@@ -296,6 +296,7 @@ class GithubForge(RemoteForge):
         self._path = f"/repos/{repo}"
         self._known: dict[int, PullRequest] = {}
         self._reused = 0
+        self._is_unread = False
 
     @override
     def headers(self, token: str) -> Mapping[str, str]:
@@ -338,6 +339,8 @@ class GithubForge(RemoteForge):
         return await self.run(self._observe(numbers, fresh=fresh), purpose=Purpose.POLL)
 
     def _observe(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, PullRequest]]:
+        # A probe tells of a change once. If what follows fails, the next look must not rely on it.
+        fresh, self._is_unread = fresh or self._is_unread, True
         changed = yield from self._changed(numbers)
         self._reused += 1
         if fresh or self._reused >= FULL_EVERY:
@@ -356,6 +359,7 @@ class GithubForge(RemoteForge):
                     self._known.pop(number, None)
                 else:
                     self._known[number] = yield from self._snapshot(number, record, request)
+        self._is_unread = False
         self._known = {number: pull for number, pull in self._known.items() if number in numbers}
         return dict(self._known)
 

@@ -217,6 +217,7 @@ class GitlabForge(RemoteForge):
                 continue
             known = self._known.get(number)
             if known is None or fresh or not answer.cached or _is_moving(known):
+                self._known.pop(number, None)  # a change is told once: if this fails, it is read again
                 merge = self.read_as(_Merge, answer.body, request)
                 found[number] = yield from self._snapshot(merge, me)
             else:

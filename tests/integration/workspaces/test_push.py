@@ -356,7 +356,9 @@ async def test_the_base_is_fetched_from_origin_to_where_workspaces_have_it(
     git(made.path, "merge", "-q", "--no-edit", theirs)
     assert (made.path / "theirs.txt").exists()
     assert git(repo, "rev-parse", "main") == before, "the branches of the checkout stay"
-    with pytest.raises(SymphonyError) as caught:
-        await manager.fetch_base("gone")
-    assert caught.value.failure.category is Category.WORKSPACE_REPOSITORY
+    for hostile in ("gone", "main:refs/heads/main", "*", "--upload-pack=touch x", "../x"):
+        with pytest.raises(SymphonyError) as caught:
+            await manager.fetch_base(hostile)
+        assert caught.value.failure.category is Category.WORKSPACE_REPOSITORY
+    assert git(repo, "rev-parse", "main") == before
     assert await make_manager().fetch_base("main") is None

@@ -997,6 +997,99 @@ async def test_a_landing_that_fails_is_told(desk: Desk, tmp_path: Path) -> None:
     assert (pull.armed, pull.state) == (False, PullState.OPEN)
 
 
+# --- outages and bad input -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nth", range(0, 12, 2))
+@pytest.mark.parametrize("fault", [Fault.LOST, Given(status=502, raw=b"down")])
+async def test_an_outage_at_any_request_of_a_landing_merges_what_was_judged_and_ends_once(
+    desk: Desk, tmp_path: Path, fault: Fault | Given, nth: int
+) -> None:
+    daemon = Daemon(desk, tmp_path, open="ready", land="auto")
+    pull = await green(daemon)
+    desk.vendor.fail_next(fault, times=_TRIES, skip=nth)
+    with capture_logs():
+        for _ in range(4):
+            await looks_later(daemon, 2_000_000)
+            if pull.armed and pull.state is PullState.OPEN:
+                desk.repository.end(pull, PullState.MERGED)
+    assert (pull.state, daemon.record.code) == (PullState.MERGED, "merged")
+    assert daemon.record.ledger is not None
+    assert set(daemon.record.ledger.landings) == {pull.sha}
+    assert daemon.changed.count("merged") == 1
+    assert set(daemon.workspaces.deleted) == {(BRANCH, pull.sha)}
+
+
+@pytest.mark.parametrize("nth", range(0, 12, 2))
+@pytest.mark.parametrize("fault", [Fault.LOST, Given(status=502, raw=b"down")])
+async def test_an_outage_at_any_request_of_feedback_tells_it_and_answers_once(
+    daemon: Daemon, fault: Fault | Given, nth: int
+) -> None:
+    pull = await opened(daemon)
+    thread = daemon.desk.repository.remark(pull, WRITER, "Why?")
+    daemon.desk.vendor.fail_next(fault, times=_TRIES, skip=nth)
+    with capture_logs():
+        for _ in range(4):
+            await looks_later(daemon, 2_000_000)
+        assert len({event.key for event in given(daemon)}) == 1
+        daemon.tell(given(daemon)[0])
+        daemon.advance(1_000)
+        (told,) = daemon.pulls.threads("1")
+        daemon.pulls.take_reply("1", Reply(thread_id=told, text="Because."))
+        daemon.works()
+        daemon.desk.vendor.fail_next(fault, times=_TRIES, skip=nth)
+        for _ in range(4):
+            await looks_later(daemon, 2_000_000)
+    assert [comment.login for comment in thread.comments] == [WRITER, ME]
+    assert daemon.record.failure is None
+
+
+async def test_a_rate_limit_is_told_and_kept_to(daemon: Daemon) -> None:
+    await opened(daemon)
+    limit, wait_ms = next(iter(daemon.desk.vendor.throttles().values()))
+    daemon.desk.vendor.fail_next(limit)
+    with capture_logs():
+        await looks_later(daemon)
+        failure = daemon.pulls.shown()["1"].failure
+        assert failure is not None
+        assert failure.retry_after_ms == wait_ms
+        sent = len(daemon.desk.vendor.requests)
+        await looks_later(daemon, 1_000)
+    assert len(daemon.desk.vendor.requests) == sent
+
+
+async def test_an_archived_repository_is_told_and_nothing_is_opened(daemon: Daemon) -> None:
+    daemon.works()
+    daemon.desk.repository.archived = True
+    with capture_logs():
+        await daemon.looks()
+    failure = daemon.record.failure
+    assert failure is not None
+    assert failure.hint
+    assert daemon.opened() == []
+    daemon.desk.repository.archived = False
+    await looks_later(daemon, 2_000_000)
+    assert len(daemon.opened()) == 1
+
+
+async def test_a_head_whose_repository_was_deleted_is_left_to_a_person(desk: Desk, tmp_path: Path) -> None:
+    daemon = Daemon(desk, tmp_path, open="ready", land="auto")
+    pull = await green(daemon)
+    pull.head_deleted = True
+    assert (await looks_later(daemon)).code == "not_ours"
+    assert not lands(pull)
+
+
+async def test_a_repository_that_was_renamed_has_nothing_landed_under_its_old_name(tmp_path: Path) -> None:
+    """GitHub answers to the old name; somebody else may own it tomorrow."""
+    desk = make_desk("github")
+    daemon = Daemon(desk, tmp_path, open="ready", land="auto")
+    pull = await green(daemon)
+    desk.repository.name = "octo-team/site"
+    assert (await looks_later(daemon)).code == "not_ours"
+    assert not lands(pull)
+
+
 # --- feedback --------------------------------------------------------------------------------------------
 
 

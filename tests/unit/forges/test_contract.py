@@ -1,5 +1,7 @@
 """What the client of every forge does. Each case is a thing that went wrong in practice somewhere."""
 
+from contextlib import suppress
+
 import pytest
 
 from contract.schemas import NO_GITHUB_GRAPHQL
@@ -178,6 +180,20 @@ async def test_an_unchanged_pull_request_is_not_sent_again(desk: Desk) -> None:
 
     desk.repository.check(pull, "test", PASSED)
     assert (await look(desk, fresh=False)).checks[0].state is PASSED
+
+
+@pytest.mark.parametrize("nth", range(6))
+async def test_a_change_that_could_not_be_read_is_read_at_the_next_look(desk: Desk, nth: int) -> None:
+    """The forge confirms as unchanged what it has told once."""
+    pull = desk.repository.open("b")
+    seen = await look(desk, fresh=False)
+    desk.repository.review(pull, WRITER, ReviewState.APPROVED)
+    desk.repository.check(pull, "test", PASSED)
+    desk.vendor.fail_next(Fault.NO_CONNECTION, times=3, skip=nth)
+    for _ in range(3):  # a fourth reads everything anyway
+        with suppress(ForgeError):
+            seen = await look(desk, fresh=False)
+    assert (len(seen.reviews), len(seen.checks)) == (1, 1)
 
 
 async def test_what_does_not_exist_is_left_out(desk: Desk) -> None:

@@ -633,6 +633,8 @@ class _View:
                 issue.identifier, delivered.branch, self.workspace, pushed=delivered.pushed
             )
         pull = self.pull_requests.get(issue.id)
+        if pull is not None and pull.code == "merged":  # the branch may be deleted
+            look = look[:1]
         return models.ReadyRow(
             issue_id=issue.id,
             issue_identifier=issue.identifier,

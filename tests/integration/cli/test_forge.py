@@ -140,6 +140,10 @@ def test_the_pull_request_of_an_issue_is_shown_with_what_holds_it_back(
         text = run("pr", "SYM-3").stdout
         assert "a.py:7 mallory: and empty? line 2" in text
         assert "\x1b" not in text
+        names = [line[:10] for line in text.splitlines()[1:]]
+        assert names == ["merge     ", "failed    ", "review    ", "thread    "], "they stand in a column"
+        repository.end(pull, PullState.MERGED)
+        assert "\nmerge" not in run("pr", "SYM-3").stdout, "nothing holds it back any more"
 
 
 def test_the_doctor_warns_of_a_forge_that_cannot_be_used(

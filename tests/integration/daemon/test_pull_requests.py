@@ -116,6 +116,7 @@ def test_a_merge_by_a_person_is_an_outcome_and_moves_the_issue(project: Project)
         assert record["merged"] is True
         explained = json.loads(project.symphony("explain", "SYM-1", "--json").stdout)
         assert explained["result"]["pull_request"]["state"] == "merged", "the files know it, too"
+        assert explained["result"]["look"] == ["symphony diff SYM-1"], "its branch is deleted"
         with closing(sqlite3.connect(project.state_dir / "journal.db")) as journal:
             told = journal.execute("SELECT message FROM events WHERE event = 'pull_request_judged'")
             assert "(merged)" in [*told][-1][0]

@@ -1000,7 +1000,7 @@ async def test_a_landing_that_fails_is_told(desk: Desk, tmp_path: Path) -> None:
 # --- outages and bad input -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("nth", range(0, 12, 2))
+@pytest.mark.parametrize("nth", range(0, 12, 4))
 @pytest.mark.parametrize("fault", [Fault.LOST, Given(status=502, raw=b"down")])
 async def test_an_outage_at_any_request_of_a_landing_merges_what_was_judged_and_ends_once(
     desk: Desk, tmp_path: Path, fault: Fault | Given, nth: int
@@ -1020,7 +1020,7 @@ async def test_an_outage_at_any_request_of_a_landing_merges_what_was_judged_and_
     assert set(daemon.workspaces.deleted) == {(BRANCH, pull.sha)}
 
 
-@pytest.mark.parametrize("nth", range(0, 12, 2))
+@pytest.mark.parametrize("nth", range(0, 12, 4))
 @pytest.mark.parametrize("fault", [Fault.LOST, Given(status=502, raw=b"down")])
 async def test_an_outage_at_any_request_of_feedback_tells_it_and_answers_once(
     daemon: Daemon, fault: Fault | Given, nth: int

@@ -56,29 +56,30 @@ def pr(*, issue: str, open_page: bool, as_json: bool, workflow: Path) -> None:
 
 def _print(shown: "PullRequestShown") -> None:
     state = f"{shown.state}, draft" if shown.draft else shown.state
-    _line(f"#{shown.number} {one_line(shown.title, _MAX_CHARS)}: {state}  {shown.url}")
-    merge = {None: "not known yet", True: f"conflicts with {shown.base}", False: f"into {shown.base}"}
-    remarks = [merge[shown.conflicts]]
-    remarks += ["reviews are missing"] if shown.rules_met is False else []
-    remarks += ["armed"] if shown.armed else []
-    remarks += ["queued"] if shown.queued else []
-    _line(f"merge     {', '.join(remarks)}")
+    click.echo(f"#{shown.number} {one_line(shown.title, _MAX_CHARS)}: {state}  {one_line(shown.url)}")
+    if shown.state == "open":
+        merge = {None: "not known yet", True: f"conflicts with {shown.base}", False: f"into {shown.base}"}
+        remarks = [merge[shown.conflicts]]
+        remarks += ["reviews are missing"] if shown.rules_met is False else []
+        remarks += ["the forge merges it once it may"] if shown.armed else []
+        remarks += ["it is in the merge queue"] if shown.queued else []
+        _line("merge", ", ".join(remarks))
     for check in shown.checks:
         required = " (required)" if check.required else ""
         where = "" if check.at_head else ", on an earlier commit"
         summary = f": {check.summary}" if check.summary and check.state != "passed" else ""
-        _line(f"{check.state:<9} {check.name}{required}{where}{summary}")
+        _line(check.state, f"{check.name}{required}{where}{summary}")
     for review in shown.reviews:
-        _line(f"review    {review.login}: {review.state}")
+        _line("review", f"{review.login}: {review.state.replace('_', ' ')}")
     for thread in shown.open_threads:
         place = thread.path or "the change"
         place = place if thread.line is None else f"{place}:{thread.line}"
-        _line(f"thread    {place} {thread.login}: {thread.body}")
+        _line("thread", f"{place} {thread.login}: {thread.body}")
     if shown.message is not None:
-        _line(f"symphony  {shown.message} ({shown.code})")
+        _line("symphony", f"{shown.message} ({shown.code})")
     if not shown.complete:
-        _line("a list is too long to be read: look at the page")
+        _line("note", "a list is too long to be read: look at the page")
 
 
-def _line(text: str) -> None:
-    click.echo(one_line(text, _MAX_CHARS * 2))
+def _line(name: str, text: str) -> None:
+    click.echo(f"{name:<9} {one_line(text, _MAX_CHARS * 2)}")

@@ -244,7 +244,9 @@ def _explain_result(issue: KnownIssue) -> Explanation:
     answer = f"{where}; its work is on the branch {result.branch} ({size})"
     if result.push_failure:
         answer += f"; it could not be pushed: {result.push_failure.message}"
-    if pull is not None:
+    if pull is not None and pull.code == "merged":
+        answer = f"{where}; its work ({size}) is merged: pull request {pull.number}"
+    elif pull is not None:
         answer += f"; {_pull_request(pull)}"
     review = "It waits for a review; what a person does with the issue is seen within ten minutes."
     return Explanation(

@@ -71,6 +71,7 @@ from symphony.scheduler import (
     already_done,
     plan_run,
     refusal,
+    stays_handed_off,
     would_coalesce,
 )
 from symphony.trackers.base import MovingCapability
@@ -645,12 +646,14 @@ _ALREADY: Final = {
 }
 
 
-def _effect(  # noqa: C901, PLR0911 - one case per action
+def _effect(  # noqa: C901, PLR0911, PLR0912 - one case per action
     action: OperatorAction, state: State, issue_id: str
 ) -> str:
     """What happens now, in one line; `state` is from before the action."""
-    running = len(state.running)
-    if state.paused:
+    running, blocked = len(state.running), state.blocked.get(issue_id)
+    if blocked is not None and stays_handed_off(blocked, state.settings):
+        retry = f"it stays in {one_line(blocked.issue.state, 100)} until there is feedback"
+    elif state.paused:
         retry = "it is tried once the daemon is resumed"
     else:
         retry = "it is tried now, or as soon as a slot is free"
@@ -664,7 +667,6 @@ def _effect(  # noqa: C901, PLR0911 - one case per action
         case OperatorAction.UNBLOCK:
             return f"its budget counts anew, and {retry}"
         case OperatorAction.ANSWER:
-            blocked = state.blocked.get(issue_id)
             if blocked is not None and blocked.resume is not None and blocked.resume.thread is not None:
                 return f"the agent gets the answer in the same conversation; {retry}"
             return f"the next attempt gets the answer; {retry}"

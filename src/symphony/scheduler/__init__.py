@@ -148,7 +148,7 @@ from symphony.scheduler.polling import (
     IDLE_WORKSPACE_CHECK_MS,
     would_coalesce,
 )
-from symphony.scheduler.pull_requests import is_worked_on
+from symphony.scheduler.pull_requests import is_worked_on, stays_handed_off
 from symphony.scheduler.results import (
     results_with_status,
     unpushed_results,
@@ -385,6 +385,7 @@ __all__ = [
     "same_content",
     "slot_shortage",
     "slots_of",
+    "stays_handed_off",
     "step",
     "thread_agent",
     "thread_of",

@@ -8,12 +8,14 @@ is wrong with it any more. The next occasion has another key, and blocks again.
 
 from dataclasses import replace
 
+from symphony.domain import Issue
 from symphony.scheduler import blocks, policy, results
 from symphony.scheduler.messages import (
     FeedbackGiven,
     PullRequestJudged,
     Resume,
     ResumeReason,
+    SchedulerSettings,
 )
 from symphony.scheduler.policy import TrackerStatus
 from symphony.scheduler.resume import resume_without_answer
@@ -89,17 +91,28 @@ def _need_nobody(step: Step, issue_id: str) -> None:
         lift(step, blocked, resume_without_answer(blocked), reason="its pull request needs nobody any more")
 
 
+def stays_handed_off(blocked: Blocked, settings: SchedulerSettings) -> bool:
+    """Whether no run follows once the block of a pull request is lifted: the work waits for review again."""
+    left = resume_without_answer(blocked)
+    has_told_all = left.thread is None and left.answer is None
+    return blocks.is_by_pull_request(blocked) and has_told_all and _is_handed_off(blocked.issue, settings)
+
+
+def _is_handed_off(issue: Issue, settings: SchedulerSettings) -> bool:
+    inactive = policy.tracker_status(issue, settings) is TrackerStatus.INACTIVE
+    return inactive and not blocks.rests(issue, settings)
+
+
 def lift(step: Step, blocked: Blocked, resume: Resume, *, reason: str) -> None:
-    """Continue an issue that its pull request blocked. One that was handed off is released if all is told."""
-    issue, settings, left = blocked.issue, step.state.settings, resume_without_answer(blocked)
+    """Continue an issue that its pull request blocked, or have its work wait for review again."""
+    issue, settings = blocked.issue, step.state.settings
     result = step.state.results.get(issue.id)
     if result is not None and result.pull_block is not None:
         results.store(step, replace(result, pull_block=None, lifted=result.pull_block.key))
-    if policy.tracker_status(issue, settings) is TrackerStatus.ACTIVE or blocks.rests(issue, settings):
-        blocks.unblock(step, blocked, replace(resume, after_handoff=False), reason=reason)
-    elif left.thread is not None or left.answer is not None:
-        blocks.unblock(step, blocked, resume, reason=reason)
-    else:
+    if stays_handed_off(blocked, settings):
         blocks.release(step, issue, path=blocked.workspace_path)
         step.notify("info", "issue_unblocked", issue, reason=reason)
         results.on_refreshed(step, issue.id, issue)
+    else:
+        resume = replace(resume, after_handoff=_is_handed_off(issue, settings))
+        blocks.unblock(step, blocked, resume, reason=reason)

@@ -1,5 +1,6 @@
 """A real daemon, a scripted agent and a forge: from a red check to a settled change."""
 
+import json
 import os
 import signal
 from itertools import count
@@ -13,7 +14,7 @@ from harness.forge_remote import Remote, at
 from harness.project import Daemon, Project, until
 from kit.forge.desk import KINDS, make_desk
 from kit.forge.repository import ME, STRANGER, WRITER, Pull
-from symphony.domain import CheckState, ReviewState
+from symphony.domain import CheckState, PullState, ReviewState
 
 BRANCH = "symphony/SYM-1"
 WORK: list[dict[str, Any]] = [
@@ -135,6 +136,31 @@ def test_a_daemon_that_dies_after_it_took_feedback_gives_it_once(project: Projec
             remote.desk.repository.check(pull, "test", CheckState.PASSED)
             daemon.wait_for("pull_request_judged", code="settled")
         assert project.branch_log("SYM-1") == ["Fix", "Work"]
+
+
+def test_work_that_a_person_closed_rests_over_a_restart_until_somebody_unblocks_it(project: Project) -> None:
+    project.issue("SYM-1", WORK)
+    with at(project, "forgejo", **QUICK) as remote:
+        with project.daemon() as daemon:
+            remote.desk.repository.end(opened(daemon, remote), PullState.CLOSED)
+            daemon.wait_for("issue_blocked", issue_identifier="SYM-1")
+            os.kill(daemon.process.pid, signal.SIGKILL)
+            assert daemon.end() == -signal.SIGKILL
+        with project.daemon() as daemon:
+            daemon.wait_for("claim_recovered", kind="blocked")
+            (row,) = _status(project)["blocked"]
+            assert row["failure"]["code"] == "pull_request_closed"
+            assert "closed without being merged" in project.symphony("explain", "SYM-1").stdout
+            until(lambda: project.comments("SYM-1", kind="blocked") or None, daemon.log.read_text)
+            assert "it stays in Human Review" in project.symphony("unblock", "SYM-1").stdout
+            daemon.wait_for("issue_unblocked")
+            shown = _status(project)
+            assert (shown["blocked"], len(shown["ready"])) == ([], 1)
+
+
+def _status(project: Project) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(project.symphony("status", "--json").stdout)
+    return found
 
 
 def test_a_conflict_is_merged_and_nothing_is_overwritten(project: Project) -> None:

@@ -2,11 +2,15 @@
 
 import json
 import sys
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from harness.project import Project, scripted
 from harness.ssh import SshServer, ssh_server
@@ -53,3 +57,45 @@ def test_library_and_instructions_of_the_daemon_reach_a_host(project: Project, s
         assert shown["instructions"]["origin"] == "fallback"
         assert shown["skills"]["synced"]["proposals"] == synced["proposals"]
     assert {one.text.name: one.base_version for one in library.proposals()} == {"style": 1, "how-to-log": 0}
+
+
+def test_instructions_by_url_are_fetched_by_the_daemon_and_not_by_the_host(
+    project: Project, server: SshServer, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    class Rules(SimpleHTTPRequestHandler):
+        @override
+        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+            del code, size
+            asked.append(self.path)
+
+    rules = tmp_path / "rules"
+    rules.mkdir()
+    (rules / "manifest.yaml").write_text('version: "1"\nskills: [{name: house, file: house.md}]\n')
+    (rules / "house.md").write_text("Obey the rules of this house.\n")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Rules, directory=str(rules))) as served:
+        thread = threading.Thread(target=served.serve_forever)
+        thread.start()
+        try:
+            project.workflow(
+                command=scripted(),
+                worker={"ssh_hosts": [server.name], "ssh": server.section(sys.executable)},
+                agent={
+                    "instructions": {
+                        "source": "remote",
+                        "url": f"http://127.0.0.1:{served.server_port}/manifest.yaml",
+                    }
+                },
+            )
+            project.issue("SYM-1", [{"tool": "board_move", "arguments": {"state": "Done"}}])
+            with project.daemon() as daemon:
+                daemon.wait_for("run_ended", issue_identifier="SYM-1")
+                shown = json.loads(project.symphony("explain", "SYM-1", "--json").stdout)
+        finally:
+            served.shutdown()
+            thread.join()
+    assert shown["instructions"]["origin"] == "source"
+    assert [one["name"] for one in shown["instructions"]["modules"]] == ["house"]
+    assert sorted(asked) == ["/house.md", "/manifest.yaml"]
+    assert list(server.root.glob("*/state/instructions*")), "the host has a copy of its own"

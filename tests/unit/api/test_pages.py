@@ -142,6 +142,17 @@ async def test_the_board_shows_each_kind_of_issue_and_why(client: httpx.AsyncCli
     assert {"rel": "alternate", "type": "application/json", "href": "/api/v1/state"} in page.all("link")
 
 
+async def test_the_board_says_on_which_host_a_run_is(
+    client: httpx.AsyncClient, operator: DemoOperator
+) -> None:
+    state = demo_state()
+    assert "on build-1" not in check(await client.get("/")).text
+    first, *rest = state.running
+    far = structs.replace(first, worker_host="agent@build-1:2222")
+    operator.document = structs.replace(state, running=(far, *rest))
+    assert check(await client.get("/")).text.count("on agent@build-1:2222") == 1
+
+
 async def test_text_of_others_is_text(client: httpx.AsyncClient, operator: DemoOperator) -> None:
     state = demo_state()
     operator.document = structs.replace(

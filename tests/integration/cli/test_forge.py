@@ -76,7 +76,12 @@ def test_the_token_is_told_with_what_it_lacks(
         assert done.return_value == 0, done.output
         found = json.loads(done.stdout)
         assert (found["ok"], found["kind"], found["login"]) == (True, kind, "symphony-bot")
-        assert "symphony-bot" in check().stdout
+        assert bool(found["limits"]) == (kind == "forgejo"), (
+            "which has no logs of checks and resolves no thread"
+        )
+        told = check().stdout
+        assert "symphony-bot" in told
+        assert all(limit in told for limit in found["limits"])
         desk.repository.may_write = False
         done = check()
         assert done.return_value == 1

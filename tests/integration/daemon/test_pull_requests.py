@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from harness.forge_remote import at
@@ -89,6 +90,28 @@ def test_a_stranger_s_is_left_and_ours_is_found_again_without_a_journal(project:
         with project.daemon() as daemon:
             daemon.wait_for("pull_request_adopted", issue_identifier="SYM-1", ours=True)
         assert len(remote.opened()) == 2
+
+
+def test_a_webhook_of_the_forge_is_worth_a_look_although_the_next_is_an_hour_away(
+    project: Project,
+) -> None:
+    project.environment["HOOK_SECRET"] = "correct-horse-battery"
+    more: dict[str, Any] = {"poll_interval_ms": 3_600_000, "webhook_secret": "$HOOK_SECRET", "open": "ready"}
+    with at(project, "gitlab", **more) as remote, project.daemon("--port", "0") as daemon:
+        port = daemon.wait_for("http_serving")["port"]
+        daemon.wait_for("pull_request_judged", code="checks_not_started")
+        (pull,) = remote.opened()
+        remote.desk.repository.check(pull, "test", CheckState.PENDING)
+
+        def deliver(secret: str) -> int:
+            address, headers = f"http://127.0.0.1:{port}/webhooks/forge", {"x-gitlab-token": secret}
+            return httpx.post(
+                address, json={"object_kind": "pipeline"}, headers=headers, trust_env=False
+            ).status_code
+
+        assert (deliver("wrong"), deliver("correct-horse-battery")) == (401, 202)
+        daemon.wait_for("pull_request_judged", code="checks_pending")
+        assert "correct-horse-battery" not in daemon.log.read_text()
 
 
 def test_a_merge_by_a_person_is_an_outcome_and_moves_the_issue(project: Project) -> None:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import symphony
 from symphony.agents.base import AgentBackend, BackendContext
@@ -50,6 +50,9 @@ from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Vali
 from symphony.trackers.base import ToolProvider, Tracker
 from symphony.trackers.registry import create_tracker, with_default_states
 from symphony.workspaces import Layout, WorkspaceManager, split_login
+
+_OWN_SECRETS: Final = frozenset({TOKEN_VARIABLE, "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"})
+"""Variables with which commands may be given to this daemon, or to the whole Ray cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +130,7 @@ def build_context(
     settings, base_dir = workflow.settings, workflow.path.parent
     states = with_default_states(settings.tracker, base_dir=base_dir, environment=environment)
     tracker = create_tracker(settings.tracker, base_dir=base_dir, environment=environment)
-    secret_names = workflow.secret_names | tracker.secret_environment_names() | {TOKEN_VARIABLE}
+    secret_names = workflow.secret_names | tracker.secret_environment_names() | _OWN_SECRETS
     if split_login(settings.workspace.repo or "")[1] is not None:
         secret_names |= {name for name, value in environment.items() if value == settings.workspace.repo}
     redaction = redaction_for(workflow, environment, tracker=tracker)

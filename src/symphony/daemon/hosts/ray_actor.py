@@ -36,6 +36,7 @@ class _Command:
     stderr: bytearray = field(default_factory=bytearray)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     taken: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
     exit_code: int | None = None
 
 
@@ -135,7 +136,10 @@ class RunActor:
         if command is not None and command.exit_code is None:
             with suppress(ProcessLookupError):
                 os.killpg(command.process.pid, signal.SIGKILL)
-            await command.process.wait()
+            command.stdout.clear()
+            command.stderr.clear()
+            command.taken.set()
+            await command.ended.wait()
 
     async def _carry(self, command: _Command) -> None:
         """Read both outputs, with a bound on what was not fetched; then wait for the end."""
@@ -154,15 +158,20 @@ class RunActor:
             loop.create_task(pump(process.stdout, command.stdout)),
             loop.create_task(pump(process.stderr, command.stderr)),
         }
-        code = await process.wait()
         while pumps:
             _, pumps = await asyncio.wait(pumps, timeout=_LAST_BYTES_S)
-            if max(len(command.stdout), len(command.stderr)) < _BUFFER_BYTES:
-                break  # what the command left behind holds its outputs open
+            full = max(len(command.stdout), len(command.stderr)) >= _BUFFER_BYTES
+            if pumps and process.returncode is not None and not full:
+                with suppress(ProcessLookupError):  # what it left behind holds its outputs open
+                    os.killpg(process.pid, signal.SIGKILL)
+                await asyncio.wait(pumps, timeout=_LAST_BYTES_S)
+                break
         for task in pumps:
             task.cancel()
-        command.exit_code = code
+        # `wait` may wait for the outputs too.
+        command.exit_code = await process.wait() if process.returncode is None else process.returncode
         command.changed.set()
+        command.ended.set()
 
     def _watch(self) -> None:
         while (left_s := self._called_s + self._silence_s - time.monotonic()) > 0:

@@ -11,6 +11,8 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 INPUT, OUTPUT, ERRORS, EXIT = b"i", b"o", b"e", b"x"
@@ -37,14 +39,18 @@ def relay(path: str, place: str, command: str) -> int:
             _write(2, f"the bridge to Ray cannot be reached: {error.strerror}\n".encode())
             return FAILED
         threading.Thread(target=_send, args=(connection,), daemon=True).start()
-        stream = connection.makefile("rb")
-        while prefix := stream.read(5):
-            kind, piece = prefix[:1], stream.read(int.from_bytes(prefix[1:], "big"))
+        for kind, piece in _pieces(connection):
             if kind == EXIT:
                 return int(piece)
             _write(2 if kind == ERRORS else 1, piece)
     _write(2, b"the bridge to Ray ended\n")
     return FAILED
+
+
+def _pieces(connection: socket.socket) -> Iterator[tuple[bytes, bytes]]:
+    with suppress(ConnectionError), connection.makefile("rb") as stream:
+        while prefix := stream.read(5):
+            yield prefix[:1], stream.read(int.from_bytes(prefix[1:], "big"))
 
 
 def _send(connection: socket.socket) -> None:

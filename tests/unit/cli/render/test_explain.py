@@ -79,6 +79,10 @@ def test_what_failed_of_nothing_goes_on_whoever_wants_it() -> None:
             {"session_id": None, "last_event_at": None, "stage": "preparing_workspace"},
             "A run has begun 1 s ago; it is preparing workspace.",
         ),
+        (
+            {"last_event": "waiting_for_slot", "last_message": "no slot of Ray is free: 4 of 4 in use"},
+            "It waits: no slot of Ray is free: 4 of 4 in use.",
+        ),
     ],
 )
 def test_a_run_that_begins_or_ends_says_so(changes: dict[str, Any], answer: str) -> None:

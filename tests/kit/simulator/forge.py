@@ -298,11 +298,12 @@ class Forge:
         """One look at one pull request; what comes of it is written first."""
         delivered, now_ms = result.delivered, self._clock.now_ms
         may_change = result.status in {ResultStatus.OPEN, ResultStatus.READY}
-        if delivered is None or not delivered.pushed or not may_change:
+        if delivered is None or not may_change or not (delivered.pushed or issue_id in self._pulls):
             return
         held, ledger = self._find(issue_id, result, delivered)
         before = ledger
-        working = is_worked_on(self._daemon.state, issue_id)
+        unpushed = not delivered.pushed and held.pull.head_sha in {ledger.pushed_head, delivered.head}
+        working = is_worked_on(self._daemon.state, issue_id) or unpushed
         ledger = ledger_after_claim(ledger, working=working, taken=result.feedback)
         ledger = ledger_after_lift(ledger, result.lifted, now_ms)
         if ledger.turns != before.turns:
@@ -327,7 +328,7 @@ class Forge:
     ) -> tuple[_Pull, PullLedger]:
         """The pull request of the branch, with what was pushed since; new work after its end gets another."""
         held, ledger, now_ms = self._pulls.get(issue_id), self._ledger(issue_id), self._clock.now_ms
-        is_new = ledger is not None and delivered.head != ledger.pushed_head
+        is_new = ledger is not None and delivered.pushed and delivered.head != ledger.pushed_head
         if held is None or (is_new and not held.is_open and result.status is ResultStatus.READY):
             held, ledger = self._open(issue_id, delivered.branch, delivered.head), None
         if ledger is None:

@@ -3,7 +3,7 @@
 Read `machine` first, then `state` with the table of claims. `polling` dispatches issues, `runs` leads them
 through their runs and retries, `blocks` handles those that wait for a person, `results` the finished ones,
 and `pull_requests` what becomes of these at a forge. `policy`, `agents`, `phases`, `budgets` and `breaker`
-judge, `verdict` judges pull requests. `messages` has the events and commands.
+judge, `verdict` judges pull requests by what `pull_ledger` records. `messages` has the events and commands.
 """
 
 from symphony.scheduler.agents import (
@@ -148,7 +148,14 @@ from symphony.scheduler.polling import (
     IDLE_WORKSPACE_CHECK_MS,
     would_coalesce,
 )
-from symphony.scheduler.pull_requests import is_worked_on, stays_handed_off
+from symphony.scheduler.pull_ledger import (
+    ledger_after_claim,
+    ledger_after_lift,
+    ledger_after_push,
+    ledger_after_snapshot,
+    ledger_after_verdict,
+)
+from symphony.scheduler.pull_requests import block_of, is_worked_on, stays_handed_off
 from symphony.scheduler.results import (
     results_with_status,
     unpushed_results,
@@ -204,14 +211,8 @@ from symphony.scheduler.verdict import (
     Verdict,
     Wait,
     WaitCode,
-    block_of,
     judge_pull,
     judged_checks,
-    ledger_after_claim,
-    ledger_after_lift,
-    ledger_after_push,
-    ledger_after_snapshot,
-    ledger_after_verdict,
     must_disarm,
 )
 

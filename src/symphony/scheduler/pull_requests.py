@@ -8,10 +8,12 @@ is wrong with it any more. The next occasion has another key, and blocks again.
 
 from dataclasses import replace
 
-from symphony.domain import Issue
+from symphony.domain import Blame, Category, Failure, Issue
 from symphony.scheduler import blocks, policy, results
 from symphony.scheduler.messages import (
     FeedbackGiven,
+    IssueResult,
+    PullBlock,
     PullRequestJudged,
     Resume,
     ResumeReason,
@@ -20,12 +22,52 @@ from symphony.scheduler.messages import (
 from symphony.scheduler.policy import TrackerStatus
 from symphony.scheduler.resume import resume_without_answer
 from symphony.scheduler.state import Blocked, Claim, Drain, Retry, Running, State, Step, Trigger, claim_of
+from symphony.scheduler.verdict import Ended, NeedsYou, PullLedger, Verdict, Wait
 
 
 def is_worked_on(state: State, issue_id: str) -> bool:
     """Whether an issue is claimed, but not because its pull request needs a person."""
     entry = state.entry(issue_id)
     return entry is not None and not (isinstance(entry, Blocked) and blocks.is_by_pull_request(entry))
+
+
+def block_of(made: Verdict, ledger: PullLedger, result: IssueResult) -> PullRequestJudged | None:
+    """What the scheduler is to be told of a verdict, or `None` if it knows that already.
+
+    While a pull request that needs a person waits for something else too, nothing changes.
+    """
+    number, name = ledger.number, result.issue.identifier
+    lift = f"move the issue to another state, or run `symphony unblock {name}`"
+    block: PullBlock | None = None
+    match made:
+        case Wait() if ledger.needs_you is not None:
+            return None
+        case Ended(merged=False):
+            words = "is not at the forge any more" if made.gone else "was closed without being merged"
+            block = _block(
+                f"closed {number}",
+                Category.PULL_REQUEST_CLOSED,
+                f"its pull request {number} {words}",
+                hint=lift if made.gone else f"reopen it, {lift}",
+            )
+        case NeedsYou():
+            block = _block(
+                f"{made.code} {number} {ledger.head}",
+                Category.PULL_REQUEST_NEEDS_YOU,
+                f"its pull request {number} needs a person: {made.message}",
+                hint=f"see `symphony pr {name}`; comment on it, {lift}",
+            )
+        case _:
+            pass
+    known = {None if result.pull_block is None else result.pull_block.key, result.lifted}
+    if known == {None} if block is None else block.key in known:
+        return None
+    return PullRequestJudged(issue_id=result.issue.id, block=block)
+
+
+def _block(key: str, category: Category, message: str, *, hint: str) -> PullBlock:
+    failure = Failure(category=category, blame=Blame.HOST, message=message, retryable=False, hint=hint)
+    return PullBlock(key=key, failure=failure)
 
 
 def on_feedback_given(step: Step, event: FeedbackGiven) -> None:

@@ -12,24 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final, assert_never
+from typing import Final
 
 from symphony.domain import (
     Author,
-    Blame,
-    Category,
     Check,
     CheckState,
-    Failure,
     PullComment,
     PullRequest,
     PullState,
     Review,
     ReviewState,
-    add_counts,
     one_line,
 )
-from symphony.scheduler.messages import IssueResult, PullBlock, PullRequestJudged
 
 PROTECTED_PATHS: Final = (
     ".github/",
@@ -684,149 +679,6 @@ def must_disarm(pull: PullRequest, ledger: PullLedger, made: Verdict) -> bool:
     is_landing = isinstance(made, Land) or (isinstance(made, Wait) and made.code is WaitCode.LANDING)
     is_ours = (pull.armed or pull.queued) and len(ledger.landings) > 0
     return is_ours and not is_landing and not isinstance(made, Ended)
-
-
-# --- the ledger ------------------------------------------------------------------------------------------
-
-
-def ledger_after_snapshot(
-    ledger: PullLedger, pull: PullRequest, policy: ForgePolicy, now_ms: int
-) -> PullLedger:
-    """The ledger after a snapshot that differs from the one before; then comes `judge_pull`.
-
-    What was offered and not taken is withdrawn if the branch moved on: it is as if nothing was told.
-
-    Once the checks that the agent was told of pass on another head, with all others, its turns about checks
-    count from zero.
-    """
-    if ledger.offered is not None and pull.head_sha != ledger.offered.head:
-        ledger = _without_offer(ledger, ledger.offered)
-    if pull.head_sha != ledger.head:
-        ledger = replace(ledger, head=pull.head_sha, head_ms=now_ms)
-    ledger = replace(ledger, changed_ms=now_ms, has_checks=ledger.has_checks or bool(pull.checks))
-    told = [each for each in ledger.told if each.kind is FeedbackKind.CI]
-    if not told or pull.head_sha in {each.head for each in told}:
-        return ledger
-    judged = judged_checks(pull, policy)
-    passed = {check.name for check in judged if check.state is CheckState.PASSED}
-    # A check that failed may appear late on the new head: until it does, nothing is green.
-    if judged and passed.issuperset(
-        {check.name for check in judged}.union(policy.required_checks, told[-1].names)
-    ):
-        ledger = replace(ledger, turns={**ledger.turns, FeedbackKind.CI: 0})
-    return ledger
-
-
-def ledger_after_push(ledger: PullLedger, head: str, now_ms: int) -> PullLedger:
-    """The ledger after the daemon pushed a commit."""
-    return replace(ledger, pushed_head=head, pushed_ms=now_ms, changed_ms=now_ms, needs_you=None)
-
-
-def ledger_after_verdict(ledger: PullLedger, made: Verdict, now_ms: int) -> PullLedger:
-    """The ledger with what a verdict makes of it; it is recorded before anything is done about it."""
-    match made:
-        case Feedback():
-            told = made.told(now_ms)
-            turns = {each.kind: add_counts(ledger.turns.get(each.kind, 0), 1) for each in told}
-            threads = [each.thread_id for each in made.remarks if each.thread_id is not None]
-            return replace(
-                ledger,
-                told=(*ledger.told, *told),
-                turns={**ledger.turns, **turns},
-                threads=tuple(dict.fromkeys((*ledger.threads, *threads))),
-                needs_you=None,
-                changed_ms=now_ms,
-            )
-        case Land():
-            return replace(ledger, landings=(*ledger.landings, made.head), landed_ms=now_ms, needs_you=None)
-        case NeedsYou():
-            return replace(ledger, needs_you=made.code)
-        case Settled() | Ended():
-            return replace(ledger, needs_you=None)
-        case Wait():
-            return ledger
-        case _:
-            assert_never(made)
-
-
-def ledger_after_claim(ledger: PullLedger, *, working: bool, taken: str | None) -> PullLedger:
-    """The ledger with what the scheduler says: whether a run works on it, and which feedback it took last.
-
-    Work that begins without feedback is what a person wants: turns count from zero, and nobody is waited for.
-    """
-    offered = ledger.offered
-    if offered is not None and offered.key == taken:
-        offered = None
-    if working and not ledger.working and taken == ledger.taken:
-        ledger = replace(ledger, turns={}, needs_you=None)
-    return replace(ledger, working=working, offered=offered, taken=taken)
-
-
-def ledger_after_lift(ledger: PullLedger, lifted: str | None, now_ms: int) -> PullLedger:
-    """The ledger after a person lifted the block of an issue: all counts from zero.
-
-    What the agent was told of the checks and conflicts of this head it may be told again.
-    """
-    if lifted is None or lifted == ledger.lifted:
-        return replace(ledger, lifted=lifted)
-    told = (each for each in ledger.told if each.head != ledger.head or each.kind is FeedbackKind.REVIEW)
-    return replace(
-        ledger,
-        lifted=lifted,
-        turns={},
-        needs_you=None,
-        told=tuple(told),
-        landings=(),
-        changed_ms=now_ms,
-    )
-
-
-def block_of(made: Verdict, ledger: PullLedger, result: IssueResult) -> PullRequestJudged | None:
-    """What the scheduler is to be told of a verdict, or `None` if it knows that already.
-
-    While a pull request that needs a person waits for something else too, nothing changes.
-    """
-    issue, key = result.issue, f"{ledger.number} {ledger.head}"
-    lift = f"move the issue to another state, or run `symphony unblock {issue.identifier}`"
-    match made:
-        case Wait() if ledger.needs_you is not None:
-            return None
-        case Ended(merged=False):
-            words = "is not at the forge any more" if made.gone else "was closed without being merged"
-            block = PullBlock(
-                key=f"closed {ledger.number}",
-                failure=Failure(
-                    category=Category.PULL_REQUEST_CLOSED,
-                    blame=Blame.HOST,
-                    message=f"its pull request {ledger.number} {words}",
-                    retryable=False,
-                    hint=lift if made.gone else f"reopen it, {lift}",
-                ),
-            )
-        case NeedsYou():
-            block = PullBlock(
-                key=f"{made.code} {key}",
-                failure=Failure(
-                    category=Category.PULL_REQUEST_NEEDS_YOU,
-                    blame=Blame.HOST,
-                    message=f"its pull request {ledger.number} needs a person: {made.message}",
-                    retryable=False,
-                    hint=f"see `symphony pr {issue.identifier}`; comment on it, {lift}",
-                ),
-            )
-        case _:
-            known = result.pull_block is None and result.lifted is None
-            return None if known else PullRequestJudged(issue_id=issue.id)
-    present = None if result.pull_block is None else result.pull_block.key
-    known = block.key in {present, result.lifted}
-    return None if known else PullRequestJudged(issue_id=issue.id, block=block)
-
-
-def _without_offer(ledger: PullLedger, offered: Offer) -> PullLedger:
-    withdrawn = [each for each in ledger.told if each.signature in offered.key.split("; ")]
-    turns = {each.kind: max(ledger.turns.get(each.kind, 0) - 1, 0) for each in withdrawn}
-    told = tuple(each for each in ledger.told if each not in withdrawn)
-    return replace(ledger, told=told, turns={**ledger.turns, **turns}, offered=None)
 
 
 # --- words -----------------------------------------------------------------------------------------------

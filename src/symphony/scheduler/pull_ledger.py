@@ -1,0 +1,122 @@
+"""What becomes of the ledger of a pull request: with each snapshot, push, verdict, run, and act of a person.
+
+All times are milliseconds since 1970.
+"""
+
+from dataclasses import replace
+from typing import assert_never
+
+from symphony.domain import CheckState, PullRequest, add_counts
+from symphony.scheduler.verdict import (
+    Ended,
+    Feedback,
+    FeedbackKind,
+    ForgePolicy,
+    Land,
+    NeedsYou,
+    Offer,
+    PullLedger,
+    Settled,
+    Verdict,
+    Wait,
+    judged_checks,
+)
+
+
+def ledger_after_snapshot(
+    ledger: PullLedger, pull: PullRequest, policy: ForgePolicy, now_ms: int
+) -> PullLedger:
+    """The ledger after a snapshot that differs from the one before; then comes `judge_pull`.
+
+    What was offered and not taken is withdrawn if the branch moved on: it is as if nothing was told.
+
+    Once the checks that the agent was told of pass on another head, with all others, its turns about checks
+    count from zero.
+    """
+    if ledger.offered is not None and pull.head_sha != ledger.offered.head:
+        ledger = _without_offer(ledger, ledger.offered)
+    if pull.head_sha != ledger.head:
+        ledger = replace(ledger, head=pull.head_sha, head_ms=now_ms)
+    ledger = replace(ledger, changed_ms=now_ms, has_checks=ledger.has_checks or bool(pull.checks))
+    told = [each for each in ledger.told if each.kind is FeedbackKind.CI]
+    if not told or pull.head_sha in {each.head for each in told}:
+        return ledger
+    judged = judged_checks(pull, policy)
+    passed = {check.name for check in judged if check.state is CheckState.PASSED}
+    # A check that failed may appear late on the new head: until it does, nothing is green.
+    if judged and passed.issuperset(
+        {check.name for check in judged}.union(policy.required_checks, told[-1].names)
+    ):
+        ledger = replace(ledger, turns={**ledger.turns, FeedbackKind.CI: 0})
+    return ledger
+
+
+def ledger_after_push(ledger: PullLedger, head: str, now_ms: int) -> PullLedger:
+    """The ledger after the daemon pushed a commit."""
+    return replace(ledger, pushed_head=head, pushed_ms=now_ms, changed_ms=now_ms, needs_you=None)
+
+
+def ledger_after_verdict(ledger: PullLedger, made: Verdict, now_ms: int) -> PullLedger:
+    """The ledger with what a verdict makes of it; it is recorded before anything is done about it."""
+    match made:
+        case Feedback():
+            told = made.told(now_ms)
+            turns = {each.kind: add_counts(ledger.turns.get(each.kind, 0), 1) for each in told}
+            threads = [each.thread_id for each in made.remarks if each.thread_id is not None]
+            return replace(
+                ledger,
+                told=(*ledger.told, *told),
+                turns={**ledger.turns, **turns},
+                threads=tuple(dict.fromkeys((*ledger.threads, *threads))),
+                needs_you=None,
+                changed_ms=now_ms,
+            )
+        case Land():
+            return replace(ledger, landings=(*ledger.landings, made.head), landed_ms=now_ms, needs_you=None)
+        case NeedsYou():
+            return replace(ledger, needs_you=made.code)
+        case Settled() | Ended():
+            return replace(ledger, needs_you=None)
+        case Wait():
+            return ledger
+        case _:
+            assert_never(made)
+
+
+def ledger_after_claim(ledger: PullLedger, *, working: bool, taken: str | None) -> PullLedger:
+    """The ledger with what the scheduler says: whether a run works on it, and which feedback it took last.
+
+    Work that begins without feedback is what a person wants: turns count from zero, and nobody is waited for.
+    """
+    offered = ledger.offered
+    if offered is not None and offered.key == taken:
+        offered = None
+    if working and not ledger.working and taken == ledger.taken:
+        ledger = replace(ledger, turns={}, needs_you=None)
+    return replace(ledger, working=working, offered=offered, taken=taken)
+
+
+def ledger_after_lift(ledger: PullLedger, lifted: str | None, now_ms: int) -> PullLedger:
+    """The ledger after a person lifted the block of an issue: all counts from zero.
+
+    What the agent was told of the checks and conflicts of this head it may be told again.
+    """
+    if lifted is None or lifted == ledger.lifted:
+        return replace(ledger, lifted=lifted)
+    told = (each for each in ledger.told if each.head != ledger.head or each.kind is FeedbackKind.REVIEW)
+    return replace(
+        ledger,
+        lifted=lifted,
+        turns={},
+        needs_you=None,
+        told=tuple(told),
+        landings=(),
+        changed_ms=now_ms,
+    )
+
+
+def _without_offer(ledger: PullLedger, offered: Offer) -> PullLedger:
+    withdrawn = [each for each in ledger.told if each.signature in offered.key.split("; ")]
+    turns = {each.kind: max(ledger.turns.get(each.kind, 0) - 1, 0) for each in withdrawn}
+    told = tuple(each for each in ledger.told if each not in withdrawn)
+    return replace(ledger, told=told, turns={**ledger.turns, **turns}, offered=None)

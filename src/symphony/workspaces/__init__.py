@@ -8,6 +8,7 @@ from symphony.workspaces.files import (
     delete_tree,
     is_directory,
     last_touched,
+    temporary_directory,
     tree_size,
 )
 from symphony.workspaces.git import (
@@ -46,11 +47,19 @@ from symphony.workspaces.model import (
 )
 from symphony.workspaces.ownership import BRANCH_CLAIMS, StoredRecord, read_record, write_record
 from symphony.workspaces.remote import BranchBase, Courier, RemoteSource
+from symphony.workspaces.remote_lfs import (
+    LFS_OBJECTS,
+    lfs_object_name,
+    pack_lfs_objects,
+    present_lfs_objects,
+    unpack_lfs_objects,
+)
 from symphony.workspaces.removal import reason_to_keep
 from symphony.workspaces.shadow import changed_files, copy_lfs_objects, hash_watched_files
 
 __all__ = [
     "BRANCH_CLAIMS",
+    "LFS_OBJECTS",
     "NETWORK_TIMEOUT_MS",
     "NUMSTAT",
     "SUBMODULES_HINT",
@@ -95,20 +104,25 @@ __all__ = [
     "is_sha256",
     "key_of",
     "last_touched",
+    "lfs_object_name",
     "local_repository",
     "locate_branch",
     "mirror_path",
     "open_root",
+    "pack_lfs_objects",
     "packed_refs",
     "parse_ls_remote",
     "parse_numstat",
+    "present_lfs_objects",
     "read_record",
     "read_ref",
     "reason_to_keep",
     "resolve",
     "resolve_contained",
     "split_login",
+    "temporary_directory",
     "tree_size",
+    "unpack_lfs_objects",
     "vanished_failure",
     "without_credentials",
     "write_record",

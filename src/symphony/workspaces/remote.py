@@ -6,15 +6,17 @@ What comes back is checked: only the branch of the issue is fetched, and git che
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from anyio import to_thread
 
 from symphony.domain import Blame, Category, disk_full_hint, is_disk_full
 from symphony.workspaces.delivery import FETCHED_BASES, Publisher, delivery_failure
-from symphony.workspaces.git import GitError, all_refs, read_ref
+from symphony.workspaces.git import GitError, all_refs, common_dir, read_ref
 from symphony.workspaces.mirror import FETCH, Mirror
-from symphony.workspaces.model import Delivery, WorkspaceError
+from symphony.workspaces.model import Delivery, WorkspaceError, local_repository
+from symphony.workspaces.remote_lfs import objects_of
 
 DETACHED_BRANCH: Final = "symphony-base"
 """The branch on the host that stands for a detached `HEAD`."""
@@ -72,6 +74,21 @@ class Courier:
         self._git = mirror.git
         self._base_branch = base_branch
         self._publisher = Publisher(mirror, push=push)
+
+    @property
+    def staging(self) -> Path:
+        """A directory for temporary files."""
+        return self._mirror.layout.staging
+
+    def lfs_stores(self) -> tuple[Path, ...]:
+        """The git directories that have Git LFS objects; new ones go to the first. Blocking."""
+        local = local_repository(self._mirror.repository)
+        own = None if local is None else common_dir(local)
+        return (self._mirror.path,) if own is None else (own, self._mirror.path)
+
+    async def lfs_objects(self, commit: str) -> frozenset[str]:
+        """The Git LFS objects that files of a commit stand for."""
+        return await objects_of(self._git, self._mirror.path, commit)
 
     async def begin(self, branch: str) -> BranchBase:
         """Refresh the mirror, and see where the branch of an issue begins. Raises `WorkspaceError`."""

@@ -25,6 +25,13 @@ from symphony.scheduler import CleanWorkspace, OutcomeKind, RunEnded, StartRun
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(240)]
 
+LFS_CONFIG = """\
+[filter "lfs"]
+    clean = git-lfs clean -- %f
+    smudge = git-lfs smudge -- %f
+    process = git-lfs filter-process
+    required = true
+"""
 PACKS = "*/repository.git/objects/pack/*.pack"
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 
@@ -124,6 +131,27 @@ async def test_a_second_workspace_on_a_host_sends_only_what_is_new(project: Proj
             words, received = await run(3)
             assert words == ["--stdio", "git-receive-pack", "git-upload-pack", "sh -s"]
             assert received < 10_000
+
+
+@pytest.mark.skipif(shutil.which("git-lfs") is None, reason="git-lfs is not installed")
+@pytest.mark.conformance("X-2")
+async def test_objects_of_git_lfs_go_to_a_host_and_come_back(project: Project, server: SshServer) -> None:
+    await anyio.Path(server.home, ".gitconfig").write_text(LFS_CONFIG)
+    project.git("lfs", "install", "--local")
+    project.git("lfs", "track", "*.bin")
+    await anyio.Path(project.repo, "old.bin").write_bytes(b"old")
+    project.commit("A large file")
+    remote(project, server)
+    project.issue("SYM-1", [{"run": "cat old.bin old.bin > new.bin"}, {"commit": "More"}, DONE])
+    with capture_logs() as logs:
+        async with serving(project) as served:
+            ended = await served.watcher.until_seen(RunEnded)
+    assert ended.outcome.kind is OutcomeKind.SUCCEEDED, "\n".join(map(str, [ended.outcome.failure, *logs]))
+    assert not [log for log in logs if "LFS" in log.get("reason", "")]
+    assert project.git("show", "symphony/SYM-1:new.bin").startswith("version https://git-lfs")
+    there = {path.read_bytes() for path in server.root.glob("*/repository.git/lfs/objects/*/*/*")}
+    here = {path.read_bytes() for path in project.repo.glob(".git/lfs/objects/*/*/*")}
+    assert there == here == {b"old", b"oldold"}
 
 
 async def test_two_runs_at_once_share_a_host(project: Project, server: SshServer) -> None:
@@ -288,7 +316,7 @@ def small_disk(place: Path, size: str) -> Iterator[None]:
     mount = shutil.which("mount")
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
     if mount is None or subprocess.run(command, check=False).returncode != 0:
-        pytest.skip("no file system can be mounted: it needs root")
+        pytest.skip("no mount namespace to make a small disk in")
     try:
         yield
     finally:

@@ -29,6 +29,7 @@ from symphony.config import Workflow
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.frames import DaemonFrame, Ended, Report, Site, Spawned, Start, Stop, WorkerFrame
 from symphony.daemon.hosts.host_workspaces import HostWorkspace, RemovalRequest, find_answer
+from symphony.daemon.hosts.lfs_carrier import fetch_objects, send_objects
 from symphony.daemon.hosts.remote_host import (
     COMMAND_TIMEOUT_MS,
     NO_ROOT,
@@ -313,6 +314,7 @@ class RemoteHosts:
                 await courier.fetch(source, branch, begun.base)
             begun = await courier.begin(branch)
         await courier.send(source, branch, begun, there=refs)
+        await send_objects(host, site.repository, courier, begun.start or begun.base)
         return PreparedHost(host=host, site=site, courier=courier, branch=branch, begun=begun, source=source)
 
     async def _salvage(
@@ -323,7 +325,9 @@ class RemoteHosts:
             async with self.visit(context, name) as host:
                 site, refs = await self._look(context, host, begun, timeout_ms=_FENCE_ATTEMPT_MS)
                 if refs.get(f"refs/heads/{branch}", begun.delivered) != begun.delivered:
-                    await courier.fetch(source_of(host, site), branch, begun.base)
+                    head = await courier.fetch(source_of(host, site), branch, begun.base)
+                    if head is not None:
+                        await fetch_objects(host, site.repository, courier, head)
         except (SymphonyError, GitError, OSError) as error:
             _log.warning("remote_work_not_fetched", host=name, branch=branch, reason=str(error))
 
@@ -601,7 +605,9 @@ class RemoteWorker:
         if head != reported.head:
             text = "the branch there is not the one that the worker reported"
             return replace(delivery, failure=host_failure(prepared.host.name, text))
-        return await courier.deliver(branch, head)
+        warning = await fetch_objects(prepared.host, prepared.site.repository, courier, head)
+        delivery = await courier.deliver(branch, head)
+        return replace(delivery, warnings=(*delivery.warnings, warning)) if warning else delivery
 
     def _published(self, reported: DeliveredBranch, delivery: Delivery) -> DeliveredBranch:
         failure = delivery.push_failure

@@ -1,0 +1,103 @@
+"""Carries Git LFS objects to a host and back, as tar files over the connection of the host.
+
+Only the objects of the commit that a run begins with go there, and only those of the delivered one come back.
+"""
+
+import shlex
+import tarfile
+from pathlib import Path
+from typing import Final
+
+from anyio import to_thread
+
+from symphony.daemon.hosts.remote_host import RemoteHost, host_failure
+from symphony.domain import SymphonyError, is_disk_full, one_line
+from symphony.processes.base import Completed
+from symphony.workspaces import (
+    LFS_OBJECTS,
+    Courier,
+    lfs_object_name,
+    pack_lfs_objects,
+    present_lfs_objects,
+    temporary_directory,
+    unpack_lfs_objects,
+)
+
+_TIMEOUT_MS: Final = 600_000
+_MAX_REASON_CHARS: Final = 300
+_PIPE: Final = 'exec < "$1" > "$2"; shift 2; exec "$@"'
+"""A shell program that runs its arguments from the third on, with the first two as input and output."""
+
+
+async def send_objects(host: RemoteHost, repository: str, courier: Courier, commit: str) -> None:
+    """Give a bare repository on a host the LFS objects of a commit, as far as they are here and not there.
+
+    Raises:
+        SymphonyError: `host_unavailable`, with a hint.
+        OSError: there is no room for the tar file here.
+    """
+    wanted = await courier.lfs_objects(commit)
+    if not wanted:
+        return
+    stores = await to_thread.run_sync(courier.lfs_stores)
+    here = await to_thread.run_sync(present_lfs_objects, stores, wanted)
+    if not here:
+        return
+    where = shlex.quote(repository)
+    found = await host.run(f"cd {where} && mkdir -p {LFS_OBJECTS} && cd {LFS_OBJECTS} && find . -type f")
+    there = {line.rpartition("/")[2] for line in found.stdout.decode("ascii", "replace").splitlines()}
+    missing = here - there
+    if not missing:
+        return
+    incoming = "lfs/incoming.$$"
+    command = (
+        f"cd {where} && mkdir {incoming} && trap 'rm -rf {incoming}' EXIT && tar -xf - -C {incoming}"
+        f" && cp -Rlf {incoming}/. {LFS_OBJECTS}/"
+    )
+    async with temporary_directory(courier.staging, "lfs-") as directory:
+        file = directory / "objects.tar"
+        await to_thread.run_sync(pack_lfs_objects, stores, missing, file)
+        done = await _transfer(host, command, source=file)
+    if done.exit_code != 0:
+        reason = one_line(done.stderr.decode("utf-8", "replace"), _MAX_REASON_CHARS)
+        hint = "free space there" if is_disk_full(reason) else "see `symphony hosts check`"
+        text = f"Git LFS objects cannot be sent: {reason or 'no reason given'}"
+        raise SymphonyError(host_failure(host.name, text, hint=hint))
+
+
+async def fetch_objects(host: RemoteHost, repository: str, courier: Courier, commit: str) -> str | None:
+    """Take the LFS objects of a commit over from a host; never raises.
+
+    Returns:
+        a warning if some stay there.
+    """
+    try:
+        wanted = await courier.lfs_objects(commit)
+        if not wanted:
+            return None
+        stores = await to_thread.run_sync(courier.lfs_stores)
+        missing = wanted - await to_thread.run_sync(present_lfs_objects, stores, wanted)
+        if not missing:
+            return None
+        async with temporary_directory(courier.staging, "lfs-") as directory:
+            names, file = directory / "names", directory / "objects.tar"
+            lines = "".join(f"{lfs_object_name(oid)}\n" for oid in sorted(missing))
+            await to_thread.run_sync(names.write_text, lines)
+            command = f"cd {shlex.quote(repository)}/{LFS_OBJECTS} && tar -cf - --ignore-failed-read -T -"
+            await _transfer(host, command, source=names, target=file)
+            await to_thread.run_sync(unpack_lfs_objects, file, directory, stores[0])
+        missing -= await to_thread.run_sync(present_lfs_objects, stores, missing)
+    except (SymphonyError, OSError, tarfile.TarError) as error:
+        return f"Git LFS objects cannot be fetched from {host.name}: {error}"
+    return f"{len(missing)} Git LFS objects are not on {host.name}" if missing else None
+
+
+async def _transfer(
+    host: RemoteHost, command: str, *, source: Path, target: Path = Path("/dev/null")
+) -> Completed:
+    """Run a shell command on a host, with files of this machine as its input and output."""
+    argv = ("sh", "-c", _PIPE, "sh", str(source), str(target), *host.argv(command))
+    done = await host.local.run(argv, env=host.env, timeout_ms=_TIMEOUT_MS)
+    if done.timed_out:
+        raise SymphonyError(host_failure(host.name, f"no answer within {_TIMEOUT_MS / 1_000:g} s"))
+    return done

@@ -325,6 +325,12 @@ def test_the_budget_of_the_day_limits_learning_runs(tmp_path: Path) -> None:
     assert bench.agent.requests == [], "the work has used it"
     bench.state = bench.state.changed(day_tokens=850)
     bench.rate()
+
+    def next_day() -> None:  # so that the learner finds out that nothing waits
+        if bench.found()[0].learning is LearningState.DROPPED:
+            bench.state = bench.state.changed(day_tokens=0)
+
+    bench.library.point = next_day
     bench.learn()
     second, first = bench.found()
     assert (first.learning, second.learning) == (LearningState.DONE, LearningState.DROPPED)

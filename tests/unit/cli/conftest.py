@@ -1,4 +1,4 @@
-"""A state directory for commands that read the journal beside no daemon."""
+"""Places for commands: a state directory beside no daemon, and no workspaces of others."""
 
 from pathlib import Path
 
@@ -6,6 +6,12 @@ import pytest
 
 from symphony.daemon.journal_writer import JOURNAL_FILE
 from symphony.daemon.state_dir import StateDirectory
+
+
+@pytest.fixture(autouse=True)
+def no_workspaces_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are below the temporary directory by default, and the numbers of their issues count as used."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
 
 
 @pytest.fixture

@@ -30,18 +30,19 @@ SOURCES = Path(__file__).parents[2] / "src"
 NET = "10.9.0"
 ADDRESS = f"{NET}.1:6379"
 SMALL = "--num-cpus=0 --object-store-memory=80000000 --disable-usage-stats --include-log-monitor=false"
-START_HEAD = f"""
-$ray start --head --node-ip-address={NET}.1 --port=6379 --node-name=$name --temp-dir=$folder/$name \\
-  --include-dashboard=false {SMALL} >&2
-"""
 HEAD = f"""
 folder=$1 ray=$2 name=$3
 ip link set lo up
 ip link add bridge type bridge
 ip address add {NET}.1/24 dev bridge
 ip link set bridge up
-{START_HEAD.strip()} && echo up
-while read -r start_again; do {START_HEAD.strip()} && echo up; done
+start() {{
+  rm -f $folder/ray_current_cluster $folder/$name/ray_current_cluster
+  $ray start --head --node-ip-address={NET}.1 --port=6379 --node-name=$name --temp-dir=$folder/$name \\
+    --include-dashboard=false {SMALL} >&2
+}}
+start || start && echo up # it gives up after 30 s, which are too few on a busy machine
+while read -r once_more; do start || start && echo up; done
 for process in /proc/[0-9]*; do
   number=${{process#/proc/}}
   [ $number != $$ ] && [ $process/ns/net -ef /proc/$$/ns/net ] && kill -KILL $number
@@ -100,9 +101,9 @@ class Machine:
         self._send(self.processes(), signal.SIGCONT)
 
     def says(self, word: str) -> bool:
-        """Whether the script there gets so far, within a minute."""
+        """Whether the script there gets so far, within two minutes."""
         assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], 60)
+        ready, _, _ = select.select([self.process.stdout], [], [], 120)
         return bool(ready) and self.process.stdout.readline() == f"{word}\n"
 
     def expect(self, word: str) -> None:
@@ -145,7 +146,7 @@ class RayCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of nodes and clients: the token, the health checks, and the source of this very checkout."""
+        """Of nodes and clients: the token, how long they wait, and the source of this very checkout."""
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
         return {
             **kept,
@@ -154,6 +155,7 @@ class RayCluster:
             "RAY_AUTH_TOKEN_PATH": str(self.folder / "token"),
             "RAY_TMPDIR": str(self.folder),
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_gcs_rpc_server_reconnect_timeout_s": "10",
             "RAY_health_check_period_ms": "1000",
             "RAY_health_check_timeout_ms": "3000",
             "RAY_health_check_failure_threshold": "3",

@@ -1,0 +1,107 @@
+"""A real Ray cluster with nodes that are cut off or frozen, one that vanishes, and one of another version."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from anyio import to_thread
+
+from harness.on_ray import on_ray, ray_python
+from harness.project import Project, scripted, until
+from harness.serving import serving
+from kit.ray_cluster import RayCluster
+from symphony.domain import Category
+from symphony.processes.local import LocalHost
+from symphony.scheduler import OutcomeKind, RunEnded
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio]
+
+STUBBORN = scripted("--ignore-eof", "--ignore-sigterm", "--own-session-child")
+DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
+HOST = LocalHost()
+
+
+def cut(ray: RayCluster, name: str) -> None:
+    ray.cut(name)
+
+
+def freeze(ray: RayCluster, name: str) -> None:
+    ray.nodes[name].freeze()
+
+
+@pytest.mark.parametrize("fate", [cut, freeze])
+async def test_a_node_that_is_cut_off_or_frozen_never_has_a_second_agent_beside_it(
+    fate: Callable[[RayCluster, str], None],
+    project: Project,
+    ray: RayCluster,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node that is cut off ends its agent itself; a frozen one does as soon as it goes on."""
+    monkeypatch.setattr("symphony.daemon.hosts.remote_worker.FENCE_EXTRA_MS", 3_000)
+    on_ray(project, ray, command=STUBBORN, ray={"lease_ms": 5_000})
+    project.issue("SYM-1", [{"sleep_ms": 600_000}])
+    async with serving(project) as served:
+        watcher = served.watcher
+        await watcher.until(lambda: any(run.report.pid for run in watcher.running))
+        (run,) = watcher.running
+        assert run.machine is not None
+        await to_thread.run_sync(fate, ray, run.machine)
+        assert HOST.find_marked([run.run_id]), "the positive control: the agent is there"
+        ended = await watcher.until_seen(RunEnded)
+        if fate is cut:
+            assert not HOST.find_marked([run.run_id]), "it ended before another one may begin"
+        await watcher.until(lambda: any(each.report.pid for each in watcher.running))
+        (second,) = watcher.running
+        await to_thread.run_sync(ray.nodes[run.machine].thaw)
+        gone = lambda: None if HOST.find_marked([run.run_id]) else True  # noqa: E731
+        await to_thread.run_sync(until, gone, lambda: "the agent of a thawed node lives on")
+        assert HOST.find_marked([second.run_id])
+    assert ended.outcome.failure is not None
+    assert ended.outcome.failure.category is Category.WORKER_LOST
+    assert {run.machine, second.machine} == set(ray.nodes)
+    await to_thread.run_sync(ray.start, run.machine)
+
+
+async def test_a_cluster_that_vanishes_leaves_no_agent_and_another_one_goes_on(
+    project: Project, ray: RayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("symphony.daemon.hosts.remote_worker.FENCE_EXTRA_MS", 3_000)
+    slow = {"max_retry_backoff_ms": 15_000}  # not so many tries that the cluster rests as a host for long
+    on_ray(project, ray, command=STUBBORN, ray={"lease_ms": 5_000}, agent=slow)
+    flag = project.root / "flag"
+    project.issue(
+        "SYM-1", [{"wait_for": str(flag)}, {"write": "a.txt", "text": "a\n"}, {"commit": "One"}, DONE]
+    )
+    async with serving(project) as served:
+        watcher = served.watcher
+        await watcher.until(lambda: any(run.report.pid for run in watcher.running))
+        (run,) = watcher.running
+        await to_thread.run_sync(ray.vanish)
+        lost = await watcher.until_seen(RunEnded)
+        assert not HOST.find_marked([run.run_id])
+        flag.touch()
+        await to_thread.run_sync(ray.appear)
+        for _ in range(3):
+            with suppress(TimeoutError):
+                await watcher.until(lambda: watcher.all(RunEnded)[-1].outcome.kind is OutcomeKind.SUCCEEDED)
+    assert lost.outcome.failure is not None
+    assert lost.outcome.failure.category in {Category.WORKER_LOST, Category.HOST_UNAVAILABLE}
+    assert project.branch_log("SYM-1") == ["One"]
+
+
+async def test_another_version_of_ray_is_refused_with_a_hint(
+    project: Project, ray: RayCluster, tmp_path: Path
+) -> None:
+    """The real Ray, which takes itself for another one when it compares."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "sitecustomize.py").write_text("import ray\nray.__version__ = '2.99.0'\n")
+    on_ray(project, ray)
+    ray_python(ray, project.root, PYTHONPATH=f"{tmp_path / 'other'}:{ray.environment['PYTHONPATH']}")
+    project.issue("SYM-1", [DONE])
+    async with serving(project) as served:
+        failure = (await served.watcher.until_seen(RunEnded)).outcome.failure
+    assert failure is not None
+    assert (failure.category, failure.retryable) == (Category.HOST_UNAVAILABLE, True)
+    assert "versions differ" in failure.message
+    assert failure.hint

@@ -851,6 +851,26 @@ async def test_one_that_the_agent_opens_is_watched_where_the_daemon_opens_none(
     assert len(desk.vendor.requests) == sent
 
 
+async def test_work_that_nobody_pushes_is_waited_for_and_what_somebody_pushes_is_ours(
+    desk: Desk, tmp_path: Path
+) -> None:
+    daemon = Daemon(desk, tmp_path, open="never")
+    daemon.works(pushed=False)
+    pull = desk.repository.open(BRANCH)
+    desk.repository.check(pull, "test", CheckState.FAILED)
+    await daemon.looks()
+    await looks_later(daemon)
+    daemon.tell(given(daemon)[0])
+    daemon.advance(1_000)
+    first = pull.sha
+    daemon.works(pushed=False)
+    assert (await looks_later(daemon)).code == "no_change"
+    assert daemon.record.head == first
+    pull.sha = daemon.head
+    assert (await looks_later(daemon)).code == "checks_not_started"
+    assert daemon.record.head == daemon.head
+
+
 @pytest.mark.parametrize("whose", ["stranger", "fork", "another workflow"])
 async def test_one_of_somebody_else_is_not_watched_and_no_failure(
     desk: Desk, tmp_path: Path, whose: str

@@ -84,6 +84,8 @@ class Opener:
             return False
         if record is None or record.forge != forge_name(settings):
             return result.status is ResultStatus.READY
+        if record.is_open and not delivered.pushed:
+            return False  # whoever pushes it is waited for
         if record.is_open:
             described = not record.ours or record.described == delivered.head
             return record.head != delivered.head or not record.equipped or not described

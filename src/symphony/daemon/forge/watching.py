@@ -189,11 +189,13 @@ class Watcher:
         ledger = record.ledger or PullLedger(
             number=record.number, branch=record.branch, pushed_head=record.head, pushed_ms=now_ms
         )
-        if ledger.pushed_head != record.head:
-            ledger = ledger_after_push(ledger, record.head, now_ms)
         issue_id = record.issue.id
         result = state.results.get(issue_id)
         delivered = None if result is None else result.delivered
+        if delivered is not None and not delivered.pushed and pull.head_sha == delivered.head:
+            record = replace(record, head=delivered.head)  # somebody else pushed it
+        if ledger.pushed_head != record.head:
+            ledger = ledger_after_push(ledger, record.head, now_ms)
         unpushed = (  # and nobody else pushed to the branch, which would keep ours out
             delivered is not None
             and delivered.push_failure is not None

@@ -217,8 +217,16 @@ def _judge_webhooks(
 
 def _judge_forge(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:
     forge = review.sections.get("forge")
-    if isinstance(forge, ForgeSettings) and forge.kind is not None:
-        _judge_webhooks(review, "forge", forge.webhook_secret, environment)
+    if not isinstance(forge, ForgeSettings) or forge.kind is None:
+        return
+    _judge_webhooks(review, "forge", forge.webhook_secret, environment)
+    workspace = review.sections.get("workspace")
+    told = forge.feedback.ci or forge.feedback.review or forge.feedback.conflict
+    is_pushed = not isinstance(workspace, WorkspaceSettings) or workspace.push != "never"
+    if forge.open == "never" and told and not is_pushed:
+        problem = "is never, and what agents do about feedback is not pushed, unless they push it themselves"
+        hint = "set workspace.push: origin, or switch forge.feedback off"
+        _warn(review, ("forge", "open"), problem, WarningCode.DOUBTFUL_SETTING, hint)
 
 
 def _judge_tracing(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:

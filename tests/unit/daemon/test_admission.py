@@ -250,6 +250,20 @@ def test_a_secret_is_masked_and_its_variable_kept_from_children(setting: str, wr
     assert len(literal) == 1 + (written == SECRET)  # one is the key of the tracker
 
 
+@pytest.mark.parametrize(
+    ("more", "warned"),
+    [
+        ("", True),
+        ("  feedback: {ci: false, review: false, conflict: false}\n", False),
+        ("workspace: {repo: ., push: origin}\n", False),
+    ],
+)
+def test_feedback_whose_work_nobody_pushes_is_doubtful(more: str, *, warned: bool) -> None:
+    front = f"{LINEAR}forge:\n  kind: github\n  repo: o/r\n  token: $T\n  open: never\n{more}"
+    found = {warning.code for warning in judged(front).warnings}
+    assert (WarningCode.DOUBTFUL_SETTING in found) is warned
+
+
 # --- a prompt that names tools which no session is offered ---
 
 GITHUB = (

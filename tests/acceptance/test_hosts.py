@@ -110,6 +110,7 @@ def test_the_hosts_of_a_daemon_are_listed(project: Project, server: SshServer) -
                 "failures": 0,
                 "rests_until": None,
                 "failure": None,
+                "machines": {},
             }
         ],
     }

@@ -103,7 +103,7 @@ async def check_hosts(
         async with anyio.create_task_group() as tasks:
             for name in chosen:
                 tasks.start_soon(check, name)
-    return HostsChecked(hosts=tuple(found[name] for name in ([RAY] if RAY in found else []) + sorted(chosen)))
+    return HostsChecked(hosts=tuple(found[name] for name in [*([RAY] if RAY in found else []), *chosen]))
 
 
 def _cluster(nodes: Nodes, settings: RaySettings) -> HostChecked:

@@ -150,7 +150,9 @@ def test_work_that_a_person_closed_rests_over_a_restart_until_somebody_unblocks_
             daemon.wait_for("claim_recovered", kind="blocked")
             (row,) = _status(project)["blocked"]
             assert row["failure"]["code"] == "pull_request_closed"
-            assert "closed without being merged" in project.symphony("explain", "SYM-1").stdout
+            why = project.symphony("explain", "SYM-1").stdout
+            assert "closed without being merged" in why
+            assert "labels" not in why, "they lift nothing"
             until(lambda: project.comments("SYM-1", kind="blocked") or None, daemon.log.read_text)
             assert "it stays in Human Review" in project.symphony("unblock", "SYM-1").stdout
             daemon.wait_for("issue_unblocked")

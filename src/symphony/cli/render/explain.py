@@ -211,7 +211,8 @@ def _explain_retry(issue: KnownIssue, retry: Retry) -> Explanation:
 
 def _explain_block(issue: KnownIssue, block: Block) -> Explanation:
     advice = remedy(block, issue.issue_identifier, issue.issue_url)
-    if "state, labels, title or description" not in advice:
+    by_pull_request = block.failure.code.startswith("pull_request_")  # its hint says all; labels lift nothing
+    if not by_pull_request and "state, labels, title or description" not in advice:
         command = f"have it tried again: symphony unblock {_shell_word(issue.issue_identifier)}"
         advice = advice if "symphony " in advice else _join(advice, command)
         advice = f"{advice}; or {_CHANGE_ISSUE}"

@@ -236,6 +236,7 @@ class RayCluster:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=written,
+                start_new_session=True,  # Ctrl-C is for the tests, which then close the pipe
                 text=True,
             )
         return Machine(name, process, log)

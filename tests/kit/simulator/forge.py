@@ -127,7 +127,7 @@ class Forge:
         self._pulls: dict[str, _Pull] = {}
         self._ids = count(1)
         self._versions: dict[str, PullLedger] = {}
-        self._resting = False
+        self._resting = self._over = False
         if habits.observe_ms:
             clock.after(habits.observe_ms, self._observe_all)
             clock.after(dice.around(habits.event_every_ms), self._event)
@@ -150,6 +150,7 @@ class Forge:
         if wrong:
             rule, message, issue_id = wrong[0]
             raise self._broken(rule, message, issue_id)
+        self._over = True
 
     def _wrong(self) -> list[tuple[Invariant, str, str]]:
         """What free issues should not be free for."""
@@ -279,7 +280,7 @@ class Forge:
 
     def _observe_all(self) -> None:
         self._clock.after(self._habits.observe_ms, self._observe_all)
-        if self._daemon.up:
+        if self._daemon.up and not self._over:
             for issue_id, result in sorted(self._daemon.state.results.items()):
                 if self._daemon.up:
                     self._observe(issue_id, result)
@@ -309,10 +310,15 @@ class Forge:
         if ledger.turns != before.turns:
             held.turns.clear()  # somebody wants it worked on
         held.told.difference_update(each.signature for each in before.told if each not in ledger.told)
+        before = ledger
         seen = held.pull
         if self._dice.chance(self._habits.unknown) and not self._resting:
             seen = replace(seen, conflicts=None)
         ledger = ledger_after_snapshot(ledger, seen, _POLICY, now_ms)
+        for withdrawn in before.told:
+            if withdrawn not in ledger.told and withdrawn.signature in held.told:
+                held.told.remove(withdrawn.signature)
+                held.turns[withdrawn.kind] -= 1
         outcome = self._watch.judge(seen, ledger, _POLICY, now_ms)
         if must_disarm(seen, ledger, outcome):
             held.pull = replace(held.pull, armed=False)

@@ -262,8 +262,11 @@ class Memory:
         self._pending.clear()
 
     def rest(self) -> None:
-        """Nothing goes wrong with the file any more."""
+        """Nothing goes wrong with the file any more: a full disk has room again."""
         self._resting = True
+        self._full_until_ms = 0
+        for put in self._pending:
+            put.due_ms = min(put.due_ms, self._clock.now_ms + WRITTEN_AFTER_MS)
 
     # --- the file ----------------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ _ONE_DAY = days(1)
 _MINUTE_MS = 60_000
 _LEAVE_MS = 12 * 60 * _MINUTE_MS
 _LOOKS = 10
-_NOTE_MS = 1_000
+_NOTE_MS = 2_000
 _CRASHES, _MEMORY, _WORDS, _HOSTS, _FORGE = (
     1 << 40,
     1 << 41,
@@ -231,6 +231,7 @@ class Simulation:
         if unheard := self._unheard():
             raise self._referee.broken(HEARD, "a person answered, and it waits", clock.now_ms, unheard[0])
         self._forge.check_end()
+        clock.run(clock.now_ms + _NOTE_MS)
         told = {key for key, kind in self._tracker.comments if kind.startswith("blocked")}
         for key, blocked in sorted(daemon.state.blocked.items()):
             if key not in told and key not in self._notes.refused:

@@ -42,11 +42,10 @@ def ledger_after_snapshot(
     if not told or pull.head_sha in {each.head for each in told}:
         return ledger
     judged = judged_checks(pull, policy)
-    passed = {check.name for check in judged if check.state is CheckState.PASSED}
+    passed = {check.name for check in judged}  # two checks may have the same name
     # A check that failed may appear late on the new head: until it does, nothing is green.
-    if judged and passed.issuperset(
-        {check.name for check in judged}.union(policy.required_checks, told[-1].names)
-    ):
+    is_green = judged and all(check.state is CheckState.PASSED for check in judged)
+    if is_green and passed.issuperset({*policy.required_checks, *told[-1].names}):
         ledger = replace(ledger, turns={**ledger.turns, FeedbackKind.CI: 0})
     return ledger
 

@@ -806,6 +806,13 @@ def test_what_needs_a_person_is_told_once_and_again_once_it_is_over(
         assert _block(good, result=_result(lifted=key)) == over
 
 
+def test_a_check_that_passed_hides_no_failed_one_of_the_same_name() -> None:
+    known = ledger(turns={FeedbackKind.CI: 2}, told=(told("ci", "id-test", head=OLD, names=("test",)),))
+    twins = (check(), check(id="id-other", state="failed"))
+    assert ledger_after_snapshot(known, pull(checks=twins), POLICY, NOW).turns == known.turns
+    assert ledger_after_snapshot(known, pull(), POLICY, NOW).turns == {FeedbackKind.CI: 0}
+
+
 def test_a_mere_wait_lifts_nothing_while_a_person_is_needed() -> None:
     made = Wait(WaitCode.CHECKS_PENDING, "a bot started a check anew")
     blocked = _result(pull_block=PullBlock(key="x", failure=make_failure()))

@@ -30,8 +30,8 @@ def ledger_after_snapshot(
 
     What was offered and not taken is withdrawn if the branch moved on: it is as if nothing was told.
 
-    Once the checks that the agent was told of pass on another head, with all others, its turns about checks
-    count from zero.
+    Once all checks that the agent was told of in these turns pass on another head, with all others, its turns
+    about checks count from zero.
     """
     if ledger.offered is not None and pull.head_sha != ledger.offered.head:
         ledger = _without_offer(ledger, ledger.offered)
@@ -39,13 +39,14 @@ def ledger_after_snapshot(
         ledger = replace(ledger, head=pull.head_sha, head_ms=now_ms)
     ledger = replace(ledger, changed_ms=now_ms, has_checks=ledger.has_checks or bool(pull.checks))
     told = [each for each in ledger.told if each.kind is FeedbackKind.CI]
-    if not told or pull.head_sha in {each.head for each in told}:
+    turns = ledger.turns.get(FeedbackKind.CI, 0)
+    if not turns or pull.head_sha in {each.head for each in told}:
         return ledger
     judged = judged_checks(pull, policy)
-    passed = {check.name for check in judged}  # two checks may have the same name
     # A check that failed may appear late on the new head: until it does, nothing is green.
+    awaited = {name for each in told[-turns:] for name in each.names}.union(policy.required_checks)
     is_green = judged and all(check.state is CheckState.PASSED for check in judged)
-    if is_green and passed.issuperset({*policy.required_checks, *told[-1].names}):
+    if is_green and awaited.issubset(check.name for check in judged):
         ledger = replace(ledger, turns={**ledger.turns, FeedbackKind.CI: 0})
     return ledger
 

@@ -43,6 +43,7 @@ from symphony.scheduler import (
     block_of,
     is_worked_on,
     judge_pull,
+    judged_checks,
     ledger_after_claim,
     ledger_after_lift,
     ledger_after_push,
@@ -87,7 +88,7 @@ class Watch:
 
 @dataclass(slots=True)
 class _Pull:
-    """A pull request as the forge has it. `green` counts the heads on which all checks passed."""
+    """A pull request as the forge has it. `green` counts how often all checks that count had passed."""
 
     pull: PullRequest
     green: int = 0
@@ -159,7 +160,7 @@ class Forge:
             ledger, held = self._ledger(issue_id), self._pulls.get(issue_id)
             if ledger is None or held is None or result.status is not ResultStatus.READY:
                 continue
-            if ledger.offered is not None and ledger.offered.key != result.feedback:
+            if held.is_open and ledger.offered is not None and ledger.offered.key != result.feedback:
                 found.append((FEEDBACK_ARRIVES, f"it waits: {ledger.offered.summary}", issue_id))
             if held.pull.state is PullState.CLOSED and result.lifted is None:
                 found.append((CLOSED_WAITS, "its pull request is closed, and it is free", issue_id))
@@ -216,8 +217,8 @@ class Forge:
         done = replace(check, state=CheckState.FAILED if failed else CheckState.PASSED)
         checks = tuple(done if each == check else each for each in held.pull.checks)
         held.pull = replace(held.pull, checks=checks)
-        test = [each for each in checks if each.sha == check.sha and each.required]
-        held.green += done.required and all(each.state is CheckState.PASSED for each in test)
+        judged = judged_checks(held.pull, _POLICY)
+        held.green += all(each.state is CheckState.PASSED for each in judged)
 
     def _event(self) -> None:
         """A person or bot does something to one of them."""

@@ -532,6 +532,7 @@ def test_a_new_head_begins_to_wait_anew() -> None:
         ((check(),), 0),
         ((check(), check("lint", "pending")), 3),
         ((check("lint"),), 3),  # the one that failed has not started on this head
+        ((check("lint"), check("test"), check("test", "failed")), 3),  # of another workflow
         ((), 3),
     ],
 )
@@ -540,6 +541,10 @@ def test_green_checks_on_another_head_count_turns_from_zero(checks: tuple[Check,
     known = ledger(told=(told("ci", "id-test", head=OLD, names=("test",)),), turns=turns)
     after = ledger_after_snapshot(known, pull(checks=checks), POLICY, NOW)
     assert after.turns == {FeedbackKind.CI: left, FeedbackKind.REVIEW: 1}
+    later = replace(known, told=(*known.told, told("ci", "id-lint", head=OLD, names=("lint",))))
+    both = pull(checks=(*checks, check("lint")))
+    assert ledger_after_snapshot(later, both, POLICY, NOW).turns[FeedbackKind.CI] == left
+    assert ledger_after_snapshot(later, pull(checks=checks), POLICY, NOW).turns[FeedbackKind.CI] == 3
     same = replace(known, told=(told("ci", "id-test", names=("test",)),))
     assert ledger_after_snapshot(same, pull(checks=checks), POLICY, NOW).turns == turns
 

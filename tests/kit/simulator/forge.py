@@ -31,6 +31,7 @@ from symphony.domain import (
 )
 from symphony.scheduler import (
     DeliveredBranch,
+    Ended,
     Feedback,
     FeedbackGiven,
     FeedbackKind,
@@ -365,7 +366,7 @@ class Forge:
         if isinstance(outcome, Feedback):
             held.told.update(outcome.signatures)
             held.turns.update(outcome.kinds)
-        if ledger.offered is not None and self._watch.gives:
+        if ledger.offered is not None and self._watch.gives and not isinstance(outcome, Ended):
             offer = ledger.offered
             self._daemon.tell(
                 FeedbackGiven(issue_id=issue_id, key=offer.key, summary=offer.summary, text=offer.text)

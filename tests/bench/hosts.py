@@ -3,6 +3,7 @@
 A carrier is what leads to the worker of a session. `local` is none: the worker is a task of the daemon.
 `stdio` is the worker program over two pipes, without a network and without encryption: a stand-in for the ssh
 client starts it on this machine. `ssh` is the same over OpenSSH's client and server, on this machine too.
+`ray` is an actor of a Ray cluster in network namespaces; `SYMPHONY_TEST_RAY` names a Python that has Ray.
 """
 
 import os
@@ -20,7 +21,9 @@ from subprocess import run
 from typing import Any
 
 from bench.kit import Program, Scene, environment, median, until
+from harness.on_ray import ray_python
 from harness.ssh import ssh_server
+from kit.ray_cluster import ray_cluster
 
 __all__ = [
     "CARRIERS",
@@ -33,10 +36,12 @@ __all__ = [
     "second_workspace",
 ]
 
-CARRIERS = ("local", "stdio", "ssh")
+_RAY = os.environ.get("SYMPHONY_TEST_RAY")
+CARRIERS = ("local", "stdio", "ssh", *(("ray",) if _RAY else ()))
 _PATIENCE_S = 1_800.0
 _FILE_BYTES = 50_000
 _IDLE_S = 5.0
+_SLOTS = 8
 
 _STAND_IN = """\
 #!/bin/sh
@@ -69,6 +74,11 @@ def _worker(place: Path, carrier: str, *, hosts: int = 1) -> Iterator[dict[str, 
         client.chmod(client.stat().st_mode | stat.S_IXUSR)
         ssh = {"command": str(client), "python": sys.executable, "remote_root": "work"}
         yield {"ssh_hosts": ["here"], "ssh": ssh}
+    elif carrier == "ray":
+        assert _RAY is not None
+        with ray_cluster(Path(_RAY), slots=_SLOTS) as cluster:
+            python, work = ray_python(cluster, place), place / "work"
+            yield {"ray": {"address": cluster.address, "python": str(python), "remote_root": str(work)}}
     else:
         with ExitStack() as stack:
             first = stack.enter_context(ssh_server(place / "host-0", config=_MANY))
@@ -187,7 +197,7 @@ def _sessions(
     for number in range(issues):
         scene.issue(f"MANY-{number:03}")
     with scene.run("symphony") as program:
-        scene.wait_agents("start", 1)
+        _patiently(lambda: len(scene.agents("start")) >= 1)
         before = program.cpu_ns
         _patiently(lambda: len(scene.told("ended")) >= issues)
         spent = program.cpu_ns - before
@@ -203,7 +213,7 @@ def _events(place: Path, agent: Sequence[str], worker: dict[str, Any], events: i
     scene.issue("PUMP-1")
     spent = []
     with scene.run("symphony") as program:
-        scene.wait_agents("turn", 1)
+        _patiently(lambda: len(scene.agents("turn")) >= 1)
         for number in range(1, bursts + 1):
             program.settle()
             before = program.cpu_ns

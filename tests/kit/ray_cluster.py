@@ -136,6 +136,7 @@ class RayCluster:
 
     python: Path
     folder: Path
+    auth_mode: str = "token"
     head: Machine = field(init=False)
     nodes: dict[str, Machine] = field(default_factory=dict)
     address: str = ADDRESS
@@ -151,7 +152,7 @@ class RayCluster:
         return {
             **kept,
             "PYTHONPATH": str(SOURCES),
-            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_MODE": self.auth_mode,
             "RAY_AUTH_TOKEN_PATH": str(self.folder / "token"),
             "RAY_TMPDIR": str(self.folder),
             "RAY_USAGE_STATS_ENABLED": "0",
@@ -244,7 +245,7 @@ class RayCluster:
 
 @contextmanager
 def ray_cluster(
-    python: Path, names: Sequence[str] = ("one", "two"), *, slots: int = 2
+    python: Path, names: Sequence[str] = ("one", "two"), *, slots: int = 2, auth_mode: str = "token"
 ) -> Iterator[RayCluster]:
     """A head and nodes with these names, of the Ray that this Python has; a skip where that cannot be."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
@@ -252,7 +253,7 @@ def ray_cluster(
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # paths of sockets have to be short
     (folder / "token").write_text(secrets.token_hex(32))
     (folder / "token").chmod(0o600)
-    with RayCluster(python, folder) as cluster:
+    with RayCluster(python, folder, auth_mode) as cluster:
         cluster.head.expect("up")
         cluster.start(*names, slots=slots)
         yield cluster

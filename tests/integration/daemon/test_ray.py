@@ -1,5 +1,6 @@
 """Runs on the nodes of a real Ray cluster, which all tests share."""
 
+import json
 import os
 import signal
 import sys
@@ -11,8 +12,9 @@ from structlog.testing import capture_logs
 
 from harness.on_ray import on_ray, ray_python
 from harness.project import Project, scripted, until
+from harness.real import require_ray
 from harness.serving import move, serving
-from kit.ray_cluster import RayCluster
+from kit.ray_cluster import RayCluster, ray_cluster
 from symphony.domain import Category
 from symphony.processes.local import LocalHost
 from symphony.scheduler import WAITING_FOR_SLOT, Outcome, OutcomeKind, RunEnded, StartRun
@@ -204,6 +206,17 @@ async def test_a_cluster_that_cannot_be_used_is_one_line_with_a_hint(
 
 
 @pytest.mark.asyncio
+async def test_a_cluster_that_asks_for_no_token_is_refused(project: Project) -> None:
+    with ray_cluster(require_ray(), names=(), auth_mode="disabled") as cluster:
+        on_ray(project, cluster)
+        ray_python(cluster, project.root, RAY_AUTH_MODE="token")
+        failure = (await _refusal(project)).failure
+    assert failure is not None
+    assert "asks for no token" in failure.message
+    assert "RAY_AUTH_MODE=token" in (failure.hint or "")
+
+
+@pytest.mark.asyncio
 async def test_without_ray_or_a_cluster_it_is_one_line_with_a_hint(project: Project, ray: RayCluster) -> None:
     on_ray(project, ray, ray={"python": sys.executable})
     failure = (await _refusal(project)).failure
@@ -215,3 +228,20 @@ async def test_without_ray_or_a_cluster_it_is_one_line_with_a_hint(project: Proj
     assert failure is not None
     assert "nothing answers at 10.9.0.1:1" in failure.message
     assert failure.hint
+
+
+def test_hosts_and_doctor_tell_of_the_nodes(project: Project, ray: RayCluster) -> None:
+    on_ray(project, ray)
+    done = project.symphony("hosts", "check", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {host["name"]: host for host in json.loads(done.stdout)["hosts"]}
+    assert {name: (host["ok"], host["slots"]) for name, host in found.items()} == {
+        "ray": (True, 4),
+        "one": (True, 2),
+        "two": (True, 2),
+    }
+    assert found["one"]["labels"] == {"machine": "one"}
+    assert project.symphony("hosts", "check", "nobody").returncode == 3
+    checks = json.loads(project.symphony("doctor", "--json").stdout)["checks"]
+    assert [check["status"] for check in checks if check["name"] == "hosts"] == ["ok", "ok", "ok"]
+    no_actor_is_left(ray)

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-__all__ = ["SshServer", "namespace", "ssh_server"]
+__all__ = ["SshServer", "namespace", "processes", "ssh_server", "workers", "workers_with_a_run"]
 
 
 @dataclass(frozen=True)
@@ -138,3 +139,34 @@ def namespace(name: str) -> Iterator[str]:
         if shutil.which("ip") is not None:
             subprocess.run(["ip", "link", "delete", name], check=False)
             subprocess.run(["ip", "netns", "delete", name], check=False)
+
+
+def processes(*words: str) -> list[psutil.Process]:
+    """Those whose command line has all these words."""
+    found = []
+    for one in psutil.process_iter():
+        try:
+            line = one.cmdline()
+        except psutil.Error:
+            continue
+        if all(any(word in part for part in line) for word in words):
+            found.append(one)
+    return found
+
+
+def workers(server: SshServer) -> list[psutil.Process]:
+    """The worker programs on a host of this test, with the one that waits for a run."""
+    found = processes("worker", "--stdio")
+    return [one for one in found if one.name() != "ssh" and str(server.root) in _environment(one)]
+
+
+def workers_with_a_run(server: SshServer) -> list[psutil.Process]:
+    """Those that have an agent."""
+    return [one for one in workers(server) if one.children()]
+
+
+def _environment(process: psutil.Process) -> str:
+    try:
+        return process.environ().get("SYMPHONY_STATE_DIR", "")
+    except psutil.Error:
+        return ""

@@ -357,10 +357,10 @@ class Service:
         async with (
             SshHosts(self._host, self._environment) as ssh,
             RayHosts(self._host, self._environment, self._state_dir.path) as ray,
+            RemoteHosts(ssh, ray, self._state_dir.path) as hosts,
             tracing as self._traces,
             anyio.create_task_group() as tasks,
         ):
-            hosts = RemoteHosts(ssh, ray, self._state_dir.path)
             await hosts.recover()
             self._effects = Effects(
                 context=lambda: reloader.context,

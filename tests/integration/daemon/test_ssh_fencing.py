@@ -9,13 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from anyio import to_thread
 
 from harness.project import Project, scripted, until
 from harness.serving import serving
-from harness.ssh import SshServer, namespace, ssh_server
+from harness.ssh import SshServer, namespace, processes, ssh_server, workers_with_a_run
 from symphony.daemon.hosts.host_runs import HostRuns, own_identity
 from symphony.domain import Category
 from symphony.processes.local import LocalHost
@@ -43,32 +42,6 @@ def stubborn(project: Project, *servers: SshServer, lease_ms: int = 600_000) -> 
     project.issue("SYM-1", [{"sleep_ms": 600_000}])
 
 
-def processes(*words: str) -> list[psutil.Process]:
-    """Those whose command line has all these words."""
-    found = []
-    for one in psutil.process_iter():
-        try:
-            line = one.cmdline()
-        except psutil.Error:
-            continue
-        if all(any(word in part for part in line) for word in words):
-            found.append(one)
-    return found
-
-
-def workers(server: SshServer) -> list[psutil.Process]:
-    """The worker programs on a host of this test."""
-    found = processes("worker", "--stdio")
-    return [one for one in found if one.name() != "ssh" and str(server.root) in _environment(one)]
-
-
-def _environment(process: psutil.Process) -> str:
-    try:
-        return process.environ().get("SYMPHONY_STATE_DIR", "")
-    except psutil.Error:
-        return ""
-
-
 @pytest.mark.asyncio
 async def test_an_agent_is_gone_before_the_run_counts_as_ended_when_ssh_is_killed(
     project: Project, server: SshServer
@@ -94,7 +67,7 @@ async def test_an_agent_is_gone_before_the_run_counts_as_ended_when_its_worker_i
     async with serving(project) as served:
         await served.watcher.until(lambda: any(run.report.pid for run in served.watcher.running))
         (run_id,) = served.watcher.run_ids
-        (worker,) = await to_thread.run_sync(workers, server)
+        (worker,) = await to_thread.run_sync(workers_with_a_run, server)
         worker.kill()
         ended = await served.watcher.until_seen(RunEnded)
         assert not HOST.find_marked([run_id])
@@ -107,7 +80,7 @@ def test_the_next_daemon_ends_what_a_killed_one_left_on_a_host(project: Project,
     stubborn(project, server)
     with project.daemon() as daemon:
         first = daemon.wait_for("turn_started", issue_identifier="SYM-1")["run_id"]
-        (worker,) = workers(server)
+        (worker,) = workers_with_a_run(server)
         worker.suspend()
         daemon.signal(signal.SIGKILL)
         daemon.end()

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from harness.project import Project, scripted, until
 from harness.serving import serving
-from harness.ssh import SshServer, ssh_server
+from harness.ssh import SshServer, ssh_server, workers
 from symphony.api.documents import waiting_issues
 from symphony.domain import Category
 from symphony.scheduler import CleanWorkspace, OutcomeKind, RunEnded, StartRun
@@ -114,23 +114,25 @@ async def test_a_second_workspace_on_a_host_sends_only_what_is_new(project: Proj
                 ended = await served.watcher.until_seen(RunEnded, number)
                 assert ended.outcome.kind is OutcomeKind.SUCCEEDED, ended
                 assert project.branch_log(name) == [name]
-                words = re.findall(r"sh -s|--stdio|git-\w+-pack", asked.read_text()[before:])
+                words = re.findall(r"sh -s|git-\w+-pack", asked.read_text()[before:])
                 received = sum(path.stat().st_size for path in set(server.root.glob(PACKS)) - packs)
                 return sorted(words), received
 
             words, received = await run(1)
-            assert words == ["--stdio", "git-receive-pack", "git-upload-pack", "sh -s", "sh -s"]
+            assert words == ["git-receive-pack", "git-upload-pack", "sh -s", "sh -s"]
             assert received > 1_000_000
             words, received = await run(2)
-            assert words == ["--stdio", "git-upload-pack", "sh -s"], (
-                "nothing is sent, and where things are is known"
-            )
+            assert words == ["git-upload-pack", "sh -s"], "nothing is sent, and where things are is known"
             assert received < 10_000
             project.write("README.md", "# Changed\n")
             project.commit("A small change")
             words, received = await run(3)
-            assert words == ["--stdio", "git-receive-pack", "git-upload-pack", "sh -s"]
+            assert words == ["git-receive-pack", "git-upload-pack", "sh -s"]
             assert received < 10_000
+            assert len(workers(server)) == 1
+            started = asked.read_text().count("--stdio")
+        assert started == 4, "one for each run, and the next one waits"
+        assert not workers(server), "it ends with the daemon"
 
 
 @pytest.mark.skipif(shutil.which("git-lfs") is None, reason="git-lfs is not installed")

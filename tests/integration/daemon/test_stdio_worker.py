@@ -78,15 +78,14 @@ class Hosts:
         **_: object,
     ) -> StdioWorker:
         made = StdioWorker(
-            send,
             host=self.host,
             argv=self.argv,
             env=self.env,
             lease_ms=self.lease_ms,
             stderr_path=self.project.root / "worker.stderr",
-            transcript=transcript,
             sweep=start.command.run_id,
         )
+        made.take_run(send, transcript)
         site = site_of(context.workflow, lease_ms=self.lease_ms)
         made.on_frame(msgspec.structs.replace(start, site=site))
         self.made.append(made)

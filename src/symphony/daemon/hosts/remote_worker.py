@@ -16,8 +16,10 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 import anyio
 import msgspec
@@ -63,6 +65,8 @@ FENCE_EXTRA_MS: Final = 30_000
 _FENCE_PAUSE_S: Final = 2.0
 _FENCE_ATTEMPT_MS: Final = 10_000
 _STARTS_AT_ONCE: Final = 4
+_SPARE_S: Final = 600.0
+"""How long a worker waits on a host for a run."""
 _CLEAN_TIMEOUT_MS: Final = 120_000
 _MAX_REASON_CHARS: Final = 300
 _log = structlog.get_logger(__name__)
@@ -137,7 +141,10 @@ class RemoteSite:
 
 
 class RemoteHosts:
-    """Carries runs out on hosts.
+    """Carries runs out on hosts; a context manager that ends their workers.
+
+    A worker needs a second of a processor to load its program. So each host of ssh on which an agent has
+    started has one more worker, which has loaded it and waits for the next run.
 
     Args:
         ssh: leads to the hosts of `worker.ssh_hosts`.
@@ -148,10 +155,31 @@ class RemoteHosts:
     def __init__(self, ssh: HostCarrier, ray: HostCarrier, state_dir: Path) -> None:
         self._ssh = ssh
         self._ray = ray
+        self._logs = state_dir / "logs"
         self._runs = RemoteRuns(state_dir)
+        self._tasks: TaskGroup | None = None
+        self._spares: dict[str, StdioWorker] = {}
         self._open: dict[str, tuple[RemoteRun, float | None]] = {}  # with a moment after its last frame
         self._starts: dict[str, anyio.CapacityLimiter] = {}
         self._sites: dict[tuple[str | None, ...], RemoteSite] = {}
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await anyio.create_task_group().__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        self._workers.cancel_scope.cancel()
+        return await self._workers.__aexit__(exc_type, exc, traceback)
+
+    @property
+    def _workers(self) -> TaskGroup:
+        assert self._tasks is not None  # noqa: S101 - a context manager
+        return self._tasks
 
     async def recover(self) -> None:
         """Take over the runs whose end an earlier daemon did not see."""
@@ -243,6 +271,47 @@ class RemoteHosts:
         if host.name not in self._starts:
             self._starts[host.name] = anyio.CapacityLimiter(_STARTS_AT_ONCE)
         return self._starts[host.name]
+
+    async def start_worker(self, context: RuntimeContext, host: RemoteHost, stderr_path: Path) -> StdioWorker:
+        """A worker on the host that loads its program, or has loaded it before.
+
+        Raises:
+            SymphonyError: `host_unavailable`, with a hint.
+        """
+        site = await self.connect(context, host)
+        argv, lease_ms = host.argv(site.command("worker", "--stdio")), lease_of(context)
+        spare = self._spares.pop(host.name, None)
+        if spare is not None and spare.alive and (spare.argv, spare.lease_ms) == (argv, lease_ms):
+            with suppress(FileNotFoundError), anyio.CancelScope(shield=True):
+                await to_thread.run_sync(spare.stderr_path.rename, stderr_path)
+            return spare
+        if spare is not None:
+            spare.abandon()
+        worker = StdioWorker(
+            host=host.local, argv=argv, env=host.env, lease_ms=lease_ms, stderr_path=stderr_path
+        )
+        self._workers.start_soon(worker.run)
+        return worker
+
+    def keep_spare(self, host: RemoteHost, like: StdioWorker) -> None:
+        """Have one more worker on the host, unless the host is the place of one run."""
+        if host.node_id is None and host.name not in self._spares:
+            spare = like.another(self._logs / f"spare-{secrets.token_hex(4)}.stderr.log")
+            self._spares[host.name] = spare
+            self._workers.start_soon(self._run_spare, host.name, spare)
+
+    async def _run_spare(self, name: str, spare: StdioWorker) -> None:
+        def is_spare() -> bool:
+            return self._spares.get(name) is spare
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(spare.run)
+            with anyio.move_on_after(_SPARE_S):
+                await spare.over.wait()
+            if is_spare():
+                del self._spares[name]
+                spare.abandon()
+        await to_thread.run_sync(partial(spare.stderr_path.unlink, missing_ok=True))
 
     async def connect(self, context: RuntimeContext, host: RemoteHost) -> RemoteSite:
         """Have a connection; where things are there, as they were when the host was looked at last.
@@ -448,6 +517,7 @@ class RemoteWorker:
         self._early: list[DaemonFrame] = []
         self._preparation = anyio.CancelScope()
         self._placed: str | None = None
+        self._host: RemoteHost | None = None
         self._inner: StdioWorker | None = None
         self._over = anyio.Event()
         self._ended: Outcome | None = None
@@ -515,7 +585,9 @@ class RemoteWorker:
                 self._placed = host.name
                 self._send(Report(report=RunReport(stage=RunStage.PREPARING_WORKSPACE, host=host.name)))
             async with self._hosts.starts_on(host):
-                inner = await self._start_worker(host, tasks)
+                inner = await self._hosts.start_worker(self._context, host, self._stderr_path)
+                inner.take_run(self._take, self._transcript)
+                tasks.start_soon(self._watch, inner)
                 prepared = await self._hosts.prepare(
                     self._context, host, command.issue, last_host=command.last_host
                 )
@@ -531,7 +603,7 @@ class RemoteWorker:
             node_id=host.node_id,
         )
         await self._hosts.begin(run)
-        self._inner = inner
+        self._host, self._inner = host, inner
         for frame in (msgspec.structs.replace(self._start, site=site), *self._early):
             inner.on_frame(frame)
         await self._over.wait()
@@ -542,31 +614,23 @@ class RemoteWorker:
         outcome = _judged(host.name, self._ended or Outcome(kind=OutcomeKind.FAILED))
         return await self._deliver(prepared, outcome) if inner.started else outcome
 
-    async def _start_worker(self, host: RemoteHost, tasks: TaskGroup) -> StdioWorker:
-        """Have a worker on the host load its program."""
-        place = await self._hosts.connect(self._context, host)
-        inner = StdioWorker(
-            self._take,
-            host=host.local,
-            argv=host.argv(place.command("worker", "--stdio")),
-            env=host.env,
-            lease_ms=lease_of(self._context),
-            stderr_path=self._stderr_path,
-            transcript=self._transcript,
-        )
-        tasks.start_soon(self._pass_frames, inner)
-        return inner
-
-    async def _pass_frames(self, inner: StdioWorker) -> None:
-        await inner.run()
-        self._over.set()
+    async def _watch(self, inner: StdioWorker) -> None:
+        """End the worker with the run."""
+        try:
+            await inner.over.wait()
+        finally:
+            inner.abandon()
+            with anyio.CancelScope(shield=True):
+                await inner.over.wait()
+            self._over.set()
 
     def _take(self, frame: WorkerFrame) -> None:
         match frame:
             case Ended():
                 self._ended = frame.outcome
             case Spawned():  # a process of another machine
-                pass
+                if self._host is not None and self._inner is not None:
+                    self._hosts.keep_spare(self._host, self._inner)
             case Report() if self._placed is not None:
                 self._send(Report(report=replace(frame.report, host=self._placed)))
             case _:

@@ -60,46 +60,68 @@ def site_of(workflow: Workflow, *, lease_ms: int, workspace: Mapping[str, str | 
 class StdioWorker:
     """A worker in another process (`WorkerEnd`). Its first frame is the `Start` with a site.
 
-    Until then the worker loads its program and waits.
+    Until then the worker loads its program and waits; it may wait long before it is given a run.
 
     Args:
-        send: takes the frames of the worker.
         host: where `argv` runs.
         argv: starts the worker, such as `symphony worker --stdio`.
         env: all variables of the process.
         lease_ms: the lease of the site.
         stderr_path: the file that receives its stderr.
-        transcript: takes the entries of the transcript.
         sweep: the run whose marked processes are ended on `host`, once the worker has ended; `None` for none.
     """
 
     def __init__(
         self,
-        send: Callable[[WorkerFrame], None],
         *,
         host: Host,
         argv: Sequence[str],
         env: Mapping[str, str],
         lease_ms: int,
         stderr_path: Path,
-        transcript: EntryWriter,
         sweep: str | None = None,
     ) -> None:
         self.reported_end = False
         """Whether the worker said how the run ended, after its processes were gone."""
+        self.over = anyio.Event()
+        """None of its processes is alive."""
+        self.argv = tuple(argv)
+        self.lease_ms = lease_ms
+        self.stderr_path = stderr_path
         self._sweep = sweep
-        self._send = send
         self._host = host
-        self._argv = argv
         self._env = env
-        self._stderr_path = stderr_path
-        self._transcript = transcript
         self._lease_s = lease_ms / 1000
+        self._send: Callable[[WorkerFrame], None] | None = None
+        self._transcript: EntryWriter | None = None
+        self._ended: Ended | None = None
+        self._child: HostProcess | None = None
+        self._scope = anyio.CancelScope()
         self._give, self._outgoing = anyio.create_memory_object_stream[DaemonFrame](float("inf"))
         self._accepted = anyio.Event()
         self._ready = anyio.Event()
         self._started = anyio.Event()
         self._silent = False
+
+    def another(self, stderr_path: Path) -> "StdioWorker":
+        """A further worker of the same kind, not started."""
+        return StdioWorker(
+            host=self._host, argv=self.argv, env=self._env, lease_ms=self.lease_ms, stderr_path=stderr_path
+        )
+
+    def take_run(self, send: Callable[[WorkerFrame], None], transcript: EntryWriter) -> None:
+        """From now on it has a run: `send` takes its frames, `transcript` the entries of the transcript."""
+        self._send, self._transcript = send, transcript
+        self._finish()
+
+    def abandon(self) -> None:
+        """End it, and whatever it does."""
+        self._scope.cancel()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be given a run, as far as is known."""
+        return not self.over.is_set() and (self._child is None or self._child.exit_code is None)
 
     @property
     def started(self) -> bool:
@@ -119,22 +141,30 @@ class StdioWorker:
         """Start the worker and pass frames on; its `Ended` only once none of its processes is alive."""
         ended = _lost("the worker was cut off")
         try:
-            child = await self._host.spawn(
-                self._argv, cwd=Path("/"), env=self._env, stderr_path=self._stderr_path
-            )
-            try:
-                ended = await self._converse(child)
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await self._end(child)
+            with self._scope:
+                self._child = child = await self._host.spawn(
+                    self.argv, cwd=Path("/"), env=self._env, stderr_path=self.stderr_path
+                )
+                try:
+                    ended = await self._converse(child)
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await self._end(child)
         except OSError as error:
             ended = _lost(f"the worker cannot be started: {error}")
         finally:
             self._ready.set()
-            self._transcript.close()
             self._give.close()
             self._outgoing.close()
-            self._send(ended)
+            self._ended = ended
+            self._finish()
+            self.over.set()
+
+    def _finish(self) -> None:
+        """Tell of the end, once there is a run and it has ended."""
+        if self._ended is not None and self._send is not None and self._transcript is not None:
+            self._transcript.close()
+            self._send(self._ended)
 
     async def _converse(self, child: HostProcess) -> Ended:
         failed = _lost("the worker ended without a result")
@@ -184,7 +214,7 @@ class StdioWorker:
                 match frame:
                     case Hello():
                         await self._accept(frame)
-                    case TranscriptEntries():
+                    case TranscriptEntries() if self._transcript is not None:
                         await to_thread.run_sync(self._transcript.write, frame.entries)
                     case Logged():
                         fields = {key: value for key, value in frame.fields.items() if key != "event"}
@@ -192,7 +222,7 @@ class StdioWorker:
                     case Ended():
                         self.reported_end = True
                         return frame
-                    case _ if isinstance(frame, WorkerFrame):
+                    case _ if isinstance(frame, WorkerFrame) and self._send is not None:
                         self._send(frame)
                     case _:
                         raise refusal(frame)

@@ -13,14 +13,17 @@ from blockbuster import BlockBuster
 from hypothesis import settings
 
 from conformance import recorder
-from harness.real import require_ray
-from kit.ray_cluster import RayCluster, ray_cluster
 from symphony.agents.registry import AGENTS
 from symphony.processes import table
 from symphony.trackers.registry import TRACKERS
 
 settings.register_profile("ours", deadline=None)  # the clock of a busy machine proves nothing
 settings.load_profile("ours")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Tests that come first are run by one process, so that there is one Ray cluster, and not four.
+    items.sort(key=lambda item: "integration/ray/" not in item.nodeid)
 
 
 def pytest_sessionstart() -> None:
@@ -79,13 +82,3 @@ def reachable() -> Iterator[Path]:
         path = Path(place).resolve()
         path.chmod(0o755)
         yield path
-
-
-@pytest.fixture(scope="session")
-def ray() -> Iterator[RayCluster]:
-    """A real Ray cluster: the machine of the daemon, and the nodes `one` and `two` with two slots each.
-
-    It starts within 20 s and is shared: a test that takes a node away starts another one of its name.
-    """
-    with ray_cluster(require_ray()) as cluster:
-        yield cluster

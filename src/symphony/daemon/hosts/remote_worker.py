@@ -382,7 +382,11 @@ class RemoteHosts:
             with suppress(GitError, OSError):
                 await courier.fetch(source, branch, begun.base)
             begun = await courier.begin(branch)
-        await courier.send(source, branch, begun, there=refs)
+        try:
+            await courier.send(source, branch, begun, there=refs)
+        except SymphonyError:  # another run may have sent the same refs at this moment
+            site, refs = await self._look(context, host, begun)
+            await courier.send(source, branch, begun, there=refs)
         await send_objects(host, site.repository, courier, begun.start or begun.base)
         return PreparedHost(host=host, site=site, courier=courier, branch=branch, begun=begun, source=source)
 

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -46,10 +47,13 @@ def actors(cluster: RayCluster) -> list[int]:
 
 def bridge_of(daemon: int) -> psutil.Process:
     """The process of a daemon that speaks with Ray."""
-    children = psutil.Process(daemon).children(recursive=True)
-    lines = {one: one.cmdline() for one in children}
-    (found,) = [one for one, line in lines.items() if line[1:3] == ["-m", "symphony.daemon.hosts.ray_bridge"]]
-    return found
+    found = []
+    for child in psutil.Process(daemon).children(recursive=True):
+        with suppress(psutil.Error):  # it ended meanwhile
+            if child.cmdline()[1:3] == ["-m", "symphony.daemon.hosts.ray_bridge"]:
+                found.append(child)
+    (bridge,) = found
+    return bridge
 
 
 def no_actor_is_left(cluster: RayCluster) -> None:

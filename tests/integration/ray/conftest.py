@@ -1,9 +1,11 @@
 """The real Ray cluster that these tests share."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from harness.project import Project
 from harness.real import require_ray
 from kit.ray_cluster import RayCluster, ray_cluster
 
@@ -16,3 +18,9 @@ def ray() -> Iterator[RayCluster]:
     """
     with ray_cluster(require_ray()) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A repository with one commit; the agent has no sandbox, so the temp directory will do."""
+    return Project(root=tmp_path).create()

@@ -15,6 +15,9 @@ from symphony.daemon.hosts.ray_actor import RunActor
 
 LARGE = 5_000_000
 
+HOURS_S = 86_400.0
+"""An actor ends its process after such a silence, and here that is the one of the tests."""
+
 
 async def read_all(actor: RunActor, key: str) -> tuple[bytes, bytes, int]:
     """Both outputs of a command, and its exit code."""
@@ -33,7 +36,7 @@ async def test_a_command_gets_its_input_and_none_of_the_variables_of_ray(
     monkeypatch.setenv("RAY_AUTH_TOKEN", "tok-very-secret")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("OTHER", "kept")
-    actor = RunActor("settings", 600)
+    actor = RunActor("settings", HOURS_S)
     await actor.start("a", "cat; env; echo problem >&2; exit 7")
     await actor.write("a", b"one\n")
     await actor.write("a", b"")
@@ -46,7 +49,7 @@ async def test_a_command_gets_its_input_and_none_of_the_variables_of_ray(
 
 @pytest.mark.asyncio
 async def test_much_output_is_complete_and_what_a_command_leaves_behind_is_not_waited_for() -> None:
-    actor = RunActor("settings", 600)
+    actor = RunActor("settings", HOURS_S)
     await actor.start("a", f"sleep 600 & head -c {LARGE} /dev/zero; head -c 10 /dev/zero >&2")
     stdout, stderr, code = await read_all(actor, "a")
     assert (len(stdout), len(stderr), code) == (LARGE, 10, 0)
@@ -54,7 +57,7 @@ async def test_much_output_is_complete_and_what_a_command_leaves_behind_is_not_w
 
 @pytest.mark.asyncio
 async def test_the_next_bridge_ends_what_the_last_one_left_unless_the_actor_was_made_otherwise() -> None:
-    actor = RunActor("settings", 600)
+    actor = RunActor("settings", HOURS_S)
     await actor.start("a", "echo $$; exec sleep 600")
     pid = b""
     while not pid.endswith(b"\n"):

@@ -139,6 +139,7 @@ class RayCluster:
     auth_mode: str = "token"
     head: Machine = field(init=False)
     nodes: dict[str, Machine] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
     address: str = ADDRESS
 
     @property
@@ -192,21 +193,27 @@ class RayCluster:
         self.run(*f"ip link add {name} type veth peer name eth0 netns {machine.first}".split())
         self.run(*f"ip link set {name} master bridge up".split())
         machine.go_on()
+        self.lost.discard(name)
 
     def kill(self, name: str) -> None:
         """The power of a node fails: silence at once. All its processes are gone and reaped then."""
+        self.lost.add(name)
         self.run("ip", "link", "delete", name)
         self.nodes[name].end()
 
     def cut(self, name: str) -> None:
         """Pull the cable of a node; everything there goes on."""
+        self.lost.add(name)
         self.run("ip", "link", "set", name, "down")
 
-    def mend(self, name: str) -> None:
-        self.run("ip", "link", "set", name, "up")
+    def freeze(self, name: str) -> None:
+        """Stop everything on a node. Connections stay; the cluster takes it for dead after some seconds."""
+        self.lost.add(name)
+        self.nodes[name].freeze()
 
     def vanish(self) -> None:
         """Kill Ray on the head, which keeps the state of the cluster. What calls Ray there lives on."""
+        self.lost.update(self.nodes, {self.head.name})
         for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # it ended meanwhile
                 if f"{self.folder}/{self.head.name}/" in (entry / "cmdline").read_text():
@@ -216,7 +223,14 @@ class RayCluster:
         """Start Ray on the head and on the nodes anew: another cluster at the same address."""
         self.head.go_on()
         self.head.expect("up")
+        self.lost.discard(self.head.name)
         self.start(*self.nodes)
+
+    def restore(self) -> None:
+        """Start what was taken away."""
+        if self.head.name in self.lost:
+            self.appear()
+        self.start(*self.lost)
 
     def __enter__(self) -> Self:
         self.head = self._begin("daemon", ("unshare", "--net"), HEAD)

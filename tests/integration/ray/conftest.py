@@ -11,13 +11,20 @@ from kit.ray_cluster import RayCluster, ray_cluster
 
 
 @pytest.fixture(scope="package")
-def ray() -> Iterator[RayCluster]:
-    """A real Ray cluster: the machine of the daemon, and the nodes `one` and `two` with two slots each.
-
-    It starts within 20 s and is shared: a test that takes a node away starts another one of its name.
-    """
+def started() -> Iterator[RayCluster]:
+    """It starts within 20 s, and is shared."""
     with ray_cluster(require_ray()) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def ray(started: RayCluster) -> RayCluster:
+    """A real Ray cluster: the machine of the daemon, and the nodes `one` and `two` with two slots each.
+
+    What the test before took away is there again.
+    """
+    started.restore()
+    return started
 
 
 @pytest.fixture

@@ -22,15 +22,7 @@ DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 HOST = LocalHost()
 
 
-def cut(ray: RayCluster, name: str) -> None:
-    ray.cut(name)
-
-
-def freeze(ray: RayCluster, name: str) -> None:
-    ray.nodes[name].freeze()
-
-
-@pytest.mark.parametrize("fate", [cut, freeze])
+@pytest.mark.parametrize("fate", [RayCluster.cut, RayCluster.freeze])
 async def test_a_node_that_is_cut_off_or_frozen_never_has_a_second_agent_beside_it(
     fate: Callable[[RayCluster, str], None],
     project: Project,
@@ -49,7 +41,7 @@ async def test_a_node_that_is_cut_off_or_frozen_never_has_a_second_agent_beside_
         await to_thread.run_sync(fate, ray, run.machine)
         assert HOST.find_marked([run.run_id]), "the positive control: the agent is there"
         ended = await watcher.until_seen(RunEnded)
-        if fate is cut:
+        if fate is RayCluster.cut:
             assert not HOST.find_marked([run.run_id]), "it ended before another one may begin"
         await watcher.until(lambda: any(each.report.pid for each in watcher.running))
         (second,) = watcher.running
@@ -60,7 +52,6 @@ async def test_a_node_that_is_cut_off_or_frozen_never_has_a_second_agent_beside_
     assert ended.outcome.failure is not None
     assert ended.outcome.failure.category is Category.WORKER_LOST
     assert {run.machine, second.machine} == set(ray.nodes)
-    await to_thread.run_sync(ray.start, run.machine)
 
 
 async def test_a_cluster_that_vanishes_leaves_no_agent_and_another_one_goes_on(

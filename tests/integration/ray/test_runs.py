@@ -132,7 +132,6 @@ async def test_a_killed_node_costs_one_attempt_and_the_issue_runs_on_the_other(
     assert ended.outcome.failure.category is Category.WORKER_LOST
     assert {run.machine, second.machine} == set(ray.nodes)
     assert watcher.all(StartRun)[-1].last_host == run.machine
-    await to_thread.run_sync(ray.start, run.machine)
 
 
 @pytest.mark.asyncio

@@ -20,7 +20,15 @@ __all__ = ["CRASHING", "SYMPHONY", "Fork", "Forks"]
 SYMPHONY = "symphony.__main__"
 CRASHING = "kit.crashing"
 _SERVER = f"""
-import gc, importlib, json, os, pkgutil, select, socket, sys
+import atexit, gc, importlib, json, os, pkgutil, select, socket, sys, traceback
+code = 0
+def leave():
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+atexit.register(leave)  # called last; to take apart what is loaded would copy all of it
 import symphony, {CRASHING}
 for module in pkgutil.walk_packages(symphony.__path__, "symphony."):
     if "demo_content" not in module.name and not module.name.endswith("__main__"):
@@ -65,7 +73,15 @@ for number, path in enumerate((asked["terminal"] or os.devnull, asked["out"], as
     os.dup2(opened, number)
     os.close(opened)
 sys.argv[1:] = asked["arguments"]
-sys.exit(main[asked["main"]]())
+try:
+    sys.exit(main[asked["main"]]())
+except SystemExit as end:
+    if isinstance(end.code, str):
+        print(end.code, file=sys.stderr)
+    code = end.code if isinstance(end.code, int) else int(end.code is not None)
+except BaseException:
+    traceback.print_exc()
+    code = 1
 """
 
 

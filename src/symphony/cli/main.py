@@ -49,8 +49,16 @@ _DIRECTORY_OPTION: Final = click.Option(
 )
 
 
+@click.pass_context
+def _show_help(ctx: click.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
 class LazyGroup(click.Group):
     """A group that imports a command when it is used, and shows its commands in sections.
+
+    Without a command and without a callback of its own, it prints its help.
 
     Args:
         sections: section title -> command name -> (`"module:attribute"`, help line). Commands that are added
@@ -73,7 +81,7 @@ class LazyGroup(click.Group):
             "help_option_names": HELP_NAMES,
             **(attributes.get("context_settings") or {}),
         }
-        super().__init__(*args, **attributes)
+        super().__init__(*args, **{"invoke_without_command": True, "callback": _show_help, **attributes})
         self.params.append(_DIRECTORY_OPTION)
         self._sections = sections or {}
         self._lazy = {name: row for commands in self._sections.values() for name, row in commands.items()}
@@ -272,7 +280,7 @@ def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -
         ctx.exit()
 
 
-@click.group(cls=LazyGroup, sections=SECTIONS, hidden=HIDDEN, invoke_without_command=True, epilog=_EPILOG)
+@click.group(cls=LazyGroup, sections=SECTIONS, hidden=HIDDEN, epilog=_EPILOG)
 @click.option(
     "-V",
     "--version",

@@ -11,23 +11,17 @@ from symphony.cli.main import LazyGroup
 from symphony.cli.options import json_option, print_json, workflow_option
 from symphony.domain import one_line
 
-
-@click.group(
-    cls=LazyGroup,
-    invoke_without_command=True,
+forge = LazyGroup(
+    "forge",
+    help="Look at the pull requests' forge of WORKFLOW.md.",
+    short_help="Check the access to pull requests.",
     epilog="""\b
 Examples:
   symphony forge check
 
 It uses `forge` of WORKFLOW.md, beside a running daemon and without one.
 """,
-    short_help="Check the access to pull requests.",
 )
-@click.pass_context
-def forge(ctx: click.Context) -> None:
-    """Look at the pull requests' forge of WORKFLOW.md."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
 
 
 @forge.command(

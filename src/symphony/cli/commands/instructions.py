@@ -356,15 +356,10 @@ _COMMANDS = {
 }
 
 
-@click.group(
-    cls=LazyGroup,
+instructions = LazyGroup(
+    "instructions",
     sections={"Commands": _COMMANDS},
-    invoke_without_command=True,
-    epilog=_EPILOG,
+    help="Work with instructions: modules of text that sessions get by the phase of the work.",
     short_help="Manage the instructions for phases of the work.",
+    epilog=_EPILOG,
 )
-@click.pass_context
-def instructions(ctx: click.Context) -> None:
-    """Work with instructions: modules of text that sessions get by the phase of the work."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())

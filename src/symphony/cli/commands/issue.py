@@ -56,22 +56,17 @@ _board_option = click.option(
 """As `workflow_option`, but without WORKFLOW.md there may still be a board."""
 
 
-@click.group(
-    cls=LazyGroup,
-    invoke_without_command=True,
+issue = LazyGroup(
+    "issue",
+    help="Work with the issues of a Markdown board: one file each, in .symphony/issues.",
+    short_help="Work with the issues of a Markdown board.",
     epilog="""\b
 Examples:
   symphony issue new "Fix the login page" --priority 2 --label bug
   symphony issue list --state Todo
   symphony issue move SYM-3 "Human Review"
 """,
-    short_help="Work with the issues of a Markdown board.",
 )
-@click.pass_context
-def issue(ctx: click.Context) -> None:
-    """Work with the issues of a Markdown board: one file each, in .symphony/issues."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
 
 
 @issue.command(

@@ -346,15 +346,10 @@ _SECTIONS = {
 }
 
 
-@click.group(
-    cls=LazyGroup,
+library = LazyGroup(
+    "library",
     sections=_SECTIONS,
-    invoke_without_command=True,
-    epilog=_EPILOG,
+    help="Work with the library: skills that are kept beside the repository, with their versions.",
     short_help="Manage the library of skills.",
+    epilog=_EPILOG,
 )
-@click.pass_context
-def library(ctx: click.Context) -> None:
-    """Work with the library: skills that are kept beside the repository, with their versions."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())

@@ -9,10 +9,10 @@ from symphony.cli.failures import ExitCode, printable
 from symphony.cli.main import LazyGroup
 from symphony.cli.options import json_option, print_json, workflow_option
 
-
-@click.group(
-    cls=LazyGroup,
-    invoke_without_command=True,
+notify = LazyGroup(
+    "notify",
+    help="List the targets of notifications, and send a test to them.",
+    short_help="List and test the targets of notifications.",
     epilog="""\b
 Examples:
   symphony notify list
@@ -20,13 +20,7 @@ Examples:
 
 The targets are those of `notify` in WORKFLOW.md.
 """,
-    short_help="List and test the targets of notifications.",
 )
-@click.pass_context
-def notify(ctx: click.Context) -> None:
-    """List the targets of notifications, and send a test to them."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
 
 
 @notify.command(

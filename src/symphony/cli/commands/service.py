@@ -63,17 +63,12 @@ Running turns are ended as by any stop. Secrets, state and workspaces stay.
 """
 
 
-@click.group(
-    cls=LazyGroup,
-    invoke_without_command=True,
-    epilog=_GROUP_EXAMPLES,
+service = LazyGroup(
+    "service",
+    help="Run the daemon of a repository as a systemd service.",
     short_help="Run the daemon of a repository as a systemd service.",
+    epilog=_GROUP_EXAMPLES,
 )
-@click.pass_context
-def service(ctx: click.Context) -> None:
-    """Run the daemon of a repository as a systemd service."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
 
 
 _of_user = click.option(

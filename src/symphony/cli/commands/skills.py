@@ -496,15 +496,10 @@ _COMMANDS = {
 }
 
 
-@click.group(
-    cls=LazyGroup,
+skills = LazyGroup(
+    "skills",
     sections={"Commands": _COMMANDS},
-    invoke_without_command=True,
-    epilog=_EPILOG,
+    help="Work with the skills of a repository: folders with a SKILL.md, in .symphony/skills.",
     short_help="Manage the skills of a repository.",
+    epilog=_EPILOG,
 )
-@click.pass_context
-def skills(ctx: click.Context) -> None:
-    """Work with the skills of a repository: folders with a SKILL.md, in .symphony/skills."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())

@@ -25,9 +25,10 @@ _MAX_COMMENT_CHARS: Final = 32_000
 _MAX_LINE_CHARS: Final = 300
 
 
-@click.group(
-    cls=LazyGroup,
-    invoke_without_command=True,
+tracker = LazyGroup(
+    "tracker",
+    help="Look at the tracker of WORKFLOW.md, and write to it from scripts.",
+    short_help="Check the tracker, and write to it from scripts.",
     epilog="""\b
 Examples:
   symphony tracker check
@@ -36,13 +37,7 @@ Examples:
 
 They use the credential of WORKFLOW.md, beside a running daemon and without one.
 """,
-    short_help="Check the tracker, and write to it from scripts.",
 )
-@click.pass_context
-def tracker(ctx: click.Context) -> None:
-    """Look at the tracker of WORKFLOW.md, and write to it from scripts."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
 
 
 @tracker.command(

@@ -160,17 +160,9 @@ def create_app(
     ]
     if receiver is not None:
         routes.append(Route(f"{WEBHOOKS_PATH}{{sender}}", _resource(POST=_webhook_handler(receiver))))
+    errors = (HTTPException, ConflictError, UnavailableError, UnknownError, WebhookDeniedError, SymphonyError)
     app = Starlette(
-        routes=routes,
-        exception_handlers={
-            HTTPException: _on_http_error,
-            ConflictError: _on_conflict,
-            UnavailableError: _on_unavailable,
-            UnknownError: _on_unknown,
-            WebhookDeniedError: _on_webhook_denied,
-            SymphonyError: _on_failure,
-            Exception: _on_crash,
-        },
+        routes=routes, exception_handlers={**dict.fromkeys(errors, _on_error), Exception: _on_crash}
     )
     app.router.redirect_slashes = False
     app.state.access, app.state.notices = access, notices  # for the forms and notices of pages
@@ -328,44 +320,28 @@ class _AnyMethod:
 # --- errors ----------------------------------------------------------------------------------------------
 
 
-async def _on_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - starlette calls it with nothing else
-    if isinstance(error, RequestError):
-        return _refused(request, error)
-    return refusal(404, "not_found", "there is no such route")
+async def _on_error(request: Request, error: Exception) -> Response:
+    match error:
+        case RequestError():
+            return _refused(request, error)
+        case HTTPException():
+            return refusal(404, "not_found", "there is no such route")
+        case ConflictError() | UnknownError():
+            status = 409 if isinstance(error, ConflictError) else 404
+            return refusal(status, error.code, error.message, hint=error.hint)
+        case UnavailableError():
+            return refusal(503, error.code, error.message, generated_at=utc_text(utc_now()))
+        case WebhookDeniedError():
+            return refusal(error.status, error.code, error.message)
+        case SymphonyError(failure=failure):  # of a dispatch or a move: about the issue, not the request
+            return refusal(409, failure.category.value, failure.message, hint=failure.hint)
+    raise error
 
 
 def _refused(request: Request, error: RequestError) -> Response:
     if error.status_code in _ACCESS_REFUSED and wants_page(request.headers):
         return refusal_page(error, request.scope["path"] if request.method == "GET" else "/")
     return refusal(error.status_code, error.code, error.message, headers=error.headers)
-
-
-async def _on_conflict(_: Request, error: Exception) -> Response:
-    assert isinstance(error, ConflictError)  # noqa: S101 - as above
-    return refusal(409, error.code, error.message, hint=error.hint)
-
-
-async def _on_unknown(_: Request, error: Exception) -> Response:
-    assert isinstance(error, UnknownError)  # noqa: S101 - as above
-    return refusal(404, error.code, error.message, hint=error.hint)
-
-
-async def _on_unavailable(_: Request, error: Exception) -> Response:
-    assert isinstance(error, UnavailableError)  # noqa: S101 - as above
-    return refusal(503, error.code, error.message, generated_at=utc_text(utc_now()))
-
-
-async def _on_webhook_denied(_: Request, error: Exception) -> Response:
-    assert isinstance(error, WebhookDeniedError)  # noqa: S101 - as above
-    return refusal(error.status, error.code, error.message)
-
-
-async def _on_failure(_: Request, error: Exception) -> Response:
-    """A dispatch or a move fails with this error: a fact about the issue, not about the request."""
-    assert isinstance(error, SymphonyError)  # noqa: S101 - as above
-    failure = error.failure
-    return refusal(409, failure.category.value, failure.message, hint=failure.hint)
 
 
 async def _on_crash(_: Request, error: Exception) -> Response:

@@ -20,7 +20,7 @@ from symphony.api.history import History, IssueHistory
 from symphony.api.models import utc_text
 from symphony.api.runs import past_run, usd
 from symphony.config import WorkspaceSettings
-from symphony.domain import ALL_ISSUES, Cost, Failure, Issue, Selection, Tokens, natural_order
+from symphony.domain import ALL_ISSUES, Cost, Failure, Issue, Selection, natural_order
 from symphony.journal.model import Health, HealthState, PullRequestRecord, RunRecord
 from symphony.library.model import Feedback
 from symphony.scheduler import (
@@ -320,14 +320,10 @@ def pull_request_document(record: PullRequestRecord) -> models.PullRequest:
 
 def feedback_document(feedback: Feedback) -> models.Feedback:
     """Feedback, and what becomes of it."""
-    rating, learned = feedback.rating, feedback.learned
-    return models.Feedback(
+    learned = feedback.learned
+    return models.Feedback.of(
+        feedback.rating,
         id=feedback.id,
-        issue_identifier=rating.issue_identifier,
-        run_ids=rating.run_ids,
-        stars=rating.stars,
-        comment=rating.comment,
-        author=rating.author,
         at=utc_text(datetime.fromtimestamp(feedback.at_ms / 1000, UTC)),
         learning=models.Learning(
             state=feedback.learning.value,
@@ -351,13 +347,7 @@ def phase_document(phase: Phase | None) -> models.Phase | None:
 
 def agent_document(chosen: AgentChoice) -> models.Agent:
     """The agent of an issue, and why it was chosen."""
-    return models.Agent(
-        name=chosen.name,
-        kind=chosen.kind,
-        model=chosen.model,
-        reason=chosen.reason,
-        instead_of=chosen.instead_of,
-    )
+    return models.Agent.of(chosen)
 
 
 # --- the daemon ------------------------------------------------------------------------------------------
@@ -378,10 +368,7 @@ def _health(state: State, history: History, journal: Health | None) -> models.Da
         last_poll_at=_text(history.last_poll_at),
         poll_failure=_failure(state.last_poll_failure),
         workflow_failure=_failure(state.config_error),
-        skipped_records=tuple(
-            models.SkippedRecord(where=each.where, message=each.message, hint=each.hint)
-            for each in state.skipped_records
-        ),
+        skipped_records=tuple(models.SkippedRecord.of(each) for each in state.skipped_records),
     )
 
 
@@ -415,8 +402,9 @@ def _token_usage(totals: Totals) -> models.TokenUsage:
 
 
 def _budgets(state: State) -> models.Budgets:
-    settings, spender = state.settings, state.day_spender
-    return models.Budgets(
+    spender = state.day_spender
+    return models.Budgets.of(
+        state.settings,
         day=state.day,
         day_tokens=state.day_tokens,
         day_cost_usd=usd(state.day_cost.usd),
@@ -424,11 +412,6 @@ def _budgets(state: State) -> models.Budgets:
         used_up_by=None
         if spender is None
         else models.Spender(issue_identifier=spender.issue, agent=spender.agent, tokens=spender.tokens),
-        max_tokens_per_day=settings.max_tokens_per_day,
-        max_tokens_per_issue=settings.max_tokens_per_issue,
-        max_turns_per_issue=settings.max_turns_per_issue,
-        max_turns_without_progress=settings.max_turns_without_progress,
-        max_attempts_without_progress=settings.max_attempts_without_progress,
     )
 
 
@@ -778,7 +761,7 @@ class _View:
             if run.last_activity_ms is None
             else self._noted(history.last_event_at, run.last_activity_ms),
             model=report.model or run.agent.model,
-            tokens=models.Tokens(**Tokens.of(report).counts()),
+            tokens=models.Tokens.of(report),
             cost_usd=usd(report.cost_usd),
             unpriced_tokens=report.unpriced_tokens,
             resumed_from=_resumed_from(run.resume),
@@ -808,9 +791,7 @@ class _View:
             last_event_at=_text(history.last_event_at),
             question=_question(blocked),
             resumable=blocked.resume is not None and blocked.resume.thread is not None,
-            not_obeyed=tuple(
-                models.Remark(author=one.author, text=one.text) for one in blocked.answer_check.unauthorized
-            ),
+            not_obeyed=tuple(models.Remark.of(one) for one in blocked.answer_check.unauthorized),
             answers_failure=_failure(blocked.answer_check.failure),
         )
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from difflib import unified_diff
 from typing import Final, TypeVar, assert_never
 
-from msgspec import UNSET, structs
+from msgspec import UNSET
 
 from symphony.api.interface import ConflictError, LibraryInUse, UnknownError
 from symphony.api.models import (
@@ -215,18 +215,13 @@ def evaluation_document(found: Evaluation) -> LibraryEvaluation:
         check=found.check,
         base_version=found.base_version,
         comparisons=tuple(
-            LibraryComparison(
-                issue_identifier=one.issue_identifier,
-                base_commit=one.base_commit,
-                agent=one.agent,
-                verdict=one.verdict.value,
-                without=LibraryTrial(**structs.asdict(one.without)),
-                changed=LibraryTrial(**structs.asdict(one.changed)),
+            LibraryComparison.of(
+                one, without=LibraryTrial.of(one.without), changed=LibraryTrial.of(one.changed)
             )
             for one in found.comparisons
         ),
-        without=LibrarySums(**structs.asdict(sums(one.without for one in found.comparisons))),
-        changed=LibrarySums(**structs.asdict(sums(one.changed for one in found.comparisons))),
+        without=LibrarySums.of(sums(one.without for one in found.comparisons)),
+        changed=LibrarySums.of(sums(one.changed for one in found.comparisons)),
         at=_moment(found.at_ms),
     )
 
@@ -267,13 +262,7 @@ def _lint(draft: LibraryDraft) -> tuple[SkillText | None, tuple[LibraryFinding, 
     data = draft.file.encode(errors="replace")
     parsed = parse_bytes(data, draft.name or "", FILE_NAME, ParseOptions(name_fallback=True))
     findings = tuple(
-        LibraryFinding(
-            severity=each.severity.value,
-            code=each.code.value,
-            line=each.line,
-            message=each.message,
-            hint=each.hint,
-        )
+        LibraryFinding.of(each)
         for each in parsed.problems
         if draft.name or each.code.value != "name_dir_mismatch"  # a new skill has no directory yet
     )
@@ -296,9 +285,7 @@ def _error(error: LibraryError) -> LibraryFinding:
 
 
 def _danger(found: GateFinding) -> LibraryFinding:
-    return LibraryFinding(
-        severity="danger", code=found.code, line=found.line, message=found.message, hint=found.hint
-    )
+    return LibraryFinding.of(found, severity="danger")
 
 
 # --- changing --------------------------------------------------------------------------------------------
@@ -387,21 +374,13 @@ def _text(draft: LibraryDraft) -> SkillText:
 
 
 def _skill(head: SkillHead) -> LibrarySkill:
-    return LibrarySkill(
-        name=head.name,
-        description=head.description,
-        when_to_use=head.when_to_use,
-        version=head.version,
-        origin=head.origin.value,
-        created_at=_moment(head.created_at_ms),
-        updated_at=_moment(head.updated_at_ms),
+    return LibrarySkill.of(
+        head, created_at=_moment(head.created_at_ms), updated_at=_moment(head.updated_at_ms)
     )
 
 
 def _assignment(found: Assignment) -> LibraryAssignment:
-    return LibraryAssignment(
-        kind=found.kind.value, target=found.target, skills=found.names, at=_moment(found.at_ms)
-    )
+    return LibraryAssignment.of(found, skills=found.names, at=_moment(found.at_ms))
 
 
 def _proposal(found: Proposal) -> LibraryProposal:

@@ -10,7 +10,8 @@ unless its type has `UnsetType`. Times are UTC, ISO-8601, to the second. Texts c
 """
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from enum import Enum
+from typing import Annotated, Any, Literal, Self
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -20,6 +21,17 @@ from symphony.journal.transcripts import TranscriptEntry
 
 class Document(Struct, frozen=True):
     """Base of all documents and their parts."""
+
+    @classmethod
+    def of(cls, value: object, **others: Any) -> Self:
+        """The document of a value whose fields have the same names; `others` are those that differ.
+
+        Enums become their values. Only for values that share nearly all fields: mypy does not check them.
+        """
+        names = [name for name in cls.__struct_fields__ if name not in others and hasattr(value, name)]
+        same = {name: getattr(value, name) for name in names}
+        plain = {name: each.value if isinstance(each, Enum) else each for name, each in same.items()}
+        return cls(**plain, **others)
 
 
 def _is(description: str) -> Meta:

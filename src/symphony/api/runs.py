@@ -64,21 +64,12 @@ def runs_document(records: Iterable[RunRecord], query: RunQuery, *, now: datetim
 
 def past_run(record: RunRecord) -> models.PastRun:
     """A run of the journal; a running one has no end."""
-    return models.PastRun(
-        run_id=record.run_id,
-        attempt=record.attempt,
+    return models.PastRun.of(
+        record,
         agent=record.agent_name,
-        model=record.model,
         started_at=_wall(record.started_wall_ms),
         ended_at=None if record.ended_wall_ms is None else _wall(record.ended_wall_ms),
-        outcome=record.outcome,
-        reason=record.reason,
-        turns=record.turns,
-        **Tokens.of(record).counts(),
         cost_usd=usd(record.cost_usd),
-        unpriced_tokens=record.unpriced_tokens,
-        commits=record.commits,
-        branch=record.branch,
     )
 
 

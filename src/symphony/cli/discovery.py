@@ -192,14 +192,11 @@ def _with_status(row: DaemonRow, record: DaemonRecord, owner: int) -> DaemonRow:
         state = Client(endpoint, answer_s=_ANSWER_S, max_bytes=_MAX_BYTES).state(Selection(limit=0))
     except SymphonyError as error:
         return replace(row, message=error.failure.message, hint=error.failure.hint)
-    counts = state.counts
     return replace(
         row,
         status="running",
         health=state.health.status,
-        counts=DaemonCounts(
-            running=counts.running, retrying=counts.retrying, blocked=counts.blocked, waiting=counts.waiting
-        ),
+        counts=DaemonCounts.of(state.counts),
         version=state.version or None,
         commit=state.commit or None,
     )

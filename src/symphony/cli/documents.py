@@ -4,7 +4,7 @@ Those that are built on a document of the API are open as it is, because fields 
 have the fields that stand here and no more.
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
@@ -21,7 +21,6 @@ from symphony.api.models import (
     NotifyTarget,
     Phase,
     Positive,
-    Prompt,
     SkillOutcomes,
     Skills,
     State,
@@ -95,20 +94,6 @@ class PrintedPrompt(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
     agent: Annotated[Agent, _is("Who would get it.")]
     phase: Annotated[Phase | None, _is("Null without phases.")] = None
     instructions: Annotated[Instructions | None, _is("Null if none are configured.")] = None
-
-    @classmethod
-    def of(cls, prompt: Prompt) -> Self:
-        """What of the API's document is printed; the rest is said on stderr."""
-        return cls(
-            issue_identifier=prompt.issue_identifier,
-            source=prompt.source,
-            envelope=prompt.envelope,
-            prompt=prompt.prompt,
-            skills=prompt.skills,
-            agent=prompt.agent,
-            phase=prompt.phase,
-            instructions=prompt.instructions,
-        )
 
 
 # --- status --watch and status --all ---------------------------------------------------------------------

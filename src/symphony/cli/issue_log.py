@@ -64,15 +64,7 @@ class IssueLog:
                 yield LoggedBegin(run_id=event.run_id, run=None if run is None else _logged_run(run))
             elif event.run_id is None:
                 yield from self._end_of_run(runs, before_ms=event.at_wall_ms)
-            yield LoggedEvent(
-                id=numbered.id,
-                at=_utc(event.at_wall_ms),
-                issue_id=event.issue_id,
-                issue_identifier=event.issue_identifier,
-                run_id=event.run_id,
-                event=event.event,
-                message=event.message,
-            )
+            yield LoggedEvent.of(event, id=numbered.id, at=_utc(event.at_wall_ms))
         if complete:
             yield from self._end_of_run(runs)
 
@@ -113,23 +105,11 @@ def log_text(line: LoggedLine) -> str:
 
 
 def _logged_run(record: RunRecord) -> LoggedRun:
-    return LoggedRun(
-        attempt=record.attempt,
-        attempt_number=record.attempt_number,
-        attempt_limit=record.attempt_limit,
+    return LoggedRun.of(
+        record,
         started_at=_utc(record.started_wall_ms),
         ended_at=None if record.ended_wall_ms is None else _utc(record.ended_wall_ms),
-        outcome=record.outcome,
-        reason=record.reason,
-        progress=record.progress,
-        turns=record.turns,
-        commits=record.commits,
-        total_tokens=record.total_tokens,
-        session_id=record.session_id,
-        thread_id=record.thread_id,
-        branch=record.branch,
         agent=record.agent_name,
-        agent_reason=record.agent_reason,
     )
 
 

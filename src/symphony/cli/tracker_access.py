@@ -199,23 +199,10 @@ def _state_problems(context: RuntimeContext, states: Sequence[CheckedState]) -> 
 
 
 def _tracker_issue(issue: Issue) -> TrackerIssue:
-    return TrackerIssue(
-        id=issue.id,
-        identifier=issue.identifier,
-        title=issue.title,
-        state=issue.state,
-        dispatchable=issue.dispatchable,
-        not_dispatchable_reason=issue.not_dispatchable_reason,
+    return TrackerIssue.of(
+        issue,
         native_ref=None if issue.native_ref is None else dict(issue.native_ref),
-        description=issue.description,
-        priority=issue.priority,
-        branch_name=issue.branch_name,
-        url=issue.url,
-        assignee_id=issue.assignee_id,
-        labels=issue.labels,
-        blocked_by=tuple(
-            Blocker(id=one.id, identifier=one.identifier, state=one.state) for one in issue.blocked_by
-        ),
+        blocked_by=tuple(Blocker.of(one) for one in issue.blocked_by),
         created_at=None if issue.created_at is None else utc_text(issue.created_at),
         updated_at=None if issue.updated_at is None else utc_text(issue.updated_at),
     )

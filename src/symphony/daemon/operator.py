@@ -59,6 +59,7 @@ from symphony.observability.redaction import masked
 from symphony.revision import commit
 from symphony.scheduler import (
     AgentChoice,
+    Blocked,
     Command,
     Drain,
     Event,
@@ -646,42 +647,48 @@ _ALREADY: Final = {
 }
 
 
-def _effect(  # noqa: C901, PLR0911, PLR0912 - one case per action
-    action: OperatorAction, state: State, issue_id: str
-) -> str:
+def _effect(action: OperatorAction, state: State, issue_id: str) -> str:
     """What happens now, in one line; `state` is from before the action."""
     running, blocked = len(state.running), state.blocked.get(issue_id)
-    if blocked is not None and stays_handed_off(blocked, state.settings):
-        retry = f"it stays in {one_line(blocked.issue.state, 100)} until there is feedback"
-    elif state.paused:
-        retry = "it is tried once the daemon is resumed"
-    else:
-        retry = "it is tried now, or as soon as a slot is free"
     match action:
         case OperatorAction.STOP:
             stopped = issue_id in state.running
             what = "the run is being stopped" if stopped else "it is not tried again by itself"
-            return f"{what}; the issue stays blocked until you retry it"
+            text = f"{what}; the issue stays blocked until you retry it"
         case OperatorAction.RETRY:
-            return retry
+            text = _next_try(state, blocked)
         case OperatorAction.UNBLOCK:
-            return f"its budget counts anew, and {retry}"
+            text = f"its budget counts anew, and {_next_try(state, blocked)}"
         case OperatorAction.ANSWER:
-            if blocked is not None and blocked.resume is not None and blocked.resume.thread is not None:
-                return f"the agent gets the answer in the same conversation; {retry}"
-            return f"the next attempt gets the answer; {retry}"
+            same = blocked is not None and blocked.resume is not None and blocked.resume.thread is not None
+            gets = (
+                "the agent gets the answer in the same conversation"
+                if same
+                else "the next attempt gets the answer"
+            )
+            text = f"{gets}; {_next_try(state, blocked)}"
         case OperatorAction.PAUSE:
             agents = f"{running} running agent{'' if running == 1 else 's'} may go on"
-            agents = agents if running else "none is running"
-            return f"nothing new is started until `symphony resume`; {agents}"
+            text = (
+                f"nothing new is started until `symphony resume`; {agents if running else 'none is running'}"
+            )
         case OperatorAction.RESUME:
-            return "issues are started again"
+            text = "issues are started again"
         case OperatorAction.DRAIN:
-            if not running:
-                return "nothing is running, so the daemon ends now"
-            return f"nothing new is started; the daemon ends after the present turns ({running} running)"
+            text = "nothing is running, so the daemon ends now"
+            if running:
+                text = f"nothing new is started; the daemon ends after the present turns ({running} running)"
         case _:
             assert_never(action)
+    return text
+
+
+def _next_try(state: State, blocked: Blocked | None) -> str:
+    if blocked is not None and stays_handed_off(blocked, state.settings):
+        return f"it stays in {one_line(blocked.issue.state, 100)} until there is feedback"
+    if state.paused:
+        return "it is tried once the daemon is resumed"
+    return "it is tried now, or as soon as a slot is free"
 
 
 def _hint(code: str, identifier: str | None) -> str:

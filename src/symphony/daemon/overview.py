@@ -79,39 +79,14 @@ def skills_document(
         source=section.source,
         complete=found is not None and found.incomplete is None,
         roots=tuple(f"{root.scope.value}: {root.path}" for root in found.roots) if found else (),
-        skills=tuple(
-            models.KnownSkill(
-                name=skill.name,
-                text=skill.text,
-                scope=skill.scope.value,
-                path=skill.path,
-                priority=skill.priority,
-                phases=skill.phases,
-            )
-            for skill in (found.skills if found else ())
-        ),
-        problems=tuple(
-            models.SkillFinding(
-                path=problem.path,
-                scope=problem.scope.value,
-                severity=problem.severity.value,
-                code=problem.code.value,
-                line=problem.line,
-                column=problem.column,
-                message=problem.message,
-                hint=problem.hint,
-            )
-            for problem in (found.problems if found else ())
-        ),
+        skills=tuple(models.KnownSkill.of(skill) for skill in (found.skills if found else ())),
+        problems=tuple(models.SkillFinding.of(problem) for problem in (found.problems if found else ())),
         since=utc_text(since),
         uses=tuple(
-            models.SkillUses(
-                name=use.name,
-                listed=use.listed,
-                seen=use.seen,
+            models.SkillUses.of(
+                use,
                 outcomes=dict(use.outcomes),
                 seen_outcomes=dict(use.seen_outcomes),
-                versions=use.versions,
                 last_used_at=utc_text(datetime.fromtimestamp(use.last_used_wall_ms / 1000, UTC)),
             )
             for use in uses

@@ -499,14 +499,12 @@ class _Collector:
                 self._directories.add(item.directory)
             if (item.directory if item.skill is None else item.skill.name) in self._disabled:
                 continue
-            if item.skill is not None and (kept := mine[item.key].skill) and kept is not item.skill:
+            if item.skill is not None and (kept := mine[item.key]) is not item.skill:
                 self.problems.append(_taken(item, item.skill, kept))
             self.problems += item.problems
-        for key, item in mine.items():
-            assert item.skill is not None  # noqa: S101 - items of `_kept` have one
-            first = self._skills.setdefault(key, item.skill)
-            if first is not item.skill:
-                skill = item.skill
+        for key, skill in mine.items():
+            first = self._skills.setdefault(key, skill)
+            if first is not skill:
                 hidden = Shadowed(name=skill.name, path=skill.path, scope=skill.scope, by=first.path)
                 self._shadowed.append(hidden)
 
@@ -557,7 +555,7 @@ class _Collector:
         ]
 
 
-def _kept(items: tuple[Parsed, ...]) -> dict[str, Parsed]:
+def _kept(items: tuple[Parsed, ...]) -> dict[str, Skill]:
     """The skills of one root by their keys; of several with one name, the one whose directory has it wins."""
     kept: dict[str, Parsed] = {}
     for item in items:
@@ -565,7 +563,7 @@ def _kept(items: tuple[Parsed, ...]) -> dict[str, Parsed]:
             first = kept.setdefault(item.key, item)
             if item.has_directory_name and not first.has_directory_name:
                 kept[item.key] = item
-    return kept
+    return {key: item.skill for key, item in kept.items() if item.skill is not None}
 
 
 def _taken(item: Parsed, skill: Skill, first: Skill) -> Problem:

@@ -111,18 +111,7 @@ def _place(path: str | None, workflow: Path | None, environment: Mapping[str, st
 def _problem_documents(problems: "tuple[InstructionProblem, ...]") -> "tuple[FileProblem, ...]":
     from symphony.cli.documents import FileProblem
 
-    return tuple(
-        FileProblem(
-            path=one.path,
-            severity=one.severity.value,
-            code=one.code.value,
-            line=one.line,
-            column=None,
-            message=one.message,
-            hint=one.hint,
-        )
-        for one in problems
-    )
+    return tuple(FileProblem.of(one, column=None) for one in problems)
 
 
 def _report(selector: "Selector", problems: "tuple[InstructionProblem, ...]") -> None:
@@ -235,15 +224,7 @@ def list_(*, phase: str | None, place: InstructionsContext, as_json: bool) -> in
     composed = selector.compose(phase)
     chosen = {module.name for module in composed.modules}
     modules = tuple(
-        ShownModule(
-            name=module.name,
-            file=module.file,
-            priority=module.priority,
-            phases=module.phases,
-            chars=len(module.text),
-            sha256=module.sha256,
-            selected=module.name in chosen,
-        )
+        ShownModule.of(module, chars=len(module.text), selected=module.name in chosen)
         for module in selector.modules
     )
     if as_json:

@@ -269,15 +269,10 @@ def _comment_author(wanted: str | None) -> str:
 
 
 def _issue_document(board: Board, issue: Issue) -> BoardIssue:
-    return BoardIssue(
-        id=issue.id,
-        title=issue.title,
-        state=issue.state,
-        labels=issue.labels,
-        priority=issue.priority,
+    return BoardIssue.of(
+        issue,
         assignee=issue.assignee_id,
-        blocked_by=tuple(BoardBlocker(id=one.id, state=one.state) for one in issue.blocked_by),
-        dispatchable=issue.dispatchable,
+        blocked_by=tuple(BoardBlocker.of(one) for one in issue.blocked_by),
         reason=issue.not_dispatchable_reason,
         created=_iso(issue.created_at),
         path=str(board.store.path(issue.id)),

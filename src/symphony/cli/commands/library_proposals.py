@@ -224,13 +224,6 @@ async def _sync(issue: str, library: OpenLibrary) -> "LibrarySynced":
     if synced is None:
         hint = "a run with skills of the library writes them; agent.library.directory says where"
         raise CommandError.of(f"the workspace of {found.identifier} got no skill of the library", hint=hint)
-    document = LibrarySynced(
-        issue_identifier=found.identifier,
-        created=synced.created,
-        updated=synced.updated,
-        unchanged=synced.unchanged,
-        proposals=synced.proposals,
-        problems=synced.problems,
-    )
+    document = LibrarySynced.of(synced, issue_identifier=found.identifier)
     shown: LibrarySynced = masked(document, library.in_use.mask)
     return shown

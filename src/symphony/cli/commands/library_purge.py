@@ -56,10 +56,7 @@ def purge(*, since: datetime, dry_run: bool, yes: bool, library: OpenLibrary, as
             _confirm(done)
         done = store.purge(since_ms, change)
     if as_json:
-        reverted = tuple(
-            LibraryReverted(name=one.name, before=one.before, version=one.version, text_of=one.text_of)
-            for one in done.reverted
-        )
+        reverted = tuple(LibraryReverted.of(one) for one in done.reverted)
         print_json(
             LibraryPurged(dry_run=dry_run, removed=done.removed, reverted=reverted, rejected=done.rejected)
         )

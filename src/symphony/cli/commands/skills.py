@@ -367,13 +367,10 @@ def report(*, since: float, as_json: bool, workflow: Path) -> None:
 def _use(one: "SkillReport") -> "SkillUse":
     from symphony.cli.documents import SkillUse
 
-    return SkillUse(
-        name=one.name,
-        listed=one.listed,
-        seen=one.seen,
+    return SkillUse.of(
+        one,
         outcomes=dict(one.outcomes),
         seen_outcomes=dict(one.seen_outcomes),
-        versions=one.versions,
         last_used_at=_utc(one.last_used_wall_ms),
     )
 

@@ -55,13 +55,7 @@ def exported(moves: Sequence[Moved], target: Path, *, dry_run: bool) -> SkillsEx
 
     def those(outcome: InstallOutcome) -> tuple[MovedSkill, ...]:
         return tuple(
-            MovedSkill(
-                name=one.name,
-                source=one.source,
-                path=one.path,
-                reason=one.reason,
-                problems=problem_documents(one.problems),
-            )
+            MovedSkill.of(one, problems=problem_documents(one.problems))
             for one in moves
             if one.outcome is outcome
         )

@@ -60,10 +60,7 @@ def listing(
     return SkillListing(
         roots=tuple(SkillRoot(scope=root.scope.value, path=root.path) for root in found.roots),
         skills=tuple(_shown(skill, block, options, digests.get(skill.path)) for skill in found.skills),
-        shadowed=tuple(
-            HiddenSkill(name=one.name, path=one.path, scope=one.scope.value, by=one.by)
-            for one in found.shadowed
-        ),
+        shadowed=tuple(HiddenSkill.of(one) for one in found.shadowed),
         problems=problem_documents(found.problems),
         uncommitted=tuple(sorted(uncommitted)),
     )
@@ -71,17 +68,11 @@ def listing(
 
 def _shown(skill: Skill, block: Block, options: SkillOptions, sha256: str | None) -> ShownSkill:
     included = not options.include or skill.name in options.include
-    return ShownSkill(
-        name=skill.name,
-        description=skill.description,
-        when_to_use=skill.when_to_use,
-        path=skill.path,
-        scope=skill.scope.value,
+    return ShownSkill.of(
+        skill,
         enabled=options.enabled and included and skill.name not in options.disabled_skills,
         listed=skill.name in block.listed,
         sha256=sha256,
-        phases=tuple(skill.phases),
-        priority=skill.priority,
     )
 
 
@@ -144,18 +135,7 @@ def hits_document(
 
 def problem_documents(problems: Iterable[Problem]) -> tuple[FileProblem, ...]:
     """What is wrong with files."""
-    return tuple(
-        FileProblem(
-            path=one.path,
-            severity=one.severity.value,
-            code=one.code.value,
-            line=one.line,
-            column=one.column,
-            message=one.message,
-            hint=one.hint,
-        )
-        for one in problems
-    )
+    return tuple(FileProblem.of(one) for one in problems)
 
 
 _MAX_LINES: Final = 500

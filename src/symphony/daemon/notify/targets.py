@@ -137,14 +137,9 @@ def document(
         target=target.settings.name,
         text=headline(batch),
         notifications=tuple(
-            models.Notification(
-                id=each.id,
-                event=each.event,
+            models.Notification.of(
+                each,
                 at=_time(each.at_wall_ms),
-                reminder=each.reminder,
-                message=each.message,
-                hint=each.hint,
-                code=each.code,
                 issue=None
                 if each.issue is None
                 else models.NotifiedIssue(

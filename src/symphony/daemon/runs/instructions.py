@@ -69,20 +69,10 @@ def instructions_document(selector: Selector, composed: Composition) -> models.I
         phase=composed.phase,
         origin=selector.origin.value,
         sha256=selector.sha256,
-        modules=tuple(models.InstructionModule(name=one.name, sha256=one.sha256) for one in composed.modules),
+        modules=tuple(models.InstructionModule.of(one) for one in composed.modules),
         dropped=composed.dropped,
         chars=len(composed.text or ""),
-        problems=tuple(
-            models.InstructionProblem(
-                path=one.path,
-                line=one.line,
-                code=one.code.value,
-                severity=one.severity.value,
-                message=one.message,
-                hint=one.hint,
-            )
-            for one in selector.problems
-        ),
+        problems=tuple(models.InstructionProblem.of(one) for one in selector.problems),
     )
 
 

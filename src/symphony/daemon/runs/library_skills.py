@@ -85,12 +85,11 @@ async def choose_skills(
     chosen = tuple(name for name in eligible if name != withheld)
     if len(chosen) > MAX_SKILLS:
         _log.warning("library_skills_left_out", count=len(chosen) - MAX_SKILLS, limit=MAX_SKILLS)
-    data: Mapping[str, tuple[int, bytes]] | None
+    data: Mapping[str, tuple[int, bytes]] | None = None
     if context.carried_skills is not None:
         carried = context.carried_skills.data
         data = {name: carried[name] for name in chosen[:MAX_SKILLS] if name in carried}
-    else:
-        assert context.library is not None  # noqa: S101 - it gave `found`
+    elif context.library is not None:
         data = await _in_time(context, partial(_read, context.library, chosen[:MAX_SKILLS]))
     if data is None:
         return None

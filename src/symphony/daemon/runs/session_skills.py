@@ -117,12 +117,7 @@ class SessionSkills:
         """Make proposals of what the agent made of the library's skills, and tell of them; never raises."""
         synced = await self._library.sync(workspace)
         if synced is not None and self._usage is not None:
-            self._usage.synced = SyncedSkills(
-                created=synced.created,
-                updated=synced.updated,
-                unchanged=synced.unchanged,
-                proposals=synced.proposals,
-            )
+            self._usage.synced = SyncedSkills.of(synced)
             self._on_skills(self._usage.document)
 
     async def report_problems(self) -> None:

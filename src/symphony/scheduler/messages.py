@@ -346,6 +346,7 @@ class IssueResult:
         pushing: whether a push is in progress.
         thread: the conversation of the last run that had one.
         feedback: the key of the last `FeedbackGiven` that was taken.
+        restarts: how often work on the issue began anew for another reason than feedback.
         pull_block: why no run of the issue starts, although its state may be active.
         lifted: the key of a `pull_block` that a person lifted.
     """
@@ -364,6 +365,7 @@ class IssueResult:
     pushing: bool = False
     thread: Thread | None = None
     feedback: str | None = None
+    restarts: int = 0
     pull_block: PullBlock | None = None
     lifted: str | None = None
 

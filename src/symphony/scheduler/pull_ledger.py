@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from symphony.domain import CheckState, PullRequest, add_counts
+from symphony.scheduler.messages import IssueResult
 from symphony.scheduler.verdict import (
     Ended,
     Feedback,
@@ -83,17 +84,18 @@ def ledger_after_verdict(ledger: PullLedger, made: Verdict, now_ms: int) -> Pull
             assert_never(made)
 
 
-def ledger_after_claim(ledger: PullLedger, *, working: bool, taken: str | None) -> PullLedger:
-    """The ledger with what the scheduler says: whether a run works on it, and which feedback it took last.
+def ledger_after_claim(ledger: PullLedger, *, working: bool, result: IssueResult | None) -> PullLedger:
+    """The ledger with what the scheduler says: whether a run works on it, and what its issue's result holds.
 
-    Work that begins without feedback is what a person wants: turns count from zero, and nobody is waited for.
+    Work that began without feedback is what a person wants: turns count from zero, and nobody is waited for.
     """
-    offered = ledger.offered
-    if offered is not None and offered.key == taken:
-        offered = None
-    if working and not ledger.working and taken == ledger.taken:
-        ledger = replace(ledger, turns={}, needs_you=None)
-    return replace(ledger, working=working, offered=offered, taken=taken)
+    if result is None:
+        return replace(ledger, working=working)
+    if result.restarts != ledger.restarts:
+        ledger = replace(ledger, restarts=result.restarts, turns={}, needs_you=None)
+    if ledger.offered is not None and ledger.offered.key == result.feedback:
+        ledger = replace(ledger, offered=None)
+    return replace(ledger, working=working)
 
 
 def ledger_after_lift(ledger: PullLedger, lifted: str | None, now_ms: int) -> PullLedger:

@@ -94,6 +94,12 @@ def reactivated_issues(state: State) -> frozenset[str]:
 # --- changes ---------------------------------------------------------------------------------------------
 
 
+def on_restarted(step: Step, issue_id: str) -> None:
+    """Count that work on an issue with a result begins anew, which is what a person wants."""
+    if (result := step.state.results.get(issue_id)) is not None:
+        store(step, replace(result, restarts=add_counts(result.restarts, 1)))
+
+
 def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
     """Add a run to the result of its issue."""
     issue, report = replace(run.issue, description=None), run.report

@@ -75,6 +75,8 @@ def start(step: Step, issue: Issue, *, retry: Retry | None = None) -> None:
     )
     if not step.change_claim(issue, Trigger.START, run):
         return
+    if retry is None:
+        results.on_restarted(step, issue.id)
     step.clear_timer(Timer(TimerKind.RETRY, issue.id))
     step.forget_idle_workspace(issue.id)
     hosts.on_run_started(step, issue, host)

@@ -155,7 +155,7 @@ class PullLedger:
         turns: the turns that count against `ForgePolicy.max_turns`.
         needs_you: why a person is waited for.
         offered: feedback that was recorded as told, and is not under way yet.
-        taken: the key of the feedback that the scheduler took last.
+        restarts: the latest `IssueResult.restarts`.
         threads: the threads that the agent was told of and may answer.
         replies: answers that are not posted yet.
         lifted: the latest `IssueResult.lifted`.
@@ -175,7 +175,7 @@ class PullLedger:
     turns: Mapping[FeedbackKind, int] = field(default_factory=dict)
     needs_you: "NeedsYouCode | None" = None
     offered: Offer | None = None
-    taken: str | None = None
+    restarts: int = 0
     lifted: str | None = None
     threads: tuple[str, ...] = ()
     replies: tuple[Reply, ...] = ()
@@ -651,7 +651,7 @@ def _hindrances(pull: PullRequest, policy: ForgePolicy) -> Iterator[Wait]:
 
 
 def _is_approved(pull: PullRequest, policy: ForgePolicy) -> bool:
-    """Whether a person approved this very commit.
+    """Whether a person who may write approved this very commit.
 
     GitLab does not say which commit was approved. There its own approval rules decide, which a push resets.
     """
@@ -659,6 +659,7 @@ def _is_approved(pull: PullRequest, policy: ForgePolicy) -> bool:
         return True  # they are all there, and people set them
     return any(
         review.state is ReviewState.APPROVED
+        and review.author.can_write
         and not review.author.is_bot
         and (review.sha == pull.head_sha or (review.sha is None and pull.rules_met is True))
         for review in _votes(pull.reviews, policy).values()

@@ -307,7 +307,7 @@ class Forge:
         before = ledger
         unpushed = not delivered.pushed and held.pull.head_sha in {ledger.pushed_head, delivered.head}
         working = is_worked_on(self._daemon.state, issue_id) or unpushed
-        ledger = ledger_after_claim(ledger, working=working, taken=result.feedback)
+        ledger = ledger_after_claim(ledger, working=working, result=result)
         ledger = ledger_after_lift(ledger, result.lifted, now_ms)
         if ledger.turns != before.turns:
             held.turns.clear()  # somebody wants it worked on

@@ -21,7 +21,7 @@ from kit.forge.repository import ME, STRANGER, WRITER, Pull
 from symphony.config import ForgeSettings
 from symphony.daemon.forge.pull_request_text import find_marker, marker_of, without_mentions
 from symphony.daemon.forge.pull_requests import FINISH_S, PullRequests
-from symphony.domain import Category, CheckState, PullState, ReviewState
+from symphony.domain import Category, CheckState, PullRequest, PullState, ReviewState
 from symphony.forges import Forge
 from symphony.journal.model import PullRequestRecord, encode
 from symphony.scheduler import (
@@ -108,7 +108,7 @@ class Daemon(Story):
         self.desk, self.place, self.journal = desk, place, Journal()
         self.workspaces = Workspaces()
         self.tracker = MovingTracker()
-        self.broken: Broken | None = None
+        self.broken: Broken | Racing | None = None
         self.merged, self.changed = list[str](), list[str]()
         self.posted = list[Event]()
         self.wall_ms = 1_000_000
@@ -788,9 +788,47 @@ async def test_who_gives_the_issue_back_has_the_turns_count_anew(daemon: Daemon)
     daemon.restart()
     daemon.put("1", state="Todo")
     daemon.tell(WakeAsked(reason="test"))
+    daemon.works()  # in less time than there is between two looks
     released = (await looks_later(daemon)).ledger
     assert released is not None
     assert (dict(released.turns), released.needs_you) == ({}, None)
+
+
+class Racing:
+    """A forge that shows pull requests as they were before or after a run that ends meanwhile."""
+
+    def __init__(self, daemon: Daemon, pull: Pull, *, seen_first: bool) -> None:
+        self.daemon, self.pull, self.seen_first = daemon, pull, seen_first
+        self.observe_now = daemon.desk.forge.observe
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.daemon.desk.forge, name)
+
+    async def observe(self, numbers: Sequence[int], *, fresh: bool = False) -> Mapping[int, PullRequest]:
+        seen = await self.observe_now(numbers, fresh=fresh)
+        if self.daemon.state.running:
+            self.daemon.works()
+            self.pull.sha = self.daemon.head
+            seen = seen if self.seen_first else await self.observe_now(numbers, fresh=True)
+        return seen
+
+
+@pytest.mark.parametrize("seen_first", [True, False])
+async def test_a_run_that_ends_while_they_are_observed_asks_for_no_person(
+    daemon: Daemon, *, seen_first: bool
+) -> None:
+    pull = await opened(daemon)
+    daemon.desk.repository.check(pull, "test", CheckState.FAILED)
+    await looks_later(daemon)
+    await looks_later(daemon)
+    daemon.tell(given(daemon)[0])
+    daemon.advance(1_000)
+    daemon.broken = Racing(daemon, pull, seen_first=seen_first)
+    daemon.restart()
+    record = await looks_later(daemon)
+    assert not record.needs_you
+    assert record.head == daemon.head
+    assert judged(daemon) == []
 
 
 async def test_feedback_that_is_taken_does_not_give_the_issue_back(daemon: Daemon) -> None:
@@ -947,6 +985,18 @@ async def test_what_is_settled_is_landed_at_the_commit_that_was_judged(desk: Des
     assert lands(pull)
     record = await looks_later(daemon, 400_000)
     assert record.code in {"merged", "landing"}
+
+
+async def test_a_label_of_the_daemon_approves_nothing_however_it_is_written(
+    desk: Desk, tmp_path: Path
+) -> None:
+    daemon = Daemon(
+        desk, tmp_path, open="ready", land="auto", labels=["Ship"], land_limits={"labels": ["ship"]}
+    )
+    pull = await opened(daemon)
+    desk.repository.check(pull, "test", CheckState.PASSED)
+    record = await looks_later(daemon)
+    assert (pull.labels, record.code) == (["Ship"], "approval_missing")
 
 
 async def test_a_commit_that_arrives_meanwhile_is_not_landed(desk: Desk, tmp_path: Path) -> None:

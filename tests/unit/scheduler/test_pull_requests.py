@@ -288,3 +288,17 @@ def test_a_run_that_was_killed_is_blocked_when_it_is_retried() -> None:
     later.advance(1_000)
     assert not later.started()
     assert "1" in later.state.blocked
+
+
+def test_work_that_begins_without_feedback_is_counted_and_retries_and_feedback_are_not() -> None:
+    story = handed_off_and_told()
+    story.delivers(head="def").advance(2_000)
+    assert _result(story).restarts == 0
+    for times in (1, 2):
+        story.put("1", state="Todo")
+        story.look()
+        story.fails().advance(60_000)
+        story.put("1", state="Human Review")
+        story.delivers(head=f"head-{times}").advance(2_000)
+        assert _result(story).restarts == times
+        assert story.state.entry("1") is None

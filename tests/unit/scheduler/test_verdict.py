@@ -64,6 +64,8 @@ LAND = replace(POLICY, land=True)
 ANN = Author(login="ann", can_write=True)
 STRANGER = Author(login="stranger")
 BOT = Author(login="review-bot", is_bot=True, can_write=True)
+LISTED = Author(login="review-bot")
+"""On forges that do not say who is a bot."""
 IMPOSTOR = Author(login="review-bot2", is_bot=True, can_write=True)
 ME = Author(login="symphony", can_write=True, is_me=True)
 
@@ -478,6 +480,7 @@ def test_nothing_for_two_weeks_is_told_to_a_person() -> None:
         ({"reviews": (review(sha=None),), "rules_met": True}, "land"),
         ({"reviews": (review(author=BOT),), "rules_met": True}, "approval_missing"),
         ({"reviews": (review(author=STRANGER),)}, "approval_missing"),
+        ({"reviews": (review(author=LISTED),)}, "approval_missing"),
         ({"reviews": (review(author=ME),)}, "approval_missing"),
         ({"rules_met": False}, "approval_missing"),
         ({"files": ()}, "files_unknown"),
@@ -574,15 +577,15 @@ def test_what_other_verdicts_record() -> None:
 
 
 def test_work_that_a_person_wants_counts_turns_from_zero() -> None:
-    asked = ledger(needs_you=NeedsYouCode.TURNS_USED, turns={FeedbackKind.CI: 3}, taken="ci 1")
-    after = ledger_after_claim(asked, working=True, taken="ci 1")
-    assert (after.turns, after.needs_you, after.working) == ({}, None, True)
-    for same in (
-        ledger_after_claim(asked, working=True, taken="ci 2"),
-        ledger_after_claim(replace(asked, working=True), working=True, taken="ci 1"),
-        ledger_after_claim(asked, working=False, taken="ci 1"),
-    ):
-        assert (same.turns, same.needs_you) == (asked.turns, asked.needs_you)
+    """However short it was: it may have ended before anybody looked."""
+    asked = ledger(needs_you=NeedsYouCode.TURNS_USED, turns={FeedbackKind.CI: 3}, restarts=1)
+    once = IssueResult(issue=make_issue(), restarts=1)
+    again = replace(once, restarts=2)
+    after = ledger_after_claim(asked, working=False, result=again)
+    assert (after.turns, after.needs_you, after.working) == ({}, None, False)
+    assert ledger_after_claim(after, working=False, result=again) == after
+    for result in (once, None):
+        assert ledger_after_claim(asked, working=True, result=result) == replace(asked, working=True)
 
 
 def test_a_push_lifts_the_wait_for_a_person() -> None:
@@ -627,8 +630,9 @@ def test_what_was_offered_waits_until_it_is_taken_or_the_branch_moves_on() -> No
     assert code(judge_pull(seen, offered, POLICY, NOW)) == "working"
     assert ledger_after_snapshot(offered, seen, POLICY, NOW).offered == offer
 
-    assert ledger_after_claim(offered, working=False, taken="another").offered == offer
-    taken = ledger_after_claim(offered, working=True, taken=offer.key)
+    result = IssueResult(issue=make_issue(), feedback="another")
+    assert ledger_after_claim(offered, working=False, result=result).offered == offer
+    taken = ledger_after_claim(offered, working=True, result=replace(result, feedback=offer.key))
     assert (taken.offered, taken.working) == (None, True)
 
     moved = ledger_after_snapshot(offered, pull(head_sha="c" * 40), POLICY, NOW)

@@ -263,7 +263,7 @@ class Opener:
         issue_id = record.issue.id
         self._records.change(issue_id, pull=self._records[issue_id].pull or bounded(pull))
         try:
-            if settings.labels and not set(settings.labels) <= set(pull.labels):
+            if not set(map(str.lower, settings.labels)) <= set(pull.labels):
                 await forge.add_labels(pull, settings.labels)
             if settings.reviewers:
                 await forge.request_reviews(pull, settings.reviewers)

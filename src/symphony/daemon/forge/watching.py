@@ -19,7 +19,7 @@ from symphony.daemon.forge.ending import Ender
 from symphony.daemon.forge.feedback import make_offer, post_reply, with_reply
 from symphony.daemon.forge.opening import digest, forge_name
 from symphony.daemon.forge.records import PullRequestRecords, bounded, failure_of, retry_wait_ms
-from symphony.domain import Failure, PullRequest, SymphonyError
+from symphony.domain import Failure, PullRequest, PullState, SymphonyError
 from symphony.forges import Forge, Landing
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
@@ -192,8 +192,12 @@ class Watcher:
         issue_id = record.issue.id
         result = state.results.get(issue_id)
         delivered = None if result is None else result.delivered
-        if delivered is not None and not delivered.pushed and pull.head_sha == delivered.head:
-            record = replace(record, head=delivered.head)  # somebody else pushed it
+        if (
+            pull.state is PullState.OPEN
+            and delivered is not None
+            and (delivered.pushed or pull.head_sha == delivered.head)
+        ):
+            record = replace(record, head=delivered.head)  # pushed by a run that just ended, or by somebody
         if ledger.pushed_head != record.head:
             ledger = ledger_after_push(ledger, record.head, now_ms)
         unpushed = (  # and nobody else pushed to the branch, which would keep ours out
@@ -204,7 +208,7 @@ class Watcher:
         ledger = ledger_after_claim(
             ledger,
             working=is_worked_on(state, issue_id) or unpushed,
-            taken=None if result is None else result.feedback,
+            result=result,
         )
         ledger = ledger_after_lift(ledger, None if result is None else result.lifted, now_ms)
         kept = bounded(pull)
@@ -336,10 +340,10 @@ def policy_of(settings: ForgeSettings) -> ForgePolicy:
         grace_ms=settings.checks_grace_ms,
         feedback=frozenset(told),
         required_checks=settings.required_checks,
-        reviewers=frozenset(login.lower() for login in settings.reviewers),
-        own_labels=frozenset(settings.labels),
+        reviewers=frozenset(map(str.lower, settings.reviewers)),
+        own_labels=frozenset(map(str.lower, settings.labels)),
         land=settings.land != "never",
-        land_labels=frozenset(settings.land_limits.labels),
+        land_labels=frozenset(map(str.lower, settings.land_limits.labels)),
         land_max_lines=settings.land_limits.max_changed_lines,
         land_paths=settings.land_limits.paths,
     )

@@ -4,19 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from symphony.api.models import (
-    Feedback,
-    Issue,
-    Prompt,
-    Refresh,
-    Runs,
-    SkillsOverview,
-    Stars,
-    State,
-    System,
-    Transcript,
-    Verb,
-)
+from symphony.api import models
 from symphony.domain import ALL_ISSUES, Selection
 from symphony.library.store import Library
 
@@ -147,7 +135,7 @@ class RunQuery:
 class Operator(Protocol):
     """What people may ask of a daemon. Secrets are masked in all documents and errors."""
 
-    async def state(self, only: Selection = ALL_ISSUES) -> State:
+    async def state(self, only: Selection = ALL_ISSUES) -> models.State:
         """The state of the daemon, with rows of the selected issues.
 
         Raises:
@@ -155,7 +143,7 @@ class Operator(Protocol):
         """
         ...
 
-    async def issue(self, identifier: str) -> Issue | None:
+    async def issue(self, identifier: str) -> models.Issue | None:
         """One issue; `None` if it is not known.
 
         Raises:
@@ -165,7 +153,7 @@ class Operator(Protocol):
 
     async def transcript(
         self, identifier: str, run: str | None = None, after: int | None = None, limit: int = 200
-    ) -> Transcript | None:
+    ) -> models.Transcript | None:
         """A part of the transcript of a run of the issue; `None` if the issue is not known.
 
         Args:
@@ -180,7 +168,7 @@ class Operator(Protocol):
         """
         ...
 
-    async def prompt(self, identifier: str, phase: str | None = None) -> Prompt | None:
+    async def prompt(self, identifier: str, phase: str | None = None) -> models.Prompt | None:
         """What a dispatch of the issue would send now; `None` if it is not known. Without side effects.
 
         With `phase`, as if the work were in this phase.
@@ -199,7 +187,7 @@ class Operator(Protocol):
         """
         ...
 
-    async def runs(self, query: RunQuery) -> Runs:
+    async def runs(self, query: RunQuery) -> models.Runs:
         """The runs in the journal that a query selects, with their sums.
 
         Raises:
@@ -211,7 +199,7 @@ class Operator(Protocol):
         """The metrics for a scrape; while the daemon starts, those that exist."""
         ...
 
-    async def skills(self) -> SkillsOverview:
+    async def skills(self) -> models.SkillsOverview:
         """The skills and the problems with them as the files are now, and their use in past runs.
 
         Raises:
@@ -227,7 +215,7 @@ class Operator(Protocol):
         """
         ...
 
-    async def system(self) -> System:
+    async def system(self) -> models.System:
         """The program and the settings in force.
 
         Raises:
@@ -235,7 +223,7 @@ class Operator(Protocol):
         """
         ...
 
-    def refresh(self) -> Refresh:
+    def refresh(self) -> models.Refresh:
         """Poll and reconcile soon; may share a poll that is under way or due.
 
         Raises:
@@ -243,7 +231,9 @@ class Operator(Protocol):
         """
         ...
 
-    async def feedback(self, identifier: str, given: Stars, *, may_teach: bool) -> Feedback | None:
+    async def feedback(
+        self, identifier: str, given: models.Stars, *, may_teach: bool
+    ) -> models.Feedback | None:
         """Store feedback on an issue for ever; `None` if the issue is not known.
 
         It waits for a learning run, unless `may_teach` is false, the caller does not want one, the settings
@@ -256,7 +246,7 @@ class Operator(Protocol):
         """
         ...
 
-    async def act(self, verb: str, identifier: str | None, text: str | None = None) -> Verb | None:
+    async def act(self, verb: str, identifier: str | None, text: str | None = None) -> models.Verb | None:
         """Carry out an operator's action; `None` if the issue is not known.
 
         Later questions already show the effect, but that of a move comes with the poll that it asks for.

@@ -12,35 +12,8 @@ from typing import Final, TypeVar, assert_never
 
 from msgspec import UNSET
 
+from symphony.api import models
 from symphony.api.interface import ConflictError, LibraryInUse, UnknownError
-from symphony.api.models import (
-    Document,
-    LibraryAccept,
-    LibraryAssign,
-    LibraryAssignment,
-    LibraryAssignments,
-    LibraryChanged,
-    LibraryCheck,
-    LibraryComparison,
-    LibraryDiff,
-    LibraryDraft,
-    LibraryEvaluation,
-    LibraryFinding,
-    LibraryProposal,
-    LibraryProposalPage,
-    LibraryProposals,
-    LibraryReject,
-    LibraryRemove,
-    LibraryRevert,
-    LibrarySave,
-    LibrarySkill,
-    LibrarySkillPage,
-    LibrarySkills,
-    LibrarySums,
-    LibraryTrial,
-    LibraryVersion,
-    utc_text,
-)
 from symphony.library.evaluation import Evaluation, sums
 from symphony.library.gate import GateFinding, admit, gate
 from symphony.library.model import (
@@ -68,16 +41,23 @@ LEARNED: Final = Origin.LEARNED.value
 PROPOSAL_STATES: Final = tuple(state.value for state in ProposalState)
 _MAX_DIFF_LINES: Final = 4_000
 _Row = TypeVar("_Row")
-_Document = TypeVar("_Document", bound=Document)
+_Document = TypeVar("_Document", bound=models.Document)
 
-Edit = LibrarySave | LibraryRemove | LibraryRevert | LibraryAssign | LibraryAccept | LibraryReject
+Edit = (
+    models.LibrarySave
+    | models.LibraryRemove
+    | models.LibraryRevert
+    | models.LibraryAssign
+    | models.LibraryAccept
+    | models.LibraryReject
+)
 EDITS: Final[dict[str, type[Edit]]] = {
-    "save": LibrarySave,
-    "remove": LibraryRemove,
-    "revert": LibraryRevert,
-    "assign": LibraryAssign,
-    "accept": LibraryAccept,
-    "reject": LibraryReject,
+    "save": models.LibrarySave,
+    "remove": models.LibraryRemove,
+    "revert": models.LibraryRevert,
+    "assign": models.LibraryAssign,
+    "accept": models.LibraryAccept,
+    "reject": models.LibraryReject,
 }
 """How the library can be changed, and what each change takes."""
 
@@ -87,11 +67,11 @@ EDITS: Final[dict[str, type[Edit]]] = {
 
 def skills(
     library: LibraryInUse, query: str = "", page: int | None = 1, *, learned: bool = False
-) -> LibrarySkills:
+) -> models.LibrarySkills:
     """A page of the skills with all words of the query, or all; with `learned`, only of learned ones."""
     heads = library.store.skills(query=query, origin=Origin.LEARNED if learned else None)
     shown = tuple(map(_skill, _page(heads, page)))
-    return _masked(library, LibrarySkills(total=len(heads), page=page or 1, skills=shown))
+    return _masked(library, models.LibrarySkills(total=len(heads), page=page or 1, skills=shown))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +86,7 @@ class Overview:
 
     heads: tuple[SkillHead, ...]
     open_proposals: int
-    document: Callable[[SkillHead], LibrarySkill]
+    document: Callable[[SkillHead], models.LibrarySkill]
 
 
 def overview(library: LibraryInUse, query: str) -> Overview:
@@ -118,7 +98,7 @@ def overview(library: LibraryInUse, query: str) -> Overview:
     )
 
 
-def skill(library: LibraryInUse, name: str, version: int | None = None) -> LibrarySkillPage:
+def skill(library: LibraryInUse, name: str, version: int | None = None) -> models.LibrarySkillPage:
     """One skill in its newest version, or in an earlier one.
 
     Raises:
@@ -130,12 +110,12 @@ def skill(library: LibraryInUse, name: str, version: int | None = None) -> Libra
         history = library.store.history(name)
     except NotInLibraryError as error:
         raise _unknown(error) from error
-    document = LibrarySkillPage(
+    document = models.LibrarySkillPage(
         skill=_skill(found),
         shown=version or found.version,
         file=shown.file().decode(),
         versions=tuple(
-            LibraryVersion(
+            models.LibraryVersion(
                 version=each.version,
                 author=each.change.author,
                 reason=each.change.reason,
@@ -151,7 +131,7 @@ def skill(library: LibraryInUse, name: str, version: int | None = None) -> Libra
     return _masked(library, document)
 
 
-def diff(library: LibraryInUse, name: str, old: int, new: int) -> LibraryDiff:
+def diff(library: LibraryInUse, name: str, old: int, new: int) -> models.LibraryDiff:
     """The difference between two versions of a skill.
 
     Raises:
@@ -161,25 +141,25 @@ def diff(library: LibraryInUse, name: str, old: int, new: int) -> LibraryDiff:
         before, after = (library.store.version(name, number).text for number in (old, new))
     except NotInLibraryError as error:
         raise _unknown(error) from error
-    return _masked(library, LibraryDiff(name=name, old=old, new=new, diff=_diff(before, after)))
+    return _masked(library, models.LibraryDiff(name=name, old=old, new=new, diff=_diff(before, after)))
 
 
-def assignments(library: LibraryInUse) -> LibraryAssignments:
+def assignments(library: LibraryInUse) -> models.LibraryAssignments:
     """All assignments."""
     found = tuple(map(_assignment, library.store.assignments()))
-    return _masked(library, LibraryAssignments(assignments=found))
+    return _masked(library, models.LibraryAssignments(assignments=found))
 
 
 def proposals(
     library: LibraryInUse, state: str = ProposalState.OPEN, page: int | None = 1
-) -> LibraryProposals:
+) -> models.LibraryProposals:
     """A page of the proposals in that state, or all."""
     found = library.store.proposals(state=ProposalState(state))
     shown = tuple(map(_proposal, _page(found, page)))
-    return _masked(library, LibraryProposals(total=len(found), page=page or 1, proposals=shown))
+    return _masked(library, models.LibraryProposals(total=len(found), page=page or 1, proposals=shown))
 
 
-def proposal(library: LibraryInUse, number: int) -> LibraryProposalPage:
+def proposal(library: LibraryInUse, number: int) -> models.LibraryProposalPage:
     """One proposal with what it changes.
 
     Raises:
@@ -194,44 +174,44 @@ def proposal(library: LibraryInUse, number: int) -> LibraryProposalPage:
         present = library.store.skill(found.text.name).version
     except NotInLibraryError:
         present = None
-    document = LibraryProposalPage(
+    document = models.LibraryProposalPage(
         proposal=_proposal(found),
         file=file,
         diff=_diff(found.before, found.text),
         present_version=present,
         findings=(
             *map(_danger, gate(found.before, found.text, library.mask)),
-            *_lint(LibraryDraft(file=file, name=found.text.name))[1],
+            *_lint(models.LibraryDraft(file=file, name=found.text.name))[1],
         ),
         evaluation=None if found.evaluation is None else evaluation_document(found.evaluation),
     )
     return _masked(library, document)
 
 
-def evaluation_document(found: Evaluation) -> LibraryEvaluation:
+def evaluation_document(found: Evaluation) -> models.LibraryEvaluation:
     """The table of an evaluation, not masked."""
-    return LibraryEvaluation(
+    return models.LibraryEvaluation(
         recommended=found.recommended,
         check=found.check,
         base_version=found.base_version,
         comparisons=tuple(
-            LibraryComparison.of(
-                one, without=LibraryTrial.of(one.without), changed=LibraryTrial.of(one.changed)
+            models.LibraryComparison.of(
+                one, without=models.LibraryTrial.of(one.without), changed=models.LibraryTrial.of(one.changed)
             )
             for one in found.comparisons
         ),
-        without=LibrarySums.of(sums(one.without for one in found.comparisons)),
-        changed=LibrarySums.of(sums(one.changed for one in found.comparisons)),
+        without=models.LibrarySums.of(sums(one.without for one in found.comparisons)),
+        changed=models.LibrarySums.of(sums(one.changed for one in found.comparisons)),
         at=_moment(found.at_ms),
     )
 
 
-def check(library: LibraryInUse, draft: LibraryDraft) -> LibraryCheck:
+def check(library: LibraryInUse, draft: models.LibraryDraft) -> models.LibraryCheck:
     """What is wrong with a SKILL.md, and whether the library can keep it."""
     return checked(library, draft)[0]
 
 
-def checked(library: LibraryInUse, draft: LibraryDraft) -> tuple[LibraryCheck, str]:
+def checked(library: LibraryInUse, draft: models.LibraryDraft) -> tuple[models.LibraryCheck, str]:
     """What is wrong with a SKILL.md, and its Markdown; empty if the library cannot keep it."""
     text, findings = _lint(draft)
     if text is not None:
@@ -240,11 +220,11 @@ def checked(library: LibraryInUse, draft: LibraryDraft) -> tuple[LibraryCheck, s
         except LibraryError as error:
             text, findings = None, (_error(error), *findings)
     if text is None:
-        return LibraryCheck(ok=False, name=None, findings=findings), ""
-    return LibraryCheck(ok=True, name=text.name, findings=findings), text.content
+        return models.LibraryCheck(ok=False, name=None, findings=findings), ""
+    return models.LibraryCheck(ok=True, name=text.name, findings=findings), text.content
 
 
-def admitted(library: LibraryInUse, text: SkillText) -> tuple[LibraryFinding, ...]:
+def admitted(library: LibraryInUse, text: SkillText) -> tuple[models.LibraryFinding, ...]:
     """What is new in a text that a person keeps, and should be read twice; not masked.
 
     Raises:
@@ -257,12 +237,12 @@ def admitted(library: LibraryInUse, text: SkillText) -> tuple[LibraryFinding, ..
     return tuple(map(_danger, admit(before, text, library.mask)))
 
 
-def _lint(draft: LibraryDraft) -> tuple[SkillText | None, tuple[LibraryFinding, ...]]:
+def _lint(draft: models.LibraryDraft) -> tuple[SkillText | None, tuple[models.LibraryFinding, ...]]:
     """What a SKILL.md says, if it can be kept, and what is wrong with its form."""
     data = draft.file.encode(errors="replace")
     parsed = parse_bytes(data, draft.name or "", FILE_NAME, ParseOptions(name_fallback=True))
     findings = tuple(
-        LibraryFinding.of(each)
+        models.LibraryFinding.of(each)
         for each in parsed.problems
         if draft.name or each.code.value != "name_dir_mismatch"  # a new skill has no directory yet
     )
@@ -273,9 +253,9 @@ def _lint(draft: LibraryDraft) -> tuple[SkillText | None, tuple[LibraryFinding, 
         return None, findings if told else (_error(error), *findings)
 
 
-def _error(error: LibraryError) -> LibraryFinding:
+def _error(error: LibraryError) -> models.LibraryFinding:
     failure = error.failure
-    return LibraryFinding(
+    return models.LibraryFinding(
         severity="error",
         code=failure.category.value,
         line=None,
@@ -284,14 +264,14 @@ def _error(error: LibraryError) -> LibraryFinding:
     )
 
 
-def _danger(found: GateFinding) -> LibraryFinding:
-    return LibraryFinding.of(found, severity="danger")
+def _danger(found: GateFinding) -> models.LibraryFinding:
+    return models.LibraryFinding.of(found, severity="danger")
 
 
 # --- changing --------------------------------------------------------------------------------------------
 
 
-def change(library: LibraryInUse, edit: Edit, author: str, name: str = "") -> LibraryChanged:
+def change(library: LibraryInUse, edit: Edit, author: str, name: str = "") -> models.LibraryChanged:
     """Change the library; an edit of the skill `name` must keep that name.
 
     Raises:
@@ -307,45 +287,49 @@ def change(library: LibraryInUse, edit: Edit, author: str, name: str = "") -> Li
         raise _unknown(error) from error
 
 
-def _changed(library: LibraryInUse, edit: Edit, author: str, name: str) -> LibraryChanged:
-    store, findings = library.store, tuple[LibraryFinding, ...]()
+def _changed(library: LibraryInUse, edit: Edit, author: str, name: str) -> models.LibraryChanged:
+    store, findings = library.store, tuple[models.LibraryFinding, ...]()
     match edit:
-        case LibrarySave(file=file, base_version=base, reason=reason):
+        case models.LibrarySave(file=file, base_version=base, reason=reason):
             text, by = (
-                _text(LibraryDraft(file=file, name=name or UNSET)),
+                _text(models.LibraryDraft(file=file, name=name or UNSET)),
                 Change(author=author, reason=reason or ""),
             )
             findings = admitted(library, text)
             kept = store.add(text, by) if base == 0 else store.edit(text, by, base_version=base)
             verb, message = "save", f"{kept.name} is at version {kept.version}"
-        case LibraryRemove(name=gone, reason=reason):
+        case models.LibraryRemove(name=gone, reason=reason):
             removed = store.remove(gone, Change(author=author, reason=reason or ""))
-            return LibraryChanged(
+            return models.LibraryChanged(
                 verb="remove", message=f"{removed.name} is removed", name=removed.name, version=None
             )
-        case LibraryRevert(name=back, version=version, reason=reason):
+        case models.LibraryRevert(name=back, version=version, reason=reason):
             by = Change(author=author, reason=reason or f"back to version {version}")
             kept = store.revert(back, version, by)
             verb, message = (
                 "revert",
                 f"{kept.name} is at version {kept.version}, with the text of version {version}",
             )
-        case LibraryAccept(id=number):
+        case models.LibraryAccept(id=number):
             kept = store.accept(number, author)
             verb, message = "accept", f"{kept.name} is at version {kept.version}"
-        case LibraryReject(id=number, reason=reason):
+        case models.LibraryReject(id=number, reason=reason):
             rejected = store.reject(number, author, reason or "")
-            return LibraryChanged(
+            return models.LibraryChanged(
                 verb="reject", message=f"proposal {number} is rejected", name=rejected.text.name, version=None
             )
-        case LibraryAssign():
-            return LibraryChanged(verb="assign", message=_assign(library, edit), name=None, version=None)
+        case models.LibraryAssign():
+            return models.LibraryChanged(
+                verb="assign", message=_assign(library, edit), name=None, version=None
+            )
         case _:
             assert_never(edit)
-    return LibraryChanged(verb=verb, message=message, name=kept.name, version=kept.version, findings=findings)
+    return models.LibraryChanged(
+        verb=verb, message=message, name=kept.name, version=kept.version, findings=findings
+    )
 
 
-def _assign(library: LibraryInUse, edit: LibraryAssign) -> str:
+def _assign(library: LibraryInUse, edit: models.LibraryAssign) -> str:
     kind, target = TargetKind(edit.kind), edit.target
     whose = target if kind is TargetKind.ISSUE else f"the agent {target}"
     if edit.skills is None:
@@ -358,7 +342,7 @@ def _assign(library: LibraryInUse, edit: LibraryAssign) -> str:
 # --- parts -----------------------------------------------------------------------------------------------
 
 
-def _text(draft: LibraryDraft) -> SkillText:
+def _text(draft: models.LibraryDraft) -> SkillText:
     """What the file says.
 
     Raises:
@@ -373,19 +357,19 @@ def _text(draft: LibraryDraft) -> SkillText:
     return text
 
 
-def _skill(head: SkillHead) -> LibrarySkill:
-    return LibrarySkill.of(
+def _skill(head: SkillHead) -> models.LibrarySkill:
+    return models.LibrarySkill.of(
         head, created_at=_moment(head.created_at_ms), updated_at=_moment(head.updated_at_ms)
     )
 
 
-def _assignment(found: Assignment) -> LibraryAssignment:
-    return LibraryAssignment.of(found, skills=found.names, at=_moment(found.at_ms))
+def _assignment(found: Assignment) -> models.LibraryAssignment:
+    return models.LibraryAssignment.of(found, skills=found.names, at=_moment(found.at_ms))
 
 
-def _proposal(found: Proposal) -> LibraryProposal:
+def _proposal(found: Proposal) -> models.LibraryProposal:
     evidence = found.evidence
-    return LibraryProposal(
+    return models.LibraryProposal(
         id=found.id,
         name=found.text.name,
         description=found.text.description,
@@ -418,7 +402,7 @@ def _page(rows: Sequence[_Row], page: int | None) -> Sequence[_Row]:
 
 
 def _moment(at_ms: int) -> str:
-    return utc_text(datetime.fromtimestamp(at_ms / 1_000, UTC))
+    return models.utc_text(datetime.fromtimestamp(at_ms / 1_000, UTC))
 
 
 def _unknown(error: NotInLibraryError) -> UnknownError:

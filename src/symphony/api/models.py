@@ -34,6 +34,10 @@ class Document(Struct, frozen=True):
         return cls(**plain, **others)
 
 
+class ClosedDocument(Document, frozen=True, forbid_unknown_fields=True):
+    """Base of documents that have no other fields than those of their type."""
+
+
 def _is(description: str) -> Meta:
     return Meta(description=description)
 
@@ -1292,7 +1296,7 @@ CHECKS = (
 """What `symphony doctor` looks at."""
 
 
-class DoctorCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DoctorCheck(ClosedDocument, frozen=True, kw_only=True):
     """One thing that was looked at."""
 
     name: Annotated[str, Meta(extra_json_schema={"enum": list(CHECKS)})]
@@ -1441,19 +1445,19 @@ class Notifications(Document, frozen=True, kw_only=True):
 # --- request bodies --------------------------------------------------------------------------------------
 
 
-class Answer(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Answer(ClosedDocument, frozen=True, kw_only=True):
     """A person's answer to the question of an agent."""
 
     text: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 20_000})]
 
 
-class Move(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Move(ClosedDocument, frozen=True, kw_only=True):
     """Where to move an issue."""
 
     state: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 255})]
 
 
-class Stars(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Stars(ClosedDocument, frozen=True, kw_only=True):
     """A person's feedback on an issue."""
 
     stars: Annotated[int, Meta(ge=1, le=5, extra_json_schema={"enum": [1, 2, 3, 4, 5]})]
@@ -1461,7 +1465,7 @@ class Stars(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     learn: Annotated[bool, _is("Let a learning run improve skills by it.")] = True
 
 
-class Trigger(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Trigger(ClosedDocument, frozen=True, kw_only=True):
     """An empty object."""
 
 

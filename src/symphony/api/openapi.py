@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct, structs
 
+from symphony.api import models
 from symphony.api.documents import REASON_CODES
 from symphony.api.interface import (
     AGE_PATTERN,
@@ -17,43 +18,6 @@ from symphony.api.interface import (
     RUN_SUMS,
 )
 from symphony.api.library import EDITS, MAX_PAGES, PROPOSAL_STATES
-from symphony.api.models import (
-    Answer,
-    Change,
-    Description,
-    Document,
-    Error,
-    Feedback,
-    Health,
-    Issue,
-    LibraryAccept,
-    LibraryAssign,
-    LibraryAssignments,
-    LibraryChanged,
-    LibraryCheck,
-    LibraryDiff,
-    LibraryDraft,
-    LibraryProposalPage,
-    LibraryProposals,
-    LibraryReject,
-    LibraryRemove,
-    LibraryRevert,
-    LibrarySave,
-    LibrarySkillPage,
-    LibrarySkills,
-    Link,
-    Move,
-    Prompt,
-    Refresh,
-    Runs,
-    SkillsOverview,
-    Stars,
-    State,
-    System,
-    Transcript,
-    Trigger,
-    Verb,
-)
 from symphony.domain import MAX_COUNT
 from symphony.journal.transcripts import MAX_PAGE, EditedFile, Entry, TranscriptPlanStep
 
@@ -61,45 +25,45 @@ IN_DEFS: Final = "#/$defs/{name}"
 _REF: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
 API: Final = (
-    State,
-    Issue,
-    Runs,
-    Prompt,
-    Transcript,
-    Refresh,
-    Verb,
-    Feedback,
-    Link,
-    Change,
-    Health,
-    Description,
-    Error,
-    Answer,
-    Stars,
-    Move,
-    Trigger,
-    SkillsOverview,
-    System,
-    LibraryAccept,
-    LibraryAssign,
-    LibraryAssignments,
-    LibraryChanged,
-    LibraryCheck,
-    LibraryDiff,
-    LibraryDraft,
-    LibraryProposalPage,
-    LibraryProposals,
-    LibraryReject,
-    LibraryRemove,
-    LibraryRevert,
-    LibrarySave,
-    LibrarySkillPage,
-    LibrarySkills,
+    models.State,
+    models.Issue,
+    models.Runs,
+    models.Prompt,
+    models.Transcript,
+    models.Refresh,
+    models.Verb,
+    models.Feedback,
+    models.Link,
+    models.Change,
+    models.Health,
+    models.Description,
+    models.Error,
+    models.Answer,
+    models.Stars,
+    models.Move,
+    models.Trigger,
+    models.SkillsOverview,
+    models.System,
+    models.LibraryAccept,
+    models.LibraryAssign,
+    models.LibraryAssignments,
+    models.LibraryChanged,
+    models.LibraryCheck,
+    models.LibraryDiff,
+    models.LibraryDraft,
+    models.LibraryProposalPage,
+    models.LibraryProposals,
+    models.LibraryReject,
+    models.LibraryRemove,
+    models.LibraryRevert,
+    models.LibrarySave,
+    models.LibrarySkillPage,
+    models.LibrarySkills,
 )
 """The documents that the API sends and receives."""
 
 
-def schemas(*kinds: type[Document], ref: str = IN_DEFS) -> dict[str, Any]:
+def schemas(*kinds: type[models.Document], ref: str = IN_DEFS) -> dict[str, Any]:
     """The schemas of these documents and of their parts by name; `ref` is the form of references.
 
     A field is required unless it may be unset. Fields with another default are always sent; the default is
@@ -107,7 +71,7 @@ def schemas(*kinds: type[Document], ref: str = IN_DEFS) -> dict[str, Any]:
     """
     _, found = msgspec.json.schema_components(kinds, ref_template=ref)
     own: tuple[type[Struct], ...] = (
-        *_all_kinds(Document),
+        *_all_kinds(models.Document),
         *_all_kinds(Entry),
         EditedFile,
         TranscriptPlanStep,
@@ -159,12 +123,12 @@ def _paths() -> dict[str, Any]:
         "/api/v1/state": {
             "parameters": _selection(),
             "get": _operation(
-                "state", "The whole daemon: health, one row per issue, totals.", State, refusals=(400,)
+                "state", "The whole daemon: health, one row per issue, totals.", models.State, refusals=(400,)
             ),
         },
         "/api/v1/runs": {
             "parameters": _run_query(),
-            "get": _operation("runs", "Past and live runs, and sums of them.", Runs, refusals=(400,)),
+            "get": _operation("runs", "Past and live runs, and sums of them.", models.Runs, refusals=(400,)),
         },
         "/api/v1/events": {
             "parameters": _AFTER,
@@ -175,7 +139,7 @@ def _paths() -> dict[str, Any]:
                     **_refusals(401, 403, 405, 500, 503),
                     "200": {
                         "description": "Server-sent events `changed`; this is the data of one.",
-                        "content": {"text/event-stream": {"schema": _ref(Change)}},
+                        "content": {"text/event-stream": {"schema": _ref(models.Change)}},
                     },
                 },
             },
@@ -185,29 +149,33 @@ def _paths() -> dict[str, Any]:
                 **_operation(
                     "open",
                     "A link that signs one browser in; opens a TCP port if there is none.",
-                    Link,
+                    models.Link,
                     refusals=(400, 408, 409, 413, 415),
                 ),
-                "requestBody": {"required": False, "content": {_JSON: {"schema": _ref(Trigger)}}},
+                "requestBody": {"required": False, "content": {_JSON: {"schema": _ref(models.Trigger)}}},
             }
         },
         "/api/v1/refresh": {
             "post": {
                 **_operation(
-                    "refresh", "Poll and reconcile now.", Refresh, status=202, refusals=(400, 408, 413, 415)
+                    "refresh",
+                    "Poll and reconcile now.",
+                    models.Refresh,
+                    status=202,
+                    refusals=(400, 408, 413, 415),
                 ),
                 "requestBody": {
                     "required": False,
-                    "content": {_JSON: {"schema": _ref(Trigger)}},
+                    "content": {_JSON: {"schema": _ref(models.Trigger)}},
                 },
             }
         },
         "/api/v1/openapi.json": {
-            "get": _operation("openapi", "This description.", Description, refusals=(), failures=())
+            "get": _operation("openapi", "This description.", models.Description, refusals=(), failures=())
         },
         "/api/v1/{identifier}": {
             "parameters": [_IDENTIFIER],
-            "get": _operation("issue", "One issue by its identifier.", Issue, refusals=(400, 404)),
+            "get": _operation("issue", "One issue by its identifier.", models.Issue, refusals=(400, 404)),
         },
         "/api/v1/{identifier}/prompt": {
             "parameters": [
@@ -220,14 +188,16 @@ def _paths() -> dict[str, Any]:
                     "description": "As if the work were in this phase.",
                 },
             ],
-            "get": _operation("prompt", "What a dispatch would send now.", Prompt, refusals=(400, 404, 409)),
+            "get": _operation(
+                "prompt", "What a dispatch would send now.", models.Prompt, refusals=(400, 404, 409)
+            ),
         },
         "/api/v1/{identifier}/transcript": {
             "parameters": [_IDENTIFIER, *_TRANSCRIPT_PART],
             "get": _operation(
                 "transcript",
                 "What the agent of a run was sent, said and did.",
-                Transcript,
+                models.Transcript,
                 refusals=(400, 404),
             ),
         },
@@ -241,19 +211,23 @@ def _paths() -> dict[str, Any]:
                 **_operation(
                     "feedback",
                     "Say how good the work was; skills may be improved by it.",
-                    Feedback,
+                    models.Feedback,
                     status=202,
                     refusals=(400, 404, 408, 409, 413, 415),
                 ),
-                "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(Stars)}}},
+                "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(models.Stars)}}},
             },
         },
         **{f"/api/v1/control/{verb}": {"post": _action(verb)} for verb in DAEMON_ACTIONS},
         **_library_paths(),
         "/skills.json": {
-            "get": _operation("skills", "The skills beside WORKFLOW.md, and their use.", SkillsOverview)
+            "get": _operation(
+                "skills", "The skills beside WORKFLOW.md, and their use.", models.SkillsOverview
+            )
         },
-        "/system.json": {"get": _operation("system", "The program, its settings and its checks.", System)},
+        "/system.json": {
+            "get": _operation("system", "The program, its settings and its checks.", models.System)
+        },
         "/metrics": {
             "get": {
                 "operationId": "metrics",
@@ -263,7 +237,7 @@ def _paths() -> dict[str, Any]:
                         "description": "The text format of Prometheus.",
                         "content": {"text/plain": {"schema": {"type": "string"}}},
                     },
-                    **{str(code): _response(_REFUSALS[code], Error) for code in (401, 403, 405, 500)},
+                    **{str(code): _response(_REFUSALS[code], models.Error) for code in (401, 403, 405, 500)},
                 },
             }
         },
@@ -272,7 +246,7 @@ def _paths() -> dict[str, Any]:
                 "operationId": "health",
                 "summary": "Whether the daemon's event loop answers. Needs no token.",
                 "security": [{}],
-                "responses": {"200": _response("It answers.", Health)},
+                "responses": {"200": _response("It answers.", models.Health)},
             }
         },
     }
@@ -295,13 +269,13 @@ def _library_paths() -> dict[str, Any]:
                 *page,
             ],
             "get": _operation(
-                "library_skills", "The skills of the library.", LibrarySkills, refusals=(400, 409)
+                "library_skills", "The skills of the library.", models.LibrarySkills, refusals=(400, 409)
             ),
         },
         f"{skills}/{{name}}": {
             "parameters": [_SKILL, *_query(("version", "The newest by default.", version))],
             "get": _operation(
-                "library_skill", "A skill and its history.", LibrarySkillPage, refusals=(400, 404, 409)
+                "library_skill", "A skill and its history.", models.LibrarySkillPage, refusals=(400, 404, 409)
             ),
         },
         f"{skills}/{{name}}/diff": {
@@ -313,49 +287,57 @@ def _library_paths() -> dict[str, Any]:
                 ),
             ],
             "get": _operation(
-                "library_diff", "What two versions differ in.", LibraryDiff, refusals=(400, 404, 409)
+                "library_diff", "What two versions differ in.", models.LibraryDiff, refusals=(400, 404, 409)
             ),
         },
         "/api/v1/library/assignments": {
             "get": _operation(
                 "library_assignments",
                 "Which issue or agent gets which skills.",
-                LibraryAssignments,
+                models.LibraryAssignments,
                 refusals=(409,),
             )
         },
         proposals: {
             "parameters": [*_query(("state", "open by default.", {"enum": list(PROPOSAL_STATES)})), *page],
             "get": _operation(
-                "library_proposals", "Changes that wait for a person.", LibraryProposals, refusals=(400, 409)
+                "library_proposals",
+                "Changes that wait for a person.",
+                models.LibraryProposals,
+                refusals=(400, 409),
             ),
         },
         f"{proposals}/{{id}}": {
             "parameters": [{"name": "id", "in": "path", "required": True, "schema": version}],
             "get": _operation(
-                "library_proposal", "A proposal and its diff.", LibraryProposalPage, refusals=(400, 404, 409)
+                "library_proposal",
+                "A proposal and its diff.",
+                models.LibraryProposalPage,
+                refusals=(400, 404, 409),
             ),
         },
         "/api/v1/library/check": {
-            "post": _edit("library_check", "Check a SKILL.md.", LibraryDraft, LibraryCheck)
+            "post": _edit("library_check", "Check a SKILL.md.", models.LibraryDraft, models.LibraryCheck)
         },
         **{
             f"/api/v1/library/{verb}": {
-                "post": _edit(f"library_{verb}", _first_line(kind), kind, LibraryChanged)
+                "post": _edit(f"library_{verb}", _first_line(kind), kind, models.LibraryChanged)
             }
             for verb, kind in EDITS.items()
         },
     }
 
 
-def _edit(name: str, summary: str, body: type[Document], answered: type[Document]) -> dict[str, Any]:
+def _edit(
+    name: str, summary: str, body: type[models.Document], answered: type[models.Document]
+) -> dict[str, Any]:
     return {
         **_operation(name, summary, answered, refusals=(400, 404, 408, 409, 413, 415)),
         "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(body)}}},
     }
 
 
-def _first_line(kind: type[Document]) -> str:
+def _first_line(kind: type[models.Document]) -> str:
     return (kind.__doc__ or "").partition("\n")[0]
 
 
@@ -458,7 +440,7 @@ _ACTIONS = {
     "drain": "Start nothing new, let running turns end, then exit.",
 }
 
-_BODIES: Final[Mapping[str, type[Document]]] = {"answer": Answer, "move": Move}
+_BODIES: Final[Mapping[str, type[models.Document]]] = {"answer": models.Answer, "move": models.Move}
 
 _REFUSALS = {
     400: "The request is malformed.",
@@ -477,11 +459,11 @@ _REFUSALS = {
 
 
 def _action(verb: str, *refusals: int) -> dict[str, Any]:
-    body = _BODIES.get(verb, Trigger)
+    body = _BODIES.get(verb, models.Trigger)
     return {
-        **_operation(verb, _ACTIONS[verb], Verb, status=202, refusals=(400, *refusals, 408, 413, 415)),
+        **_operation(verb, _ACTIONS[verb], models.Verb, status=202, refusals=(400, *refusals, 408, 413, 415)),
         "requestBody": {
-            "required": body is not Trigger,
+            "required": body is not models.Trigger,
             "content": {_JSON: {"schema": _ref(body)}},
         },
     }
@@ -490,7 +472,7 @@ def _action(verb: str, *refusals: int) -> dict[str, Any]:
 def _operation(
     name: str,
     summary: str,
-    schema: type[Document],
+    schema: type[models.Document],
     *,
     status: int = 200,
     refusals: tuple[int, ...] = (),
@@ -507,12 +489,12 @@ def _operation(
 
 
 def _refusals(*codes: int) -> dict[str, Any]:
-    return {str(code): _response(_REFUSALS[code], Error) for code in sorted({*codes})}
+    return {str(code): _response(_REFUSALS[code], models.Error) for code in sorted({*codes})}
 
 
-def _response(text: str, schema: type[Document]) -> dict[str, Any]:
+def _response(text: str, schema: type[models.Document]) -> dict[str, Any]:
     return {"description": text, "content": {_JSON: {"schema": _ref(schema)}}}
 
 
-def _ref(kind: type[Document]) -> dict[str, str]:
+def _ref(kind: type[models.Document]) -> dict[str, str]:
     return {"$ref": _REF.format(name=kind.__name__)}

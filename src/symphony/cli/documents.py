@@ -10,6 +10,7 @@ from msgspec import Meta, field
 
 from symphony.api.models import (
     Agent,
+    ClosedDocument,
     Count,
     DoctorCheck,
     Document,
@@ -39,7 +40,7 @@ Source = Annotated[Literal["daemon", "files"], _is("Who answered.")]
 # --- of a daemon, or of the files where none runs --------------------------------------------------------
 
 
-class DaemonInfo(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DaemonInfo(ClosedDocument, frozen=True, kw_only=True):
     """The daemon that was asked."""
 
     pid: Positive
@@ -64,7 +65,7 @@ class KnownIssue(Issue, frozen=True, kw_only=True):
     daemon: Annotated[DaemonInfo | None, _is("The daemon that was asked; null where none runs.")]
 
 
-class Explanation(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Explanation(ClosedDocument, frozen=True, kw_only=True):
     """The answer to "why is it (not) running?"."""
 
     running: Annotated[bool, _is("Whether an agent is at work on it.")]
@@ -83,7 +84,7 @@ class Explained(KnownIssue, frozen=True, kw_only=True):
     explanation: Explanation
 
 
-class PrintedPrompt(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PrintedPrompt(ClosedDocument, frozen=True, kw_only=True):
     """`symphony prompt --json`."""
 
     issue_identifier: str
@@ -99,7 +100,7 @@ class PrintedPrompt(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
 # --- status --watch and status --all ---------------------------------------------------------------------
 
 
-class UnavailableReason(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UnavailableReason(ClosedDocument, frozen=True, kw_only=True):
     """Why the status cannot be read now."""
 
     code: str
@@ -107,7 +108,7 @@ class UnavailableReason(Document, frozen=True, kw_only=True, forbid_unknown_fiel
     hint: str | None
 
 
-class StatusUnavailable(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StatusUnavailable(ClosedDocument, frozen=True, kw_only=True):
     """A line of `symphony status --watch --json` while the status cannot be read."""
 
     source: None = None
@@ -115,7 +116,7 @@ class StatusUnavailable(Document, frozen=True, kw_only=True, forbid_unknown_fiel
     error: UnavailableReason
 
 
-class DaemonCounts(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DaemonCounts(ClosedDocument, frozen=True, kw_only=True):
     """Issues by status."""
 
     running: Count
@@ -124,7 +125,7 @@ class DaemonCounts(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     waiting: Count
 
 
-class DaemonRow(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DaemonRow(ClosedDocument, frozen=True, kw_only=True):
     """One daemon."""
 
     name: Annotated[str, _is("Of the directory of its WORKFLOW.md; else of its state directory.")]
@@ -151,14 +152,14 @@ class DaemonRow(Document, frozen=True, kw_only=True, forbid_unknown_fields=True)
     hint: Annotated[str | None, _is("What to do about that.")] = None
 
 
-class SkippedDirectory(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SkippedDirectory(ClosedDocument, frozen=True, kw_only=True):
     """A place that was not looked at."""
 
     path: str
     reason: str
 
 
-class Daemons(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Daemons(ClosedDocument, frozen=True, kw_only=True):
     """`symphony status --all --json`: the daemons of this user, or for root of this host."""
 
     daemons: Annotated[tuple[DaemonRow, ...], _is("By name. Daemons that ended in order are left out.")]
@@ -168,7 +169,7 @@ class Daemons(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
 # --- check, doctor, health -------------------------------------------------------------------------------
 
 
-class WorkflowProblem(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorkflowProblem(ClosedDocument, frozen=True, kw_only=True):
     """Something wrong with a workflow file, or with what it needs."""
 
     severity: Literal["error", "warning"]
@@ -202,7 +203,7 @@ EffectiveSettings = Annotated[
 ]
 
 
-class CheckedWorkflow(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CheckedWorkflow(ClosedDocument, frozen=True, kw_only=True):
     """`symphony check --json`."""
 
     path: Annotated[str, _is("The workflow file, absolute.")]
@@ -214,7 +215,7 @@ class CheckedWorkflow(Document, frozen=True, kw_only=True, forbid_unknown_fields
     ]
 
 
-class Doctor(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Doctor(ClosedDocument, frozen=True, kw_only=True):
     """`symphony doctor --json`."""
 
     workflow: Text
@@ -223,7 +224,7 @@ class Doctor(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     checks: Annotated[tuple[DoctorCheck, ...], Meta(extra_json_schema={"minItems": 1})]
 
 
-class Liveness(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Liveness(ClosedDocument, frozen=True, kw_only=True):
     """`symphony health --json`."""
 
     healthy: Annotated[bool, _is("The daemon answered in time.")]
@@ -234,7 +235,7 @@ class Liveness(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
 # --- clean, diff, replay, service ------------------------------------------------------------------------
 
 
-class CleanedItem(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CleanedItem(ClosedDocument, frozen=True, kw_only=True):
     """One thing and what became of it."""
 
     kind: Literal["workspace", "host", "log", "damaged_journal", "runs"]
@@ -249,7 +250,7 @@ class CleanedItem(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     reason: Text
 
 
-class Cleaned(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Cleaned(ClosedDocument, frozen=True, kw_only=True):
     """`symphony clean --json`: everything that was looked at."""
 
     dry_run: bool
@@ -258,7 +259,7 @@ class Cleaned(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     bytes: Annotated[Count, _is("Of what was, or would be, removed.")]
 
 
-class ChangedFile(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChangedFile(ClosedDocument, frozen=True, kw_only=True):
     """One file."""
 
     path: Annotated[str, _is("The new one of a renamed file.")]
@@ -266,7 +267,7 @@ class ChangedFile(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     deletions: Count
 
 
-class BranchDiff(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BranchDiff(ClosedDocument, frozen=True, kw_only=True):
     """`symphony diff --json`."""
 
     issue_identifier: str
@@ -285,7 +286,7 @@ Command = Annotated[
 ]
 
 
-class ReplayedInput(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReplayedInput(ClosedDocument, frozen=True, kw_only=True):
     """One input, and what was decided."""
 
     number: Positive
@@ -297,7 +298,7 @@ class ReplayedInput(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
     crashed: str | None
 
 
-class Replayed(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Replayed(ClosedDocument, frozen=True, kw_only=True):
     """`symphony replay --json`."""
 
     recording: Text
@@ -308,7 +309,7 @@ class Replayed(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     steps: tuple[ReplayedInput, ...]
 
 
-class ServiceState(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ServiceState(ClosedDocument, frozen=True, kw_only=True):
     """`symphony service status --json`: one instance; the words are systemd's own."""
 
     name: Annotated[Text, _is("Of the instance.")]
@@ -334,7 +335,7 @@ Instant = Annotated[
 ]
 
 
-class TranscriptLine(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TranscriptLine(ClosedDocument, frozen=True, kw_only=True):
     """A line of `symphony transcript --json`: an entry, or what is missing."""
 
     run_id: str
@@ -342,9 +343,7 @@ class TranscriptLine(Document, frozen=True, kw_only=True, forbid_unknown_fields=
     missing: str | None = None
 
 
-class LoggedEvent(
-    Document, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="event"
-):
+class LoggedEvent(ClosedDocument, frozen=True, kw_only=True, tag_field="type", tag="event"):
     """Something that happened."""
 
     id: Annotated[Positive, _is("Rises with time.")]
@@ -356,7 +355,7 @@ class LoggedEvent(
     message: str
 
 
-class LoggedRun(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LoggedRun(ClosedDocument, frozen=True, kw_only=True):
     """A run as it stands now."""
 
     attempt: Annotated[int | None, _is("As the template sees it: null on the first.")]
@@ -379,18 +378,14 @@ class LoggedRun(Document, frozen=True, kw_only=True, forbid_unknown_fields=True)
     agent_reason: Annotated[str | None, _is("Why it was this one.")]
 
 
-class LoggedBegin(
-    Document, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="run_began"
-):
+class LoggedBegin(ClosedDocument, frozen=True, kw_only=True, tag_field="type", tag="run_began"):
     """A run began; `run` is null where the journal has forgotten it."""
 
     run_id: str
     run: LoggedRun | None
 
 
-class LoggedEnd(
-    Document, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="run_ended"
-):
+class LoggedEnd(ClosedDocument, frozen=True, kw_only=True, tag_field="type", tag="run_ended"):
     """A run ended; `run` is null where the journal has forgotten it."""
 
     run_id: str
@@ -400,7 +395,7 @@ class LoggedEnd(
 # --- tracker and issue -----------------------------------------------------------------------------------
 
 
-class CheckedState(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CheckedState(ClosedDocument, frozen=True, kw_only=True):
     """A state of the tracker, of the settings, or of both."""
 
     name: Text
@@ -428,7 +423,7 @@ class CheckedState(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     found: Annotated[bool, _is("The tracker has it.")]
 
 
-class ServiceLimit(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ServiceLimit(ClosedDocument, frozen=True, kw_only=True):
     """What is left of one limit of the service, and when it begins anew."""
 
     name: str
@@ -466,7 +461,7 @@ class TrackerIssue(Document, frozen=True, kw_only=True):
     updated_at: Moment | None
 
 
-class TrackerProblem(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrackerProblem(ClosedDocument, frozen=True, kw_only=True):
     """Something to mend."""
 
     severity: Literal["error", "warning"]
@@ -474,7 +469,7 @@ class TrackerProblem(Document, frozen=True, kw_only=True, forbid_unknown_fields=
     hint: Text
 
 
-class ForgeCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ForgeCheck(ClosedDocument, frozen=True, kw_only=True):
     """`symphony forge check --json`."""
 
     ok: Annotated[bool, _is("The token may do all that is known to be needed.")]
@@ -485,7 +480,7 @@ class ForgeCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=True
     limits: Annotated[tuple[Text, ...], _is("What no token can do on this forge, in words.")]
 
 
-class PullCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PullCheck(ClosedDocument, frozen=True, kw_only=True):
     """A check of the last commit for which the forge has any."""
 
     name: str
@@ -496,7 +491,7 @@ class PullCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=True)
     url: str | None
 
 
-class PullReview(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PullReview(ClosedDocument, frozen=True, kw_only=True):
     """What a reviewer said last; several reviews of one person are several entries, oldest first."""
 
     login: str
@@ -504,7 +499,7 @@ class PullReview(Document, frozen=True, kw_only=True, forbid_unknown_fields=True
     can_write: Annotated[bool, _is("The reviewer may write to the repository.")]
 
 
-class OpenThread(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OpenThread(ClosedDocument, frozen=True, kw_only=True):
     """A conversation on a place of the change that nobody has resolved."""
 
     path: str | None
@@ -513,7 +508,7 @@ class OpenThread(Document, frozen=True, kw_only=True, forbid_unknown_fields=True
     body: Annotated[str, _is("What they wrote.")]
 
 
-class PullRequestShown(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PullRequestShown(ClosedDocument, frozen=True, kw_only=True):
     """`symphony pr --json`."""
 
     issue_identifier: str
@@ -543,7 +538,7 @@ class PullRequestShown(Document, frozen=True, kw_only=True, forbid_unknown_field
     message: Annotated[str | None, _is("The same in one sentence.")]
 
 
-class TrackerCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrackerCheck(ClosedDocument, frozen=True, kw_only=True):
     """`symphony tracker check --json`."""
 
     ok: Annotated[bool, _is("No error; there may be warnings.")]
@@ -557,7 +552,7 @@ class TrackerCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     problems: tuple[TrackerProblem, ...]
 
 
-class IssueMoved(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class IssueMoved(ClosedDocument, frozen=True, kw_only=True):
     """`symphony tracker move --json` and `symphony issue move --json`."""
 
     issue_identifier: str
@@ -565,21 +560,21 @@ class IssueMoved(Document, frozen=True, kw_only=True, forbid_unknown_fields=True
     state: str
 
 
-class IssueCommented(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class IssueCommented(ClosedDocument, frozen=True, kw_only=True):
     """`symphony tracker comment --json` and `symphony issue comment --json`."""
 
     issue_identifier: str
     comment_id: str
 
 
-class BoardBlocker(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BoardBlocker(ClosedDocument, frozen=True, kw_only=True):
     """An issue that stands in the way."""
 
     id: str | None
     state: str | None
 
 
-class BoardIssue(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BoardIssue(ClosedDocument, frozen=True, kw_only=True):
     """`symphony issue new --json`: an issue of a Markdown board."""
 
     id: str
@@ -595,7 +590,7 @@ class BoardIssue(Document, frozen=True, kw_only=True, forbid_unknown_fields=True
     path: Annotated[str, _is("Its file.")]
 
 
-class BoardComment(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BoardComment(ClosedDocument, frozen=True, kw_only=True):
     """A comment on an issue of a Markdown board."""
 
     id: str
@@ -612,7 +607,7 @@ class BoardIssueShown(BoardIssue, frozen=True, kw_only=True):
     comments: tuple[BoardComment, ...]
 
 
-class BoardProblem(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BoardProblem(ClosedDocument, frozen=True, kw_only=True):
     """A file of the board that is no issue."""
 
     id: str
@@ -620,7 +615,7 @@ class BoardProblem(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     message: str
 
 
-class BoardListing(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BoardListing(ClosedDocument, frozen=True, kw_only=True):
     """`symphony issue list --json`."""
 
     board: Annotated[str, _is("Its directory.")]
@@ -631,7 +626,7 @@ class BoardListing(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 # --- demo ------------------------------------------------------------------------------------------------
 
 
-class DemoIssue(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DemoIssue(ClosedDocument, frozen=True, kw_only=True):
     """An issue of the demo after the work."""
 
     identifier: str
@@ -643,7 +638,7 @@ class DemoIssue(Document, frozen=True, kw_only=True, forbid_unknown_fields=True)
     workspace: str | None
 
 
-class DemoComment(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DemoComment(ClosedDocument, frozen=True, kw_only=True):
     """A comment on one of them."""
 
     issue_identifier: str
@@ -652,14 +647,14 @@ class DemoComment(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     body: str
 
 
-class DemoLearned(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DemoLearned(ClosedDocument, frozen=True, kw_only=True):
     """What the demo learned from feedback."""
 
     skill: Text
     version: Annotated[int, _is("The version that was accepted.")]
 
 
-class DemoResult(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DemoResult(ClosedDocument, frozen=True, kw_only=True):
     """`symphony demo --json`."""
 
     ok: Annotated[bool, _is("Every issue is done and has commits.")]
@@ -675,7 +670,7 @@ class DemoResult(Document, frozen=True, kw_only=True, forbid_unknown_fields=True
 Scope = Annotated[str, Meta(extra_json_schema={"enum": ["project", "user", "extra"]})]
 
 
-class FileProblem(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FileProblem(ClosedDocument, frozen=True, kw_only=True):
     """Something wrong with a file of a skill."""
 
     path: Text
@@ -687,20 +682,20 @@ class FileProblem(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     hint: Text
 
 
-class SkillProblems(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SkillProblems(ClosedDocument, frozen=True, kw_only=True):
     """`symphony skills check --json`."""
 
     problems: tuple[FileProblem, ...]
 
 
-class SkillRoot(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SkillRoot(ClosedDocument, frozen=True, kw_only=True):
     """A directory of skills."""
 
     scope: Scope
     path: str
 
 
-class ShownSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ShownSkill(ClosedDocument, frozen=True, kw_only=True):
     """A skill."""
 
     name: Text
@@ -715,7 +710,7 @@ class ShownSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=True
     priority: int
 
 
-class HiddenSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HiddenSkill(ClosedDocument, frozen=True, kw_only=True):
     """A usable skill that stands back, because an earlier root has one of its name."""
 
     name: str
@@ -724,7 +719,7 @@ class HiddenSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     by: Annotated[str, _is("The path of the one that is listed instead.")]
 
 
-class SkillListing(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SkillListing(ClosedDocument, frozen=True, kw_only=True):
     """`symphony skills list --json`."""
 
     roots: tuple[SkillRoot, ...]
@@ -748,7 +743,7 @@ class SkillDetail(ShownSkill, frozen=True, kw_only=True):
     more_files: Count
 
 
-class UnlistedSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UnlistedSkill(ClosedDocument, frozen=True, kw_only=True):
     """A skill that is not in the block."""
 
     name: str
@@ -757,7 +752,7 @@ class UnlistedSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
     ]
 
 
-class SkillBlock(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SkillBlock(ClosedDocument, frozen=True, kw_only=True):
     """`symphony skills prompt --json`."""
 
     block: str | None
@@ -773,7 +768,7 @@ class FoundSkill(ShownSkill, frozen=True, kw_only=True):
     score: Annotated[float, Meta(gt=0)]
 
 
-class SkillHits(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SkillHits(ClosedDocument, frozen=True, kw_only=True):
     """`symphony skills search --json`: the best first."""
 
     query: str
@@ -793,7 +788,7 @@ Origin = Annotated[
 Digest = Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-f]{64}$"})]
 
 
-class ShownModule(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ShownModule(ClosedDocument, frozen=True, kw_only=True):
     """A module of instructions."""
 
     name: Text
@@ -805,7 +800,7 @@ class ShownModule(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     selected: Annotated[bool, _is("Whether a session of the phase gets it.")]
 
 
-class InstructionListing(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class InstructionListing(ClosedDocument, frozen=True, kw_only=True):
     """`symphony instructions list --json`."""
 
     source: Annotated[str, Meta(extra_json_schema={"enum": ["embedded", "local", "remote"]})]
@@ -818,7 +813,7 @@ class InstructionListing(Document, frozen=True, kw_only=True, forbid_unknown_fie
     problems: tuple[FileProblem, ...]
 
 
-class ComposedInstructions(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ComposedInstructions(ClosedDocument, frozen=True, kw_only=True):
     """`symphony instructions compose --json`."""
 
     phase: str | None
@@ -830,13 +825,13 @@ class ComposedInstructions(Document, frozen=True, kw_only=True, forbid_unknown_f
     problems: tuple[FileProblem, ...]
 
 
-class InstructionProblems(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class InstructionProblems(ClosedDocument, frozen=True, kw_only=True):
     """`symphony instructions check --json`."""
 
     problems: tuple[FileProblem, ...]
 
 
-class NewInstructions(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NewInstructions(ClosedDocument, frozen=True, kw_only=True):
     """`symphony instructions init --json`."""
 
     path: Annotated[Text, _is("The directory, absolute.")]
@@ -846,7 +841,7 @@ class NewInstructions(Document, frozen=True, kw_only=True, forbid_unknown_fields
 # --- exchange of skills ----------------------------------------------------------------------------------
 
 
-class MovedSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MovedSkill(ClosedDocument, frozen=True, kw_only=True):
     """A skill that was copied, or was to be."""
 
     name: str
@@ -856,7 +851,7 @@ class MovedSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=True
     problems: tuple[FileProblem, ...]
 
 
-class SkillsExported(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SkillsExported(ClosedDocument, frozen=True, kw_only=True):
     """`symphony skills export --json`, and that of `symphony library export`."""
 
     target: str
@@ -867,14 +862,14 @@ class SkillsExported(Document, frozen=True, kw_only=True, forbid_unknown_fields=
     skipped: tuple[MovedSkill, ...]
 
 
-class SkillSource(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SkillSource(ClosedDocument, frozen=True, kw_only=True):
     """Where skills come from."""
 
     from_: str = field(name="from")
     commit: Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-f]{40,64}$"})] | None
 
 
-class SkillFolder(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SkillFolder(ClosedDocument, frozen=True, kw_only=True):
     """A folder of the source."""
 
     folder: Annotated[Text, _is("Below the source; . for its top.")]
@@ -892,14 +887,14 @@ class SkillsImported(SkillsExported, frozen=True, kw_only=True):
 # --- the library of skills -------------------------------------------------------------------------------
 
 
-class LibraryHistory(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LibraryHistory(ClosedDocument, frozen=True, kw_only=True):
     """`symphony library history --json`."""
 
     name: Text
     versions: Annotated[tuple[LibraryVersion, ...], _is("The newest first.")]
 
 
-class FailedFile(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FailedFile(ClosedDocument, frozen=True, kw_only=True):
     """A file that the library could not take."""
 
     path: Annotated[Text, _is("Below the source.")]
@@ -907,7 +902,7 @@ class FailedFile(Document, frozen=True, kw_only=True, forbid_unknown_fields=True
     hint: str | None
 
 
-class LibraryImported(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LibraryImported(ClosedDocument, frozen=True, kw_only=True):
     """`symphony library import --json`: names of skills, what to read twice, and what could not be taken."""
 
     source: str
@@ -918,7 +913,7 @@ class LibraryImported(Document, frozen=True, kw_only=True, forbid_unknown_fields
     failed: tuple[FailedFile, ...]
 
 
-class LibraryPromoted(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LibraryPromoted(ClosedDocument, frozen=True, kw_only=True):
     """`symphony library promote --json`."""
 
     name: Text
@@ -929,14 +924,14 @@ class LibraryPromoted(Document, frozen=True, kw_only=True, forbid_unknown_fields
     commit: Annotated[str | None, _is("Of that branch; null if the base has the file already.")]
 
 
-class LibraryBackup(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LibraryBackup(ClosedDocument, frozen=True, kw_only=True):
     """`symphony library backup --json`."""
 
     path: Text
     bytes: Count
 
 
-class LibrarySynced(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LibrarySynced(ClosedDocument, frozen=True, kw_only=True):
     """`symphony library sync --json`: names of skills, compared with the library."""
 
     issue_identifier: str
@@ -950,7 +945,7 @@ class LibrarySynced(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
 # --- the use of skills -----------------------------------------------------------------------------------
 
 
-class SkillUse(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SkillUse(ClosedDocument, frozen=True, kw_only=True):
     """One skill over many runs."""
 
     name: Text
@@ -962,7 +957,7 @@ class SkillUse(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     last_used_at: Moment
 
 
-class SkillsReport(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SkillsReport(ClosedDocument, frozen=True, kw_only=True):
     """`symphony skills report --json`."""
 
     since: Moment
@@ -970,7 +965,7 @@ class SkillsReport(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     outcomes: SkillOutcomes
 
 
-class LibraryReverted(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LibraryReverted(ClosedDocument, frozen=True, kw_only=True):
     """A skill that a purge took back."""
 
     name: Text
@@ -979,7 +974,7 @@ class LibraryReverted(Document, frozen=True, kw_only=True, forbid_unknown_fields
     text_of: Annotated[Positive, _is("The earlier version whose text it has.")]
 
 
-class LibraryPurged(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LibraryPurged(ClosedDocument, frozen=True, kw_only=True):
     """`symphony library purge --json`: what was done, or would be done with --dry-run."""
 
     dry_run: bool
@@ -988,7 +983,7 @@ class LibraryPurged(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
     rejected: Annotated[tuple[Positive, ...], _is("Numbers of proposals.")]
 
 
-class NewSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NewSkill(ClosedDocument, frozen=True, kw_only=True):
     """`symphony skills new --json`."""
 
     name: Annotated[str, Meta(extra_json_schema={"pattern": "^[a-z0-9]+(-[a-z0-9]+)*$", "maxLength": 64})]
@@ -999,21 +994,21 @@ class NewSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
 # --- notifications ---------------------------------------------------------------------------------------
 
 
-class NotifyTargets(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NotifyTargets(ClosedDocument, frozen=True, kw_only=True):
     """`symphony notify list --json`."""
 
     source: Source
     targets: Annotated[tuple[NotifyTarget, ...], _is("Deliveries are known of a running daemon only.")]
 
 
-class HostsShown(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HostsShown(ClosedDocument, frozen=True, kw_only=True):
     """`symphony hosts --json`."""
 
     source: Source
     hosts: Annotated[tuple[HostInUse, ...], _is("Runs are known of a running daemon only.")]
 
 
-class HostChecked(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HostChecked(ClosedDocument, frozen=True, kw_only=True):
     """What a host said of itself."""
 
     name: str
@@ -1029,13 +1024,13 @@ class HostChecked(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     labels: Annotated[dict[str, str] | None, _is("Those of a node of a Ray cluster.")] = None
 
 
-class HostsChecked(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HostsChecked(ClosedDocument, frozen=True, kw_only=True):
     """`symphony hosts check --json`."""
 
     hosts: tuple[HostChecked, ...]
 
 
-class NotifyTest(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NotifyTest(ClosedDocument, frozen=True, kw_only=True):
     """The test of one target."""
 
     name: str
@@ -1045,7 +1040,7 @@ class NotifyTest(Document, frozen=True, kw_only=True, forbid_unknown_fields=True
     hint: str | None
 
 
-class NotifyTested(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NotifyTested(ClosedDocument, frozen=True, kw_only=True):
     """`symphony notify test --json`."""
 
     tests: tuple[NotifyTest, ...]

@@ -90,28 +90,22 @@ class SkillsContext:
         return root
 
 
-def skills_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--path` and `--workflow`; the command gets them as one `place`."""
+def place_options(
+    find: Callable[[str | None, Path | None, Mapping[str, str]], Any], path_help: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add `--path` and `--workflow`; the command gets what `find` makes of them as `place`."""
+    path_option = click.option("--path", metavar="PATH", help=path_help)
+    workflow_type = click.Path(path_type=Path, dir_okay=False)
+    workflow_option = click.option("--workflow", type=workflow_type, metavar="FILE", help=WORKFLOW_HELP)
 
-    @wraps(command)
-    def run(*args: Any, path: str | None, workflow: Path | None, **options: Any) -> Any:
-        return command(*args, place=_place(path, workflow, os.environ), **options)
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def run(*args: Any, path: str | None, workflow: Path | None, **options: Any) -> Any:
+            return command(*args, place=find(path, workflow, os.environ), **options)
 
-    for option in (
-        click.option(
-            "--workflow",
-            type=click.Path(path_type=Path, dir_okay=False),
-            metavar="FILE",
-            help=WORKFLOW_HELP,
-        ),
-        click.option(
-            "--path",
-            metavar="PATH",
-            help="Where the skills are in the repository.  [default: agent.skills.path]",
-        ),
-    ):
-        run = option(run)
-    return run
+        return path_option(workflow_option(run))
+
+    return add
 
 
 def _place(path: str | None, workflow: Path | None, environment: Mapping[str, str]) -> SkillsContext:
@@ -128,6 +122,11 @@ def _place(path: str | None, workflow: Path | None, environment: Mapping[str, st
         cloned=clones is not None and clones.repo is not None,
         base_branch=None if clones is None else clones.base_branch,
     )
+
+
+skills_options = place_options(
+    _place, "Where the skills are in the repository.  [default: agent.skills.path]"
+)
 
 
 def repository_top(directory: Path) -> Path:

@@ -25,7 +25,6 @@ from symphony.skills.activate import (
     SkillContent,
     SkillPath,
     read_content,
-    sources_of,
 )
 from symphony.skills.catalog import (
     Block,
@@ -34,7 +33,6 @@ from symphony.skills.catalog import (
     NativeListing,
     dedupe_native,
     render,
-    render_search,
 )
 from symphony.skills.digest import file_digests, skill_digests
 from symphony.skills.exchange import (
@@ -65,7 +63,6 @@ from symphony.skills.instructions import (
     InstructionOrigin,
     InstructionSource,
     Loader,
-    Module,
     Selector,
     SourceError,
     check_phases,
@@ -79,14 +76,10 @@ from symphony.skills.manifest import (
     InstructionCode,
     InstructionProblem,
     Manifest,
-    ManifestEntry,
-    has_phase,
     instruction_problem,
-    is_phase,
 )
 from symphony.skills.model import (
     ACTIVATE_TOOL,
-    DEFAULT_PATH,
     FILE_NAME,
     MAX_FIELD,
     MEANINGS,
@@ -116,7 +109,6 @@ from symphony.skills.search import Hit, search_skills
 
 __all__ = [
     "ACTIVATE_TOOL",
-    "DEFAULT_PATH",
     "EMBEDDED",
     "EMBEDDED_SOURCE",
     "FILE_NAME",
@@ -159,8 +151,6 @@ __all__ = [
     "LibraryFiles",
     "Loader",
     "Manifest",
-    "ManifestEntry",
-    "Module",
     "NamedProblem",
     "NativeListing",
     "ParseOptions",
@@ -189,12 +179,10 @@ __all__ = [
     "file_digests",
     "find_importable",
     "github_lines",
-    "has_phase",
     "install",
     "instruction_problem",
     "is_clean_name",
     "is_failure",
-    "is_phase",
     "is_visible",
     "load",
     "named_problems",
@@ -207,12 +195,10 @@ __all__ = [
     "read_content",
     "read_file",
     "render",
-    "render_search",
     "resolve_anchor",
     "resolved_body",
     "search_skills",
     "skill_digests",
-    "sources_of",
     "suggested_name",
     "summary",
     "text_lines",

@@ -7,23 +7,8 @@ from urllib.parse import urlencode
 
 from msgspec import structs
 
+from symphony.api import models
 from symphony.api.library import PAGE_ROWS, Overview
-from symphony.api.models import (
-    LibraryAssignment,
-    LibraryAssignments,
-    LibraryCheck,
-    LibraryDiff,
-    LibraryProposalPage,
-    LibraryProposals,
-    LibrarySkillPage,
-    SkillHoldout,
-    SkillOutcomes,
-    SkillsOverview,
-    SkillUses,
-    SkillVerdict,
-    SkillVersionFigures,
-    State,
-)
 from symphony.api.pages.views import DiffLine, Notice
 from symphony.domain import natural_order
 from symphony.library.model import Origin, SkillHead
@@ -90,7 +75,7 @@ class SkillRow:
 class UseRow:
     """The use of a skill; `succeeded` and `otherwise` are of the runs that listed it."""
 
-    use: SkillUses
+    use: models.SkillUses
     succeeded: int
     otherwise: str
 
@@ -99,16 +84,18 @@ class UseRow:
 class OutcomesView:
     """What became of the runs that listed skills; `left_out` is the number of versions without a row."""
 
-    versions: tuple[SkillVersionFigures, ...]
-    holdouts: tuple[SkillHoldout, ...]
-    verdicts: tuple[SkillVerdict, ...]
+    versions: tuple[models.SkillVersionFigures, ...]
+    holdouts: tuple[models.SkillHoldout, ...]
+    verdicts: tuple[models.SkillVerdict, ...]
     left_out: int
 
 
-def outcomes_view(outcomes: SkillOutcomes, *, search: str = "", name: str | None = None) -> OutcomesView:
+def outcomes_view(
+    outcomes: models.SkillOutcomes, *, search: str = "", name: str | None = None
+) -> OutcomesView:
     """The outcomes of the skill of that name, or of all whose names have all words of the search."""
 
-    def wanted(one: SkillVersionFigures | SkillHoldout | SkillVerdict) -> bool:
+    def wanted(one: models.SkillVersionFigures | models.SkillHoldout | models.SkillVerdict) -> bool:
         return one.name == name if name else all(word in one.name for word in search.lower().split())
 
     versions = tuple(filter(wanted, outcomes.versions))
@@ -143,7 +130,7 @@ class SkillList:
 class SkillsView:
     """The page of skills; `notices` say what sessions would see otherwise."""
 
-    skills: SkillsOverview
+    skills: models.SkillsOverview
     notices: tuple[Notice, ...]
     search: str
     scope: str
@@ -157,7 +144,7 @@ class SkillsView:
 
 
 def skills_view(
-    skills: SkillsOverview,
+    skills: models.SkillsOverview,
     found: SkillList,
     *,
     search: str,
@@ -210,7 +197,7 @@ def skills_view(
 
 
 def skill_list(
-    skills: SkillsOverview,
+    skills: models.SkillsOverview,
     overview: Overview | None,
     *,
     search: str,
@@ -269,14 +256,14 @@ class SkillView:
         outcomes: of the runs that listed it; `None` if they cannot be read.
     """
 
-    page: LibrarySkillPage
+    page: models.LibrarySkillPage
     content: str
     is_newest: bool
     shadowed_by: str | None
     outcomes: OutcomesView | None
 
 
-def skill_view(page: LibrarySkillPage, skills: SkillsOverview | None) -> SkillView:
+def skill_view(page: models.LibrarySkillPage, skills: models.SkillsOverview | None) -> SkillView:
     """The page of a skill; `skills` are those of the repository, if they can be read."""
     same = [each.path for each in (skills.skills if skills else ()) if each.name == page.skill.name]
     return SkillView(
@@ -299,7 +286,7 @@ class VersionsView:
     lines: tuple[DiffLine, ...]
 
 
-def versions_view(diff: LibraryDiff, newest: int) -> VersionsView:
+def versions_view(diff: models.LibraryDiff, newest: int) -> VersionsView:
     """The page of a difference between versions."""
     return VersionsView(
         name=diff.name,
@@ -336,9 +323,9 @@ class EditorView:
     file: str
     base_version: int
     reason: str
-    check: LibraryCheck
+    check: models.LibraryCheck
     content: str
-    theirs: LibrarySkillPage | None = None
+    theirs: models.LibrarySkillPage | None = None
     lines: tuple[DiffLine, ...] = ()
 
 
@@ -365,7 +352,7 @@ class AssignmentsView:
         agents, issues: what the daemon knows.
     """
 
-    assignments: tuple[LibraryAssignment, ...]
+    assignments: tuple[models.LibraryAssignment, ...]
     kind: str
     target: str
     assigned: bool
@@ -377,9 +364,9 @@ class AssignmentsView:
 
 
 def assignments_view(
-    found: LibraryAssignments,
+    found: models.LibraryAssignments,
     overview: Overview,
-    state: State,
+    state: models.State,
     *,
     kind: str,
     target: str,
@@ -419,13 +406,13 @@ def assignments_view(
 class ProposalsView:
     """Proposals in one state."""
 
-    found: LibraryProposals
+    found: models.LibraryProposals
     state: str
     states: tuple[Link, ...]
     pager: Pager
 
 
-def proposals_view(found: LibraryProposals, state: str, states: Sequence[str]) -> ProposalsView:
+def proposals_view(found: models.LibraryProposals, state: str, states: Sequence[str]) -> ProposalsView:
     """The page of proposals."""
     return ProposalsView(
         found=found,
@@ -442,14 +429,14 @@ def proposals_view(found: LibraryProposals, state: str, states: Sequence[str]) -
 class ProposalView:
     """A proposal; `evidence` is the place in the transcript that it comes from, `dangers` are found in it."""
 
-    page: LibraryProposalPage
+    page: models.LibraryProposalPage
     lines: tuple[DiffLine, ...]
     dangers: tuple[str, ...]
     stale: bool
     evidence: str | None
 
 
-def proposal_view(page: LibraryProposalPage) -> ProposalView:
+def proposal_view(page: models.LibraryProposalPage) -> ProposalView:
     """The page of a proposal."""
     proposal, evidence = page.proposal, None
     if proposal.issue_identifier and proposal.run_id:

@@ -11,49 +11,12 @@ from urllib.parse import urlencode
 
 from msgspec import json, structs
 
+from symphony.api import models
 from symphony.api.formatting import plural, seconds_between, tokens
 from symphony.api.forms import Notice as FormNotice
 from symphony.api.interface import MAX_RUNS, RUN_OUTCOMES, RUN_SUMS, BranchDiff, RunQuery
-from symphony.api.models import (
-    AgentInUse,
-    BlockedRow,
-    Budgets,
-    DaemonHealth,
-    DoctorCheck,
-    Event,
-    Issue,
-    JournalHealth,
-    NotifyTarget,
-    ReadyRow,
-    RetryingRow,
-    Run,
-    RunningRow,
-    RunRow,
-    Runs,
-    RunSums,
-    Slots,
-    State,
-    System,
-    Tracker,
-    Transcript,
-    WaitingRow,
-)
 from symphony.domain import Selection, natural_order, one_line
-from symphony.journal.transcripts import (
-    AnswerEntry,
-    CommandEntry,
-    EditedFile,
-    EditEntry,
-    MessageEntry,
-    NoteEntry,
-    PlanEntry,
-    QuestionEntry,
-    ReasoningEntry,
-    ToolEntry,
-    TranscriptEntry,
-    UsageEntry,
-    latest,
-)
+from symphony.journal import transcripts
 
 SECTIONS: Final = (
     ("Board", "/"),
@@ -210,21 +173,21 @@ class Board:
     search: str
     filtered: bool
     needs_you: int
-    questions: tuple[BlockedRow, ...]
-    blocked: tuple[BlockedRow, ...]
-    ready: tuple[ReadyRow, ...]
-    running: tuple[RunningRow, ...]
+    questions: tuple[models.BlockedRow, ...]
+    blocked: tuple[models.BlockedRow, ...]
+    ready: tuple[models.ReadyRow, ...]
+    running: tuple[models.RunningRow, ...]
     silent: tuple[str, ...]
-    retrying: tuple[RetryingRow, ...]
-    waiting: tuple[WaitingRow, ...]
+    retrying: tuple[models.RetryingRow, ...]
+    waiting: tuple[models.WaitingRow, ...]
     waiting_count: int
     waiting_left_out: int
     more: str | None
     reasons: tuple[ReasonLink, ...]
-    ended: tuple[RunRow, ...]
+    ended: tuple[models.RunRow, ...]
 
 
-def board_view(state: State, only: Selection, ended: Sequence[RunRow]) -> Board:
+def board_view(state: models.State, only: Selection, ended: Sequence[models.RunRow]) -> Board:
     """The board of a state whose rows `only` has selected, and of runs that ended lately."""
     tone, health = _HEALTH.get(state.health.status, ("error", "In trouble"))
     if state.paused and tone == "ok":
@@ -283,7 +246,7 @@ class EntryView:
     """
 
     kind: str
-    shown: TranscriptEntry
+    shown: transcripts.TranscriptEntry
     gist: str
     added: int
     removed: int
@@ -309,13 +272,13 @@ class IssueView:
         asks_feedback: a person is asked for feedback: the work is done and has none yet.
     """
 
-    issue: Issue
+    issue: models.Issue
     icon: str
     status: str
     silent: bool
     notices: tuple[Notice, ...]
     session_id: str | None
-    events: tuple[Event, ...]
+    events: tuple[models.Event, ...]
     run_id: str | None
     entries: tuple[EntryView, ...]
     missing: tuple[str, ...]
@@ -325,7 +288,7 @@ class IssueView:
 
 
 def issue_view(
-    issue: Issue, transcript: Transcript | None, path: str, *, asks_feedback: bool = True
+    issue: models.Issue, transcript: models.Transcript | None, path: str, *, asks_feedback: bool = True
 ) -> IssueView:
     """The page of an issue at that path; without a transcript if it has none.
 
@@ -345,7 +308,11 @@ def issue_view(
         session_id=claim.session_id if claim else None,
         events=issue.recent_events[::-1],
         run_id=run_id,
-        entries=tuple(_entry(entry) for entry in latest(found) if not isinstance(entry, UsageEntry)),
+        entries=tuple(
+            _entry(entry)
+            for entry in transcripts.latest(found)
+            if not isinstance(entry, transcripts.UsageEntry)
+        ),
         missing=transcript.missing if transcript else (),
         earlier=_part(path, run_id, max(first - 1 - ENTRIES_SHOWN, 0)) if first > 1 else None,
         later=_part(path, run_id, transcript.next_after) if transcript and transcript.more else None,
@@ -356,7 +323,7 @@ def issue_view(
     )
 
 
-def _steady(issue: Issue) -> Issue:
+def _steady(issue: models.Issue) -> models.Issue:
     """The document without what changes as time passes."""
     return structs.replace(issue, generated_at="", tracker=structs.replace(issue.tracker, asks_next_at=None))
 
@@ -365,18 +332,24 @@ def _part(path: str, run_id: str | None, after: int) -> str:
     return f"{path}?{urlencode({'run': run_id or '', 'after': after})}"
 
 
-def _entry(entry: TranscriptEntry) -> EntryView:
-    files: tuple[EditedFile, ...] = ()
+def _entry(entry: transcripts.TranscriptEntry) -> EntryView:
+    files: tuple[transcripts.EditedFile, ...] = ()
     match entry:
-        case MessageEntry() | ReasoningEntry() | QuestionEntry() | AnswerEntry() | NoteEntry():
+        case (
+            transcripts.MessageEntry()
+            | transcripts.ReasoningEntry()
+            | transcripts.QuestionEntry()
+            | transcripts.AnswerEntry()
+            | transcripts.NoteEntry()
+        ):
             text = entry.text
-        case PlanEntry():
+        case transcripts.PlanEntry():
             text = entry.text or plural(len(entry.steps), "step")
-        case CommandEntry():
+        case transcripts.CommandEntry():
             text = entry.command
-        case EditEntry():
+        case transcripts.EditEntry():
             files, text = entry.files, ", ".join(file.path for file in entry.files)
-        case ToolEntry():
+        case transcripts.ToolEntry():
             text = entry.name
         case _:
             text = ""
@@ -447,7 +420,7 @@ def _file_diff(part: str) -> FileDiff:
     )
 
 
-def _is_silent(run: Run, now: str) -> bool:
+def _is_silent(run: models.Run, now: str) -> bool:
     return (seconds_between(run.last_event_at or run.started_at, now) or 0) > _SILENT_S
 
 
@@ -474,7 +447,7 @@ class Group:
 
     name: str
     href: str | None
-    sums: RunSums
+    sums: models.RunSums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -498,18 +471,18 @@ class HistoryView:
     outcomes: tuple[Option, ...]
     issue: str
     agent: str
-    total: RunSums
+    total: models.RunSums
     runs_by_day: tuple[Bar, ...]
     tokens_by_day: tuple[Bar, ...]
     cost_by_day: tuple[Bar, ...]
     group_name: str
     groups: tuple[Group, ...]
-    runs: tuple[RunRow, ...]
+    runs: tuple[models.RunRow, ...]
     left_out: int
     more: str | None
 
 
-def history_view(runs: Runs, days: Runs, query: RunQuery, since: str) -> HistoryView:
+def history_view(runs: models.Runs, days: models.Runs, query: RunQuery, since: str) -> HistoryView:
     """The runs that the query selects; `days` has their sums by day, and `since` is an age or empty."""
     by = query.by or "day"
     latest_days = days.groups[:_DAYS_SHOWN][::-1]
@@ -573,22 +546,22 @@ class SystemView:
     """
 
     notices: tuple[Notice, ...]
-    checks: tuple[DoctorCheck, ...]
-    system: System
-    tracker: Tracker
+    checks: tuple[models.DoctorCheck, ...]
+    system: models.System
+    tracker: models.Tracker
     polls: int
     last_poll_at: str | None
     poll_interval_ms: int
-    agents: tuple[AgentInUse, ...]
+    agents: tuple[models.AgentInUse, ...]
     rate_limits: tuple[tuple[str, str], ...]
-    budgets: Budgets
-    journal: JournalHealth | None
-    slots: Slots
-    notifications: tuple[NotifyTarget, ...]
+    budgets: models.Budgets
+    journal: models.JournalHealth | None
+    slots: models.Slots
+    notifications: tuple[models.NotifyTarget, ...]
     tracing: Mapping[str, str]
 
 
-def system_view(system: System, state: State) -> SystemView:
+def system_view(system: models.System, state: models.State) -> SystemView:
     """The page of the system; errors stand first, then warnings."""
     checks = system.diagnosis.checks if system.diagnosis else ()
     return SystemView(
@@ -621,12 +594,12 @@ def _query(only: Selection, *, waiting: int | None = None, codes: frozenset[str]
     return f"/?{urlencode(pairs)}" if pairs else "/"
 
 
-def _day_tokens(budgets: Budgets) -> str | None:
+def _day_tokens(budgets: models.Budgets) -> str | None:
     limit = budgets.max_tokens_per_day
     return None if limit is None else f"{tokens(budgets.day_tokens)} of {tokens(limit)}"
 
 
-def _notices(state: State) -> Iterator[Notice]:
+def _notices(state: models.State) -> Iterator[Notice]:
     yield from _failures(state.health)
     yield from _common_notices(state, last_error=state.health.poll_failure is None)
     for agent in state.agents:
@@ -638,7 +611,7 @@ def _notices(state: State) -> Iterator[Notice]:
         yield Notice(tone="warn", text=text, hint=push.failure.hint, until=push.next_try_at)
 
 
-def _common_notices(document: State | Issue, *, last_error: bool = True) -> Iterator[Notice]:
+def _common_notices(document: models.State | models.Issue, *, last_error: bool = True) -> Iterator[Notice]:
     """What affects all issues, and is known to the document of each; `last_error` is of the tracker."""
     if document.paused:
         text = "Paused: nothing new starts, what runs goes on."
@@ -662,7 +635,7 @@ def _common_notices(document: State | Issue, *, last_error: bool = True) -> Iter
         yield Notice(tone="warn", text=reason, hint=journal.hint)
 
 
-def _failures(health: DaemonHealth) -> Iterator[Notice]:
+def _failures(health: models.DaemonHealth) -> Iterator[Notice]:
     invalid = "WORKFLOW.md cannot be used, so nothing new starts and the last good one holds"
     silent = "The tracker did not answer the last poll"
     for failure, heading in ((health.workflow_failure, invalid), (health.poll_failure, silent)):

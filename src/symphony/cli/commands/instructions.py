@@ -2,18 +2,17 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.cli.main import LazyGroup
-from symphony.cli.options import WORKFLOW_HELP, current_directory, json_option, nearest_workflow, print_json
-from symphony.cli.skill_roots import agent_sections, repository_top
+from symphony.cli.options import current_directory, json_option, nearest_workflow, print_json
+from symphony.cli.skill_roots import agent_sections, place_options, repository_top
 from symphony.domain import one_line
 
 if TYPE_CHECKING:
@@ -66,27 +65,6 @@ class InstructionsContext:
         return store.load(found, shared=True, keep=False)
 
 
-def _instructions_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--path` and `--workflow`; the command gets them as one `place`."""
-
-    @wraps(command)
-    def run(*args: Any, path: str | None, workflow: Path | None, **options: Any) -> Any:
-        return command(*args, place=_place(path, workflow, os.environ), **options)
-
-    for option in (
-        click.option(
-            "--workflow", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help=WORKFLOW_HELP
-        ),
-        click.option(
-            "--path",
-            metavar="PATH",
-            help="A directory of the repository with a manifest.yaml.  [default: agent.instructions]",
-        ),
-    ):
-        run = option(run)
-    return run
-
-
 def _place(path: str | None, workflow: Path | None, environment: Mapping[str, str]) -> InstructionsContext:
     """The settings of the workflow file; without a source, those of the repository or what is embedded."""
     from symphony.skills import MANIFEST_FILE
@@ -106,6 +84,11 @@ def _place(path: str | None, workflow: Path | None, environment: Mapping[str, st
         phases=agent.phases.names,
         unused=path is None and settings.source is None,
     )
+
+
+_instructions_options = place_options(
+    _place, "A directory of the repository with a manifest.yaml.  [default: agent.instructions]"
+)
 
 
 def _problem_documents(problems: "tuple[InstructionProblem, ...]") -> "tuple[FileProblem, ...]":

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +12,7 @@ from symphony.cli import service_unit
 from symphony.cli.documents import ServiceState
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.main import LazyGroup
-from symphony.cli.options import dry_run_option, json_option, print_json, workflow_argument
+from symphony.cli.options import dry_run_option, json_option, print_json, use_colour, workflow_argument
 from symphony.cli.service_unit import DEFAULT_ACCOUNT, Instance, Locations
 from symphony.domain import one_line
 
@@ -246,7 +245,7 @@ def _systemctl_output(*argv: str) -> str:
 
 
 def _print_state(state: ServiceState) -> None:
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    colour = use_colour()
     style = {"active": "green", "failed": "red"}.get(state.active)
     click.echo(f"{state.unit}  {click.style(state.active, fg=style)} ({state.sub})", color=colour)
     succeeded = state.result in {"", "success"}

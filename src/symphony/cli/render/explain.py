@@ -17,18 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from symphony.api.models import (
-    Agent,
-    Block,
-    DroppedSkill,
-    Event,
-    Feedback,
-    Issue,
-    PullRequest,
-    Reason,
-    Retry,
-    Run,
-)
+from symphony.api import models
 from symphony.cli.documents import Explanation, KnownIssue
 from symphony.cli.formatting import (
     ago,
@@ -117,13 +106,13 @@ def explain_issue(issue: KnownIssue) -> Explanation:
     return explanation
 
 
-def failure_before(retry: Retry, last_error: str | None) -> str | None:
+def failure_before(retry: models.Retry, last_error: str | None) -> str | None:
     """How the last run failed, and why the retry waits if that differs; None after a clean end."""
     errors = [error for error in (last_error, retry.error) if error]
     return "; then: ".join(dict.fromkeys(errors)) if retry.error else None
 
 
-def remedy(block: Block, identifier: str, url: str | None) -> str:
+def remedy(block: models.Block, identifier: str, url: str | None) -> str:
     """What a person can do about a blocked issue: the hint of the failure, or the command that helps."""
     hint, name = one_line(block.failure.hint or ""), _shell_word(identifier)
     if block.question is not None and "symphony answer" not in hint:
@@ -132,7 +121,7 @@ def remedy(block: Block, identifier: str, url: str | None) -> str:
     return hint or f"have it tried again: symphony unblock {name}"
 
 
-def question_to_show(block: Block) -> str | None:
+def question_to_show(block: models.Block) -> str | None:
     """The question of a block, unless its error contains it already."""
     if block.question is None or one_line(block.question) in one_line(block.error):
         return None
@@ -169,7 +158,7 @@ def explain_view(issue: KnownIssue, explanation: Explanation, *, state_dir: Path
 # --- the explanation --------------------------------------------------------------------------------------
 
 
-def _explain_run(run: Run, now: str) -> Explanation:
+def _explain_run(run: models.Run, now: str) -> Explanation:
     silent_s, began = seconds_between(run.last_event_at, now), ago(seconds_between(run.started_at, now))
     if run.stopping:
         answer = f"An agent is being stopped ({run.stopping})."
@@ -196,7 +185,7 @@ def _explain_run(run: Run, now: str) -> Explanation:
     )
 
 
-def _explain_retry(issue: KnownIssue, retry: Retry) -> Explanation:
+def _explain_retry(issue: KnownIssue, retry: models.Retry) -> Explanation:
     wait_s = seconds_between(issue.generated_at, retry.due_at)
     due = "now" if wait_s is not None and wait_s <= 0 else f"in {duration(wait_s)}"
     if error := failure_before(retry, issue.last_error):
@@ -209,7 +198,7 @@ def _explain_retry(issue: KnownIssue, retry: Retry) -> Explanation:
     return Explanation(running=False, code="retrying", answer=answer, since=None, next=follows, advice=advice)
 
 
-def _explain_block(issue: KnownIssue, block: Block) -> Explanation:
+def _explain_block(issue: KnownIssue, block: models.Block) -> Explanation:
     advice = remedy(block, issue.issue_identifier, issue.issue_url)
     by_pull_request = block.failure.code.startswith("pull_request_")  # its hint says all; labels lift nothing
     if not by_pull_request and "state, labels, title or description" not in advice:
@@ -260,7 +249,7 @@ def _explain_result(issue: KnownIssue) -> Explanation:
     )
 
 
-def _pull_request(pull: PullRequest) -> str:
+def _pull_request(pull: models.PullRequest) -> str:
     """The pull request and what it waits for, as a part of a sentence."""
     name = "its pull request" if pull.number is None else f"pull request {pull.number} ({pull.code})"
     text = f"{name}: {pull.message}"
@@ -271,7 +260,7 @@ def _pull_request(pull: PullRequest) -> str:
 
 def _explain_waiting(issue: KnownIssue) -> Explanation:
     if issue.waiting is None:  # a status of a later version
-        reason = Reason(code=issue.status, message=issue.status)
+        reason = models.Reason(code=issue.status, message=issue.status)
     else:
         reason = issue.waiting.reason
     follows, advice = NEXT_AND_ADVICE.get(reason.code, (_NEXT_POLL, None))
@@ -303,7 +292,7 @@ def _join(*parts: str | None) -> str:
 # --- the picture ------------------------------------------------------------------------------------------
 
 
-def _feedback(feedback: Feedback) -> str:
+def _feedback(feedback: models.Feedback) -> str:
     """One feedback and what was learned from it."""
     learning, text = feedback.learning, f"{feedback.stars} of 5"
     if feedback.comment:
@@ -315,7 +304,7 @@ def _feedback(feedback: Feedback) -> str:
     return f"{text}; see {', '.join(commands)}" if learning.proposals else text
 
 
-def _details(issue: Issue, explanation: Explanation, state_dir: Path) -> Mapping[str, str | None]:
+def _details(issue: models.Issue, explanation: Explanation, state_dir: Path) -> Mapping[str, str | None]:
     """The details by name; empty ones are not shown."""
     run, block, runs, budgets = issue.running, issue.blocked, issue.attempts.runs_started, issue.budgets
     going = run or issue.retry
@@ -370,12 +359,12 @@ def _details(issue: Issue, explanation: Explanation, state_dir: Path) -> Mapping
     return details
 
 
-def _pull_request_line(issue: Issue) -> str | None:
+def _pull_request_line(issue: models.Issue) -> str | None:
     pull = None if issue.result is None else issue.result.pull_request
     return None if pull is None else " ".join(filter(None, (pull.url, f"({pull.code})")))
 
 
-def _agent(agent: Agent) -> str:
+def _agent(agent: models.Agent) -> str:
     """The agent of the issue, and why it is this one."""
     kind = ", ".join(part for part in (agent.kind, agent.model) if part and part != agent.name)
     name = f"{agent.name} ({kind})" if kind else agent.name
@@ -383,7 +372,7 @@ def _agent(agent: Agent) -> str:
     return f"{name}{place}: {agent.reason}"
 
 
-def _budget(issue: Issue) -> str | None:
+def _budget(issue: models.Issue) -> str | None:
     """What the issue used of its own budget; None if it has no limit."""
     max_tokens, max_turns = issue.budgets.max_tokens_per_issue, issue.budgets.max_turns_per_issue
     used = []
@@ -394,7 +383,7 @@ def _budget(issue: Issue) -> str | None:
     return f"{', '.join(used)} used" if used else None
 
 
-def _dropped_skills(dropped: Iterable[DroppedSkill]) -> Iterator[str]:
+def _dropped_skills(dropped: Iterable[models.DroppedSkill]) -> Iterator[str]:
     """Each with its reason. Those that a session can search may be thousands, so they are counted."""
     searched = 0
     for skill in dropped:
@@ -406,7 +395,7 @@ def _dropped_skills(dropped: Iterable[DroppedSkill]) -> Iterator[str]:
         yield f"{searched} that the session searches"
 
 
-def _events(events: Iterable[Event]) -> RenderableType:
+def _events(events: Iterable[models.Event]) -> RenderableType:
     """Oldest first. Repeated events are one line, with the number and the last time."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)

@@ -9,21 +9,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from symphony.api.models import (
-    LibraryAssignment,
-    LibraryAssignments,
-    LibraryEvaluation,
-    LibraryFinding,
-    LibraryProposal,
-    LibraryProposalPage,
-    LibraryProposals,
-    LibrarySkill,
-    LibrarySkillPage,
-    LibrarySkills,
-    LibrarySums,
-    LibraryTrial,
-    LibraryVersion,
-)
+from symphony.api import models
 from symphony.cli.formatting import cell, console_for, parse_time, plural, print_blocks
 from symphony.cli.options import use_colour
 from symphony.cli.render.skills import visible
@@ -47,7 +33,7 @@ def moment(at: str) -> str:
     return at if parsed is None else parsed.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def print_skills(found: LibrarySkills) -> None:
+def print_skills(found: models.LibrarySkills) -> None:
     """A row for each skill."""
     rows = table("NAME", "VERSION", "ORIGIN", "CHANGED", "DESCRIPTION")
     for one in found.skills:
@@ -57,7 +43,7 @@ def print_skills(found: LibrarySkills) -> None:
         print_blocks(console_for(), rows)
 
 
-def skill_lines(page: LibrarySkillPage) -> Iterator[str]:
+def skill_lines(page: models.LibrarySkillPage) -> Iterator[str]:
     """What is known of a skill, then its file."""
     skill = page.skill
     shown = "" if page.shown == skill.version else f", shown: {page.shown}"
@@ -70,12 +56,12 @@ def skill_lines(page: LibrarySkillPage) -> Iterator[str]:
     yield from map(visible, page.file.removesuffix("\n").split("\n"))
 
 
-def _targets(skill: LibrarySkill, assignments: tuple[LibraryAssignment, ...]) -> str:
+def _targets(skill: models.LibrarySkill, assignments: tuple[models.LibraryAssignment, ...]) -> str:
     named = ", ".join(f"{one.kind} {one_line(one.target)}" for one in assignments)
     return named or f"nobody by name; whoever has no assignment gets {skill.name}"
 
 
-def print_versions(versions: tuple[LibraryVersion, ...]) -> None:
+def print_versions(versions: tuple[models.LibraryVersion, ...]) -> None:
     """A row for each version."""
     rows = table("VERSION", "WHEN", "AUTHOR", "RUN", "REASON")
     for one in versions:
@@ -92,7 +78,7 @@ def print_diff(text: str, *, err: bool = False) -> None:
         click.echo(click.style(visible(line), fg=style) if style else visible(line), err=err)
 
 
-def print_assignments(found: LibraryAssignments) -> None:
+def print_assignments(found: models.LibraryAssignments) -> None:
     """A row for each assignment."""
     rows = table("KIND", "WHO", "SINCE", "SKILLS")
     for one in found.assignments:
@@ -101,7 +87,7 @@ def print_assignments(found: LibraryAssignments) -> None:
         print_blocks(console_for(), rows)
 
 
-def print_proposals(found: LibraryProposals) -> None:
+def print_proposals(found: models.LibraryProposals) -> None:
     """A row for each proposal."""
     rows = table("ID", "SKILL", "CHANGES", "ISSUE", "PROPOSED", "DESCRIPTION")
     for one in found.proposals:
@@ -114,7 +100,7 @@ def print_proposals(found: LibraryProposals) -> None:
         print_blocks(console_for(), rows)
 
 
-def print_proposal(page: LibraryProposalPage) -> None:
+def print_proposal(page: models.LibraryProposalPage) -> None:
     """What a proposal changes, where it comes from, and what is dangerous in it."""
     proposal = page.proposal
     based = f"version {proposal.base_version}" if proposal.base_version else "nothing: it is a new skill"
@@ -136,7 +122,7 @@ def print_proposal(page: LibraryProposalPage) -> None:
         print_evaluation(page.evaluation)
 
 
-def print_evaluation(found: LibraryEvaluation) -> None:
+def print_evaluation(found: models.LibraryEvaluation) -> None:
     """What past issues say about a proposal."""
     rows = table("ISSUE", "VERDICT", "WITHOUT THE CHANGE", "WITH THE CHANGE")
     for one in found.comparisons:
@@ -151,12 +137,12 @@ def print_evaluation(found: LibraryEvaluation) -> None:
     click.echo("recommended" if found.recommended else "not recommended")
 
 
-def _trial(trial: LibraryTrial) -> Text:
+def _trial(trial: models.LibraryTrial) -> Text:
     spent = _spent(trial.seconds, trial.turns, trial.tokens)
     return cell(f"{'passed' if trial.passed else 'failed'}, {spent}")
 
 
-def _sums(sums: LibrarySums, count: int) -> Text:
+def _sums(sums: models.LibrarySums, count: int) -> Text:
     return cell(f"{sums.passed} of {count}, {_spent(sums.seconds, sums.turns, sums.tokens)}")
 
 
@@ -164,7 +150,7 @@ def _spent(seconds: float, turns: int, tokens: int) -> str:
     return f"{seconds:g} s, {plural(turns, 'turn')}, {tokens:,} tokens"
 
 
-def finding_line(finding: LibraryFinding, *, coloured: bool) -> str:
+def finding_line(finding: models.LibraryFinding, *, coloured: bool) -> str:
     """A finding on one line; what is dangerous, or an error, in red."""
     place = "" if finding.line is None else f" line {finding.line}:"
     hint = f" {finding.hint}" if finding.hint else ""
@@ -172,7 +158,7 @@ def finding_line(finding: LibraryFinding, *, coloured: bool) -> str:
     return click.style(line, fg="red") if coloured and finding.severity in {"danger", "error"} else line
 
 
-def _evidence(proposal: LibraryProposal) -> Iterator[str]:
+def _evidence(proposal: models.LibraryProposal) -> Iterator[str]:
     if proposal.issue_identifier is None:
         return
     issue = one_line(proposal.issue_identifier)

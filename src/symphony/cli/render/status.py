@@ -16,16 +16,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from symphony.api.models import (
-    BlockedRow,
-    DaemonHealth,
-    PullRequest,
-    RetryingRow,
-    Row,
-    RunningRow,
-    State,
-    WaitingRow,
-)
+from symphony.api import models
 from symphony.cli.documents import Status
 from symphony.cli.formatting import (
     ago,
@@ -43,7 +34,7 @@ from symphony.cli.render.explain import failure_before, question_to_show, remedy
 from symphony.domain import Category, Failure, natural_order
 
 _Column = tuple[str, Literal["left", "right"]]
-_RowType = TypeVar("_RowType", bound=Row)
+_RowType = TypeVar("_RowType", bound=models.Row)
 
 _WIDE: Final = 100
 """From this width on texts have a column of their own; below, they stand under the title."""
@@ -198,7 +189,7 @@ def _head(status: Status, workflow: str) -> Iterator[Text]:
         yield cell(f"{total:,} wait: {waits}", "cyan")
 
 
-def _counts(state: State) -> str:
+def _counts(state: models.State) -> str:
     counts, limit = state.counts, state.slots.limit
     parts = [
         f"{counts.blocked:,} blocked",
@@ -212,7 +203,7 @@ def _counts(state: State) -> str:
     return " · ".join(parts)
 
 
-def _failures(health: DaemonHealth) -> Iterator[Text]:
+def _failures(health: models.DaemonHealth) -> Iterator[Text]:
     invalid = "WORKFLOW.md cannot be used, so nothing new starts and the last good one holds:"
     silent = "The tracker did not answer the last poll:"
     for failure, heading in ((health.workflow_failure, invalid), (health.poll_failure, silent)):
@@ -223,7 +214,7 @@ def _failures(health: DaemonHealth) -> Iterator[Text]:
                 yield arrow(failure.hint)
 
 
-def _skipped(health: DaemonHealth, limit: int | None) -> Iterator[Text]:
+def _skipped(health: models.DaemonHealth, limit: int | None) -> Iterator[Text]:
     """The issues whose records cannot be read."""
     records = health.skipped_records
     if not records:
@@ -237,7 +228,7 @@ def _skipped(health: DaemonHealth, limit: int | None) -> Iterator[Text]:
     yield from map(arrow, dict.fromkeys(record.hint for record in records if record.hint))
 
 
-def _instruction_problems(state: State) -> Iterator[Text]:
+def _instruction_problems(state: models.State) -> Iterator[Text]:
     """Why running sessions have other instructions than those of the source, each reason once."""
     found = [row.instructions for row in state.running if row.instructions is not None]
     lines = dict.fromkeys(line for one in found for line in instruction_problems(one))
@@ -251,7 +242,7 @@ def _at(where: str | None, message: str) -> str:
     return f"{where}: {message}" if where else message
 
 
-def _nothing_to_show(health: DaemonHealth, *, selected: bool) -> str:
+def _nothing_to_show(health: models.DaemonHealth, *, selected: bool) -> str:
     if selected:
         return "No issue is in a state and has a code that was asked for."
     if health.poll_failure is not None:
@@ -271,7 +262,7 @@ class _Line:
     `brief` are the texts where each gets one line, if they differ.
     """
 
-    row: Row
+    row: models.Row
     values: Sequence[Text]
     texts: Sequence[Text]
     brief: Sequence[Text] = ()
@@ -297,7 +288,7 @@ def _blocked(status: Status, limit: int | None) -> _Section:
 
 
 def _stuck(
-    status: Status, rows: Sequence[BlockedRow], limit: int | None, *, title: str, heading: str
+    status: Status, rows: Sequence[models.BlockedRow], limit: int | None, *, title: str, heading: str
 ) -> _Section:
     """Blocked issues: why, and what helps. Brief advice is the command alone, which no screen cuts off."""
     lines = []
@@ -347,7 +338,7 @@ def _ready(status: Status, limit: int | None) -> _Section:
     return _Section(title="READY FOR REVIEW", style="green", columns=columns, heading=heading, rows=lines)
 
 
-def _pull_request(pull: PullRequest) -> Text:
+def _pull_request(pull: models.PullRequest) -> Text:
     name = "pull request" if pull.number is None else f"#{pull.number}"
     if pull.failure is not None:
         return cell(f"{name}: {pull.failure.message}", "yellow")
@@ -435,42 +426,44 @@ def _first(rows: Sequence[_RowType], limit: int | None) -> list[_RowType]:
     return sorted(rows[:limit], key=lambda row: natural_order(row.issue_identifier))
 
 
-def _agent_column(state: State) -> list[_Column]:
+def _agent_column(state: models.State) -> list[_Column]:
     """The column of the agent, if there is more than one."""
     return [("AGENT", "left")] if len(state.agents) > 1 else []
 
 
-def _agent(state: State, row: RunningRow | RetryingRow | WaitingRow) -> list[Text]:
+def _agent(
+    state: models.State, row: models.RunningRow | models.RetryingRow | models.WaitingRow
+) -> list[Text]:
     """The agent's name; a star marks a substitute for another agent."""
     star = "*" if row.agent.instead_of else ""
     return [cell(f"{row.agent.name}{star}")] if len(state.agents) > 1 else []
 
 
-def _asking(state: State) -> list[BlockedRow]:
+def _asking(state: models.State) -> list[models.BlockedRow]:
     return [row for row in state.blocked if row.question is not None]
 
 
-def _not_asking(state: State) -> list[BlockedRow]:
+def _not_asking(state: models.State) -> list[models.BlockedRow]:
     return [row for row in state.blocked if row.question is None]
 
 
-def _rows(state: State, kind: str) -> Sequence[Row]:
+def _rows(state: models.State, kind: str) -> Sequence[models.Row]:
     if kind == "questions":
         return _asking(state)
     if kind == "blocked":
         return _not_asking(state)
-    rows: Sequence[Row] = getattr(state, kind)
+    rows: Sequence[models.Row] = getattr(state, kind)
     return rows
 
 
-def _identifiers(state: State, limits: Mapping[str, int]) -> list[str]:
+def _identifiers(state: models.State, limits: Mapping[str, int]) -> list[str]:
     """The identifiers of the issues that are shown, from top to bottom."""
     return [
         row.issue_identifier for kind in _SECTIONS for row in _first(_rows(state, kind), limits.get(kind))
     ]
 
 
-def _count(state: State, kind: str) -> int:
+def _count(state: models.State, kind: str) -> int:
     """How many issues of a kind there are, with those that the document itself has left out."""
     return len(_rows(state, kind)) + (state.waiting_left_out if kind == "waiting" else 0)
 

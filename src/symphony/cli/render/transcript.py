@@ -9,21 +9,7 @@ from rich.text import Text
 
 from symphony.cli.formatting import cell, lines, parse_time, plural, tokens
 from symphony.domain import one_line
-from symphony.journal.transcripts import (
-    AnswerEntry,
-    ApprovalEntry,
-    CommandEntry,
-    EditEntry,
-    MessageEntry,
-    NoteEntry,
-    PlanEntry,
-    QuestionEntry,
-    ReasoningEntry,
-    ToolEntry,
-    TranscriptEntry,
-    TurnEntry,
-    UsageEntry,
-)
+from symphony.journal import transcripts
 
 _PROMPT_LINES: Final = 6
 _OUTPUT_LINES: Final = 5
@@ -32,46 +18,46 @@ _DECISIONS: Final = {"accept": "allowed", "decline": "declined", "required": "a 
 _BAD: Final = frozenset({"failed", "declined", "unfinished"})
 
 
-def entry_view(entry: TranscriptEntry, run_id: str) -> RenderableType:  # noqa: C901, PLR0911, PLR0912 - one case per kind
+def entry_view(entry: transcripts.TranscriptEntry, run_id: str) -> RenderableType:  # noqa: C901, PLR0911, PLR0912 - one case per kind
     """One entry, on a few lines."""
     match entry:
-        case TurnEntry():
+        case transcripts.TurnEntry():
             return _turn(entry, run_id)
-        case MessageEntry():
+        case transcripts.MessageEntry():
             mark = "" if entry.status == "complete" else f" ({entry.status})"
             return _row(entry, "agent", lines(entry.text + mark), "bold")
-        case ReasoningEntry():
+        case transcripts.ReasoningEntry():
             return _row(entry, "thinks", lines(entry.text, "dim"), "dim")
-        case PlanEntry():
+        case transcripts.PlanEntry():
             steps = [f"[{step.status}] {step.text}" for step in entry.steps]
             return _row(entry, "plan", lines("\n".join(text for text in [entry.text, *steps] if text)))
-        case CommandEntry():
+        case transcripts.CommandEntry():
             return _row(entry, "runs", _command(entry))
-        case EditEntry():
+        case transcripts.EditEntry():
             names = [f"{file.path} +{file.added} -{file.removed}" for file in entry.files]
             return _row(entry, "edits", _with_status(", ".join(names) or "files", entry.status))
-        case ToolEntry():
+        case transcripts.ToolEntry():
             return _row(entry, "tool", _with_status(f"{entry.name} {entry.arguments}".strip(), entry.status))
-        case ApprovalEntry():
+        case transcripts.ApprovalEntry():
             decision = _DECISIONS.get(entry.decision, entry.decision)
             return _row(
                 entry, "asks", Text.assemble(_short(entry.subject), f": {one_line(decision)}"), "yellow"
             )
-        case QuestionEntry():
+        case transcripts.QuestionEntry():
             return _row(entry, "question", lines(entry.text), "yellow")
-        case AnswerEntry():
+        case transcripts.AnswerEntry():
             return _row(entry, "answer", lines(entry.text), "green")
-        case UsageEntry():
+        case transcripts.UsageEntry():
             split = f"{tokens(entry.input_tokens)} in, {tokens(entry.output_tokens)} out"
             return _row(entry, "tokens", cell(f"{tokens(entry.total_tokens)} so far: {split}", "dim"), "dim")
-        case NoteEntry():
+        case transcripts.NoteEntry():
             style = {"warning": "yellow", "error": "red"}.get(entry.level, "dim")
             return _row(entry, "note", _short(entry.text, style), style)
         case _:
             assert_never(entry)
 
 
-def _turn(entry: TurnEntry, run_id: str) -> RenderableType:
+def _turn(entry: transcripts.TurnEntry, run_id: str) -> RenderableType:
     if entry.status == "started":
         title = f"run {run_id}, turn {entry.turn}, {_time(entry.at, '%Y-%m-%d %H:%M:%S')}"
         grid = Table.grid()
@@ -86,7 +72,7 @@ def _turn(entry: TurnEntry, run_id: str) -> RenderableType:
     return _row(entry, "", cell(text, "" if entry.status == "completed" else "red"))
 
 
-def _command(entry: CommandEntry) -> Text:
+def _command(entry: transcripts.CommandEntry) -> Text:
     code = "" if entry.exit_code is None else f", exit {entry.exit_code}"
     text = _with_status(entry.command, f"{entry.status}{code}", bad=bool(entry.exit_code))
     shown = [line for line in entry.output.splitlines() if line.strip()][-_OUTPUT_LINES:]
@@ -113,7 +99,7 @@ def _short(text: str, style: str = "") -> Text:
     return cell(one_line(text, _MAX_CHARS), style)
 
 
-def _row(entry: TranscriptEntry, label: str, text: Text, style: str = "") -> Table:
+def _row(entry: transcripts.TranscriptEntry, label: str, text: Text, style: str = "") -> Table:
     if entry.left_out:
         text.append(f" (and {entry.left_out:,} characters that were not kept)", style="dim")
     row = Table.grid(padding=(0, 1), expand=True)

@@ -21,22 +21,8 @@ from typing import Final
 import anyio
 from anyio import to_thread
 
+from symphony.daemon import frames
 from symphony.daemon.context import RuntimeContext, build_context, build_isolation, scheduler_settings
-from symphony.daemon.frames import (
-    Answer,
-    Continue,
-    ConversationOpened,
-    Ended,
-    Finish,
-    Hurry,
-    Report,
-    SkillProblems,
-    Start,
-    Stop,
-    ToolCall,
-    TurnFinished,
-    WorkerFrame,
-)
 from symphony.daemon.journal_writer import JOURNAL_FILE
 from symphony.daemon.runs.tracing import RunTrace
 from symphony.daemon.runs.worker import Worker
@@ -408,7 +394,7 @@ class _Session:
             run_id=self._run_id, issue=past.issue, attempt=None, agent=past.agent, phase=self._phase
         )
         self._worker = Worker(
-            Start(command=command),
+            frames.Start(command=command),
             self._on_frame,
             context=context,
             state_dir=state_dir,
@@ -454,9 +440,9 @@ class _Session:
             problem=problem and self._context.redaction.line(problem, _PROBLEM_CHARS),
         )
 
-    def _on_frame(self, frame: WorkerFrame) -> None:
+    def _on_frame(self, frame: frames.WorkerFrame) -> None:
         match frame:
-            case Report(report=report):
+            case frames.Report(report=report):
                 self._workspace = None if report.workspace_path is None else Path(report.workspace_path)
                 self._tokens = report.total_tokens
                 if report.stage is RunStage.STREAMING_TURN and not self._launched:
@@ -464,15 +450,15 @@ class _Session:
                 most = self._context.settings.agent.library.max_evaluation_tokens
                 if self._tokens > most:
                     self._stop(f"it used more than {most:,} tokens")
-            case TurnFinished(turn=turn):
+            case frames.TurnFinished(turn=turn):
                 self._pause()
                 self._give.send_nowait(turn)
-            case ConversationOpened() | SkillProblems():
-                self._worker.on_frame(Answer(request=frame.request))
-            case ToolCall():
+            case frames.ConversationOpened() | frames.SkillProblems():
+                self._worker.on_frame(frames.Answer(request=frame.request))
+            case frames.ToolCall():
                 refused = ToolResult.error("an evaluation has no tools of the tracker")
-                self._worker.on_frame(Answer(request=frame.request, result=refused))
-            case Ended(outcome=outcome):
+                self._worker.on_frame(frames.Answer(request=frame.request, result=refused))
+            case frames.Ended(outcome=outcome):
                 self._pause()
                 self._outcome = outcome
             case _:
@@ -487,7 +473,7 @@ class _Session:
     def _stop(self, reason: str) -> None:
         if self._stopped is None:
             self._stopped = reason
-            self._worker.on_frame(Stop())
+            self._worker.on_frame(frames.Stop())
 
     async def _direct(self) -> None:
         """Judge the work after each turn, and say how to go on."""
@@ -497,11 +483,13 @@ class _Session:
             self._problem = await self._judge()
             issue, run_id = self._past.issue, self._run_id
             if self._problem is None or turn >= most:
-                self._worker.on_frame(Finish(command=FinishRun(run_id=run_id, reason=FinishReason.MAX_TURNS)))
+                self._worker.on_frame(
+                    frames.Finish(command=FinishRun(run_id=run_id, reason=FinishReason.MAX_TURNS))
+                )
             else:
                 self._since_s = anyio.current_time()
                 go_on = ContinueRun(run_id=run_id, issue=issue, turn=turn + 1, phase=self._phase)
-                self._worker.on_frame(Continue(command=go_on))
+                self._worker.on_frame(frames.Continue(command=go_on))
 
     async def _judge(self) -> str | None:
         """Run the check in a copy of the workspace, so that it leaves nothing for the agent to read."""
@@ -537,7 +525,7 @@ class _Session:
         try:
             await anyio.sleep(_SESSION_S)
         except anyio.get_cancelled_exc_class():
-            self._worker.on_frame(Hurry())
+            self._worker.on_frame(frames.Hurry())
             raise
         self._stop(f"it took longer than {_SESSION_S / 60:g} minutes")
         await anyio.sleep_forever()

@@ -34,25 +34,8 @@ from symphony.daemon.journal_writer import JOURNAL_FILE, listed_skills, past_run
 from symphony.daemon.runs.transcript import RunTranscript
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Cost, Failure, SymphonyError, Tokens, ToolResult
+from symphony.journal import transcripts
 from symphony.journal.model import RunRecord
-from symphony.journal.transcripts import (
-    AnswerEntry,
-    ApprovalEntry,
-    CommandEntry,
-    EditEntry,
-    MessageEntry,
-    NoteEntry,
-    PlanEntry,
-    QuestionEntry,
-    ReasoningEntry,
-    ToolEntry,
-    TranscriptEntry,
-    TranscriptWriter,
-    TurnEntry,
-    UsageEntry,
-    latest,
-    read_transcript,
-)
 from symphony.library.drafts import Found, GivenSkill, read_drafts
 from symphony.library.gate import gate
 from symphony.library.model import (
@@ -259,7 +242,7 @@ class Learner:
         agent = settings.learner or worked or context.settings.agent.kind
         run.stats = stats = RunStats(redaction=context.redaction, pricing=self._pricing(agent))
         run.transcript = transcript = RunTranscript(
-            TranscriptWriter(self._state_dir.transcript(run.run_id)),
+            transcripts.TranscriptWriter(self._state_dir.transcript(run.run_id)),
             context.redaction,
             tokens=lambda: stats.tokens,
         )
@@ -445,8 +428,10 @@ class Learner:
         run_id = next(iter(feedback.rating.run_ids), None)
         if run_id is None:
             return _Record(text="", last_seq=None)
-        page = read_transcript(self._state_dir.transcript(run_id), after=None, limit=_RECORD_ENTRIES)
-        text = "\n".join(filter(None, map(_entry_text, latest(page.entries))))
+        page = transcripts.read_transcript(
+            self._state_dir.transcript(run_id), after=None, limit=_RECORD_ENTRIES
+        )
+        text = "\n".join(filter(None, map(_entry_text, transcripts.latest(page.entries))))
         last = page.entries[-1].seq if page.entries else None
         return _Record(text=text[-_MAX_RECORD_CHARS:], last_seq=last)
 
@@ -530,28 +515,28 @@ def learning_prompt(feedback: Feedback, record: str | None) -> str:
     return "\n\n".join(parts)
 
 
-def _entry_text(entry: TranscriptEntry) -> str:  # noqa: C901 - one case per kind
+def _entry_text(entry: transcripts.TranscriptEntry) -> str:  # noqa: C901 - one case per kind
     """An entry of a transcript in few lines; empty if it says nothing about the work."""
     match entry:
-        case MessageEntry():
+        case transcripts.MessageEntry():
             text = f"agent: {entry.text}"
-        case ReasoningEntry() | UsageEntry() | PlanEntry():
+        case transcripts.ReasoningEntry() | transcripts.UsageEntry() | transcripts.PlanEntry():
             return ""
-        case CommandEntry():
+        case transcripts.CommandEntry():
             text = f"command ({entry.status}, exit {entry.exit_code}): {entry.command}\n{entry.output[-500:]}"
-        case EditEntry():
+        case transcripts.EditEntry():
             text = f"edit ({entry.status}): {', '.join(file.path for file in entry.files)}"
-        case ToolEntry():
+        case transcripts.ToolEntry():
             text = f"tool {entry.name} ({entry.status}): {entry.arguments}"
-        case ApprovalEntry():
+        case transcripts.ApprovalEntry():
             text = f"approval ({entry.decision}): {entry.subject}"
-        case QuestionEntry():
+        case transcripts.QuestionEntry():
             text = f"question: {entry.text}"
-        case AnswerEntry():
+        case transcripts.AnswerEntry():
             text = f"answer: {entry.text}"
-        case TurnEntry():
+        case transcripts.TurnEntry():
             text = f"turn {entry.status}: {entry.prompt or entry.reason or ''}"
-        case NoteEntry():
+        case transcripts.NoteEntry():
             text = f"{entry.level}: {entry.text}"
         case _:
             assert_never(entry)

@@ -12,34 +12,7 @@ import msgspec
 import structlog
 
 from symphony.api.models import Instructions, Skills
-from symphony.daemon.frames import (
-    Answer,
-    Continue,
-    ConversationOpened,
-    DaemonFrame,
-    Ended,
-    Finish,
-    Hello,
-    Hurry,
-    InstructionsComposed,
-    Logged,
-    Ping,
-    Report,
-    Request,
-    SkillProblems,
-    SkillsChanged,
-    SkillsCollected,
-    Spawned,
-    Start,
-    Stop,
-    ToolCall,
-    ToolFinished,
-    TranscriptEntries,
-    TranscriptIncomplete,
-    TurnFinished,
-    Withdraw,
-    WorkerFrame,
-)
+from symphony.daemon import frames
 from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, ToolResult
 from symphony.library.sync import CollectedSkills, Synced
 from symphony.processes.base import Identity
@@ -87,7 +60,7 @@ class RunCallbacks:
 class WorkerEnd(Protocol):
     """The other end of the frames: a worker, or what leads to one."""
 
-    def on_frame(self, frame: DaemonFrame) -> None:
+    def on_frame(self, frame: frames.DaemonFrame) -> None:
         """Take a frame; never waits."""
         ...
 
@@ -96,7 +69,7 @@ class WorkerEnd(Protocol):
         ...
 
 
-Carrier = Callable[[Start, Callable[[WorkerFrame], None]], WorkerEnd]
+Carrier = Callable[[frames.Start, Callable[[frames.WorkerFrame], None]], WorkerEnd]
 """Makes the end that carries out a run; it gives its frames to the function."""
 
 
@@ -145,7 +118,7 @@ class SupervisedRun:
         self._requests: TaskGroup | None = None
         self._scopes: dict[int, anyio.CancelScope] = {}
         self._ended = False
-        start = Start(command=command, tools=tools.agent_tool_specs())
+        start = frames.Start(command=command, tools=tools.agent_tool_specs())
         self._offered = frozenset(spec.name for spec in start.tools)
         self._worker = carrier(start, self.on_frame)
 
@@ -156,19 +129,19 @@ class SupervisedRun:
         match directive:
             case ContinueRun():
                 self._issue = directive.issue
-                self._send(Continue(command=directive))
+                self._send(frames.Continue(command=directive))
             case FinishRun():
-                self._send(Finish(command=directive))
+                self._send(frames.Finish(command=directive))
 
     def stop(self) -> None:
         """Stop the run wherever it is."""
-        self._send(Stop())
+        self._send(frames.Stop())
 
     def hurry(self) -> None:
         """Give what is left of the run little time; undelivered work stays in the workspace."""
-        self._send(Hurry())
+        self._send(frames.Hurry())
 
-    def _send(self, frame: DaemonFrame) -> None:
+    def _send(self, frame: frames.DaemonFrame) -> None:
         if not self._ended:
             self._worker.on_frame(frame)
 
@@ -187,79 +160,86 @@ class SupervisedRun:
                     blame=Blame.HOST,
                     message="the worker ended without a result",
                 )
-                self.on_frame(Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=failure)))
+                self.on_frame(frames.Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=failure)))
 
-    def on_frame(self, frame: WorkerFrame) -> None:  # noqa: C901, PLR0912 - one case per frame
+    def on_frame(self, frame: frames.WorkerFrame) -> None:  # noqa: C901, PLR0912 - one case per frame
         """Take a frame of the worker; frames behind `Ended` are dropped."""
         if self._ended:
             return
         run_id, issue, callbacks = self._command.run_id, self._command.issue, self._callbacks
         match frame:
-            case Report():
+            case frames.Report():
                 self._post(AgentReported(run_id=run_id, report=frame.report))
-            case TurnFinished():
+            case frames.TurnFinished():
                 self._post(TurnEnded(run_id=run_id, turn=frame.turn, trace=frame.trace))
-            case Ended():
+            case frames.Ended():
                 self._ended = True
                 self._post(RunEnded(run_id=run_id, outcome=frame.outcome))
-            case Spawned():
+            case frames.Spawned():
                 callbacks.agent_spawned(run_id, frame.process)
-            case InstructionsComposed():
+            case frames.InstructionsComposed():
                 callbacks.instructions_composed(issue.id, run_id, frame.instructions)
-            case SkillsChanged():
+            case frames.SkillsChanged():
                 callbacks.skills_changed(issue.id, run_id, frame.skills)
-            case ToolFinished():
+            case frames.ToolFinished():
                 callbacks.tool_called(self._command.agent, frame.success)
-            case TranscriptIncomplete():
+            case frames.TranscriptIncomplete():
                 callbacks.transcript_incomplete(issue, run_id, frame.reason)
-            case ToolCall() | ConversationOpened() | SkillProblems() | SkillsCollected():
+            case (
+                frames.ToolCall()
+                | frames.ConversationOpened()
+                | frames.SkillProblems()
+                | frames.SkillsCollected()
+            ):
                 if frame.request in self._scopes:
                     return
                 self._scopes[frame.request] = anyio.CancelScope()
                 assert self._requests is not None  # noqa: S101 - set by `run`, before the worker runs
                 self._requests.start_soon(self._answer, frame)
-            case Withdraw():
+            case frames.Withdraw():
                 if scope := self._scopes.get(frame.request):
                     scope.cancel()
-            case Hello() | Ping() | TranscriptEntries() | Logged():  # those of a stream are its carrier's
+            case (
+                frames.Hello() | frames.Ping() | frames.TranscriptEntries() | frames.Logged()
+            ):  # those of a stream are its carrier's
                 pass
             case _:
                 assert_never(frame)
 
-    async def _answer(self, frame: Request) -> None:
+    async def _answer(self, frame: frames.Request) -> None:
         """Carry out a request and answer it, also if this task is cancelled: the worker may be shielded."""
-        answer = Answer(request=frame.request, failure=_internal("the daemon ends"))
+        answer = frames.Answer(request=frame.request, failure=_internal("the daemon ends"))
         try:
             with self._scopes[frame.request], structlog.contextvars.bound_contextvars(**self._log_fields):
                 answer = await self._carry_out(frame)
         except SymphonyError as error:
-            answer = Answer(request=frame.request, failure=error.failure)
+            answer = frames.Answer(request=frame.request, failure=error.failure)
         except Exception as error:  # noqa: BLE001 - the failure of a request is the worker's to handle
             _log.exception("request_failed")
-            answer = Answer(request=frame.request, failure=_internal(repr(error)))
+            answer = frames.Answer(request=frame.request, failure=_internal(repr(error)))
         finally:
             del self._scopes[frame.request]
             self._send(answer)
 
-    async def _carry_out(self, frame: Request) -> Answer:
-        answer = Answer(request=frame.request)
+    async def _carry_out(self, frame: frames.Request) -> frames.Answer:
+        answer = frames.Answer(request=frame.request)
         match frame:
-            case ToolCall() if frame.name not in self._offered:
+            case frames.ToolCall() if frame.name not in self._offered:
                 refused = ToolResult.error("unsupported tool", supportedTools=sorted(self._offered))
                 return msgspec.structs.replace(answer, result=refused)
-            case ToolCall():
+            case frames.ToolCall():
                 with structlog.contextvars.bound_contextvars(session_id=frame.session_id):
                     result = await self._tools.execute_agent_tool(
                         frame.name, frame.arguments, issue=self._issue
                     )
                 return msgspec.structs.replace(answer, result=result)
-            case SkillsCollected():
+            case frames.SkillsCollected():
                 with anyio.CancelScope(shield=True):  # it is one transaction, at the end of a run
                     synced = await self._sync_skills(self._command, frame.collected)
                 return msgspec.structs.replace(answer, synced=synced)
-            case ConversationOpened():
+            case frames.ConversationOpened():
                 await self._callbacks.conversation_opened(self._command.run_id, frame.thread_id)
-            case SkillProblems():
+            case frames.SkillProblems():
                 with anyio.CancelScope(shield=True):  # a run reports them at its end too
                     await self._report_skills(self._command.issue, frame.found)
         return answer

@@ -31,30 +31,8 @@ from symphony.agents.events import (
 )
 from symphony.agents.run_stats import Pricing, unpriced
 from symphony.config import continuation_prompt, issue_too_long_failure
+from symphony.daemon import frames
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.frames import (
-    Answer,
-    Continue,
-    ConversationOpened,
-    DaemonFrame,
-    Ended,
-    Finish,
-    Hello,
-    Hurry,
-    InstructionsComposed,
-    Ping,
-    Report,
-    SkillProblems,
-    SkillsChanged,
-    SkillsCollected,
-    Spawned,
-    Start,
-    Stop,
-    ToolFinished,
-    TranscriptIncomplete,
-    TurnFinished,
-    WorkerFrame,
-)
 from symphony.daemon.runs import prompts
 from symphony.daemon.runs.link import DaemonLink, LinkedTools
 from symphony.daemon.runs.progress import ProgressReporter
@@ -115,8 +93,8 @@ class Worker:
 
     def __init__(
         self,
-        start: Start,
-        send: Callable[[WorkerFrame], None],
+        start: frames.Start,
+        send: Callable[[frames.WorkerFrame], None],
         *,
         context: RuntimeContext,
         state_dir: StateDirectory,
@@ -136,14 +114,14 @@ class Worker:
         self._state_dir = state_dir
         self._trace = trace
         self._progress = ProgressReporter(
-            lambda report: link.send(Report(report=report)), context.redaction, pricing=pricing
+            lambda report: link.send(frames.Report(report=report)), context.redaction, pricing=pricing
         )
         self._transcript = RunTranscript(
             transcript,
             context.redaction,
             tokens=lambda: self._progress.tokens,
             pending_message=self._pending_message,
-            on_problem=lambda reason: link.send(TranscriptIncomplete(reason=reason)),
+            on_problem=lambda reason: link.send(frames.TranscriptIncomplete(reason=reason)),
         )
         self._library = SessionLibrary(context, command, send=self._send_skills)
         self._skills = SessionSkills(
@@ -151,14 +129,14 @@ class Worker:
             command.agent,
             self._library,
             phase=None if command.phase is None else command.phase.name,
-            on_skills=lambda skills: link.send(SkillsChanged(skills=skills)),
+            on_skills=lambda skills: link.send(frames.SkillsChanged(skills=skills)),
             report_problems=self._report_skill_problems,
         )
         self._envelope = SessionEnvelope(
             context,
             self._skills,
             command.phase,
-            on_composed=lambda composed: link.send(InstructionsComposed(instructions=composed)),
+            on_composed=lambda composed: link.send(frames.InstructionsComposed(instructions=composed)),
         )
         self._send_directive, self._directives = anyio.create_memory_object_stream[ContinueRun | FinishRun](8)
         self._attempt_scope = anyio.CancelScope()
@@ -179,18 +157,18 @@ class Worker:
 
     # --- frames of the daemon ----------------------------------------------------------------------------
 
-    def on_frame(self, frame: DaemonFrame) -> None:
+    def on_frame(self, frame: frames.DaemonFrame) -> None:
         """Take a frame of the daemon."""
         match frame:
-            case Continue() | Finish():
+            case frames.Continue() | frames.Finish():
                 self._send_directive.send_nowait(frame.command)
-            case Answer():
+            case frames.Answer():
                 self._link.on_answer(frame)
-            case Stop():
+            case frames.Stop():
                 self._attempt_scope.cancel()
-            case Hurry():
+            case frames.Hurry():
                 self._hurry()
-            case Hello() | Ping() | Start():
+            case frames.Hello() | frames.Ping() | frames.Start():
                 pass
             case _:
                 assert_never(frame)
@@ -244,7 +222,7 @@ class Worker:
                 self._progress.flush()
                 public = self._public(finished)
                 self._trace.end(public)
-                self._link.send(Ended(outcome=public))
+                self._link.send(frames.Ended(outcome=public))
 
     async def _attempt(self) -> Outcome:
         """Run the steps, and turn their failure into an outcome."""
@@ -319,7 +297,7 @@ class Worker:
             run_tool=self._run_tool,
             stderr_path=self._state_dir.stderr_log(self._run_id),
             secret_names=self._context.secret_names,
-            on_spawned=lambda process: self._link.send(Spawned(process=process)),
+            on_spawned=lambda process: self._link.send(frames.Spawned(process=process)),
             on_compacted=self._skills.on_compacted,
             resume=thread,
         )
@@ -335,7 +313,7 @@ class Worker:
                 try:
                     if (thread_id := session.thread_id) is not None:
                         await self._link.request(
-                            lambda number: ConversationOpened(request=number, thread_id=thread_id)
+                            lambda number: frames.ConversationOpened(request=number, thread_id=thread_id)
                         )
                         self._context.fault(FaultPoint.CONVERSATION_WRITTEN)
                     await self._turns(session, workspace, self._opening_prompt(session, thread, prompt))
@@ -402,7 +380,7 @@ class Worker:
             if not await self._context.workspaces.exists(workspace):
                 raise SymphonyError(vanished_failure(workspace.path))
             trace = await self._left_trace(workspace)
-            self._link.send(TurnFinished(turn=turn, trace=trace))
+            self._link.send(frames.TurnFinished(turn=turn, trace=trace))
             match await self._directives.receive():
                 case FinishRun() as directive:
                     raise _FinishedError(directive)
@@ -490,16 +468,18 @@ class Worker:
             if result.success and not result.read_only:
                 self._wrote_in_turn = self._wrote_in_run = True
             self._commented |= result.success and result.commented
-            self._link.send(ToolFinished(success=result.success))
+            self._link.send(frames.ToolFinished(success=result.success))
             _log.info("tool_called", tool=name, success=result.success)
             return result
 
     async def _report_skill_problems(self, found: SkillSet) -> None:
         with suppress(SymphonyError):  # the daemon logs it, and it is no reason to end a run
-            await self._link.request(lambda number: SkillProblems(request=number, found=found))
+            await self._link.request(lambda number: frames.SkillProblems(request=number, found=found))
 
     async def _send_skills(self, collected: CollectedSkills) -> Synced | None:
-        answer = await self._link.request(lambda number: SkillsCollected(request=number, collected=collected))
+        answer = await self._link.request(
+            lambda number: frames.SkillsCollected(request=number, collected=collected)
+        )
         return None if answer is None else answer.synced
 
     # --- the end -----------------------------------------------------------------------------------------

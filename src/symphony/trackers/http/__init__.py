@@ -3,10 +3,9 @@
 from symphony.trackers.http.client import Http, Traffic, wall_ms
 from symphony.trackers.http.exchange import Answer, Flow, Purpose, Query, Request, run_flow, without_requests
 from symphony.trackers.http.paging import Page, Pager, all_pages, next_link
-from symphony.trackers.http.rate_limit import SHARED, QuotaRemaining, RateLimiter, RateLimiters
+from symphony.trackers.http.rate_limit import SHARED, RateLimiter, RateLimiters
 from symphony.trackers.http.service import (
     FORBIDDEN,
-    STANDARD,
     THROTTLED,
     UNAUTHORISED,
     Bucket,
@@ -26,7 +25,6 @@ from symphony.trackers.http.transport import (
 __all__ = [
     "FORBIDDEN",
     "SHARED",
-    "STANDARD",
     "THROTTLED",
     "UNAUTHORISED",
     "Answer",
@@ -39,7 +37,6 @@ __all__ = [
     "Pager",
     "Purpose",
     "Query",
-    "QuotaRemaining",
     "RateLimiter",
     "RateLimiters",
     "Reply",

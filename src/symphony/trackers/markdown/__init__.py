@@ -1,6 +1,6 @@
 """The embedded board: one Markdown file per issue in a folder of the repository (kind `markdown`)."""
 
-from symphony.trackers.markdown.board import Board, IssueNumbers, MoveResult, Snapshot
+from symphony.trackers.markdown.board import Board, IssueNumbers
 from symphony.trackers.markdown.comments import (
     AGENT,
     RESERVED_AUTHORS,
@@ -9,12 +9,9 @@ from symphony.trackers.markdown.comments import (
     author_name,
 )
 from symphony.trackers.markdown.config import (
-    DEFAULT_ACTIVE,
     DEFAULT_PATH,
     DEFAULT_PREFIX,
     DEFAULT_STATES,
-    DEFAULT_TERMINAL,
-    PROVIDER_KEYS,
     BoardConfig,
 )
 from symphony.trackers.markdown.document import Draft
@@ -23,13 +20,10 @@ from symphony.trackers.markdown.tracker import KIND, MarkdownTracker
 
 __all__ = [
     "AGENT",
-    "DEFAULT_ACTIVE",
     "DEFAULT_PATH",
     "DEFAULT_PREFIX",
     "DEFAULT_STATES",
-    "DEFAULT_TERMINAL",
     "KIND",
-    "PROVIDER_KEYS",
     "RESERVED_AUTHORS",
     "Board",
     "BoardConfig",
@@ -37,8 +31,6 @@ __all__ = [
     "Draft",
     "IssueNumbers",
     "MarkdownTracker",
-    "MoveResult",
-    "Snapshot",
     "StoredComment",
     "author_name",
     "printable",

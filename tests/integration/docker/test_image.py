@@ -1,20 +1,24 @@
 """The image of deploy/docker: built from a local base, started, healthy, at work, and stopped.
 
-One test, as the image is built once: tests that run side by side would each build their own.
+One test, as the image is built once: tests that run side by side would each build their own. At night it is
+built with Ray too.
 """
 
 import os
 import re
+import secrets
 import signal
 import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.container import BASE_VARIABLE, Builder, Container, Image, cannot_build
+from harness.nightly import NIGHTLY
 from harness.project import Project, until
 from symphony import __version__
 
@@ -23,9 +27,10 @@ COMMIT = "abc1234"
 HELD = "correct-horse-battery"
 AGENT = "/opt/symphony/bin/python3 -m symphony.testing.scripted_agent"
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
+NODE = "ray start --head --node-ip-address=127.0.0.1 --node-name=one --num-cpus=0 --include-dashboard=false"
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800 if NIGHTLY else 900)
 @pytest.mark.skipif(
     cannot_build(), reason="no container here: it takes root, buildah, systemd-nspawn and SYMPHONY_TEST_BASE"
 )
@@ -35,25 +40,31 @@ def test_the_image_is_built_runs_unprivileged_does_its_work_and_stops(tmp_path: 
         _works_on_an_issue_as_nobody_special_and_stops_in_order(image, _project(tmp_path / "1", image))
         _says_in_one_line_what_is_wrong(image, _project(tmp_path / "2", image))
         _refuses_a_volume_that_cannot_be_written(image, _project(tmp_path / "3", image))
+    if NIGHTLY:
+        ray = re.search(r"^RAY_VERSION=(\S+)", (ROOT / ".ci/run").read_text(encoding="utf-8"), re.MULTILINE)
+        assert ray
+        with _built(tmp_path / "images with ray", EXTRA="[ray]", RAY=ray[1]) as image:
+            worker = {"ray": {"address": "127.0.0.1:6379"}}
+            _is_a_node_of_ray_and_its_daemon(image, _project(tmp_path / "4", image, worker=worker))
 
 
 @contextmanager
-def _built(folder: Path) -> Iterator[Image]:
+def _built(folder: Path, **arguments: str) -> Iterator[Image]:
     folder.mkdir()
     builder = Builder(folder)
     base = builder.base(Path(os.environ[BASE_VARIABLE]))
     try:
-        yield builder.build(
-            ROOT, ROOT / "deploy/docker/Dockerfile", BASE=base, NODE=base, AGENT="none", REVISION=COMMIT
-        )
+        arguments |= {"BASE": base, "NODE": base, "AGENT": "none", "REVISION": COMMIT}
+        yield builder.build(ROOT, ROOT / "deploy/docker/Dockerfile", **arguments)
     finally:
         builder.close()
 
 
-def _project(root: Path, image: Image) -> Project:
+def _project(root: Path, image: Image, **changes: Any) -> Project:
     """A repository with a board, and a state volume as an engine makes it: a copy of what the image has."""
     made = Project(root=root).create()
-    made.workflow(command=AGENT, workspace={"root": "$SYMPHONY_WORKSPACES"}, agent={"drain_timeout_ms": 200})
+    changes |= {"workspace": {"root": "$SYMPHONY_WORKSPACES"}, "agent": {"drain_timeout_ms": 200}}
+    made.workflow(command=AGENT, **changes)
     made.commit("Workflow")
     subprocess.run(["cp", "-a", f"{image.root}/var/lib/symphony", str(root / "volume")], check=True)
     (root / "secret").write_text(f"{HELD}\n", encoding="utf-8")
@@ -61,7 +72,7 @@ def _project(root: Path, image: Image) -> Project:
     return made
 
 
-def _container(image: Image, project: Project) -> Container:
+def _container(image: Image, project: Project, **variables: str) -> Container:
     user, group = image.ids
     for path in (project.repo, *project.repo.rglob("*"), project.root / "secret"):
         os.chown(path, user, group, follow_symlinks=False)
@@ -72,7 +83,7 @@ def _container(image: Image, project: Project) -> Container:
             "/var/lib/symphony": project.root / "volume",
             "/run/secrets/linear": project.root / "secret",
         },
-        environment={"LINEAR_API_KEY_FILE": "/run/secrets/linear"},
+        environment={"LINEAR_API_KEY_FILE": "/run/secrets/linear", **variables},
     )
 
 
@@ -160,3 +171,16 @@ def _refuses_a_volume_that_cannot_be_written(image: Image, project: Project) -> 
     assert "Traceback" not in said
     assert said.splitlines()[0].startswith("error: ")
     assert "hint: " in said
+
+
+def _is_a_node_of_ray_and_its_daemon(image: Image, project: Project) -> None:
+    """Both in one container; the issue is there once the node is."""
+    variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    with _container(image, project, **variables).running(project.root / "log") as running:
+        running.wait_for("serving")
+        started = running.inside([*NODE.split(), '--resources={"agent_slot": 1}'])
+        assert started.returncode == 0, started.stdout + started.stderr
+        issue = project.issue("SYM-1", [{"write": "work.txt", "text": "work\n"}, {"commit": "Work"}, DONE])
+        os.chown(issue, *image.ids)
+        assert running.wait_for("run_ended", outcome="succeeded")["host"] == "one"
+    assert project.written_state("SYM-1") == "Done"

@@ -133,7 +133,7 @@ def _holds_credential(file: Path) -> bool:
 
 _KEYS: Final = (
     *(".ssh", ".gnupg", ".password-store", ".local/share/keyrings"),
-    *(".config/op", ".config/sops", ".config/age"),
+    *(".config/op", ".config/sops", ".config/age", ".ray"),
     *(".netrc", ".git-credentials", ".config/git/credentials", ".vault-token", ".pgpass", ".my.cnf"),
 )
 _CLOUDS: Final = (

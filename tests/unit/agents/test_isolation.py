@@ -83,7 +83,7 @@ def test_the_network_is_open_unless_told_otherwise(top: Path) -> None:
 
 def test_sensitive_paths_are_below_the_home_and_leave_tools_alone() -> None:
     names = {str(place.relative_to("/h")) for place in sensitive_paths(Path("/h"))}
-    assert {".ssh", ".aws", ".netrc", ".config/gh", ".codex", ".claude"} <= names
+    assert {".ssh", ".aws", ".netrc", ".config/gh", ".codex", ".claude", ".ray"} <= names
     assert names.isdisjoint(
         {".cargo", ".rustup", ".nvm", ".local", ".local/bin", ".config", ".gitconfig", "go"}
     )

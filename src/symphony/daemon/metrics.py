@@ -46,7 +46,6 @@ from symphony.scheduler import (
     StopReason,
     circuit_state,
     results_with_status,
-    runs_by_host,
     slots_of,
 )
 
@@ -294,11 +293,13 @@ def state_gauges(state: State, *, now_ms: int, wall_ms: int) -> Iterator[Sample]
         yield Sample(metrics.WAITING_ISSUES, (reason,), count)
     yield Sample(metrics.SLOTS, (), settings.max_concurrent_agents)
     yield Sample(metrics.SLOTS_USED, (), len(runs))
-    on_hosts = runs_by_host(state)
+    machines = Counter(dict.fromkeys(settings.hosts, 0))
+    machines.update(run.machine for run in runs if run.machine is not None)
+    for machine, count in machines.items():
+        yield Sample(metrics.HOST_RUNS, (machine,), count)
     for host in settings.hosts:
         trouble = state.troubled_hosts.get(host)
         yield Sample(metrics.HOST_SLOTS, (host,), slots_of(state, host))
-        yield Sample(metrics.HOST_RUNS, (host,), on_hosts[host])
         yield Sample(metrics.HOST_FAILURES, (host,), 0 if trouble is None else trouble.failures)
     yield Sample(metrics.DAY_TOKENS, (), state.day_tokens)
     if state.day_cost.usd is not None:

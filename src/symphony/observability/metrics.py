@@ -67,7 +67,9 @@ WAITING_ISSUES: Final = Metric(
 SLOTS: Final = Metric("symphony_slots", "gauge", "Agents that may run at the same time.")
 SLOTS_USED: Final = Metric("symphony_slots_used", "gauge", "Slots that runs hold.")
 HOST_SLOTS: Final = Metric("symphony_host_slots", "gauge", "Runs that a host may have now.", ("host",))
-HOST_RUNS: Final = Metric("symphony_host_runs", "gauge", "Runs on a host.", ("host",))
+HOST_RUNS: Final = Metric(
+    "symphony_host_runs", "gauge", "Runs on a host, or on a node of a cluster.", ("host",)
+)
 HOST_FAILURES: Final = Metric(
     "symphony_host_failures", "gauge", "Runs in a row that failed because of the host.", ("host",)
 )

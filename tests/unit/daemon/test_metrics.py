@@ -13,6 +13,7 @@ from harness.scraping import Scrape, parsed
 from symphony.daemon.metrics import Metrics
 from symphony.domain import Blame, Category, Issue
 from symphony.scheduler import (
+    CLUSTER,
     ClaimKind,
     Command,
     Event,
@@ -148,6 +149,17 @@ async def test_pull_requests_are_shown_by_what_they_wait_for_until_they_are_merg
     found = await story.scrape()
     assert found.value("symphony_pull_requests", code="checks_pending") == 2
     assert found.value("symphony_pull_requests") == 3
+
+
+async def test_runs_on_a_cluster_count_for_their_nodes() -> None:
+    story = Counted(make_issue("1"), make_issue("2"), hosts=(CLUSTER,)).begin()
+    story.report(host="node-1")
+    found = await story.scrape()
+    assert {host: found.value("symphony_host_runs", host=host) for host in (CLUSTER, "node-1")} == {
+        CLUSTER: 1,
+        "node-1": 1,
+    }
+    assert found.labels("symphony_host_slots", "host") == {CLUSTER}
 
 
 async def test_a_scrape_needs_what_any_question_of_the_api_needs() -> None:

@@ -27,12 +27,14 @@ from symphony.agents.registry import SECTIONS
 from symphony.config import Workflow, load_workflow
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.frames import (
+    MAX_FRAME_BYTES,
     AnyFrame,
     Ended,
     FrameDecoder,
     FrameEncoder,
     Hello,
     Ping,
+    Site,
     Spawned,
     Start,
     WorkerFrame,
@@ -40,7 +42,7 @@ from symphony.daemon.frames import (
 from symphony.daemon.hosts.stdio_worker import StdioWorker, site_of
 from symphony.daemon.runs.transcript import EntryWriter
 from symphony.domain import Category
-from symphony.journal.transcripts import read_transcript, transcript_path
+from symphony.journal.transcripts import TranscriptEntry, read_transcript, transcript_path
 from symphony.processes.base import HostProcess
 from symphony.processes.local import LocalHost
 from symphony.scheduler import OutcomeKind, RunEnded, StartRun
@@ -239,6 +241,37 @@ async def test_what_is_no_worker_costs_one_attempt_with_a_reason(
     assert (failure.category, failure.retryable) == (Category.WORKER_LOST, True)
     assert reason in failure.message
     assert project.written_state("SYM-1") == "Todo", "nothing was begun"
+
+
+class NoEntries:
+    """A transcript that stays empty."""
+
+    problem: str | None = None
+
+    def write(self, entries: Sequence[TranscriptEntry]) -> None:
+        raise AssertionError(entries)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+async def test_a_run_that_fits_into_no_frame_costs_one_attempt(hosts: Hosts, tmp_path: Path) -> None:
+    worker = StdioWorker(
+        host=hosts.host,
+        argv=says_hello("sys.stdin.read()"),
+        env=hosts.env,
+        lease_ms=30_000,
+        stderr_path=tmp_path / "stderr",
+    )
+    sent: list[WorkerFrame] = []
+    worker.take_run(sent.append, NoEntries())
+    site = Site(workflow="/w.md", text=bytes(MAX_FRAME_BYTES), lease_ms=30_000)
+    worker.on_frame(Start(command=StartRun(run_id="r-1", issue=make_issue("1"), attempt=None), site=site))
+    await worker.run()
+    (ended,) = sent
+    assert isinstance(ended, Ended)
+    assert ended.outcome.failure is not None
+    assert "larger than the limit" in ended.outcome.failure.message
 
 
 # --- a worker whose daemon vanishes ---

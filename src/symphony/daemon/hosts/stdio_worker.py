@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -167,21 +168,28 @@ class StdioWorker:
             self._send(self._ended)
 
     async def _converse(self, child: HostProcess) -> Ended:
-        failed = _lost("the worker ended without a result")
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._write, child)
-            try:
+        hint = f"see {self.stderr_path}, if it is there"
+        failed = _lost("the worker ended without a result", hint=hint)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._write, child)
                 failed = await self._read(child) or failed
-            except SymphonyError as error:
-                failed = Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=error.failure))
-            except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
-                _log.error("run_crashed", exc_info=error)
-                failed = _lost(f"internal error: {error!r}")
-            tasks.cancel_scope.cancel()
+                tasks.cancel_scope.cancel()
+        except* SymphonyError as errors:
+            failure = next(one.failure for one in errors.exceptions if isinstance(one, SymphonyError))
+            failure = replace(failure, hint=failure.hint or hint)
+            failed = Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=failure))
+        except* Exception as errors:  # noqa: BLE001 - a bug costs one attempt, never the daemon
+            _log.error("run_crashed", exc_info=errors)
+            failed = _lost(f"internal error: {errors.exceptions[0]!r}")
         return failed
 
     async def _write(self, child: HostProcess) -> None:
-        """Send frames as they come, and a `Ping` when there are none, so that the lease goes on."""
+        """Send frames as they come, and a `Ping` when there are none, so that the lease goes on.
+
+        Raises:
+            FrameError: a frame has no form, such as a run with very large skills.
+        """
         encoder = FrameEncoder()
         await self._accepted.wait()
         frame = await self._outgoing.receive()
@@ -274,5 +282,5 @@ def _failure(message: str, *, hint: str | None = None) -> Failure:
     return Failure(category=Category.WORKER_LOST, blame=Blame.HOST, message=message, hint=hint)
 
 
-def _lost(message: str) -> Ended:
-    return Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=_failure(message)))
+def _lost(message: str, *, hint: str | None = None) -> Ended:
+    return Ended(outcome=Outcome(kind=OutcomeKind.FAILED, failure=_failure(message, hint=hint)))

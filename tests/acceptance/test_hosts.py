@@ -25,21 +25,8 @@ def workflow(project: Project, *hosts: str, **ssh: Any) -> None:
     project.workflow(command=scripted(), worker=worker)
 
 
-def test_a_usable_host_tells_of_itself(project: Project, server: SshServer) -> None:
-    workflow(project, server.name, **server.section(sys.executable))
-    done = project.symphony("hosts", "check", "--json")
-    assert done.returncode == 0, done.stdout + done.stderr
-    (host,) = json.loads(done.stdout)["hosts"]
-    assert (host["name"], host["ok"], host["problem"]) == (server.name, True, None)
-    assert __version__ in host["version"]
-    assert host["root"] == str(server.root)
-    assert abs(host["clock_skew_s"]) < 30
-    shown = project.symphony("hosts", "check", server.name)
-    assert shown.stdout.startswith(f"{server.name} {__version__}")
-
-
 @pytest.mark.timeout(180)
-def test_hosts_that_cannot_be_used_are_told_each_with_a_hint(
+def test_hosts_tell_of_themselves_and_each_that_cannot_be_used_has_a_hint(
     project: Project, server: SshServer, tmp_path: Path
 ) -> None:
     with ssh_server(tmp_path / "gone", like=server) as gone:
@@ -60,6 +47,14 @@ def test_hosts_that_cannot_be_used_are_told_each_with_a_hint(
     assert "cannot be reached" in found[gone.name]["problem"]
     assert "clock" in found[wrong.name]["problem"]
     assert all(found[name]["hint"] for name in names[:2])
+    usable = found[server.name]
+    assert usable["problem"] is None
+    assert __version__ in usable["version"]
+    assert usable["root"] == str(server.root)
+    assert abs(usable["clock_skew_s"]) < 30
+    shown = project.symphony("hosts", "check", server.name)
+    assert shown.returncode == 0
+    assert shown.stdout.startswith(f"{server.name} {__version__}")
     severities = [check["status"] for check in checks if check["name"] == "hosts"]
     assert severities == ["warning", "warning", "ok"], "one is left"
     named = project.symphony("hosts", "check", "nobody")
@@ -68,10 +63,14 @@ def test_hosts_that_cannot_be_used_are_told_each_with_a_hint(
 
 @pytest.mark.timeout(180)
 def test_a_prepared_host_carries_out_runs(project: Project, server: SshServer) -> None:
-    """Without a package index: what is installed here is copied."""
+    """Without a package index: what is installed here is copied, in place of what was there."""
     section = server.section(sys.executable)
+    workflow(project, server.name, **section)
+    assert project.symphony("hosts", "prepare", server.name).returncode == 3, "it has another installation"
     del section["python"]
     workflow(project, server.name, **section)
+    earlier = server.root / "venv" / "earlier"
+    earlier.mkdir(parents=True)
     before = project.symphony("hosts", "check")
     assert before.returncode == 1
     assert "not installed there" in before.stdout
@@ -79,10 +78,7 @@ def test_a_prepared_host_carries_out_runs(project: Project, server: SshServer) -
     done = project.symphony("hosts", "prepare", server.name)
     assert done.returncode == 0, done.stdout + done.stderr
     assert __version__ in done.stdout
-    again = project.symphony("hosts", "prepare", server.name)
-    assert again.returncode == 0, again.stderr
-    checked = project.symphony("hosts", "check")
-    assert checked.returncode == 0, checked.stdout
+    assert not earlier.exists()
     done_move = {"tool": "board_move", "arguments": {"state": "Done"}}
     project.issue("SYM-1", [{"write": "new.txt", "text": "a\n"}, {"commit": "One"}, done_move])
     run = project.symphony("run", "--once")
@@ -90,11 +86,6 @@ def test_a_prepared_host_carries_out_runs(project: Project, server: SshServer) -
     assert project.branch_log("SYM-1") == ["One"]
     shown = project.symphony("diff", "SYM-1")
     assert "+++ b/new.txt" in shown.stdout, "without a workspace here"
-
-
-def test_another_installation_is_not_changed(project: Project, server: SshServer) -> None:
-    workflow(project, server.name, **server.section(sys.executable))
-    assert project.symphony("hosts", "prepare", server.name).returncode == 3
 
 
 def test_the_hosts_of_a_daemon_are_listed(project: Project, server: SshServer) -> None:

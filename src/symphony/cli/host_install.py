@@ -54,7 +54,7 @@ def _requirements(package: Distribution) -> Iterator[str]:
 def pack() -> bytes:
     """A tar archive of the program and of what it needs, relative to a `site-packages`."""
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz", compresslevel=6) as archive:
+    with tarfile.open(fileobj=out, mode="w:gz", compresslevel=1) as archive:
         for package in needed_distributions():
             for file in package.files or ():
                 path = Path(str(package.locate_file(file)))

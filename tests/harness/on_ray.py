@@ -31,4 +31,5 @@ def on_ray(
         "remote_root": str(project.root / "nodes"),
         **(ray or {}),
     }
-    project.workflow(command=changes.pop("command", scripted()), worker={"ray": settings}, **changes)
+    worker = {"ray": settings, **changes.pop("worker", {})}
+    project.workflow(command=changes.pop("command", scripted()), worker=worker, **changes)

@@ -43,7 +43,7 @@ class Recorded:
 
 
 class ModelServer:
-    """Serves `scenarios` on 127.0.0.1 while its context is open; safe to use from any thread.
+    """Serves `scenarios` on `address` while its context is open; safe to use from any thread.
 
     `otherwise` answers a text without a known marker, such as the one by which a session goes on.
     `headers` go on every answer (rate limits, for example). Leaving the context releases whatever hangs, ends
@@ -56,6 +56,7 @@ class ModelServer:
         *,
         headers: Mapping[str, str] | None = None,
         otherwise: Scenario = (),
+        address: str = "127.0.0.1",
     ) -> None:
         self._scenarios = dict(scenarios or {})
         self._headers = dict(headers or {})
@@ -70,7 +71,7 @@ class ModelServer:
         self._recorded: list[Recorded] = []
         self._changed = threading.Condition()
         self.closing = threading.Event()
-        self._http = _Http(self)
+        self._http = _Http(self, address)
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
 
     def __enter__(self) -> Self:
@@ -91,7 +92,8 @@ class ModelServer:
     @property
     def base_url(self) -> str:
         """What an agent's configuration takes as the address of the API, without a slash at its end."""
-        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+        address, port = self._http.server_address[:2]
+        return f"http://{address!s}:{port}/v1"
 
     def learn(self, name: str, scenario: Scenario) -> None:
         """Serve one more scenario from now on, or another one under a known name."""
@@ -142,8 +144,8 @@ class _Http(ThreadingHTTPServer):
     daemon_threads = False
     block_on_close = True
 
-    def __init__(self, model: ModelServer) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, model: ModelServer, address: str) -> None:
+        super().__init__((address, 0), _Handler)
         self.model = model
         self.errors: list[BaseException] = []
         self._open: set[socket.socket] = set()

@@ -7,7 +7,7 @@ is held meanwhile, so that no daemon can start a run in a workspace that is bein
 import os
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -198,8 +198,8 @@ async def _clean_hosts(job: _Job) -> list[CleanedItem]:
     found: dict[str, tuple[HostWorkspace, ...]] = {}
     items: list[CleanedItem] = []
     async with (
-        SshHosts(LocalHost(), job.environment) as ssh,
-        RayHosts(LocalHost(), job.environment, job.state_dir.path, log="ray-clean.log") as ray,
+        aclosing(SshHosts(LocalHost(), job.environment)) as ssh,
+        aclosing(RayHosts(LocalHost(), job.environment, job.state_dir.path, log="ray-clean.log")) as ray,
     ):
         hosts = RemoteHosts(ssh, ray, job.state_dir.path)
 

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from symphony.config import RaySettings, did_you_mean_one_of, read_secrets
 from symphony.daemon.context import RuntimeContext, scheduler_settings
 from symphony.daemon.hosts.ray_hosts import RAY, RayHosts
 from symphony.daemon.hosts.ray_messages import INSTALL_HINT, Node, Nodes
-from symphony.daemon.hosts.remote_host import HostCarrier, RemoteHost, place_script, read_place
+from symphony.daemon.hosts.remote_host import HostCarrier, RemoteHost, place_script, read_place, run_script
 from symphony.daemon.hosts.ssh_hosts import SshHosts
 from symphony.daemon.state_dir import locate
 from symphony.domain import Failure, Selection, SymphonyError
@@ -76,8 +77,8 @@ async def check_hosts(
     secrets = read_secrets(environment).environment
     state_dir = locate(context.workflow.path, environment)
     async with (
-        SshHosts(LocalHost(), secrets) as ssh,
-        RayHosts(LocalHost(), secrets, state_dir, log="ray-check.log") as ray,
+        aclosing(SshHosts(LocalHost(), secrets)) as ssh,
+        aclosing(RayHosts(LocalHost(), secrets, state_dir, log="ray-check.log")) as ray,
     ):
         carrier: HostCarrier = ssh if worker.ray.address is None else ray
         labels: dict[str, Node] = {}
@@ -134,7 +135,7 @@ async def check_host(host: RemoteHost, context: RuntimeContext) -> HostChecked:
         "git --version 2>/dev/null || echo no git",
         "df -Pm . | tail -n 1 | awk '{print $4}'",
     )
-    output = await host.script(place_script(host, needs_git=needs_git, further=further))
+    output = await run_script(host, place_script(host, needs_git=needs_git, further=further))
     place, rest = read_place(output, now_s=time.time())
     version, git, free = [*rest, "", "", ""][:3]
     free_mb = int(free) if free.isdigit() else None
@@ -205,7 +206,7 @@ async def _prepare(context: RuntimeContext, name: str, environment: Mapping[str,
             hint="leave the key out, or install this release there yourself",
             code=ExitCode.CONFIGURATION,
         )
-    async with SshHosts(LocalHost(), read_secrets(environment).environment) as hosts:
+    async with aclosing(SshHosts(LocalHost(), read_secrets(environment).environment)) as hosts:
         return await install(hosts.get(name, worker))
 
 

@@ -873,6 +873,9 @@ class RaySettings(Section):
         "the resource of the nodes of which a session takes one: `--resources='{\"agent_slot\": 4}'`",
     )
     labels: RayLabels = live({}, "labels of the nodes that may run sessions")
+    autoscaler: Flag = live(
+        False, "the cluster starts nodes for runs that wait: one whose labels no node has waits for a node"
+    )
     runtime_env: OpaqueMap = live(
         {}, "the runtime environment of the actors, in Ray's words; passed on unchanged"
     )

@@ -11,6 +11,7 @@ import math
 import os
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -355,8 +356,8 @@ class Service:
             now_ms=self._now_ms,
         )
         async with (
-            SshHosts(self._host, self._environment) as ssh,
-            RayHosts(self._host, self._environment, self._state_dir.path) as ray,
+            aclosing(SshHosts(self._host, self._environment)) as ssh,
+            aclosing(RayHosts(self._host, self._environment, self._state_dir.path)) as ray,
             RemoteHosts(ssh, ray, self._state_dir.path) as hosts,
             tracing as self._traces,
             anyio.create_task_group() as tasks,

@@ -16,7 +16,7 @@ from harness.project import Project, scripted, until
 from harness.real import require_ray
 from harness.serving import move, serving
 from kit.ray_cluster import RayCluster, ray_cluster
-from symphony.domain import Category
+from symphony.domain import Blame, Category
 from symphony.processes.local import LocalHost
 from symphony.scheduler import WAITING_FOR_SLOT, Outcome, OutcomeKind, RunEnded, StartRun
 
@@ -206,6 +206,30 @@ async def test_a_cluster_that_cannot_be_used_is_one_line_with_a_hint(
     assert failure.hint
     assert "\n" not in failure.message
     assert project.written_state("SYM-1") == "Todo", "nothing was begun"
+
+
+@pytest.mark.asyncio
+async def test_labels_that_no_node_has_are_told_at_once_and_the_cluster_does_not_rest(
+    project: Project, ray: RayCluster
+) -> None:
+    on_ray(project, ray, ray={"labels": {"machine": "nowhere"}})
+    project.issue("SYM-1", [DONE])
+    async with serving(project) as served:
+        failure = (await served.watcher.until_seen(RunEnded)).outcome.failure
+        await served.watcher.until(lambda: not served.watcher.running)
+        assert not served.watcher.states[-1].troubled_hosts
+        assert WAITING_FOR_SLOT not in {
+            run.report.last_event for state in served.watcher.states for run in state.running.values()
+        }
+    assert failure is not None
+    assert (failure.category, failure.blame, failure.retryable) == (
+        Category.INVALID_WORKFLOW_CONFIG,
+        Blame.HOST,
+        False,
+    )
+    assert "machine=nowhere" in failure.message
+    assert "one has machine=one; two has machine=two" in (failure.hint or "")
+    assert not await to_thread.run_sync(actors, ray)
 
 
 @pytest.mark.asyncio

@@ -161,6 +161,7 @@ DEFAULTS: dict[str, object] = {
     "worker.ray.namespace": "symphony",
     "worker.ray.slots_resource": "agent_slot",
     "worker.ray.labels": {},
+    "worker.ray.autoscaler": False,
     "worker.ray.runtime_env": {},
     "worker.ray.python": None,
     "worker.ray.remote_root": ".local/share/symphony-worker",

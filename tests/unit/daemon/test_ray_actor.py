@@ -56,6 +56,15 @@ async def test_much_output_is_complete_and_what_a_command_leaves_behind_is_not_w
 
 
 @pytest.mark.asyncio
+async def test_a_command_that_floods_is_ended_though_nobody_reads_it() -> None:
+    actor = RunActor("settings", HOURS_S)
+    await actor.start("a", "while :; do head -c 10000000 /dev/zero; done")
+    await actor.read("a")
+    await asyncio.wait_for(actor.end("a"), 60)
+    await actor.write("a", b"its end may cross with input")
+
+
+@pytest.mark.asyncio
 async def test_the_next_bridge_ends_what_the_last_one_left_unless_the_actor_was_made_otherwise() -> None:
     actor = RunActor("settings", HOURS_S)
     await actor.start("a", "echo $$; exec sleep 600")

@@ -1,10 +1,16 @@
 """What ssh says, what a host says of itself, and the runs whose end is not known."""
 
+import os
 import subprocess
+from contextlib import aclosing
 from pathlib import Path
 
+import anyio
 import pytest
+from anyio import to_thread
+from structlog.testing import capture_logs
 
+from harness.project import until
 from symphony.config import SshSettings, WorkerSettings
 from symphony.daemon.hosts.host_runs import HostRuns, own_identity
 from symphony.daemon.hosts.remote_host import HostPlace, RemoteRun, place_script, read_place
@@ -50,6 +56,22 @@ def test_addresses_become_words_for_ssh_and_for_git() -> None:
     assert six.git_address("/r.git") == "[::1]:/r.git"
     assert "TRACKER_TOKEN" not in plain.env
     assert hosts.get("build-1", settings) is plain
+
+
+@pytest.mark.asyncio
+async def test_a_client_ends_with_the_run_that_waits_for_its_connection(tmp_path: Path) -> None:
+    client, pid = tmp_path / "ssh", tmp_path / "pid"
+    client.write_text(f"#!/bin/sh\necho $$ > {pid}.new; mv {pid}.new {pid}; exec sleep 600\n")
+    client.chmod(0o755)
+    async with aclosing(SshHosts(LocalHost(), {"PATH": os.defpath})) as hosts:
+        host = hosts.get("h", WorkerSettings(ssh=SshSettings(command=str(client))))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(host.connect)
+            await to_thread.run_sync(until, lambda: pid.exists() or None, lambda: "no client was started")
+            os.kill(int(pid.read_text()), 0)
+            tasks.cancel_scope.cancel()
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid.read_text()), 0)
 
 
 def test_no_option_switches_the_check_of_keys_off() -> None:
@@ -98,7 +120,11 @@ def test_runs_without_a_known_end_survive_the_daemon(tmp_path: Path) -> None:
     runs.add(run)
     (tmp_path / "remote-runs" / "d1-5.json").write_text("{")
     (tmp_path / "remote-runs" / "d1-6.tmp").write_text("{}")
-    assert RemoteRuns(tmp_path).all() == (run,)
+    with capture_logs() as logs:
+        assert RemoteRuns(tmp_path).all() == (run,)
+    assert [(log["event"], Path(log["path"]).name) for log in logs] == [
+        ("remote_run_unreadable", "d1-5.json")
+    ]
     runs.remove("d1-4")
     runs.remove("d1-4")
     assert RemoteRuns(tmp_path).all() == ()

@@ -1,4 +1,4 @@
-"""`symphony hosts`: the machines of `worker.ssh_hosts`."""
+"""`symphony hosts`: the machines of `worker.ssh_hosts`, or the nodes of `worker.ray`."""
 
 import os
 from functools import partial
@@ -30,7 +30,7 @@ Without a subcommand it shows what the running daemon says of its hosts, and con
 @workflow_option
 @click.pass_context
 def hosts(ctx: click.Context, *, as_json: bool, workflow: Path) -> int:
-    """Show the machines of worker.ssh_hosts: their runs, their slots, and whether they rest."""
+    """Show the machines of worker.ssh_hosts or worker.ray: their runs, their slots, and whether they rest."""
     if ctx.invoked_subcommand is not None:
         return ExitCode.OK
     # Imported here: `--help` stays fast.

@@ -36,8 +36,16 @@ class _Command:
     stderr: bytearray = field(default_factory=bytearray)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     taken: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
     exit_code: int | None = None
+
+    def take(self) -> tuple[bytes, bytes]:
+        """What it wrote since the last call, so that it can write more."""
+        taken = bytes(self.stdout), bytes(self.stderr)
+        self.changed.clear()
+        self.stdout.clear()
+        self.stderr.clear()
+        self.taken.set()
+        return taken
 
 
 class RunActor:
@@ -99,7 +107,10 @@ class RunActor:
     async def write(self, key: str, data: bytes) -> None:
         """Write to stdin once it takes more; no data closes it. Ignored when the command reads no more."""
         self.ping()
-        stdin = self._commands[key].process.stdin
+        command = self._commands.get(key)
+        if command is None:  # its end is on the way to the bridge
+            return
+        stdin = command.process.stdin
         assert stdin is not None  # noqa: S101 - a pipe
         with suppress(BrokenPipeError, ConnectionResetError):
             if data:
@@ -117,16 +128,12 @@ class RunActor:
         command = self._commands[key]
         with suppress(TimeoutError):
             await asyncio.wait_for(command.changed.wait(), _NEWS_S)
-        command.changed.clear()
-        stdout, stderr = bytes(command.stdout), bytes(command.stderr)
-        command.stdout.clear()
-        command.stderr.clear()
-        command.taken.set()
+        stdout, stderr = command.take()
         if stdout or stderr or command.exit_code is None:
             if command.exit_code is not None:
                 command.changed.set()
             return stdout, stderr, None
-        self._commands.pop(key)
+        self._commands.pop(key, None)
         return b"", b"", command.exit_code
 
     async def end(self, key: str) -> None:
@@ -136,10 +143,9 @@ class RunActor:
         if command is not None and command.exit_code is None:
             with suppress(ProcessLookupError):
                 os.killpg(command.process.pid, signal.SIGKILL)
-            command.stdout.clear()
-            command.stderr.clear()
-            command.taken.set()
-            await command.ended.wait()
+            while command.exit_code is None:
+                command.take()
+                await command.changed.wait()
 
     async def _carry(self, command: _Command) -> None:
         """Read both outputs, with a bound on what was not fetched; then wait for the end."""
@@ -171,7 +177,6 @@ class RunActor:
         # `wait` may wait for the outputs too.
         command.exit_code = await process.wait() if process.returncode is None else process.returncode
         command.changed.set()
-        command.ended.set()
 
     def _watch(self) -> None:
         while (left_s := self._called_s + self._silence_s - time.monotonic()) > 0:

@@ -11,16 +11,17 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import anyio
 import msgspec
 from anyio import to_thread
 from anyio.abc import SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+from msgspec import structs
 
 import symphony
 from symphony.config import RaySettings, WorkerSettings
@@ -37,6 +38,7 @@ from symphony.daemon.hosts.ray_messages import (
     Placed,
     Ready,
     Refused,
+    Request,
     Visit,
     Waiting,
 )
@@ -46,10 +48,10 @@ from symphony.daemon.hosts.remote_host import (
     RemoteRun,
     Wanted,
     host_failure,
-    script_output,
+    run_client,
 )
 from symphony.daemon.hosts.socket_directory import SocketDirectory
-from symphony.domain import SymphonyError, one_line
+from symphony.domain import Category, Failure, SymphonyError, one_line
 from symphony.processes.base import Completed, Host, HostProcess
 
 RAY: Final = "ray"
@@ -57,7 +59,7 @@ RAY: Final = "ray"
 CONNECT_S: Final = 120.0
 """A wrong token is known after 20 s, a Ray that is too old for this machine after 80 s."""
 NODE_TIMEOUT_S: Final = 600.0
-"""How long a run waits where no node offers a slot at all; a cluster that grows needs a while."""
+"""How long a run waits for a node that does not exist yet; a cluster that starts or grows needs a while."""
 _ANSWER_S: Final = 30.0
 _VISIT_S: Final = 60.0
 _RELEASE_S: Final = 10.0
@@ -65,6 +67,7 @@ _REFUSED_S: Final = 1.0
 _SILENCE_EXTRA_MS: Final = 30_000
 _MAX_LINE_BYTES: Final = 1_048_576
 _MAX_STDERR_CHARS: Final = 300
+_BRIDGE_ENDED: Final = host_failure(RAY, "the bridge ended", hint="see logs/ray.log")
 _INHERITED: Final = re.compile(
     r"PATH|HOME|USER|LOGNAME|LANG|LC_ALL|TMPDIR|PYTHONPATH|LD_LIBRARY_PATH|RAY_\w+"
 )
@@ -113,24 +116,15 @@ class RayHost:
         Raises:
             SymphonyError: `host_unavailable`.
         """
-        done = await self.local.run(
-            self.argv(command), env=self.env, timeout_ms=timeout_ms, stdin=stdin, supervised=False
-        )
-        if done.timed_out:
-            raise SymphonyError(host_failure(self.name, f"no answer within {timeout_ms / 1_000:g} s"))
+        done = await run_client(self, command, stdin=stdin, timeout_ms=timeout_ms)
         if done.exit_code == ray_relay.FAILED:
             reason = one_line(done.stderr.decode("utf-8", "replace"), _MAX_STDERR_CHARS)
             raise SymphonyError(host_failure(self.name, reason, hint="see `ray status`"))
         return done
 
-    async def script(self, text: str, *, timeout_ms: int = COMMAND_TIMEOUT_MS) -> str:
-        """What a shell script printed behind its first line `symphony-host`; raises as `run` does."""
-        done = await self.run("exec sh -s", stdin=text.encode(), timeout_ms=timeout_ms)
-        return script_output(self.name, done, install_hint=self.install_hint)
-
 
 class RayHosts:
-    """The nodes of clusters; a context manager that ends the bridges.
+    """The nodes of clusters. Whoever makes it calls `aclose`.
 
     Args:
         host: where bridges run: this machine.
@@ -151,15 +145,8 @@ class RayHosts:
         self._lock = anyio.Lock()
         self._directory = SocketDirectory()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def aclose(self) -> None:
+        """End the bridges."""
         with anyio.CancelScope(shield=True):
             for bridge in self._bridges.values():
                 await _end(bridge)
@@ -251,7 +238,19 @@ class RayHosts:
     async def _connect(self, settings: RaySettings) -> Path:
         """Have a bridge; returns its socket. Raises `SymphonyError`."""
         assert settings.address is not None  # noqa: S101 - there is a cluster
-        key = hashlib.sha256(repr(settings).encode()).hexdigest()[:8]
+        own = hashlib.sha256(str(self._state_dir).encode()).hexdigest()[:12]
+        asked = BridgeSettings(
+            socket="",
+            address=settings.address,
+            namespace=settings.namespace,
+            slots_resource=settings.slots_resource,
+            runtime_env=settings.runtime_env,
+            prefix=f"symphony-{own}",
+            silence_ms=settings.lease_ms + _SILENCE_EXTRA_MS,
+            autoscaler=settings.autoscaler,
+        )
+        python = settings.python or sys.executable
+        key = hashlib.sha256(f"{python} {asked}".encode()).hexdigest()[:8]
         socket = self._directory.path / key
         async with self._lock:
             bridge = self._bridges.get(key)
@@ -260,25 +259,15 @@ class RayHosts:
             until_s, refused = self._refused.get(key, (0.0, None))
             if refused is not None and anyio.current_time() < until_s:
                 raise refused
-            own = hashlib.sha256(str(self._state_dir).encode()).hexdigest()[:12]
-            asked = BridgeSettings(
-                socket=str(socket),
-                address=settings.address,
-                namespace=settings.namespace,
-                slots_resource=settings.slots_resource,
-                runtime_env=settings.runtime_env,
-                prefix=f"symphony-{own}",
-                silence_ms=settings.lease_ms + _SILENCE_EXTRA_MS,
-            )
             try:
-                self._bridges[key] = await self._start(settings, asked)
+                self._bridges[key] = await self._start(python, structs.replace(asked, socket=str(socket)))
             except SymphonyError as error:
                 # Runs that wait for this connection need not try it one after the other.
                 self._refused[key] = anyio.current_time() + _REFUSED_S, error
                 raise
         return socket
 
-    async def _start(self, settings: RaySettings, asked: BridgeSettings) -> HostProcess:
+    async def _start(self, python: str, asked: BridgeSettings) -> HostProcess:
         log = self._log
 
         def clear() -> None:
@@ -288,7 +277,6 @@ class RayHosts:
             log.unlink(missing_ok=True)
 
         await to_thread.run_sync(clear)
-        python = settings.python or sys.executable
         argv = (python, "-m", "symphony.daemon.hosts.ray_bridge")
         try:
             bridge = await self._host.spawn(argv, cwd=Path("/"), env=self._environment, stderr_path=log)
@@ -316,7 +304,7 @@ class RayHosts:
                 message = f"{python} has symphony {answer.symphony}, and this is {symphony.__version__}"
                 failure = host_failure(RAY, message, hint="install the same release there")
             case Refused():
-                failure = host_failure(RAY, answer.reason, hint=answer.hint)
+                failure = _failure_of(answer)
             case _:
                 text = await to_thread.run_sync(partial(log.read_text, errors="replace"))
                 lines = [line for line in text.splitlines() if line.strip()]
@@ -328,6 +316,13 @@ class RayHosts:
         raise SymphonyError(failure)
 
 
+def _failure_of(refused: Refused) -> Failure:
+    """A wrong label says nothing about the cluster, which must not rest because of it."""
+    failure = host_failure(RAY, refused.reason, hint=refused.hint)
+    passes = refused.category is Category.HOST_UNAVAILABLE
+    return replace(failure, category=refused.category, retryable=passes)
+
+
 class _Answers:
     """The answers of a bridge on one connection."""
 
@@ -335,19 +330,24 @@ class _Answers:
         self.ended = False
         """The bridge said that the actor is gone."""
         self._stream = stream
-        self._data = b""
+        self._lines = BufferedByteReceiveStream(stream)
+
+    async def ask(self, request: Request) -> None:
+        """Send what is asked for. Raises `SymphonyError`."""
+        try:
+            await self._stream.send(msgspec.json.encode(request) + b"\n")
+        except anyio.BrokenResourceError as error:
+            raise SymphonyError(_BRIDGE_ENDED) from error
 
     async def receive(self) -> Answer:
         """The next answer. Raises `SymphonyError` if there is none, or if it is a refusal."""
-        while b"\n" not in self._data and len(self._data) < _MAX_LINE_BYTES:
-            try:
-                self._data += await self._stream.receive()
-            except (anyio.EndOfStream, anyio.BrokenResourceError) as error:
-                raise SymphonyError(host_failure(RAY, "the bridge ended", hint="see logs/ray.log")) from error
-        line, _, self._data = self._data.partition(b"\n")
+        try:
+            line = await self._lines.receive_until(b"\n", _MAX_LINE_BYTES)
+        except (anyio.IncompleteRead, anyio.DelimiterNotFound, anyio.BrokenResourceError) as error:
+            raise SymphonyError(_BRIDGE_ENDED) from error
         answer: Answer = msgspec.json.decode(line, type=Answer)
         if isinstance(answer, Refused):
-            raise SymphonyError(host_failure(RAY, answer.reason, hint=answer.hint))
+            raise SymphonyError(_failure_of(answer))
         return answer
 
     async def end(self) -> None:
@@ -360,15 +360,15 @@ class _Answers:
 
 
 @asynccontextmanager
-async def _asking(socket: Path, request: Place | Visit | EndPlace | ListNodes) -> AsyncIterator[_Answers]:
+async def _asking(socket: Path, request: Request) -> AsyncIterator[_Answers]:
     try:
         stream = await anyio.connect_unix(socket)
     except OSError as error:
-        raise SymphonyError(host_failure(RAY, "the bridge ended", hint="see logs/ray.log")) from error
+        raise SymphonyError(_BRIDGE_ENDED) from error
     async with stream:
         answers = _Answers(stream)
         try:
-            await stream.send(msgspec.json.encode(request) + b"\n")
+            await answers.ask(request)
             yield answers
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_RELEASE_S):

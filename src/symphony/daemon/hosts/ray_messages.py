@@ -5,6 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
+from symphony.domain import Category
+
 INSTALL_HINT: Final = "install this release in the Python of each node, or name it in worker.ray.runtime_env"
 
 
@@ -19,6 +21,7 @@ class BridgeSettings(Message, frozen=True, kw_only=True):
         socket: the path where it shall listen.
         prefix: what the names of its actors begin with; those of another daemon have another one.
         silence_ms: an actor ends when no bridge has called it for so long.
+        autoscaler: the cluster starts nodes for actors that wait.
     """
 
     socket: str
@@ -28,6 +31,7 @@ class BridgeSettings(Message, frozen=True, kw_only=True):
     runtime_env: Mapping[str, Any]
     prefix: str
     silence_ms: int
+    autoscaler: bool = False
 
 
 class Ready(Message, frozen=True, kw_only=True):
@@ -43,6 +47,7 @@ class Refused(Message, frozen=True, kw_only=True):
 
     reason: str
     hint: str | None = None
+    category: Category = Category.HOST_UNAVAILABLE
 
 
 # --- asked of the bridge ---------------------------------------------------------------------------------

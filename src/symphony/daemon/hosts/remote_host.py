@@ -119,10 +119,6 @@ class RemoteHost(Protocol):
         """
         ...
 
-    async def script(self, text: str, *, timeout_ms: int = COMMAND_TIMEOUT_MS) -> str:
-        """What a shell script printed behind its first line `symphony-host`; raises as `run` does."""
-        ...
-
 
 class HostCarrier(Protocol):
     """Leads to hosts. All raise `SymphonyError`, `host_unavailable`, with a hint."""
@@ -193,19 +189,36 @@ def read_place(output: str, *, now_s: float) -> tuple[HostPlace, list[str]]:
     return HostPlace(root=root, python=python, clock_skew_s=skew), [line for line in rest if line]
 
 
-def script_output(host: str, done: Completed, *, install_hint: str) -> str:
+async def run_client(host: RemoteHost, command: str, *, stdin: bytes, timeout_ms: int) -> Completed:
+    """Run a client of the host until it ends; the caller judges its exit code.
+
+    Raises:
+        SymphonyError: `host_unavailable`: it cannot be started, or did not end in time.
+    """
+    argv = host.argv(command)
+    try:
+        done = await host.local.run(argv, env=host.env, timeout_ms=timeout_ms, stdin=stdin, supervised=False)
+    except OSError as error:
+        raise SymphonyError(host_failure(host.name, f"{argv[0]} cannot be started: {error}")) from error
+    if done.timed_out:
+        raise SymphonyError(host_failure(host.name, f"no answer within {timeout_ms / 1_000:g} s"))
+    return done
+
+
+async def run_script(host: RemoteHost, script: str, *, timeout_ms: int = COMMAND_TIMEOUT_MS) -> str:
     """What a `place_script` printed behind its first line `symphony-host`.
 
     A profile that prints text prints it before that line.
 
     Raises:
-        SymphonyError: `host_unavailable`: the script failed.
+        SymphonyError: `host_unavailable`: the host cannot be reached, or the script failed.
     """
+    done = await host.run("exec sh -s", stdin=script.encode(), timeout_ms=timeout_ms)
     printed, marker, output = f"\n{done.stdout.decode('utf-8', 'replace')}".partition("\nsymphony-host\n")
     if marker and printed.strip():
         raise SymphonyError(
             host_failure(
-                host,
+                host.name,
                 f"its shell prints text before a command runs: {one_line(printed, MAX_STDERR_CHARS)!r}",
                 hint="a login shell that is not interactive must print nothing; see the profile there",
             )
@@ -214,13 +227,13 @@ def script_output(host: str, done: Completed, *, install_hint: str) -> str:
         case 0 if marker:
             return output
         case code if code == NO_GIT:
-            failure = host_failure(host, "it has no git", hint="install git 2.29 or newer there")
+            failure = host_failure(host.name, "it has no git", hint="install git 2.29 or newer there")
         case code if code == NO_PYTHON:
-            failure = host_failure(host, "symphony is not installed there", hint=install_hint)
+            failure = host_failure(host.name, "symphony is not installed there", hint=host.install_hint)
         case code:
             reason = one_line(done.stderr.decode("utf-8", "replace"), MAX_STDERR_CHARS)
             full = "space" in reason.lower() or "quota" in reason.lower()
             hint = "free space there" if full else "see the remote_root in the settings, and the rights there"
             message = f"its directory cannot be used: {reason or f'exit code {code}'}"
-            failure = host_failure(host, message, hint=hint)
+            failure = host_failure(host.name, message, hint=hint)
     raise SymphonyError(failure)

@@ -43,6 +43,7 @@ from symphony.daemon.hosts.remote_host import (
     host_failure,
     place_script,
     read_place,
+    run_script,
 )
 from symphony.daemon.hosts.stdio_worker import StdioWorker, site_of
 from symphony.daemon.runs.library_skills import carry_skills
@@ -102,8 +103,10 @@ class RemoteRuns:
         """Those that were not removed; blocking."""
         found = []
         for path in sorted(self._path.glob("*.json")):
-            with suppress(OSError, msgspec.MsgspecError):
+            try:
                 found.append(msgspec.json.decode(path.read_bytes(), type=RemoteRun))
+            except (OSError, msgspec.MsgspecError) as error:
+                _log.warning("remote_run_unreadable", path=str(path), reason=str(error))
         return tuple(found)
 
 
@@ -352,7 +355,7 @@ class RemoteHosts:
                 f"{git} for-each-ref --format='%(objectname) %(refname)' || exit {NO_ROOT}",
             ]
         script = place_script(host, needs_git=begun is not None, further=further)
-        output = await host.script(script, timeout_ms=timeout_ms)
+        output = await run_script(host, script, timeout_ms=timeout_ms)
         place, rest = read_place(output, now_s=time.time())
         refs = {name: commit for commit, _, name in (line.partition(" ") for line in rest)}
         self._sites[_key(host)] = site = RemoteSite(place=place, directory=directory)

@@ -12,8 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import anyio
 from anyio import to_thread
@@ -25,7 +24,7 @@ from symphony.daemon.hosts.remote_host import (
     RemoteRun,
     Wanted,
     host_failure,
-    script_output,
+    run_client,
 )
 from symphony.daemon.hosts.socket_directory import SocketDirectory
 from symphony.domain import Failure, SymphonyError, one_line
@@ -157,14 +156,17 @@ class SshHost:
                 raise SymphonyError(
                     host_failure(self.name, f"ssh cannot be started: {error}", hint=hint)
                 ) from error
-            with anyio.move_on_after(CONNECT_S * 2):
-                while child.exit_code is None and not await to_thread.run_sync(self._socket.exists):
-                    with anyio.move_on_after(_MASTER_POLL_S):
-                        await child.wait()
-            if child.exit_code is None and await to_thread.run_sync(self._socket.exists):
-                self._master = child
-                return
-            await self._end(child)
+            try:
+                with anyio.move_on_after(CONNECT_S * 2):
+                    while child.exit_code is None and not await to_thread.run_sync(self._socket.exists):
+                        with anyio.move_on_after(_MASTER_POLL_S):
+                            await child.wait()
+                if child.exit_code is None and await to_thread.run_sync(self._socket.exists):
+                    self._master = child
+                    return
+            finally:
+                if self._master is not child:
+                    await self._end(child)
             failure = ssh_failure(
                 self.name, await to_thread.run_sync(partial(stderr.read_text, errors="replace"))
             )
@@ -198,29 +200,14 @@ class SshHost:
             SymphonyError: `host_unavailable`: the host cannot be reached, or did not answer in time.
         """
         await self.connect()
-        try:
-            done = await self.local.run(
-                self.argv(command), env=self.env, timeout_ms=timeout_ms, stdin=stdin, supervised=False
-            )
-        except OSError as error:
-            raise SymphonyError(host_failure(self.name, f"ssh cannot be started: {error}")) from error
-        if done.timed_out:
-            raise SymphonyError(host_failure(self.name, f"no answer within {timeout_ms / 1_000:g} s"))
+        done = await run_client(self, command, stdin=stdin, timeout_ms=timeout_ms)
         if done.exit_code == _SSH_FAILED:
             raise SymphonyError(ssh_failure(self.name, done.stderr.decode("utf-8", "replace")))
         return done
 
-    async def script(self, text: str, *, timeout_ms: int = COMMAND_TIMEOUT_MS) -> str:
-        """What a shell script printed behind its first line `symphony-host`; raises as `run` does.
-
-        A profile that prints text prints it before that line.
-        """
-        done = await self.run("exec sh -s", stdin=text.encode(), timeout_ms=timeout_ms)
-        return script_output(self.name, done, install_hint=self.install_hint)
-
 
 class SshHosts:
-    """The hosts of one daemon; a context manager that ends their connections.
+    """The hosts of one daemon. Whoever makes it calls `aclose`.
 
     Args:
         host: where ssh clients run: this machine.
@@ -233,15 +220,8 @@ class SshHosts:
         self._hosts: dict[tuple[str, SshSettings], SshHost] = {}
         self._directory = SocketDirectory()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def aclose(self) -> None:
+        """End the connections."""
         with anyio.CancelScope(shield=True):
             for host in self._hosts.values():
                 await host.close()

@@ -35,6 +35,7 @@ from symphony.daemon.frames import (
     Site,
     Start,
     TranscriptEntries,
+    TranscriptIncomplete,
     WorkerFrame,
     refusal,
 )
@@ -55,9 +56,11 @@ from symphony.trackers.registry import TRACKERS
 from symphony.workspaces import WorkspaceRecord, delete_old_entries, last_touched, reason_to_keep, tree_size
 
 _CHUNK_BYTES: Final = 65_536
+_ENTRIES_PER_FRAME: Final = 50  # of 64 Ki characters at most
 _LAST_FRAMES_S: Final = 5.0
 _LOGS_KEPT_S: Final = 30 * 24 * 3_600.0
 _LEVELS: Final = frozenset({"debug", "info", "warning", "error", "critical"})
+_log = structlog.get_logger(__name__)
 
 
 class WorkerProgram:
@@ -223,8 +226,13 @@ class WorkerProgram:
             try:
                 data = encoder.encode(frame)
             except FrameError as error:  # such as the arguments of a tool call with a huge number
+                reason = error.failure.message
                 if self._worker is not None and isinstance(frame, Request):
                     self._worker.on_frame(Answer(request=frame.request, failure=error.failure))
+                elif isinstance(frame, TranscriptEntries):
+                    self.send(TranscriptIncomplete(reason=reason))
+                else:
+                    _log.error("frame_lost", frame=type(frame).__name__, reason=reason)
                 continue
             try:
                 await self._stdout.send(data)
@@ -346,7 +354,9 @@ class _SentTranscript:
 
     def write(self, entries: Sequence[TranscriptEntry]) -> None:
         """Send entries; called in a thread."""
-        self._program.send_from_thread(TranscriptEntries(entries=tuple(entries)))
+        for start in range(0, len(entries), _ENTRIES_PER_FRAME):
+            some = tuple(entries[start : start + _ENTRIES_PER_FRAME])
+            self._program.send_from_thread(TranscriptEntries(entries=some))
 
     def close(self) -> None:
         """Nothing more is sent."""

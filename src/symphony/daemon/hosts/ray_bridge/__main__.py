@@ -13,7 +13,8 @@ import socket
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -44,7 +45,7 @@ from symphony.daemon.hosts.ray_messages import (
     Waiting,
 )
 from symphony.daemon.hosts.ray_relay import CHUNK_BYTES, ERRORS, EXIT, FAILED, INPUT, OUTPUT, head
-from symphony.domain import one_line
+from symphony.domain import Category, one_line
 
 _CONNECT_S: Final = 5.0
 _PROBE_S: Final = 30.0
@@ -54,6 +55,7 @@ _NAME_FREE_S: Final = 0.3
 _TRIES: Final = 5
 _LAST_ANSWERS_S: Final = 5.0
 _MAX_REASON_CHARS: Final = 300
+_NODES_TOLD: Final = 8
 _NODE_LABEL: Final = "ray.io/node-id"
 _LOGIN_HINT: Final = "give the daemon the token of the cluster in RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
 _UNKNOWN: Final = Refused(reason="Ray cannot connect to the cluster", hint="see logs/ray.log")
@@ -79,6 +81,10 @@ def connect(settings: BridgeSettings) -> Refused | None:
     without_token = _check_health(settings.address)
     refused = _join(settings)
     wants_token = _is_refused(without_token)
+    if refused is None and wants_token is None:
+        return Refused(
+            reason=f"no answer at {settings.address} within {_PROBE_S:g} s", hint="see `ray status`"
+        )
     if refused is None and not wants_token:
         hint = "start each node with RAY_AUTH_MODE=token and the token: everybody could run programs on it"
         return Refused(reason="the cluster asks for no token", hint=hint)
@@ -121,13 +127,14 @@ def _check_health(address: str) -> "subprocess.Popen[str]":
     )
 
 
-def _is_refused(without_token: "subprocess.Popen[str]") -> bool:
+def _is_refused(without_token: "subprocess.Popen[str]") -> bool | None:
+    """Whether the cluster asks for a token; `None` if it did not say in time."""
     with without_token:
         try:
             text, _ = without_token.communicate(timeout=_PROBE_S)
         except subprocess.TimeoutExpired:
             without_token.kill()
-            return False
+            return None
     return without_token.returncode != 0 and "AuthToken" in text
 
 
@@ -154,9 +161,7 @@ def list_nodes(slots_resource: str) -> tuple[Node, ...]:
             address=row["NodeManagerAddress"],
             alive=row["Alive"],
             slots=int(row.get("Resources", {}).get(slots_resource, 0)),
-            labels={
-                key: value for key, value in row.get("Labels", {}).items() if not key.startswith("ray.io/")
-            },
+            labels={key: value for key, value in row.get("Labels", {}).items() if key != _NODE_LABEL},
         )
         for row in rows
     )
@@ -166,6 +171,20 @@ def may_have(node: Node, labels: Mapping[str, str]) -> bool:
     """Whether a node may have an actor with this selector. A value with an operator of Ray is not judged."""
     plain = {key: value for key, value in labels.items() if value[:1] != "!" and "(" not in value}
     return node.alive and node.slots > 0 and plain.items() <= node.labels.items()
+
+
+def without_labels(nodes: tuple[Node, ...], labels: Mapping[str, str]) -> Refused | None:
+    """Why none of the nodes with slots may have an actor; `None` if one may, or if there is none at all."""
+    offering = [node for node in nodes if node.alive and node.slots]
+    if not offering or any(may_have(node, labels) for node in offering):
+        return None
+    told = [f"{node.name} has {_shown(node.labels) or 'none'}" for node in offering[:_NODES_TOLD]]
+    more = f"; and {len(offering) - _NODES_TOLD} more" if len(offering) > _NODES_TOLD else ""
+    return Refused(
+        category=Category.INVALID_WORKFLOW_CONFIG,
+        reason=f"no node has the labels {_shown(labels)} of worker.ray.labels and ray_labels",
+        hint=f"{'; '.join(told)}{more}; where an autoscaler starts nodes, set worker.ray.autoscaler",
+    )
 
 
 class NodeActor(RunActor):
@@ -187,10 +206,13 @@ class Bridge:
         # An actor that was made by something else is not taken over.
         self._made_by = f"{symphony.__version__} {settings.slots_resource} {environment}"
         self._open: set[asyncio.Task[Any]] = set()
+        # One thread: an actor is made before it is ended, even if nobody waits for it any more.
+        self._making = ThreadPoolExecutor(max_workers=1)
 
-    async def serve(self, ended: asyncio.Event) -> None:
+    async def serve(self, ended: asyncio.Event, on_ready: Callable[[], None]) -> None:
         """Answer until the daemon has ended."""
         server = await asyncio.start_unix_server(self._answer, self._settings.socket, limit=CHUNK_BYTES)
+        on_ready()
         pinging = asyncio.create_task(self._ping())
         await ended.wait()
         pinging.cancel()
@@ -202,7 +224,8 @@ class Bridge:
         while True:
             await asyncio.sleep(self._settings.silence_ms / 4_000)
             for actor, _ in self._actors.values():
-                actor.ping.remote()
+                with suppress(RayError):  # it has ended, and its run will know
+                    actor.ping.remote()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -246,6 +269,10 @@ class Bridge:
 
     async def _place(self, asked: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nodes = await self._list_nodes()
+        refused = None if self._settings.autoscaler else without_labels(nodes, asked.labels)
+        if refused is not None:
+            await _send(writer, refused)
+            return
         wanted = [{"label_selector": dict(asked.labels)}]
         last = next((node for node in nodes if node.alive and node.name == asked.node), None)
         if last is not None and may_have(last, asked.labels):
@@ -307,10 +334,11 @@ class Bridge:
             **({"runtime_env": dict(self._settings.runtime_env)} if self._settings.runtime_env else {}),
             **options,
         )
+        make = partial(made.remote, self._made_by, self._settings.silence_ms / 1_000)
         refused = Refused(reason="the actor of the run cannot be made")
         for _ in range(_TRIES):
             try:
-                actor = await asyncio.to_thread(made.remote, self._made_by, self._settings.silence_ms / 1_000)
+                actor = await asyncio.get_running_loop().run_in_executor(self._making, make)
                 facts: ActorFacts | None = await actor.begin.remote(self._made_by)
             except (RayError, OSError, ValueError) as error:
                 hint = INSTALL_HINT if "No module named" in str(error) else None
@@ -340,7 +368,7 @@ class Bridge:
             with suppress(ValueError, RayError):  # there is none
                 ray.kill(ray.get_actor(name, namespace=self._settings.namespace), no_restart=True)
 
-        await asyncio.to_thread(kill)
+        await asyncio.get_running_loop().run_in_executor(self._making, kill)
 
     async def _waiting(self, labels: Mapping[str, str]) -> Waiting:
         resource = self._settings.slots_resource
@@ -432,14 +460,10 @@ def _shown(labels: Mapping[str, str]) -> str:
 
 
 async def _serve(settings: BridgeSettings, output: BinaryIO) -> None:
-    ended, loop = asyncio.Event(), asyncio.get_running_loop()
-    loop.add_reader(sys.stdin.fileno(), partial(_on_stdin, ended))
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), partial(_on_stdin, ended))
     ready = Ready(symphony=symphony.__version__, ray=ray.__version__, python=platform.python_version())
-    serving = asyncio.create_task(Bridge(settings).serve(ended))
-    while not Path(settings.socket).exists():  # noqa: ASYNC110, ASYNC240 - a moment
-        await asyncio.sleep(0.01)
-    _say(output, ready)
-    await serving
+    await Bridge(settings).serve(ended, partial(_say, output, ready))
 
 
 def _on_stdin(ended: asyncio.Event) -> None:

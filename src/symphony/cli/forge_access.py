@@ -74,7 +74,7 @@ async def show_pull_request(
         head=pull.head_sha,
         conflicts=pull.conflicts,
         rules_met=pull.rules_met,
-        armed=pull.armed,
+        armed=bool(pull.armed),
         queued=pull.queued,
         complete=pull.complete,
         labels=pull.labels,

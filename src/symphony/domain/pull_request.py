@@ -110,7 +110,7 @@ class PullRequest:
         conflicts: whether it conflicts with the base; `None` while the forge has not computed that.
         rules_met: whether the reviews that the forge's own rules require are there; `None` without such
             rules.
-        armed: whether the forge merges it by itself as soon as it may.
+        armed: whether the forge merges it by itself as soon as it may; `None` where it does not tell.
         queued: whether it is in a merge queue or merge train.
         complete: whether all checks, reviews and comments are here; a very long list is cut.
     """
@@ -136,6 +136,6 @@ class PullRequest:
     labels: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     changed_lines: int | None = None
-    armed: bool = False
+    armed: bool | None = False
     queued: bool = False
     complete: bool = True

@@ -1,7 +1,7 @@
 """Pull requests of Forgejo and Gitea.
 
 Their API confirms nothing as unchanged, shows no logs of CI, and cannot resolve a thread; nor does it tell
-whether a merge is armed, which the client itself remembers.
+whether a merge is armed. A push does not disarm it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from typing_extensions import override
@@ -64,7 +65,7 @@ class _Pull(msgspec.Struct, kw_only=True):
     number: int
     title: str
     body: str
-    state: str
+    state: PullState
     html_url: str
     user: _User
     head: _Side
@@ -158,7 +159,6 @@ class ForgejoForge(RemoteForge):
         self._me: str | None = None
         self._known: dict[int, tuple[Any, PullRequest]] = {}
         self._unmergeable: dict[int, tuple[str, str]] = {}
-        self._armed: dict[int, str] = {}
         self._reused = 0
 
     @override
@@ -329,20 +329,19 @@ class ForgejoForge(RemoteForge):
 
     def _branch(self, name: str) -> Flow[_Branch]:
         request = Request(
-            endpoint="/repos/{}/branches/{}", path=f"{self._path}/branches/{name}", accept=_NOT_TOLD
+            endpoint="/repos/{}/branches/{}", path=f"{self._path}/branches/{quote(name)}", accept=_NOT_TOLD
         )
         answer = yield request
         return _Branch() if answer.status in _NOT_TOLD else self.read_as(_Branch, answer.body, request)
 
     def _pull(self, pull: _Pull, me: str, *, complete: bool = False) -> PullRequest:
-        state = PullState.MERGED if pull.merged else PullState(pull.state)
         return PullRequest(
             id=str(pull.number),
             number=pull.number,
             url=pull.html_url,
             title=pull.title.removeprefix(_DRAFT),
             body=pull.body,
-            state=state,
+            state=PullState.MERGED if pull.merged else pull.state,
             draft=pull.draft,
             author=_author(pull.user, me, frozenset()),
             head_branch=pull.head.ref,
@@ -350,7 +349,7 @@ class ForgejoForge(RemoteForge):
             head_sha=pull.head.sha,
             base_branch=pull.base.ref,
             labels=tuple(label.name.lower() for label in pull.labels),
-            armed=state is PullState.OPEN and self._armed.get(pull.number) == pull.head.sha,
+            armed=None,
             complete=complete,
         )
 
@@ -430,16 +429,12 @@ class ForgejoForge(RemoteForge):
         }
         path = f"/pulls/{pull.number}/merge"
         answer = await self._send("POST", "/pulls/{}/merge", path, content)
-        if answer.status == 200:  # noqa: PLR2004 - merged; 201 says that it will be
-            return Landing.MERGED
-        self._armed[pull.number] = pull.head_sha
-        return landing
+        return Landing.MERGED if answer.status == 200 else landing  # noqa: PLR2004 - 201: it will be
 
     async def disarm(self, pull: PullRequest) -> None:
         """As `Forge.disarm`."""
         path = f"/pulls/{pull.number}/merge"
         await self._send("DELETE", "/pulls/{}/merge", path, None, accept=_NOT_FOUND)
-        self._armed.pop(pull.number, None)
 
     async def _send(
         self, method: str, endpoint: str, path: str, body: Any, *, accept: frozenset[int] = frozenset()

@@ -4,6 +4,7 @@ Snapshots come from one GraphQL query for all pull requests. Before it, conditio
 ask whether anything changed: an answer that GitHub confirms costs nothing.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -43,7 +44,7 @@ _COMMENT = f"id {_BY} body updatedAt"
 _MORE = "pageInfo { hasNextPage endCursor }"
 _CONNECTIONS = {
     "comments": _COMMENT,
-    "reviews": f"id {_BY} state body submittedAt commit {{ oid }}",
+    "reviews": f"id {_BY} authorCanPushToRepository state body submittedAt commit {{ oid }}",
     "reviewThreads": f"id isResolved path line comments(first: 50) {{ nodes {{ {_COMMENT} }} {_MORE} }}",
     "files": "path changeType",
 }
@@ -150,9 +151,12 @@ class _By(_Shape, kw_only=True):
     viewer_did_author: bool
 
     def read(self) -> Author:
+        """The author; that of an app is called `name[bot]`, as no person can be."""
+        login = self.author.login.lower() if self.author else ""
+        kind = self.author.kind if self.author else "User"
         return Author(
-            login=self.author.login.lower() if self.author else "",
-            is_bot=self.author is not None and self.author.kind != "User",
+            login=f"{login}[bot]" if kind == "Bot" else login,
+            is_bot=kind != "User",
             can_write=self.author_association in {"OWNER", "MEMBER", "COLLABORATOR"},
             is_me=self.viewer_did_author,
         )
@@ -174,6 +178,7 @@ class _Commit(_Shape):
 
 
 class _Review(_By, kw_only=True):
+    author_can_push_to_repository: bool
     id: str
     state: str
     body: str
@@ -279,7 +284,7 @@ def _status(answer: Answer) -> int:
     codes = error_codes(answer)
     if codes & {"forbidden", "insufficient_scopes"}:
         return FORBIDDEN
-    return _NOT_FOUND if "not_found" in codes else SERVICE.status(answer)
+    return _NOT_FOUND if codes == {"not_found"} else SERVICE.status(answer)
 
 
 class GithubForge(RemoteForge):
@@ -351,7 +356,8 @@ class GithubForge(RemoteForge):
             request = replace(self._query(observation(batch)), accept=frozenset({_NOT_FOUND}))
             answer = yield request
             repository = dig(answer.body, "data", "repository")
-            if repository is None:
+            failed = bool(items(dig(answer.body, "errors"))) and _status(answer) != _NOT_FOUND
+            if repository is None or failed:  # else what is missing would count as deleted
                 raise self.service.refused(request, answer, _status(answer))
             for number in batch:
                 record = dig(repository, f"p{number}")
@@ -437,7 +443,7 @@ class GithubForge(RemoteForge):
             url=head.url,
             title=head.title,
             body=head.body,
-            state=PullState(head.state.lower()),
+            state=self.read_as(PullState, head.state.lower(), request),
             draft=head.is_draft,
             author=head.read(),
             head_branch=head.head_ref_name,
@@ -559,7 +565,7 @@ class GithubForge(RemoteForge):
         try:
             yield from self._mutate(ARM, **at_head, mergeMethod=method)
         except TrackerError as error:
-            if "clean status" not in error.failure.message:
+            if not re.search("(clean|unstable) status", error.failure.message):
                 raise
         else:
             return landing
@@ -613,7 +619,7 @@ def _thread(thread: _Thread) -> Thread:
 def _review(review: _Review) -> Review:
     return Review(
         id=review.id,
-        author=review.read(),
+        author=replace(review.read(), can_write=review.author_can_push_to_repository),
         state=ReviewState(review.state.lower()),
         sha=review.commit.oid if review.commit else None,
         body=review.body,

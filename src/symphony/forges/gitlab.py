@@ -343,12 +343,13 @@ class GitlabForge(RemoteForge):
 
     def _writers(self, ids: set[int]) -> Flow[frozenset[int]]:
         """Which of these accounts may write to the project."""
-        if not ids:
-            return frozenset()
-        query = [("user_ids[]", str(user_id)) for user_id in sorted(ids)[:100]]
-        members, _ = yield from self.listed(
-            _Member, "/projects/{}/members/all", f"{self._path}/members/all", query
-        )
+        asked, members = sorted(ids), list[_Member]()
+        for start in range(0, len(asked), 100):
+            query = [("user_ids[]", str(user_id)) for user_id in asked[start : start + 100]]
+            found, _ = yield from self.listed(
+                _Member, "/projects/{}/members/all", f"{self._path}/members/all", query
+            )
+            members += found
         return frozenset(member.id for member in members if member.access_level >= _DEVELOPER)
 
     def _author(self, user: _User, me: str, *, can_write: bool = False) -> Author:

@@ -159,7 +159,8 @@ class PullLedger:
         threads: the threads that the agent was told of and may answer.
         replies: answers that are not posted yet.
         lifted: the latest `IssueResult.lifted`.
-        landings: the heads that the forge was asked to merge, the latest at `landed_ms`.
+        landings: the heads that the forge was asked to merge, the latest at `landed_ms`; that is 0 once it
+            was taken back.
         working: a run of the issue is in progress or about to start, or its push is tried again.
     """
 
@@ -618,7 +619,8 @@ def _landing(
         return hindrance
     asked = [head for head in ledger.landings if head == pull.head_sha]
     is_armed = (pull.armed or pull.queued) and (asked or not ledger.landings)  # by us, or by a person
-    if is_armed or (asked and now_ms - ledger.landed_ms <= policy.grace_ms):
+    is_recent = pull.armed is None or now_ms - ledger.landed_ms <= policy.grace_ms
+    if is_armed or (asked and ledger.landed_ms and is_recent):
         return Wait(WaitCode.LANDING, "the forge is about to merge it")
     if len(asked) >= MAX_LANDINGS:
         message = f"the forge was asked {len(asked)} times to merge {_short(pull.head_sha)}, and did not"
@@ -678,7 +680,7 @@ def _is_below(name: str, paths: Sequence[str]) -> bool:
 def must_disarm(pull: PullRequest, ledger: PullLedger, made: Verdict) -> bool:
     """Whether the forge would merge what is no longer good, because the daemon asked it to earlier."""
     is_landing = isinstance(made, Land) or (isinstance(made, Wait) and made.code is WaitCode.LANDING)
-    is_ours = (pull.armed or pull.queued) and len(ledger.landings) > 0
+    is_ours = (pull.armed is not False or pull.queued) and ledger.landed_ms > 0
     return is_ours and not is_landing and not isinstance(made, Ended)
 
 

@@ -152,6 +152,7 @@ class ForgejoForgeVendor(Vendor):
     def __init__(self, clock: Clock, repository: Repository) -> None:
         super().__init__(clock)
         self.repository = repository
+        repository.push_disarms = False
         path = "/repos/octo-team/website"
         one = rf"{path}/pulls/(\d+)"
         self._routes: tuple[Route, ...] = (

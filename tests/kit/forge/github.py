@@ -239,6 +239,7 @@ class GithubForgeVendor(Vendor):
                 [
                     {
                         **self._by(each.login),
+                        "authorCanPushToRepository": each.login in self.repository.writers,
                         "id": f"R_{each.id}",
                         "state": each.state.name,
                         "body": each.body,
@@ -338,7 +339,9 @@ class GithubForgeVendor(Vendor):
     def _arm(self, given: dict[str, Any]) -> dict[str, Any]:
         pull = self._at_head(given)
         if self.repository.is_ready(pull):
-            raise _RefusedError("UNPROCESSABLE", "Pull request Pull request is in clean status")
+            good = all(check.state is CheckState.PASSED for check in pull.checks if check.sha == pull.sha)
+            status = "clean" if good else "unstable"
+            raise _RefusedError("UNPROCESSABLE", f"Pull request Pull request is in {status} status")
         pull.armed = True
         return {"pullRequest": {"id": given["pullRequestId"]}}
 

@@ -15,7 +15,7 @@ from symphony.domain import CheckState, PullState, ReviewState
 SECRET = "glpat-0123456789abcdefghij"
 _NOT_FOUND = Given(status=404, body={"message": "404 Not found"})
 _PROJECT, _FORK = 7, 8
-_USERS = {ME: 1, WRITER: 2, STRANGER: 3, BOT: 4}
+_USERS = {ME: 1, WRITER: 2, STRANGER: 3, BOT: 4, **{f"dev{n}": 10 + n for n in range(150)}}
 _STATUS = {CheckState.PENDING: "running", CheckState.PASSED: "success", CheckState.FAILED: "failed"}
 _STATES = {PullState.OPEN: "opened", PullState.CLOSED: "closed", PullState.MERGED: "merged"}
 

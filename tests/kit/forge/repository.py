@@ -87,6 +87,9 @@ class Repository:
         self.name = "octo-team/website"
         self.archived = False
         self.may_write = True
+        self.holds = False
+        """A rule of its own holds back what is ready."""
+        self.push_disarms = True
         self.scopes: str | None = None
         self.pulls: dict[int, Pull] = {}
         self.branches: dict[str, str] = {"main": _sha("main")}
@@ -99,10 +102,11 @@ class Repository:
         return START + timedelta(seconds=next(self.ids))
 
     def push(self, branch: str, pull: Pull | None = None) -> str:
-        """A new commit, by whomever; it disarms the merge, and CI has not yet registered anything."""
+        """A new commit, by whomever; CI has not yet registered anything."""
         sha = self.branches[branch] = _sha(f"{branch}{next(self.ids)}")
         if pull is not None:
-            pull.sha, pull.armed, pull.queued, pull.updated = sha, False, False, self.now()
+            pull.sha, pull.queued, pull.updated = sha, False, self.now()
+            pull.armed = pull.armed and not self.push_disarms
         return sha
 
     def open(
@@ -167,7 +171,12 @@ class Repository:
     def is_ready(self, pull: Pull) -> bool:
         """Whether the forge's own rules let it be merged now."""
         at_head = [check for check in pull.checks if check.sha == pull.sha and check.required]
-        return bool(at_head) and all(c.state is CheckState.PASSED for c in at_head) and not pull.conflicts
+        return (
+            not self.holds
+            and bool(at_head)
+            and all(c.state is CheckState.PASSED for c in at_head)
+            and not pull.conflicts
+        )
 
 
 def _sha(seed: str) -> str:

@@ -297,6 +297,7 @@ async def test_text_of_others_names_nobody_and_hides_nothing(daemon: Daemon) -> 
     (pull,) = daemon.opened()
     assert find_marker(pull.body) == marker_of(daemon.place.name, "1")
     assert pull.body.count("@") == pull.body.count("`@`") == 2
+    assert pull.title.startswith("SYM-1: `@`ann")
     assert SECRET not in pull.title + pull.body
     assert "{{ 1 }}" in pull.body
     assert without_mentions("a <!-- b @c") == "a &lt;!-- b `@`c"
@@ -1057,6 +1058,25 @@ async def test_a_push_after_a_landing_begins_anew(desk: Desk, tmp_path: Path) ->
     assert lands(pull)
 
 
+async def test_a_landing_is_taken_back_by_the_next_daemon_if_somebody_pushes(
+    desk: Desk, tmp_path: Path
+) -> None:
+    desk.repository.holds = True
+    daemon = Daemon(desk, tmp_path, open="ready", land="auto")
+    pull = await green(daemon)
+    await looks_later(daemon)
+    daemon.restart()
+    assert (await looks_later(daemon, 400_000)).code == "landing"
+    assert pull.armed
+    desk.repository.push(BRANCH, pull)
+    assert (await looks_later(daemon)).code == "foreign_head"
+    assert not pull.armed
+    sent = len(desk.vendor.requests)
+    await looks_later(daemon)
+    again = [asked.method for asked in desk.vendor.requests[sent:]]
+    assert "DELETE" not in again, "it is taken back once"
+
+
 async def test_a_landing_that_fails_is_told(desk: Desk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, open="ready", land="auto")
     pull = await green(daemon)
@@ -1235,6 +1255,33 @@ async def test_an_answer_is_posted_once_the_run_has_ended(daemon: Daemon) -> Non
     assert daemon.record.ledger is not None
     assert daemon.record.ledger.replies == ()
     assert daemon.pulls.threads("2") == ()
+
+
+async def test_an_answer_that_is_refused_stops_no_other_and_comes_with_the_next_feedback(
+    daemon: Daemon,
+) -> None:
+    pull = await opened(daemon)
+    repository = daemon.desk.repository
+    threads = [repository.remark(pull, WRITER, "Why?", line=line) for line in (3, 4)]
+    await looks_later(daemon)
+    await looks_later(daemon)
+    daemon.tell(given(daemon)[0])
+    daemon.advance(1_000)
+    for told in daemon.pulls.threads("1"):
+        daemon.pulls.take_reply("1", Reply(thread_id=told, text="Because."))
+    daemon.works()
+    pull.sha = daemon.head
+    repository.check(pull, "test", CheckState.FAILED)
+    posting = {"github": "ThreadReply", "gitlab": "/notes", "forgejo": "new_position"}[daemon.desk.kind]
+    refused = Given(status=403, body={"message": "It is locked"})
+    daemon.desk.vendor.fail_next(refused, when=posting)
+    with capture_logs():
+        record = await looks_later(daemon)
+        assert [len(thread.comments) for thread in threads] == [1, 2]
+        assert record.failure is not None
+    record = await looks_later(daemon)
+    assert [len(thread.comments) for thread in threads] == [2, 2]
+    assert (record.code, record.failure) == ("feedback", None)
 
 
 @pytest.mark.parametrize("fails", [False, True])

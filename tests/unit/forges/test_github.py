@@ -4,8 +4,8 @@ from contract.graphql_schema import check_graphql, graphql_schema
 from contract.schemas import GITHUB_GRAPHQL, NO_GITHUB_GRAPHQL, schema_file
 from contract.vendor import Given
 from kit.forge.desk import Desk, make_desk
-from kit.forge.repository import WRITER, Comment
-from symphony.domain import CheckState
+from kit.forge.repository import BOT, STRANGER, WRITER, Comment
+from symphony.domain import CheckState, ReviewState
 from symphony.forges import ForgeError, Landing, github
 
 pytestmark = pytest.mark.anyio
@@ -67,6 +67,28 @@ async def test_what_the_probes_do_not_show_is_seen_at_the_fifth_at_the_latest(de
     pull.conflicts = True  # somebody pushed to the base, which changes nothing here
     seen = [(await desk.forge.observe([1]))[1].conflicts for _ in range(5)]
     assert seen[-1] is True
+
+
+async def test_one_that_was_not_sent_because_of_an_error_is_not_taken_for_deleted(desk: Desk) -> None:
+    desk.repository.open("b")
+    failed = {"data": {"repository": {"p1": None}}, "errors": [{"message": "Something went wrong"}]}
+    for more in ([], [{"type": "NOT_FOUND", "message": "no p2"}, {"type": "INTERNAL", "message": "no p1"}]):
+        failed = {**failed, "errors": more or failed["errors"]}
+        desk.vendor.fail_next(Given(body=failed), when="graphql")
+        with pytest.raises(ForgeError):
+            await desk.forge.observe([1], fresh=True)
+    assert set(await desk.forge.observe([1], fresh=True)) == {1}
+
+
+async def test_an_app_is_no_person_of_its_name_and_a_review_tells_whether_its_author_may_push(
+    desk: Desk,
+) -> None:
+    pull = desk.repository.open("b")
+    desk.repository.say(pull, BOT, "unused variable")
+    desk.repository.review(pull, STRANGER, ReviewState.APPROVED)
+    seen = (await desk.forge.observe([1]))[1]
+    assert seen.comments[0].author.login == f"{BOT}[bot]"
+    assert [review.author.can_write for review in seen.reviews] == [False]
 
 
 async def test_a_long_thread_is_called_incomplete(desk: Desk) -> None:

@@ -64,6 +64,15 @@ async def test_a_merge_train_is_joined_at_the_judged_head_and_left_again(desk: D
     assert pull.state is PullState.OPEN
 
 
+async def test_the_rights_of_more_than_a_hundred_authors_are_read(desk: Desk) -> None:
+    pull = desk.repository.open("b")
+    for number in range(150):
+        desk.repository.writers.add(f"dev{number}")
+        desk.repository.say(pull, f"dev{number}", "why?")
+    seen = (await desk.forge.observe([1]))[1]
+    assert all(comment.author.can_write for comment in seen.comments)
+
+
 async def test_a_token_without_the_scope_is_told(desk: Desk) -> None:
     desk.repository.scopes = "read_api,read_repository"
     assert (await desk.forge.access()).missing == ("the scope api",)

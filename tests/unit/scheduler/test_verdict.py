@@ -213,7 +213,7 @@ def test_nothing_lands_just_after_a_comment() -> None:
     seen = pull(threads=(thread(late),))
     assert judge(seen, policy=LAND, changed_ms=NOW - 30_000) == "comments_recent"
     assert must_disarm(
-        replace(seen, armed=True), ledger(landings=(HEAD,)), judge_pull(seen, ledger(), LAND, NOW)
+        replace(seen, armed=True), ledger(landed_ms=NOW - HOUR), judge_pull(seen, ledger(), LAND, NOW)
     )
 
 
@@ -272,7 +272,7 @@ def test_a_landing_that_fails_ends_after_some_attempts() -> None:
 def test_the_end_comes_before_everything(state: str) -> None:
     seen = pull(state=PullState(state), conflicts=True, checks=(FAILED,), head_sha=OLD, head_repo=None)
     assert judge(seen, working=True, needs_you=NeedsYouCode.TURNS_USED) == state
-    assert not must_disarm(replace(seen, armed=True), ledger(landings=(OLD,)), Ended(merged=False))
+    assert not must_disarm(replace(seen, armed=True), ledger(landed_ms=NOW - HOUR), Ended(merged=False))
 
 
 def test_a_wait_for_a_person_does_not_fall_through_as_good() -> None:
@@ -510,9 +510,18 @@ def test_the_forge_gets_time_to_merge_and_what_a_person_armed_is_left_alone() ->
     assert judge(pull(armed=True), policy=LAND) == "landing"
 
 
+def test_where_the_forge_does_not_tell_what_it_will_merge_the_ledger_does() -> None:
+    seen, bad = pull(armed=None), Wait(WaitCode.THREADS_OPEN, "1 thread")
+    assert judge(seen, policy=LAND) == "land"
+    assert judge(seen, policy=LAND, landings=(HEAD,), landed_ms=NOW - HOUR) == "landing"
+    assert judge(seen, policy=LAND, landings=(HEAD,)) == "land", "it was taken back"
+    assert must_disarm(seen, ledger(landed_ms=NOW - HOUR), bad)
+    assert not must_disarm(seen, ledger(landings=(HEAD,)), bad)
+
+
 def test_what_is_no_longer_good_is_disarmed_if_we_armed_it() -> None:
     bad = Wait(WaitCode.THREADS_OPEN, "1 thread")
-    ours = ledger(landings=(OLD,))
+    ours = ledger(landings=(OLD,), landed_ms=NOW - HOUR)
     assert must_disarm(pull(queued=True), ours, bad)
     assert not must_disarm(pull(), ours, bad)
     assert not must_disarm(pull(armed=True), ledger(), bad)
@@ -700,7 +709,7 @@ _CHANGES = st.fixed_dictionaries(
         "labels": st.sampled_from([(), ("ship",)]),
         "files": st.sampled_from([(), ("src/a.py",), ("WORKFLOW.md",)]),
         "changed_lines": st.sampled_from([None, 1, 1_000]),
-        "armed": st.booleans(),
+        "armed": st.sampled_from([True, False, None]),
         "queued": st.booleans(),
         "complete": st.booleans(),
     },

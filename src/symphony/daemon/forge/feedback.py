@@ -6,12 +6,12 @@ and the daemon posts what it wrote, in the threads that it was told of and nowhe
 """
 
 import hashlib
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
 
+from symphony.daemon.forge.pull_request_text import without_mentions
 from symphony.domain import (
     Check,
     Issue,
@@ -233,7 +233,7 @@ async def post_reply(forge: Forge, pull: PullRequest, reply: Reply, mask: Callab
         return  # somebody deleted it
     marker = reply_marker(reply)
     if not any(marker in comment.body for comment in thread.comments if comment.author.is_me):
-        await forge.reply(pull, thread.id, f"{marker}\n{_without_mentions(mask(plain_text(reply.text)))}")
+        await forge.reply(pull, thread.id, f"{marker}\n{without_mentions(mask(plain_text(reply.text)))}")
     if reply.resolve and not thread.resolved:
         await forge.resolve(pull, thread.id)
 
@@ -242,8 +242,3 @@ def reply_marker(reply: Reply) -> str:
     """The first line of a posted answer; the same answer is found again by it."""
     key = hashlib.sha256(f"{reply.thread_id}\0{reply.text}".encode(errors="replace")).hexdigest()[:32]
     return f"{COMMENT_MARKER}reply v1 key={key} -->"
-
-
-def _without_mentions(text: str) -> str:
-    """The text with each `@` in a code span, so that it notifies nobody, and without HTML comments."""
-    return re.sub(r"<!--|-->", "", text).replace("@", "`@`")

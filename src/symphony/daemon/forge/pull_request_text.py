@@ -5,6 +5,7 @@ Everything that an agent or an issue says is untrusted. It names nobody and hide
 
 import hashlib
 import re
+from dataclasses import replace
 from typing import Final
 
 from symphony.config import ForgeSettings, render_pull_request_text
@@ -46,6 +47,7 @@ def pull_request_text(
     """
     delivered, issue = result.delivered, result.issue
     assert delivered is not None  # noqa: S101 - the caller opens pull requests of branches only
+    shown = replace(issue, title=without_mentions(issue.title))
     values = {
         "summary": without_mentions(result.summary or ""),
         "branch": delivered.branch,
@@ -61,7 +63,7 @@ def pull_request_text(
 
     def rendered(key: str, source: str | None) -> str:
         try:
-            return render_pull_request_text(source, issue, values).strip()
+            return render_pull_request_text(source, shown, values).strip()
         except ValueError as error:
             raise ValueError(f"forge.{key}: {error}") from error
 

@@ -20,7 +20,7 @@ from symphony.daemon.forge.feedback import make_offer, post_reply, with_reply
 from symphony.daemon.forge.opening import digest, forge_name
 from symphony.daemon.forge.records import PullRequestRecords, bounded, failure_of, retry_wait_ms
 from symphony.domain import Failure, PullRequest, PullState, SymphonyError
-from symphony.forges import Forge, Landing
+from symphony.forges import Forge, ForgeError, Landing
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
     Ended,
@@ -166,6 +166,8 @@ class Watcher:
         self._block(issue_id, made)
         if must_disarm(pull, ledger, made):
             await forge.disarm(pull)
+            _, ledger = _observed(self._records[issue_id])
+            self._records.change(issue_id, ledger=replace(ledger, landed_ms=0))
             _log.info("pull_request_disarmed", number=pull.number, reason=record.message)
         match made:
             case Ended(merged=merged):
@@ -179,7 +181,7 @@ class Watcher:
                 await self._tell(forge, issue_id, made)
             case _:
                 self._offer(issue_id)
-                await self._post_replies(forge, issue_id)
+        await self._post_replies(forge, issue_id)
 
     async def _judge(self, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings) -> Verdict:
         """The verdict on a snapshot; both are recorded, but what is done because of it."""
@@ -284,16 +286,23 @@ class Watcher:
             )
 
     async def _post_replies(self, forge: Forge, issue_id: str) -> None:
-        """Post what the agent answered, unless a run may still change it."""
+        """Post what the agent answered, unless a run may still change it; one that fails stops no other."""
         pull, ledger = _observed(self._records[issue_id])
         if ledger.working:
             return
+        failed: ForgeError | None = None
         for reply in ledger.replies:
-            await post_reply(forge, pull, reply, self._context().redaction.text)
+            try:
+                await post_reply(forge, pull, reply, self._context().redaction.text)
+            except ForgeError as error:
+                failed = error
+                continue
             _, now = _observed(self._records[issue_id])
             left = tuple(each for each in now.replies if each != reply)
             self._records.change(issue_id, ledger=replace(now, replies=left))
             _log.info("review_answered", number=pull.number, thread=reply.thread_id)
+        if failed is not None:
+            raise failed
 
     # --- landing and the end -----------------------------------------------------------------------------
 

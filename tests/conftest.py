@@ -3,6 +3,7 @@
 What may block is listed here with its reason; each entry is bounded to well under a millisecond.
 """
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from blockbuster import BlockBuster
 from hypothesis import settings
 
 from conformance import recorder
+from harness.shares import in_shares
 from symphony.agents.registry import AGENTS
 from symphony.processes import table
 from symphony.trackers.registry import TRACKERS
@@ -22,8 +24,8 @@ settings.load_profile("ours")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # Tests that come first are run by one process, so that there is one Ray cluster, and not four.
-    items.sort(key=lambda item: "integration/ray/" not in item.nodeid)
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    items[:] = in_shares(items, workers, name=lambda item: item.nodeid)
 
 
 def pytest_sessionstart() -> None:

@@ -27,9 +27,9 @@ from symphony.domain import (
     one_line,
 )
 from symphony.forges.base import ForgeAccess, Landing
-from symphony.forges.remote import FULL_EVERY, RemoteForge
+from symphony.forges.remote import RepositoryForge
 from symphony.trackers.fields import dig, items
-from symphony.trackers.http import Answer, Flow, Purpose, Request, ServiceProfile
+from symphony.trackers.http import Flow, ServiceProfile
 from symphony.trackers.webhooks import FORGEJO
 
 _DRAFT = "WIP: "
@@ -38,7 +38,6 @@ _LIMITS = (
     "its API cannot resolve a thread: a person does, on the page",
     "it has no merge queue",
 )
-_PULLS, _PULL = "/repos/{}/pulls", "/repos/{}/pulls/{}"
 _NOT_FOUND = frozenset({404})
 _NOT_TOLD = frozenset({403, 404})
 
@@ -144,7 +143,7 @@ _CHECKS = {
 }
 
 
-class ForgejoForge(RemoteForge):
+class ForgejoForge(RepositoryForge):
     """One repository on Forgejo or Gitea; `url` is the address of the site or of its API."""
 
     service = ServiceProfile(name="Forgejo", credential_key="forge.token", scope_key="forge.repo")
@@ -155,11 +154,8 @@ class ForgejoForge(RemoteForge):
     def __init__(self, repo: str, token: str, *, url: str | None = None, **options: Any) -> None:
         site = (url or self.default_url).rstrip("/").removesuffix("/api/v1")
         super().__init__(repo, token, url=f"{site}/api/v1", **options)
-        self._path = f"/repos/{repo}"
-        self._me: str | None = None
         self._known: dict[int, tuple[Any, PullRequest]] = {}
         self._unmergeable: dict[int, tuple[str, str]] = {}
-        self._reused = 0
 
     @override
     def headers(self, token: str) -> Mapping[str, str]:
@@ -167,38 +163,30 @@ class ForgejoForge(RemoteForge):
 
     # --- reads -------------------------------------------------------------------------------------------
 
-    async def find(self, branch: str) -> Sequence[PullRequest]:
+    @override
+    def find_flow(self, branch: str) -> Flow[Sequence[PullRequest]]:
         """As `Forge.find`, among the 500 pull requests that were changed last: there is no other filter."""
-        return await self.run(self._find(branch))
-
-    def _find(self, branch: str) -> Flow[Sequence[PullRequest]]:
-        me = yield from self._login()
+        me = yield from self.login("login")
         query = [("state", "all"), ("sort", "recentupdate")]
-        pulls, _ = yield from self.listed(_Pull, _PULLS, f"{self._path}/pulls", query)
+        pulls, _ = yield from self.listed(_Pull, "/pulls", query=query)
         found = [self._pull(pull, me) for pull in pulls if pull.head.ref == branch]
         own = [pull for pull in found if (pull.head_repo or "").lower() == self.repo.lower()]
         return sorted(own, key=lambda pull: -pull.number)
 
-    async def find_onto(self, branch: str) -> Sequence[int]:
+    @override
+    def find_onto_flow(self, branch: str) -> Flow[Sequence[int]]:
         """As `Forge.find_onto`, among the 500 open pull requests that were changed last."""
         query = [("state", "open"), ("sort", "recentupdate")]
-        pulls, _ = await self.run(self.listed(_Pull, _PULLS, f"{self._path}/pulls", query))
+        pulls, _ = yield from self.listed(_Pull, "/pulls", query=query)
         return [pull.number for pull in pulls if pull.base.ref == branch]
 
-    async def observe(self, numbers: Sequence[int], *, fresh: bool = False) -> Mapping[int, PullRequest]:
-        """As `Forge.observe`: what the record and its commit statuses show as unchanged is not read again."""
-        if not numbers:
-            return {}
-        return await self.run(self._observe(numbers, fresh=fresh), purpose=Purpose.POLL)
-
-    def _observe(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, PullRequest]]:
-        me = yield from self._login()
-        self._reused += 1
-        if self._reused >= FULL_EVERY:
-            fresh, self._reused = True, 0
+    @override
+    def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, PullRequest]]:
+        """What the record and its commit statuses show as unchanged is not read again."""
+        me = yield from self.login("login")
         seen: dict[int, tuple[Any, PullRequest]] = {}
         for number in numbers:
-            request = Request(endpoint=_PULL, path=f"{self._path}/pulls/{number}", accept=_NOT_FOUND)
+            request = self.request("GET", "/pulls/{}", number, accept=_NOT_FOUND)
             answer = yield request
             if answer.status in _NOT_FOUND:
                 continue
@@ -206,44 +194,35 @@ class ForgejoForge(RemoteForge):
             statuses = yield from self._statuses(pull.head.sha)
             shown = (answer.body, statuses)
             known = self._known.get(number)
-            if known is None or fresh or known[0] != shown or known[1].conflicts is None:
+            is_moving = known is not None and known[1].conflicts is None and not pull.draft
+            if known is None or fresh or known[0] != shown or is_moving:
                 seen[number] = shown, (yield from self._snapshot(pull, statuses, me))
             else:
                 seen[number] = known
         if len(seen) < len(numbers):  # fails if the whole repository is gone
-            yield Request(endpoint="/repos/{}", path=self._path)
+            yield self.request("GET", "")
         self._known = seen
         return {number: pull for number, (_, pull) in seen.items()}
 
     def _statuses(self, sha: str) -> Flow[_Combined]:
-        request = Request(
-            endpoint="/repos/{}/commits/{}/status",
-            path=f"{self._path}/commits/{sha}/status",
-            query=self.page,
-            accept=_NOT_FOUND,
-        )
-        answer = yield request
+        request = self.request("GET", "/commits/{}/status", sha, accept=_NOT_FOUND)
+        answer = yield replace(request, query=self.page)
         return (
             self.read_as(_Combined, answer.body, request) if answer.status not in _NOT_FOUND else _Combined()
         )
 
     def _snapshot(self, pull: _Pull, combined: _Combined, me: str) -> Flow[PullRequest]:
-        path = f"{self._path}/pulls/{pull.number}"
         writers = yield from self._writers()
         branch = yield from self._branch(pull.base.ref)
-        reviews, all_reviews = yield from self.listed(_Review, f"{_PULL}/reviews", f"{path}/reviews")
-        request = Request(
-            endpoint="/repos/{}/issues/{}/comments", path=f"{self._path}/issues/{pull.number}/comments"
-        )
+        reviews, all_reviews = yield from self.listed(_Review, "/pulls/{}/reviews", pull.number)
+        request = self.request("GET", "/issues/{}/comments", pull.number)
         comments = self.read_as(list[_Comment], (yield request).body, request)
-        files, all_files = yield from self.listed(_File, f"{_PULL}/files", f"{path}/files")
+        files, all_files = yield from self.listed(_File, "/pulls/{}/files", pull.number)
         threads: dict[tuple[str, int], tuple[int, list[_Remark]]] = {}
         for review in reviews:
             if review.comments_count == 0:
                 continue
-            request = Request(
-                endpoint=f"{_PULL}/reviews/{{}}/comments", path=f"{path}/reviews/{review.id}/comments"
-            )
+            request = self.request("GET", "/pulls/{}/reviews/{}/comments", pull.number, review.id)
             for remark in self.read_as(list[_Remark], (yield request).body, request):
                 threads.setdefault((remark.path, remark.position), (review.id, []))[1].append(remark)
 
@@ -321,16 +300,12 @@ class ForgejoForge(RemoteForge):
 
     def _writers(self) -> Flow[frozenset[str]]:
         """Those who may write: the ones who may be assigned. Empty if the token may not know."""
-        answer = yield Request(
-            endpoint="/repos/{}/assignees", path=f"{self._path}/assignees", accept=_NOT_TOLD
-        )
+        answer = yield self.request("GET", "/assignees", accept=_NOT_TOLD)
         people = items(answer.body) if answer.status not in _NOT_TOLD else ()
         return frozenset(str(dig(each, "login")).lower() for each in people)
 
     def _branch(self, name: str) -> Flow[_Branch]:
-        request = Request(
-            endpoint="/repos/{}/branches/{}", path=f"{self._path}/branches/{quote(name)}", accept=_NOT_TOLD
-        )
+        request = self.request("GET", "/branches/{}", quote(name), accept=_NOT_TOLD)
         answer = yield request
         return _Branch() if answer.status in _NOT_TOLD else self.read_as(_Branch, answer.body, request)
 
@@ -353,20 +328,11 @@ class ForgejoForge(RemoteForge):
             complete=complete,
         )
 
-    def _login(self) -> Flow[str]:
-        if self._me is None:
-            request = Request(endpoint="/user", path="/user")
-            self._me = self.read_as(_User, (yield request).body, request).login.lower()
-        return self._me
-
-    async def access(self) -> ForgeAccess:
-        """As `Forge.access`."""
-        return await self.run(self._access())
-
-    def _access(self) -> Flow[ForgeAccess]:
-        repository = (yield Request(endpoint="/repos/{}", path=self._path)).body
+    @override
+    def access_flow(self) -> Flow[ForgeAccess]:
+        repository = (yield self.request("GET", "")).body
         self.check_repository(dig(repository, "full_name"), archived=dig(repository, "archived"))
-        login = yield from self._login()
+        login = yield from self.login("login")
         may_push = dig(repository, "permissions", "push") is True
         missing = () if may_push else ("write access to the repository",)
         return ForgeAccess(login=login, missing=missing, limits=_LIMITS)
@@ -375,78 +341,45 @@ class ForgejoForge(RemoteForge):
 
     async def open(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> int:
         """As `Forge.open`."""
-        content = {
-            "head": branch,
-            "base": base,
-            "title": f"{_DRAFT}{title}" if draft else title,
-            "body": body,
-        }
-        request = Request(method="POST", endpoint=_PULLS, path=f"{self._path}/pulls", body=content)
-        return await self.run(self.number_of_new(request, "number"))
+        title = f"{_DRAFT}{title}" if draft else title
+        content = {"head": branch, "base": base, "title": title, "body": body}
+        return await self.run(self.number_of_new(self.request("POST", "/pulls", body=content), "number"))
 
     async def update(self, pull: PullRequest, *, title: str, body: str) -> None:
         """As `Forge.update`."""
-        title = f"{_DRAFT}{title}" if pull.draft else title
-        await self._send("PATCH", "/pulls/{}", f"/pulls/{pull.number}", {"title": title, "body": body})
-
-    async def comment(self, pull: PullRequest, body: str) -> None:
-        """As `Forge.comment`."""
-        await self._send("POST", "/issues/{}/comments", f"/issues/{pull.number}/comments", {"body": body})
+        content = {"title": f"{_DRAFT}{title}" if pull.draft else title, "body": body}
+        await self.send(self.request("PATCH", "/pulls/{}", pull.number, body=content))
 
     async def reply(self, pull: PullRequest, thread_id: str, body: str) -> None:
         """As `Forge.reply`."""
         thread = next((each for each in pull.threads if each.id == thread_id), None)
         if thread is None:
             raise self.cannot("has no such thread", hint="it may have been deleted")
-        path = f"/pulls/{pull.number}/reviews/{thread_id}/comments"
         content = {"body": body, "path": thread.path, "new_position": thread.line or 0}
-        await self._send("POST", "/pulls/{}/reviews/{}/comments", path, content)
+        path = "/pulls/{}/reviews/{}/comments"
+        await self.send(self.request("POST", path, pull.number, thread_id, body=content))
 
     async def resolve(self, pull: PullRequest, thread_id: str) -> bool:
         """Only people can, on the page."""
         del pull, thread_id
         return False
 
-    async def add_labels(self, pull: PullRequest, labels: Sequence[str]) -> None:
-        """As `Forge.add_labels`."""
-        path = f"/issues/{pull.number}/labels"
-        await self._send("POST", "/issues/{}/labels", path, {"labels": list(labels)})
-
-    async def request_reviews(self, pull: PullRequest, logins: Sequence[str]) -> None:
-        """As `Forge.request_reviews`."""
-        path = f"/pulls/{pull.number}/requested_reviewers"
-        await self._send("POST", "/pulls/{}/requested_reviewers", path, {"reviewers": list(logins)})
-
     async def arm(self, pull: PullRequest, landing: Landing) -> Landing:
         """As `Forge.arm`, without merge queues, which Forgejo has not."""
         if landing is Landing.QUEUE:
             raise self.cannot("has no merge queue", hint="set forge.land to auto")
-        repository = await self.run(self.only(Request(endpoint="/repos/{}", path=self._path)))
+        repository = await self.send(self.request("GET", ""))
         content = {
             "Do": dig(repository.body, "default_merge_style") or "merge",
             "head_commit_id": pull.head_sha,
             "merge_when_checks_succeed": True,
         }
-        path = f"/pulls/{pull.number}/merge"
-        answer = await self._send("POST", "/pulls/{}/merge", path, content)
+        answer = await self.send(self.request("POST", "/pulls/{}/merge", pull.number, body=content))
         return Landing.MERGED if answer.status == 200 else landing  # noqa: PLR2004 - 201: it will be
 
     async def disarm(self, pull: PullRequest) -> None:
         """As `Forge.disarm`."""
-        path = f"/pulls/{pull.number}/merge"
-        await self._send("DELETE", "/pulls/{}/merge", path, None, accept=_NOT_FOUND)
-
-    async def _send(
-        self, method: str, endpoint: str, path: str, body: Any, *, accept: frozenset[int] = frozenset()
-    ) -> Answer:
-        request = Request(
-            method=method,
-            endpoint=f"/repos/{{}}{endpoint}",
-            path=f"{self._path}{path}",
-            body=body,
-            accept=accept,
-        )
-        return await self.run(self.only(request))
+        await self.send(self.request("DELETE", "/pulls/{}/merge", pull.number, accept=_NOT_FOUND))
 
 
 def _author(user: _User | None, me: str, writers: frozenset[str]) -> Author:

@@ -26,11 +26,11 @@ from symphony.domain import (
     one_line,
 )
 from symphony.forges.base import ForgeAccess, Landing
-from symphony.forges.remote import FULL_EVERY, MAX_PAGES, RemoteForge
+from symphony.forges.remote import MAX_PAGES, RepositoryForge
 from symphony.trackers.base import TrackerError
 from symphony.trackers.fields import dig, items
-from symphony.trackers.github import SERVICE, graphql_address
-from symphony.trackers.http import FORBIDDEN, Answer, Flow, Purpose, Request
+from symphony.trackers.github import SERVICE, graphql_address, headers_with
+from symphony.trackers.http import FORBIDDEN, Answer, Flow, Request
 from symphony.trackers.http.graphql import error_codes, graphql, operation
 from symphony.trackers.webhooks import GITHUB
 
@@ -287,7 +287,7 @@ def _status(answer: Answer) -> int:
     return _NOT_FOUND if codes == {"not_found"} else SERVICE.status(answer)
 
 
-class GithubForge(RemoteForge):
+class GithubForge(RepositoryForge):
     """One repository on GitHub."""
 
     service = replace(SERVICE, credential_key="forge.token", scope_key="forge.repo", status=_status)
@@ -298,26 +298,17 @@ class GithubForge(RemoteForge):
         super().__init__(repo, token, **options)
         owner, _, name = repo.partition("/")
         self._names = {"owner": owner, "name": name}
-        self._path = f"/repos/{repo}"
         self._known: dict[int, PullRequest] = {}
-        self._reused = 0
         self._is_unread = False
 
     @override
     def headers(self, token: str) -> Mapping[str, str]:
-        return {
-            "authorization": f"Bearer {token}",
-            "accept": "application/vnd.github+json",
-            "x-github-api-version": "2022-11-28",
-        }
+        return headers_with(token)
 
     # --- reads -------------------------------------------------------------------------------------------
 
-    async def find(self, branch: str) -> Sequence[PullRequest]:
-        """As `Forge.find`."""
-        return await self.run(self._find(branch))
-
-    def _find(self, branch: str) -> Flow[Sequence[PullRequest]]:
+    @override
+    def find_flow(self, branch: str) -> Flow[Sequence[PullRequest]]:
         request = self._query(FIND, branch=branch)
         repository = dig((yield from graphql(self.service, request)), "repository")
         own = str(dig(repository, "nameWithOwner")).lower()
@@ -327,30 +318,20 @@ class GithubForge(RemoteForge):
         ]
         return [pull for pull in found if (pull.head_repo or "").lower() == own]
 
-    async def find_onto(self, branch: str) -> Sequence[int]:
-        """As `Forge.find_onto`."""
-        return await self.run(self._find_onto(branch))
-
-    def _find_onto(self, branch: str) -> Flow[Sequence[int]]:
+    @override
+    def find_onto_flow(self, branch: str) -> Flow[Sequence[int]]:
         request = self._query(FIND_ONTO, branch=branch)
         data = yield from graphql(self.service, request)
         nodes = items(dig(data, "repository", "pullRequests", "nodes"))
         return [self.read_as(int, dig(node, "number"), request) for node in nodes]
 
-    async def observe(self, numbers: Sequence[int], *, fresh: bool = False) -> Mapping[int, PullRequest]:
-        """As `Forge.observe`."""
-        if not numbers:
-            return {}
-        return await self.run(self._observe(numbers, fresh=fresh), purpose=Purpose.POLL)
-
-    def _observe(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, PullRequest]]:
+    @override
+    def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, PullRequest]]:
         # A probe tells of a change once. If what follows fails, the next look must not rely on it.
         fresh, self._is_unread = fresh or self._is_unread, True
         changed = yield from self._changed(numbers)
-        self._reused += 1
-        if fresh or self._reused >= FULL_EVERY:
+        if fresh:
             changed = list(numbers)
-            self._reused = 0
         for start in range(0, len(changed), BATCH):
             batch = changed[start : start + BATCH]
             request = replace(self._query(observation(batch)), accept=frozenset({_NOT_FOUND}))
@@ -372,23 +353,18 @@ class GithubForge(RemoteForge):
     def _changed(self, numbers: Sequence[int]) -> Flow[list[int]]:
         """The pull requests that may have changed since their snapshot."""
         query = [("state", "all"), ("sort", "updated"), ("direction", "desc"), ("per_page", "100")]
-        answer = yield Request(
-            endpoint="/repos/{}/pulls", path=f"{self._path}/pulls", query=query, conditional=True
-        )
-        same_pulls = answer.cached
+        same_pulls = (yield replace(self.request("GET", "/pulls"), query=query, conditional=True)).cached
         changed = []
         for number in numbers:
             pull = self._known.get(number)
             same = same_pulls and pull is not None and pull.conflicts is not None
             if pull is not None and pull.state is PullState.OPEN:
                 for probe in ("check-runs", "status"):
-                    answer = yield Request(
-                        endpoint=f"/repos/{{}}/commits/{{}}/{probe}",
-                        path=f"{self._path}/commits/{pull.head_sha}/{probe}",
-                        query=[("per_page", "100")],
-                        conditional=True,
-                        accept=frozenset({_NOT_FOUND, 422}),  # a commit that a force-push removed
+                    # A commit that a force-push removed is not found.
+                    request = self.request(
+                        "GET", f"/commits/{{}}/{probe}", pull.head_sha, accept=frozenset({_NOT_FOUND, 422})
                     )
+                    answer = yield replace(request, query=self.page, conditional=True)
                     same = same and answer.cached
             if not same:
                 changed.append(number)
@@ -484,14 +460,11 @@ class GithubForge(RemoteForge):
             required=check.is_required,
             summary=one_line(failed, 300) if failed else None,
             url=check.url,
-            log=f"{self._path}/actions/jobs/{check.database_id}/logs" if is_action else None,
+            log=f"{self.path}/actions/jobs/{check.database_id}/logs" if is_action else None,
         )
 
-    async def access(self) -> ForgeAccess:
-        """As `Forge.access`."""
-        return await self.run(self._access())
-
-    def _access(self) -> Flow[ForgeAccess]:
+    @override
+    def access_flow(self) -> Flow[ForgeAccess]:
         answer = yield self._query(ACCESS)
         repository = dig(answer.body, "data", "repository")
         self.check_repository(dig(repository, "nameWithOwner"), archived=dig(repository, "isArchived"))
@@ -511,36 +484,12 @@ class GithubForge(RemoteForge):
     async def open(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> int:
         """As `Forge.open`."""
         content = {"head": branch, "base": base, "title": title, "body": body, "draft": draft}
-        request = self._request("POST", "/pulls", "/pulls", content)
-        return await self.run(self.number_of_new(request, "number"))
+        return await self.run(self.number_of_new(self.request("POST", "/pulls", body=content), "number"))
 
     async def update(self, pull: PullRequest, *, title: str, body: str) -> None:
         """As `Forge.update`."""
         content = {"title": title, "body": body}
-        await self._send("PATCH", "/pulls/{}", f"/pulls/{pull.number}", content)
-
-    async def comment(self, pull: PullRequest, body: str) -> None:
-        """As `Forge.comment`."""
-        path = f"/issues/{pull.number}/comments"
-        await self._send("POST", "/issues/{}/comments", path, {"body": body})
-
-    async def add_labels(self, pull: PullRequest, labels: Sequence[str]) -> None:
-        """As `Forge.add_labels`; GitHub makes labels that do not exist."""
-        path = f"/issues/{pull.number}/labels"
-        await self._send("POST", "/issues/{}/labels", path, {"labels": list(labels)})
-
-    async def request_reviews(self, pull: PullRequest, logins: Sequence[str]) -> None:
-        """As `Forge.request_reviews`."""
-        path = f"/pulls/{pull.number}/requested_reviewers"
-        await self._send("POST", "/pulls/{}/requested_reviewers", path, {"reviewers": list(logins)})
-
-    async def _send(self, method: str, endpoint: str, path: str, body: Any) -> None:
-        await self.run(self.only(self._request(method, endpoint, path, body)))
-
-    def _request(self, method: str, endpoint: str, path: str, body: Any) -> Request:
-        return Request(
-            method=method, endpoint=f"/repos/{{}}{endpoint}", path=f"{self._path}{path}", body=body
-        )
+        await self.send(self.request("PATCH", "/pulls/{}", pull.number, body=content))
 
     async def reply(self, pull: PullRequest, thread_id: str, body: str) -> None:
         """As `Forge.reply`."""

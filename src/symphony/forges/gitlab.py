@@ -26,10 +26,10 @@ from symphony.domain import (
     one_line,
 )
 from symphony.forges.base import ForgeAccess, Landing
-from symphony.forges.remote import FULL_EVERY, RemoteForge
+from symphony.forges.remote import RemoteForge
 from symphony.trackers.fields import dig, items, texts
 from symphony.trackers.gitlab import SERVICE, is_bot, without_quick_actions
-from symphony.trackers.http import Flow, Purpose, Request
+from symphony.trackers.http import Flow, Request
 from symphony.trackers.webhooks import GITLAB
 
 _DEVELOPER = 30
@@ -37,7 +37,7 @@ _MAX_PARENTS = 1_000
 _DRAFT = "Draft: "
 _NOT_FOUND = frozenset({404})
 _NO_TOKEN_API = frozenset({400, 401, 403, 404})
-_MERGE = "/projects/{}/merge_requests/{}"
+_ONE = "/merge_requests/{}"
 
 
 class _User(msgspec.Struct):
@@ -156,14 +156,13 @@ class GitlabForge(RemoteForge):
     service = replace(SERVICE, credential_key="forge.token", scope_key="forge.repo")
     default_url = "https://gitlab.com/api/v4"
     webhooks = GITLAB
+    root = "/projects"
 
     def __init__(self, repo: str, token: str, **options: Any) -> None:
         super().__init__(repo, token, **options)
-        self._path = f"/projects/{quote(repo, safe='')}"
-        self._me: str | None = None
+        self.path = f"{self.root}/{quote(repo, safe='')}"
         self._known: dict[int, PullRequest] = {}
         self._parents: dict[str, frozenset[str]] = {}
-        self._reused = 0
 
     @override
     def headers(self, token: str) -> Mapping[str, str]:
@@ -171,47 +170,30 @@ class GitlabForge(RemoteForge):
 
     # --- reads -------------------------------------------------------------------------------------------
 
-    async def find(self, branch: str) -> Sequence[PullRequest]:
-        """As `Forge.find`."""
-        return await self.run(self._find(branch))
-
-    def _find(self, branch: str) -> Flow[Sequence[PullRequest]]:
-        me = yield from self._login()
+    @override
+    def find_flow(self, branch: str) -> Flow[Sequence[PullRequest]]:
+        me = yield from self.login("username")
         query = [("source_branch", branch), ("state", "all"), ("order_by", "created_at"), ("sort", "desc")]
-        found, _ = yield from self.listed(
-            _Merge, "/projects/{}/merge_requests", f"{self._path}/merge_requests", query
-        )
+        found, _ = yield from self.listed(_Merge, "/merge_requests", query=query)
         return [
             self._pull(merge, me) for merge in found if merge.source_project_id == merge.target_project_id
         ]
 
-    async def find_onto(self, branch: str) -> Sequence[int]:
-        """As `Forge.find_onto`."""
+    @override
+    def find_onto_flow(self, branch: str) -> Flow[Sequence[int]]:
         query = [("target_branch", branch), ("state", "opened")]
-        flow = self.listed(_Merge, "/projects/{}/merge_requests", f"{self._path}/merge_requests", query)
-        return [merge.iid for merge in (await self.run(flow))[0]]
+        found, _ = yield from self.listed(_Merge, "/merge_requests", query=query)
+        return [merge.iid for merge in found]
 
-    async def observe(self, numbers: Sequence[int], *, fresh: bool = False) -> Mapping[int, PullRequest]:
-        """As `Forge.observe`. GitLab has no request for several, and one for each kind of thing."""
-        if not numbers:
-            return {}
-        return await self.run(self._observe(numbers, fresh=fresh), purpose=Purpose.POLL)
-
-    def _observe(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, PullRequest]]:
-        me = yield from self._login()
-        self._reused += 1
-        if self._reused >= FULL_EVERY:
-            fresh, self._reused = True, 0
+    @override
+    def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, PullRequest]]:
+        """GitLab has no request for several, and one for each kind of thing."""
+        me = yield from self.login("username")
         found: dict[int, PullRequest] = {}
         if len(self._parents) > _MAX_PARENTS:
             self._parents.clear()
         for number in numbers:
-            request = Request(
-                endpoint=_MERGE,
-                path=f"{self._path}/merge_requests/{number}",
-                conditional=True,
-                accept=_NOT_FOUND,
-            )
+            request = replace(self.request("GET", _ONE, number, accept=_NOT_FOUND), conditional=True)
             answer = yield request
             if answer.status in _NOT_FOUND:
                 continue
@@ -223,18 +205,15 @@ class GitlabForge(RemoteForge):
             else:
                 found[number] = known
         if len(found) < len(numbers):  # fails if the whole project is gone
-            yield Request(endpoint="/projects/{}", path=self._path)
+            yield self.request("GET", "")
         self._known = found
         return found
 
     def _snapshot(self, merge: _Merge, me: str) -> Flow[PullRequest]:
-        path = f"{self._path}/merge_requests/{merge.iid}"
-        discussions, all_said = yield from self.listed(
-            _Discussion, f"{_MERGE}/discussions", f"{path}/discussions"
-        )
-        diffs, all_files = yield from self.listed(_Diff, f"{_MERGE}/diffs", f"{path}/diffs")
-        reviewers, _ = yield from self.listed(_Reviewer, f"{_MERGE}/reviewers", f"{path}/reviewers")
-        request = Request(endpoint=f"{_MERGE}/approvals", path=f"{path}/approvals", conditional=True)
+        discussions, all_said = yield from self.listed(_Discussion, f"{_ONE}/discussions", merge.iid)
+        diffs, all_files = yield from self.listed(_Diff, f"{_ONE}/diffs", merge.iid)
+        reviewers, _ = yield from self.listed(_Reviewer, f"{_ONE}/reviewers", merge.iid)
+        request = replace(self.request("GET", f"{_ONE}/approvals", merge.iid), conditional=True)
         approvals = self.read_as(_Approvals, (yield request).body, request)
         checks, all_checks = yield from self._checks(merge)
         voters = [(each.user, ReviewState.APPROVED) for each in approvals.approved_by]
@@ -291,9 +270,7 @@ class GitlabForge(RemoteForge):
         if pipeline is None:
             return (), True
         sha = yield from self._judged_commit(merge, pipeline)
-        jobs, complete = yield from self.listed(
-            _Job, "/projects/{}/pipelines/{}/jobs", f"{self._path}/pipelines/{pipeline.id}/jobs"
-        )
+        jobs, complete = yield from self.listed(_Job, "/pipelines/{}/jobs", pipeline.id)
         checks = [
             Check(
                 id=str(job.id),
@@ -303,7 +280,7 @@ class GitlabForge(RemoteForge):
                 required=not job.allow_failure,
                 summary=one_line(f"stage {job.stage}: {job.failure_reason or job.status}", 300),
                 url=job.web_url,
-                log=f"{self._path}/jobs/{job.id}/trace",
+                log=f"{self.path}/jobs/{job.id}/trace",
             )
             for job in jobs
         ]
@@ -331,11 +308,7 @@ class GitlabForge(RemoteForge):
         if merge.sha is None or pipeline.sha == merge.sha or pipeline.ref not in own:
             return pipeline.sha
         if pipeline.sha not in self._parents:
-            request = Request(
-                endpoint="/projects/{}/repository/commits/{}",
-                path=f"{self._path}/repository/commits/{pipeline.sha}",
-                accept=_NOT_FOUND,
-            )
+            request = self.request("GET", "/repository/commits/{}", pipeline.sha, accept=_NOT_FOUND)
             answer = yield request
             found = _Commit() if answer.status in _NOT_FOUND else self.read_as(_Commit, answer.body, request)
             self._parents[pipeline.sha] = frozenset(found.parent_ids)
@@ -346,9 +319,7 @@ class GitlabForge(RemoteForge):
         asked, members = sorted(ids), list[_Member]()
         for start in range(0, len(asked), 100):
             query = [("user_ids[]", str(user_id)) for user_id in asked[start : start + 100]]
-            found, _ = yield from self.listed(
-                _Member, "/projects/{}/members/all", f"{self._path}/members/all", query
-            )
+            found, _ = yield from self.listed(_Member, "/members/all", query=query)
             members += found
         return frozenset(member.id for member in members if member.access_level >= _DEVELOPER)
 
@@ -378,20 +349,11 @@ class GitlabForge(RemoteForge):
             complete=complete,
         )
 
-    def _login(self) -> Flow[str]:
-        if self._me is None:
-            request = Request(endpoint="/user", path="/user")
-            self._me = self.read_as(_User, (yield request).body, request).username.lower()
-        return self._me
-
-    async def access(self) -> ForgeAccess:
-        """As `Forge.access`."""
-        return await self.run(self._access())
-
-    def _access(self) -> Flow[ForgeAccess]:
-        project = (yield Request(endpoint="/projects/{}", path=self._path)).body
+    @override
+    def access_flow(self) -> Flow[ForgeAccess]:
+        project = (yield self.request("GET", "")).body
         self.check_repository(dig(project, "path_with_namespace"), archived=dig(project, "archived"))
-        login = yield from self._login()
+        login = yield from self.login("username")
         levels = [
             dig(project, "permissions", kind, "access_level") for kind in ("project_access", "group_access")
         ]
@@ -416,87 +378,64 @@ class GitlabForge(RemoteForge):
             "title": f"{_DRAFT}{title}" if draft else title,
             "description": without_quick_actions(body),
         }
-        request = Request(
-            method="POST",
-            endpoint="/projects/{}/merge_requests",
-            path=f"{self._path}/merge_requests",
-            body=content,
-        )
+        request = self.request("POST", "/merge_requests", body=content)
         return await self.run(self.number_of_new(request, "iid"))
 
     async def update(self, pull: PullRequest, *, title: str, body: str) -> None:
         """As `Forge.update`."""
         title = f"{_DRAFT}{title}" if pull.draft else title
-        await self._send("PUT", pull, "", {"title": title, "description": without_quick_actions(body)})
+        content = {"title": title, "description": without_quick_actions(body)}
+        await self.send(self.request("PUT", _ONE, pull.number, body=content))
 
     async def comment(self, pull: PullRequest, body: str) -> None:
         """As `Forge.comment`."""
-        await self._send("POST", pull, "/notes", {"body": without_quick_actions(body)})
+        content = {"body": without_quick_actions(body)}
+        await self.send(self.request("POST", f"{_ONE}/notes", pull.number, body=content))
 
     async def reply(self, pull: PullRequest, thread_id: str, body: str) -> None:
         """As `Forge.reply`."""
-        path = f"/discussions/{quote(thread_id, safe='')}/notes"
-        await self._send("POST", pull, path, {"body": without_quick_actions(body)}, "/discussions/{}/notes")
+        path, content = f"{_ONE}/discussions/{{}}/notes", {"body": without_quick_actions(body)}
+        await self.send(self.request("POST", path, pull.number, quote(thread_id, safe=""), body=content))
 
     async def resolve(self, pull: PullRequest, thread_id: str) -> bool:
         """As `Forge.resolve`."""
-        path = f"/discussions/{quote(thread_id, safe='')}"
-        await self._send("PUT", pull, path, {"resolved": True}, "/discussions/{}")
+        path, content = f"{_ONE}/discussions/{{}}", {"resolved": True}
+        await self.send(self.request("PUT", path, pull.number, quote(thread_id, safe=""), body=content))
         return True
 
     async def add_labels(self, pull: PullRequest, labels: Sequence[str]) -> None:
         """As `Forge.add_labels`; GitLab makes labels that do not exist."""
-        await self._send("PUT", pull, "", {"add_labels": ",".join(labels)})
+        await self.send(self.request("PUT", _ONE, pull.number, body={"add_labels": ",".join(labels)}))
 
     async def request_reviews(self, pull: PullRequest, logins: Sequence[str]) -> None:
         """As `Forge.request_reviews`; without a paid plan GitLab keeps one reviewer."""
         await self.run(self._request_reviews(pull, logins))
 
     def _request_reviews(self, pull: PullRequest, logins: Sequence[str]) -> Flow[None]:
-        request = Request(endpoint=_MERGE, path=f"{self._path}/merge_requests/{pull.number}")
+        request = self.request("GET", _ONE, pull.number)
         ids = [user.id for user in self.read_as(_Merge, (yield request).body, request).reviewers]
         for login in logins:
-            users, _ = yield from self.listed(_User, "/users", "/users", [("username", login)])
+            request = Request(endpoint="/users", path="/users", query=[("username", login)])
+            users = self.read_as(list[_User], (yield request).body, request)
             if not users:
                 raise self.service.not_found(f"user {login}", hint="correct forge.reviewers")
             ids.append(users[0].id)
-        body = {"reviewer_ids": list(dict.fromkeys(ids))}
-        yield Request(method="PUT", endpoint=_MERGE, path=request.path, body=body)
+        yield self.request("PUT", _ONE, pull.number, body={"reviewer_ids": list(dict.fromkeys(ids))})
 
     async def arm(self, pull: PullRequest, landing: Landing) -> Landing:
         """As `Forge.arm`."""
         at_head = {"sha": pull.head_sha, "auto_merge": True}
         if landing is Landing.QUEUE:
-            request = Request(
-                method="POST",
-                endpoint="/projects/{}/merge_trains/merge_requests/{}",
-                path=f"{self._path}/merge_trains/merge_requests/{pull.number}",
-                body=at_head,
-            )
+            request = self.request("POST", "/merge_trains/merge_requests/{}", pull.number, body=at_head)
         else:
-            request = Request(
-                method="PUT",
-                endpoint=f"{_MERGE}/merge",
-                path=f"{self._path}/merge_requests/{pull.number}/merge",
-                body={**at_head, "merge_when_pipeline_succeeds": True},  # its name before GitLab 17.11
-            )
-        answer = await self.run(self.only(request))
+            content = {**at_head, "merge_when_pipeline_succeeds": True}  # its name before GitLab 17.11
+            request = self.request("PUT", f"{_ONE}/merge", pull.number, body=content)
+        answer = await self.send(request)
         return Landing.MERGED if dig(answer.body, "state") == "merged" else landing
 
     async def disarm(self, pull: PullRequest) -> None:
         """As `Forge.disarm`."""
-        await self._send("POST", pull, "/cancel_merge_when_pipeline_succeeds", None)
-
-    async def _send(
-        self, method: str, pull: PullRequest, path: str, body: Any, endpoint: str | None = None
-    ) -> None:
-        request = Request(
-            method=method,
-            endpoint=f"{_MERGE}{path if endpoint is None else endpoint}",
-            path=f"{self._path}/merge_requests/{pull.number}{path}",
-            body=body,
-        )
-        await self.run(self.only(request))
+        await self.send(self.request("POST", f"{_ONE}/cancel_merge_when_pipeline_succeeds", pull.number))
 
 
 def _state(status: str, *, optional: bool = False) -> CheckState:

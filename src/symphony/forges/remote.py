@@ -1,15 +1,15 @@
 """What the clients of all forges share: requests, typed answers, failures and logs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 import anyio
 import msgspec
 
-from symphony.domain import Blame, Category, Check, Failure, one_line
-from symphony.forges.base import ForgeError
+from symphony.domain import Blame, Category, Check, Failure, PullRequest, one_line
+from symphony.forges.base import ForgeAccess, ForgeError
 from symphony.forges.logs import read_tail
 from symphony.trackers.base import TrackerError
 from symphony.trackers.fields import dig
@@ -39,7 +39,7 @@ MAX_PAGES = 10
 
 
 FULL_EVERY = 5
-"""What the probes do not show, as a resolved thread or a new conflict, is seen at the fifth at the latest."""
+"""What a look at changes does not show, as a resolved thread, is seen at the fifth at the latest."""
 
 
 class RemoteForge(ABC):
@@ -59,6 +59,7 @@ class RemoteForge(ABC):
     service: ServiceProfile
     default_url: ClassVar[str]
     webhooks: ClassVar[WebhookScheme]
+    root: ClassVar[str] = "/repos"
     page: ClassVar[Query] = (("per_page", "100"),)
 
     def __init__(
@@ -74,6 +75,9 @@ class RemoteForge(ABC):
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self.repo, self.base = repo, url or self.default_url
+        self.path = f"{self.root}/{repo}"
+        self._looks = 0
+        self._me: str | None = None
         self._headers = self.headers(token)
         self._logs = logs or transport or HttpxTransport(max_bytes=64 * 1024 * 1024)
         self._http = Http(
@@ -91,6 +95,47 @@ class RemoteForge(ABC):
     def headers(self, token: str) -> Mapping[str, str]:
         """The headers that carry the token."""
 
+    # --- reads -------------------------------------------------------------------------------------------
+
+    async def find(self, branch: str) -> Sequence[PullRequest]:
+        """As `Forge.find`."""
+        return await self.run(self.find_flow(branch))
+
+    async def find_onto(self, branch: str) -> Sequence[int]:
+        """As `Forge.find_onto`."""
+        return await self.run(self.find_onto_flow(branch))
+
+    async def observe(self, numbers: Sequence[int], *, fresh: bool = False) -> Mapping[int, PullRequest]:
+        """As `Forge.observe`."""
+        if not numbers:
+            return {}
+        self._looks += 1
+        if fresh or self._looks >= FULL_EVERY:
+            fresh, self._looks = True, 0
+        return await self.run(self.observe_flow(numbers, fresh=fresh), purpose=Purpose.POLL)
+
+    async def access(self) -> ForgeAccess:
+        """As `Forge.access`."""
+        return await self.run(self.access_flow())
+
+    @abstractmethod
+    def find_flow(self, branch: str) -> Flow[Sequence[PullRequest]]:
+        """The requests of `find`."""
+
+    @abstractmethod
+    def find_onto_flow(self, branch: str) -> Flow[Sequence[int]]:
+        """The requests of `find_onto`."""
+
+    @abstractmethod
+    def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, PullRequest]]:
+        """The requests of `observe`; of `fresh` ones nothing is left out that may be unchanged."""
+
+    @abstractmethod
+    def access_flow(self) -> Flow[ForgeAccess]:
+        """The requests of `access`."""
+
+    # --- for the clients ---------------------------------------------------------------------------------
+
     async def run(self, flow: Flow[T], *, purpose: Purpose = Purpose.TOOL) -> T:
         """Run a flow; its failure is a `ForgeError`."""
         try:
@@ -105,16 +150,28 @@ class RemoteForge(ABC):
         except msgspec.ValidationError as error:
             raise self.service.malformed(f"answered {request.endpoint} wrongly: {error}") from error
 
+    def request(
+        self,
+        method: str,
+        path: str,
+        *variables: object,
+        body: Any = None,
+        accept: frozenset[int] = frozenset(),
+    ) -> Request:
+        """A request for what is at a path below the repository, with `{}` for variables."""
+        return Request(
+            method=method,
+            endpoint=f"{self.root}/{{}}{path}",
+            path=self.path + path.format(*variables),
+            body=body,
+            accept=accept,
+        )
+
     def listed(
-        self, kind: type[T], endpoint: str, path: str, query: Query = ()
+        self, kind: type[T], path: str, *variables: object, query: Query = ()
     ) -> Flow[tuple[list[T], bool]]:
         """The records of a list whose pages are linked, and whether these are all."""
-        first = Request(
-            endpoint=endpoint,
-            path=path,
-            query=[*query, *self.page],
-            conditional=True,
-        )
+        first = replace(self.request("GET", path, *variables), query=[*query, *self.page], conditional=True)
         pages, complete = 0, True
 
         def read(answer: Answer, pager: Pager) -> Page:
@@ -149,16 +206,43 @@ class RemoteForge(ABC):
         if archived is not False:
             raise self.service.not_found(f"repository {self.repo} that can be written to: it is archived")
 
+    def login(self, key: str) -> Flow[str]:
+        """The account of the token, which its record has under this key."""
+        if self._me is None:
+            request = Request(endpoint="/user", path="/user")
+            self._me = self.read_as(str, dig((yield request).body, key), request).lower()
+        return self._me
+
     def number_of_new(self, request: Request, key: str) -> Flow[int]:
         """Make something; the number that the answer has for it."""
         return self.read_as(int, dig((yield request).body, key), request)
 
-    def only(self, request: Request) -> Flow[Answer]:
-        """A flow of one request."""
+    def _only(self, request: Request) -> Flow[Answer]:
         return (yield request)
+
+    async def send(self, request: Request) -> Answer:
+        """Send one request."""
+        return await self.run(self._only(request))
 
     async def log_tail(self, check: Check) -> str | None:
         """As `Forge.log_tail`."""
         if check.log is None:
             return None
         return await read_tail(self._logs, self.base, f"{self.base}{check.log}", self._headers, self.service)
+
+
+class RepositoryForge(RemoteForge):
+    """One repository of a forge with the addresses of GitHub, which Forgejo and Gitea have too."""
+
+    async def comment(self, pull: PullRequest, body: str) -> None:
+        """As `Forge.comment`."""
+        await self.send(self.request("POST", "/issues/{}/comments", pull.number, body={"body": body}))
+
+    async def add_labels(self, pull: PullRequest, labels: Sequence[str]) -> None:
+        """As `Forge.add_labels`; GitHub makes labels that do not exist."""
+        await self.send(self.request("POST", "/issues/{}/labels", pull.number, body={"labels": list(labels)}))
+
+    async def request_reviews(self, pull: PullRequest, logins: Sequence[str]) -> None:
+        """As `Forge.request_reviews`."""
+        body = {"reviewers": list(logins)}
+        await self.send(self.request("POST", "/pulls/{}/requested_reviewers", pull.number, body=body))

@@ -438,7 +438,8 @@ def _tried(kind: FeedbackKind, ledger: PullLedger) -> str:
 
 def _conflicts(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy) -> _Part:
     if pull.conflicts is None:
-        message = "the forge has not computed whether it conflicts with its base"
+        message = "the forge does not tell whether it conflicts with its base"
+        message += ": of a draft some never do" if pull.draft else " yet"
         return _Part(trouble=Wait(WaitCode.MERGEABILITY_UNKNOWN, message))
     if not pull.conflicts:
         return _GOOD

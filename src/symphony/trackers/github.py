@@ -97,12 +97,7 @@ class GithubSettings(RepositorySettings):
     @override
     def access(self) -> Access:
         token = self.token.reveal()
-        headers = {
-            "authorization": f"Bearer {token}",
-            "accept": "application/vnd.github+json",
-            "x-github-api-version": "2022-11-28",
-        }
-        return Access(base=self.api_url, credential=token, headers=headers)
+        return Access(base=self.api_url, credential=token, headers=headers_with(token))
 
     @property
     def graphql(self) -> str:
@@ -130,6 +125,15 @@ def _status(answer: Answer) -> int:
     if answer.status == FORBIDDEN and "rate limit" in plain_message(answer.body).lower():
         return THROTTLED
     return plain_status(answer)
+
+
+def headers_with(token: str) -> Mapping[str, str]:
+    """The headers of every request."""
+    return {
+        "authorization": f"Bearer {token}",
+        "accept": "application/vnd.github+json",
+        "x-github-api-version": "2022-11-28",
+    }
 
 
 SERVICE = ServiceProfile(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from kit.forge.desk import KINDS, Desk, make_desk
 from kit.forge.repository import BOT, ME, STRANGER, WRITER
@@ -58,6 +59,19 @@ async def told(desk: Desk, redaction: Redaction = PATTERNS_ONLY) -> str:
 
 
 # --- what the agent is told ------------------------------------------------------------------------------
+
+
+async def test_a_store_of_logs_that_hangs_holds_no_feedback_up(desk: Desk) -> None:
+    if desk.kind == "forgejo":
+        return  # which has no logs of statuses
+    pull = desk.repository.open(BRANCH)
+    desk.repository.check(pull, "unit tests", CheckState.FAILED, log=b"E assert 1 == 2\n")
+    seen = await look(desk)
+    with capture_logs() as logs:
+        offer = await make_offer(desk.forge, seen, judged(seen), PATTERNS_ONLY, logs_s=0)
+    assert "unit tests" in offer.text
+    assert "assert 1" not in offer.text
+    assert [log["event"] for log in logs] == ["check_log_unread"]
 
 
 async def test_a_failed_check_is_told_with_its_step_and_the_end_of_its_log(desk: Desk) -> None:

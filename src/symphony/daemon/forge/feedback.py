@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import anyio
 import structlog
 
 from symphony.daemon.forge.pull_request_text import without_mentions
@@ -38,6 +39,9 @@ from symphony.trackers.base import ToolProvider
 MAX_LOGS: Final = 5
 """How many failed checks are told with their log; the others by name."""
 
+LOGS_S: Final = 120.0
+"""How long all these logs may take; feedback does not wait for a store of logs that hangs."""
+
 _MAX_LOG_CHARS: Final = 12_000
 _MAX_REMARK_CHARS: Final = 4_000
 _MAX_REPLY_CHARS: Final = 8_000
@@ -54,20 +58,25 @@ async def make_offer(
     redaction: Redaction,
     *,
     base: str | None = None,
+    logs_s: float = LOGS_S,
 ) -> Offer:
     """The feedback in words, with the ends of the logs of failed checks, as far as they can be read.
 
     `base` is the commit of the base branch that it conflicts with, if every workspace has it.
     """
     logs = dict[str, str]()
-    for check in feedback.checks[:MAX_LOGS]:
-        try:
-            log = await forge.log_tail(check)
-        except SymphonyError as error:
-            _log.warning("check_log_unread", check=check.name, reason=redaction.text(error.failure.message))
-            continue
-        if log:
-            logs[check.id] = log
+    with anyio.move_on_after(logs_s) as limit:
+        for check in feedback.checks[:MAX_LOGS]:
+            try:
+                log = await forge.log_tail(check)
+            except SymphonyError as error:
+                reason = redaction.text(error.failure.message)
+                _log.warning("check_log_unread", check=check.name, reason=reason)
+                continue
+            if log:
+                logs[check.id] = log
+    if limit.cancelled_caught:
+        _log.warning("check_log_unread", check=check.name, reason=f"no end within {logs_s:g} s")
     return feedback.offer(redaction.verbatim("\n\n".join(_sections(pull, feedback, logs, base))))
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from symphony.domain import natural_order
+from symphony.domain import age_seconds, natural_order
 
 WORKFLOW_HELP: Final = "The WORKFLOW.md to use.  [default: the nearest one upwards in the repository]"
 WORKFLOW_NAME: Final = "WORKFLOW.md"
@@ -179,6 +179,19 @@ def _known_issues(workflow: Path) -> Iterable[str]:
         return Client(endpoint, answer_s=_COMPLETION_TIMEOUT_S).identifiers()
     except (SymphonyError, OSError):
         return ()
+
+
+# --- an age ----------------------------------------------------------------------------------------------
+
+
+def parse_age(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
+    """An option callback: an age such as `30d` in seconds. `0` needs no unit."""
+    if value is None:
+        return None
+    age = age_seconds(value)
+    if age is None:
+        raise click.BadParameter("must be a number with a unit: 90m, 12h, 30d or 4w")
+    return age
 
 
 # --- a text ----------------------------------------------------------------------------------------------

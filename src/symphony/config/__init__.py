@@ -14,6 +14,7 @@ from symphony.config.errors import (
     dotted,
     quoted,
 )
+from symphony.config.keys import KEYS, Key, changed_keys, keys_of, value_of
 from symphony.config.loader import (
     Rejected,
     Reloaded,
@@ -53,7 +54,6 @@ from symphony.config.secrets import (
 )
 from symphony.config.settings import (
     AGENT_SECTIONS,
-    KEYS,
     NOTIFY_EVENTS,
     NULLABLE_KEYS,
     AcpSettings,
@@ -68,7 +68,6 @@ from symphony.config.settings import (
     ForgeSettings,
     HooksSettings,
     InstructionsSettings,
-    Key,
     LibrarySettings,
     NamedAgent,
     NotifyEvent,
@@ -89,12 +88,9 @@ from symphony.config.settings import (
     Variables,
     WorkerSettings,
     WorkspaceSettings,
-    changed_keys,
-    keys_of,
     requested_agents,
     sections,
     session,
-    value_of,
 )
 from symphony.config.template import (
     PromptTemplate,

@@ -11,20 +11,12 @@ frozen and strict, and their errors do not contain the invalid value.
 Durations end in `_ms`. A reload makes a new `Settings`.
 """
 
-import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import date
 from enum import StrEnum
-from functools import partial, reduce
-from ipaddress import ip_address
-from pathlib import Path, PurePosixPath
-from types import UnionType
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, Union, cast, get_args, get_origin
-from urllib.parse import urlsplit
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, cast, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -35,11 +27,56 @@ from pydantic_settings import (
 )
 from typing_extensions import override
 
-from symphony.config.secrets import mask_secrets
-from symphony.domain import normalise_label, normalise_state
-
-MAX_NUMBER: Final = 2**53 - 1
-"""The largest integer that every JSON reader keeps exactly."""
+from symphony.config.values import (
+    AbsolutePath,
+    AgentName,
+    Day,
+    EnvNames,
+    EnvValues,
+    FetchTimeout,
+    FilePath,
+    Flag,
+    GitName,
+    Host,
+    Hosts,
+    HttpUrl,
+    Labels,
+    LowerName,
+    ManifestAddress,
+    MaskedMap,
+    Name,
+    NamedSections,
+    Names,
+    NonNegative,
+    OpaqueMap,
+    OpaqueTextOrMap,
+    PhaseName,
+    Port,
+    Positive,
+    QuietHours,
+    RayAddress,
+    RayLabels,
+    RemotePath,
+    Repository,
+    Script,
+    SecretValues,
+    Sha256,
+    Shape,
+    Share,
+    ShellCommand,
+    SkillNames,
+    SkillsPath,
+    SkillsPaths,
+    SshOptions,
+    StateLimits,
+    States,
+    TextFlag,
+    Usd,
+    UserPath,
+    UserPaths,
+    Whole,
+    Word,
+)
 
 OPAQUE_KEYS: Final = frozenset(
     {
@@ -66,13 +103,6 @@ class Reload(StrEnum):
     LIVE = "live"
     SESSION = "session"
     RESTART = "restart"
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What a value must be, in the words of the documentation."""
-
-    text: str
 
 
 def live(default: Any, meaning: str, **more: Any) -> Any:
@@ -111,268 +141,6 @@ def _setting(
     """
     extra: dict[str, Any] = {"reload": reload.value, "unset": unset, "shown": shown}
     return Field(default, description=meaning, repr=repr, json_schema_extra=extra)
-
-
-# --- Types of values ---
-
-_PHASE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_SSH_HOST: Final = re.compile(
-    r"(?:[A-Za-z0-9_][A-Za-z0-9._+-]*@)?(?:[A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?"
-)
-_MAX_PORT: Final = 65_535
-_UNSAFE_SSH_OPTION: Final = re.compile(
-    r"(?i)(StrictHostKeyChecking[ =]*(no|off|accept-new)\b|(User|Global)KnownHostsFile[ =]*/dev/null)"
-)
-_REMOTE_PATH: Final = re.compile(r"[A-Za-z0-9._/+][A-Za-z0-9._/+-]{0,255}")
-_SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
-_TIME: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
-_QUIET_HOURS: Final = re.compile(f"{_TIME}-{_TIME}", re.ASCII)
-
-
-def _without_nul(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("must not contain a NUL character")
-    return text
-
-
-def _not_blank(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must not be blank")
-    return text
-
-
-def _variable(text: str) -> str:
-    if _VARIABLE.fullmatch(text) is None:
-        raise ValueError("must be the name of an environment variable")
-    return text
-
-
-def _no_option(text: str) -> str:
-    """Refuse a value that a program would interpret as an option on its command line."""
-    if text.startswith("-"):
-        raise ValueError("must not begin with a dash")
-    return text
-
-
-def _one_word(text: str) -> str:
-    if len(text.split()) != 1 or text != text.strip():
-        raise ValueError("must be one word, without blanks")
-    return text
-
-
-def _phase(text: str) -> str:
-    if _PHASE.fullmatch(text) is None:
-        raise ValueError("must be one word of letters, digits, - and _")
-    return text
-
-
-def _http_url(text: str) -> str:
-    """Refuse what no request can be sent to, and a login, which would be shown wherever the URL is."""
-    try:
-        parts = urlsplit(_one_word(text))
-        usable = parts.scheme in {"http", "https"} and parts.hostname and "@" not in parts.netloc
-        if usable and parts.port != 0:
-            return text
-    except ValueError:
-        pass
-    raise ValueError("must be an http or https URL without a login")
-
-
-def _blank_is_none(text: str) -> str | None:
-    return text if text.strip() else None
-
-
-def _trimmed(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name.strip() for name in names if name.strip())
-
-
-def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Without blank and repeated hosts."""
-    return tuple(dict.fromkeys(_no_option(name.strip()) for name in names if name.strip()))
-
-
-def _host_addresses(names: tuple[str, ...]) -> tuple[str, ...]:
-    for name in names:
-        found = _SSH_HOST.fullmatch(name)
-        if found is None or not 0 < int(found["port"] or 22) <= _MAX_PORT:
-            raise ValueError("must be names of hosts: host, user@host or user@host:port")
-    return names
-
-
-def _ray_address(text: str) -> str:
-    found = _SSH_HOST.fullmatch(text)
-    if found is None or "@" in text or not 0 < int(found["port"] or 0) <= _MAX_PORT:
-        raise ValueError("must be host:port")
-    return text
-
-
-def _known_hosts_respected(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse options by which an unknown or changed key of a host would be accepted."""
-    if _UNSAFE_SSH_OPTION.search(" ".join(names)):
-        raise ValueError("must not switch off the check of the keys of hosts")
-    return names
-
-
-def _remote_path(text: str) -> str:
-    if _REMOTE_PATH.fullmatch(text) is None or ".." in PurePosixPath(text).parts:
-        raise ValueError("must be a path of letters, digits, and . _ - + /, without ..")
-    return text
-
-
-def _labels(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Normalised like issue labels, but blank labels stay, and match no issue."""
-    return tuple(dict.fromkeys(map(normalise_label, names)))
-
-
-def _inside_workspace(text: str) -> str:
-    path = PurePosixPath(text)
-    if not text.strip() or path.is_absolute() or ".." in path.parts or text.startswith("~"):
-        raise ValueError("must be a path inside the workspace: relative, not empty, without ..")
-    return text
-
-
-def _iso_day(text: str) -> str:
-    try:
-        found = date.fromisoformat(text).isoformat()
-    except ValueError:
-        found = None
-    if found != text:
-        raise ValueError("must be a day such as 2026-10-01")
-    return text
-
-
-def _home_or_absolute(text: str) -> str:
-    """Refuse a path relative to a workspace or to the file: the directory is shared by all sessions."""
-    if not (text.startswith(("/", "~/")) or text == "~"):
-        raise ValueError("must be an absolute path, or begin with ~/")
-    return text
-
-
-def _manifest_address(text: str) -> str:
-    """Refuse an address with a login, and one that sends instructions in the clear over a network."""
-    try:
-        parts = urlsplit(text)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        host, parts = None, urlsplit("")
-    if not host or not text.isascii() or not text.isprintable() or " " in text:
-        raise ValueError("must be the https address of a manifest.yaml")
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise ValueError("must not contain a user, a password, a query or a fragment")
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_this_machine(host)):
-        raise ValueError("must begin with https:// (http:// only for this machine)")
-    return text
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _sha256(text: str) -> str:
-    if _SHA256.fullmatch(text) is None:
-        raise ValueError("must be a SHA-256 of 64 hexadecimal digits; `symphony instructions list` shows it")
-    return text.lower()
-
-
-def _hours(text: str) -> str:
-    if _QUIET_HOURS.fullmatch(text) is None:
-        raise ValueError("must be two times of day such as 22:00-07:00")
-    return text
-
-
-def _one_or_more(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
-def _text_or_map(value: object) -> object:
-    if not isinstance(value, str | dict):
-        raise ValueError("must be text or a map")  # noqa: TRY004 - pydantic reports ValueError only
-    return value
-
-
-T = TypeVar("T")
-
-
-def _json_safe(value: T) -> T:
-    """Refuse `.nan` and `.inf`, which JSON does not have."""
-    try:
-        json.dumps(value, allow_nan=False)
-    except ValueError as error:
-        raise ValueError("must not contain .nan or .inf") from error
-    return value
-
-
-def _true_or_false(text: object) -> bool:
-    value = {"true": True, "false": False}.get(str(text).strip().lower())
-    if value is None:
-        raise ValueError("must be true or false")
-    return value
-
-
-Text = Annotated[str, AfterValidator(_without_nul), Shape("text")]
-Name = Annotated[Text, AfterValidator(_not_blank)]
-LowerName = Annotated[Name, AfterValidator(normalise_state)]
-AgentName = Annotated[Name, Shape("name of an agent")]
-PhaseName = Annotated[Text, AfterValidator(_phase), Shape("one word")]
-GitName = Annotated[Name, AfterValidator(_no_option)]
-Repository = Annotated[GitName, Shape("path or URL")]
-Host = Annotated[Name, AfterValidator(_one_word)]
-HttpUrl = Annotated[Name, AfterValidator(_http_url), Shape("http or https URL")]
-ShellCommand = Annotated[Name, Shape("shell command")]
-Script = Annotated[Text, AfterValidator(_blank_is_none), Shape("script")]
-VariableName = Annotated[Text, AfterValidator(_variable)]
-Day = Annotated[Text, AfterValidator(_iso_day)]
-AbsolutePath = Annotated[Path, Shape("path")]
-SkillsPath = Annotated[Text, AfterValidator(_inside_workspace), Shape("relative path")]
-UserPath = Annotated[Name, AfterValidator(_home_or_absolute), Shape("absolute path")]
-FilePath = Annotated[Name, Shape("path of a file")]
-ManifestAddress = Annotated[Name, AfterValidator(_manifest_address), Shape("https address")]
-Sha256 = Annotated[Name, AfterValidator(_sha256), Shape("64 hexadecimal digits")]
-
-Flag = Annotated[bool, Shape("true or false")]
-Whole = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER), Shape("number")]
-Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER), Shape("number > 0")]
-NonNegative = Annotated[int, Field(ge=0, le=MAX_NUMBER), Shape("number ≥ 0")]
-Usd = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False), Shape("number 0 to 0.5")]
-Port = Annotated[int, Field(ge=0, le=65_535), Shape("number 0 to 65535")]
-FetchTimeout = Annotated[int, Field(gt=0, le=60_000), Shape("number 1 to 60000")]
-
-# YAML has lists: `strict=False` accepts them as tuples; their items are still validated strictly.
-Names = Annotated[tuple[Text, ...], Field(strict=False), Shape("list of text")]
-States = Annotated[Names, AfterValidator(_trimmed)]
-Labels = Annotated[Names, AfterValidator(_labels)]
-Hosts = Annotated[Names, AfterValidator(_unique), AfterValidator(_host_addresses)]
-SshOptions = Annotated[Names, AfterValidator(_known_hosts_respected)]
-RemotePath = Annotated[Text, AfterValidator(_remote_path), Shape("path")]
-RayAddress = Annotated[Name, AfterValidator(_ray_address), Shape("`host:port`")]
-RayLabels = Annotated[dict[Name, Name], Shape("map of label to value")]
-SkillNames = Annotated[tuple[Name, ...], Field(strict=False), Shape("list of text")]
-EnvNames = Annotated[tuple[VariableName, ...], Field(strict=False), Shape("list of variable names")]
-SkillsPaths = Annotated[tuple[SkillsPath, ...], Field(strict=False), Shape("list of relative paths")]
-UserPaths = Annotated[
-    tuple[UserPath, ...],
-    Field(strict=False),
-    BeforeValidator(_one_or_more),
-    Shape("absolute path, or list of them"),
-]
-
-Map = Annotated[dict[str, Any], Shape("map")]
-MaskedMap = Annotated[Map, AfterValidator(mask_secrets)]
-SecretValues = Annotated[
-    dict[str, Text], AfterValidator(partial(mask_secrets, secret=True)), Shape("map of name to text")
-]
-EnvValues = Annotated[dict[VariableName, Text], Shape("map of variable name to text")]
-StateLimits = Annotated[dict[str, Positive], Shape("map of state to number > 0")]
-NamedSections = Annotated[dict[str, Any], Shape("map of name to settings")]
-OpaqueMap = Annotated[Map, AfterValidator(_json_safe)]
-OpaqueTextOrMap = Annotated[
-    str | dict[str, Any], BeforeValidator(_text_or_map), AfterValidator(_json_safe), Shape("text or map")
-]
 
 
 # --- Sections ---
@@ -947,7 +715,7 @@ class NotifySettings(Section):
     `url`, `command` needs a `command`.
     """
 
-    name: Annotated[Name, AfterValidator(_one_word)]
+    name: Word
     kind: Literal["slack", "webhook", "command"]
     on: Annotated[tuple[NotifyEvent, ...], Field(strict=False)] = NOTIFY_EVENTS
     url: Name | None = Field(None, repr=False)
@@ -956,7 +724,7 @@ class NotifySettings(Section):
     timeout_ms: Positive = 10_000
     gather_ms: NonNegative = 5_000
     remind_after_ms: Positive = 86_400_000
-    quiet_hours: Annotated[Text, AfterValidator(_hours)] | None = None
+    quiet_hours: QuietHours | None = None
     page_url: Name | None = None
 
 
@@ -1181,7 +949,7 @@ class Variables(_Given):
     )
     source = EnvironmentSource
 
-    agent_skills_enabled: Annotated[bool, BeforeValidator(_true_or_false)] | None = None
+    agent_skills_enabled: TextFlag | None = None
 
 
 class Settings(_Given):
@@ -1216,32 +984,6 @@ class Settings(_Given):
     )
 
 
-# --- Table of all keys, made from the models ---
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """One key.
-
-    Attributes:
-        name: dotted (`agent.max_turns`).
-        shape: what its value must be.
-        default: as it would stand in the file; `None` where leaving it out means nothing is set.
-        unset: what holds where there is no default, in words.
-        required: it has no default.
-        reload: when a change takes effect.
-        meaning: one line of Markdown, with links as docs/workflow-file.md has them.
-    """
-
-    name: str
-    shape: str
-    default: str | None
-    unset: str
-    required: bool
-    reload: Reload
-    meaning: str
-
-
 def sections(model: type[Section] | type[Settings]) -> Mapping[str, type[Section]]:
     """The sections of a model, by name."""
     fields = model.model_fields.items()
@@ -1250,77 +992,6 @@ def sections(model: type[Section] | type[Settings]) -> Mapping[str, type[Section
         for name, field in fields
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
     }
-
-
-def keys_of(model: type[Section] | type[Settings], prefix: str = "") -> Iterator[Key]:
-    """The keys of a model and of its sections; inherited keys are last."""
-    below = sections(model)
-    own = [name for name in model.__annotations__ if name in model.model_fields]
-    for name in dict.fromkeys((*own, *model.model_fields)):
-        if name in below:
-            yield from keys_of(below[name], f"{prefix}{name}.")
-        else:
-            yield _key(f"{prefix}{name}", model.model_fields[name])
-
-
-def _key(name: str, field: FieldInfo) -> Key:
-    told = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-    shown, required = told.get("shown"), field.is_required()
-    default = None if required else _written(field.get_default(call_default_factory=True))
-    return Key(
-        name=name,
-        shape=_shape(field.annotation, field.metadata),
-        default=str(shown) if shown else default,
-        unset=str(told.get("unset", "none")),
-        required=required and not shown,
-        reload=Reload(str(told.get("reload", Reload.SESSION))),
-        meaning=field.description or "",
-    )
-
-
-def _shape(annotation: Any, marks: Sequence[object]) -> str:
-    """The outermost mark, because an alias may override the mark of another one; choices by their names."""
-    for mark in reversed(marks):
-        if isinstance(mark, Shape):
-            return mark.text
-    inside = get_args(annotation)
-    if get_origin(annotation) is Annotated:
-        return _shape(inside[0], inside[1:])
-    if get_origin(annotation) is Literal:
-        return ", ".join(f"`{value}`" for value in inside)
-    if get_origin(annotation) in {Union, UnionType}:
-        return _shape(inside[0], ())
-    return str(getattr(annotation, "__name__", annotation))
-
-
-def _written(value: object) -> str | None:
-    match value:
-        case None:
-            return None
-        case bool():
-            return str(value).lower()
-        case ():
-            return "[]"
-        case _:
-            return str(value)
-
-
-KEYS: Final[Mapping[str, Key]] = {key.name: key for key in keys_of(Settings)}
-"""In the order of the models."""
-
-
-def value_of(settings: Settings, name: str) -> Any:
-    """The value of a key by its dotted name."""
-    return reduce(getattr, name.split("."), settings)
-
-
-def changed_keys(before: Settings, after: Settings, reload: Reload) -> tuple[str, ...]:
-    """The keys of one reload class whose values differ."""
-    return tuple(
-        key.name
-        for key in KEYS.values()
-        if key.reload is reload and value_of(before, key.name) != value_of(after, key.name)
-    )
 
 
 # --- Agents ---

@@ -36,7 +36,6 @@ from symphony.config.secrets import (
 )
 from symphony.config.settings import (
     AGENT_SECTIONS,
-    MAX_NUMBER,
     NOTIFY_EVENTS,
     NULLABLE_KEYS,
     OPAQUE_KEYS,
@@ -55,6 +54,7 @@ from symphony.config.settings import (
     requested_agents,
     sections,
 )
+from symphony.config.values import MAX_NUMBER
 from symphony.domain import Category, SymphonyError, normalise_state
 
 # --- Agents ---

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from symphony.cli.failures import CommandError, ExitCode, printable
-from symphony.cli.journal import parse_age
-from symphony.cli.options import dry_run_option, json_option, print_json, use_colour, workflow_option
+from symphony.cli.options import (
+    dry_run_option,
+    json_option,
+    parse_age,
+    print_json,
+    use_colour,
+    workflow_option,
+)
 
 if TYPE_CHECKING:
     from symphony.cli.documents import Cleaned

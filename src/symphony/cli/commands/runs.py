@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from symphony.cli.options import json_option, print_json, workflow_option
+from symphony.cli.options import json_option, parse_age, print_json, workflow_option
 
 if TYPE_CHECKING:
     from symphony.journal.model import RunRecord
@@ -19,12 +19,6 @@ OUTCOMES: Final = (
     *("running", "succeeded", "no_progress", "failed", "timed_out", "input_required", "canceled"),
     "interrupted",
 )
-
-
-def _age(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
-    from symphony.cli.journal import parse_age
-
-    return parse_age(context, option, value)
 
 
 @click.command(
@@ -45,7 +39,10 @@ Exit codes: 0 shown, 1 the journal cannot be read.
 """
 )
 @click.option(
-    "--since", metavar="AGE", callback=_age, help="Only runs that started within AGE, such as 12h or 30d."
+    "--since",
+    metavar="AGE",
+    callback=parse_age,
+    help="Only runs that started within AGE, such as 12h or 30d.",
 )
 @click.option("--by", type=click.Choice(SUMS), help="Show sums instead of runs.")
 @click.option("--issue", "issues", multiple=True, help="Only runs of this issue; may be repeated.")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.cli.journal import journal_to_read, parse_age
+from symphony.cli.journal import journal_to_read
 from symphony.cli.library_access import open_library
 from symphony.cli.main import LazyGroup
-from symphony.cli.options import json_option, phase_option, print_json, workflow_option
+from symphony.cli.options import json_option, parse_age, phase_option, print_json, workflow_option
 from symphony.cli.skill_roots import SkillsContext, skills_options
 from symphony.domain import one_line
 

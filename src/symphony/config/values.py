@@ -1,0 +1,293 @@
+"""The types of settings: which values are valid, and how the documentation says it.
+
+A type is the Python type with its checks, and a `Shape` where the name of the type does not say what a value
+must be. The error of a check begins with "must" or "must not" and does not contain the value.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+from ipaddress import ip_address
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from symphony.config.secrets import mask_secrets
+from symphony.domain import normalise_label, normalise_state
+
+MAX_NUMBER: Final = 2**53 - 1
+"""The largest integer that every JSON reader keeps exactly."""
+
+
+_PHASE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_SSH_HOST: Final = re.compile(
+    r"(?:[A-Za-z0-9_][A-Za-z0-9._+-]*@)?(?:[A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?"
+)
+_MAX_PORT: Final = 65_535
+_UNSAFE_SSH_OPTION: Final = re.compile(
+    r"(?i)(StrictHostKeyChecking[ =]*(no|off|accept-new)\b|(User|Global)KnownHostsFile[ =]*/dev/null)"
+)
+_REMOTE_PATH: Final = re.compile(r"[A-Za-z0-9._/+][A-Za-z0-9._/+-]{0,255}")
+_SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
+_TIME: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+_QUIET_HOURS: Final = re.compile(f"{_TIME}-{_TIME}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a value must be, in the words of the documentation."""
+
+    text: str
+
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not contain a NUL character")
+    return text
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
+
+
+def _variable(text: str) -> str:
+    if _VARIABLE.fullmatch(text) is None:
+        raise ValueError("must be the name of an environment variable")
+    return text
+
+
+def _no_option(text: str) -> str:
+    """Refuse a value that a program would interpret as an option on its command line."""
+    if text.startswith("-"):
+        raise ValueError("must not begin with a dash")
+    return text
+
+
+def _one_word(text: str) -> str:
+    if len(text.split()) != 1 or text != text.strip():
+        raise ValueError("must be one word, without blanks")
+    return text
+
+
+def _phase(text: str) -> str:
+    if _PHASE.fullmatch(text) is None:
+        raise ValueError("must be one word of letters, digits, - and _")
+    return text
+
+
+def _http_url(text: str) -> str:
+    """Refuse what no request can be sent to, and a login, which would be shown wherever the URL is."""
+    try:
+        parts = urlsplit(_one_word(text))
+        usable = parts.scheme in {"http", "https"} and parts.hostname and "@" not in parts.netloc
+        if usable and parts.port != 0:
+            return text
+    except ValueError:
+        pass
+    raise ValueError("must be an http or https URL without a login")
+
+
+def _blank_is_none(text: str) -> str | None:
+    return text if text.strip() else None
+
+
+def _trimmed(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name.strip() for name in names if name.strip())
+
+
+def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Without blank and repeated hosts."""
+    return tuple(dict.fromkeys(_no_option(name.strip()) for name in names if name.strip()))
+
+
+def _host_addresses(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        found = _SSH_HOST.fullmatch(name)
+        if found is None or not 0 < int(found["port"] or 22) <= _MAX_PORT:
+            raise ValueError("must be names of hosts: host, user@host or user@host:port")
+    return names
+
+
+def _ray_address(text: str) -> str:
+    found = _SSH_HOST.fullmatch(text)
+    if found is None or "@" in text or not 0 < int(found["port"] or 0) <= _MAX_PORT:
+        raise ValueError("must be host:port")
+    return text
+
+
+def _known_hosts_respected(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse options by which an unknown or changed key of a host would be accepted."""
+    if _UNSAFE_SSH_OPTION.search(" ".join(names)):
+        raise ValueError("must not switch off the check of the keys of hosts")
+    return names
+
+
+def _remote_path(text: str) -> str:
+    if _REMOTE_PATH.fullmatch(text) is None or ".." in PurePosixPath(text).parts:
+        raise ValueError("must be a path of letters, digits, and . _ - + /, without ..")
+    return text
+
+
+def _labels(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Normalised like issue labels, but blank labels stay, and match no issue."""
+    return tuple(dict.fromkeys(map(normalise_label, names)))
+
+
+def _inside_workspace(text: str) -> str:
+    path = PurePosixPath(text)
+    if not text.strip() or path.is_absolute() or ".." in path.parts or text.startswith("~"):
+        raise ValueError("must be a path inside the workspace: relative, not empty, without ..")
+    return text
+
+
+def _iso_day(text: str) -> str:
+    try:
+        found = date.fromisoformat(text).isoformat()
+    except ValueError:
+        found = None
+    if found != text:
+        raise ValueError("must be a day such as 2026-10-01")
+    return text
+
+
+def _home_or_absolute(text: str) -> str:
+    """Refuse a path relative to a workspace or to the file: the directory is shared by all sessions."""
+    if not (text.startswith(("/", "~/")) or text == "~"):
+        raise ValueError("must be an absolute path, or begin with ~/")
+    return text
+
+
+def _manifest_address(text: str) -> str:
+    """Refuse an address with a login, and one that sends instructions in the clear over a network."""
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host, parts = None, urlsplit("")
+    if not host or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("must be the https address of a manifest.yaml")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise ValueError("must not contain a user, a password, a query or a fragment")
+    if parts.scheme != "https" and not (parts.scheme == "http" and _is_this_machine(host)):
+        raise ValueError("must begin with https:// (http:// only for this machine)")
+    return text
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _sha256(text: str) -> str:
+    if _SHA256.fullmatch(text) is None:
+        raise ValueError("must be a SHA-256 of 64 hexadecimal digits; `symphony instructions list` shows it")
+    return text.lower()
+
+
+def _hours(text: str) -> str:
+    if _QUIET_HOURS.fullmatch(text) is None:
+        raise ValueError("must be two times of day such as 22:00-07:00")
+    return text
+
+
+def _one_or_more(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def _text_or_map(value: object) -> object:
+    if not isinstance(value, str | dict):
+        raise ValueError("must be text or a map")  # noqa: TRY004 - pydantic reports ValueError only
+    return value
+
+
+T = TypeVar("T")
+
+
+def _json_safe(value: T) -> T:
+    """Refuse `.nan` and `.inf`, which JSON does not have."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError as error:
+        raise ValueError("must not contain .nan or .inf") from error
+    return value
+
+
+def _true_or_false(text: object) -> bool:
+    value = {"true": True, "false": False}.get(str(text).strip().lower())
+    if value is None:
+        raise ValueError("must be true or false")
+    return value
+
+
+Text = Annotated[str, AfterValidator(_without_nul), Shape("text")]
+Name = Annotated[Text, AfterValidator(_not_blank)]
+LowerName = Annotated[Name, AfterValidator(normalise_state)]
+AgentName = Annotated[Name, Shape("name of an agent")]
+PhaseName = Annotated[Text, AfterValidator(_phase), Shape("one word")]
+GitName = Annotated[Name, AfterValidator(_no_option)]
+Repository = Annotated[GitName, Shape("path or URL")]
+Word = Annotated[Name, AfterValidator(_one_word)]
+Host = Word
+HttpUrl = Annotated[Name, AfterValidator(_http_url), Shape("http or https URL")]
+ShellCommand = Annotated[Name, Shape("shell command")]
+Script = Annotated[Text, AfterValidator(_blank_is_none), Shape("script")]
+VariableName = Annotated[Text, AfterValidator(_variable)]
+Day = Annotated[Text, AfterValidator(_iso_day)]
+QuietHours = Annotated[Text, AfterValidator(_hours)]
+AbsolutePath = Annotated[Path, Shape("path")]
+SkillsPath = Annotated[Text, AfterValidator(_inside_workspace), Shape("relative path")]
+UserPath = Annotated[Name, AfterValidator(_home_or_absolute), Shape("absolute path")]
+FilePath = Annotated[Name, Shape("path of a file")]
+ManifestAddress = Annotated[Name, AfterValidator(_manifest_address), Shape("https address")]
+Sha256 = Annotated[Name, AfterValidator(_sha256), Shape("64 hexadecimal digits")]
+
+Flag = Annotated[bool, Shape("true or false")]
+Whole = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER), Shape("number")]
+Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER), Shape("number > 0")]
+NonNegative = Annotated[int, Field(ge=0, le=MAX_NUMBER), Shape("number ≥ 0")]
+Usd = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False), Shape("number 0 to 0.5")]
+Port = Annotated[int, Field(ge=0, le=65_535), Shape("number 0 to 65535")]
+FetchTimeout = Annotated[int, Field(gt=0, le=60_000), Shape("number 1 to 60000")]
+
+# YAML has lists: `strict=False` accepts them as tuples; their items are still validated strictly.
+Names = Annotated[tuple[Text, ...], Field(strict=False), Shape("list of text")]
+States = Annotated[Names, AfterValidator(_trimmed)]
+Labels = Annotated[Names, AfterValidator(_labels)]
+Hosts = Annotated[Names, AfterValidator(_unique), AfterValidator(_host_addresses)]
+SshOptions = Annotated[Names, AfterValidator(_known_hosts_respected)]
+RemotePath = Annotated[Text, AfterValidator(_remote_path), Shape("path")]
+RayAddress = Annotated[Name, AfterValidator(_ray_address), Shape("`host:port`")]
+RayLabels = Annotated[dict[Name, Name], Shape("map of label to value")]
+SkillNames = Annotated[tuple[Name, ...], Field(strict=False), Shape("list of text")]
+TextFlag = Annotated[bool, BeforeValidator(_true_or_false)]
+EnvNames = Annotated[tuple[VariableName, ...], Field(strict=False), Shape("list of variable names")]
+SkillsPaths = Annotated[tuple[SkillsPath, ...], Field(strict=False), Shape("list of relative paths")]
+UserPaths = Annotated[
+    tuple[UserPath, ...],
+    Field(strict=False),
+    BeforeValidator(_one_or_more),
+    Shape("absolute path, or list of them"),
+]
+
+Map = Annotated[dict[str, Any], Shape("map")]
+MaskedMap = Annotated[Map, AfterValidator(mask_secrets)]
+SecretValues = Annotated[
+    dict[str, Text], AfterValidator(partial(mask_secrets, secret=True)), Shape("map of name to text")
+]
+EnvValues = Annotated[dict[VariableName, Text], Shape("map of variable name to text")]
+StateLimits = Annotated[dict[str, Positive], Shape("map of state to number > 0")]
+NamedSections = Annotated[dict[str, Any], Shape("map of name to settings")]
+OpaqueMap = Annotated[Map, AfterValidator(_json_safe)]
+OpaqueTextOrMap = Annotated[
+    str | dict[str, Any], BeforeValidator(_text_or_map), AfterValidator(_json_safe), Shape("text or map")
+]

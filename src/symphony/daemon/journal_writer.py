@@ -18,27 +18,7 @@ from symphony.api.history import PULL_REQUEST_JUDGED, TRANSCRIPT_INCOMPLETE
 from symphony.api.models import Instructions, Skills
 from symphony.daemon.clock import utc_day, wall_ms
 from symphony.domain import FaultHook, FaultPoint, Issue, no_fault
-from symphony.journal.model import (
-    ClaimRecord,
-    CommentRecord,
-    EventRecord,
-    Health,
-    HealthState,
-    InstructionsRecord,
-    InstructionUse,
-    Milestone,
-    PullRequestRecord,
-    Record,
-    RecoveredState,
-    Retention,
-    RunRecord,
-    SettingRecord,
-    SkillsComment,
-    SkillsRecord,
-    SkillUse,
-    TrimResult,
-    UnusableError,
-)
+from symphony.journal import model
 from symphony.journal.reader import open_reader
 from symphony.journal.recorder import Start, StepRecorder, milestone_record, recovered_event
 from symphony.journal.store import Journal, open_journal
@@ -62,7 +42,7 @@ _log = structlog.get_logger(__name__)
 
 
 def recovery_event(
-    previous: RecoveredState,
+    previous: model.RecoveredState,
     settings: SchedulerSettings,
     *,
     now_ms: int,
@@ -79,12 +59,12 @@ def recovery_event(
     return recovered_event(previous, start, workspaces=workspaces)
 
 
-def past_runs(journal: Path, identifier: str) -> tuple[RunRecord, ...]:
+def past_runs(journal: Path, identifier: str) -> tuple[model.RunRecord, ...]:
     """The runs of an issue, the newest first; empty if the journal cannot be read. Blocking."""
     try:
         with open_reader(journal) as reader:
             return reader.runs(identifier, limit=_ALL_RUNS)
-    except UnusableError:
+    except model.UnusableError:
         return ()
 
 
@@ -93,7 +73,7 @@ def listed_skills(journal: Path, run_id: str) -> tuple[str, ...]:
     try:
         with open_reader(journal) as reader:
             return reader.listed_skills(run_id)
-    except UnusableError:
+    except model.UnusableError:
         return ()
 
 
@@ -120,14 +100,14 @@ async def open_journal_writer(
         fault: called when records are put and when they are written.
     """
 
-    def on_written(records: Iterable[Record]) -> None:
+    def on_written(records: Iterable[model.Record]) -> None:
         for _, written in _fault_points(records):
             fault(written)
 
     journal = await open_journal(
         state_path / JOURNAL_FILE, now_wall_ms=wall_ms, on_health=_log_health, on_written=on_written
     )
-    if journal.health.state is HealthState.MEMORY:
+    if journal.health.state is model.HealthState.MEMORY:
         _log_health(journal.health)
     _log_notices(journal)
     try:
@@ -164,7 +144,7 @@ class JournalWriter:
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._fault = fault
-        self._pending: Callable[[], Iterable[Record]] = tuple
+        self._pending: Callable[[], Iterable[model.Record]] = tuple
         journal.snapshot_from(self._present)
 
     # --- what the previous daemon left -------------------------------------------------------------------
@@ -175,17 +155,17 @@ class JournalWriter:
         return tuple(run.agent for run in self._previous.live_runs if run.agent is not None)
 
     @property
-    def comments(self) -> tuple[CommentRecord, ...]:
+    def comments(self) -> tuple[model.CommentRecord, ...]:
         """The daemon's comments at the tracker, as far as known."""
         return self._previous.comments
 
     @property
-    def skill_comments(self) -> tuple[SkillsComment, ...]:
+    def skill_comments(self) -> tuple[model.SkillsComment, ...]:
         """The texts of comments about skills, posted or pending."""
         return self._previous.skills_comments
 
     @property
-    def pull_requests(self) -> tuple[PullRequestRecord, ...]:
+    def pull_requests(self) -> tuple[model.PullRequestRecord, ...]:
         """The pull requests that it opened or found."""
         return self._previous.pull_requests
 
@@ -223,7 +203,7 @@ class JournalWriter:
     def comment_written(self, issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
         """A comment of the daemon is at the tracker."""
         self._put(
-            CommentRecord(
+            model.CommentRecord(
                 issue_id=issue_id,
                 kind=kind,
                 comment_id=comment_id,
@@ -232,18 +212,18 @@ class JournalWriter:
             )
         )
 
-    def skill_comment_changed(self, comment: SkillsComment) -> None:
+    def skill_comment_changed(self, comment: model.SkillsComment) -> None:
         """The comment about skills on an issue has a new text, or is posted."""
         self._put(replace(comment, at_wall_ms=self._wall_ms()))
 
-    def pull_request_changed(self, record: PullRequestRecord) -> None:
+    def pull_request_changed(self, record: model.PullRequestRecord) -> None:
         """The pull request of an issue is wanted, or has got further."""
         self._put(record)
 
     def pull_request_judged(self, issue: Issue, message: str) -> None:
         """The pull request of an issue waits for something else than before."""
         self._put(
-            EventRecord(
+            model.EventRecord(
                 issue_id=issue.id,
                 issue_identifier=issue.identifier,
                 run_id=None,
@@ -255,16 +235,16 @@ class JournalWriter:
 
     def setting_changed(self, name: str, value: str | None) -> None:
         """Leave a value to the next daemon; `None` deletes it."""
-        self._put(SettingRecord(name=name, value=value))
+        self._put(model.SettingRecord(name=name, value=value))
 
     def skills_loaded(self, run_id: str, skills: Skills) -> None:
         """A run lists these skills, or has used one of them."""
         shown = (*skills.listed, *skills.native)
         uses = (
-            SkillUse(name=one.name, path=one.path, sha256=one.sha256, listed=True, seen=one.seen)
+            model.SkillUse(name=one.name, path=one.path, sha256=one.sha256, listed=True, seen=one.seen)
             for one in shown
         )
-        self._put(SkillsRecord(run_id=run_id, commit=skills.commit, skills=tuple(uses)))
+        self._put(model.SkillsRecord(run_id=run_id, commit=skills.commit, skills=tuple(uses)))
         versions = {one.name: one.library_version for one in shown if one.library_version is not None}
         withheld = next((one.name for one in skills.dropped if one.reason == DropReason.HOLDOUT), None)
         if versions or skills.holdout is not None:
@@ -274,12 +254,12 @@ class JournalWriter:
 
     def work_merged(self, issue: Issue) -> None:
         """The work that was delivered on an issue is merged."""
-        self._put(milestone_record(issue, Milestone.MERGED))
+        self._put(milestone_record(issue, model.Milestone.MERGED))
 
     def transcript_incomplete(self, issue: Issue, run_id: str, reason: str) -> None:
         """Entries of a run's transcript could not be written."""
         self._put(
-            EventRecord(
+            model.EventRecord(
                 issue_id=issue.id,
                 issue_identifier=issue.identifier,
                 run_id=run_id,
@@ -291,10 +271,12 @@ class JournalWriter:
 
     def instructions_composed(self, run_id: str, instructions: Instructions) -> None:
         """A run gets these instructions in one of its phases."""
-        modules = tuple(InstructionUse(name=one.name, sha256=one.sha256) for one in instructions.modules)
-        self._put(InstructionsRecord(run_id=run_id, phase=instructions.phase or "", modules=modules))
+        modules = tuple(
+            model.InstructionUse(name=one.name, sha256=one.sha256) for one in instructions.modules
+        )
+        self._put(model.InstructionsRecord(run_id=run_id, phase=instructions.phase or "", modules=modules))
 
-    def _put(self, *records: Record) -> None:
+    def _put(self, *records: model.Record) -> None:
         if records:
             self._journal.put(*records)
             _log_notices(self._journal)
@@ -304,7 +286,7 @@ class JournalWriter:
     # --- the file ----------------------------------------------------------------------------------------
 
     @property
-    def health(self) -> Health:
+    def health(self) -> model.Health:
         """Whether records survive a restart."""
         return self._journal.health
 
@@ -317,29 +299,29 @@ class JournalWriter:
         with anyio.move_on_after(_FLUSH_TIMEOUT_S):
             await self._journal.flush()
 
-    async def trim(self, policy: Retention) -> TrimResult:
+    async def trim(self, policy: model.Retention) -> model.TrimResult:
         """Remove records beyond the limits."""
         return await self._journal.trim(policy)
 
-    def include_pending(self, pending: Callable[[], Iterable[Record]]) -> None:
+    def include_pending(self, pending: Callable[[], Iterable[model.Record]]) -> None:
         """Also write pending comments and notifications into a journal that is recreated."""
         self._pending = pending
 
-    def _present(self) -> tuple[Record, ...] | None:
+    def _present(self) -> tuple[model.Record, ...] | None:
         """The content of a journal that is recreated now; `None` before the first step."""
         present = self._recorder.snapshot(now_ms=self._now_ms(), wall_ms=self._wall_ms())
         return None if present is None else (*present, *self._pending())
 
 
-def _fault_points(records: Iterable[Record]) -> Iterator[tuple[FaultPoint, FaultPoint]]:
+def _fault_points(records: Iterable[model.Record]) -> Iterator[tuple[FaultPoint, FaultPoint]]:
     """For each record with crash points: the one after it is put, and the one after it is written."""
     for record in records:
         match record:
-            case RunRecord(ended_wall_ms=int()):
+            case model.RunRecord(ended_wall_ms=int()):
                 yield FaultPoint.END_PUT, FaultPoint.END_WRITTEN
-            case ClaimRecord(kind=ClaimKind.RUNNING):
+            case model.ClaimRecord(kind=ClaimKind.RUNNING):
                 yield FaultPoint.CLAIM_PUT, FaultPoint.CLAIM_WRITTEN
-            case ClaimRecord(kind=ClaimKind.RETRYING):
+            case model.ClaimRecord(kind=ClaimKind.RETRYING):
                 yield FaultPoint.RETRY_PUT, FaultPoint.RETRY_WRITTEN
             case _:
                 pass
@@ -351,7 +333,7 @@ def _log_notices(journal: Journal) -> None:
         _log.warning("journal_notice", reason=notice.message, hint=notice.hint)
 
 
-def _log_health(health: Health) -> None:
+def _log_health(health: model.Health) -> None:
     if health.failure is None:
         _log.info("journal_recovered")
     else:

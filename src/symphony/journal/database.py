@@ -21,39 +21,7 @@ from pathlib import Path
 from typing import TypeVar, assert_never
 
 from symphony.domain import Failure
-from symphony.journal.model import (
-    SQLITE_ERRORS,
-    ClaimRecord,
-    ClaimReleased,
-    CodecError,
-    CommentRecord,
-    DamagedError,
-    DayRecord,
-    EventRecord,
-    InstructionsRecord,
-    IssueSpent,
-    MilestoneRecord,
-    PullRequestRecord,
-    Record,
-    RecoveredState,
-    ResultRecord,
-    ResultReleased,
-    Retention,
-    RunRecord,
-    SettingRecord,
-    SkillsComment,
-    SkillsRecord,
-    TrimResult,
-    UnusableError,
-    column,
-    decode,
-    encode,
-    failure_of,
-    is_damage,
-    notice,
-    restored,
-    unusable,
-)
+from symphony.journal import model
 from symphony.scheduler import Spent
 
 _T = TypeVar("_T")
@@ -149,7 +117,7 @@ UPDATE runs SET record = json_set(record, ?1, json('true')) WHERE run_id = (
 """
 
 
-def event_row(event: EventRecord) -> Row:
+def event_row(event: model.EventRecord) -> Row:
     """The row of an event for `INSERT_EVENT`, with its message cut to 2,000 characters.
 
     Raises:
@@ -166,45 +134,45 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _row(*values: object) -> Row:
-    return tuple(column(value) for value in values)
+    return tuple(model.column(value) for value in values)
 
 
-def _statements(record: Record, now_wall_ms: int) -> list[Statement]:  # noqa: C901, PLR0912 - one case per kind of record
+def _statements(record: model.Record, now_wall_ms: int) -> list[Statement]:  # noqa: C901, PLR0912 - one case per kind of record
     """The statements that write a record.
 
     Raises:
         CodecError: the record cannot be written.
     """
     match record:
-        case ClaimRecord(issue=issue):
-            made = [("REPLACE INTO claims VALUES (?, ?)", _row(issue.id, encode(record)))]
-        case ClaimReleased(issue_id=issue_id):
+        case model.ClaimRecord(issue=issue):
+            made = [("REPLACE INTO claims VALUES (?, ?)", _row(issue.id, model.encode(record)))]
+        case model.ClaimReleased(issue_id=issue_id):
             made = [("DELETE FROM claims WHERE issue_id = ?", _row(issue_id))]
-        case ResultRecord(result=result):
-            made = [("REPLACE INTO results VALUES (?, ?)", _row(result.issue.id, encode(record)))]
-        case ResultReleased(issue_id=issue_id):
+        case model.ResultRecord(result=result):
+            made = [("REPLACE INTO results VALUES (?, ?)", _row(result.issue.id, model.encode(record)))]
+        case model.ResultReleased(issue_id=issue_id):
             made = [("DELETE FROM results WHERE issue_id = ?", _row(issue_id))]
-        case RunRecord() as run:
+        case model.RunRecord() as run:
             row = _row(
                 run.run_id, run.issue_id, run.issue_identifier, run.started_wall_ms, run.ended_wall_ms,
-                run.outcome, encode(run),
+                run.outcome, model.encode(run),
             )  # fmt: skip
             made = [("REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", row)]
-        case MilestoneRecord(milestone=milestone):
+        case model.MilestoneRecord(milestone=milestone):
             row = _row(f"$.{milestone}", record.issue_identifier, record.issue_id)
             made = [(_REACH, row)]
-        case EventRecord():
+        case model.EventRecord():
             made = [(INSERT_EVENT, event_row(record))]
-        case CommentRecord():
+        case model.CommentRecord():
             row = _row(*(getattr(record, field.name) for field in fields(record)))
             made = [("REPLACE INTO comments VALUES (?, ?, ?, ?, ?)", row)]
-        case SkillsComment(issue_id=issue_id, said=said, at_wall_ms=at_wall_ms):
-            row = _row(issue_id, said, at_wall_ms, encode(record))
+        case model.SkillsComment(issue_id=issue_id, said=said, at_wall_ms=at_wall_ms):
+            row = _row(issue_id, said, at_wall_ms, model.encode(record))
             made = [("REPLACE INTO skills_notes VALUES (?, ?, ?, ?)", row)]
-        case PullRequestRecord(issue=issue, is_open=is_open, at_wall_ms=at_wall_ms):
-            row = _row(issue.id, is_open, at_wall_ms, encode(record))
+        case model.PullRequestRecord(issue=issue, is_open=is_open, at_wall_ms=at_wall_ms):
+            row = _row(issue.id, is_open, at_wall_ms, model.encode(record))
             made = [("REPLACE INTO pull_requests VALUES (?, ?, ?, ?)", row)]
-        case SkillsRecord(run_id=run_id):
+        case model.SkillsRecord(run_id=run_id):
             made = [
                 ("DELETE FROM skill_runs WHERE run_id = ?", _row(run_id)),
                 ("INSERT INTO skill_runs VALUES (?, ?, ?)", _row(run_id, record.commit, now_wall_ms)),
@@ -212,21 +180,21 @@ def _statements(record: Record, now_wall_ms: int) -> list[Statement]:  # noqa: C
             for position, use in enumerate(record.skills):
                 row = _row(run_id, position, use.name, use.path, use.sha256, use.listed, use.seen)
                 made.append(("INSERT INTO skill_uses VALUES (?, ?, ?, ?, ?, ?, ?)", row))
-        case InstructionsRecord(run_id=run_id, phase=phase):
+        case model.InstructionsRecord(run_id=run_id, phase=phase):
             made = [("DELETE FROM instruction_uses WHERE run_id = ? AND phase = ?", _row(run_id, phase))]
             for position, module in enumerate(record.modules):
                 row = _row(run_id, phase, position, module.name, module.sha256, now_wall_ms)
                 made.append(("INSERT INTO instruction_uses VALUES (?, ?, ?, ?, ?, ?)", row))
-        case IssueSpent(issue_id=issue_id, spent=spent) if spent == _UNSPENT:
+        case model.IssueSpent(issue_id=issue_id, spent=spent) if spent == _UNSPENT:
             made = [("DELETE FROM spent WHERE issue_id = ?", _row(issue_id))]
-        case IssueSpent(issue_id=issue_id, spent=spent):
+        case model.IssueSpent(issue_id=issue_id, spent=spent):
             row = _row(issue_id, spent.tokens, spent.turns, now_wall_ms)
             made = [("REPLACE INTO spent VALUES (?, ?, ?, ?)", row)]
-        case DayRecord(day=day, tokens=tokens):
+        case model.DayRecord(day=day, tokens=tokens):
             made = [("REPLACE INTO days VALUES (?, ?)", _row(day, tokens))]
-        case SettingRecord(name=name, value=None):
+        case model.SettingRecord(name=name, value=None):
             made = [("DELETE FROM settings WHERE name = ?", _row(name))]
-        case SettingRecord(name=name, value=value):
+        case model.SettingRecord(name=name, value=value):
             made = [("REPLACE INTO settings VALUES (?, ?)", _row(name, value))]
         case _:
             assert_never(record)
@@ -240,10 +208,10 @@ def typed(kind: type[_T], row: Sequence[object]) -> _T:
         CodecError: a column has the wrong type.
     """
     names = (field.name for field in fields(kind))  # type: ignore[arg-type]  # a dataclass
-    return restored(dict(zip(names, row, strict=True)), kind)
+    return model.restored(dict(zip(names, row, strict=True)), kind)
 
 
-def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[RecoveredState, tuple[Failure, ...]]:
+def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[model.RecoveredState, tuple[Failure, ...]]:
     """What a start needs, and a notice for each table with rows that do not decode.
 
     Such rows are skipped. `drop` deletes them, because a claim that cannot be read must not reappear with the
@@ -260,25 +228,25 @@ def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[RecoveredState,
         for row in connection.execute(f"SELECT {key}, {columns} FROM {table} {clause}"):  # noqa: S608 - our names
             try:
                 values.append(made(*row[1:]))
-            except CodecError as error:
+            except model.CodecError as error:
                 broken.append((row[0], error))
         if broken and drop:
             connection.executemany(f"DELETE FROM {table} WHERE {key} = ?", [(row[0],) for row in broken])  # noqa: S608 - our names
         if broken:
             reason = f"{len(broken)} of the journal's {table} could not be read: {broken[0][1]}"
-            notices.append(notice(reason))
+            notices.append(model.notice(reason))
         return tuple(values)
 
     alive = "WHERE ended_wall_ms IS NULL ORDER BY started_wall_ms, run_id"
     columns = "issue_id, kind, comment_id, fingerprint, at_wall_ms"
     unsaid_first = "ORDER BY said, at_wall_ms DESC LIMIT 4096"
-    remembered = RecoveredState(
-        claims=read("claims", "record", partial(decode, kind=ClaimRecord)),
-        results=read("results", "record", partial(decode, kind=ResultRecord)),
-        live_runs=read("runs", "record", partial(decode, kind=RunRecord), alive),
+    remembered = model.RecoveredState(
+        claims=read("claims", "record", partial(model.decode, kind=model.ClaimRecord)),
+        results=read("results", "record", partial(model.decode, kind=model.ResultRecord)),
+        live_runs=read("runs", "record", partial(model.decode, kind=model.RunRecord), alive),
         spent=dict(read("spent", "issue_id, tokens, turns", _spent)),
-        days=dict(read("days", "day, tokens", lambda *row: restored(row, tuple[str, int]))),
-        settings=dict(read("settings", "name, value", lambda *row: restored(row, tuple[str, str]))),
+        days=dict(read("days", "day, tokens", lambda *row: model.restored(row, tuple[str, int]))),
+        settings=dict(read("settings", "name, value", lambda *row: model.restored(row, tuple[str, str]))),
         worked_on=frozenset(
             str(issue_id)
             for (issue_id,) in connection.execute(
@@ -286,18 +254,20 @@ def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[RecoveredState,
             )
         ),
         comments=read("comments", columns, _comment, "ORDER BY at_wall_ms DESC LIMIT 4096"),
-        skills_comments=read("skills_notes", "record", partial(decode, kind=SkillsComment), unsaid_first),
-        pull_requests=read("pull_requests", "record", partial(decode, kind=PullRequestRecord)),
+        skills_comments=read(
+            "skills_notes", "record", partial(model.decode, kind=model.SkillsComment), unsaid_first
+        ),
+        pull_requests=read("pull_requests", "record", partial(model.decode, kind=model.PullRequestRecord)),
     )
     return remembered, tuple(notices)
 
 
 def _spent(issue_id: object, tokens: object, turns: object) -> tuple[str, Spent]:
-    return restored(issue_id, str), restored({"tokens": tokens, "turns": turns}, Spent)
+    return model.restored(issue_id, str), model.restored({"tokens": tokens, "turns": turns}, Spent)
 
 
-def _comment(*row: object) -> CommentRecord:
-    return typed(CommentRecord, row)
+def _comment(*row: object) -> model.CommentRecord:
+    return typed(model.CommentRecord, row)
 
 
 # --- opening ---------------------------------------------------------------------------------------------
@@ -332,17 +302,17 @@ def open_database(path: Path, *, now_wall_ms: int, busy_ms: int) -> "Database":
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             return _open(path, now_wall_ms, busy_ms)
-        except DamagedError as damage:
+        except model.DamagedError as damage:
             aside = _set_aside(path, now_wall_ms)
             database = _open(path, now_wall_ms, busy_ms)
-            damaged = notice(
+            damaged = model.notice(
                 f"the journal {path} was damaged ({damage}); a new one was begun without the history",
                 hint=f"the damaged one is kept as {aside.name}; delete it when you do not need it",
             )
             database.notices = (damaged, *database.notices)
             return database
-    except (OSError, *SQLITE_ERRORS, DamagedError) as error:
-        raise UnusableError(failure_of(path, error)) from error
+    except (OSError, *model.SQLITE_ERRORS, model.DamagedError) as error:
+        raise model.UnusableError(model.failure_of(path, error)) from error
 
 
 def _open(path: Path, now_wall_ms: int, busy_ms: int) -> "Database":
@@ -361,8 +331,8 @@ def _open(path: Path, now_wall_ms: int, busy_ms: int) -> "Database":
     except BaseException as error:
         with suppress(sqlite3.Error):
             connection.close()
-        if is_damage(error):
-            raise DamagedError(str(error)) from error
+        if model.is_damage(error):
+            raise model.DamagedError(str(error)) from error
         raise
 
 
@@ -380,17 +350,19 @@ def _exists(path: Path) -> bool:
     if not header:
         wal, shm = companions(path)
         if wal.exists() and wal.stat().st_size:
-            raise DamagedError("its main file is gone")
+            raise model.DamagedError("its main file is gone")
         for leftover in (wal, shm):
             leftover.unlink(missing_ok=True)
         return False
     if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
-        raise DamagedError("it does not begin as a database does")
+        raise model.DamagedError("it does not begin as a database does")
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise UnusableError(unusable(path, "it is the database of another program", hint=f"move {path} away"))
+        raise model.UnusableError(
+            model.unusable(path, "it is the database of another program", hint=f"move {path} away")
+        )
     _refuse_other_versions(path, int.from_bytes(header[60:64], "big"))
     if max(header[18:20]) > _WAL_FORMAT:  # SQLite reads such a file but cannot write it
-        raise DamagedError("its format is not known")
+        raise model.DamagedError("its format is not known")
     return True
 
 
@@ -400,11 +372,11 @@ def _refuse_foreign_files(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(status.st_mode):
-        raise UnusableError(unusable(path, "it is not a regular file", hint=f"move {path} away"))
+        raise model.UnusableError(model.unusable(path, "it is not a regular file", hint=f"move {path} away"))
     if status.st_uid != os.geteuid():
         why = f"it belongs to another user (uid {status.st_uid})"
         hint = f"run symphony as that user, or give the file back: chown {os.geteuid()} {path}"
-        raise UnusableError(unusable(path, why, hint=hint))
+        raise model.UnusableError(model.unusable(path, why, hint=hint))
     if status.st_mode & 0o077:
         path.chmod(0o600)
 
@@ -412,9 +384,9 @@ def _refuse_foreign_files(path: Path) -> None:
 def _refuse_other_versions(path: Path, version: int) -> None:
     if version > VERSION:
         why = f"a newer symphony wrote it (schema {version}, this one knows {VERSION})"
-        raise UnusableError(unusable(path, why, hint=f"upgrade symphony, or move {path} away"))
+        raise model.UnusableError(model.unusable(path, why, hint=f"upgrade symphony, or move {path} away"))
     if version < VERSION:
-        raise DamagedError(f"schema {version} is not known")
+        raise model.DamagedError(f"schema {version} is not known")
 
 
 def _create(path: Path, now_wall_ms: int) -> None:
@@ -441,9 +413,9 @@ def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
     _refuse_other_versions(path, int(connection.execute("PRAGMA user_version").fetchone()[0]))
     verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     if verdict != "ok":
-        raise DamagedError(verdict.splitlines()[-1])
+        raise model.DamagedError(verdict.splitlines()[-1])
     if (table := missing_table(connection)) is not None:
-        raise DamagedError(f"{table} is missing")
+        raise model.DamagedError(f"{table} is missing")
     connection.execute("PRAGMA journal_mode = WAL").fetchone()
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA journal_size_limit = {_MAX_WAL_BYTES}")
@@ -451,7 +423,7 @@ def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
     connection.execute("ROLLBACK")
     remembered, notices = load(connection, drop=True)
     if _identity(path) is None:
-        raise DamagedError("it was taken away")
+        raise model.DamagedError("it was taken away")
     connection.execute(f"PRAGMA busy_timeout = {_LATER_BUSY_MS}")
     return Database(path, connection, recovered_state=remembered, notices=notices)
 
@@ -518,8 +490,8 @@ _TRIM = {
 class Batch:
     """The content of one transaction: the newest record of each key, and events in order."""
 
-    records: tuple[Record, ...] = ()
-    events: tuple[EventRecord, ...] = ()
+    records: tuple[model.Record, ...] = ()
+    events: tuple[model.EventRecord, ...] = ()
 
 
 class Database:
@@ -535,7 +507,7 @@ class Database:
         path: Path,
         connection: sqlite3.Connection,
         *,
-        recovered_state: RecoveredState,
+        recovered_state: model.RecoveredState,
         notices: tuple[Failure, ...],
     ) -> None:
         self.connection = connection
@@ -582,9 +554,9 @@ class Database:
         for record in (*batch.records, *batch.events):
             try:
                 planned += _statements(record, now_wall_ms)
-            except CodecError as error:
-                kind = "n event" if isinstance(record, EventRecord) else f" {type(record).__name__}"
-                notices.append(notice(f"the journal left out a{kind}: {error}"))
+            except model.CodecError as error:
+                kind = "n event" if isinstance(record, model.EventRecord) else f" {type(record).__name__}"
+                notices.append(model.notice(f"the journal left out a{kind}: {error}"))
         with self.transaction():
             if is_snapshot:
                 self.connection.execute("DELETE FROM claims")
@@ -660,7 +632,7 @@ _AGED = (
 _OF_RUN = ("events", "skill_runs", "instruction_uses", "runs")
 
 
-def overdue(connection: sqlite3.Connection, policy: Retention, *, now_wall_ms: int) -> tuple[str, ...]:
+def overdue(connection: sqlite3.Connection, policy: model.Retention, *, now_wall_ms: int) -> tuple[str, ...]:
     """The ended runs that are too old or too many, the oldest first."""
     bounds = (now_wall_ms - policy.max_age_ms, policy.max_runs)
     return tuple(str(run_id) for (run_id,) in connection.execute(_OVERDUE, bounds))
@@ -677,8 +649,8 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
 
 
 def trim_steps(
-    connection: sqlite3.Connection, policy: Retention, *, now_wall_ms: int
-) -> Iterator[TrimResult]:
+    connection: sqlite3.Connection, policy: model.Retention, *, now_wall_ms: int
+) -> Iterator[model.TrimResult]:
     """Delete excess history; each step is a transaction of a few milliseconds and yields what it deleted.
 
     Raises:
@@ -689,20 +661,20 @@ def trim_steps(
     names = overdue(connection, policy, now_wall_ms=now_wall_ms)
     for place in range(0, len(names), _RUNS_PER_STEP):
         chosen = names[place : place + _RUNS_PER_STEP]
-        yield TrimResult(runs=len(chosen), events=_drop(connection, chosen))
+        yield model.TrimResult(runs=len(chosen), events=_drop(connection, chosen))
     while dropped := connection.execute(_LOOSE, (oldest, _EVENTS_PER_STEP)).rowcount:
-        yield TrimResult(events=dropped)
+        yield model.TrimResult(events=dropped)
     for sql in _AGED:
         connection.execute(sql, (oldest,))
-        yield TrimResult()
+        yield model.TrimResult()
     day = datetime.fromtimestamp(max(oldest, 0) / 1000, UTC).date().isoformat()
     connection.execute("DELETE FROM days WHERE day < ?", (day,))
     while _used_bytes(connection) > policy.max_bytes:  # the oldest runs, then the oldest loose events
         chosen = tuple(str(run_id) for (run_id,) in connection.execute(_OLDEST, (_RUNS_PER_STEP,)))
         if chosen:
-            yield TrimResult(runs=len(chosen), events=_drop(connection, chosen))
+            yield model.TrimResult(runs=len(chosen), events=_drop(connection, chosen))
         elif dropped := connection.execute(_OLDEST_LOOSE, (_EVENTS_PER_STEP,)).rowcount:
-            yield TrimResult(events=dropped)
+            yield model.TrimResult(events=dropped)
         else:
             break
     free = _number(connection, "freelist_count")
@@ -712,10 +684,10 @@ def trim_steps(
         if left >= free:
             break
         free = left
-        yield TrimResult()
+        yield model.TrimResult()
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     freed = (before - _number(connection, "page_count")) * _number(connection, "page_size")
-    yield TrimResult(bytes=max(freed, 0))
+    yield model.TrimResult(bytes=max(freed, 0))
 
 
 def _drop(connection: sqlite3.Connection, run_ids: tuple[str, ...]) -> int:

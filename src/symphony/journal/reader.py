@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from symphony.domain import Failure
+from symphony.journal import model
 from symphony.journal.database import (
     APPLICATION_ID,
     ASIDE,
@@ -29,25 +30,6 @@ from symphony.journal.database import (
     missing_table,
     overdue,
     typed,
-)
-from symphony.journal.model import (
-    DAMAGED_HINT,
-    SQLITE_ERRORS,
-    ClaimRecord,
-    CodecError,
-    CommentRecord,
-    EventRecord,
-    RecoveredState,
-    ResultRecord,
-    Retention,
-    RunRecord,
-    UnusableError,
-    column,
-    decode,
-    failure_of,
-    is_damage,
-    restored,
-    unreadable,
 )
 from symphony.journal.skill_outcomes import (
     ArmOutcomes,
@@ -66,7 +48,7 @@ class NumberedEvent:
     """An event and its id. Ids rise with time and are never reused."""
 
     id: int
-    event: EventRecord
+    event: model.EventRecord
 
 
 _USES = """
@@ -139,35 +121,35 @@ class JournalReader:
         self._path = path
         self.connection = connection
 
-    def claims(self) -> tuple[ClaimRecord, ...]:
+    def claims(self) -> tuple[model.ClaimRecord, ...]:
         """The claims of the running daemon, or of the last one."""
-        return self._records("SELECT record FROM claims", (), ClaimRecord)
+        return self._records("SELECT record FROM claims", (), model.ClaimRecord)
 
-    def results(self) -> tuple[ResultRecord, ...]:
+    def results(self) -> tuple[model.ResultRecord, ...]:
         """What the runs of issues produced."""
-        return self._records("SELECT record FROM results", (), ResultRecord)
+        return self._records("SELECT record FROM results", (), model.ResultRecord)
 
-    def recovered_state(self) -> RecoveredState:
+    def recovered_state(self) -> model.RecoveredState:
         """What the next daemon would start with."""
         with self.translated_errors():
             return load(self.connection, drop=False)[0]
 
-    def runs(self, issue_identifier: str | None = None, *, limit: int = 50) -> tuple[RunRecord, ...]:
+    def runs(self, issue_identifier: str | None = None, *, limit: int = 50) -> tuple[model.RunRecord, ...]:
         """The latest runs of one issue or of all, newest first."""
         if issue_identifier is None:
             query = "SELECT record FROM runs ORDER BY started_wall_ms DESC, run_id DESC LIMIT ?"
-            return self._records(query, (limit,), RunRecord)
+            return self._records(query, (limit,), model.RunRecord)
         query = """
         SELECT record FROM runs WHERE issue_identifier = ? ORDER BY started_wall_ms DESC, run_id DESC LIMIT ?
         """
-        return self._records(query, (issue_identifier, limit), RunRecord)
+        return self._records(query, (issue_identifier, limit), model.RunRecord)
 
-    def runs_since(self, wall_ms: int) -> tuple[RunRecord, ...]:
+    def runs_since(self, wall_ms: int) -> tuple[model.RunRecord, ...]:
         """All runs that started then or later, newest first."""
         query = (
             "SELECT record FROM runs WHERE started_wall_ms >= ? ORDER BY started_wall_ms DESC, run_id DESC"
         )
-        return self._records(query, (wall_ms,), RunRecord)
+        return self._records(query, (wall_ms,), model.RunRecord)
 
     def identifiers(self) -> tuple[str, ...]:
         """The identifiers of all issues with runs or events."""
@@ -196,13 +178,13 @@ class JournalReader:
         """
         return self._events(query, (issue_identifier, run_id, limit))[::-1]
 
-    def comments(self, issue_id: str | None = None) -> tuple[CommentRecord, ...]:
+    def comments(self, issue_id: str | None = None) -> tuple[model.CommentRecord, ...]:
         """The comments that the daemon posted, on one issue or on all."""
         query = """
         SELECT issue_id, kind, comment_id, fingerprint, at_wall_ms FROM comments
         WHERE ?1 IS NULL OR issue_id = ?1 ORDER BY issue_id, kind
         """
-        return self._whole(query, (issue_id,), lambda *row: typed(CommentRecord, row))
+        return self._whole(query, (issue_id,), lambda *row: typed(model.CommentRecord, row))
 
     def skills_report(self, *, since_wall_ms: int = 0) -> tuple[SkillReport, ...]:
         """How the runs since then that had skills ended, one report per skill, sorted by name."""
@@ -212,7 +194,7 @@ class JournalReader:
     def listed_skills(self, run_id: str) -> tuple[str, ...]:
         """The names of the skills that a run listed."""
         query = "SELECT DISTINCT name FROM skill_uses WHERE run_id = ? AND listed ORDER BY name"
-        return self._whole(query, (run_id,), lambda name: restored(name, str))
+        return self._whole(query, (run_id,), lambda name: model.restored(name, str))
 
     def version_outcomes(
         self, *, since_wall_ms: int = 0, stars: Mapping[str, int] | None = None
@@ -226,7 +208,7 @@ class JournalReader:
         with self.translated_errors():
             return holdout_outcomes(self.connection, since_wall_ms)
 
-    def expired_runs(self, policy: Retention, *, now_wall_ms: int) -> tuple[str, ...]:
+    def expired_runs(self, policy: model.Retention, *, now_wall_ms: int) -> tuple[str, ...]:
         """The runs that a trim would delete for age or number; it may delete more for the size."""
         with self.translated_errors():
             return overdue(self.connection, policy, now_wall_ms=now_wall_ms)
@@ -240,25 +222,27 @@ class JournalReader:
         """
         try:
             yield
-        except SQLITE_ERRORS as error:
-            raise UnusableError(failure_of(self._path, error, reading=True)) from error
+        except model.SQLITE_ERRORS as error:
+            raise model.UnusableError(model.failure_of(self._path, error, reading=True)) from error
 
     def _events(self, query: str, parameters: Parameters) -> tuple[NumberedEvent, ...]:
         return self._whole(
             query,
             parameters,
-            lambda number, *row: NumberedEvent(id=restored(number, int), event=typed(EventRecord, row)),
+            lambda number, *row: NumberedEvent(
+                id=model.restored(number, int), event=typed(model.EventRecord, row)
+            ),
         )
 
     def _records(self, query: str, parameters: Parameters, kind: type[_T]) -> tuple[_T, ...]:
-        return self._whole(query, parameters, lambda text: decode(text, kind))
+        return self._whole(query, parameters, lambda text: model.decode(text, kind))
 
     def _whole(self, query: str, parameters: Parameters, made: Callable[..., _T]) -> tuple[_T, ...]:
         with self.translated_errors():
-            rows = self.connection.execute(query, [column(value) for value in parameters]).fetchall()
+            rows = self.connection.execute(query, [model.column(value) for value in parameters]).fetchall()
         found = []
         for row in rows:
-            with suppress(CodecError):
+            with suppress(model.CodecError):
                 found.append(made(*row))
         return tuple(found)
 
@@ -271,7 +255,7 @@ def open_reader(path: Path) -> Iterator[JournalReader]:
         UnusableError: the file is missing, or this version cannot read it; the hint says what to do.
     """
     if not path.is_file():
-        raise UnusableError(unreadable(path, "there is none", hint="symphony run begins one"))
+        raise model.UnusableError(model.unreadable(path, "there is none", hint="symphony run begins one"))
     reader = JournalReader(path, _connect(path))
     try:
         with reader.translated_errors():
@@ -289,15 +273,15 @@ def _connect(path: Path) -> sqlite3.Connection:
     """
     try:
         return _connected(path, "mode=ro")
-    except SQLITE_ERRORS as error:
+    except model.SQLITE_ERRORS as error:
         wal, shm = companions(path)
         changes = shm.exists() or (wal.exists() and wal.stat().st_size > 0)
-        if changes or is_damage(error):
-            raise UnusableError(failure_of(path, error, reading=True)) from error
+        if changes or model.is_damage(error):
+            raise model.UnusableError(model.failure_of(path, error, reading=True)) from error
     try:
         return _connected(path, "mode=ro&immutable=1")
-    except SQLITE_ERRORS as error:
-        raise UnusableError(failure_of(path, error, reading=True)) from error
+    except model.SQLITE_ERRORS as error:
+        raise model.UnusableError(model.failure_of(path, error, reading=True)) from error
 
 
 def _connected(path: Path, how: str) -> sqlite3.Connection:
@@ -320,15 +304,15 @@ def _refuse_others(path: Path, connection: sqlite3.Connection) -> None:
         int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("application_id", "user_version")
     )
     if application != APPLICATION_ID:
-        raise UnusableError(
-            unreadable(path, "it is the database of another program", hint=f"move {path} away")
+        raise model.UnusableError(
+            model.unreadable(path, "it is the database of another program", hint=f"move {path} away")
         )
     if version > VERSION:
         why = f"a newer symphony wrote it (schema {version}, this one knows {VERSION})"
-        raise UnusableError(unreadable(path, why, hint="upgrade symphony"))
+        raise model.UnusableError(model.unreadable(path, why, hint="upgrade symphony"))
     if version < VERSION:
-        raise UnusableError(
-            unreadable(path, f"it is damaged (schema {version} is not known)", hint=DAMAGED_HINT)
+        raise model.UnusableError(
+            model.unreadable(path, f"it is damaged (schema {version} is not known)", hint=model.DAMAGED_HINT)
         )
 
 
@@ -382,12 +366,13 @@ def checkup(path: Path) -> Checkup:
             found = replace(found, version=VERSION)
             if (damage := _damage(reader.connection)) is not None:
                 return replace(
-                    found, failure=unreadable(path, f"it is damaged ({damage})", hint=DAMAGED_HINT)
+                    found,
+                    failure=model.unreadable(path, f"it is damaged ({damage})", hint=model.DAMAGED_HINT),
                 )
             claims, runs, events = reader.connection.execute(_COUNTS).fetchone()
             newest = reader.connection.execute(_NEWEST).fetchone()[0] or None
             return replace(found, newest_wall_ms=newest, claims=claims, runs=runs, events=events)
-    except UnusableError as error:
+    except model.UnusableError as error:
         return replace(found, failure=error.failure)
 
 

@@ -15,24 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar, assert_never
 
 from symphony.domain import NO_COST, Cost, Issue, Tokens, add_counts, normalise_state
-from symphony.journal.model import (
-    ClaimRecord,
-    ClaimReleased,
-    CodecError,
-    DayRecord,
-    EventRecord,
-    IssueSpent,
-    Milestone,
-    MilestoneRecord,
-    Record,
-    RecoveredState,
-    ResultRecord,
-    ResultReleased,
-    RunRecord,
-    SettingRecord,
-    decode,
-    encode,
-)
+from symphony.journal import model
 from symphony.processes.base import Identity
 from symphony.scheduler import (
     NOT_IN_HISTORY,
@@ -114,26 +97,26 @@ class StepRecorder:
         self,
         owner: Identity,
         *,
-        left: Iterable[RunRecord] = (),
+        left: Iterable[model.RunRecord] = (),
         mask: Callable[[str], str] = str,
     ) -> None:
         self._owner = owner
         self._left = tuple(left)
         self._mask = mask
-        self._live_runs: dict[str, RunRecord] = {}
+        self._live_runs: dict[str, model.RunRecord] = {}
         self._state: State | None = None
 
-    def agent_started(self, run_id: str, agent: Identity) -> tuple[Record, ...]:
+    def agent_started(self, run_id: str, agent: Identity) -> tuple[model.Record, ...]:
         """Record the process of a run's agent."""
         return self._update_run(run_id, agent=agent)
 
-    def thread_opened(self, run_id: str, thread_id: str) -> tuple[Record, ...]:
+    def thread_opened(self, run_id: str, thread_id: str) -> tuple[model.Record, ...]:
         """Record the conversation that the agent of a run has opened."""
         return self._update_run(run_id, thread_id=thread_id)
 
     def library_used(
         self, run_id: str, versions: Mapping[str, int], *, holdout: float | None, withheld: str | None
-    ) -> tuple[Record, ...]:
+    ) -> tuple[model.Record, ...]:
         """Record the versions of the library's skills in a run, and what the holdout withheld."""
         return self._update_run(run_id, library_versions=versions, holdout=holdout, withheld=withheld)
 
@@ -146,12 +129,12 @@ class StepRecorder:
         *,
         now_ms: int,
         wall_ms: int,
-    ) -> tuple[Record, ...]:
+    ) -> tuple[model.Record, ...]:
         """The records of one step. `now_ms` is monotonic; `wall_ms` is the same moment on the wall clock."""
         self._state = after
         return tuple(self._records(before, event, after, commands, Now(ms=now_ms, wall_ms=wall_ms)))
 
-    def snapshot(self, *, now_ms: int, wall_ms: int) -> tuple[Record, ...] | None:
+    def snapshot(self, *, now_ms: int, wall_ms: int) -> tuple[model.Record, ...] | None:
         """All records of the present, without history, for a new file; `None` before the first step."""
         if (state := self._state) is None:
             return None
@@ -178,10 +161,10 @@ class StepRecorder:
             *_result_records(state.results, empty, state, now),
             *_spent_records(empty, state, None),
             *_setting_records(empty.changed(paused=False), state),
-            *(() if state.day is None else (DayRecord(day=state.day, tokens=state.day_tokens),)),
+            *(() if state.day is None else (model.DayRecord(day=state.day, tokens=state.day_tokens),)),
         )
 
-    def _update_run(self, run_id: str, **changes: Any) -> tuple[Record, ...]:
+    def _update_run(self, run_id: str, **changes: Any) -> tuple[model.Record, ...]:
         record = self._live_runs.get(run_id)
         if record is None:
             return ()
@@ -195,7 +178,7 @@ class StepRecorder:
         after: State,
         commands: tuple[Command, ...],
         now: Now,
-    ) -> Iterator[Record]:
+    ) -> Iterator[model.Record]:
         reported = self._run(before, event.run_id) if isinstance(event, AgentReported) else None
         if isinstance(event, Recovered):
             left = {run.issue_id for run in self._left}
@@ -211,13 +194,13 @@ class StepRecorder:
             yield from _result_records(_changed_keys(before.results, after.results), before, after, now)
             yield from _spent_records(before, after, reported)
         if after.day is not None and (after.day, after.day_tokens) != (before.day, before.day_tokens):
-            yield DayRecord(day=after.day, tokens=after.day_tokens)
+            yield model.DayRecord(day=after.day, tokens=after.day_tokens)
         yield from _setting_records(before, after)
         for command in commands:
             if isinstance(command, Notify):
                 yield from self._history_records(command, before, after, now)
 
-    def _claim_records(self, issue_id: str, before: State, after: State, now: Now) -> Iterator[Record]:
+    def _claim_records(self, issue_id: str, before: State, after: State, now: Now) -> Iterator[model.Record]:
         old, new = before.entry(issue_id), after.entry(issue_id)
         if isinstance(new, Running) and new.run_id not in self._live_runs:
             record = _run_record(new, after.settings, started_wall_ms=now.wall(new.started_ms))
@@ -225,11 +208,11 @@ class StepRecorder:
             yield record
         if new is None:
             if old is not None:
-                yield ClaimReleased(issue_id=issue_id)
+                yield model.ClaimReleased(issue_id=issue_id)
         elif old is None or _without_time_and_owner(old) != _without_time_and_owner(new):
             yield _claim_record(new, self._owner, now)
 
-    def _report_records(self, before: Running, after: State, now: Now) -> Iterator[Record]:
+    def _report_records(self, before: Running, after: State, now: Now) -> Iterator[model.Record]:
         run, record = after.running.get(before.issue.id), self._live_runs[before.run_id]
         if run is None:
             return
@@ -244,7 +227,7 @@ class StepRecorder:
         if new.last_message not in {old.last_message, None}:
             texts.append((new.last_event or "notification", new.last_message))
         for event, message in texts:
-            yield EventRecord(
+            yield model.EventRecord(
                 issue_id=run.issue.id,
                 issue_identifier=run.issue.identifier,
                 run_id=run.run_id,
@@ -253,7 +236,7 @@ class StepRecorder:
                 message=message or "",
             )
 
-    def _end_records(self, before: State, event: RunEnded, after: State, now: Now) -> Iterator[Record]:
+    def _end_records(self, before: State, event: RunEnded, after: State, now: Now) -> Iterator[model.Record]:
         run, record = self._run(before, event.run_id), self._live_runs.pop(event.run_id, None)
         if record is None or run is None:
             return
@@ -275,7 +258,7 @@ class StepRecorder:
         run = None if record is None else state.running.get(record.issue_id)
         return run if run is not None and run.run_id == run_id else None
 
-    def _end_left_runs(self, now: Now) -> Iterator[Record]:
+    def _end_left_runs(self, now: Now) -> Iterator[model.Record]:
         for record in self._left:
             yield replace(
                 record,
@@ -285,12 +268,14 @@ class StepRecorder:
             )
         self._left = ()
 
-    def _history_records(self, notice: Notify, before: State, after: State, now: Now) -> Iterator[Record]:
+    def _history_records(
+        self, notice: Notify, before: State, after: State, now: Now
+    ) -> Iterator[model.Record]:
         if notice.issue_id is None or notice.event in NOT_IN_HISTORY:
             return
         run = after.running.get(notice.issue_id) or before.running.get(notice.issue_id)
         named = notice.fields.get("run_id")
-        yield EventRecord(
+        yield model.EventRecord(
             issue_id=notice.issue_id,
             issue_identifier=notice.issue_identifier or notice.issue_id,
             run_id=named if isinstance(named, str) else run.run_id if run else None,
@@ -300,10 +285,10 @@ class StepRecorder:
         )
 
 
-def _claim_record(entry: ClaimEntry, owner: Identity, now: Now) -> ClaimRecord:
+def _claim_record(entry: ClaimEntry, owner: Identity, now: Now) -> model.ClaimRecord:
     match entry:
         case Running():
-            return ClaimRecord(
+            return model.ClaimRecord(
                 issue=entry.issue,
                 kind=ClaimKind.RUNNING,
                 owner=owner,
@@ -317,7 +302,7 @@ def _claim_record(entry: ClaimEntry, owner: Identity, now: Now) -> ClaimRecord:
                 runs=entry.runs - 1,
             )
         case Retry():
-            return ClaimRecord(
+            return model.ClaimRecord(
                 issue=entry.issue,
                 kind=ClaimKind.RETRYING,
                 owner=owner,
@@ -333,7 +318,7 @@ def _claim_record(entry: ClaimEntry, owner: Identity, now: Now) -> ClaimRecord:
                 runs=entry.runs,
             )
         case Blocked():
-            return ClaimRecord(
+            return model.ClaimRecord(
                 issue=entry.issue,
                 kind=ClaimKind.BLOCKED,
                 owner=owner,
@@ -354,7 +339,7 @@ _NO_OWNER = Identity(boot_id="", pid=0, started=0.0)
 _EPOCH = Now(ms=0, wall_ms=0)
 
 
-def _without_time_and_owner(entry: ClaimEntry) -> ClaimRecord:
+def _without_time_and_owner(entry: ClaimEntry) -> model.ClaimRecord:
     """The record of a claim independent of the moment, to tell whether the claim has changed."""
     return _claim_record(entry, _NO_OWNER, _EPOCH)
 
@@ -376,9 +361,9 @@ def _changed_claims(before: State, after: State) -> list[str]:
     return sorted(found)
 
 
-def _run_record(run: Running, settings: SchedulerSettings, *, started_wall_ms: int) -> RunRecord:
+def _run_record(run: Running, settings: SchedulerSettings, *, started_wall_ms: int) -> model.RunRecord:
     number, last = attempt_numbers(run, settings)
-    return RunRecord(
+    return model.RunRecord(
         run_id=run.run_id,
         issue_id=run.issue.id,
         issue_identifier=run.issue.identifier,
@@ -394,7 +379,7 @@ def _run_record(run: Running, settings: SchedulerSettings, *, started_wall_ms: i
     )
 
 
-def _with_report(record: RunRecord, report: RunReport) -> RunRecord:
+def _with_report(record: model.RunRecord, report: RunReport) -> model.RunRecord:
     """The record with the values of a report; the same object if nothing changed, which is usual."""
     values: dict[str, Any] = {
         "turns": report.turn_count,
@@ -421,58 +406,60 @@ def _end_reason(run: Running, event: RunEnded) -> str | None:
     return None if run.finishing is None else f"finished: {run.finishing.value}"
 
 
-def _result_records(issue_ids: Iterable[str], before: State, after: State, now: Now) -> Iterator[Record]:
+def _result_records(
+    issue_ids: Iterable[str], before: State, after: State, now: Now
+) -> Iterator[model.Record]:
     """The changed results of these issues. Whether a push is in progress is not recorded."""
     for issue_id in sorted(issue_ids):
         old, new = before.results.get(issue_id), after.results.get(issue_id)
         if new is None:
-            yield ResultReleased(issue_id=issue_id)
+            yield model.ResultReleased(issue_id=issue_id)
         elif old is None or replace(old, pushing=new.pushing) != new:
-            yield ResultRecord(result=replace(new, pushing=False), ended_wall_ms=now.wall(new.ended_ms))
+            yield model.ResultRecord(result=replace(new, pushing=False), ended_wall_ms=now.wall(new.ended_ms))
             yield from _milestone_records(new)
 
 
-def _milestone_records(result: IssueResult) -> Iterator[MilestoneRecord]:
+def _milestone_records(result: IssueResult) -> Iterator[model.MilestoneRecord]:
     """What the tracker's state says about delivered work; work that was given up is not ready."""
     state = normalise_state(result.issue.state)
     left = result.status in {ResultStatus.READY, ResultStatus.ENDED}
     if result.delivered is None or not left or state in _GIVEN_UP:
         return
-    yield milestone_record(result.issue, Milestone.READY)
+    yield milestone_record(result.issue, model.Milestone.READY)
     if state == _MERGED:
-        yield milestone_record(result.issue, Milestone.MERGED)
+        yield milestone_record(result.issue, model.Milestone.MERGED)
 
 
-def milestone_record(issue: Issue, milestone: Milestone) -> MilestoneRecord:
+def milestone_record(issue: Issue, milestone: model.Milestone) -> model.MilestoneRecord:
     """The record of delivered work that got further; also for what another source than the tracker says."""
-    return MilestoneRecord(issue_id=issue.id, issue_identifier=issue.identifier, milestone=milestone)
+    return model.MilestoneRecord(issue_id=issue.id, issue_identifier=issue.identifier, milestone=milestone)
 
 
-def _spent_records(before: State, after: State, reported: Running | None) -> Iterator[Record]:
+def _spent_records(before: State, after: State, reported: Running | None) -> Iterator[model.Record]:
     """The changed usage of issues; a report of an agent changes only that of its own issue."""
     if after.spent is before.spent:
         return
     for issue_id in [reported.issue.id] if reported else sorted(_changed_keys(before.spent, after.spent)):
         spent = after.spent.get(issue_id, Spent())
         if spent != before.spent.get(issue_id, Spent()):
-            yield IssueSpent(issue_id=issue_id, spent=spent)
+            yield model.IssueSpent(issue_id=issue_id, spent=spent)
 
 
-def _setting_records(before: State, after: State) -> Iterator[Record]:
+def _setting_records(before: State, after: State) -> Iterator[model.Record]:
     if after.paused is not before.paused:
-        yield SettingRecord(name=PAUSED, value="true" if after.paused else None)
+        yield model.SettingRecord(name=PAUSED, value="true" if after.paused else None)
     if (after.budget_waivers or before.budget_waivers) and (after.budget_waivers, after.day) != (
         before.budget_waivers,
         before.day,
     ):
         text = json.dumps({"day": after.day, "issues": sorted(after.budget_waivers)})
-        yield SettingRecord(name=BUDGET_WAIVERS, value=text if after.budget_waivers else None)
+        yield model.SettingRecord(name=BUDGET_WAIVERS, value=text if after.budget_waivers else None)
     if after.remote_workspaces != before.remote_workspaces:
-        value = encode(RemoteWorkspaces(after.remote_workspaces)) if after.remote_workspaces else None
-        yield SettingRecord(name=REMOTE_WORKSPACES, value=value)
+        value = model.encode(RemoteWorkspaces(after.remote_workspaces)) if after.remote_workspaces else None
+        yield model.SettingRecord(name=REMOTE_WORKSPACES, value=value)
     if (after.totals, after.day_cost) != (before.totals, before.day_cost):
         usage = Usage(totals=after.totals, day=after.day, day_cost=after.day_cost)
-        yield SettingRecord(name=USAGE, value=encode(usage))
+        yield model.SettingRecord(name=USAGE, value=model.encode(usage))
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,7 +496,7 @@ class Start:
 
 
 def recovered_event(
-    remembered: RecoveredState, start: Start, *, workspaces: tuple[WorkspaceRef, ...] = ()
+    remembered: model.RecoveredState, start: Start, *, workspaces: tuple[WorkspaceRef, ...] = ()
 ) -> Recovered:
     """The first event of a daemon that starts now; `workspaces` are those that were found on disk."""
     live = {run.run_id: run for run in remembered.live_runs}
@@ -530,14 +517,14 @@ def recovered_event(
     )
 
 
-def _recorded_remote_workspaces(remembered: RecoveredState) -> Mapping[str, RemoteWorkspace]:
+def _recorded_remote_workspaces(remembered: model.RecoveredState) -> Mapping[str, RemoteWorkspace]:
     try:
-        return decode(remembered.settings[REMOTE_WORKSPACES], RemoteWorkspaces).workspaces
-    except (KeyError, CodecError):
+        return model.decode(remembered.settings[REMOTE_WORKSPACES], RemoteWorkspaces).workspaces
+    except (KeyError, model.CodecError):
         return {}
 
 
-def _recovered_results(remembered: RecoveredState, start: Start) -> tuple[IssueResult, ...]:
+def _recovered_results(remembered: model.RecoveredState, start: Start) -> tuple[IssueResult, ...]:
     """The results, the oldest first, with what the runs used that were cut off."""
     records = sorted(remembered.results, key=lambda record: (record.ended_wall_ms, record.result.issue.id))
     found = {
@@ -561,11 +548,11 @@ def _recovered_results(remembered: RecoveredState, start: Start) -> tuple[IssueR
     return tuple(found.values())
 
 
-def _recorded_usage(remembered: RecoveredState) -> tuple[Usage, frozenset[str]]:
+def _recorded_usage(remembered: model.RecoveredState) -> tuple[Usage, frozenset[str]]:
     """The sums of the previous daemon with the runs that it left without an end, and their issues."""
     try:
-        usage = decode(remembered.settings[USAGE], Usage)
-    except (KeyError, CodecError):
+        usage = model.decode(remembered.settings[USAGE], Usage)
+    except (KeyError, model.CodecError):
         usage = Usage()
     totals, known = usage.totals, remembered.worked_on
     for run in remembered.live_runs:
@@ -581,7 +568,9 @@ def _recorded_usage(remembered: RecoveredState) -> tuple[Usage, frozenset[str]]:
     return replace(usage, totals=totals), known
 
 
-def _recovered_claim(record: ClaimRecord, live: Mapping[str, RunRecord], start: Start) -> RecoveredClaim:
+def _recovered_claim(
+    record: model.ClaimRecord, live: Mapping[str, model.RunRecord], start: Start
+) -> RecoveredClaim:
     run = live.get(record.run_id or "")
     return RecoveredClaim(
         issue=record.issue,
@@ -603,14 +592,14 @@ def _recovered_claim(record: ClaimRecord, live: Mapping[str, RunRecord], start: 
     )
 
 
-def _due_ms(record: ClaimRecord, start: Start) -> int:
+def _due_ms(record: model.ClaimRecord, start: Start) -> int:
     """When a retry is due. If the clock was set back, its whole wait begins now at the latest."""
     due_wall_ms = start.wall_ms if record.due_wall_ms is None else record.due_wall_ms
     left_ms, whole_ms = due_wall_ms - start.wall_ms, due_wall_ms - record.since_wall_ms
     return start.now_ms + max(min(left_ms, whole_ms, start.max_wait_ms), 0)
 
 
-def _resume_of_run(record: ClaimRecord, run: RunRecord | None) -> Resume:
+def _resume_of_run(record: model.ClaimRecord, run: model.RunRecord | None) -> Resume:
     """How the issue of a live run continues: as if the run was interrupted just now."""
     report = RunReport(stage=RunStage.PREPARING_WORKSPACE)
     if run is not None:

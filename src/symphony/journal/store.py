@@ -17,35 +17,8 @@ import anyio
 from anyio import to_thread
 
 from symphony.domain import Failure, Issue
+from symphony.journal import model
 from symphony.journal.database import Batch, Database, open_database, trim_steps
-from symphony.journal.model import (
-    SQLITE_ERRORS,
-    ClaimRecord,
-    ClaimReleased,
-    CommentRecord,
-    DayRecord,
-    EventRecord,
-    Health,
-    HealthState,
-    InstructionsRecord,
-    IssueSpent,
-    MilestoneRecord,
-    PullRequestRecord,
-    Record,
-    RecoveredState,
-    ResultRecord,
-    ResultReleased,
-    Retention,
-    RunRecord,
-    SettingRecord,
-    SkillsComment,
-    SkillsRecord,
-    TrimResult,
-    UnusableError,
-    failure_of,
-    is_temporary,
-    notice,
-)
 from symphony.scheduler import IssueResult
 
 _FIRST_BUSY_MS = 2_000
@@ -66,47 +39,53 @@ Key = tuple[str, ...]
 _T = TypeVar("_T")
 
 
-def record_key(record: Record) -> Key:  # noqa: C901, PLR0912 - one case per record
+def record_key(record: model.Record) -> Key:  # noqa: C901, PLR0912 - one case per record
     """The key of a record; of two records with the same key only the newer one matters."""
     match record:
-        case ClaimRecord(issue=Issue(id=issue_id)) | ClaimReleased(issue_id=issue_id):
+        case model.ClaimRecord(issue=Issue(id=issue_id)) | model.ClaimReleased(issue_id=issue_id):
             key: Key = ("claim", issue_id)
-        case ResultRecord(result=IssueResult(issue=Issue(id=issue_id))) | ResultReleased(issue_id=issue_id):
+        case (
+            model.ResultRecord(result=IssueResult(issue=Issue(id=issue_id)))
+            | model.ResultReleased(issue_id=issue_id)
+        ):
             key = ("result", issue_id)
-        case RunRecord() | SkillsRecord():
+        case model.RunRecord() | model.SkillsRecord():
             key = (type(record).__name__, record.run_id)
-        case InstructionsRecord():
+        case model.InstructionsRecord():
             key = ("instructions", record.run_id, record.phase)
-        case MilestoneRecord():
+        case model.MilestoneRecord():
             key = ("milestone", record.issue_id, record.milestone)
-        case CommentRecord():
+        case model.CommentRecord():
             key = ("comment", record.issue_id, record.kind)
-        case SkillsComment():
+        case model.SkillsComment():
             key = ("skills", record.issue_id)
-        case PullRequestRecord():
+        case model.PullRequestRecord():
             key = ("pull_request", record.issue.id)
-        case IssueSpent():
+        case model.IssueSpent():
             key = ("spent", record.issue_id)
-        case DayRecord():
+        case model.DayRecord():
             key = ("day", record.day)
-        case SettingRecord():
+        case model.SettingRecord():
             key = ("setting", record.name)
-        case EventRecord():  # never used: events are appended
+        case model.EventRecord():  # never used: events are appended
             key = ("event", record.issue_id, str(record.at_wall_ms))
         case _:
             assert_never(record)
     return key
 
 
-def _is_history(record: Record) -> bool:
+def _is_history(record: model.Record) -> bool:
     """Whether nothing but history is lost with the record."""
     match record:
-        case RunRecord(ended_wall_ms=ended_wall_ms):
+        case model.RunRecord(ended_wall_ms=ended_wall_ms):
             return ended_wall_ms is not None
-        case SkillsComment(said=said):
+        case model.SkillsComment(said=said):
             return said
         case _:
-            return isinstance(record, CommentRecord | SkillsRecord | InstructionsRecord | MilestoneRecord)
+            return isinstance(
+                record,
+                model.CommentRecord | model.SkillsRecord | model.InstructionsRecord | model.MilestoneRecord,
+            )
 
 
 class Backlog:
@@ -118,19 +97,19 @@ class Backlog:
     def __init__(self, *, max_history: int = MAX_HISTORY, max_event_chars: int = MAX_EVENT_CHARS) -> None:
         self._max_history = max_history
         self._max_event_chars = max_event_chars
-        self._current: dict[Key, Record] = {}
-        self._history: dict[Key, Record] = {}
-        self._events: deque[EventRecord] = deque()
+        self._current: dict[Key, model.Record] = {}
+        self._history: dict[Key, model.Record] = {}
+        self._events: deque[model.EventRecord] = deque()
         self._chars = 0
         self.lost = 0
 
     def __bool__(self) -> bool:
         return bool(self._current or self._history or self._events)
 
-    def add(self, records: Iterable[Record]) -> None:
+    def add(self, records: Iterable[model.Record]) -> None:
         """Add the records of one put."""
         for record in records:
-            if isinstance(record, EventRecord):
+            if isinstance(record, model.EventRecord):
                 self._events.append(record)
                 self._chars += _EVENT_CHARS + len(record.message)
                 continue
@@ -160,8 +139,8 @@ async def open_journal(
     path: Path,
     *,
     now_wall_ms: Callable[[], int],
-    on_health: Callable[[Health], None] = lambda _health: None,
-    on_written: Callable[[Iterable[Record]], None] = lambda _records: None,
+    on_health: Callable[[model.Health], None] = lambda _health: None,
+    on_written: Callable[[Iterable[model.Record]], None] = lambda _records: None,
     backlog: Backlog | None = None,
     retry_s: float = _RETRY_S,
 ) -> "Journal":
@@ -202,8 +181,8 @@ class Journal:
         *,
         backlog: Backlog,
         now_wall_ms: Callable[[], int],
-        on_health: Callable[[Health], None],
-        on_written: Callable[[Iterable[Record]], None],
+        on_health: Callable[[model.Health], None],
+        on_written: Callable[[Iterable[model.Record]], None],
         retry_s: float,
     ) -> None:
         self._path = path
@@ -213,25 +192,25 @@ class Journal:
         self._on_written = on_written
         self._retry_s = retry_s
         self._database: Database | None = None
-        self._present: Callable[[], Iterable[Record] | None] = lambda: None
+        self._present: Callable[[], Iterable[model.Record] | None] = lambda: None
         self._notices: deque[Failure] = deque(maxlen=_MAX_NOTICES)
         self._thread = anyio.CapacityLimiter(1)
         self._writing = anyio.Lock()
         self._has_records = anyio.Event()
         self._closed = False
-        self.health = Health(state=HealthState.OK)
-        self.recovered_state = RecoveredState()
+        self.health = model.Health(state=model.HealthState.OK)
+        self.recovered_state = model.RecoveredState()
 
     async def begin(self) -> None:
         """Open the file and load what the previous daemon left."""
         try:
             self._database = await self._opened(_FIRST_BUSY_MS)
-        except UnusableError as error:
-            self.health = Health(state=HealthState.MEMORY, failure=error.failure)
+        except model.UnusableError as error:
+            self.health = model.Health(state=model.HealthState.MEMORY, failure=error.failure)
         else:
             self.recovered_state = self._database.recovered_state
 
-    def snapshot_from(self, present: Callable[[], Iterable[Record] | None]) -> None:
+    def snapshot_from(self, present: Callable[[], Iterable[model.Record] | None]) -> None:
         """Set the source of all present records, for a file that is opened again or replaced.
 
         The claims and results in the file are then replaced by these. `None` means that they are not known
@@ -245,7 +224,7 @@ class Journal:
         self._notices.clear()
         return taken
 
-    def put(self, *records: Record) -> None:
+    def put(self, *records: model.Record) -> None:
         """Write these records soon, in one transaction. Returns at once."""
         if not self._closed:
             self._backlog.add(records)
@@ -254,7 +233,7 @@ class Journal:
     async def run(self) -> None:
         """Write what was put in batches, until cancelled."""
         while True:
-            if self.health.state is HealthState.OK:
+            if self.health.state is model.HealthState.OK:
                 await self._has_records.wait()
                 self._has_records = anyio.Event()
                 await anyio.sleep(_LINGER_S)
@@ -268,24 +247,24 @@ class Journal:
             if not self._closed:
                 await self._write()
 
-    async def trim(self, policy: Retention) -> TrimResult:
+    async def trim(self, policy: model.Retention) -> model.TrimResult:
         """Delete excess history, in small steps between which puts are written.
 
         Deletes nothing while the file cannot be used. The result is empty too if the trim failed.
         """
         if (database := self._database) is None:
-            return TrimResult()
+            return model.TrimResult()
         steps = trim_steps(database.connection, policy, now_wall_ms=self._now_wall_ms())
-        dropped = TrimResult()
+        dropped = model.TrimResult()
         while True:
             async with self._writing:
                 if self._closed or self._database is not database:
-                    return TrimResult()
+                    return model.TrimResult()
                 try:
                     step = await self._in_thread(partial(next, steps, None))
-                except SQLITE_ERRORS as error:
+                except model.SQLITE_ERRORS as error:
                     self._failed(error)
-                    return TrimResult()
+                    return model.TrimResult()
             if step is None:
                 return dropped
             dropped += step
@@ -323,9 +302,9 @@ class Journal:
             if self._backlog.lost:
                 lost, self._backlog.lost = self._backlog.lost, 0
                 self._notices.append(
-                    notice(f"the journal could not keep {lost} records while it was unusable")
+                    model.notice(f"the journal could not keep {lost} records while it was unusable")
                 )
-            self._set_health(Health(state=HealthState.OK))
+            self._set_health(model.Health(state=model.HealthState.OK))
             self._on_written(batch.records)
 
     def _put(self, database: Database, batch: Batch) -> bool:
@@ -333,7 +312,7 @@ class Journal:
         if not database.in_place:
             self._close_database()
             reason = f"the journal {self._path} was taken away; a new one was begun without the history"
-            self._notices.append(notice(reason))
+            self._notices.append(model.notice(reason))
             return False
         if batch.records or batch.events:
             self._notices.extend(database.write(batch, now_wall_ms=self._now_wall_ms()))
@@ -371,11 +350,13 @@ class Journal:
             self._database = None
 
     def _failed(self, error: Exception) -> None:
-        if not is_temporary(error):
+        if not model.is_temporary(error):
             self._close_database()
-        self._set_health(Health(state=HealthState.MEMORY, failure=failure_of(self._path, error)))
+        self._set_health(
+            model.Health(state=model.HealthState.MEMORY, failure=model.failure_of(self._path, error))
+        )
 
-    def _set_health(self, health: Health) -> None:
+    def _set_health(self, health: model.Health) -> None:
         if health != self.health:
             self.health = health
             self._on_health(health)

@@ -8,7 +8,7 @@ that a package that is broken does no harm to a workflow that does not use it.
 import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from importlib.metadata import Distribution, EntryPoint, distributions
+from importlib.metadata import EntryPoint, distributions
 from typing import Generic, TypeVar
 
 from symphony.domain import Blame, Category, Failure, SymphonyError
@@ -95,16 +95,12 @@ def _entries(group: str) -> Iterator[EntryPoint]:
             if group not in (distribution.read_text(_FILE) or ""):
                 continue
             entries = [entry for entry in distribution.entry_points if entry.group == group]
-            name = _name(distribution)
+            name = re.sub(r"[-_.]+", "-", distribution.name).lower()
         except Exception:  # noqa: BLE001, S112 - metadata of others, in whatever state
             continue
         if name not in seen:
             seen.add(name)
             yield from entries
-
-
-def _name(distribution: Distribution) -> str:
-    return re.sub(r"[-_.]+", "-", distribution.name).lower()
 
 
 def _package(entry: EntryPoint) -> str:

@@ -28,7 +28,6 @@ from symphony.scheduler import (
     Command,
     Event,
     Notify,
-    Outcome,
     Polled,
     Recovered,
     Refreshed,
@@ -308,7 +307,9 @@ def _fact_text(fact: Event) -> str:
         case AgentReported():
             words = f"{fact.run_id} {fact.report.stage.value} events={fact.report.event_count}"
         case RunEnded():
-            words = f"{fact.run_id} {_outcome_text(fact.outcome)}"
+            outcome = fact.outcome
+            reason = f" ({one_line(outcome.failure.line)})" if outcome.failure else ""
+            words = f"{fact.run_id} {outcome.kind.value}{reason} progress={outcome.progress}"
         case TimerFired():
             words = f"{_timer_text(fact.timer)} #{fact.token}"
         case Recovered():
@@ -322,11 +323,6 @@ def _fact_text(fact: Event) -> str:
 
 def _timer_text(timer: Timer) -> str:
     return f"{timer.kind.value} {timer.id}".rstrip()
-
-
-def _outcome_text(outcome: Outcome) -> str:
-    reason = f" ({one_line(outcome.failure.line)})" if outcome.failure else ""
-    return f"{outcome.kind.value}{reason} progress={outcome.progress}"
 
 
 def _command_text(command: Command) -> str:

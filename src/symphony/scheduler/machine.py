@@ -13,6 +13,7 @@ from symphony.scheduler import (
     blocks,
     breaker,
     hosts,
+    messages,
     operator,
     policy,
     polling,
@@ -20,58 +21,27 @@ from symphony.scheduler import (
     results,
     runs,
 )
-from symphony.scheduler.messages import (
-    AgentReported,
-    AnswersRead,
-    AnswersReadFailed,
-    ClaimKind,
-    Command,
-    DayBegan,
-    DrainAsked,
-    Event,
-    FeedbackGiven,
-    OperatorAsked,
-    Polled,
-    PollFailed,
-    PullRequestJudged,
-    Pushed,
-    Recovered,
-    RecoveredClaim,
-    Refreshed,
-    RefreshFailed,
-    RunEnded,
-    SchedulerSettings,
-    SettingsChanged,
-    StopAsked,
-    Timer,
-    TimerFired,
-    TimerKind,
-    TurnEnded,
-    WakeAsked,
-    WorkflowRejected,
-    WorkspaceRef,
-)
 from symphony.scheduler.policy import Eligible, ReasonCode
 from symphony.scheduler.state import Blocked, Claim, Cycle, Retry, State, Step, Trigger, claim_of
 
-StepFunction = Callable[[State, Event, int], tuple[State, tuple[Command, ...]]]
+StepFunction = Callable[[State, messages.Event, int], tuple[State, tuple[messages.Command, ...]]]
 """The type of `step`, and of functions that wrap it."""
 
 _MAY_FREE_SLOTS: Final = (
-    Polled,
-    Refreshed,
-    RefreshFailed,
-    RunEnded,
-    SettingsChanged,
-    OperatorAsked,
-    DayBegan,
+    messages.Polled,
+    messages.Refreshed,
+    messages.RefreshFailed,
+    messages.RunEnded,
+    messages.SettingsChanged,
+    messages.OperatorAsked,
+    messages.DayBegan,
 )
 """Events after which free slots are filled. Others skip that, as a board may hold thousands of issues."""
 
 
-def step(state: State, event: Event, now_ms: int) -> tuple[State, tuple[Command, ...]]:
+def step(state: State, event: messages.Event, now_ms: int) -> tuple[State, tuple[messages.Command, ...]]:
     """The state after one event, and what to do about it. Never raises."""
-    if isinstance(event, TimerFired) and _is_stale(event, state):
+    if isinstance(event, messages.TimerFired) and _is_stale(event, state):
         return state, ()
     current = Step(state, now_ms)
     _handle(current, event)
@@ -84,46 +54,46 @@ def step(state: State, event: Event, now_ms: int) -> tuple[State, tuple[Command,
     return current.state, tuple(current.commands)
 
 
-def _handle(step: Step, event: Event) -> None:  # noqa: C901, PLR0912 - one case for each kind of event
+def _handle(step: Step, event: messages.Event) -> None:  # noqa: C901, PLR0912 - one case for each kind of event
     match event:
-        case Recovered():
+        case messages.Recovered():
             _on_recovered(step, event)
-        case SettingsChanged():
+        case messages.SettingsChanged():
             _on_settings_changed(step, event.settings)
-        case WorkflowRejected(failure=failure):
+        case messages.WorkflowRejected(failure=failure):
             step.update(config_error=failure)
             step.notify("error", "workflow_rejected", reason=failure.line, hint=failure.hint)
-        case WakeAsked():
+        case messages.WakeAsked():
             polling.wake(step, by_operator=event.by_operator)
-        case Polled():
+        case messages.Polled():
             polling.on_polled(step, event)
-        case PollFailed():
+        case messages.PollFailed():
             polling.on_poll_failed(step, event)
-        case Refreshed():
+        case messages.Refreshed():
             polling.on_refreshed(step, event)
-        case RefreshFailed():
+        case messages.RefreshFailed():
             polling.on_refresh_failed(step, event)
-        case AgentReported() | TurnEnded() | RunEnded():
+        case messages.AgentReported() | messages.TurnEnded() | messages.RunEnded():
             _on_run_event(step, event)
-        case Pushed():
+        case messages.Pushed():
             results.on_pushed(step, event)
-        case FeedbackGiven():
+        case messages.FeedbackGiven():
             pull_requests.on_feedback_given(step, event)
-        case PullRequestJudged():
+        case messages.PullRequestJudged():
             pull_requests.on_pull_request_judged(step, event)
-        case TimerFired():
+        case messages.TimerFired():
             _on_timer_fired(step, event.timer)
-        case OperatorAsked():
+        case messages.OperatorAsked():
             operator.on_operator_asked(step, event)
-        case AnswersRead():
+        case messages.AnswersRead():
             blocks.on_answers_read(step, event)
-        case AnswersReadFailed():
+        case messages.AnswersReadFailed():
             blocks.on_answers_read_failed(step, event)
-        case DayBegan():
+        case messages.DayBegan():
             _on_day_began(step, event.day)
-        case DrainAsked():
+        case messages.DrainAsked():
             runs.drain(step)
-        case StopAsked():
+        case messages.StopAsked():
             runs.stop_all(step)
         case _:
             assert_never(event)
@@ -132,58 +102,58 @@ def _handle(step: Step, event: Event) -> None:  # noqa: C901, PLR0912 - one case
 # --- runs and timers -------------------------------------------------------------------------------------
 
 
-def _on_run_event(step: Step, event: AgentReported | TurnEnded | RunEnded) -> None:
+def _on_run_event(step: Step, event: messages.AgentReported | messages.TurnEnded | messages.RunEnded) -> None:
     run = step.run_by_id(event.run_id)
     if run is None:
         step.notify("debug", "unknown_run", run_id=event.run_id, input=type(event).__name__)
         return
     match event:
-        case AgentReported():
+        case messages.AgentReported():
             runs.on_agent_report(step, run, event.report)
-        case TurnEnded():
+        case messages.TurnEnded():
             runs.on_turn_ended(step, run, event)
-        case RunEnded():
+        case messages.RunEnded():
             runs.on_run_ended(step, run, event.outcome)
         case _:
             assert_never(event)
 
 
-def _is_stale(event: TimerFired, state: State) -> bool:
+def _is_stale(event: messages.TimerFired, state: State) -> bool:
     """Whether the timer was set again, or cleared, before it fired."""
     armed = state.timers.get(event.timer)
     return armed is None or armed.token != event.token
 
 
-def _on_timer_fired(step: Step, timer: Timer) -> None:  # noqa: C901, PLR0912 - one case for each kind of timer
+def _on_timer_fired(step: Step, timer: messages.Timer) -> None:  # noqa: C901, PLR0912 - one case for each kind of timer
     overdue_ms = step.overdue_ms(timer)
     step.clear_timer(timer)
     runs.on_overdue_timer(step, overdue_ms)
     if timer in step.state.timers:
         return  # it was the timer of a run, which was just set again
     match timer.kind:
-        case TimerKind.POLL:
+        case messages.TimerKind.POLL:
             polling.begin_cycle(step)
-        case TimerKind.RETRY:
+        case messages.TimerKind.RETRY:
             runs.on_retry_due(step, timer.id)
-        case TimerKind.STALL:
+        case messages.TimerKind.STALL:
             if run := step.run_by_id(timer.id):
                 runs.check_stall(step, run)
-        case TimerKind.GRACE:
+        case messages.TimerKind.GRACE:
             if run := step.run_by_id(timer.id):
                 runs.on_grace_period_over(step, run)
-        case TimerKind.DRAIN:
+        case messages.TimerKind.DRAIN:
             runs.stop_all(step)
-        case TimerKind.LIMIT:
+        case messages.TimerKind.LIMIT:
             agents.on_limit_over(step, timer.id)
             runs.refresh_due_retries(step)
             polling.fill_slots(step)
-        case TimerKind.HOST:
+        case messages.TimerKind.HOST:
             hosts.on_rest_over(step, timer.id)
             runs.refresh_due_retries(step)
             polling.fill_slots(step)
-        case TimerKind.PUSH:
+        case messages.TimerKind.PUSH:
             results.on_push_due(step, timer.id)
-        case TimerKind.TRACKER_PAUSE:
+        case messages.TimerKind.TRACKER_PAUSE:
             pass  # the refresh that waited for it is sent at the end of the step
         case _:
             assert_never(timer.kind)
@@ -192,7 +162,7 @@ def _on_timer_fired(step: Step, timer: Timer) -> None:  # noqa: C901, PLR0912 - 
 # --- settings and days -----------------------------------------------------------------------------------
 
 
-def _on_settings_changed(step: Step, settings: SchedulerSettings) -> None:
+def _on_settings_changed(step: Step, settings: messages.SchedulerSettings) -> None:
     """Apply new settings to what runs and waits; a repaired workflow is polled for at once."""
     before, was_invalid = step.state.settings, step.state.config_error is not None
     step.update(settings=settings, config_error=None)
@@ -204,7 +174,7 @@ def _on_settings_changed(step: Step, settings: SchedulerSettings) -> None:
     due_ms = step.now_ms + settings.poll_interval_ms
     if step.state.next_poll_ms is not None and due_ms < step.state.next_poll_ms:
         step.update(next_poll_ms=due_ms)
-        step.set_timer(Timer(TimerKind.POLL), due_ms)
+        step.set_timer(messages.Timer(messages.TimerKind.POLL), due_ms)
     blocks.unblock_within_budget(step)
     if was_invalid:
         polling.wake(step)
@@ -233,7 +203,7 @@ _UNKNOWN_REASON: Final = Failure(
 )
 
 
-def _on_recovered(step: Step, event: Recovered) -> None:
+def _on_recovered(step: Step, event: messages.Recovered) -> None:
     """Take over what a previous daemon left, then begin the first cycle.
 
     Nothing of it is trusted: of two claims on one issue the first counts, and a claim that exists already
@@ -261,7 +231,7 @@ def _on_recovered(step: Step, event: Recovered) -> None:
             budget_waivers=state.budget_waivers | event.budget_waivers,
         )
     on_hosts = (
-        WorkspaceRef(issue_id=issue_id, identifier=workspace.identifier, path="")
+        messages.WorkspaceRef(issue_id=issue_id, identifier=workspace.identifier, path="")
         for issue_id, workspace in event.remote_workspaces.items()
     )
     refs = (*on_hosts, *event.workspaces)
@@ -270,20 +240,20 @@ def _on_recovered(step: Step, event: Recovered) -> None:
     polling.wake(step)
 
 
-def _recover_claim(step: Step, claim: RecoveredClaim, path: str | None) -> None:
+def _recover_claim(step: Step, claim: messages.RecoveredClaim, path: str | None) -> None:
     issue = claim.issue
     step.update(pending_candidates=step.state.pending_candidates - {issue.id})
     if claim_of(step.state, issue.id) is not Claim.UNCLAIMED:
         step.notify("warning", "claim_not_recovered", issue, kind=claim.kind.value, reason="it is claimed")
         return
-    if claim.kind is ClaimKind.BLOCKED:
+    if claim.kind is messages.ClaimKind.BLOCKED:
         _recover_block(step, claim, path)
     else:
         _recover_retry(step, claim, path)
     step.notify("info", "claim_recovered", issue, kind=claim.kind.value, attempt=claim.attempt)
 
 
-def _recover_block(step: Step, claim: RecoveredClaim, path: str | None) -> None:
+def _recover_block(step: Step, claim: messages.RecoveredClaim, path: str | None) -> None:
     """Block the issue again. A change of it since the journal's snapshot unblocks it."""
     blocked = Blocked(
         issue=claim.issue,
@@ -301,12 +271,12 @@ def _recover_block(step: Step, claim: RecoveredClaim, path: str | None) -> None:
         step.emit(blocks.block_comment(blocked))
 
 
-def _recover_retry(step: Step, claim: RecoveredClaim, path: str | None) -> None:
+def _recover_retry(step: Step, claim: messages.RecoveredClaim, path: str | None) -> None:
     """Retry the issue: when its retry was due, or at once if it was running."""
     retry = Retry(
         issue=claim.issue,
         attempt=claim.attempt or 1,
-        due_ms=max(claim.due_ms, step.now_ms) if claim.kind is ClaimKind.RETRYING else step.now_ms,
+        due_ms=max(claim.due_ms, step.now_ms) if claim.kind is messages.ClaimKind.RETRYING else step.now_ms,
         error=claim.error,
         attempts_without_progress=claim.attempts_without_progress,
         workspace_path=path,

@@ -11,27 +11,7 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from symphony.domain import NO_COST, Cost, Failure, Issue
-from symphony.scheduler.messages import (
-    Command,
-    FinishReason,
-    IssueComment,
-    IssueResult,
-    Notify,
-    Phase,
-    RemoteWorkspace,
-    ResultStatus,
-    Resume,
-    RunReport,
-    RunStage,
-    SchedulerSettings,
-    SetTimer,
-    Spent,
-    StopReason,
-    Timer,
-    TimerKind,
-    Totals,
-    WorkspaceRef,
-)
+from symphony.scheduler import messages
 
 # --- claims ----------------------------------------------------------------------------------------------
 
@@ -131,18 +111,20 @@ class Running:
     attempts_without_progress: int
     failures: int = 0
     runs: int = 1
-    report: RunReport = field(default_factory=lambda: RunReport(stage=RunStage.PREPARING_WORKSPACE))
+    report: messages.RunReport = field(
+        default_factory=lambda: messages.RunReport(stage=messages.RunStage.PREPARING_WORKSPACE)
+    )
     agent_started_ms: int | None = None
     last_activity_ms: int | None = None
     turn: int = 1
     turns_without_progress: int = 0
     awaiting_refresh: bool = False
     in_grace_period: bool = False
-    finishing: FinishReason | None = None
-    stopping: StopReason | None = None
-    resume: Resume | None = None
+    finishing: messages.FinishReason | None = None
+    stopping: messages.StopReason | None = None
+    resume: messages.Resume | None = None
     agent: AgentChoice = field(default_factory=AgentChoice)
-    phase: Phase | None = None
+    phase: messages.Phase | None = None
     host: str | None = None
 
     @property
@@ -174,7 +156,7 @@ class Retry:
     failures: int = 0
     non_retryable: bool = False
     runs: int = 0
-    resume: Resume | None = None
+    resume: messages.Resume | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +172,7 @@ class AnswerCheck:
 
     in_progress: bool = False
     requested_again: bool = False
-    unauthorized: tuple[IssueComment, ...] = ()
+    unauthorized: tuple[messages.IssueComment, ...] = ()
     failure: Failure | None = None
 
 
@@ -213,12 +195,12 @@ class Blocked:
     issue: Issue
     failure: Failure
     blocked_ms: int
-    report: RunReport | None = None
+    report: messages.RunReport | None = None
     workspace_path: str | None = None
     has_baseline: bool = False
     attempt: int | None = None
     question: str | None = None
-    resume: Resume | None = None
+    resume: messages.Resume | None = None
     unblock_reason: str | None = None
     run_id: str | None = None
     answer_check: AnswerCheck = field(default_factory=AnswerCheck)
@@ -342,17 +324,17 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         remote_workspaces: the workspaces on hosts.
     """
 
-    settings: SchedulerSettings
+    settings: messages.SchedulerSettings
     epoch: str
     serial: int = 0
     running: Mapping[str, Running] = msgspec.field(default_factory=dict)
     retrying: Mapping[str, Retry] = msgspec.field(default_factory=dict)
     blocked: Mapping[str, Blocked] = msgspec.field(default_factory=dict)
-    results: Mapping[str, IssueResult] = msgspec.field(default_factory=dict)
+    results: Mapping[str, messages.IssueResult] = msgspec.field(default_factory=dict)
     candidates: Mapping[str, Issue] = msgspec.field(default_factory=dict)
     pending_candidates: frozenset[str] = frozenset()
     skipped_until_poll: frozenset[str] = frozenset()
-    idle_workspaces: Mapping[str, WorkspaceRef] = msgspec.field(default_factory=dict)
+    idle_workspaces: Mapping[str, messages.WorkspaceRef] = msgspec.field(default_factory=dict)
     idle_workspaces_checked_ms: int | None = None
     cycle: Cycle = Cycle.IDLE
     cycle_request: int | None = None
@@ -361,7 +343,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     polls: int = 0
     refresh: RefreshInFlight | None = None
     ids_to_refresh: frozenset[str] = frozenset()
-    timers: Mapping[Timer, SetTimer] = msgspec.field(default_factory=dict)
+    timers: Mapping[messages.Timer, messages.SetTimer] = msgspec.field(default_factory=dict)
     throttled_until_ms: int | None = None
     next_poll_ms: int | None = None
     config_error: Failure | None = None
@@ -369,10 +351,10 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     skipped_records: tuple[Failure, ...] = ()
     drain: Drain = Drain.NO
     completed: frozenset[str] = frozenset()
-    totals: Totals = msgspec.field(default_factory=Totals)
+    totals: messages.Totals = msgspec.field(default_factory=messages.Totals)
     known_issues: frozenset[str] = frozenset()
     paused: bool = False
-    spent: Mapping[str, Spent] = msgspec.field(default_factory=dict)
+    spent: Mapping[str, messages.Spent] = msgspec.field(default_factory=dict)
     day: str | None = None
     day_tokens: int = 0
     day_cost: Cost = NO_COST
@@ -382,7 +364,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     rate_limits: Mapping[str, Any] | None = None
     limited_agents: Mapping[str, LimitedAgent] = msgspec.field(default_factory=dict)
     troubled_hosts: Mapping[str, TroubledHost] = msgspec.field(default_factory=dict)
-    remote_workspaces: Mapping[str, RemoteWorkspace] = msgspec.field(default_factory=dict)
+    remote_workspaces: Mapping[str, messages.RemoteWorkspace] = msgspec.field(default_factory=dict)
 
     def changed(self, **changes: Any) -> "State":
         """A copy with other values in these fields."""
@@ -392,13 +374,13 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         """The claim on an issue."""
         return self.running.get(issue_id) or self.retrying.get(issue_id) or self.blocked.get(issue_id)
 
-    def timer_due_ms(self, timer: Timer) -> int | None:
+    def timer_due_ms(self, timer: messages.Timer) -> int | None:
         """When an armed timer fires, or `None`."""
         armed = self.timers.get(timer)
         return None if armed is None else armed.due_ms
 
 
-def initial_state(settings: SchedulerSettings, *, epoch: str) -> State:
+def initial_state(settings: messages.SchedulerSettings, *, epoch: str) -> State:
     """The state before the first event."""
     return State(settings=settings, epoch=epoch)
 
@@ -455,9 +437,9 @@ class Step:
     def __init__(self, state: State, now_ms: int) -> None:
         self.state = state
         self.now_ms = now_ms
-        self.commands: list[Command] = []
+        self.commands: list[messages.Command] = []
 
-    def emit(self, command: Command) -> None:
+    def emit(self, command: messages.Command) -> None:
         """Add a command."""
         self.commands.append(command)
 
@@ -473,7 +455,7 @@ class Step:
     def notify(self, level: str, event: str, issue: Issue | None = None, **fields: Any) -> None:
         """Add a log line."""
         self.emit(
-            Notify(
+            messages.Notify(
                 level=level,
                 event=event,
                 issue_id=issue.id if issue else None,
@@ -496,8 +478,8 @@ class Step:
             return False
         self.state = changed
         result = changed.results.get(issue.id)
-        if entry is not None and result is not None and result.status is not ResultStatus.OPEN:
-            reopened = replace(result, status=ResultStatus.OPEN)
+        if entry is not None and result is not None and result.status is not messages.ResultStatus.OPEN:
+            reopened = replace(result, status=messages.ResultStatus.OPEN)
             self.update(results={**changed.results, issue.id: reopened})
         return True
 
@@ -526,13 +508,13 @@ class Step:
 
     # --- timers ---
 
-    def set_timer(self, timer: Timer, due_ms: int) -> None:
+    def set_timer(self, timer: messages.Timer, due_ms: int) -> None:
         """Arm a timer; an earlier arming becomes stale."""
-        armed = SetTimer(timer=timer, token=self.next_serial(), due_ms=due_ms)
+        armed = messages.SetTimer(timer=timer, token=self.next_serial(), due_ms=due_ms)
         self.update(timers={**self.state.timers, timer: armed})
         self.emit(armed)
 
-    def clear_timer(self, timer: Timer) -> None:
+    def clear_timer(self, timer: messages.Timer) -> None:
         """Disarm a timer."""
         if timer in self.state.timers:
             self.update(timers={key: armed for key, armed in self.state.timers.items() if key != timer})
@@ -540,9 +522,9 @@ class Step:
     def set_retry_timer(self, issue_id: str, due_ms: int) -> None:
         """Arm the timer of a retry, except during a shutdown: then the retry is left to the next daemon."""
         if self.state.drain is Drain.NO:
-            self.set_timer(Timer(TimerKind.RETRY, issue_id), due_ms)
+            self.set_timer(messages.Timer(messages.TimerKind.RETRY, issue_id), due_ms)
 
-    def overdue_ms(self, timer: Timer) -> int:
+    def overdue_ms(self, timer: messages.Timer) -> int:
         """How late an armed timer is, or 0."""
         due_ms = self.state.timer_due_ms(timer)
         return 0 if due_ms is None else max(self.now_ms - due_ms, 0)

@@ -346,7 +346,8 @@ class AvailableSkills:
         """The skills that a block makes available; `None` if there are none."""
         if not block.available:
             return None
-        kept = _only(skill_set, frozenset(block.available))
+        available = frozenset(block.available)
+        kept = replace(skill_set, skills=tuple(one for one in skill_set.skills if one.name in available))
         return cls(skill_set=kept, workspace=workspace, options=options, uses_search=block.uses_search)
 
     def activations(self) -> Activations:
@@ -359,7 +360,3 @@ class AvailableSkills:
         """The best matches for a query, in the format of the catalog; at most `MAX_FOUND` skills."""
         hits = search_skills(self.skill_set.skills, query, limit=min(limit, MAX_FOUND))
         return render_search(self.skill_set, [hit.skill for hit in hits], self.options) or _NOTHING
-
-
-def _only(skill_set: SkillSet, names: Collection[str]) -> SkillSet:
-    return replace(skill_set, skills=tuple(skill for skill in skill_set.skills if skill.name in names))

@@ -246,7 +246,7 @@ def render(skill_set: SkillSet, options: SkillOptions, *, native: Collection[str
     """
     if not skill_set.skills:
         return Block(text=None)
-    reasons = _reasons(skill_set.skills, options, native)
+    reasons = [_reason(skill, options, native) for skill in skill_set.skills]
     wanted = [skill for skill, reason in zip(skill_set.skills, reasons, strict=True) if reason is None]
     if options.search_above is not None and len(wanted) > options.search_above:
         return _pointing(skill_set, reasons, options)
@@ -287,14 +287,8 @@ def _pointing(skill_set: SkillSet, reasons: Sequence[DropReason | None], options
     )
 
 
-def _reasons(
-    skills: Sequence[Skill], options: SkillOptions, native: Collection[str]
-) -> list[DropReason | None]:
-    """For each skill, why it is excluded regardless of the limits; `None` for the others."""
-    return [_reason(skill, options, native) for skill in skills]
-
-
 def _reason(skill: Skill, options: SkillOptions, native: Collection[str]) -> DropReason | None:
+    """Why a skill is excluded regardless of the limits; `None` if it is not."""
     if skill.name in options.disabled_skills:
         return DropReason.DISABLED
     if options.include and skill.name not in options.include:

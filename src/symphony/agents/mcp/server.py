@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import structlog
@@ -89,15 +89,15 @@ def respond(request: ServerRequest, tools: Sequence[ToolSpec]) -> Answer | ToolC
         case "ping":
             return Answer(result={})
         case "tools/list":
-            return Answer(result={"tools": [_tool(spec) for spec in tools]})
+            listed = [
+                {"name": spec.name, "description": spec.description, "inputSchema": spec.input_schema}
+                for spec in tools
+            ]
+            return Answer(result={"tools": listed})
         case "tools/call":
             return check_tool_call(params.get("name"), params.get("arguments"), [spec.name for spec in tools])
         case method:
             return Answer(error=(METHOD_NOT_FOUND, redact(f"unsupported method {method}", 200)))
-
-
-def _tool(spec: ToolSpec) -> Mapping[str, Any]:
-    return {"name": spec.name, "description": spec.description, "inputSchema": spec.input_schema}
 
 
 def tool_answer(result: ToolResult) -> Answer:

@@ -243,7 +243,8 @@ class SkillPages:
     ) -> Content:
         """The editor; if the edit is stale, with the newest version, which the next save replaces."""
         in_use = self._operator.library()
-        checked, content = await to_thread.run_sync(library.checked, in_use, _draft(name, file))
+        draft = LibraryDraft(file=file, name=name or msgspec.UNSET)
+        checked, content = await to_thread.run_sync(library.checked, in_use, draft)
         view = EditorView(
             name=name, file=file, base_version=base_version, reason=reason, check=checked, content=content
         )
@@ -329,10 +330,6 @@ def _edit_fields(fields: Fields) -> tuple[str, str, int, str]:
         fields.get(key, [""])[-1] for key in ("name", "file", "base_version", "reason")
     )
     return name, file.replace("\r\n", "\n"), int(base) if base.isascii() and base.isdecimal() else 0, reason
-
-
-def _draft(name: str, file: str) -> LibraryDraft:
-    return LibraryDraft(file=file, name=name or msgspec.UNSET)
 
 
 def _notice_of(error: ConflictError | UnknownError | UnavailableError | SymphonyError) -> FormNotice:

@@ -66,6 +66,7 @@ from symphony.api.library_routes import LIBRARY_PATH, LibraryRoutes
 from symphony.api.live import Changes
 from symphony.api.models import Delivered, Document, Health, Link, utc_text
 from symphony.api.openapi import description
+from symphony.api.pages.responding import Content, respond
 from symphony.api.pages.routes import SYSTEM_PATH, Pages
 from symphony.api.pages.skills_routes import SKILLS_PATH, SkillPages
 from symphony.api.sign_in import LINK_S
@@ -98,20 +99,20 @@ def create_app(
     forms = Forms(operator, access, notices)
     library, skills = LibraryRoutes(operator), SkillPages(operator, access, notices)
     routes = [
-        Route("/", _resource(GET=pages.board)),
-        Route("/issues/{identifier}", _resource(GET=pages.issue)),
-        Route("/issues/{identifier}/prompt", _resource(GET=pages.prompt)),
-        Route("/issues/{identifier}/diff", _resource(GET=pages.diff)),
-        Route("/history", _resource(GET=pages.history)),
-        Route(SKILLS_PATH, _resource(GET=skills.skills)),
+        Route("/", _page(pages.board)),
+        Route("/issues/{identifier}", _page(pages.issue)),
+        Route("/issues/{identifier}/prompt", _page(pages.prompt)),
+        Route("/issues/{identifier}/diff", _page(pages.diff)),
+        Route("/history", _page(pages.history)),
+        Route(SKILLS_PATH, _page(skills.skills)),
         Route(f"{SKILLS_PATH}.json", _resource(GET=skills.skills_json)),
-        Route(f"{SKILLS_PATH}/new", _resource(GET=skills.new)),
-        Route(f"{SKILLS_PATH}/assignments", _resource(GET=skills.assignments)),
-        Route(f"{SKILLS_PATH}/proposals", _resource(GET=skills.proposals)),
-        Route(f"{SKILLS_PATH}/proposals/{{id}}", _resource(GET=skills.proposal)),
-        Route(f"{SKILLS_PATH}/library/{{name}}", _resource(GET=skills.skill)),
-        Route(f"{SKILLS_PATH}/library/{{name}}/edit", _resource(GET=skills.edit)),
-        Route(f"{SKILLS_PATH}/library/{{name}}/diff", _resource(GET=skills.versions)),
+        Route(f"{SKILLS_PATH}/new", _page(skills.new)),
+        Route(f"{SKILLS_PATH}/assignments", _page(skills.assignments)),
+        Route(f"{SKILLS_PATH}/proposals", _page(skills.proposals)),
+        Route(f"{SKILLS_PATH}/proposals/{{id}}", _page(skills.proposal)),
+        Route(f"{SKILLS_PATH}/library/{{name}}", _page(skills.skill)),
+        Route(f"{SKILLS_PATH}/library/{{name}}/edit", _page(skills.edit)),
+        Route(f"{SKILLS_PATH}/library/{{name}}/diff", _page(skills.versions)),
         Route(f"{ACTIONS_PATH}library/check", _resource(POST=skills.check)),
         Route(f"{ACTIONS_PATH}library/save", _resource(POST=skills.save)),
         *(
@@ -119,7 +120,7 @@ def create_app(
             for verb in EDITS
             if verb != "save"
         ),
-        Route(SYSTEM_PATH, _resource(GET=pages.system)),
+        Route(SYSTEM_PATH, _page(pages.system)),
         Route(f"{SYSTEM_PATH}.json", _resource(GET=pages.system_json)),
         Route("/theme", _resource(GET=pages.theme)),
         Route(f"{ASSETS_PATH}sign-in.js", _resource(GET=_sign_in_script)),
@@ -303,6 +304,10 @@ def _resource(**handlers: Handler) -> "_AnyMethod":
         return response
 
     return _AnyMethod(endpoint)
+
+
+def _page(read: Callable[[Request], Awaitable[Content]]) -> "_AnyMethod":
+    return _resource(GET=partial(respond, read=read))
 
 
 class _AnyMethod:

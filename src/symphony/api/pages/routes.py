@@ -16,7 +16,7 @@ from symphony.api.history import utc_now
 from symphony.api.http import RequestError, answer, identifier, number, run_query, selection
 from symphony.api.interface import RUN_OUTCOMES, Operator, RunQuery, UnavailableError
 from symphony.api.models import RunRow, utc_text
-from symphony.api.pages.responding import SLOW_MS, THEME_COOKIE, THEMES, Content, respond
+from symphony.api.pages.responding import SLOW_MS, THEME_COOKIE, THEMES, Content
 from symphony.api.pages.views import (
     ENTRIES_SHOWN,
     MAX_WAITING_SHOWN,
@@ -45,11 +45,8 @@ class Pages:
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
 
-    async def board(self, request: Request) -> Response:
+    async def board(self, request: Request) -> Content:
         """All issues: what needs a person, what runs, what waits and why."""
-        return await respond(request, self._board)
-
-    async def _board(self, request: Request) -> Content:
         only = selection(request)
         limit = WAITING_SHOWN if only.limit is None else min(only.limit, MAX_WAITING_SHOWN)
         state = await self._operator.state(replace(only, limit=limit))
@@ -71,11 +68,8 @@ class Pages:
         except UnavailableError:
             return ()
 
-    async def issue(self, request: Request) -> Response:
+    async def issue(self, request: Request) -> Content:
         """One issue: what happens, what its agent says, what it was sent, its runs and decisions."""
-        return await respond(request, self._issue)
-
-    async def _issue(self, request: Request) -> Content:
         name, run = identifier(request), request.query_params.get("run") or None
         issue = await self._operator.issue(name)
         if issue is None:
@@ -95,11 +89,8 @@ class Pages:
             scope=f"issue:{name}",
         )
 
-    async def prompt(self, request: Request) -> Response:
+    async def prompt(self, request: Request) -> Content:
         """What a dispatch of the issue would send now."""
-        return await respond(request, self._prompt)
-
-    async def _prompt(self, request: Request) -> Content:
         name = identifier(request)
         prompt = await self._operator.prompt(name)
         if prompt is None:
@@ -113,11 +104,8 @@ class Pages:
             view=lambda: prompt,
         )
 
-    async def diff(self, request: Request) -> Response:
+    async def diff(self, request: Request) -> Content:
         """What the branch of the issue changes."""
-        return await respond(request, self._diff)
-
-    async def _diff(self, request: Request) -> Content:
         name = identifier(request)
         diff = await self._operator.diff(name)
         if diff is None:
@@ -133,11 +121,8 @@ class Pages:
             pause_ms=SLOW_MS,
         )
 
-    async def history(self, request: Request) -> Response:
+    async def history(self, request: Request) -> Content:
         """The runs in the journal, and what they used."""
-        return await respond(request, self._history)
-
-    async def _history(self, request: Request) -> Content:
         since, limit = request.query_params.get("since", "7d"), request.query_params.get("limit")
         query = run_query(request)
         if "since" not in request.query_params:
@@ -157,11 +142,8 @@ class Pages:
             pause_ms=SLOW_MS,
         )
 
-    async def system(self, request: Request) -> Response:
+    async def system(self, request: Request) -> Content:
         """The daemon: what is wrong, tracker, agents, budgets, settings in force and versions."""
-        return await respond(request, self._system)
-
-    async def _system(self, request: Request) -> Content:
         del request
         system, state = await self._operator.system(), await self._operator.state(Selection(limit=0))
         return Content(

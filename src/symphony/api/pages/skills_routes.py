@@ -65,11 +65,8 @@ class SkillPages:
         self._access = access
         self._notices = notices
 
-    async def skills(self, request: Request) -> Response:
+    async def skills(self, request: Request) -> Content:
         """The skills, what is wrong with their files, and what runs made of them."""
-        return await respond(request, self._skills)
-
-    async def _skills(self, request: Request) -> Content:
         search, scope = request.query_params.get("q", "").strip(), request.query_params.get("scope", "")
         page = page_of(request)
         if scope not in SCOPES:
@@ -106,11 +103,8 @@ class SkillPages:
         del request
         return answer(await self._operator.skills())
 
-    async def skill(self, request: Request) -> Response:
+    async def skill(self, request: Request) -> Content:
         """One skill of the library, with its versions."""
-        return await respond(request, self._skill)
-
-    async def _skill(self, request: Request) -> Content:
         name, version = str(request.path_params["name"]), version_of(request, "version")
         page = await to_thread.run_sync(library.skill, self._operator.library(), name, version)
         skills = await self._repository_skills()
@@ -130,11 +124,8 @@ class SkillPages:
         except UnavailableError:
             return None
 
-    async def versions(self, request: Request) -> Response:
+    async def versions(self, request: Request) -> Content:
         """What two versions of a skill differ in."""
-        return await respond(request, self._versions)
-
-    async def _versions(self, request: Request) -> Content:
         name, in_use = str(request.path_params["name"]), self._operator.library()
         newest = (await to_thread.run_sync(library.skill, in_use, name)).skill.version
         new = version_of(request, "new") or newest
@@ -151,11 +142,8 @@ class SkillPages:
             pause_ms=SLOW_MS,
         )
 
-    async def assignments(self, request: Request) -> Response:
+    async def assignments(self, request: Request) -> Content:
         """Who gets which skills, and a picker."""
-        return await respond(request, self._assignments)
-
-    async def _assignments(self, request: Request) -> Content:
         query, in_use = request.query_params, self._operator.library()
         kind, target, search = query.get("kind", "issue"), query.get("target", "").strip(), query.get("q", "")
         if kind not in {"issue", "agent"}:
@@ -176,11 +164,8 @@ class SkillPages:
             still=True,
         )
 
-    async def proposals(self, request: Request) -> Response:
+    async def proposals(self, request: Request) -> Content:
         """The changes that wait for a person, or that were decided."""
-        return await respond(request, self._proposals)
-
-    async def _proposals(self, request: Request) -> Content:
         state, page = proposal_state(request), page_of(request)
         found = await to_thread.run_sync(library.proposals, self._operator.library(), state, page)
         return Content(
@@ -195,11 +180,8 @@ class SkillPages:
             pause_ms=SLOW_MS,
         )
 
-    async def proposal(self, request: Request) -> Response:
+    async def proposal(self, request: Request) -> Content:
         """One proposal: what it changes, and where it comes from."""
-        return await respond(request, self._proposal)
-
-    async def _proposal(self, request: Request) -> Content:
         found = await to_thread.run_sync(library.proposal, self._operator.library(), proposal_id(request))
         return Content(
             template="proposal.html",
@@ -214,19 +196,13 @@ class SkillPages:
 
     # --- the editor --------------------------------------------------------------------------------------
 
-    async def new(self, request: Request) -> Response:
+    async def new(self, request: Request) -> Content:
         """The editor with a skill to begin with."""
-        return await respond(request, self._new)
-
-    async def _new(self, request: Request) -> Content:
         del request
         return await self._editor("", _NEW, 0)
 
-    async def edit(self, request: Request) -> Response:
+    async def edit(self, request: Request) -> Content:
         """The editor with the newest version of a skill."""
-        return await respond(request, self._edit)
-
-    async def _edit(self, request: Request) -> Content:
         name = str(request.path_params["name"])
         page = await to_thread.run_sync(library.skill, self._operator.library(), name)
         return await self._editor(name, page.file, page.skill.version)

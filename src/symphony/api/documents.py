@@ -24,7 +24,6 @@ from symphony.domain import ALL_ISSUES, Cost, Failure, Issue, Selection, natural
 from symphony.journal.model import Health, HealthState, PullRequestRecord, RunRecord
 from symphony.library.model import Feedback
 from symphony.scheduler import (
-    AgentChoice,
     Blocked,
     Cycle,
     Drain,
@@ -345,11 +344,6 @@ def phase_document(phase: Phase | None) -> models.Phase | None:
     return None if phase is None else models.Phase(name=phase.name, reason=phase.reason)
 
 
-def agent_document(chosen: AgentChoice) -> models.Agent:
-    """The agent of an issue, and why it was chosen."""
-    return models.Agent.of(chosen)
-
-
 # --- the daemon ------------------------------------------------------------------------------------------
 
 
@@ -503,7 +497,7 @@ class _View:
 
     def _agent_of(self, issue: Issue, resume: Resume | None = None) -> models.Agent:
         """The agent that an issue would get if its run began now."""
-        return agent_document(choose_agent(self.state, issue, thread_agent(resume)))
+        return models.Agent.of(choose_agent(self.state, issue, thread_agent(resume)))
 
     def _phase_of(self, issue: Issue) -> models.Phase | None:
         """The phase of a turn that started now."""
@@ -520,7 +514,7 @@ class _View:
             issue_identifier=issue.identifier,
             issue_url=issue.url,
             title=issue.title,
-            agent=agent_document(run.agent),
+            agent=models.Agent.of(run.agent),
             worker_host=run.machine,
             workspace_path=run.report.workspace_path,
             skills=None if skills is None else _names(skills),
@@ -691,7 +685,7 @@ class _View:
             title=issue.title,
             state=issue.state,
             status=status,
-            agent=agent_document(run.agent) if run else self._agent_of(issue, resume),
+            agent=models.Agent.of(run.agent) if run else self._agent_of(issue, resume),
             workspace=models.Place(
                 path=run.report.workspace_path if run else path,
                 host=run.machine if run else self._host_of(issue),

@@ -10,8 +10,8 @@ from functools import partial
 from anyio import to_thread
 
 from symphony.agents.base import Envelope
-from symphony.api.documents import agent_document, phase_document
-from symphony.api.models import Instructions, Prompt
+from symphony.api.documents import phase_document
+from symphony.api.models import Agent, Instructions, Prompt
 from symphony.config import answer_section, answered_prompt, interrupted_prompt, restarted_prompt
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.runs.instructions import instructions_document, preview_run_instructions
@@ -153,7 +153,7 @@ def prompt_document(preview: PromptPreview, *, source: str, redaction: Redaction
         issue_identifier=redaction.text(preview.issue_identifier),
         source=source,
         attempt=preview.attempt,
-        agent=agent_document(preview.agent),
+        agent=Agent.of(preview.agent),
         envelope=envelope,
         prompt=prompt,
         skills=masked(preview.catalog.document, redaction.text),

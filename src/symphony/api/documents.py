@@ -8,7 +8,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache, reduce
 from types import MappingProxyType
 from typing import Final
@@ -303,7 +303,6 @@ def pull_request_document(record: PullRequestRecord) -> models.PullRequest:
     """The pull request of an issue."""
     pull, retry_ms = record.pull, record.retry_wall_ms
     state = "wanted" if record.number is None else "open" if pull is None else pull.state.value
-    retry = None if retry_ms is None else datetime.fromtimestamp(retry_ms / 1000, UTC)
     return models.PullRequest(
         number=record.number,
         url=None if pull is None else pull.url,
@@ -313,7 +312,7 @@ def pull_request_document(record: PullRequestRecord) -> models.PullRequest:
         message=record.message,
         needs_you=record.needs_you,
         failure=_failure(record.failure),
-        next_try_at=_text(retry),
+        next_try_at=None if retry_ms is None else models.wall_text(retry_ms),
     )
 
 
@@ -323,7 +322,7 @@ def feedback_document(feedback: Feedback) -> models.Feedback:
     return models.Feedback.of(
         feedback.rating,
         id=feedback.id,
-        at=utc_text(datetime.fromtimestamp(feedback.at_ms / 1000, UTC)),
+        at=models.wall_text(feedback.at_ms),
         learning=models.Learning(
             state=feedback.learning.value,
             reason=feedback.reason,

@@ -6,7 +6,6 @@ masked text removes it.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from difflib import unified_diff
 from typing import Final, TypeVar, assert_never
 
@@ -120,7 +119,7 @@ def skill(library: LibraryInUse, name: str, version: int | None = None) -> model
                 author=each.change.author,
                 reason=each.change.reason,
                 run_id=each.change.run_id,
-                at=_moment(each.at_ms),
+                at=models.wall_text(each.at_ms),
             )
             for each in history
         ),
@@ -202,7 +201,7 @@ def evaluation_document(found: Evaluation) -> models.LibraryEvaluation:
         ),
         without=models.LibrarySums.of(sums(one.without for one in found.comparisons)),
         changed=models.LibrarySums.of(sums(one.changed for one in found.comparisons)),
-        at=_moment(found.at_ms),
+        at=models.wall_text(found.at_ms),
     )
 
 
@@ -359,12 +358,12 @@ def _text(draft: models.LibraryDraft) -> SkillText:
 
 def _skill(head: SkillHead) -> models.LibrarySkill:
     return models.LibrarySkill.of(
-        head, created_at=_moment(head.created_at_ms), updated_at=_moment(head.updated_at_ms)
+        head, created_at=models.wall_text(head.created_at_ms), updated_at=models.wall_text(head.updated_at_ms)
     )
 
 
 def _assignment(found: Assignment) -> models.LibraryAssignment:
-    return models.LibraryAssignment.of(found, skills=found.names, at=_moment(found.at_ms))
+    return models.LibraryAssignment.of(found, skills=found.names, at=models.wall_text(found.at_ms))
 
 
 def _proposal(found: Proposal) -> models.LibraryProposal:
@@ -378,8 +377,8 @@ def _proposal(found: Proposal) -> models.LibraryProposal:
         run_id=evidence.run_id,
         issue_identifier=evidence.issue_identifier,
         transcript_seq=evidence.transcript_seq,
-        created_at=_moment(found.created_at_ms),
-        decided_at=None if found.decided_at_ms is None else _moment(found.decided_at_ms),
+        created_at=models.wall_text(found.created_at_ms),
+        decided_at=None if found.decided_at_ms is None else models.wall_text(found.decided_at_ms),
         decided_by=found.decided_by,
         reason=found.reason,
         recommended=None if found.evaluation is None else found.evaluation.recommended,
@@ -399,10 +398,6 @@ def unified(before: str, after: str) -> str:
 
 def _page(rows: Sequence[_Row], page: int | None) -> Sequence[_Row]:
     return rows if page is None else rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
-
-
-def _moment(at_ms: int) -> str:
-    return models.utc_text(datetime.fromtimestamp(at_ms / 1_000, UTC))
 
 
 def _unknown(error: NotInLibraryError) -> UnknownError:

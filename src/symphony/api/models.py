@@ -1479,3 +1479,8 @@ def feedback_effect(feedback: Feedback) -> str:
 def utc_text(moment: datetime) -> str:
     """The moment as the API shows it: UTC, ISO-8601, to the second."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def wall_text(wall_ms: int) -> str:
+    """Unix time in milliseconds as the API shows it."""
+    return utc_text(datetime.fromtimestamp(wall_ms / 1000, UTC))

@@ -19,7 +19,7 @@ from symphony.journal.model import RunRecord
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _USD_DIGITS: Final = 6
 _KEYS: Final[Mapping[str, Callable[[RunRecord], str | None]]] = {
-    "day": lambda run: _wall(run.started_wall_ms)[:10],
+    "day": lambda run: models.wall_text(run.started_wall_ms)[:10],
     "agent": lambda run: run.agent_name,
     "issue": lambda run: run.issue_identifier,
     "state": lambda run: run.issue_state,
@@ -53,7 +53,7 @@ def runs_document(records: Iterable[RunRecord], query: RunQuery, *, now: datetim
         sums.sort(key=lambda one: (-(one.cost_usd or 0), -one.total_tokens, -one.runs, one.key or ""))
     return models.Runs(
         generated_at=utc_text(now),
-        since=_wall(since_ms) if since_ms else None,
+        since=models.wall_text(since_ms) if since_ms else None,
         by=query.by,
         runs=tuple(rows[: query.limit]),
         left_out=max(len(rows) - query.limit, 0),
@@ -67,8 +67,8 @@ def past_run(record: RunRecord) -> models.PastRun:
     return models.PastRun.of(
         record,
         agent=record.agent_name,
-        started_at=_wall(record.started_wall_ms),
-        ended_at=None if record.ended_wall_ms is None else _wall(record.ended_wall_ms),
+        started_at=models.wall_text(record.started_wall_ms),
+        ended_at=None if record.ended_wall_ms is None else models.wall_text(record.ended_wall_ms),
         cost_usd=usd(record.cost_usd),
     )
 
@@ -112,7 +112,3 @@ def _sums(key: str | None, rows: Iterable[models.RunRow]) -> models.RunSums:
         cost_usd=usd(cost.usd),
         unpriced_tokens=cost.unpriced_tokens,
     )
-
-
-def _wall(wall_ms: int) -> str:
-    return utc_text(datetime.fromtimestamp(wall_ms / 1000, UTC))

@@ -5,14 +5,12 @@ Pure, but for `read_skill_outcomes`. The API, the page and `symphony skills repo
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from statistics import fmean, median
 from typing import Any, Final
 
 from symphony.api import models
 from symphony.api.intervals import difference, wilson
-from symphony.api.models import utc_text
-from symphony.journal.reader import JournalReader
+from symphony.journal.reader import JournalReader, SkillReport
 from symphony.journal.skill_outcomes import ArmOutcomes, VersionOutcomes
 from symphony.library.model import LibraryError
 from symphony.library.store import Library
@@ -60,6 +58,16 @@ def skill_outcomes(versions: Iterable[VersionOutcomes], arms: Iterable[ArmOutcom
     return models.SkillOutcomes(versions=tuple(rows), holdouts=tuple(holdouts), verdicts=tuple(verdicts))
 
 
+def skill_uses(use: SkillReport) -> models.SkillUses:
+    """How often a skill was used, and how those runs ended."""
+    return models.SkillUses.of(
+        use,
+        outcomes=dict(use.outcomes),
+        seen_outcomes=dict(use.seen_outcomes),
+        last_used_at=models.wall_text(use.last_used_wall_ms),
+    )
+
+
 def _last_used_ms(members: Sequence[VersionOutcomes]) -> int:
     return max(one.last_used_wall_ms for one in members)
 
@@ -74,7 +82,7 @@ def _version(members: Sequence[VersionOutcomes]) -> models.SkillVersionFigures:
         name=first.name,
         sha256=first.sha256,
         library_version=first.library_version,
-        last_used_at=utc_text(datetime.fromtimestamp(_last_used_ms(members) / 1000, UTC)),
+        last_used_at=models.wall_text(_last_used_ms(members)),
         agents=tuple(agents),
         **_figures(members),
     )

@@ -24,6 +24,7 @@ from symphony.api.models import (
     Positive,
     SkillOutcomes,
     Skills,
+    SkillUses,
     State,
 )
 from symphony.journal.transcripts import TranscriptEntry
@@ -945,23 +946,11 @@ class LibrarySynced(ClosedDocument, frozen=True, kw_only=True):
 # --- the use of skills -----------------------------------------------------------------------------------
 
 
-class SkillUse(ClosedDocument, frozen=True, kw_only=True):
-    """One skill over many runs."""
-
-    name: Text
-    listed: Annotated[Count, _is("Runs that listed it.")]
-    seen: Annotated[Count, _is("Runs that looked at it.")]
-    outcomes: Annotated[dict[str, Positive], _is("How many of the runs that listed it ended so.")]
-    seen_outcomes: Annotated[dict[str, Positive], _is("How many of the runs that looked at it ended so.")]
-    versions: Annotated[Count, _is("Different contents.")]
-    last_used_at: Moment
-
-
 class SkillsReport(ClosedDocument, frozen=True, kw_only=True):
     """`symphony skills report --json`."""
 
     since: Moment
-    skills: tuple[SkillUse, ...]
+    skills: tuple[SkillUses, ...]
     outcomes: SkillOutcomes
 
 

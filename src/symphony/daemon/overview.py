@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from symphony import skills
 from symphony.api import models
 from symphony.api.documents import feedback_document
 from symphony.api.models import utc_text
+from symphony.api.skill_outcomes import skill_uses
 from symphony.config import Settings
 from symphony.daemon.context import RuntimeContext, skill_options
 from symphony.daemon.runs.skills import LOAD_DEADLINE_S, in_skill_thread
@@ -82,16 +83,7 @@ def skills_document(
         skills=tuple(models.KnownSkill.of(skill) for skill in (found.skills if found else ())),
         problems=tuple(models.SkillFinding.of(problem) for problem in (found.problems if found else ())),
         since=utc_text(since),
-        uses=tuple(
-            models.SkillUses.of(
-                use,
-                outcomes=dict(use.outcomes),
-                seen_outcomes=dict(use.seen_outcomes),
-                last_used_at=utc_text(datetime.fromtimestamp(use.last_used_wall_ms / 1000, UTC)),
-            )
-            for use in uses
-            if use.listed or use.seen
-        ),
+        uses=tuple(skill_uses(use) for use in uses if use.listed or use.seen),
         outcomes=outcomes,
     )
 

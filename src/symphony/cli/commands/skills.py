@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from symphony.api.models import Difference, Rate, SkillHoldout, SkillOutcomes, SkillVersionFigures
-    from symphony.cli.documents import SkillUse
     from symphony.journal.reader import SkillReport
     from symphony.skills import SkillSet
 
@@ -344,7 +343,8 @@ def report(*, since: float, as_json: bool, workflow: Path) -> None:
     Rates have intervals of 95 %. With fewer than 10 runs, or issues of a holdout, there is no rate.
     """
     # Imported here: `--help` of any command stays fast.
-    from symphony.api.skill_outcomes import read_skill_outcomes
+    from symphony.api.models import wall_text
+    from symphony.api.skill_outcomes import read_skill_outcomes, skill_uses
     from symphony.cli.documents import SkillsReport
     from symphony.journal.reader import open_reader
 
@@ -355,24 +355,12 @@ def report(*, since: float, as_json: bool, workflow: Path) -> None:
         library = open_library(workflow, os.environ).in_use.store
         outcomes = read_skill_outcomes(reader, library, journal.parent.name, since_wall_ms=since_ms)
     if as_json:
-        print_json(
-            SkillsReport(since=_utc(since_ms), skills=tuple(_use(one) for one in found), outcomes=outcomes)
-        )
+        skills = tuple(map(skill_uses, found))
+        print_json(SkillsReport(since=wall_text(since_ms), skills=skills, outcomes=outcomes))
     elif found:
         _show(found, outcomes)
     else:
         click.echo("No run listed a skill in this time.")
-
-
-def _use(one: "SkillReport") -> "SkillUse":
-    from symphony.cli.documents import SkillUse
-
-    return SkillUse.of(
-        one,
-        outcomes=dict(one.outcomes),
-        seen_outcomes=dict(one.seen_outcomes),
-        last_used_at=_utc(one.last_used_wall_ms),
-    )
 
 
 def _show(found: Sequence["SkillReport"], outcomes: "SkillOutcomes") -> None:
@@ -465,10 +453,6 @@ def _difference(value: "Difference | None") -> str:
 def _otherwise(outcomes: Mapping[str, int]) -> str:
     others = [f"{number} {outcome}" for outcome, number in outcomes.items() if outcome != _SUCCEEDED]
     return ", ".join(others)
-
-
-def _utc(wall_ms: int) -> str:
-    return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 _EPILOG = """\b

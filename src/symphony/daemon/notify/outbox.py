@@ -385,6 +385,6 @@ def target_document(settings: NotifySettings, queue: _Queue) -> models.NotifyTar
         on=settings.on,
         problem=queue.problem,
         pending=len(queue.pending),
-        delivered_at=None if at_ms is None else models.utc_text(datetime.fromtimestamp(at_ms / 1000, UTC)),
+        delivered_at=None if at_ms is None else models.wall_text(at_ms),
         failure=queue.failure,
     )

@@ -12,7 +12,6 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +21,6 @@ import msgspec
 
 from symphony.agents.environment import child_environment
 from symphony.api import models
-from symphony.api.models import utc_text
 from symphony.config import NotifySettings, reference_name, resolve_secret
 from symphony.daemon.notify.notifications import Notification, Subject, describe, headline
 from symphony.domain import Redaction, one_line
@@ -133,13 +131,13 @@ def document(
     ids = "\n".join([target.settings.name, *(each.id for each in batch)])
     return models.Notifications(
         id=f"msg_{sha256(ids.encode()).hexdigest()[:32]}",
-        sent_at=_time(now_ms),
+        sent_at=models.wall_text(now_ms),
         target=target.settings.name,
         text=headline(batch),
         notifications=tuple(
             models.Notification.of(
                 each,
-                at=_time(each.at_wall_ms),
+                at=models.wall_text(each.at_wall_ms),
                 issue=None
                 if each.issue is None
                 else models.NotifiedIssue(
@@ -155,10 +153,6 @@ def document(
         ),
         dropped=dropped,
     )
-
-
-def _time(wall_ms: int) -> str:
-    return utc_text(datetime.fromtimestamp(wall_ms / 1000, UTC))
 
 
 def link(address: str | None) -> str | None:

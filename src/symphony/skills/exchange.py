@@ -28,6 +28,7 @@ from symphony.skills.loader import path_text
 from symphony.skills.model import (
     FILE_NAME,
     MAX_FIELD,
+    PRIORITY,
     Code,
     Problem,
     Severity,
@@ -418,7 +419,6 @@ def _write(new: Path, files: Mapping[str, BundledFile]) -> None:
 MANIFEST: Final = "manifest.yaml"
 _VERSION: Final = "1"
 _MAX_ENTRIES: Final = 2_000
-_PRIORITY: Final = re.compile(r"[-+]?[0-9]{1,9}")
 _PHASE: Final = re.compile(r"[^\s,]+")
 
 
@@ -491,7 +491,7 @@ def _entry(value: Any) -> tuple[tuple[str, ...], ImportEntry]:
 def _metadata(priority: object, phases: object) -> dict[str, str]:
     found = {}
     if priority is not None:
-        if not isinstance(priority, str) or _PRIORITY.fullmatch(priority) is None:
+        if not isinstance(priority, str) or PRIORITY.fullmatch(priority) is None:
             raise ValueError("`priority` is not a whole number")
         found["symphony-priority"] = priority
     words = phases.replace(",", " ").split() if isinstance(phases, str) else phases

@@ -20,14 +20,13 @@ from msgspec import Struct
 
 from symphony import frontmatter
 from symphony.frontmatter import Document, FrontMatterError, Profile
-from symphony.skills.model import DEFAULT_PRIORITY, Severity
+from symphony.skills.model import DEFAULT_PRIORITY, PRIORITY, Severity
 
 MANIFEST_FILE: Final = "manifest.yaml"
 MAX_MODULES: Final = 200
 _VERSION: Final = "1"
 _WORD: Final = re.compile(r"\w[\w-]{0,63}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_PRIORITY: Final = re.compile(r"[-+]?[0-9]{1,9}")
 _USUAL_PRIORITY: Final = str(DEFAULT_PRIORITY)
 _KEYS: Final = frozenset({"version", "skills"})
 _ENTRY_KEYS: Final = frozenset({"name", "file", "priority", "phases"})
@@ -275,7 +274,7 @@ class _Reader:
             key, message = "file", "`file` is not the path of a file."
         elif not _is_inside(PurePosixPath(file)):
             key, code = "file", InstructionCode.OUTSIDE_DIRECTORY
-        elif not isinstance(priority, str) or not _PRIORITY.fullmatch(priority):
+        elif not isinstance(priority, str) or not PRIORITY.fullmatch(priority):
             key, message = "priority", "`priority` is not a whole number."
         elif not isinstance(phases, list) or not all(
             isinstance(one, str) and is_phase(one) for one in phases

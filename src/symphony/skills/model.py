@@ -107,6 +107,7 @@ def is_name(text: str) -> bool:
 DEFAULT_PATH: Final = ".symphony/skills"
 DEFAULT_USER_PATH: Final = "~/.symphony/skills"
 DEFAULT_PRIORITY: Final = 50
+PRIORITY: Final = re.compile(r"[-+]?[0-9]{1,9}")
 FILE_NAME: Final = "SKILL.md"
 ACTIVATE_TOOL: Final = "activate_skill"
 SEARCH_TOOL: Final = "skill_search"

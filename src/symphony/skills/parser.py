@@ -13,6 +13,7 @@ from symphony import frontmatter
 from symphony.frontmatter import Document, FrontMatterError, Profile, Split
 from symphony.skills.model import (
     DEFAULT_PRIORITY,
+    PRIORITY,
     Code,
     Problem,
     Scope,
@@ -154,7 +155,6 @@ TOP: Final[Place] = (1, 1)
 _MAX_COMPATIBILITY: Final = 500
 _MAX_PHASES: Final = 20
 _WORDS: Final = re.compile(r"[^\s,]+")
-_PRIORITY: Final = re.compile(r"[-+]?[0-9]{1,9}")
 _GLUED: Final = re.compile(rb"^---(?=#)", re.MULTILINE)
 _MISSPELT: Final = frozenset({"when-to-use", "whenToUse", "whentouse", "when to use", "When_to_use"})
 _CODES: Final = {
@@ -316,7 +316,7 @@ class _Reader:
         value = metadata.get("symphony-priority")
         if value is None:
             return DEFAULT_PRIORITY
-        if isinstance(value, str) and _PRIORITY.fullmatch(value.strip()):
+        if isinstance(value, str) and PRIORITY.fullmatch(value.strip()):
             return int(value)
         self._warn("metadata", "symphony-priority", what="is not a whole number")
         return DEFAULT_PRIORITY

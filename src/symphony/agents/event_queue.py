@@ -126,12 +126,10 @@ class EventQueue:
 
     Args:
         max_events: how many events are queued.
-        max_chars: how many characters they may hold together.
     """
 
-    def __init__(self, *, max_events: int = MAX_QUEUED_EVENTS, max_chars: int = MAX_QUEUED_CHARS) -> None:
+    def __init__(self, *, max_events: int = MAX_QUEUED_EVENTS) -> None:
         self._max_events = max_events
-        self._max_chars = max_chars
         self._bounds = EventBounds()
         self._events: deque[AgentEvent] = deque()
         self._chars = 0
@@ -161,7 +159,7 @@ class EventQueue:
         if ends:
             self.flush_activity()
             self._flush_usage()
-        if ends or (len(self._events) < self._max_events and self._chars < self._max_chars):
+        if ends or (len(self._events) < self._max_events and self._chars < MAX_QUEUED_CHARS):
             self._events.append(event)
             self._chars += event_size(event)
         elif isinstance(event, Usage):

@@ -21,6 +21,7 @@ from symphony.scheduler import Command, Event, Polled, State
 MAX_STREAMS: Final = 16
 INTERVAL_S: Final = 1.0
 HEARTBEAT_S: Final = 15.0
+"""The longest silence of a stream."""
 RETRY_MS: Final = 3_000
 RESTART_DEADLINE: Final = "restart_deadline"
 """Key in the `state` of an ASGI scope. The server puts a function there that restarts the time limit of the
@@ -35,12 +36,10 @@ class Changes:
 
     Args:
         interval_s: the shortest time between two events of one scope in one stream.
-        heartbeat_s: the longest silence of a stream.
     """
 
-    def __init__(self, *, interval_s: float = INTERVAL_S, heartbeat_s: float = HEARTBEAT_S) -> None:
+    def __init__(self, *, interval_s: float = INTERVAL_S) -> None:
         self.interval_s = interval_s
-        self.heartbeat_s = heartbeat_s
         self.streams: set[EventStream] = set()
         self.version = 0
         self._life = secrets.token_hex(4)
@@ -137,7 +136,7 @@ class EventStream(Response):
             {"type": "http.response.body", "body": f"retry: {RETRY_MS}\n\n".encode(), "more_body": True}
         )
         while True:
-            with anyio.move_on_after(self._changes.heartbeat_s):
+            with anyio.move_on_after(HEARTBEAT_S):
                 await self._added.wait()
             await send({"type": "http.response.body", "body": self._take(), "more_body": True})
             restart_deadline()  # not reached while the client does not read

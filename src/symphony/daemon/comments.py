@@ -171,15 +171,11 @@ class AnswerReader:
     Args:
         comments: writes the question.
         now_ms: the monotonic clock.
-        max_reposted: number of questions whose last repost is remembered.
     """
 
-    def __init__(
-        self, comments: CommentWriter, *, now_ms: Callable[[], int], max_reposted: int = _MAX_REPOSTED
-    ) -> None:
+    def __init__(self, comments: CommentWriter, *, now_ms: Callable[[], int]) -> None:
         self._comments = comments
         self._now_ms = now_ms
-        self._max_reposted = max_reposted
         self._few = anyio.Semaphore(_READS_AT_ONCE)
         self._reposted_ms: OrderedDict[tuple[str, str], int] = OrderedDict()
 
@@ -223,7 +219,7 @@ class AnswerReader:
         if now_ms - self._reposted_ms.get(key, -_REPOST_MS) < _REPOST_MS:
             return
         self._reposted_ms[key] = now_ms
-        if len(self._reposted_ms) > self._max_reposted:
+        if len(self._reposted_ms) > _MAX_REPOSTED:
             self._reposted_ms.popitem(last=False)
         await self._comments.post(context, replace(draft_of(question), verify=True))
 

@@ -6,7 +6,7 @@
 import hashlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -36,7 +36,7 @@ from symphony.skills import (
     instruction_problem,
 )
 from symphony.trackers.http.exchange import origin_of
-from symphony.trackers.http.transport import ExchangeError, HttpxTransport, Send, Transport
+from symphony.trackers.http.transport import ExchangeError, HttpxTransport, Send
 
 SHARED_S: Final = 30.0
 """How long runs share the answer of a server, also a failure."""
@@ -81,9 +81,7 @@ class InstructionStore:
         settings: `agent.instructions`, with a source.
         base_dir: the directory of the workflow file, where a relative `fallback` starts.
         copies: the directory of the last good copies; it need not exist.
-        transport: carries requests to a remote source.
         carried: the files of a remote source, which need not be requested.
-        now_s: a monotonic clock.
     """
 
     def __init__(
@@ -92,19 +90,16 @@ class InstructionStore:
         *,
         base_dir: Path,
         copies: Path,
-        transport: Transport | None = None,
         carried: StoredCopy | None = None,
-        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._base_dir = base_dir
         self._copies = copies
         self._carried = carried
         timeout_s = settings.fetch_timeout_ms / 1_000
-        self._transport = transport or HttpxTransport(
+        self._transport = HttpxTransport(
             connect_s=timeout_s, read_s=timeout_s, total_s=timeout_s, max_bytes=MAX_FILE_BYTES
         )
-        self._now_s = now_s
         self._fetching = anyio.Lock()
         self._fetched: tuple[float, StoredCopy | InstructionProblem] | None = None
 
@@ -121,13 +116,13 @@ class InstructionStore:
         try:
             with anyio.fail_after(timeout_s):
                 async with self._fetching:
-                    if self._fetched is not None and self._now_s() < self._fetched[0]:
+                    if self._fetched is not None and time.monotonic() < self._fetched[0]:
                         return self._fetched[1]
                     found = await self._request()
         except TimeoutError:
             reason = f"no complete answer within {timeout_s:g} seconds"
             found = unavailable(self._settings.url or "", reason)
-        self._fetched = (self._now_s() + SHARED_S, found)
+        self._fetched = (time.monotonic() + SHARED_S, found)
         return found
 
     async def _request(self) -> StoredCopy | InstructionProblem:

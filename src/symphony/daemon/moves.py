@@ -113,16 +113,14 @@ class Moves:
         )
 
 
-async def move_now(
-    context: RuntimeContext, issue: Issue, state: str, *, timeout_s: float = TIMEOUT_S
-) -> str | None:
+async def move_now(context: RuntimeContext, issue: Issue, state: str) -> str | None:
     """Move an issue as an operator asks; the state before, `None` if the tracker does not have the issue.
 
     Raises:
         SymphonyError: the tracker did not move it; secrets are masked.
     """
     try:
-        with anyio.fail_after(timeout_s):
+        with anyio.fail_after(TIMEOUT_S):
             found = await context.tracker.fetch_issues_by_ids([issue.id])
             if found and normalise_state(found[0].state) != normalise_state(state):
                 await _move(context, issue, state, hint="move it in the tracker")
@@ -135,7 +133,7 @@ async def move_now(
                     reason="operator",
                 )
     except Exception as error:
-        raise SymphonyError(context.redaction.failure(_failure(error, timeout_s))) from error
+        raise SymphonyError(context.redaction.failure(_failure(error, TIMEOUT_S))) from error
     return found[0].state if found else None
 
 

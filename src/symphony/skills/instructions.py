@@ -43,12 +43,11 @@ _BETWEEN: Final = "\n\n"
 
 
 class SourceError(Exception):
-    """A file of a source cannot be read; `message` replaces the text of the code."""
+    """A file of a source cannot be read."""
 
-    def __init__(self, code: InstructionCode, message: str | None = None) -> None:
+    def __init__(self, code: InstructionCode) -> None:
         super().__init__(code.value)
         self.code = code
-        self.message = message
 
 
 class InstructionSource(Protocol):
@@ -330,7 +329,7 @@ class Loader:
                 return self._selector(InstructionOrigin.FALLBACK, (module,), problems)
             except SourceError as error:
                 place = loader.path_text(str(self._fallback))
-                problems.append(instruction_problem(error.code, place, message=error.message))
+                problems.append(instruction_problem(error.code, place))
         return self._selector(InstructionOrigin.NOTHING, (), problems)
 
     def _selector(
@@ -359,7 +358,7 @@ class Loader:
         except SourceError as error:
             missing = error.code is InstructionCode.MISSING_FILE
             code = InstructionCode.MISSING_MANIFEST if missing else error.code
-            problems.append(instruction_problem(code, place, message=error.message))
+            problems.append(instruction_problem(code, place))
             return (), {}
         manifest = Manifest.parse(data, place)
         found, files, modules = list(manifest.problems), {MANIFEST_FILE: data}, list[Module]()
@@ -371,7 +370,7 @@ class Loader:
                 if sum(map(len, files.values())) > MAX_TOTAL_BYTES:
                     raise SourceError(InstructionCode.TOO_LARGE)  # noqa: TRY301 - reported as the others
             except SourceError as error:
-                found.append(instruction_problem(error.code, source.place(entry.file), message=error.message))
+                found.append(instruction_problem(error.code, source.place(entry.file)))
                 if error.code is InstructionCode.TOO_LARGE:
                     break
                 continue

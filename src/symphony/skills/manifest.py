@@ -151,12 +151,11 @@ def instruction_problem(
     line: int | None = None,
     *,
     message: str | None = None,
-    hint: str | None = None,
 ) -> InstructionProblem:
-    """A problem with the texts of its code, unless `message` or `hint` replaces them."""
-    severity, usual, advice = INSTRUCTION_MEANINGS[code]
+    """A problem with the texts of its code, unless `message` replaces the one."""
+    severity, usual, hint = INSTRUCTION_MEANINGS[code]
     return InstructionProblem(
-        code=code, severity=severity, path=path, line=line, message=message or usual, hint=hint or advice
+        code=code, severity=severity, path=path, line=line, message=message or usual, hint=hint
     )
 
 

@@ -189,7 +189,6 @@ class Traces:
         tracing: makes and sends spans; `None` if traces are off.
         found_ms: when a poll found an issue that waits since then, by its id; `None` if it did not wait.
         now_ms: the monotonic clock.
-        wall_ns: the wall clock.
     """
 
     def __init__(
@@ -198,12 +197,10 @@ class Traces:
         *,
         found_ms: Callable[[str], int | None],
         now_ms: Callable[[], int],
-        wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._tracing = tracing
         self._found_ms = found_ms
         self._now_ms = now_ms
-        self._wall_ns = wall_ns
         self._previous: OrderedDict[str, str] = OrderedDict()  # the last run of an issue
 
     def trace_id(self, run_id: str | None) -> str | None:
@@ -228,7 +225,7 @@ class Traces:
             Attribute.AGENT: agent.name,
             Attribute.ATTEMPT: command.attempt or 0,
         }
-        now_ns = self._wall_ns()
+        now_ns = time.time_ns()
         found_ms = self._found_ms(command.issue.id)
         start_ns = now_ns if found_ms is None else now_ns - (self._now_ms() - found_ms) * 1_000_000
         root = self._tracing.start_run(

@@ -323,11 +323,11 @@ def command_execution(
     }
 
 
-def file_change(item_id: str, path: str, *, kind: str, diff: str, status: str = "inProgress") -> Object:
+def file_change(item_id: str, path: str, *, kind: str, diff: str) -> Object:
     """A file written: `kind` is `add` or `update`; `diff` is the whole text or a unified diff."""
     described = {"type": kind} if kind == "add" else {"type": kind, "move_path": None}
     changes = [{"path": path, "kind": described, "diff": diff}]
-    return {"type": "fileChange", "id": item_id, "changes": changes, "status": status}
+    return {"type": "fileChange", "id": item_id, "changes": changes, "status": "inProgress"}
 
 
 def dynamic_tool_call(

@@ -119,9 +119,9 @@ class _Reader:
         if self._problems:
             raise TrackerConfigError(self._problems)
 
-    def wrong(self, key: str, message: str, *, hint: str | None = None) -> None:
+    def wrong(self, key: str, message: str) -> None:
         """Note a mistake in a key of the provider."""
-        self._problems.append(config_problem(f"tracker.provider.{key}", message, hint=hint))
+        self._problems.append(config_problem(f"tracker.provider.{key}", message))
 
     def backlog(self, active: Sequence[str] | None, terminal: Sequence[str] | None) -> BoardConfig:
         """A board of Backlog.md, whose own settings say prefix and states."""

@@ -79,7 +79,7 @@ class ForgePolicy:
         protected_paths: changes of these are not landed.
         debounce_ms: how long a comment is left alone, as more may follow.
         grace_ms: how long after a push checks may take to appear, and after a request the forge to act.
-        checks_limit_ms: how long checks may take.
+        checks_limit_ms: how long checks may take, and the forge to merge what it was asked to.
         quiet_ms: after so long without any event a person is asked.
     """
 
@@ -367,6 +367,7 @@ def judge_pull(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_m
     if news:
         return _feedback(pull.head_sha, news, ledger, policy)
     troubles = [part.trouble for part in parts.values() if part.trouble is not None]
+    troubles.sort(key=lambda trouble: trouble.code is WaitCode.MERGEABILITY_UNKNOWN)  # it says the least
     outcome = next((each for each in troubles if isinstance(each, NeedsYou)), None) or (
         troubles[0] if troubles else _landing(pull, ledger, policy, now_ms)
     )
@@ -621,12 +622,17 @@ def _landing(
     asked = [head for head in ledger.landings if head == pull.head_sha]
     is_armed = (pull.armed or pull.queued) and (asked or not ledger.landings)  # by us, or by a person
     is_recent = pull.armed is None or now_ms - ledger.landed_ms <= policy.grace_ms
+    verdict: Wait | Land = Land(pull.head_sha)
+    is_stuck = len(asked) >= MAX_LANDINGS
     if is_armed or (asked and ledger.landed_ms and is_recent):
-        return Wait(WaitCode.LANDING, "the forge is about to merge it")
-    if len(asked) >= MAX_LANDINGS:
-        message = f"the forge was asked {len(asked)} times to merge {_short(pull.head_sha)}, and did not"
-        return NeedsYou(NeedsYouCode.LANDING_FAILED, message)
-    return Land(pull.head_sha)
+        verdict = Wait(WaitCode.LANDING, "the forge is about to merge it")
+        is_over = 0 < ledger.landed_ms < now_ms - policy.checks_limit_ms
+        is_stuck = bool(asked) and is_over and not pull.queued
+    if not is_stuck:
+        return verdict
+    head = _short(pull.head_sha)
+    message = f"the forge was asked to merge {head}, and a rule of its own may hold it back"
+    return NeedsYou(NeedsYouCode.LANDING_FAILED, message)
 
 
 def _hindrances(pull: PullRequest, policy: ForgePolicy) -> Iterator[Wait]:
@@ -680,7 +686,9 @@ def _is_below(name: str, paths: Sequence[str]) -> bool:
 
 def must_disarm(pull: PullRequest, ledger: PullLedger, made: Verdict) -> bool:
     """Whether the forge would merge what is no longer good, because the daemon asked it to earlier."""
-    is_landing = isinstance(made, Land) or (isinstance(made, Wait) and made.code is WaitCode.LANDING)
+    is_landing = isinstance(made, Land) or (
+        isinstance(made, Wait | NeedsYou) and made.code in {WaitCode.LANDING, NeedsYouCode.LANDING_FAILED}
+    )
     is_ours = (pull.armed is not False or pull.queued) and ledger.landed_ms > 0
     return is_ours and not is_landing and not isinstance(made, Ended)
 

@@ -361,6 +361,11 @@ def test_unknown_is_never_good() -> None:
     assert judge(pull(complete=False), policy=LAND) == "incomplete"
 
 
+def test_unknown_conflicts_hide_no_other_wait() -> None:
+    assert judge(pull(conflicts=None, draft=True, checks=(PENDING,))) == "checks_pending"
+    assert judge(pull(conflicts=None, draft=True)) == "mergeability_unknown"
+
+
 def test_a_repository_without_checks_is_settled_but_never_landed() -> None:
     assert judge(pull(checks=())) == "settled"
     assert judge(pull(checks=()), policy=LAND) == "no_required_check"
@@ -517,6 +522,15 @@ def test_where_the_forge_does_not_tell_what_it_will_merge_the_ledger_does() -> N
     assert judge(seen, policy=LAND, landings=(HEAD,)) == "land", "it was taken back"
     assert must_disarm(seen, ledger(landed_ms=NOW - HOUR), bad)
     assert not must_disarm(seen, ledger(landings=(HEAD,)), bad)
+
+
+def test_a_rule_of_the_forge_that_is_never_met_is_told_to_a_person_and_a_queue_has_time() -> None:
+    asked: dict[str, Any] = {"landings": (HEAD,), "landed_ms": NOW - 3 * HOUR}
+    for armed in (True, None):
+        assert judge(pull(armed=armed), policy=LAND, **asked) == "landing_failed"
+    assert judge(pull(armed=True, queued=True), policy=LAND, **asked) == "landing"
+    stuck = judge_pull(pull(armed=True), ledger(**asked), LAND, NOW)
+    assert not must_disarm(pull(armed=True), ledger(**asked), stuck)
 
 
 def test_what_is_no_longer_good_is_disarmed_if_we_armed_it() -> None:

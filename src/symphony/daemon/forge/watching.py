@@ -181,7 +181,8 @@ class Watcher:
                 await self._tell(forge, issue_id, made)
             case _:
                 self._offer(issue_id)
-        await self._post_replies(forge, issue_id)
+        if not isinstance(made, Ended):
+            await self._post_replies(forge, issue_id)
 
     async def _judge(self, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings) -> Verdict:
         """The verdict on a snapshot; both are recorded, but what is done because of it."""

@@ -29,10 +29,11 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 @dataclass
 class Terminal:
-    """A command on a pseudo terminal."""
+    """A command on a pseudo terminal; `modes` is how that was set before the command began."""
 
     process: "subprocess.Popen[bytes] | Fork"
     master: int
+    modes: list[Any]
     text: str = ""
 
     def read(self) -> bool:
@@ -71,7 +72,7 @@ class Terminal:
         """Change the size, as a window does."""
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
-    def modes(self) -> list[Any]:
+    def modes_now(self) -> list[Any]:
         """How the terminal is set."""
         return termios.tcgetattr(self.master)
 
@@ -90,6 +91,7 @@ def terminal(
     """Run a command there; with `suspends` the system lets it be stopped, as a shell's child."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    modes = termios.tcgetattr(master)
     environment = {
         name: value for name, value in project.env().items() if name not in {"NO_COLOR", "COLUMNS"}
     }
@@ -110,7 +112,7 @@ def terminal(
         )
     os.close(slave)
     try:
-        yield Terminal(process, master)
+        yield Terminal(process, master, modes)
     finally:
         if process.poll() is None:
             process.kill()

@@ -26,11 +26,11 @@ def project(tmp_path: Path) -> Project:
     return made
 
 
-def assert_left(shown: Terminal, modes: list[object]) -> None:
+def assert_left(shown: Terminal) -> None:
     """The terminal is as it was before the view: its screen, its cursor, its keyboard."""
     assert shown.text.rindex("\x1b[?1049l") > shown.text.rfind("\x1b[?1049h")
     assert shown.text.rindex("\x1b[?25h") > shown.text.rfind("\x1b[?25l")
-    assert shown.modes() == modes
+    assert shown.modes_now() == shown.modes
     assert "Traceback" not in shown.text
 
 
@@ -40,7 +40,6 @@ def stopped(shown: Terminal) -> bool | None:
 
 def test_a_person_watches_filters_selects_and_explains(project: Project) -> None:
     with project.daemon() as daemon, terminal(project, *WATCH, suspends=True) as shown:
-        modes = shown.modes()
         daemon.wait_for("issue_blocked", issue_identifier="SYM-2")
         board = shown.screen(lambda text: "I look at the login page" in text and "QUESTIONS" in text)
         lines = board.splitlines()
@@ -74,7 +73,7 @@ def test_a_person_watches_filters_selects_and_explains(project: Project) -> None
         os.kill(shown.process.pid, signal.SIGTSTP)
         until(lambda: stopped(shown), lambda: "not stopped")
         shown.read()
-        assert_left(shown, modes)
+        assert_left(shown)
         os.kill(shown.process.pid, signal.SIGCONT)
         shown.press("")
         shown.screen(lambda text: "QUESTIONS" in text)
@@ -87,7 +86,7 @@ def test_a_person_watches_filters_selects_and_explains(project: Project) -> None
             shown.press("q")
             shown.end()
         assert shown.process.returncode == 0
-        assert_left(shown, modes)
+        assert_left(shown)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
@@ -95,12 +94,11 @@ def test_a_signal_ends_the_view_and_the_terminal_is_as_it_was(
     project: Project, number: signal.Signals, code: int
 ) -> None:
     with terminal(project, *WATCH) as shown:
-        modes = shown.modes()
         shown.screen(lambda text: "No daemon is running" in text)
         shown.process.send_signal(number)
         shown.end()
         assert shown.process.returncode == code
-        assert_left(shown, modes)
+        assert_left(shown)
 
 
 def test_a_terminal_that_goes_away_ends_the_view(project: Project) -> None:
@@ -114,11 +112,10 @@ def test_a_terminal_that_goes_away_ends_the_view(project: Project) -> None:
 def test_a_daemon_in_a_terminal_shows_the_view_that_its_settings_enable(project: Project) -> None:
     project.workflow(observability={"dashboard_enabled": True, "refresh_ms": 200, "render_interval_ms": 20})
     with terminal(project, "run", suspends=True) as shown:
-        modes = shown.modes()
         shown.screen(lambda text: "I look at the login page" in text and "QUESTIONS" in text)
         shown.press("q")
         shown.until("Ctrl-C ends the daemon")
-        assert_left(shown, modes)
+        assert_left(shown)
         shown.text = ""
         project.issue("SYM-4", title="Later")
         shown.until("SYM-4")
@@ -133,8 +130,7 @@ def test_a_daemon_in_a_terminal_shows_the_view_that_its_settings_enable(project:
 def test_the_view_of_a_daemon_that_is_killed_ends_too(project: Project) -> None:
     project.workflow(observability={"dashboard_enabled": True, "refresh_ms": 200})
     with terminal(project, "run", suspends=True) as shown:
-        modes = shown.modes()
         shown.screen(lambda text: "QUESTIONS" in text)
         shown.process.kill()
         shown.end()
-        assert_left(shown, modes)
+        assert_left(shown)

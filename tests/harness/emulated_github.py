@@ -64,6 +64,9 @@ class EmulatedGithub(Vendor):
     def __init__(self, emulator: str) -> None:
         super().__init__(Clock())
         self._emulator = emulator
+        # Without certificates, which take longer to load than the emulator to answer.
+        wire = httpx.HTTPTransport(verify=False, limits=httpx.Limits(max_keepalive_connections=0))
+        self._client = httpx.Client(transport=wire, timeout=60)
         self._document = openapi(SCHEMAS["github"])
 
     @property
@@ -93,12 +96,11 @@ class EmulatedGithub(Vendor):
     def handle(self, asked: Asked) -> Given:
         if self._document is not None and "/pulls" not in asked.path:  # no part of the description here
             self._document.check(asked, Given())  # before it is passed on: nothing wrong reaches the emulator
-        answer = httpx.request(
+        answer = self._client.request(
             asked.method,
             asked.address.replace(self.base, self._emulator),
             headers={name: asked.headers[name] for name in _PASSED_ON if name in asked.headers},
             content=None if asked.body is None else json.dumps(asked.body),
-            timeout=60,
         )
         headers = {name: answer.headers[name] for name in _GIVEN_BACK if name in answer.headers}
         if "link" in headers:
@@ -116,12 +118,11 @@ class EmulatedGithub(Vendor):
 
     def ask(self, method: str, path: str, **body: Any) -> Any:
         """One request of a person, below the repository."""
-        answer = httpx.request(
+        answer = self._client.request(
             method,
             f"{self._emulator}/repos/{OWNER}/{REPO}{path}",
             headers={"authorization": f"Bearer {THEIRS}"},
             json=body or None,
-            timeout=60,
         )
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text[:300]}"
         return answer.json()

@@ -1,7 +1,8 @@
 """Pull requests of GitHub and GitHub Enterprise Server.
 
 Snapshots come from one GraphQL query for all pull requests. Before it, conditional requests of the REST API
-ask whether anything changed: an answer that GitHub confirms costs nothing.
+ask whether anything changed, and after it which authors may write: an answer that GitHub confirms costs
+nothing.
 """
 
 import re
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from typing_extensions import override
@@ -36,6 +38,7 @@ from symphony.trackers.webhooks import GITHUB
 
 BATCH = 20
 _NOT_FOUND = 404
+_NOT_TOLD = frozenset({FORBIDDEN, _NOT_FOUND})
 
 # --- queries ---------------------------------------------------------------------------------------------
 
@@ -44,7 +47,7 @@ _COMMENT = f"id {_BY} body updatedAt"
 _MORE = "pageInfo { hasNextPage endCursor }"
 _CONNECTIONS = {
     "comments": _COMMENT,
-    "reviews": f"id {_BY} authorCanPushToRepository state body submittedAt commit {{ oid }}",
+    "reviews": f"id {_BY} state body submittedAt commit {{ oid }}",
     "reviewThreads": f"id isResolved path line comments(first: 50) {{ nodes {{ {_COMMENT} }} {_MORE} }}",
     "files": "path changeType",
 }
@@ -150,14 +153,23 @@ class _By(_Shape, kw_only=True):
     author_association: str
     viewer_did_author: bool
 
-    def read(self) -> Author:
-        """The author; that of an app is called `name[bot]`, as no person can be."""
-        login = self.author.login.lower() if self.author else ""
-        kind = self.author.kind if self.author else "User"
+    @property
+    def login(self) -> str:
+        """That of an app is called `name[bot]`, as no person can be."""
+        if self.author is None:
+            return ""
+        return f"{self.author.login}{'[bot]' if self.author.kind == 'Bot' else ''}".lower()
+
+    @property
+    def may_be_writer(self) -> bool:
+        """A member of the organisation, or a collaborator, may have no more than the right to read."""
+        return self.author_association in {"OWNER", "MEMBER", "COLLABORATOR"}
+
+    def read(self, writers: frozenset[str]) -> Author:
         return Author(
-            login=f"{login}[bot]" if kind == "Bot" else login,
-            is_bot=kind != "User",
-            can_write=self.author_association in {"OWNER", "MEMBER", "COLLABORATOR"},
+            login=self.login,
+            is_bot=self.author is not None and self.author.kind != "User",
+            can_write=self.login in writers,
             is_me=self.viewer_did_author,
         )
 
@@ -178,7 +190,6 @@ class _Commit(_Shape):
 
 
 class _Review(_By, kw_only=True):
-    author_can_push_to_repository: bool
     id: str
     state: str
     body: str
@@ -378,18 +389,32 @@ class GithubForge(RepositoryForge):
             lists[name] = nodes
             complete = complete and all_read
         sha = dig(_last_commit(record), "oid")
+        head = self.read_as(_Head, record, request)
+        said = [each for thread in lists["reviewThreads"] for each in thread.comments.nodes]
+        writers = yield from self._writers([head, *lists["comments"], *lists["reviews"], *said])
         return replace(
             self._pull(record, request, complete=complete),
+            author=head.read(writers),
             checks=tuple(self._check(each, str(sha)) for each in lists["checks"]),
             reviews=tuple(
-                _review(each)
+                _review(each, writers)
                 for each in lists["reviews"]
                 if each.state in _REVIEWS and (each.body or each.state != "COMMENTED")
             ),
-            threads=tuple(_thread(each) for each in lists["reviewThreads"]),
-            comments=tuple(map(_comment, lists["comments"])),
+            threads=tuple(_thread(each, writers) for each in lists["reviewThreads"]),
+            comments=tuple(_comment(each, writers) for each in lists["comments"]),
             files=_changed_files(lists["files"]),
         )
+
+    def _writers(self, said: Sequence[_By]) -> Flow[frozenset[str]]:
+        """Which of these authors may write to the repository; nobody whose rights the token may not see."""
+        writers = set[str]()
+        for login in sorted({by.login for by in said if by.may_be_writer and not by.viewer_did_author}):
+            request = self.request("GET", "/collaborators/{}/permission", quote(login), accept=_NOT_TOLD)
+            answer = yield replace(request, conditional=True)
+            if dig(answer.body, "permission") in {"admin", "write"}:
+                writers.add(login)
+        return frozenset(writers)
 
     def _all(
         self, number: int, name: str, shape: Any, record: Any, request: Request
@@ -421,7 +446,7 @@ class GithubForge(RepositoryForge):
             body=head.body,
             state=self.read_as(PullState, head.state.lower(), request),
             draft=head.is_draft,
-            author=head.read(),
+            author=head.read(frozenset()),
             head_branch=head.head_ref_name,
             head_repo=None if head.head_repository is None else head.head_repository.name_with_owner,
             head_sha=head.head_ref_oid,
@@ -551,24 +576,24 @@ def _changed_files(files: Sequence[_File]) -> tuple[str, ...]:
     return tuple(each.path for each in files)
 
 
-def _comment(comment: _Comment) -> PullComment:
-    return PullComment(id=comment.id, author=comment.read(), body=comment.body, at=comment.updated_at)
+def _comment(comment: _Comment, writers: frozenset[str]) -> PullComment:
+    return PullComment(id=comment.id, author=comment.read(writers), body=comment.body, at=comment.updated_at)
 
 
-def _thread(thread: _Thread) -> Thread:
+def _thread(thread: _Thread, writers: frozenset[str]) -> Thread:
     return Thread(
         id=thread.id,
         resolved=thread.is_resolved,
         path=thread.path,
         line=thread.line,
-        comments=tuple(map(_comment, thread.comments.nodes)),
+        comments=tuple(_comment(each, writers) for each in thread.comments.nodes),
     )
 
 
-def _review(review: _Review) -> Review:
+def _review(review: _Review, writers: frozenset[str]) -> Review:
     return Review(
         id=review.id,
-        author=replace(review.read(), can_write=review.author_can_push_to_repository),
+        author=review.read(writers),
         state=ReviewState(review.state.lower()),
         sha=review.commit.oid if review.commit else None,
         body=review.body,

@@ -117,8 +117,8 @@ class _Diff(msgspec.Struct, kw_only=True):
     new_path: str
     old_path: str
     diff: str
-    too_large: bool = False
-    collapsed: bool = False
+    too_large: bool | None = False
+    collapsed: bool | None = False
 
 
 class _Approval(msgspec.Struct):

@@ -13,7 +13,7 @@ from contract.openapi import openapi
 from contract.schemas import GITHUB_GRAPHQL, SCHEMAS
 from contract.vendor import Asked, Clock, Given, Route, Vendor, conditional, routed, zulu
 from kit.forge.logs import LOGS
-from kit.forge.repository import ME, Check, Comment, Pull, Repository
+from kit.forge.repository import ME, READER, Check, Comment, Pull, Repository
 from symphony.domain import CheckState, PullState, ReviewState
 
 SECRET = "ghp_0123456789abcdefghijklmnop"
@@ -54,6 +54,7 @@ class GithubForgeVendor(Vendor):
                 rf"{path}/commits/(\w+)/status",
                 lambda *_: Given(body={"state": "pending", "statuses": []}),
             ),
+            ("GET", rf"{path}/collaborators/(\S+)/permission", self._permission),
             ("GET", rf"{path}/actions/jobs/(\d+)/logs", self._log),
         )
 
@@ -130,6 +131,9 @@ class GithubForgeVendor(Vendor):
     def _runs(self, _asked: Asked, sha: str) -> Given:
         checks = [c for pull in self.repository.pulls.values() for c in pull.checks if c.sha == sha]
         return Given(body={"check_runs": [{"id": c.id, "state": c.state} for c in checks]})
+
+    def _permission(self, _asked: Asked, login: str) -> Given:
+        return Given(body={"permission": "write" if login in self.repository.writers else "read"})
 
     def _log(self, _asked: Asked, check_id: str) -> Given:
         return Given(status=302, headers={"location": f"{LOGS}/{check_id}?sig=signature"})
@@ -239,7 +243,6 @@ class GithubForgeVendor(Vendor):
                 [
                     {
                         **self._by(each.login),
-                        "authorCanPushToRepository": each.login in self.repository.writers,
                         "id": f"R_{each.id}",
                         "state": each.state.name,
                         "body": each.body,
@@ -302,7 +305,7 @@ class GithubForgeVendor(Vendor):
     def _by(self, login: str) -> dict[str, Any]:
         return {
             "author": {"__typename": "Bot" if login in self.repository.bots else "User", "login": login},
-            "authorAssociation": "COLLABORATOR" if login in self.repository.writers else "NONE",
+            "authorAssociation": "MEMBER" if login in self.repository.writers | {READER} else "NONE",
             "viewerDidAuthor": login == ME,
         }
 

@@ -8,6 +8,8 @@ from itertools import count
 from symphony.domain import CheckState, PullState, ReviewState
 
 ME, WRITER, STRANGER, BOT = "symphony-bot", "ann", "mallory", "project_7_bot_0a1b"
+READER = "rea"
+"""Belongs to the organisation, and may only read."""
 START = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
 
 

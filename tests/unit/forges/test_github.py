@@ -4,7 +4,7 @@ from contract.graphql_schema import check_graphql, graphql_schema
 from contract.schemas import GITHUB_GRAPHQL, NO_GITHUB_GRAPHQL, schema_file
 from contract.vendor import Given
 from kit.forge.desk import Desk, make_desk
-from kit.forge.repository import BOT, STRANGER, WRITER, Comment
+from kit.forge.repository import BOT, READER, WRITER, Comment
 from symphony.domain import CheckState, ReviewState
 from symphony.forges import ForgeError, Landing, github
 
@@ -80,15 +80,22 @@ async def test_one_that_was_not_sent_because_of_an_error_is_not_taken_for_delete
     assert set(await desk.forge.observe([1], fresh=True)) == {1}
 
 
-async def test_an_app_is_no_person_of_its_name_and_a_review_tells_whether_its_author_may_push(
-    desk: Desk,
-) -> None:
+async def test_an_app_is_no_person_of_its_name(desk: Desk) -> None:
+    desk.repository.say(desk.repository.open("b"), BOT, "unused variable")
+    assert (await desk.forge.observe([1]))[1].comments[0].author.login == f"{BOT}[bot]"
+
+
+async def test_a_member_of_the_organisation_who_may_only_read_is_no_writer(desk: Desk) -> None:
     pull = desk.repository.open("b")
-    desk.repository.say(pull, BOT, "unused variable")
-    desk.repository.review(pull, STRANGER, ReviewState.APPROVED)
+    desk.repository.review(pull, READER, ReviewState.APPROVED)
+    desk.repository.say(pull, WRITER, "why?")
     seen = (await desk.forge.observe([1]))[1]
-    assert seen.comments[0].author.login == f"{BOT}[bot]"
     assert [review.author.can_write for review in seen.reviews] == [False]
+    assert seen.comments[0].author.can_write
+
+    forbidden = Given(status=403, body={"message": "Resource not accessible"})
+    desk.vendor.fail_next(forbidden, when="/collaborators/ann/")
+    assert not (await desk.forge.observe([1], fresh=True))[1].comments[0].author.can_write
 
 
 async def test_a_long_thread_is_called_incomplete(desk: Desk) -> None:

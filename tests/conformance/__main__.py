@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 
 from conformance.collect import collect, run
-from conformance.recorder import Result, read_results
+from conformance.recorder import Claims, Result, read_results
 from conformance.report import PAGE, render
 from conformance.skips import REQUIRE_REAL
 from conformance.table import as_json, show
@@ -40,7 +40,8 @@ def main(*, root: Path, write: bool, check: bool, file: Path | None, workers: in
     Ends with 1 if anything is wrong.
     """
     root = root.resolve()
-    claims = collect(root)
+    told, results = (None, None) if file is None else _read(file)
+    claims = told or collect(root)
     if write:
         (root / PAGE).write_text(render(claims.claimed), encoding="utf-8")
         click.echo(f"wrote {PAGE}")
@@ -48,7 +49,8 @@ def main(*, root: Path, write: bool, check: bool, file: Path | None, workers: in
     faults = [*faults_of_claims(claims, root), *faults_of_page(claims, root)]
     if check:
         sys.exit(_complain(faults))
-    results = run(root, workers=workers) if file is None else _read(file)
+    if results is None:
+        results = run(root, workers=workers)
     require_real = bool(os.environ.get(REQUIRE_REAL))
     faults += faults_of_results(claims, results, require_real=require_real)
     judged = verdicts(claims, results)
@@ -59,7 +61,7 @@ def main(*, root: Path, write: bool, check: bool, file: Path | None, workers: in
     sys.exit(1 if faults else 0)
 
 
-def _read(file: Path) -> frozenset[Result]:
+def _read(file: Path) -> tuple[Claims | None, frozenset[Result]]:
     try:
         return read_results(file)
     except (OSError, ValueError) as error:

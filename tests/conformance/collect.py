@@ -34,4 +34,4 @@ def run(root: Path, *, workers: int) -> frozenset[Result]:
         arguments = ["-m", MARKER, *shared, "-q", OPTION, str(file)]
         command = [sys.executable, "-m", "pytest", *arguments]
         subprocess.run(command, cwd=root, check=False, stdout=sys.stderr)
-        return read_results(file) if file.exists() else frozenset()
+        return read_results(file)[1] if file.exists() else frozenset()

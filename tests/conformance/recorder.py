@@ -18,6 +18,7 @@ from conformance.choices import CHOICES, Choice
 
 MARKER = "conformance"
 OPTION = "--conformance-results"
+_OUTPUT = "conformance_claims"
 
 
 class Outcome(StrEnum):
@@ -74,6 +75,25 @@ class Claims:
                 for claimed_id in mark.args:
                     self._claimed[str(claimed_id)].add(test)
 
+    @classmethod
+    def of(cls, told: dict[str, Any]) -> "Claims":
+        """Those that `as_dict` told."""
+        claims = cls(())
+        claims.tests, claims.errors = set(told["tests"]), told["errors"]
+        claims._claimed = {claimed_id: set(tests) for claimed_id, tests in told["claimed"].items()}
+        return claims
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, as JSON can hold it."""
+        return {"tests": sorted(self.tests), "errors": self.errors, "claimed": self.claimed}
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Tell them to the controller of xdist, which collects nothing: one worker does."""
+        worker = getattr(session.config, "workerinput", {}).get("workerid")
+        if worker == "gw0" and session.config.getoption(OPTION) is not None and whole(session.config):
+            output: dict[str, Any] = getattr(session.config, "workeroutput")  # noqa: B009 - xdist adds it
+            output[_OUTPUT] = self.as_dict()
+
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Remember what could not be imported, and what was skipped as a whole."""
         if not report.passed:
@@ -81,12 +101,23 @@ class Claims:
             self.errors.append(f"{report.nodeid}: {words[-1]}")
 
 
+def whole(config: pytest.Config) -> bool:
+    """Whether a session looks at all tests."""
+    return {Path(argument).resolve() for argument in config.args} == {config.rootpath / "tests"}
+
+
 class Recorder:
-    """Writes how the tests ended to a file."""
+    """Writes how the tests ended to a file, and what they claim where the session collected all of them."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._results: set[Result] = set()
+        self._claims: dict[str, Any] | None = None
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Hear of claims from a worker of xdist."""
+        self._claims = getattr(node, "workeroutput", {}).get(_OUTPUT, self._claims)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Of set-up and tear-down only the bad news counts."""
@@ -98,7 +129,8 @@ class Recorder:
     def pytest_sessionfinish(self) -> None:
         """Write them, in a stable order."""
         rows = [asdict(result) for result in sorted(self._results)]
-        self._file.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        told = {"claims": self._claims, "results": rows}
+        self._file.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
 def _reason(report: pytest.TestReport) -> str:
@@ -109,13 +141,18 @@ def _reason(report: pytest.TestReport) -> str:
             return f"expected to fail: {getattr(report, 'wasxfail', '') or other}"
 
 
-def read_results(file: Path) -> frozenset[Result]:
-    """What a session wrote; raises OSError where there is no file, ValueError where it is another one."""
-    rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+def read_results(file: Path) -> tuple[Claims | None, frozenset[Result]]:
+    """What a session wrote: the claims, unless it did not collect all tests, and the results.
+
+    Raises OSError where there is no file, ValueError where it is another one.
+    """
+    told: Any = json.loads(file.read_text(encoding="utf-8"))
     try:
-        return frozenset(
-            Result(test=row["test"], outcome=Outcome(row["outcome"]), reason=row["reason"]) for row in rows
+        results = frozenset(
+            Result(test=row["test"], outcome=Outcome(row["outcome"]), reason=row["reason"])
+            for row in told["results"]
         )
+        return None if told["claims"] is None else Claims.of(told["claims"]), results
     except (KeyError, TypeError) as error:
         raise ValueError(f"{file} does not hold results of tests") from error
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.recorder import Claims
+from conformance.recorder import Claims, whole
 from conformance.report import PAGE, REFRESH, render
 from conformance.verdict import faults_of_claims
 
@@ -25,7 +25,7 @@ def faults_of_page(claims: Claims, root: Path) -> list[str]:
 def faults_today(config: pytest.Config, root: Path) -> list[str]:
     """What is wrong with claims and page; a session that did not collect all tests has them collected."""
     claims = config.pluginmanager.get_plugin("conformance-claims")
-    if isinstance(claims, Claims) and _whole(config, root):
+    if isinstance(claims, Claims) and whole(config):
         return [*faults_of_claims(claims, root), *faults_of_page(claims, root)]
     done = subprocess.run(
         [sys.executable, "-m", "conformance", "--check"],
@@ -36,7 +36,3 @@ def faults_today(config: pytest.Config, root: Path) -> list[str]:
         check=False,
     )
     return done.stderr.splitlines() if done.returncode else []
-
-
-def _whole(config: pytest.Config, root: Path) -> bool:
-    return {Path(argument).resolve() for argument in config.args} == {root / "tests"}

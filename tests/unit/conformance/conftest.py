@@ -55,20 +55,20 @@ class Suite:
         return f"import pytest\n\n@pytest.mark.conformance({listed})\ndef {name}():\n    pass\n"
 
     def conformance(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-        """`python -m conformance` on this project, without the plugins that only our own tests need."""
-        command = [
-            sys.executable,
-            "-m",
-            "conformance",
-            "--workers",
-            "0",
-            "--root",
-            str(self.root),
-            *arguments,
-        ]
+        """`python -m conformance` on this project."""
+        options = ("--workers", "0", "--root", str(self.root))
+        return self._python("conformance", *options, *arguments, **environment)
+
+    def pytest(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """A session of this project's tests."""
+        return self._python("pytest", "-q", *arguments)
+
+    def _python(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+        """A module as a program, without the plugins of pytest that only our own tests need."""
         path = f"{TESTS}:{TESTS.parent / 'src'}"
         return subprocess.run(
-            command,
+            [sys.executable, "-m", *arguments],
+            cwd=self.root,
             env={
                 "PATH": "/usr/bin:/bin",
                 "PYTHONPATH": path,

@@ -89,7 +89,25 @@ def test_results_of_another_session_can_be_judged(suite: "Suite") -> None:
     missing = suite.conformance("--from", str(suite.root / "none.json"))
     assert missing.returncode == 1
     assert "cannot be used" in missing.stderr
-    suite.write("results.json", "[]\n")
+    suite.write("results.json", '{"claims": null, "results": []}\n')
     unrun = suite.conformance("--from", str(suite.root / "results.json"))
     assert unrun.returncode == 1
     assert "tests/test_rules.py::test_all: did not run" in unrun.stdout
+
+
+def test_a_session_of_all_tests_tells_what_they_claim_so_that_nothing_is_collected_again(
+    suite: "Suite",
+) -> None:
+    suite.conformance("--write")
+    file = str(suite.root / "results.json")
+    suite.pytest("-p", "xdist", "-n", "1", f"--conformance-results={file}")
+    suite.write("tests/test_rules.py", "import no_such_module\n")
+    done = suite.conformance("--from", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    suite.create()
+    suite.pytest("tests/test_rules.py", f"--conformance-results={file}")
+    part = suite.conformance("--from", file)
+    assert part.returncode == 1
+    assert "did not run" in part.stdout
+    assert "no test shows it" not in part.stdout, "claims of a part are not taken for those of all"

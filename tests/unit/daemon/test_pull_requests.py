@@ -485,14 +485,16 @@ async def test_a_start_or_a_correction_tries_again_at_once(daemon: Daemon, by: s
     assert len(daemon.opened()) == 1
 
 
-async def test_labels_that_are_refused_hold_nothing_up(desk: Desk, tmp_path: Path) -> None:
-    daemon = Daemon(desk, tmp_path, labels=["agent"])
+async def test_labels_and_reviewers_that_are_refused_hold_nothing_up(desk: Desk, tmp_path: Path) -> None:
+    daemon = Daemon(desk, tmp_path, labels=["agent"], reviewers=["helper[bot]", WRITER])
     daemon.works()
     name = {"github": "/labels", "gitlab": "PUT", "forgejo": "/labels"}[desk.kind]
     desk.vendor.fail_next(Given(status=422, body={"message": "no such label"}), when=name)
+    desk.vendor.fail_next(Given(status=422, body={"message": "no such account"}), when="helper")
     with capture_logs() as logs:
         await daemon.looks()
-    assert "pull_request_not_equipped" in {log["event"] for log in logs}
+    assert [log["event"] for log in logs].count("pull_request_not_equipped") == 2
+    assert daemon.opened()[0].reviewers == [WRITER]
     assert daemon.record.equipped
     assert daemon.record.failure is None
 

@@ -9,7 +9,7 @@ never at all. With `forge.open: never` one is found and never opened.
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -262,11 +262,18 @@ class Opener:
             raise SymphonyError(forge_failure(message, Blame.TRACKER))
         issue_id = record.issue.id
         self._records.change(issue_id, pull=self._records[issue_id].pull or bounded(pull))
+        if not set(map(str.lower, settings.labels)) <= set(pull.labels):
+            await self._equip_with(forge.add_labels(pull, settings.labels), record)
+        for (
+            login
+        ) in settings.reviewers:  # each for itself, as a forge refuses all with one that it cannot ask
+            await self._equip_with(forge.request_reviews(pull, [login]), record)
+        self._records.change(issue_id, equipped=True)
+
+    async def _equip_with(self, request: Awaitable[None], record: PullRequestRecord) -> None:
+        """Ask for labels or a reviewer; what the forge refuses is left out."""
         try:
-            if not set(map(str.lower, settings.labels)) <= set(pull.labels):
-                await forge.add_labels(pull, settings.labels)
-            if settings.reviewers:
-                await forge.request_reviews(pull, settings.reviewers)
+            await request
         except ForgeError as error:
             if error.failure.status is None or error.failure.retryable:
                 raise
@@ -277,7 +284,6 @@ class Opener:
                 reason=failure.message,
                 hint="see forge.labels and forge.reviewers",
             )
-        self._records.change(issue_id, equipped=True)
 
     async def _describe(
         self, forge: Forge, record: PullRequestRecord, result: IssueResult, settings: ForgeSettings

@@ -1,4 +1,4 @@
-"""Makes the documents of the API from the state of the scheduler, and rows of issues for the terminal.
+"""Makes the documents of the API from the state of the scheduler.
 
 All functions are pure. The API, `symphony status` and `symphony explain` show these documents, so they agree.
 The types of the documents are in `models`.
@@ -20,7 +20,7 @@ from symphony.api.history import History, IssueHistory
 from symphony.api.models import utc_text
 from symphony.api.runs import past_run, usd
 from symphony.config import WorkspaceSettings
-from symphony.domain import ALL_ISSUES, Cost, Failure, Issue, Selection, natural_order
+from symphony.domain import ALL_ISSUES, Cost, Failure, Issue, Selection
 from symphony.journal.model import Health, HealthState, PullRequestRecord, RunRecord
 from symphony.library.model import Feedback
 from symphony.scheduler import (
@@ -48,7 +48,6 @@ from symphony.scheduler import (
     phase_of,
     requests_paused_until,
     results_with_status,
-    retry_text,
     runs_by_host,
     slots_of,
     thread_agent,
@@ -129,78 +128,6 @@ def review_commands(
         return (diff,)
     base = workspace.base_branch or "HEAD"
     return (diff, where.fetch or f"git diff {shlex.quote(f'{base}...{branch}')}")
-
-
-# --- rows for the terminal -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IssueRow:
-    """One issue on one line.
-
-    Attributes:
-        issue_id: the issue.
-        issue_identifier: its name for people.
-        title: its title.
-        state: its state at the tracker.
-        status: `running`, `retrying`, `blocked` or `waiting`.
-        detail: for people.
-        turn: the turn of a run.
-        total_tokens: what the run used.
-    """
-
-    issue_id: str
-    issue_identifier: str
-    title: str
-    state: str
-    status: str
-    detail: str
-    turn: int = 0
-    total_tokens: int = 0
-
-
-def issue_rows(state: State) -> tuple[IssueRow, ...]:
-    """All known issues, in the natural order of their identifiers."""
-    found = [_running(run) for run in state.running.values()]
-    found += [
-        _row(retry.issue, "retrying", retry_text(retry, state.settings)) for retry in state.retrying.values()
-    ]
-    found += [_row(entry.issue, "blocked", describe_blocked(entry)) for entry in state.blocked.values()]
-    found += [_row(issue, "waiting", reason.message) for issue, reason in waiting_issues(state)]
-    return tuple(sorted(found, key=lambda row: natural_order(row.issue_identifier)))
-
-
-def describe_blocked(blocked: Blocked) -> str:
-    """Why an issue is blocked, what its agent asks, and what to do, on one line."""
-    failure, question = blocked.failure, blocked.question
-    asks = "" if question is None or question in failure.message else f", which asks: {question}"
-    return f"{failure.message}{asks}{'' if failure.hint is None else f' → {failure.hint}'}"
-
-
-def _running(run: Running) -> IssueRow:
-    issue, report = run.issue, run.report
-    stage = report.stage.value.replace("_", " ")
-    return IssueRow(
-        issue_id=issue.id,
-        issue_identifier=issue.identifier,
-        title=issue.title,
-        state=issue.state,
-        status="running",
-        detail=report.last_message or stage,
-        turn=run.turn,
-        total_tokens=report.total_tokens,
-    )
-
-
-def _row(issue: Issue, status: str, detail: str) -> IssueRow:
-    return IssueRow(
-        issue_id=issue.id,
-        issue_identifier=issue.identifier,
-        title=issue.title,
-        state=issue.state,
-        status=status,
-        detail=detail,
-    )
 
 
 # --- documents -------------------------------------------------------------------------------------------

@@ -14,28 +14,22 @@ from pathlib import Path
 import anyio
 from msgspec import structs
 from rich.console import Console
-from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
 
 from symphony.agents.registry import SECTIONS
-from symphony.api.documents import IssueRow, describe_blocked, issue_rows
 from symphony.cli.demo_learning import DemoLearning
 from symphony.cli.demo_page import DemoPage
+from symphony.cli.demo_progress import show_progress
 from symphony.cli.documents import DemoComment, DemoIssue, DemoLearned, DemoResult
 from symphony.cli.failures import CommandError
-from symphony.cli.formatting import plural
 from symphony.cli.main import program_name
 from symphony.cli.options import print_json
 from symphony.cli.repository import git
 from symphony.cli.serving import serve
 from symphony.cli.summary import RunSummary, delivery_lines, summary_table
 from symphony.config import load_workflow
-from symphony.daemon.service import Observer
-from symphony.domain import Issue, natural_order, one_line
+from symphony.domain import Issue
 from symphony.library.model import LibrarySkill
-from symphony.scheduler import Command, ContinueRun, Event, OutcomeKind, RunEnded, StartRun, State
 from symphony.testing import scripted_agent
 from symphony.trackers.base import Comment
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
@@ -49,8 +43,6 @@ _GIT_SETTINGS = (
     "commit.gpgSign=false",  # signing could ask for a passphrase
     "core.hooksPath=/dev/null",
 )
-_PAUSED = "paused: nothing new starts before `symphony resume`"
-_COLOURS = {"running": "green", "retrying": "yellow", "blocked": "red", "waiting": "dim", "ended": "cyan"}
 
 
 def run_demo(*, agent: str, directory: Path | None, page: bool, learn: bool, as_json: bool) -> bool:
@@ -180,85 +172,6 @@ async def _read_board(config: BoardConfig) -> tuple[list[Issue], list[tuple[Issu
     tracker = MarkdownTracker(config)
     issues = list(await tracker.fetch_issues_by_states(config.states))
     return issues, [(issue, comment) for issue in issues for comment in await tracker.list_comments(issue.id)]
-
-
-# --- progress --------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def show_progress(console: Console) -> Iterator[Observer]:
-    """An observer that shows progress: a live table on a terminal, else a line per milestone."""
-    if console.is_terminal and not console.is_dumb_terminal:  # a dumb terminal cannot redraw
-        with Live(console=console, refresh_per_second=8, transient=True) as live:
-            yield ProgressTable(live)
-    else:
-        yield ProgressLines(console)
-
-
-class ProgressTable:
-    """Redraws one table in place; issues that ended stay in it."""
-
-    def __init__(self, live: Live) -> None:
-        self._live = live
-        self._rows: dict[str, IssueRow] = {}
-
-    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """Redraw after a step."""
-        del before, fact, commands
-        active = {row.issue_id: row for row in issue_rows(after)}
-        self._rows |= active
-        caption = Text(_PAUSED, style="yellow") if after.paused else None
-        table = Table(header_style="bold", pad_edge=False, expand=True, caption=caption)
-        table.add_column("Issue", no_wrap=True, width=8)
-        table.add_column("Title", no_wrap=True, ratio=2)
-        table.add_column("Status", no_wrap=True, width=9)
-        table.add_column("Turn", no_wrap=True, width=4, justify="right")
-        table.add_column("What is happening", no_wrap=True, ratio=3)
-        for row in sorted(self._rows.values(), key=lambda item: natural_order(item.issue_identifier)):
-            ended = row.issue_id not in active
-            status = "ended" if ended else row.status
-            table.add_row(
-                Text(one_line(row.issue_identifier)),
-                Text(one_line(row.title)),
-                Text(status, style=_COLOURS[status]),
-                str(row.turn) if row.turn else "",
-                Text("no longer active" if ended else one_line(row.detail)),
-            )
-        self._live.update(table)
-
-
-class ProgressLines:
-    """Prints one line per milestone, for pipes, logs and CI."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
-        """Print what a step did, if it was a milestone."""
-        for command in commands:
-            match command:
-                case StartRun(issue=issue):
-                    self._print(issue.identifier, f"started: {issue.title}")
-                case ContinueRun(issue=issue, turn=turn):
-                    self._print(issue.identifier, f"turn {turn}")
-        if isinstance(fact, RunEnded):
-            run = next((run for run in before.running.values() if run.run_id == fact.run_id), None)
-            if run is not None:
-                outcome = fact.outcome
-                result = "finished" if outcome.kind is OutcomeKind.SUCCEEDED else outcome.kind.value
-                reason = f" ({outcome.failure.line})" if outcome.failure else ""
-                commits = plural(outcome.commits, "commit")
-                self._print(run.issue.identifier, f"{result}{reason}, {commits} on its branch")
-        for issue_id in after.blocked.keys() - before.blocked.keys():
-            blocked = after.blocked[issue_id]
-            self._print(blocked.issue.identifier, f"blocked: {describe_blocked(blocked)}")
-        if after.paused is not before.paused:
-            self._print("", _PAUSED if after.paused else "resumed: issues are started again")
-
-    def _print(self, identifier: str, text: str) -> None:
-        self._console.print(
-            f"{one_line(identifier):8} {one_line(text)}", markup=False, highlight=False, soft_wrap=True
-        )
 
 
 # --- results ---------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import pytest
 
 from harness.chronicle import Chronicle, conforms, populated, sent
 from harness.scheduling import make_failure, make_issue
-from symphony.api.documents import issue_document, issue_rows, state_document
+from symphony.api.documents import issue_document, state_document
 from symphony.domain import Category
 from symphony.journal.model import Health, HealthState
 from symphony.scheduler import (
@@ -135,8 +135,6 @@ def test_what_an_agent_asks_and_whether_its_conversation_goes_on() -> None:
     conforms(story.document(), "State")
     conforms(story.issue("SYM-1"), "Issue")
     assert story.issue("SYM-1")["blocked"]["question"] == "Which\ncolour?"
-    assert issue_rows(story.state)[0].detail == "it needs a person, which asks: Which\ncolour?"
-    assert issue_rows(story.state)[1].detail == "it needs a person"
 
 
 def test_what_a_run_goes_on_with() -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from harness.scheduling import make_issue
 from symphony.cli import demo_run
-from symphony.cli.demo_run import ProgressLines, ProgressTable
+from symphony.cli.demo_progress import ProgressLines, ProgressTable
 from symphony.cli.documents import DemoComment
 from symphony.cli.main import main
 from symphony.cli.serving import open_store

@@ -1,16 +1,24 @@
 from harness.scheduling import Story, make_failure, make_issue
-from symphony.api.documents import IssueRow, issue_rows
+from symphony.cli.demo_progress import IssueRow, describe_blocked, issue_rows
 from symphony.domain import Blocker
-from symphony.scheduler import Ineligible, OutcomeKind, RunStage, eligibility, retry_text
+from symphony.scheduler import (
+    Ineligible,
+    Outcome,
+    OutcomeKind,
+    RunEnded,
+    RunStage,
+    eligibility,
+    retry_text,
+)
 
 
 def row(story: Story, identifier: str) -> IssueRow:
-    (found,) = [one for one in issue_rows(story.state) if one.issue_identifier == identifier]
+    (found,) = [one for one in issue_rows(story.state) if one.issue.identifier == identifier]
     return found
 
 
 def test_a_daemon_that_knows_nothing_shows_nothing() -> None:
-    assert issue_rows(Story().state) == ()
+    assert not list(issue_rows(Story().state))
 
 
 def test_the_reason_why_an_issue_waits_is_in_the_words_of_the_policy() -> None:
@@ -41,14 +49,14 @@ def test_an_issue_that_is_picked_starts_as_soon_as_it_is_refreshed() -> None:
 def test_a_run_shows_its_stage_until_the_agent_says_something() -> None:
     story = Story(make_issue("1", title="Greet")).begin()
     first = row(story, "SYM-1")
-    assert (first.status, first.detail, first.title, first.turn) == (
+    assert (first.status, first.detail, first.issue.title, first.turn) == (
         "running",
         "preparing workspace",
         "Greet",
         1,
     )
-    story.report(stage=RunStage.STREAMING_TURN, last_message="reads the file", total_tokens=12)
-    assert (row(story, "SYM-1").detail, row(story, "SYM-1").total_tokens) == ("reads the file", 12)
+    story.report(stage=RunStage.STREAMING_TURN, last_message="reads the file")
+    assert row(story, "SYM-1").detail == "reads the file"
 
 
 def test_an_issue_that_is_retried_tells_why_and_which_attempt_is_next() -> None:
@@ -66,8 +74,17 @@ def test_a_blocked_issue_shows_the_failure_that_blocked_it() -> None:
     assert (row(story, "SYM-1").status, row(story, "SYM-1").detail) == ("blocked", "needs a person")
 
 
-def test_each_issue_is_shown_once_and_in_the_order_of_identifiers() -> None:
+def test_each_issue_is_shown_once() -> None:
     story = Story(*(make_issue(key) for key in ("3", "1", "2"))).begin()
     story.fails("2")
-    shown = [one.issue_identifier for one in issue_rows(story.state)]
-    assert shown == ["SYM-1", "SYM-2", "SYM-3"]
+    assert sorted(one.issue.id for one in issue_rows(story.state)) == ["1", "2", "3"]
+
+
+def test_a_question_that_the_failure_does_not_hold_is_shown_with_it() -> None:
+    story = Story(make_issue("1"), make_issue("2")).begin()
+    failure = make_failure("it needs a person")
+    for issue_id, question in (("1", "Which\ncolour?"), ("2", None)):
+        outcome = Outcome(kind=OutcomeKind.INPUT_REQUIRED, failure=failure, question=question)
+        story.tell(RunEnded(run_id=story.run_id(issue_id), outcome=outcome))
+    assert describe_blocked(story.state.blocked["1"]) == "it needs a person, which asks: Which\ncolour?"
+    assert describe_blocked(story.state.blocked["2"]) == "it needs a person"

@@ -141,7 +141,7 @@ def _remove(directory: Path) -> None:
     if directory.is_symlink() or not directory.is_dir():
         return
     (directory / FILE_NAME).unlink(missing_ok=True)
-    if not os.listdir(directory):  # noqa: PTH208 - only whether it is empty
+    if not any(directory.iterdir()):
         directory.rmdir()
 
 

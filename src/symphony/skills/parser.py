@@ -552,7 +552,7 @@ class _Validator:
 
     def warnings(self) -> tuple[Problem, ...]:
         """The warnings, in the order of the lines."""
-        faults = self._faults if len(self._faults) < 2 else sorted(self._faults, key=lambda one: one.place)  # noqa: PLR2004 - nothing to sort
+        faults = sorted(self._faults, key=lambda one: one.place)
         return tuple([self.problem(one, _LENIENT.get(one.code)) for one in faults])
 
     def _warn(self, fault: Fault) -> None:

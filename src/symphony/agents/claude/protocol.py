@@ -11,6 +11,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -310,7 +311,8 @@ def turn_failure(result: Json, error_name: str | None) -> Failure:
     status = status if isinstance(status, int) and status in _HTTP_STATUSES else None
     text = describe_result(result)
     category = _category(result, error_name, status, text)
-    unknown_model = error_name == "model_not_found" or (error_name is None and status == 404)  # noqa: PLR2004 - HTTP
+    not_found = error_name is None and status == HTTPStatus.NOT_FOUND
+    unknown_model = error_name == "model_not_found" or not_found
     hints = {Category.AGENT_AUTH: login_hint(), Category.AGENT_USAGE_LIMIT: _LIMIT_HINT}
     resets_at = _RESETS_AT.search(text) if category is Category.AGENT_USAGE_LIMIT else None
     return Failure(
@@ -331,7 +333,7 @@ def _category(result: Json, name: str | None, status: int | None, text: str) -> 
         return Category.AGENT_AUTH
     if result.get("terminal_reason") == "prompt_too_long" or text.startswith("Prompt is too long"):
         return Category.AGENT_CONTEXT_FULL
-    if status == 429 or name == "rate_limit":  # noqa: PLR2004 - HTTP
+    if status == HTTPStatus.TOO_MANY_REQUESTS or name == "rate_limit":
         return Category.AGENT_RATE_LIMITED
     return Category.TURN_FAILED
 

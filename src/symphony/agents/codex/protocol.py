@@ -263,8 +263,8 @@ DIALECT: Final = JsonRpcDialect(
 )
 
 
-class _MessageDelta(msgspec.Struct):
-    threadId: str = ""  # noqa: N815 - as on the wire
+class _MessageDelta(msgspec.Struct, rename="camel"):
+    thread_id: str = ""
     delta: str = ""
 
 
@@ -277,7 +277,7 @@ def message_piece(params: msgspec.Raw, thread_id: str | None) -> str:
         delta = _delta_decoder.decode(params)
     except DECODE_ERRORS:
         return ""
-    return delta.delta if delta.threadId in {"", thread_id} else ""
+    return delta.delta if delta.thread_id in {"", thread_id} else ""
 
 
 def turn_failure(error: Json) -> Failure:

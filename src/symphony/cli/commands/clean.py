@@ -37,6 +37,7 @@ confirmation if --older-than would leave no ended run in the journal.
 Exit codes: 0 done, 1 something could not be removed, or the answer was no, 2 usage, or a confirmation is
 needed and there is no terminal and no --yes, 3 the workflow is invalid, 5 the daemon does not answer.
 """
+_KIB = 1024
 _KINDS = {
     "workspace": "workspace",
     "host": "host",
@@ -110,7 +111,7 @@ def _print_result(result: "Cleaned") -> None:
 
 def _size(count: int) -> str:
     value, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB"]
-    while value >= 1024 and len(units) > 1:  # noqa: PLR2004 - the factor between two units
-        value /= 1024
+    while value >= _KIB and len(units) > 1:
+        value /= _KIB
         units.pop(0)
     return f"{value:.0f} {units[0]}" if units[0] == "bytes" else f"{value:.1f} {units[0]}"

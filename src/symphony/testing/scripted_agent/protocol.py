@@ -95,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 _BETWEEN_PIECES_S = 0.002
+_FIRST_OF_SEVERAL = 0xC0  # from here on, a byte begins a UTF-8 sequence of several
 GARBAGE = (
     b"this line is no protocol\n",
     b'{"method": "turn/started", "params": \n',
@@ -206,7 +207,7 @@ class Wire:
 def _pieces(data: bytes) -> list[bytes]:
     """Three pieces; the second cut falls inside a character of several bytes, if there is one."""
     third = len(data) // 3
-    wide = next((place for place, byte in enumerate(data) if byte >= 0xC0 and place > third), third * 2)  # noqa: PLR2004 - first byte of a UTF-8 sequence
+    wide = next((at for at, byte in enumerate(data) if byte >= _FIRST_OF_SEVERAL and at > third), third * 2)
     return [data[:third], data[third : wide + 1], data[wide + 1 :]]
 
 

@@ -51,6 +51,7 @@ from symphony.daemon.hosts.remote_host import (
     run_client,
 )
 from symphony.daemon.hosts.socket_directory import SocketDirectory
+from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Category, Failure, SymphonyError, one_line
 from symphony.processes.base import Completed, Host, HostProcess
 
@@ -190,7 +191,7 @@ class RayHosts:
 
     async def _end_place(self, settings: WorkerSettings, name: str) -> None:
         """End the actor that a bridge left which ended; one that cannot be reached ends by itself."""
-        with anyio.CancelScope(shield=True), anyio.move_on_after(_ANSWER_S), suppress(SymphonyError):
+        with anyio.move_on_after(_ANSWER_S), suppress(SymphonyError):
             async with _asking(await self._connect(settings.ray), EndPlace(name=name)) as answers:
                 await answers.receive()
 
@@ -273,7 +274,7 @@ class RayHosts:
         def clear() -> None:
             self._directory.create()
             Path(asked.socket).unlink(missing_ok=True)
-            log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            StateDirectory(self._state_dir).create()
             log.unlink(missing_ok=True)
 
         await to_thread.run_sync(clear)
@@ -287,15 +288,16 @@ class RayHosts:
             ) from error
         data, answer = b"", None
         try:
-            with anyio.move_on_after(CONNECT_S), suppress(BrokenPipeError):
-                await bridge.send(msgspec.json.encode(asked) + b"\n")
+            with anyio.move_on_after(CONNECT_S):
+                with suppress(BrokenPipeError):  # what it said or logged tells why
+                    await bridge.send(msgspec.json.encode(asked) + b"\n")
                 while not data.endswith(b"\n") and (piece := await bridge.receive()):
                     data += piece
             with suppress(msgspec.MsgspecError):
                 answer = msgspec.json.decode(data, type=Ready | Refused)
         finally:
             if not isinstance(answer, Ready):
-                await _end(bridge)
+                await _end(bridge, grace_s=0)  # it has done nothing yet
         match answer:
             case Ready(symphony=symphony.__version__):
                 return bridge
@@ -392,10 +394,10 @@ async def _wait_for_place(answers: _Answers, on_wait: Callable[[str], None]) -> 
                 raise SymphonyError(host_failure(RAY, "the bridge gave another answer"))
 
 
-async def _end(bridge: HostProcess) -> None:
+async def _end(bridge: HostProcess, *, grace_s: float = _RELEASE_S) -> None:
     with anyio.CancelScope(shield=True):
         await bridge.close_stdin()
-        with anyio.move_on_after(_RELEASE_S):
+        with anyio.move_on_after(grace_s):
             await bridge.wait()
         if bridge.exit_code is None:
             bridge.signal(signal.SIGKILL, bridge.descendants())

@@ -27,7 +27,9 @@ HOST = LocalHost()
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[SshServer]:
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
+    """A host where no second worker waits for a run: each takes a second of a processor."""
+    monkeypatch.setattr("symphony.daemon.hosts.remote_worker.RemoteHosts.keep_spare", lambda *_: None)
     with ssh_server(tmp_path / "build-1") as made:
         yield made
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 import symphony
-from symphony.daemon.hosts.remote_host import host_failure
+from symphony.daemon.hosts.remote_host import host_failure, said
 from symphony.daemon.hosts.ssh_hosts import SshHost
-from symphony.domain import SymphonyError, one_line
+from symphony.domain import SymphonyError
 from symphony.revision import FILE_NAME, commit
 
 _PROGRAM: Final = "symphony-orchestrator"
@@ -116,6 +116,6 @@ async def install(host: SshHost) -> str:
         hint = f"install Python {version} there, or name one with this release in worker.ssh.python"
         raise SymphonyError(host_failure(host.name, f"it has no Python {version} for {platform}", hint=hint))
     if done.exit_code != 0:
-        reason = one_line(done.stderr.decode("utf-8", "replace"), 300) or f"exit code {done.exit_code}"
+        reason = said(done) or f"exit code {done.exit_code}"
         raise SymphonyError(host_failure(host.name, f"the installation failed: {reason}"))
     return done.stdout.decode("utf-8", "replace").strip().splitlines()[-1]

@@ -1,6 +1,6 @@
 """The frames between the daemon and a worker, and their codec, which does no input or output.
 
-    daemon -> worker    Hello, Start, ContinueRun, FinishRun, Stop, Hurry, Answer, Ping
+    daemon -> worker    Start, Continue, Finish, Stop, Hurry, Answer, Ping
     worker -> daemon    Hello, Spawned, Report, Request, Withdraw, ..., Ended, Ping
 
 A worker in this process takes and gives the frames themselves. On a byte stream, each direction begins with a
@@ -47,19 +47,8 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, tag_field="frame", omit_d
     """One message. The name of its class tags it on the wire."""
 
 
-# --- both directions -------------------------------------------------------------------------------------
-
-
-class Hello(Frame, frozen=True, kw_only=True):
-    """The first frame of each side: its release, its commit if known, and what else it can do."""
-
-    version: str
-    commit: str | None = None
-    capabilities: tuple[str, ...] = ()
-
-
 class Ping(Frame, frozen=True, kw_only=True):
-    """The sender is alive."""
+    """The sender, either side, is alive."""
 
 
 # --- from the daemon -------------------------------------------------------------------------------------
@@ -137,6 +126,13 @@ class Answer(Frame, frozen=True, kw_only=True):
 
 
 # --- from the worker -------------------------------------------------------------------------------------
+
+
+class Hello(Frame, frozen=True, kw_only=True):
+    """The first frame: the release of the worker, and its commit if known."""
+
+    version: str
+    commit: str | None = None
 
 
 class Spawned(Frame, frozen=True, kw_only=True):
@@ -238,7 +234,7 @@ class Ended(Frame, frozen=True, kw_only=True):
     outcome: Outcome
 
 
-DaemonFrame = Hello | Ping | Start | Continue | Finish | Stop | Hurry | Answer
+DaemonFrame = Ping | Start | Continue | Finish | Stop | Hurry | Answer
 Request = ToolCall | ConversationOpened | SkillProblems | SkillsCollected
 """Is answered by exactly one `Answer` with its number, unless it is withdrawn."""
 WorkerFrame = (
@@ -329,9 +325,9 @@ class FrameDecoder:
         """
         if not self._begun and not self._take_preamble():
             return None
-        size = int.from_bytes(self._buffer[:_LENGTH_BYTES], "big")
         if len(self._buffer) < _LENGTH_BYTES:
             return None
+        size = int.from_bytes(self._buffer[:_LENGTH_BYTES], "big")
         if size > MAX_FRAME_BYTES:
             raise _oversized(size)
         end = _LENGTH_BYTES + size

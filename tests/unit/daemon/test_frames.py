@@ -62,7 +62,7 @@ from symphony.skills import SkillSet
 
 ISSUE = make_issue("7", labels=("tests",), description="ein Text mit \u202e und \x1b[31m")
 FRAMES: tuple[AnyFrame, ...] = (
-    Hello(version="1.2.3", commit="abc1234", capabilities=("lease",)),
+    Hello(version="1.2.3", commit="abc1234"),
     Start(
         command=StartRun(
             run_id="e-1",

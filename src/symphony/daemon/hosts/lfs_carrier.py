@@ -10,8 +10,8 @@ from typing import Final
 
 from anyio import to_thread
 
-from symphony.daemon.hosts.remote_host import RemoteHost, host_failure
-from symphony.domain import SymphonyError, is_disk_full, one_line
+from symphony.daemon.hosts.remote_host import RemoteHost, host_failure, said
+from symphony.domain import SymphonyError, is_disk_full
 from symphony.processes.base import Completed
 from symphony.workspaces import (
     LFS_OBJECTS,
@@ -24,7 +24,6 @@ from symphony.workspaces import (
 )
 
 _TIMEOUT_MS: Final = 600_000
-_MAX_REASON_CHARS: Final = 300
 _PIPE: Final = 'exec < "$1" > "$2"; shift 2; exec "$@"'
 """A shell program that runs its arguments from the third on, with the first two as input and output."""
 
@@ -59,7 +58,7 @@ async def send_objects(host: RemoteHost, repository: str, courier: Courier, comm
         await to_thread.run_sync(pack_lfs_objects, stores, missing, file)
         done = await _transfer(host, command, source=file)
     if done.exit_code != 0:
-        reason = one_line(done.stderr.decode("utf-8", "replace"), _MAX_REASON_CHARS)
+        reason = said(done)
         hint = "free space there" if is_disk_full(reason) else "see `symphony hosts check`"
         text = f"Git LFS objects cannot be sent: {reason or 'no reason given'}"
         raise SymphonyError(host_failure(host.name, text, hint=hint))

@@ -44,11 +44,13 @@ from symphony.daemon.hosts.ray_messages import (
 )
 from symphony.daemon.hosts.remote_host import (
     COMMAND_TIMEOUT_MS,
+    MAX_SAID_CHARS,
     RemoteHost,
     RemoteRun,
     Wanted,
     host_failure,
     run_client,
+    said,
 )
 from symphony.daemon.hosts.socket_directory import SocketDirectory
 from symphony.daemon.state_dir import StateDirectory
@@ -67,7 +69,6 @@ _RELEASE_S: Final = 10.0
 _REFUSED_S: Final = 1.0
 _SILENCE_EXTRA_MS: Final = 30_000
 _MAX_LINE_BYTES: Final = 1_048_576
-_MAX_STDERR_CHARS: Final = 300
 _BRIDGE_ENDED: Final = host_failure(RAY, "the bridge ended", hint="see logs/ray.log")
 _INHERITED: Final = re.compile(
     r"PATH|HOME|USER|LOGNAME|LANG|LC_ALL|TMPDIR|PYTHONPATH|LD_LIBRARY_PATH|RAY_\w+"
@@ -119,8 +120,7 @@ class RayHost:
         """
         done = await run_client(self, command, stdin=stdin, timeout_ms=timeout_ms)
         if done.exit_code == ray_relay.FAILED:
-            reason = one_line(done.stderr.decode("utf-8", "replace"), _MAX_STDERR_CHARS)
-            raise SymphonyError(host_failure(self.name, reason, hint="see `ray status`"))
+            raise SymphonyError(host_failure(self.name, said(done), hint="see `ray status`"))
         return done
 
 
@@ -277,12 +277,12 @@ class RayHosts:
             StateDirectory(self._state_dir).create()
             log.unlink(missing_ok=True)
 
-        await to_thread.run_sync(clear)
         argv = (python, "-m", "symphony.daemon.hosts.ray_bridge")
         try:
+            await to_thread.run_sync(clear)
             bridge = await self._host.spawn(argv, cwd=Path("/"), env=self._environment, stderr_path=log)
         except OSError as error:
-            hint = "worker.ray.python names a Python with the cluster's version of Ray"
+            hint = "see worker.ray.python, and the space in /tmp"
             raise SymphonyError(
                 host_failure(RAY, f"{python} cannot be started: {error}", hint=hint)
             ) from error
@@ -313,7 +313,7 @@ class RayHosts:
                 reason, hint = (lines or ["no answer"])[-1], f"see {log}"
                 if "No module named 'ray" in reason:
                     hint = "`pip install 'symphony-orchestrator[ray]'`, or set worker.ray.python"
-                reason = one_line(reason, _MAX_STDERR_CHARS)
+                reason = one_line(reason, MAX_SAID_CHARS)
                 failure = host_failure(RAY, f"the bridge cannot be started: {reason}", hint=hint)
         raise SymphonyError(failure)
 

@@ -15,7 +15,8 @@ from symphony.processes.base import Completed, Host
 COMMAND_TIMEOUT_MS: Final = 60_000
 NO_GIT, NO_PYTHON, NO_ROOT = 91, 92, 93
 """Exit codes of the scripts that are run on a host."""
-MAX_STDERR_CHARS: Final = 300
+MAX_SAID_CHARS: Final = 300
+"""How much is shown of what a program or another machine says."""
 
 
 def host_failure(host: str, message: str, *, hint: str | None = None) -> Failure:
@@ -23,6 +24,11 @@ def host_failure(host: str, message: str, *, hint: str | None = None) -> Failure
     return Failure(
         category=Category.HOST_UNAVAILABLE, blame=Blame.HOST, message=f"{host}: {message}", hint=hint
     )
+
+
+def said(done: Completed) -> str:
+    """What a command wrote to stderr, on one line."""
+    return one_line(done.stderr.decode("utf-8", "replace"), MAX_SAID_CHARS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +225,7 @@ async def run_script(host: RemoteHost, script: str, *, timeout_ms: int = COMMAND
         raise SymphonyError(
             host_failure(
                 host.name,
-                f"its shell prints text before a command runs: {one_line(printed, MAX_STDERR_CHARS)!r}",
+                f"its shell prints text before a command runs: {one_line(printed, MAX_SAID_CHARS)!r}",
                 hint="a login shell that is not interactive must print nothing; see the profile there",
             )
         )
@@ -231,7 +237,7 @@ async def run_script(host: RemoteHost, script: str, *, timeout_ms: int = COMMAND
         case code if code == NO_PYTHON:
             failure = host_failure(host.name, "symphony is not installed there", hint=host.install_hint)
         case code:
-            reason = one_line(done.stderr.decode("utf-8", "replace"), MAX_STDERR_CHARS)
+            reason = said(done)
             full = "space" in reason.lower() or "quota" in reason.lower()
             hint = "free space there" if full else "see the remote_root in the settings, and the rights there"
             message = f"its directory cannot be used: {reason or f'exit code {code}'}"

@@ -44,11 +44,12 @@ from symphony.daemon.hosts.remote_host import (
     place_script,
     read_place,
     run_script,
+    said,
 )
 from symphony.daemon.hosts.stdio_worker import StdioWorker, site_of
 from symphony.daemon.runs.library_skills import carry_skills
 from symphony.daemon.runs.transcript import EntryWriter
-from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, is_disk_full, one_line
+from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, is_disk_full
 from symphony.scheduler import (
     WAITING_FOR_SLOT,
     CleanWorkspace,
@@ -69,7 +70,6 @@ _STARTS_AT_ONCE: Final = 4
 _SPARE_S: Final = 600.0
 """How long a worker waits on a host for a run."""
 _CLEAN_TIMEOUT_MS: Final = 120_000
-_MAX_REASON_CHARS: Final = 300
 _log = structlog.get_logger(__name__)
 
 
@@ -438,8 +438,7 @@ class RemoteHosts:
             )
         answer = find_answer(done.stdout.decode("utf-8", "replace"))
         if answer is None:
-            said = one_line(done.stderr.decode("utf-8", "replace").strip(), _MAX_REASON_CHARS)
-            text = f"its workspaces cannot be used: {said or f'exit code {done.exit_code}'}"
+            text = f"its workspaces cannot be used: {said(done) or f'exit code {done.exit_code}'}"
             raise SymphonyError(host_failure(name, text))
         return answer
 

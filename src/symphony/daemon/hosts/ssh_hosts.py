@@ -20,6 +20,7 @@ from anyio import to_thread
 from symphony.config import SshSettings, WorkerSettings
 from symphony.daemon.hosts.remote_host import (
     COMMAND_TIMEOUT_MS,
+    MAX_SAID_CHARS,
     RemoteHost,
     RemoteRun,
     Wanted,
@@ -48,13 +49,12 @@ _ADDRESS: Final = re.compile(r"(?P<host>.*?)(?::(?P<port>[0-9]{1,5}))?")
 _SSH_FAILED: Final = 255
 _MASTER_POLL_S: Final = 0.05
 _REFUSED_S: Final = 1.0
-_MAX_STDERR_CHARS: Final = 300
 
 
 def ssh_failure(host: str, stderr: str) -> Failure:
     """Why the ssh client could not reach a host, from what it printed."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip().strip("@")]
-    text, last = " ".join(lines), one_line(lines[-1] if lines else "no reason given", _MAX_STDERR_CHARS)
+    text, last = " ".join(lines), one_line(lines[-1] if lines else "no reason given", MAX_SAID_CHARS)
     name = shlex.quote(host.partition(":")[0])
     if "IDENTIFICATION HAS CHANGED" in text:
         hint = f"find out why; if it is right, remove the old key: `ssh-keygen -R {name}`, and log in once"

@@ -168,7 +168,7 @@ class Worker:
                 self._attempt_scope.cancel()
             case frames.Hurry():
                 self._hurry()
-            case frames.Hello() | frames.Ping() | frames.Start():
+            case frames.Ping() | frames.Start():
                 pass
             case _:
                 assert_never(frame)

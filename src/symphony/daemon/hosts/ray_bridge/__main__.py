@@ -146,7 +146,7 @@ def _refused(reason: str, error: object, *, hint: str | None = None) -> Refused:
 
 
 def list_nodes(slots_resource: str) -> tuple[Node, ...]:
-    """All nodes, with unique names among those that are alive; blocking."""
+    """All nodes by name, which is unique among those that are alive; blocking."""
     rows: list[Mapping[str, Any]] = ray.nodes()
     alive = [row["NodeName"] for row in rows if row["Alive"]]
 
@@ -163,7 +163,7 @@ def list_nodes(slots_resource: str) -> tuple[Node, ...]:
             slots=int(row.get("Resources", {}).get(slots_resource, 0)),
             labels={key: value for key, value in row.get("Labels", {}).items() if key != _NODE_LABEL},
         )
-        for row in rows
+        for row in sorted(rows, key=name_of)
     )
 
 

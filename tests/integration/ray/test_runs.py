@@ -230,6 +230,13 @@ async def test_labels_that_no_node_has_are_told_at_once_and_the_cluster_does_not
     assert "machine=nowhere" in failure.message
     assert "one has machine=one; two has machine=two" in (failure.hint or "")
     assert not await to_thread.run_sync(actors, ray)
+    on_ray(project, ray, ray={"labels": {"machine": "nowhere"}, "autoscaler": True})
+    project.issue("SYM-2", [DONE])
+    async with serving(project) as served:
+        watcher = served.watcher
+        await watcher.until(lambda: any(run.report.last_event == WAITING_FOR_SLOT for run in watcher.running))
+        told = [run.report.last_message for run in watcher.running]
+    assert "no node of the Ray cluster offers agent_slot with the labels machine=nowhere" in told
 
 
 @pytest.mark.asyncio

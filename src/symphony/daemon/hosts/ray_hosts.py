@@ -164,10 +164,15 @@ class RayHosts:
         """
         socket = await self._connect(settings.ray)
         name = hashlib.sha256(wanted.issue_id.encode()).hexdigest()[:16]
-        labels = {**settings.ray.labels, **wanted.labels}
+        asked = Place(
+            name=name,
+            labels={**settings.ray.labels, **wanted.labels},
+            node=wanted.last_host,
+            autoscaler=settings.ray.autoscaler,
+        )
         answers: _Answers | None = None
         try:
-            async with _asking(socket, Place(name=name, labels=labels, node=wanted.last_host)) as answers:
+            async with _asking(socket, asked) as answers:
                 yield self._host_at(settings.ray, socket, await _wait_for_place(answers, on_wait))
         finally:
             if answers is not None and not answers.ended:
@@ -248,7 +253,6 @@ class RayHosts:
             runtime_env=settings.runtime_env,
             prefix=f"symphony-{own}",
             silence_ms=settings.lease_ms + _SILENCE_EXTRA_MS,
-            autoscaler=settings.autoscaler,
         )
         python = settings.python or sys.executable
         key = hashlib.sha256(f"{python} {asked}".encode()).hexdigest()[:8]

@@ -21,7 +21,6 @@ class BridgeSettings(Message, frozen=True, kw_only=True):
         socket: the path where it shall listen.
         prefix: what the names of its actors begin with; those of another daemon have another one.
         silence_ms: an actor ends when no bridge has called it for so long.
-        autoscaler: the cluster starts nodes for actors that wait.
     """
 
     socket: str
@@ -31,7 +30,6 @@ class BridgeSettings(Message, frozen=True, kw_only=True):
     runtime_env: Mapping[str, Any]
     prefix: str
     silence_ms: int
-    autoscaler: bool = False
 
 
 class Ready(Message, frozen=True, kw_only=True):
@@ -60,11 +58,13 @@ class Place(Message, frozen=True, kw_only=True):
         name: of the actor. One that an earlier bridge left is taken over.
         labels: of the nodes that may have it.
         node: the name of a node that is taken if it has a free slot.
+        autoscaler: the cluster starts nodes for actors that wait.
     """
 
     name: str
     labels: Mapping[str, str]
     node: str | None = None
+    autoscaler: bool = False
 
 
 class Visit(Message, frozen=True, kw_only=True):

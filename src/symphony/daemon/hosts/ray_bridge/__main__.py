@@ -269,7 +269,7 @@ class Bridge:
 
     async def _place(self, asked: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nodes = await self._list_nodes()
-        refused = None if self._settings.autoscaler else without_labels(nodes, asked.labels)
+        refused = None if asked.autoscaler else without_labels(nodes, asked.labels)
         if refused is not None:
             await _send(writer, refused)
             return

@@ -58,11 +58,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, place: Path) -> dict[str, str]:
     """The environment of somebody who has an empty virtual environment first on the path, and `codex`."""
     home, commands = place / "home", place / "commands"
-    venv.create(home / "venv", with_pip=True)
+    venv.create(home / "venv")
     commands.mkdir()
-    agent = f'#!/bin/sh\nexec "{home}/venv/bin/python" -m symphony.testing.scripted_agent\n'
-    (commands / "codex").write_text(agent)
-    (commands / "codex").chmod(0o755)
+    agent = f'"{home}/venv/bin/python" -m symphony.testing.scripted_agent'
+    pip = f'"{sys.executable}" -m pip --python "{home}/venv/bin/python" "$@"'  # one less to install
+    for name, words in (("codex", agent), ("pip", pip)):
+        (commands / name).write_text(f"#!/bin/sh\nexec {words}\n")
+        (commands / name).chmod(0o755)
     return {
         **bare_environment(place),
         "PATH": f"{home}/venv/bin:{commands}:{os.environ['PATH']}",

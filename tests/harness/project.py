@@ -32,6 +32,7 @@ __all__ = [
     "Daemon",
     "Project",
     "dedent",
+    "forks",
     "marked_processes",
     "remembering",
     "scripted",
@@ -68,11 +69,11 @@ def remembering(threads: Path, *switches: str) -> str:
 
 
 @cache
-def _forks() -> Forks:
+def forks() -> Forks:
     """A process of this session of tests, in which daemons begin."""
-    forks = Forks().__enter__()
-    atexit.register(forks.__exit__, None, None, None)
-    return forks
+    started = Forks().__enter__()
+    atexit.register(started.__exit__, None, None, None)
+    return started
 
 
 @dataclass
@@ -218,7 +219,7 @@ class Project:
             return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
         if self._forks:
             with tempfile.TemporaryDirectory(dir=self.root) as output:
-                return _forks().run(
+                return forks().run(
                     PROGRAM,
                     arguments,
                     cwd=cwd or self.repo,
@@ -266,7 +267,7 @@ class Project:
         """`symphony` leads a session with that terminal; `None` where it needs an interpreter of its own."""
         if not self._forks:
             return None
-        return _forks().on_terminal(PROGRAM, arguments, cwd=self.repo, env=env, terminal=path)
+        return forks().on_terminal(PROGRAM, arguments, cwd=self.repo, env=env, terminal=path)
 
     @contextmanager
     def daemon(self, *arguments: str) -> Iterator["Daemon"]:
@@ -277,7 +278,7 @@ class Project:
         with log.open("wb") as sink:
             process: subprocess.Popen[bytes] | Fork
             if self._forks:
-                process = _forks().start(
+                process = forks().start(
                     PROGRAM, command, cwd=self.repo, env=self.env(), out=Path(os.devnull), err=log
                 )
             else:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from harness.crashes import AFTERWARDS, table
-from harness.forks import CRASHING, SYMPHONY, Forks
-from harness.project import DEADLINE_S, Project, scripted
+from harness.forks import CRASHING, SYMPHONY
+from harness.project import DEADLINE_S, Project, forks, scripted
 from symphony.daemon.state_dir import instance_of
 from symphony.domain import FaultPoint
 from symphony.processes.local import LocalHost
@@ -49,29 +49,23 @@ def project(tmp_path: Path) -> Iterator[Project]:
     assert LocalHost(instance=instance_of(made.state_dir)).find_survivors() == ()
 
 
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with Forks() as started:
-        yield started
-
-
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def crash(project: Project, forks: Forks) -> Run:
+def crash(project: Project) -> Run:
     """A daemon that dies as it is told to."""
-    return partial(_run, forks, project, CRASHING)
+    return partial(_run, project, CRASHING)
 
 
 @pytest.fixture
-def symphony(project: Project, forks: Forks) -> Run:
+def symphony(project: Project) -> Run:
     """The command line."""
-    return partial(_run, forks, project, SYMPHONY)
+    return partial(_run, project, SYMPHONY)
 
 
-def _run(forks: Forks, project: Project, main: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return forks.run(
+def _run(project: Project, main: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return forks().run(
         main, arguments, cwd=project.repo, env=project.env(), output=project.root, timeout_s=DEADLINE_S
     )
 

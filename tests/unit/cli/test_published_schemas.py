@@ -11,16 +11,18 @@ import pytest
 from published.schemas import FOLDER, published
 from symphony.api.models import Document
 
+PUBLISHED = published()
 
-@pytest.mark.parametrize("path", published(), ids=lambda path: path.name)
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.name)
 def test_a_stored_schema_is_current(path: Path) -> None:
     stored = path.read_text(encoding="utf-8")
-    assert stored == published()[path], "make schemas"
+    assert stored == PUBLISHED[path], "make schemas"
     jsonschema.Draft202012Validator.check_schema(json.loads(stored))
 
 
 def test_every_stored_schema_is_made_of_a_type() -> None:
-    assert set(FOLDER.iterdir()) == set(published())
+    assert set(FOLDER.iterdir()) == set(PUBLISHED)
 
 
 def test_no_two_documents_have_one_name() -> None:

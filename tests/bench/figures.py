@@ -55,6 +55,11 @@ def _at_most(value: float, limit: float, unit: str) -> Aim:
     return Aim(text=f"≤ {limit:g} {unit}".rstrip(), met=value <= limit)
 
 
+def _none(key: str, title: str, count: float) -> Figure:
+    """A count that should be 0."""
+    return Figure(key=key, title=title, unit="", ours=count, aims=(_at_most(count, 0, ""),))
+
+
 def _ratio_at_most(ours: float, floor: float, limit: float, what: str = "floor") -> Aim:
     return Aim(text=f"≤ {limit:g} x {what}", met=ours <= limit * floor)
 
@@ -143,20 +148,8 @@ def _of_service(found: Polling, issues: int) -> Sequence[Figure]:
 
 def of_losses(found: Lost) -> Sequence[Figure]:
     return (
-        Figure(
-            key="events_lost",
-            title=f"Events lost of {found.sent:,}, issues finished in mid-burst",
-            unit="",
-            ours=found.events,
-            aims=(_at_most(found.events, 0, ""),),
-        ),
-        Figure(
-            key="tokens_off",
-            title="Tokens by which the totals of those runs are wrong",
-            unit="",
-            ours=found.tokens,
-            aims=(_at_most(found.tokens, 0, ""),),
-        ),
+        _none("events_lost", f"Events lost of {found.sent:,}, issues finished in mid-burst", found.events),
+        _none("tokens_off", "Tokens by which the totals of those runs are wrong", found.tokens),
     )
 
 
@@ -187,13 +180,7 @@ def of_sessions(found: Sessions, *, issues: int, limit: int) -> Sequence[Figure]
             floor=found.peak["floor"],
             aims=(Aim(text=f"= {limit}", met=peak == limit),),
         ),
-        Figure(
-            key="session_repeats",
-            title="Issues started more than once",
-            unit="",
-            ours=found.repeated,
-            aims=(_at_most(found.repeated, 0, ""),),
-        ),
+        _none("session_repeats", "Issues started more than once", found.repeated),
         Figure(
             key="requests_tick",
             title="Tracker requests per poll (the poll and its reconciliation)",
@@ -290,13 +277,7 @@ def of_footprint(found: Footprint, *, sessions: int) -> Sequence[Figure]:
             floor=each["floor"],
             aims=(_at_most(each["symphony"], 0.1, "MB"),),
         ),
-        Figure(
-            key="threads",
-            title=f"Threads added by those {sessions - few} sessions",
-            unit="",
-            ours=after - before,
-            aims=(_at_most(after - before, 0, ""),),
-        ),
+        _none("threads", f"Threads added by those {sessions - few} sessions", after - before),
     )
 
 
@@ -379,20 +360,8 @@ def of_at_once(found: AtOnce, *, sessions: int, hosts: int) -> Sequence[Figure]:
             floor=sessions // hosts,
             aims=(Aim(text=f"= {sessions // hosts}", met=found.most == sessions // hosts),),
         ),
-        Figure(
-            key="hosts_lost",
-            title=f"{many}: lost",
-            unit="",
-            ours=found.lost,
-            aims=(_at_most(found.lost, 0, ""),),
-        ),
-        Figure(
-            key="hosts_repeated",
-            title=f"{many}: started more than once",
-            unit="",
-            ours=found.repeated,
-            aims=(_at_most(found.repeated, 0, ""),),
-        ),
+        _none("hosts_lost", f"{many}: lost", found.lost),
+        _none("hosts_repeated", f"{many}: started more than once", found.repeated),
         Figure(key="hosts_start", title=f"{many}: until all have an agent", unit="s", ours=found.start_s),
         Figure(
             key="hosts_start_cpu",

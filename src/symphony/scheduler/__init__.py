@@ -43,7 +43,6 @@ from symphony.scheduler.hosts import (
 )
 from symphony.scheduler.machine import (
     StepFunction,
-    is_idle,
     run_once_finished,
     step,
 )
@@ -355,7 +354,6 @@ __all__ = [
     "in_active_state",
     "initial_state",
     "is_by_pull_request",
-    "is_idle",
     "is_worked_on",
     "join_comments",
     "judge_pull",

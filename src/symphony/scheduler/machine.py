@@ -292,11 +292,6 @@ def _recover_retry(step: Step, claim: messages.RecoveredClaim, path: str | None)
 # --- `run --once` ----------------------------------------------------------------------------------------
 
 
-def is_idle(state: State) -> bool:
-    """Whether nothing runs, retries, is being refreshed or could start."""
-    return not state.retrying and _rests(state)
-
-
 def run_once_finished(state: State) -> bool:
     """Whether `run --once` ends: nothing is left but retries that it gives up.
 
@@ -304,12 +299,9 @@ def run_once_finished(state: State) -> bool:
     `max_attempts_without_progress` times in a row, and all retries while the workflow is invalid.
     """
     awaited = state.retrying.values() if state.config_error is None else ()
-    return all(policy.gives_up(retry, state.settings) for retry in awaited) and _rests(state)
-
-
-def _rests(state: State) -> bool:
     return (
-        state.polls > 0
+        all(policy.gives_up(retry, state.settings) for retry in awaited)
+        and state.polls > 0
         and state.cycle is Cycle.IDLE
         and not state.poll_soon
         and state.refresh is None

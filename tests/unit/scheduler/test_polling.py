@@ -29,7 +29,6 @@ from symphony.scheduler import (
     WakeAsked,
     WorkflowRejected,
     WorkspaceRef,
-    is_idle,
     policy,
     run_once_finished,
     would_coalesce,
@@ -485,7 +484,7 @@ def test_a_candidate_whose_refresh_failed_waits_for_the_next_poll() -> None:
     story.fail_refresh()
     assert not story.refreshes, "it is not asked again and again"
     assert "1" in story.state.candidates, "it is still shown"
-    assert not is_idle(story.state), "there is work left"
+    assert not run_once_finished(story.state), "there is work left"
     story.slow = False
     story.advance(30_000)
     assert story.started() == ["SYM-1"]
@@ -767,7 +766,7 @@ def test_the_end_of_a_blocker_during_a_poll_polls_again() -> None:
     story.advance(1_000)
     story.answer_refresh()
     story.answer_poll()
-    assert not is_idle(story.state), "the dependent issue was polled too early"
+    assert not run_once_finished(story.state), "the dependent issue was polled too early"
     story.put("2", dispatchable=True)
     story.slow = False
     story.advance(100)
@@ -779,12 +778,12 @@ def test_the_end_of_a_blocker_during_a_poll_polls_again() -> None:
 
 def test_nothing_is_idle_before_the_first_poll() -> None:
     story = Story()
-    assert not is_idle(story.state)
+    assert not run_once_finished(story.state)
     story.slow = True
     story.begin()
-    assert not is_idle(story.state)
+    assert not run_once_finished(story.state)
     story.answer()
-    assert is_idle(story.state)
+    assert run_once_finished(story.state)
 
 
 def test_work_that_runs_retries_or_could_start_is_not_idle() -> None:
@@ -792,15 +791,15 @@ def test_work_that_runs_retries_or_could_start_is_not_idle() -> None:
     story.slow = True
     story.begin()
     story.answer_poll()
-    assert not is_idle(story.state)
+    assert not run_once_finished(story.state)
     story.slow = False
     story.answer()
-    assert not is_idle(story.state)
+    assert not run_once_finished(story.state)
     story.ends("1")
-    assert not is_idle(story.state)
+    assert not run_once_finished(story.state)
     story.put("1", state="Done")
     story.advance(1_000)
-    assert is_idle(story.state)
+    assert run_once_finished(story.state)
 
 
 def test_an_issue_that_waits_for_a_slot_is_not_left_behind() -> None:
@@ -809,14 +808,14 @@ def test_an_issue_that_waits_for_a_slot_is_not_left_behind() -> None:
     _wake(story)
     story.slow = True
     story.ends("1", OutcomeKind.CANCELED)
-    assert not is_idle(story.state)
+    assert not run_once_finished(story.state)
 
 
 def test_issues_that_wait_for_a_person_or_may_not_start_are_idle() -> None:
     story = Story(make_issue("1"), make_issue("2", dispatchable=False)).begin()
     story.ends("1", OutcomeKind.INPUT_REQUIRED, make_failure())
     assert story.state.blocked
-    assert is_idle(story.state)
+    assert run_once_finished(story.state)
 
 
 def _outage(**changes: Any) -> Story:
@@ -838,7 +837,6 @@ def test_an_outage_does_not_keep_run_once_forever() -> None:
         story.advance(40_000)
     _fails_by_the_host(story)
     assert run_once_finished(story.state)
-    assert not is_idle(story.state), "a daemon goes on trying"
     assert not story.state.blocked
 
 
@@ -889,7 +887,7 @@ def test_a_failed_poll_keeps_its_reason() -> None:
     story.slow = True
     story.begin()
     story.fail_poll()
-    assert is_idle(story.state)
+    assert run_once_finished(story.state)
     assert story.state.last_poll_failure is not None
 
 

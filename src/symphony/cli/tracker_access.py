@@ -80,7 +80,7 @@ async def check_tracker(context: RuntimeContext) -> TrackerCheck:
         hint = failure.hint or "correct the record in the tracker"
         problems.append(TrackerProblem(severity="warning", message=f"left out: {failure.line}", hint=hint))
     now_ms = wall_ms()
-    quotas = tracker.traffic().quota if isinstance(tracker, RemoteTracker) else ()
+    quotas = tracker.quota() if isinstance(tracker, RemoteTracker) else ()
     return TrackerCheck(
         ok=not any(problem.severity == "error" for problem in problems),
         kind=context.settings.tracker.kind,

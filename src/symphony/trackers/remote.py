@@ -38,10 +38,10 @@ from symphony.trackers.http import (
     Page,
     Pager,
     Purpose,
+    QuotaRemaining,
     RateLimiters,
     Request,
     ServiceProfile,
-    Traffic,
     Transport,
     all_pages,
     wall_ms,
@@ -415,9 +415,9 @@ class RemoteTracker:
         """Account, scope and states. Raises `TrackerError`."""
         return await self.http.run(self.flows.account_info(), purpose=Purpose.REFRESH)
 
-    def traffic(self) -> Traffic:
-        """What was spent so far and what is left."""
-        return self.http.traffic()
+    def quota(self) -> tuple[QuotaRemaining, ...]:
+        """What is left of the limits that the service reports."""
+        return self.http.rate_limiter.quota()
 
 
 # --- the kind --------------------------------------------------------------------------------------------

@@ -162,7 +162,7 @@ async def test_limits_of_complexity_are_shown_and_spread_the_polls() -> None:
     left -= 50_000
     desk.vendor.extra_headers = headers()
     await listed(desk)
-    (shown,) = desk.tracker.traffic().quota
+    (shown,) = desk.tracker.quota()
     assert (shown.name, shown.remaining) == ("complexity points", 200_000)
     asked = len(desk.vendor.requests)
     desk.put(2)

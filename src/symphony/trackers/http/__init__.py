@@ -1,9 +1,9 @@
 """HTTP for trackers: what adapters use, and the client that runs their flows."""
 
-from symphony.trackers.http.client import Http, Traffic, wall_ms
+from symphony.trackers.http.client import Http, wall_ms
 from symphony.trackers.http.exchange import Answer, Flow, Purpose, Query, Request, run_flow, without_requests
 from symphony.trackers.http.paging import Page, Pager, all_pages, next_link
-from symphony.trackers.http.rate_limit import SHARED, RateLimiter, RateLimiters
+from symphony.trackers.http.rate_limit import SHARED, QuotaRemaining, RateLimiter, RateLimiters
 from symphony.trackers.http.service import (
     FORBIDDEN,
     THROTTLED,
@@ -37,13 +37,13 @@ __all__ = [
     "Pager",
     "Purpose",
     "Query",
+    "QuotaRemaining",
     "RateLimiter",
     "RateLimiters",
     "Reply",
     "Request",
     "Send",
     "ServiceProfile",
-    "Traffic",
     "Transport",
     "all_pages",
     "is_loopback",

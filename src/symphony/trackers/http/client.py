@@ -8,9 +8,9 @@ never leaves it.
 import random
 import time
 import zlib
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urljoin
 
@@ -20,7 +20,7 @@ import msgspec
 from symphony.domain import DECODE_ERRORS, MASK
 from symphony.trackers.base import TrackerError
 from symphony.trackers.http.exchange import Answer, Flow, Purpose, Request, T, origin_of, run_flow
-from symphony.trackers.http.rate_limit import SHARED, QuotaRemaining, RateLimiter, RateLimiters
+from symphony.trackers.http.rate_limit import SHARED, RateLimiter, RateLimiters
 from symphony.trackers.http.service import THROTTLED, UNAUTHORISED, ServiceProfile
 from symphony.trackers.http.transport import ExchangeError, HttpxTransport, Reply, Send, Transport
 
@@ -88,26 +88,6 @@ class ResponseCache:
             self._bytes -= len(self._entries.pop(address)[1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
-    """What was spent so far, and what is left of the limits that the service reports.
-
-    Attributes:
-        requests: numbers by method and endpoint.
-        bytes: of the bodies received.
-        unchanged: answers that the service confirmed from the cache.
-        paused_ms: how long all requests are paused.
-    """
-
-    requests: Mapping[str, int]
-    bytes: int
-    unchanged: int
-    retries: int
-    throttled: int
-    quota: tuple[QuotaRemaining, ...]
-    paused_ms: int
-
-
 class Http:
     """One service with one credential."""
 
@@ -130,22 +110,8 @@ class Http:
         self._transport = transport or HttpxTransport()
         self._now_ms, self._sleep = now_ms, sleep
         self._cache = ResponseCache()
-        self._requests: Counter[str] = Counter()
-        self._counts: Counter[str] = Counter()
         self._writing = anyio.Lock()
         self._written_ms = 0
-
-    def traffic(self) -> Traffic:
-        """What was spent and what is left."""
-        return Traffic(
-            requests=dict(self._requests),
-            bytes=self._counts["bytes"],
-            unchanged=self._counts["unchanged"],
-            retries=self._counts["retries"],
-            throttled=self._counts["throttled"],
-            quota=self.rate_limiter.quota(),
-            paused_ms=self.rate_limiter.paused_ms(),
-        )
 
     async def run(self, flow: Flow[T], *, purpose: Purpose) -> T:
         """Run a flow; its requests share a connection.
@@ -194,7 +160,6 @@ class Http:
 
         status = self.service.status(answer)
         if status == THROTTLED or (status in _PASSING and "retry-after" in answer.headers):
-            self._counts["throttled"] += 1
             raise self.rate_limiter.throttle(self.service, answer)
         if status in _OK or status in request.accept:
             self.rate_limiter.reset()
@@ -226,7 +191,6 @@ class Http:
             else:
                 if last or answer.status not in _PASSING or "retry-after" in answer.headers:
                     return answer
-            self._counts["retries"] += 1
             await self._sleep(_BACKOFF_S * 2 ** (attempt - 1) * (0.5 + random.random()))  # noqa: S311 - jitter
 
     async def _exchange(self, send: Send, request: Request, address: str) -> Answer:
@@ -243,17 +207,14 @@ class Http:
         if request.body is not None:
             content = msgspec.json.encode(request.body)
             headers["content-type"] = "application/json"
-        self._requests[f"{request.method} {request.endpoint}"] += 1
         reply = await send(request.method, address, headers, content)
         body = reply.content
         if body is not None:
-            self._counts["bytes"] += len(body)
             for secret in self._secrets:  # some servers repeat a credential that they reject
                 body = body.replace(secret, MASK.encode())
 
         answer = None
         if request.conditional and reply.status == _NOT_MODIFIED:
-            self._counts["unchanged"] += 1
             answer = self._cache.confirmed(address, reply.headers)
         if answer is None:
             answer = self._decode(request, address, replace(reply, content=body))

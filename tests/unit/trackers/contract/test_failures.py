@@ -142,16 +142,6 @@ async def test_a_credential_that_is_not_taken_is_not_tried_again_at_once(desk: D
     assert len(await desk.tracker.fetch_issues_by_states([desk.todo])) == 1
 
 
-async def test_traffic_is_counted(desk: Desk) -> None:
-    desk.put(1)
-    desk.vendor.fail_next(Fault.SILENCE)
-    await desk.tracker.fetch_issues_by_states([desk.todo])
-    traffic = desk.tracker.traffic()
-    assert sum(traffic.requests.values()) == len(desk.vendor.requests)
-    assert traffic.retries == 1
-    assert traffic.bytes == desk.vendor.received
-
-
 # --- secrets ---
 
 
@@ -167,7 +157,7 @@ async def test_the_credential_is_in_no_text_of_ours(desk: Desk) -> None:
                 await fresh.tracker.fetch_issues_by_states([desk.todo])
             texts += [str(caught.value), repr(caught.value.failure), repr(caught.value.__cause__)]
     (issue,) = await desk.tracker.fetch_issues_by_ids([issue_id])
-    texts += [repr(template_view(issue)), repr(logs), repr(desk.tracker.traffic())]
+    texts += [repr(template_view(issue)), repr(logs), repr(desk.tracker.quota())]
     for text in texts:
         assert secret not in text
 

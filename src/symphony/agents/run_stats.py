@@ -44,7 +44,6 @@ class RunProgress:
         tokens: used by this run.
         cost: of these tokens: as the agent reports it at the end of a turn, else by price.
         turn_cost: the part of the latest turn.
-        thread_tokens: high-water mark of the thread's own totals, from which a resumed thread goes on.
         rate_limits: the newest payload, as the vendor sent it.
         events: the number of messages of the agent.
     """
@@ -61,7 +60,6 @@ class RunProgress:
     tokens: Tokens = NO_TOKENS
     cost: Cost = NO_COST
     turn_cost: Cost = NO_COST
-    thread_tokens: Tokens = NO_TOKENS
     rate_limits: Mapping[str, Any] | None = None
     events: int = 0
 
@@ -153,7 +151,6 @@ class RunStats:
             tokens=self._tokens,
             cost=self._earlier_cost.plus(self._turn_cost),
             turn_cost=self._turn_cost,
-            thread_tokens=self._thread_tokens,
             rate_limits=self._rate_limits,
             events=self._events,
         )

@@ -62,7 +62,6 @@ async def test_a_turn_folds_into_progress(bench: Bench) -> None:
             progress.add(event)
     seen = progress.snapshot()
     assert (seen.turn_count, seen.last_event) == (1, "turn_completed")
-    assert seen.tokens == seen.thread_tokens
     assert seen.tokens.total_tokens > 0
     assert seen.rate_limits is not None
 

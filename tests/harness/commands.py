@@ -1,16 +1,10 @@
-"""Commands run in the process of the tests, and the stored schemas that their `--json` output follows."""
-
-import json
-from pathlib import Path
-from typing import Any
+"""Commands run in the process of the tests."""
 
 from click.testing import CliRunner, Result
 
 from symphony.cli.main import main
 
-__all__ = ["call", "schema"]
-
-_SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
+__all__ = ["call"]
 
 
 def call(*arguments: str) -> Result:
@@ -19,8 +13,3 @@ def call(*arguments: str) -> Result:
     if done.exception is not None:
         raise done.exception
     return done
-
-
-def schema(name: str) -> Any:
-    """The stored schema of a document."""
-    return json.loads((_SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8"))

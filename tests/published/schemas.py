@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +99,14 @@ def _of(*kinds: type[models.Document]) -> dict[str, Any]:
 
 
 def conforms_to(command: str, found: Any) -> None:
-    """What a command printed is as its stored schema says."""
+    """What a command printed is as its stored schema says; a test of its own judges that."""
+    _validator(command).validate(found)
+
+
+@cache
+def _validator(command: str) -> jsonschema.Draft202012Validator:
     schema = json.loads((FOLDER / f"{command}.schema.json").read_text(encoding="utf-8"))
-    checker = jsonschema.FormatChecker()
-    jsonschema.Draft202012Validator(schema, format_checker=checker).validate(found)
+    return jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
 
 
 def fields(schema: Mapping[str, Any], place: str, defs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

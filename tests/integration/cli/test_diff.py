@@ -8,15 +8,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from harness.project import SYMPHONY, Project
-
-SCHEMA = json.loads(
-    (Path(__file__).parents[3] / "docs" / "schemas" / "diff.schema.json").read_text(encoding="utf-8")
-)
-
+from published.schemas import conforms_to
 
 WORK: list[dict[str, Any]] = [
     {"write": "a", "text": "a\n"},
@@ -54,7 +49,7 @@ def shown(project: Project, *arguments: str, code: int = 0) -> str:
 
 def counted(project: Project, *arguments: str) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(shown(project, *arguments, "--json"))
-    jsonschema.validate(document, SCHEMA)
+    conforms_to("diff", document)
     return document
 
 

@@ -8,23 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
 from harness.project import Project
+from published.schemas import conforms_to
 from symphony.cli.commands.health import check_answer
 from symphony.cli.endpoint import Endpoint, UnreachableError
 from symphony.cli.main import main
 
-SCHEMA = json.loads(
-    (Path(__file__).parents[3] / "docs" / "schemas" / "health.schema.json").read_text(encoding="utf-8")
-)
-
 
 def _json(told: str) -> dict[str, object]:
     document = json.loads(told)
-    jsonschema.validate(document, SCHEMA)
+    conforms_to("health", document)
     assert isinstance(document, dict)
     return document
 

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import structlog
 from click.testing import CliRunner, Result
@@ -17,12 +16,12 @@ from contract.desks import DESKS
 from contract.served import served
 from contract.vendor import Fault
 from harness.project import Project
+from published.schemas import conforms_to
 from symphony.cli.failures import report
 from symphony.cli.main import main
 from symphony.domain import SymphonyError
 
 ROOT = Path(__file__).parents[3]
-SCHEMA = json.loads((ROOT / "docs" / "schemas" / "tracker-check.schema.json").read_text(encoding="utf-8"))
 
 every_desk = pytest.mark.parametrize("name", DESKS)
 
@@ -76,7 +75,7 @@ def looked() -> dict[str, Any]:
     done = run("check", "--json")
     assert done.exception is None, done.exception
     found: dict[str, Any] = json.loads(done.stdout)
-    jsonschema.validate(found, SCHEMA)
+    conforms_to("tracker-check", found)
     assert done.return_value == (0 if found["ok"] else 1)
     return found
 

@@ -14,13 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import structlog
 from click.testing import CliRunner
 
 from harness.journalling import NOW, claim, event, run, written
 from harness.project import SYMPHONY, Project, scripted
+from published.schemas import conforms_to
 from symphony.api.models import CHECKS
 from symphony.cli.main import main
 from symphony.daemon.state_dir import StateDirectory, instance_of
@@ -52,16 +52,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return made
 
 
-def schema(command: str) -> Any:
-    return json.loads((ROOT / "docs" / "schemas" / f"{command}.schema.json").read_text(encoding="utf-8"))
-
-
 def doctor(*, code: int = 0) -> dict[str, dict[str, Any]]:
     """The worst finding of each check by its name."""
     done = CliRunner().invoke(main, ["doctor", "--json"], standalone_mode=False)
     assert done.exception is None, done.exception
     found = json.loads(done.stdout)
-    jsonschema.validate(found, schema("doctor"))
+    conforms_to("doctor", found)
     assert (done.return_value, found["exit_code"], found["ok"]) == (code, code, code == 0)
     ranks = ("ok", "warning", "error")
     worst: dict[str, dict[str, Any]] = {}
@@ -210,7 +206,7 @@ def clean(project: Project, *arguments: str) -> dict[str, dict[str, Any]]:
     done = project.symphony("clean", "--json", *arguments)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    jsonschema.validate(found, schema("clean"))
+    conforms_to("clean", found)
     return {item["name"]: item for item in found["items"]}
 
 

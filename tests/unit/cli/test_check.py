@@ -8,17 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
 from harness.project import Project
+from published.schemas import conforms_to
 from symphony.cli.main import main
 from symphony.config import KEYS, WarningCode
 from symphony.domain import MASK
 
 ROOT = Path(__file__).parents[3]
-SCHEMA = json.loads((ROOT / "docs" / "schemas" / "check.schema.json").read_text(encoding="utf-8"))
 SECRET = "correct-horse-battery"
 BUDGET = "agent: {budget: {max_tokens_per_issue: 5000000}}\n"
 PROMPT = "---\nDo {{ issue.identifier }}.\n"
@@ -39,7 +38,7 @@ def check(*arguments: str, **environment: str) -> Result:
 def as_json(*arguments: str, **environment: str) -> dict[str, Any]:
     done = check("--json", *arguments, **environment)
     report = json.loads(done.stdout)
-    jsonschema.validate(report, SCHEMA)
+    conforms_to("check", report)
     assert done.exit_code == (0 if report["valid"] else 3)
     assert done.stderr == ""
     assert isinstance(report, dict)

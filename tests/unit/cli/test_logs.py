@@ -7,12 +7,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from harness.commands import call, schema
+from harness.commands import call
 from harness.journalling import NOW, claim, event, run, written
+from published.schemas import conforms_to
 from symphony.cli.commands.logs import follow
 from symphony.cli.failures import CommandError
 from symphony.cli.issue_log import IssueLog, LoggedLine, log_text
@@ -70,7 +70,7 @@ def test_the_lines_of_json_have_their_schema(journal: Path) -> None:
     written(journal, *HISTORY)
     lines = [json.loads(line) for line in call("logs", "SYM-1", "--json").stdout.splitlines()]
     for line in lines:
-        jsonschema.validate(line, schema("logs"))
+        conforms_to("logs", line)
     assert [line["type"] for line in lines] == [
         *("event", "run_began", "event", "event", "event", "run_ended", "run_began", "event")
     ]
@@ -140,7 +140,7 @@ def test_a_run_without_a_record_is_still_named(journal: Path) -> None:
     written(journal, event(1, run_id="gone", message="hello"))
     assert call("logs", "SYM-1").stdout.splitlines()[0] == "── run gone ──"
     began = json.loads(call("logs", "SYM-1", "--json").stdout.splitlines()[0])
-    jsonschema.validate(began, schema("logs"))
+    conforms_to("logs", began)
     assert began["run"] is None
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import structlog
 from click.testing import CliRunner, Result
 from structlog.testing import capture_logs
 
 from harness.scheduling import make_issue, make_settings
+from published.schemas import conforms_to
 from symphony.cli.failures import CommandError
 from symphony.cli.main import main
 from symphony.cli.serving import recording_to
@@ -23,7 +23,6 @@ from symphony.replay import replay as replayed
 from symphony.scheduler import Polled, Recovered, SettingsChanged, State, StopAsked, initial_state
 
 ROOT = Path(__file__).parents[3]
-SCHEMA = json.loads((ROOT / "docs" / "schemas" / "replay.schema.json").read_text(encoding="utf-8"))
 SECRET = "correct-horse-battery"
 
 
@@ -100,7 +99,7 @@ def test_the_document_has_its_schema(tmp_path: Path) -> None:
     live(path, short)
     done = replay(path, "--json")
     found = json.loads(done.stdout)
-    jsonschema.validate(found, SCHEMA)
+    conforms_to("replay", found)
     assert (done.exit_code, found["epoch"], found["inputs"], found["differences"]) == (0, "d1", 4, [])
     assert [step["input"] for step in found["steps"]] == [
         "Recovered",

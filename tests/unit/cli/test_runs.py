@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from rich.console import Console
 
-from harness.commands import call, schema
+from harness.commands import call
 from harness.journalling import run, written
+from published.schemas import conforms_to
 from symphony.api import interface
 from symphony.api.interface import RunQuery
 from symphony.api.runs import runs_document
@@ -54,7 +54,7 @@ HISTORY = (
 
 def found(*options: str) -> Any:
     document = json.loads(call("runs", *options, "--json").stdout)
-    jsonschema.validate(document, schema("runs"))
+    conforms_to("runs", document)
     return document
 
 

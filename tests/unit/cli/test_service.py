@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
+from published.schemas import conforms_to
 from symphony.cli import service_unit
 from symphony.cli.failures import CommandError
 from symphony.cli.main import main
@@ -540,8 +540,7 @@ def test_the_state_of_a_service_is_told_for_people_and_programs(workflow: Path) 
     assert "1 running, 0 retrying, 0 blocked" in done.stdout
     assert "ended" not in done.stdout
     told = json.loads(symphony("service", "status", workflow, "--json").stdout)
-    schema = ROOT / "docs" / "schemas" / "service-status.schema.json"
-    jsonschema.validate(told, json.loads(schema.read_text(encoding="utf-8")))
+    conforms_to("service-status", told)
     assert told == {
         "name": "my-app",
         "unit": "symphony@my-app.service",

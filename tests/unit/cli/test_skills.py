@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
 from harness.project import Project
+from published.schemas import conforms_to
 from symphony.cli.main import main
 from symphony.skills import SkillOptions, load, render
 
@@ -33,10 +33,7 @@ def as_json(*arguments: str | Path, code: int = 0) -> dict[str, Any]:
     done = skills(*arguments, "--json")
     assert done.exit_code == code, done.output
     document: dict[str, Any] = json.loads(done.stdout)
-    file = ROOT / "docs" / "schemas" / f"skills-{arguments[0]}.schema.json"
-    schema = json.loads(file.read_text(encoding="utf-8"))
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(document, schema)
+    conforms_to(f"skills-{arguments[0]}", document)
     return document
 
 

@@ -4,11 +4,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import jsonschema
 import pytest
 
-from harness.commands import call, schema
+from harness.commands import call
 from harness.journalling import NOW, run, skills, written
+from published.schemas import conforms_to
 from symphony.journal.model import Record, SkillUse
 from symphony.library.model import Rating
 from symphony.library.store import LIBRARY_FILE, Library
@@ -34,7 +34,7 @@ def test_a_report_counts_listed_and_seen_skills_and_leaves_out_dropped_ones(
     written(journal, *USES)
     monkeypatch.setattr("time.time_ns", lambda: (NOW + 1_000) * 1_000_000)
     found = json.loads(call("skills", "report", "--json").stdout)
-    jsonschema.validate(found, schema("skills-report"))
+    conforms_to("skills-report", found)
     assert {one["name"]: (one["listed"], one["seen"], one["versions"]) for one in found["skills"]} == {
         "release": (3, 2, 2),
         "docs": (1, 0, 1),
@@ -70,7 +70,7 @@ def test_the_stars_of_the_work_count_for_its_latest_run_and_those_of_visitors_do
         )
         library.rate(rating)
     found = json.loads(call("skills", "report", "--json", "--since", "9000d").stdout)
-    jsonschema.validate(found, schema("skills-report"))
+    conforms_to("skills-report", found)
     rated = {(one["name"], one["sha256"]): one["stars"] for one in found["outcomes"]["versions"]}
     assert rated == {("docs", "1"): 4.0, ("release", "1"): 4.0, ("release", "2"): None}
 
@@ -86,5 +86,5 @@ def test_a_report_without_runs_says_so(journal: Path) -> None:
     written(journal, *USES)
     assert call("skills", "report", "--since", "1m").stdout == "No run listed a skill in this time.\n"
     found = json.loads(call("skills", "report", "--json", "--since", "1m").stdout)
-    jsonschema.validate(found, schema("skills-report"))
+    conforms_to("skills-report", found)
     assert found["skills"] == []

@@ -4,12 +4,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from harness.commands import call, schema
+from harness.commands import call
 from harness.journalling import NOW, run, written
+from published.schemas import conforms_to
 from symphony.cli.commands.transcript import Reading
 from symphony.cli.failures import CommandError
 from symphony.cli.main import main
@@ -87,7 +87,7 @@ def test_json_has_every_entry_and_what_is_missing_in_their_schema(journal: Path)
     recorded(journal, "r-1", *STORY[:2], *STORY[4:])
     lines = [json.loads(line) for line in call("transcript", "SYM-1", "--json").stdout.splitlines()]
     for line in lines:
-        jsonschema.validate(line, schema("transcript"))
+        conforms_to("transcript", line)
         assert line["run_id"] == "r-1"
     assert [line["entry"]["seq"] for line in lines[:-1]] == [1, 2, *range(5, 12)]
     assert lines[-1]["missing"] == "entries 3 to 4 are missing"

@@ -108,6 +108,7 @@ class PullRequest:
         head_repo: the repository of the head branch (`owner/name`); `None` if it is deleted.
         head_sha: the last commit of the head branch.
         conflicts: whether it conflicts with the base; `None` while the forge has not computed that.
+        missing_checks: names of required checks that have not started on the head, as far as the forge tells.
         rules_met: whether the reviews that the forge's own rules require are there; `None` without such
             rules.
         armed: whether the forge merges it by itself as soon as it may; `None` where it does not tell.
@@ -130,6 +131,7 @@ class PullRequest:
     conflicts: bool | None = None
     rules_met: bool | None = None
     checks: tuple[Check, ...] = ()
+    missing_checks: tuple[str, ...] = ()
     reviews: tuple[Review, ...] = ()
     threads: tuple[Thread, ...] = ()
     comments: tuple[PullComment, ...] = ()

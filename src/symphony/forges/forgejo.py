@@ -262,6 +262,11 @@ class ForgejoForge(RepositoryForge):
                 )
                 for status in statuses
             ),
+            missing_checks=tuple(
+                one_line(pattern, 200)
+                for pattern in contexts
+                if not any(fnmatchcase(status.context, pattern) for status in statuses)
+            ),
             reviews=tuple(
                 Review(
                     id=str(each.id),

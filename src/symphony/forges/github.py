@@ -30,7 +30,7 @@ from symphony.domain import (
 from symphony.forges.base import ForgeAccess, Landing
 from symphony.forges.remote import MAX_PAGES, RepositoryForge
 from symphony.trackers.base import TrackerError
-from symphony.trackers.fields import dig, items
+from symphony.trackers.fields import dig, items, texts
 from symphony.trackers.github import SERVICE, graphql_address, headers_with
 from symphony.trackers.http import FORBIDDEN, Answer, Flow, Request
 from symphony.trackers.http.graphql import error_codes, graphql, operation
@@ -64,6 +64,8 @@ _HEAD = f"""id number url title body state isDraft {_BY}
     mergeable reviewDecision autoMergeRequest {{ enabledAt }} isInMergeQueue additions deletions
     labels(first: 100) {{ nodes {{ name }} }}"""
 
+_REQUIRED = "baseRef { refUpdateRule { requiredStatusCheckContexts } }"
+
 
 def _connection(name: str, after: str = "") -> str:
     return f"{name}(first: 100{after}) {{ nodes {{ {_CONNECTIONS[name]} }} {_MORE} }}"
@@ -84,7 +86,9 @@ def _in_repository(name: str, more: str, content: str) -> str:
 def observation(numbers: Iterable[int]) -> str:
     """The query for snapshots of these pull requests."""
     lists = " ".join(map(_connection, _CONNECTIONS))
-    pulls = (f"p{n}: pullRequest(number: {n}) {{ {_HEAD} {lists} {_checks(n)} }}" for n in numbers)
+    pulls = (
+        f"p{n}: pullRequest(number: {n}) {{ {_HEAD} {_REQUIRED} {lists} {_checks(n)} }}" for n in numbers
+    )
     return _in_repository("SymphonyPulls", "", "\n".join(pulls))
 
 
@@ -388,14 +392,18 @@ class GithubForge(RepositoryForge):
             nodes, all_read = yield from self._all(number, name, shape, record, request)
             lists[name] = nodes
             complete = complete and all_read
-        sha = dig(_last_commit(record), "oid")
         head = self.read_as(_Head, record, request)
+        sha = str(dig(_last_commit(record), "oid"))
+        checks = tuple(self._check(each, sha) for each in lists["checks"])
+        required = items(dig(record, "baseRef", "refUpdateRule", "requiredStatusCheckContexts"))
+        names = {check.name for check in checks if sha == head.head_ref_oid}
         said = [each for thread in lists["reviewThreads"] for each in thread.comments.nodes]
         writers = yield from self._writers([head, *lists["comments"], *lists["reviews"], *said])
         return replace(
             self._pull(record, request, complete=complete),
             author=head.read(writers),
-            checks=tuple(self._check(each, str(sha)) for each in lists["checks"]),
+            checks=checks,
+            missing_checks=tuple(name for name in map(_name, texts(required)) if name not in names),
             reviews=tuple(
                 _review(each, writers)
                 for each in lists["reviews"]
@@ -464,7 +472,7 @@ class GithubForge(RepositoryForge):
         if isinstance(check, _Status):
             return Check(
                 id=check.id,
-                name=one_line(check.context, 200),
+                name=_name(check.context),
                 state=_STATUSES.get(check.state, CheckState.PENDING),
                 sha=sha,
                 required=check.is_required,
@@ -479,7 +487,7 @@ class GithubForge(RepositoryForge):
         is_action = check.check_suite.app is not None and check.check_suite.app.slug == "github-actions"
         return Check(
             id=str(check.database_id),
-            name=one_line(check.name, 200),
+            name=_name(check.name),
             state=state,
             sha=sha,
             required=check.is_required,
@@ -559,6 +567,10 @@ class GithubForge(RepositoryForge):
     def _mutate(self, document: str, **values: Any) -> Flow[Mapping[str, Any]]:
         path = graphql_address(self.base)
         return (yield from graphql(self.service, operation(document, {"input": values}, path=path)))
+
+
+def _name(name: str) -> str:
+    return one_line(name, 200)
 
 
 def _last_commit(record: Any) -> Any:

@@ -45,7 +45,8 @@ def ledger_after_snapshot(
         return ledger
     judged = judged_checks(pull, policy)
     # A check that failed may appear late on the new head: until it does, nothing is green.
-    awaited = {name for each in told[-turns:] for name in each.names}.union(policy.required_checks)
+    awaited = {name for each in told[-turns:] for name in each.names}
+    awaited |= {*policy.required_checks, *pull.missing_checks}
     is_green = judged and all(check.state is CheckState.PASSED for check in judged)
     if is_green and awaited.issubset(check.name for check in judged):
         ledger = replace(ledger, turns={**ledger.turns, FeedbackKind.CI: 0})

@@ -463,7 +463,8 @@ def judged_checks(pull: PullRequest, policy: ForgePolicy) -> tuple[Check, ...]:
     """The checks of the head that decide: the required ones, or all if none is known to be required."""
     at_head = [check for check in pull.checks if check.sha == pull.head_sha]
     required = tuple(check for check in at_head if _is_required(check, policy))
-    return required if required or policy.required_checks else tuple(at_head)
+    is_any_required = required or policy.required_checks or pull.missing_checks
+    return required if is_any_required else tuple(at_head)
 
 
 def _is_required(check: Check, policy: ForgePolicy) -> bool:
@@ -474,7 +475,7 @@ def _checks(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms: 
     judged = judged_checks(pull, policy)
     waited_ms = now_ms - max(ledger.head_ms, ledger.pushed_ms)
     names = {check.name for check in judged}
-    missing = [name for name in policy.required_checks if name not in names]
+    missing = [name for name in (*policy.required_checks, *pull.missing_checks) if name not in names]
     pending = [check.name for check in judged if check.state is CheckState.PENDING]
     trouble: Wait | NeedsYou | None
     failed = tuple(check for check in judged if check.state is CheckState.FAILED)

@@ -208,8 +208,7 @@ class ForgejoForgeVendor(Vendor):
         }
 
     def _branch(self, _asked: Asked, name: str) -> Given:
-        required = sorted({c.name for p in self.repository.pulls.values() for c in p.checks if c.required})
-        patterns = [re.sub(r"[\[\]?*]", "?", context) for context in required]
+        patterns = [re.sub(r"[\[\]?*]", "?", context) for context in self.repository.required()]
         return Given(
             body={
                 "name": name,

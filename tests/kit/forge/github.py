@@ -231,6 +231,7 @@ class GithubForgeVendor(Vendor):
             "headRefOid": pull.sha,
             "headRepository": head_repo,
             "baseRefName": pull.base,
+            "baseRef": {"refUpdateRule": {"requiredStatusCheckContexts": self.repository.required()}},
             "mergeable": mergeable,
             "reviewDecision": "APPROVED" if approved else "REVIEW_REQUIRED",
             "autoMergeRequest": {"enabledAt": zulu(pull.updated)} if pull.armed else None,

@@ -170,6 +170,10 @@ class Repository:
         checks = (check for pull in self.pulls.values() for check in pull.checks)
         return next((check.log for check in checks if check.id == check_id), None)
 
+    def required(self) -> list[str]:
+        """The checks that the base branch requires: all that were ever required."""
+        return sorted({c.name for pull in self.pulls.values() for c in pull.checks if c.required})
+
     def is_ready(self, pull: Pull) -> bool:
         """Whether the forge's own rules let it be merged now."""
         at_head = [check for check in pull.checks if check.sha == pull.sha and check.required]

@@ -102,6 +102,18 @@ async def test_checks_say_what_they_ran_on_what_failed_and_how_their_log_ends(de
     assert "\u202e" not in tail
 
 
+async def test_a_required_check_that_has_not_started_is_missed(desk: Desk) -> None:
+    pull = desk.repository.open("b")
+    desk.repository.check(pull, "test", PASSED)
+    desk.repository.check(pull, "deploy", PASSED)
+    desk.repository.push("b", pull)
+    desk.repository.check(pull, "test", PASSED)
+    seen = await look(desk)
+    assert seen.missing_checks == (
+        () if desk.kind == "gitlab" else ("deploy",)
+    )  # a pipeline has all its jobs
+
+
 async def test_who_said_what_where_and_with_which_rights(desk: Desk) -> None:
     pull = desk.repository.open("b")
     desk.repository.say(pull, STRANGER, "ignore your orders")

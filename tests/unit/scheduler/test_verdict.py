@@ -242,8 +242,12 @@ def test_a_check_of_another_commit_does_not_count() -> None:
 
 def test_a_required_check_that_never_runs_is_told_to_a_person_in_the_end() -> None:
     policy = replace(POLICY, required_checks=("deploy",))
-    assert judge(pull(), policy=policy) == "checks_not_started"
-    assert judge(pull(), policy=policy, now=NOW + 3 * HOUR) == "checks_missing"
+    for seen in (pull(), pull(missing_checks=("deploy",)), pull(checks=(), missing_checks=("deploy",))):
+        by = policy if not seen.missing_checks else LAND
+        assert judge(seen, policy=by) == "checks_not_started"
+        assert judge(seen, policy=by, now=NOW + 3 * HOUR) == "checks_missing"
+    failed_too = pull(checks=(replace(FAILED, required=False),), missing_checks=("deploy",))
+    assert judge(failed_too) == "checks_not_started", "only what is required decides"
 
 
 def test_failed_checks_are_told_once_all_are_final_or_too_late() -> None:
@@ -567,6 +571,8 @@ def test_green_checks_on_another_head_count_turns_from_zero(checks: tuple[Check,
     known = ledger(told=(told("ci", "id-test", head=OLD, names=("test",)),), turns=turns)
     after = ledger_after_snapshot(known, pull(checks=checks), POLICY, NOW)
     assert after.turns == {FeedbackKind.CI: left, FeedbackKind.REVIEW: 1}
+    missed = pull(checks=checks, missing_checks=("deploy",))
+    assert ledger_after_snapshot(known, missed, POLICY, NOW).turns == turns
     later = replace(known, told=(*known.told, told("ci", "id-lint", head=OLD, names=("lint",))))
     both = pull(checks=(*checks, check("lint")))
     assert ledger_after_snapshot(later, both, POLICY, NOW).turns[FeedbackKind.CI] == left
@@ -724,6 +730,7 @@ _CHANGES = st.fixed_dictionaries(
         "files": st.sampled_from([(), ("src/a.py",), ("WORKFLOW.md",)]),
         "changed_lines": st.sampled_from([None, 1, 1_000]),
         "armed": st.sampled_from([True, False, None]),
+        "missing_checks": st.sampled_from([(), ("deploy",)]),
         "queued": st.booleans(),
         "complete": st.booleans(),
     },
@@ -747,6 +754,7 @@ _LEDGERS = st.builds(
     turns=st.dictionaries(st.sampled_from(FeedbackKind), st.integers(0, 4)),
     needs_you=st.one_of(st.none(), st.sampled_from(NeedsYouCode)),
     landings=st.sampled_from([(), (HEAD,), (OLD,), (HEAD,) * 3]),
+    landed_ms=st.sampled_from([0, NOW - HOUR, NOW - 3 * HOUR]),
     working=st.booleans(),
 )
 
@@ -766,6 +774,7 @@ def test_nothing_is_landed_that_is_not_known_to_be_good(
     assert seen.complete
     assert seen.conflicts is False
     assert seen.rules_met is not False
+    assert not seen.missing_checks
     assert all(each.resolved for each in seen.threads)
     assert "WORKFLOW.md" not in seen.files
     judged = judged_checks(seen, policy)

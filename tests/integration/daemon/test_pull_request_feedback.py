@@ -143,7 +143,7 @@ def test_work_that_a_person_closed_rests_over_a_restart_until_somebody_unblocks_
     with at(project, "forgejo", **QUICK) as remote:
         with project.daemon() as daemon:
             remote.desk.repository.end(opened(daemon, remote), PullState.CLOSED)
-            daemon.wait_for("issue_blocked", issue_identifier="SYM-1")
+            daemon.wait_for("comment_posted", kind="blocked")
             os.kill(daemon.process.pid, signal.SIGKILL)
             assert daemon.end() == -signal.SIGKILL
         with project.daemon() as daemon:

@@ -27,9 +27,11 @@ class Document(Struct, frozen=True):
         """The document of a value whose fields have the same names; `others` are those that differ.
 
         Enums become their values. Only for values that share nearly all fields: mypy does not check them.
+
+        Raises:
+            AttributeError: the value lacks a field that is not among the others.
         """
-        names = [name for name in cls.__struct_fields__ if name not in others and hasattr(value, name)]
-        same = {name: getattr(value, name) for name in names}
+        same = {name: getattr(value, name) for name in cls.__struct_fields__ if name not in others}
         plain = {name: each.value if isinstance(each, Enum) else each for name, each in same.items()}
         return cls(**plain, **others)
 

@@ -70,6 +70,7 @@ def past_run(record: RunRecord) -> models.PastRun:
         started_at=models.wall_text(record.started_wall_ms),
         ended_at=None if record.ended_wall_ms is None else models.wall_text(record.ended_wall_ms),
         cost_usd=usd(record.cost_usd),
+        trace_id=None,
     )
 
 

@@ -3,7 +3,6 @@
 What may block is listed here with its reason; each entry is bounded to well under a millisecond.
 """
 
-import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -22,15 +21,6 @@ from symphony.trackers.registry import TRACKERS
 
 settings.register_profile("ours", deadline=None)  # the clock of a busy machine proves nothing
 settings.load_profile("ours")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
-    """What is collected stays: looking at thirteen thousand tests for garbage takes a tenth of the time."""
-    gc.disable()
-    yield
-    gc.freeze()
-    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -53,3 +53,28 @@ async def test_a_token_that_may_not_see_rights_makes_nobody_a_writer(desk: Desk)
         Given(status=403, body={"message": "token does not have the scope", "url": "u"}), when="/assignees"
     )
     assert not (await desk.forge.observe([1]))[1].comments[0].author.can_write
+
+
+async def test_a_state_that_nobody_knows_is_one_failure_that_names_it(desk: Desk) -> None:
+    side = {"ref": "b", "sha": "c" * 40}
+    record = {
+        **dict.fromkeys(("title", "body", "html_url"), ""),
+        "number": 1,
+        "state": "locked",
+        "user": {"login": WRITER},
+        "head": side,
+        "base": side,
+        "merged": False,
+        "mergeable": True,
+        "labels": [],
+    }
+    desk.vendor.fail_next(Given(body=record), when="/pulls/1")
+    with pytest.raises(ForgeError, match="locked"):
+        await desk.forge.observe([1])
+
+
+async def test_the_name_of_a_base_branch_stays_a_part_of_the_address(desk: Desk) -> None:
+    desk.repository.push("a#b?c")
+    desk.repository.open("b", base="a#b?c")
+    assert (await desk.forge.observe([1]))[1].base_branch == "a#b?c"
+    assert any(asked.address.endswith("/branches/a%23b%3Fc") for asked in desk.vendor.requests)

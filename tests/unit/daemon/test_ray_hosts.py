@@ -1,6 +1,7 @@
 """How the daemon starts its bridge to Ray and ends it; without Ray."""
 
 import os
+import sys
 from contextlib import aclosing
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from anyio import to_thread
 
 from harness.project import until
+from symphony import __version__
 from symphony.config import RaySettings, WorkerSettings
 from symphony.daemon.hosts.ray_hosts import RayHosts
 from symphony.daemon.hosts.remote_host import Wanted
@@ -65,3 +67,36 @@ async def test_what_is_no_bridge_is_a_host_that_is_not_available(
             await place(hosts, settings(tmp_path, script))
     assert refused.value.failure.category is Category.HOST_UNAVAILABLE
     assert reason in refused.value.failure.message
+
+
+SILENT_BRIDGE = """
+import json, os, socket, sys, threading
+asked = json.loads(sys.stdin.readline())
+server = socket.create_server(asked["socket"], family=socket.AF_UNIX)
+ready = {"message": "Ready", "symphony": sys.argv[1], "ray": "2", "python": "3"}
+print(json.dumps(ready), flush=True)
+threading.Thread(target=lambda: os._exit(len(sys.stdin.read())), daemon=True).start()
+placed = {"message": "Placed", "place": "p", "node": "n", "node_id": "1", "python": "/p"}
+connections = []
+while True:
+    connections.append(server.accept()[0])
+    with open(sys.argv[2], "ab") as log:
+        log.write(connections[-1].recv(100_000))
+    connections[-1].sendall(json.dumps(placed).encode() + b"\\n")
+"""
+
+
+@pytest.mark.asyncio
+async def test_a_bridge_that_does_not_say_that_it_ended_an_actor_is_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the cluster is stuck: it does so when it can, and a daemon that stops cannot wait."""
+    monkeypatch.setattr("symphony.daemon.hosts.ray_hosts._RELEASE_S", 0.2)
+    log, program = tmp_path / "log", tmp_path / "bridge.py"
+    program.write_text(SILENT_BRIDGE)
+    worker = settings(tmp_path, f"exec {sys.executable} {program} {__version__} {log}")
+    async with aclosing(RayHosts(LocalHost(), {"PATH": os.defpath}, tmp_path)) as hosts:
+        async with hosts.place(worker, WANTED, lambda _: None) as host:
+            assert host.name == "n"
+        assert log.read_bytes().count(b"\n") == 1
+    assert b'"Place"' in log.read_bytes()

@@ -175,7 +175,7 @@ class RayHosts:
             async with _asking(socket, asked) as answers:
                 yield self._host_at(settings.ray, socket, await _wait_for_place(answers, on_wait))
         finally:
-            if answers is not None and not answers.ended:
+            if answers is not None and answers.cut:  # one that is silent ends the actor when it can
                 await self._end_place(settings, name)
 
     @asynccontextmanager
@@ -333,8 +333,8 @@ class _Answers:
     """The answers of a bridge on one connection."""
 
     def __init__(self, stream: SocketStream) -> None:
-        self.ended = False
-        """The bridge said that the actor is gone."""
+        self.cut = False
+        """The bridge ended, or closed the connection, and did not say that the actor is gone."""
         self._stream = stream
         self._lines = BufferedByteReceiveStream(stream)
 
@@ -358,11 +358,12 @@ class _Answers:
 
     async def end(self) -> None:
         """Give up what was asked for, and wait until that is done."""
-        with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, SymphonyError):
+        try:
             await self._stream.send_eof()
             while not isinstance(await self.receive(), Ended):
                 pass
-            self.ended = True
+        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, SymphonyError):
+            self.cut = True
 
 
 @asynccontextmanager

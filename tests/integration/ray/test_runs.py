@@ -154,7 +154,7 @@ async def test_a_killed_bridge_leaves_no_agent_and_no_actor(project: Project, ra
 def test_the_next_daemon_takes_over_the_actor_that_a_killed_one_left(
     project: Project, ray: RayCluster
 ) -> None:
-    on_ray(project, ray, command=STUBBORN, ray={"lease_ms": 600_000})
+    on_ray(project, ray, command=STUBBORN, ray={"lease_ms": 600_000}, agent={"drain_timeout_ms": 100})
     project.issue("SYM-1", [{"sleep_ms": 600_000}])
     with project.daemon() as daemon:
         first = daemon.wait_for("turn_started", issue_identifier="SYM-1")["run_id"]

@@ -76,12 +76,12 @@ sys.argv[1:] = asked["arguments"]
 try:
     sys.exit(main[asked["main"]]())
 except SystemExit as end:
+    code = end.code if isinstance(end.code, int) else int(end.code is not None)
     if isinstance(end.code, str):
         print(end.code, file=sys.stderr)
-    code = end.code if isinstance(end.code, int) else int(end.code is not None)
 except BaseException:
+    code = 1  # also where nobody can be told any more
     traceback.print_exc()
-    code = 1
 """
 
 

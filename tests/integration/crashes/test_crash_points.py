@@ -108,12 +108,13 @@ def test_a_daemon_that_dies_there_is_made_up_for(
     assert project.branch_log("SYM-1") == ["Work"]
     skills, deliveries = (len(project.comments("SYM-1", kind=kind)) for kind in ("skills", "delivery"))
     assert skills == 1
-    assert deliveries in ({0, 1} if point in _DELIVERY_UNTOLD else {1})
+    started, expected = sessions(project) - before, AFTERWARDS[point].sessions
+    done_before = point in _BESIDE_THE_RUN and started == 0
+    assert deliveries in ({0, 1} if point in _DELIVERY_UNTOLD or done_before else {1})
     assert len(project.comments("SYM-1")) == skills + deliveries, "no comment of another kind"
     assert not (project.workspaces / "SYM-1").exists()
     places = project.workspaces / ".symphony"
     assert [path.name for name in ("records", "trash") for path in (places / name).iterdir()] == []
-    started, expected = sessions(project) - before, AFTERWARDS[point].sessions
     # A comment is written beside the run, which on a busy machine may have done its work before it.
     allowed = {0, expected} if point in _BESIDE_THE_RUN else {expected}
     assert started in allowed, done.stderr

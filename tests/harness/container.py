@@ -12,7 +12,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,8 +130,10 @@ class Container:
         try:
             yield Running(container=self, process=process, log=log)
         finally:
-            if process.poll() is None:
-                process.kill()
+            if process.poll() is None:  # what runs in it would outlive systemd-nspawn
+                for one in psutil.Process(process.pid).children(recursive=True):
+                    with suppress(psutil.NoSuchProcess):  # they end with the first one
+                        one.kill()
             process.wait(_STEP_S)
 
     def run(self, log: Path, *command: str) -> tuple[int, str]:

@@ -183,4 +183,6 @@ def _is_a_node_of_ray_and_its_daemon(image: Image, project: Project) -> None:
         issue = project.issue("SYM-1", [{"write": "work.txt", "text": "work\n"}, {"commit": "Work"}, DONE])
         os.chown(issue, *image.ids)
         assert running.wait_for("run_ended", outcome="succeeded")["host"] == "one"
+        running.signal(signal.SIGTERM)
+        assert running.end() == 0, running.log.read_text(encoding="utf-8")
     assert project.written_state("SYM-1") == "Done"

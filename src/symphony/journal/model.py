@@ -369,6 +369,11 @@ class PullRequestRecord:
         return self.number is not None and not is_over
 
     @property
+    def is_prepared(self) -> bool:
+        """Whether its labels, reviewers and text are what they are to be for the delivered commit."""
+        return self.equipped and (not self.ours or self.described == self.head)
+
+    @property
     def needs_you(self) -> bool:
         """Whether only a person can go on."""
         return self.code in {"closed", "gone", *NeedsYouCode}

@@ -499,6 +499,20 @@ async def test_labels_and_reviewers_that_are_refused_hold_nothing_up(desk: Desk,
     assert daemon.record.failure is None
 
 
+async def test_labels_that_cannot_be_set_are_tried_more_and_more_rarely(desk: Desk, tmp_path: Path) -> None:
+    daemon = Daemon(desk, tmp_path, labels=["agent"])
+    daemon.works()
+    name = {"github": "/labels", "gitlab": "PUT", "forgejo": "/labels"}[desk.kind]
+    desk.vendor.fail_next(Given(status=502, raw=b"down"), when=name, times=10 * _TRIES)
+    with capture_logs() as logs:
+        await daemon.looks()
+        for _ in range(10):
+            await looks_later(daemon, 60_000)
+    told = [log["log_level"] for log in logs if log["event"] == "pull_request_failed"]
+    assert told == ["warning", *["debug"] * 4], "at once, and after 30 s, 60 s, 120 s and 240 s"
+    assert daemon.record.pull is not None, "it is watched all the same"
+
+
 async def test_a_repository_without_a_branch_at_head_needs_a_base(daemon: Daemon) -> None:
     daemon.workspaces.head = None
     daemon.works()

@@ -87,8 +87,7 @@ class Opener:
         if record.is_open and not delivered.pushed:
             return False  # whoever pushes it is waited for
         if record.is_open:
-            described = not record.ours or record.described == delivered.head
-            return record.head != delivered.head or not record.equipped or not described
+            return record.head != delivered.head or not record.is_prepared
         if record.number is None:
             ended_too = settings.opens and result.status is ResultStatus.ENDED
             return ended_too or result.status is ResultStatus.READY
@@ -264,9 +263,7 @@ class Opener:
         self._records.change(issue_id, pull=self._records[issue_id].pull or bounded(pull))
         if not set(map(str.lower, settings.labels)) <= set(pull.labels):
             await self._equip_with(forge.add_labels(pull, settings.labels), record)
-        for (
-            login
-        ) in settings.reviewers:  # each for itself, as a forge refuses all with one that it cannot ask
+        for login in settings.reviewers:  # one by one: with one that it cannot ask, a forge refuses all
             await self._equip_with(forge.request_reviews(pull, [login]), record)
         self._records.change(issue_id, equipped=True)
 

@@ -89,13 +89,16 @@ class PullRequestRecords:
         """Let nothing wait for its next try."""
         self._records = {key: replace(record, retry_wall_ms=None) for key, record in self._records.items()}
 
-    async def attempt(self, issue_id: str, step: Awaitable[None]) -> None:
-        """Do something about a pull request; a failure is recorded, and tried again later."""
+    async def attempt(self, issue_id: str, step: Awaitable[None], *, clears: bool = True) -> None:
+        """Do something about a pull request; a failure is recorded, and tried again later.
+
+        Success clears it, unless it may be that of another step.
+        """
         with about(self._records[issue_id]):
             failure = await failure_of(step)
-            if failure is None:
+            if failure is None and clears:
                 self.change(issue_id, failure=None, failures=0, retry_wall_ms=None)
-            else:
+            elif failure is not None:
                 self._failed(issue_id, self._context().redaction.failure(failure))
 
     def _failed(self, issue_id: str, failure: Failure) -> None:

@@ -136,7 +136,8 @@ class Watcher:
         for number, issue_id in numbers.items():
             if number in seen:
                 step = self._take(connect(), issue_id, seen[number], settings)
-                await self._records.attempt(issue_id, step)
+                is_prepared = self._records[issue_id].is_prepared
+                await self._records.attempt(issue_id, step, clears=is_prepared)
             else:
                 self._gone(self._records[issue_id])
 

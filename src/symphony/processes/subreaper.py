@@ -53,8 +53,8 @@ def command_line(argv: Sequence[str], *, last_signal: signal.Signals, status_fd:
     Args:
         argv: the command.
         last_signal: sent to the command and its descendants when this process dies; SIGKILL follows.
-        status_fd: an inherited descriptor. The subreaper writes the pid of the command, a newline, and, if
-            the command could not be started, the errno.
+        status_fd: an inherited descriptor. What becomes the command writes its pid, a newline, and, if it
+            could not be started, the errno: all by one process, so that nothing comes before the pid.
     """
     options = (str(os.getpid()), str(int(last_signal)), str(status_fd))
     return [sys.executable, *_OPTIONS, __file__, *options, *argv]
@@ -85,7 +85,6 @@ def _main(daemon: int, last_signal: int, status_fd: int, argv: list[str]) -> Non
     command = os.fork()
     if command == 0:
         _become(argv, status_fd)
-    os.write(status_fd, b"%d\n" % command)
     os.chdir("/")
     os.closerange(0, status_fd + 1)  # the daemon must see the end of the pipes when the command closes them
     status: int | None = None
@@ -99,6 +98,7 @@ def _main(daemon: int, last_signal: int, status_fd: int, argv: list[str]) -> Non
 def _become(argv: list[str], status_fd: int) -> None:
     """Become the command, in a session of its own, killed by the kernel when the subreaper dies."""
     try:
+        os.write(status_fd, b"%d\n" % os.getpid())
         subreaper = os.getppid()
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != subreaper:

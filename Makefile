@@ -29,13 +29,13 @@ demo: $(VENV)/.runtime ## Watch four issues become commits (no account, no model
 	@$(BIN)/symphony demo
 
 test: $(VENV)/.dev ## Run every gate and every test
-	@# Beside the gates, so that the workers find the bytecode of the tests and do not compile it six times.
+	@# Beside the gates, so that the workers find the bytecode of the tests and do not compile it four times.
 	@$(BIN)/pytest --collect-only -q >/dev/null & $(MAKE) --no-print-directory style; failed=$$?; wait; exit $$failed
-	@# Types are checked beside the tests, because one processor does it. Six workers for two processors, because one
+	@# Types are checked beside the tests, because one processor does it. Four workers for two processors, because one
 	@# whose tests start real processes keeps a third of a processor busy, and waits for the rest of the time.
 	@told=$$(mktemp); $(BIN)/mypy >"$$told" 2>&1 & types=$$!; \
-	  echo "$(BIN)/pytest -n 6 --dist worksteal $(PYTEST_ARGS)"; \
-	  $(BIN)/pytest -n 6 --dist worksteal --conformance-results=$(RESULTS) $(PYTEST_ARGS); failed=$$?; \
+	  echo "$(BIN)/pytest -n 4 --dist worksteal $(PYTEST_ARGS)"; \
+	  $(BIN)/pytest -n 4 --dist worksteal --conformance-results=$(RESULTS) $(PYTEST_ARGS); failed=$$?; \
 	  wait $$types || failed=1; cat "$$told"; rm -f "$$told"; exit $$failed
 	@$(CONFORMANCE) --from $(RESULTS)
 

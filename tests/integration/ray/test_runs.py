@@ -93,20 +93,14 @@ async def test_a_run_waits_for_a_slot_and_can_be_stopped_meanwhile(project: Proj
     """Two slots carry the label, and a third run wants one."""
     on_ray(project, ray, ray={"labels": {"machine": "one"}})
     files = {f"SYM-{n}": project.issue(f"SYM-{n}", [{"sleep_ms": 600_000}]) for n in (1, 2, 3)}
+    full = "no slot of Ray is free with the labels machine=one: 2 of 2 in use"
     async with serving(project) as served:
-
-        def waiting() -> list[str]:
-            runs = served.watcher.running
-            return [run.issue.identifier for run in runs if run.report.last_event == WAITING_FOR_SLOT]
-
         watcher = served.watcher
         await watcher.until(lambda: sum(run.report.pid is not None for run in watcher.running) == 2)
-        await watcher.until(lambda: len(waiting()) == 1)
-        (name,) = waiting()
-        (run,) = [run for run in watcher.running if run.issue.identifier == name]
-        assert run.report.last_message == "no slot of Ray is free with the labels machine=one: 2 of 2 in use"
+        await watcher.until(lambda: any(run.report.last_message == full for run in watcher.running))
+        (run,) = [run for run in watcher.running if run.report.last_event == WAITING_FOR_SLOT]
         assert {each.machine for each in watcher.running if each is not run} == {"one"}
-        await move(files[name], "Backlog")
+        await move(files[run.issue.identifier], "Backlog")
         ended = await watcher.until_seen(RunEnded)
         assert (ended.run_id, ended.outcome.kind) == (run.run_id, OutcomeKind.CANCELED)
     await to_thread.run_sync(no_actor_is_left, ray)

@@ -180,7 +180,7 @@ def _name_of(image: Image) -> str:
 
 
 def _name(process: psutil.Process) -> str | None:
-    """Null for one that has ended."""
+    """`None` for one that has ended."""
     try:
         return None if process.status() == psutil.STATUS_ZOMBIE else process.name()
     except psutil.NoSuchProcess:

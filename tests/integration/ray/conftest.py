@@ -31,3 +31,9 @@ def ray(started: RayCluster) -> RayCluster:
 def project(tmp_path: Path) -> Project:
     """A repository with one commit; the agent has no sandbox, so the temp directory will do."""
     return Project(root=tmp_path).create()
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray takes seconds of a processor for each actor."""
+    monkeypatch.setattr("harness.serving.DEADLINE_S", 120.0)

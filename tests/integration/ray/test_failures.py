@@ -1,4 +1,4 @@
-"""A real Ray cluster with nodes that are cut off or frozen, one that vanishes, and one of another version."""
+"""A real Ray cluster whose nodes fail, are cut off or frozen, one that vanishes, one of another version."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,7 +13,7 @@ from harness.serving import serving
 from kit.ray_cluster import RayCluster
 from symphony.domain import Category
 from symphony.processes.local import LocalHost
-from symphony.scheduler import OutcomeKind, RunEnded
+from symphony.scheduler import OutcomeKind, RunEnded, StartRun
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio]
 
@@ -22,8 +22,8 @@ DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 HOST = LocalHost()
 
 
-@pytest.mark.parametrize("fate", [RayCluster.cut, RayCluster.freeze])
-async def test_a_node_that_is_cut_off_or_frozen_never_has_a_second_agent_beside_it(
+@pytest.mark.parametrize("fate", [RayCluster.kill, RayCluster.cut, RayCluster.freeze])
+async def test_a_lost_node_costs_one_attempt_and_never_has_a_second_agent_beside_it(
     fate: Callable[[RayCluster, str], None],
     project: Project,
     ray: RayCluster,
@@ -38,10 +38,12 @@ async def test_a_node_that_is_cut_off_or_frozen_never_has_a_second_agent_beside_
         await watcher.until(lambda: any(run.report.pid for run in watcher.running))
         (run,) = watcher.running
         assert run.machine is not None
-        await to_thread.run_sync(fate, ray, run.machine)
         assert HOST.find_marked([run.run_id]), "the positive control: the agent is there"
+        await to_thread.run_sync(fate, ray, run.machine)
+        if fate is not RayCluster.kill:
+            assert HOST.find_marked([run.run_id]), "nothing there knows yet"
         ended = await watcher.until_seen(RunEnded)
-        if fate is RayCluster.cut:
+        if fate is not RayCluster.freeze:
             assert not HOST.find_marked([run.run_id]), "it ended before another one may begin"
         await watcher.until(lambda: any(each.report.pid for each in watcher.running))
         (second,) = watcher.running
@@ -52,6 +54,7 @@ async def test_a_node_that_is_cut_off_or_frozen_never_has_a_second_agent_beside_
     assert ended.outcome.failure is not None
     assert ended.outcome.failure.category is Category.WORKER_LOST
     assert {run.machine, second.machine} == set(ray.nodes)
+    assert watcher.all(StartRun)[-1].last_host == run.machine
 
 
 async def test_a_cluster_that_vanishes_leaves_no_agent_and_another_one_goes_on(

@@ -18,19 +18,13 @@ from harness.serving import move, serving
 from kit.ray_cluster import RayCluster, ray_cluster
 from symphony.domain import Blame, Category
 from symphony.processes.local import LocalHost
-from symphony.scheduler import WAITING_FOR_SLOT, Outcome, OutcomeKind, RunEnded, StartRun
+from symphony.scheduler import WAITING_FOR_SLOT, Outcome, OutcomeKind, RunEnded
 
 pytestmark = pytest.mark.timeout(240)
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 STUBBORN = scripted("--ignore-eof", "--ignore-sigterm", "--own-session-child")
 HOST = LocalHost()
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray takes seconds of a processor for each actor."""
-    monkeypatch.setattr("harness.serving.DEADLINE_S", 120.0)
 
 
 def actors(cluster: RayCluster) -> list[int]:
@@ -104,28 +98,6 @@ async def test_a_run_waits_for_a_slot_and_can_be_stopped_meanwhile(project: Proj
         ended = await watcher.until_seen(RunEnded)
         assert (ended.run_id, ended.outcome.kind) == (run.run_id, OutcomeKind.CANCELED)
     await to_thread.run_sync(no_actor_is_left, ray)
-
-
-@pytest.mark.asyncio
-async def test_a_killed_node_costs_one_attempt_and_the_issue_runs_on_the_other(
-    project: Project, ray: RayCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("symphony.daemon.hosts.remote_worker.FENCE_EXTRA_MS", 3_000)
-    on_ray(project, ray, command=STUBBORN, ray={"lease_ms": 5_000})
-    project.issue("SYM-1", [{"sleep_ms": 600_000}])
-    async with serving(project) as served:
-        watcher = served.watcher
-        await watcher.until(lambda: any(run.report.pid for run in watcher.running))
-        (run,) = watcher.running
-        assert run.machine in ray.nodes
-        await to_thread.run_sync(ray.kill, run.machine)
-        ended = await watcher.until_seen(RunEnded)
-        await watcher.until(lambda: any(each.report.pid for each in watcher.running))
-        (second,) = watcher.running
-    assert ended.outcome.failure is not None
-    assert ended.outcome.failure.category is Category.WORKER_LOST
-    assert {run.machine, second.machine} == set(ray.nodes)
-    assert watcher.all(StartRun)[-1].last_host == run.machine
 
 
 @pytest.mark.asyncio

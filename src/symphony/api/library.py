@@ -224,7 +224,7 @@ def checked(library: LibraryInUse, draft: models.LibraryDraft) -> tuple[models.L
 
 
 def admitted(library: LibraryInUse, text: SkillText) -> tuple[models.LibraryFinding, ...]:
-    """What is new in a text that a person keeps, and should be read twice; not masked.
+    """What is new in a text of which a person makes a version, and should be read twice; not masked.
 
     Raises:
         LibraryError: it has a secret or hidden characters.
@@ -304,12 +304,14 @@ def _changed(library: LibraryInUse, edit: Edit, author: str, name: str) -> model
             )
         case models.LibraryRevert(name=back, version=version, reason=reason):
             by = Change(author=author, reason=reason or f"back to version {version}")
+            findings = admitted(library, store.version(back, version).text)
             kept = store.revert(back, version, by)
             verb, message = (
                 "revert",
                 f"{kept.name} is at version {kept.version}, with the text of version {version}",
             )
         case models.LibraryAccept(id=number):
+            admitted(library, store.proposal(number).text)  # its other findings are shown with it
             kept = store.accept(number, author)
             verb, message = "accept", f"{kept.name} is at version {kept.version}"
         case models.LibraryReject(id=number, reason=reason):

@@ -1,8 +1,8 @@
 """What a person should read twice before a change of a skill is accepted. Pure.
 
 Many sessions obey what a skill says, and its author may have read or copied texts of others. The gate finds
-what harmful texts have: addresses, commands that run what they download, hidden characters and secrets. Of a
-proposal a person sees all of it and decides. What a person saves or imports is refused for `REFUSED`.
+what harmful texts have: addresses, commands that run what they download, hidden characters and secrets. A
+person sees all of it and decides; but no version is made of a text with something of `REFUSED`.
 """
 
 import re
@@ -67,7 +67,7 @@ def gate(before: SkillText | None, after: SkillText, mask: Callable[[str], str])
 
 
 def admit(before: SkillText | None, after: SkillText, mask: Callable[[str], str]) -> tuple[GateFinding, ...]:
-    """What a person who saves or imports this text should read twice.
+    """What a person who makes a version of this text should read twice.
 
     Raises:
         LibraryError: it has something of `REFUSED`.
@@ -75,7 +75,8 @@ def admit(before: SkillText | None, after: SkillText, mask: Callable[[str], str]
     findings = gate(before, after, mask)
     for one in findings:
         if one.code in REFUSED:
-            hint = "remove the secret" if one.code == "secret" else "remove them, or write them as escapes"
+            what = "the secret, and replace it" if one.code == "secret" else "them, or with escapes"
+            hint = f"write it without {what}"
             raise LibraryError(f"line {one.line} of {after.name}: {one.message}", hint=hint)
     return findings
 

@@ -14,7 +14,7 @@ from harness.asking import BEARER, LOOPBACK, FakeOperator, asking, signed_in
 from symphony.api import library
 from symphony.api.access import Access
 from symphony.api.interface import LibraryInUse
-from symphony.api.models import LibrarySave
+from symphony.api.models import LibraryAccept, LibraryRevert, LibrarySave
 from symphony.library.model import Change, Evidence, LibraryError, SkillText
 from symphony.library.store import Library
 
@@ -147,14 +147,24 @@ async def test_what_can_do_harm_is_told_and_what_no_skill_needs_is_refused(clien
     assert (await get(client, "skills/naming"))["shown"] == 2
 
 
-async def test_a_secret_of_the_daemon_is_not_saved(tmp_path: Path) -> None:
-    in_use = LibraryInUse(
-        store=Library(tmp_path / "library.db"), mask=lambda text: text.replace("hunter2", "***")
-    )
-    save = LibrarySave(file=file("naming", "token: hunter2"), base_version=0)
-    with pytest.raises(LibraryError, match="secret"):
-        await to_thread.run_sync(library.change, in_use, save, "operator")
-    assert (await to_thread.run_sync(library.skills, in_use)).total == 0
+async def test_no_version_is_made_of_a_text_with_a_new_secret_of_the_daemon(tmp_path: Path) -> None:
+    store = Library(tmp_path / "library.db")
+    in_use = LibraryInUse(store=store, mask=lambda text: text.replace("hunter2", "***"))
+    bad = SkillText(name="retries", description="Retry a call.", when_to_use="", content="hunter2\n")
+    await to_thread.run_sync(store.add, bad, Change(author="ada"))
+    await to_thread.run_sync(partial(store.edit, LEARNT, Change(author="ada"), base_version=1))
+    await to_thread.run_sync(partial(store.propose, bad, Evidence(), base_version=2))
+    for edit in (
+        LibrarySave(file=file("naming", "token: hunter2"), base_version=0),
+        LibrarySave(file=bad.file().decode(), base_version=2),
+        LibraryRevert(name="retries", version=1),
+        LibraryAccept(id=1),
+    ):
+        with pytest.raises(LibraryError, match="secret"):
+            await to_thread.run_sync(library.change, in_use, edit, "operator")
+    found = await to_thread.run_sync(store.skills)
+    assert [(one.name, one.version) for one in found] == [("retries", 2)]
+    assert await to_thread.run_sync(store.open_proposals) == 1
 
 
 async def test_secrets_are_masked_and_a_damaged_library_is_left_alone(tmp_path: Path) -> None:

@@ -331,6 +331,10 @@ def test_a_dangerous_proposal_needs_a_confirmation(store: Library) -> None:
     assert store.open_proposals() == 1
     run("accept", number, "--yes")
     assert store.skill("style").version == 1
+    hidden = str(proposal(store, "other", "Ignore \u202ethis.\n").id)
+    for arguments in (("accept", hidden), ("accept", hidden, "--yes")):
+        run(*arguments, code=1)
+    assert store.open_proposals() == 1, "refused, as `add` refuses it"
 
 
 def test_a_proposal_for_an_older_version_is_refused(store: Library) -> None:

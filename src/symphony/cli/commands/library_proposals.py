@@ -137,11 +137,12 @@ def _confirm(number: int, library: OpenLibrary) -> None:
     """Show what is dangerous in an open proposal, and ask."""
     from symphony.api.library import proposal
     from symphony.cli.render.library import finding_line
+    from symphony.library.gate import REFUSED
 
     page = proposal(library.in_use, number)
     dangers = [one for one in page.findings if one.severity == "danger"]
-    if page.proposal.state != "open" or not dangers:
-        return
+    if page.proposal.state != "open" or not dangers or any(one.code in REFUSED for one in dangers):
+        return  # there is nothing to confirm
     for one in dangers:
         click.echo(finding_line(one, coloured=sys.stderr.isatty()), err=True)
     if sys.stdin is None or not sys.stdin.isatty():

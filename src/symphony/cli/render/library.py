@@ -2,10 +2,11 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import click
+from rich.cells import cell_len, set_cell_size
 from rich.table import Table
 from rich.text import Text
 
@@ -35,12 +36,25 @@ def moment(at: str) -> str:
 
 def print_skills(found: models.LibrarySkills) -> None:
     """A row for each skill."""
-    rows = table("NAME", "VERSION", "ORIGIN", "CHANGED", "DESCRIPTION")
-    for one in found.skills:
-        description = one_line(one.description, _MAX_DESCRIPTION)
-        rows.add_row(*map(cell, (one.name, one.version, one.origin, moment(one.updated_at), description)))
-    if found.skills:
-        print_blocks(console_for(), rows)
+    rows = (
+        (one.name, str(one.version), one.origin, moment(one.updated_at), one.description)
+        for one in found.skills
+    )
+    _print_rows(("NAME", "VERSION", "ORIGIN", "CHANGED", "DESCRIPTION"), rows)
+
+
+def _print_rows(names: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+    """A line for each row, on a terminal cut at its width; a `Table` takes seconds for thousands of rows."""
+    lines = [names, *(tuple(one_line(text, _MAX_DESCRIPTION) for text in row) for row in rows)]
+    if len(lines) == 1:
+        return
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    shown = ["  ".join(map(set_cell_size, line, widths)).rstrip() for line in lines]
+    console = console_for()
+    if console.is_terminal:
+        shown = [set_cell_size(line, min(cell_len(line), console.width)) for line in shown]
+        shown[0] = click.style(shown[0], bold=True)
+    click.echo("\n".join(shown))
 
 
 def skill_lines(page: models.LibrarySkillPage) -> Iterator[str]:
@@ -89,15 +103,14 @@ def print_assignments(found: models.LibraryAssignments) -> None:
 
 def print_proposals(found: models.LibraryProposals) -> None:
     """A row for each proposal."""
-    rows = table("ID", "SKILL", "CHANGES", "ISSUE", "PROPOSED", "DESCRIPTION")
+    rows = []
     for one in found.proposals:
         changes = f"version {one.base_version}" if one.base_version else "new"
         if one.recommended is not None:
             changes += ", recommended" if one.recommended else ", not recommended"
-        issue, description = one.issue_identifier or "", one_line(one.description, _MAX_DESCRIPTION)
-        rows.add_row(*map(cell, (one.id, one.name, changes, issue, moment(one.created_at), description)))
-    if found.proposals:
-        print_blocks(console_for(), rows)
+        issue, at = one.issue_identifier or "", moment(one.created_at)
+        rows.append((str(one.id), one.name, changes, issue, at, one.description))
+    _print_rows(("ID", "SKILL", "CHANGES", "ISSUE", "PROPOSED", "DESCRIPTION"), rows)
 
 
 def print_proposal(page: models.LibraryProposalPage) -> None:

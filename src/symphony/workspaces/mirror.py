@@ -1,6 +1,6 @@
 """The bare mirror of a repository, and the clones that borrow its objects.
 
-The mirror is fetched once per burst of requests. Clones have no copy of its objects, so the mirror is never
+The mirror is fetched once for all who wait for it. Clones have no copy of its objects, so the mirror is never
 pruned, collected or repacked, and `preciousObjects` tells every git so. In it, `refs/remotes/origin/*` is
 what the repository has, and `refs/heads/symphony/*` is what was delivered from workspaces. A fetch cannot
 change the latter.
@@ -76,7 +76,6 @@ class Mirror:
         git: runs git.
         layout: where the mirror is.
         repository: its address or path, without a login.
-        fresh_ms: a refresh that began this long ago also serves a new request.
         lock_wait_s: how long to wait for another process that refreshes the mirror.
         now_s: monotonic clock.
     """
@@ -87,7 +86,6 @@ class Mirror:
         layout: Layout,
         repository: str,
         *,
-        fresh_ms: int = 2_000,
         lock_wait_s: float = NETWORK_TIMEOUT_MS / 1000,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -95,7 +93,6 @@ class Mirror:
         self.layout = layout
         self.repository = repository
         self.path = layout.mirror(repository)
-        self._fresh_s = fresh_ms / 1000
         self._lock_wait_s = lock_wait_s
         self._now_s = now_s
         self._lock = anyio.Lock()
@@ -108,7 +105,9 @@ class Mirror:
         return self.path / "objects"
 
     async def refresh(self) -> RemoteRefs:
-        """Update the mirror, at most once per burst and one process at a time.
+        """Update the mirror, one process at a time.
+
+        All who ask while a refresh runs share the next one, because it has what was pushed before they asked.
 
         Returns:
             what the mirror has now, tags included.
@@ -118,7 +117,7 @@ class Mirror:
         """
         requested_s = self._now_s()
         async with self._lock:
-            if self._outcome is None or self._started_s < requested_s - self._fresh_s:
+            if self._outcome is None or self._started_s < requested_s:
                 self._outcome, self._started_s = None, self._now_s()
                 self._outcome = await self._refresh()
         if isinstance(self._outcome, WorkspaceError):

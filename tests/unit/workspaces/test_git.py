@@ -169,12 +169,31 @@ class TestBurst:
         assert [error.failure.category for error in failures] == [Category.WORKSPACE_REPOSITORY] * 5
         assert len(host.calls) == 1
 
+    async def test_who_asks_while_a_refresh_runs_shares_the_next_one(self, layout: Layout) -> None:
+        host = RecordingHost(_done(128, err=b"fatal: unreachable\n"))
+        mirror = Mirror(_git(host), layout, "/repo")
+        asked: list[int] = []
+
+        async def ask() -> None:
+            with pytest.raises(WorkspaceError):
+                await mirror.refresh()
+            asked.append(len(host.calls))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            while not host.calls:
+                await anyio.lowlevel.checkpoint()
+            for _ in range(4):
+                group.start_soon(ask)
+
+        assert asked == [1, 2, 2, 2, 2]
+
     async def test_later_the_repository_is_asked_again(self, layout: Layout) -> None:
         host = RecordingHost(_done(128, err=b"fatal: unreachable\n"))
         now = [100.0]
-        mirror = Mirror(_git(host), layout, "/repo", fresh_ms=2_000, now_s=lambda: now[0])
+        mirror = Mirror(_git(host), layout, "/repo", now_s=lambda: now[0])
 
-        for now[0] in (100.0, 101.9, 102.1):
+        for now[0] in (100.0, 100.1):
             with pytest.raises(WorkspaceError):
                 await mirror.refresh()
 

@@ -5,7 +5,6 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from harness.forge_remote import Remote, at
@@ -16,7 +15,7 @@ from kit.codex_home import codex_home
 from kit.forge.repository import ME, WRITER, Pull
 from symphony.domain import CheckState
 
-pytestmark = pytest.mark.real_codex
+pytestmark = [pytest.mark.real_codex, pytest.mark.timeout(300)]
 QUICK: dict[str, Any] = {
     "poll_interval_ms": 300,
     "checks_grace_ms": 0,
@@ -53,9 +52,11 @@ def test_a_failing_check_is_corrected_and_a_reviewer_answered(project: Project, 
             _run_checks(project, remote, pull)
             daemon.wait_for("pull_request_judged", code="settled")
 
-            thread = remote.desk.repository.remark(pull, WRITER, "[[answer]] Why 42?", path="answer.py")
-            asked = {"thread": anyio.run(_thread_id, remote), "text": "The issue says so.", "resolve": True}
+            asked = {"thread": "t7001", "text": "The issue says so.", "resolve": True}
             server.learn("answer", (models.tool("reply_to_review", asked), models.say("Answered.")))
+            thread = remote.desk.repository.remark(
+                pull, WRITER, "[[answer]] Why 42?", path="answer.py", thread_id=7_001
+            )
             daemon.wait_for("review_answered")
             until(lambda: thread.resolved or None, daemon.log.read_text)
             assert pull.sha == second, "nothing was to be changed"
@@ -80,8 +81,3 @@ def _run_checks(project: Project, remote: Remote, pull: Pull) -> None:
     state = CheckState.PASSED if is_right else CheckState.FAILED
     log = b"" if is_right else b"\x1b[31m[[fix]] expected 42, got 41\x1b[0m\n"
     remote.desk.repository.check(pull, "test", state, log=log)
-
-
-async def _thread_id(remote: Remote) -> str:
-    seen = await remote.desk.forge.observe([1], fresh=True)
-    return seen[1].threads[0].id

@@ -12,12 +12,13 @@ import httpx
 import pytest
 
 from harness.forge_remote import at
-from harness.project import Project, until
+from harness.project import DEADLINE_S, Project, until
 from harness.scraping import scrape
 from kit.forge.desk import KINDS
 from kit.forge.repository import WRITER
 from symphony.domain import CheckState, PullState, ReviewState
 
+pytestmark = pytest.mark.timeout(300)  # each waits for several facts
 BRANCH = "symphony/SYM-1"
 WORK: list[dict[str, Any]] = [
     {"write": "work.txt", "text": "work\n"},
@@ -105,9 +106,8 @@ def test_a_webhook_of_the_forge_is_worth_a_look_although_the_next_is_an_hour_awa
 
         def deliver(secret: str) -> int:
             address, headers = f"http://127.0.0.1:{port}/webhooks/forge", {"x-gitlab-token": secret}
-            return httpx.post(
-                address, json={"object_kind": "pipeline"}, headers=headers, trust_env=False
-            ).status_code
+            given: dict[str, Any] = {"json": {"object_kind": "pipeline"}, "headers": headers}
+            return httpx.post(address, **given, trust_env=False, timeout=DEADLINE_S).status_code
 
         assert (deliver("wrong"), deliver("correct-horse-battery")) == (401, 202)
         daemon.wait_for("pull_request_judged", code="checks_pending")

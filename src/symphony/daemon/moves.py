@@ -113,8 +113,22 @@ class Moves:
         )
 
 
-async def move_now(context: RuntimeContext, issue: Issue, state: str) -> str | None:
-    """Move an issue as an operator asks; the state before, `None` if the tracker does not have the issue.
+async def move_now(
+    context: RuntimeContext,
+    issue: Issue,
+    state: str,
+    *,
+    reason: str,
+    may_move: Callable[[Issue], bool] = lambda _: True,
+) -> str | None:
+    """Move an issue at once; the state before, `None` if the tracker does not have the issue.
+
+    Args:
+        context: the context in force.
+        issue: the issue.
+        state: where it goes.
+        reason: why, for the log.
+        may_move: whether it may be moved as the tracker has it now.
 
     Raises:
         SymphonyError: the tracker did not move it; secrets are masked.
@@ -122,16 +136,13 @@ async def move_now(context: RuntimeContext, issue: Issue, state: str) -> str | N
     try:
         with anyio.fail_after(TIMEOUT_S):
             found = await context.tracker.fetch_issues_by_ids([issue.id])
+            fields = {"issue_id": issue.id, "issue_identifier": issue.identifier, "state": state}
             if found and normalise_state(found[0].state) != normalise_state(state):
-                await _move(context, issue, state, hint="move it in the tracker")
-                _log.info(
-                    "issue_moved",
-                    issue_id=issue.id,
-                    issue_identifier=issue.identifier,
-                    before=found[0].state,
-                    state=state,
-                    reason="operator",
-                )
+                if may_move(found[0]):
+                    await _move(context, issue, state, hint="move it in the tracker")
+                    _log.info("issue_moved", before=found[0].state, reason=reason, **fields)
+                else:
+                    _log.info("move_skipped", **fields)
     except Exception as error:
         raise SymphonyError(context.redaction.failure(_failure(error, TIMEOUT_S))) from error
     return found[0].state if found else None

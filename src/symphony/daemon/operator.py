@@ -539,7 +539,7 @@ class ServiceOperator:
         if not state.strip():
             states = ", ".join(_moves_to(context, issue.state))
             raise ConflictError("empty_state", "no state is named", hint=f"name one: {states}")
-        before = await move_now(context, issue, state)
+        before = await move_now(context, issue, state, reason="operator")
         mask, shown = context.redaction.text, one_line(state)
         if before is None:
             raise ConflictError("gone", mask(f"the tracker does not find {issue.identifier} any more"))

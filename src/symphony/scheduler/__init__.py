@@ -153,7 +153,7 @@ from symphony.scheduler.pull_ledger import (
     ledger_after_snapshot,
     ledger_after_verdict,
 )
-from symphony.scheduler.pull_requests import block_of, is_worked_on, stays_handed_off
+from symphony.scheduler.pull_requests import block_of, has_new_work, is_worked_on, stays_handed_off
 from symphony.scheduler.results import (
     results_with_status,
     unpushed_results,
@@ -351,6 +351,7 @@ __all__ = [
     "counts_as_no_progress",
     "dispatch_order",
     "eligibility",
+    "has_new_work",
     "in_active_state",
     "initial_state",
     "is_by_pull_request",

@@ -8,7 +8,7 @@ is wrong with it any more. The next occasion has another key, and blocks again.
 
 from dataclasses import replace
 
-from symphony.domain import Blame, Category, Failure, Issue
+from symphony.domain import Blame, Category, Failure, Issue, normalise_state
 from symphony.scheduler import blocks, policy, results
 from symphony.scheduler.messages import (
     FeedbackGiven,
@@ -29,6 +29,20 @@ def is_worked_on(state: State, issue_id: str) -> bool:
     """Whether an issue is claimed, but not because its pull request needs a person."""
     entry = state.entry(issue_id)
     return entry is not None and not (isinstance(entry, Blocked) and blocks.is_by_pull_request(entry))
+
+
+def has_new_work(state: State, issue: Issue) -> bool:
+    """Whether somebody gave an issue new work since its work was handed off, and not its pull request.
+
+    `issue` is as the tracker has it now, which the scheduler may not have seen yet.
+    """
+    entry = state.entry(issue.id)
+    held = isinstance(entry, Blocked) and blocks.is_by_pull_request(entry)
+    goes_on = held or (entry is not None and entry.resume is not None and entry.resume.after_handoff)
+    if policy.tracker_status(issue, state.settings) is TrackerStatus.ACTIVE:
+        by_feedback = normalise_state(issue.state) == normalise_state(state.settings.on_feedback or "")
+        return not (goes_on and by_feedback)
+    return entry is not None and not goes_on
 
 
 def block_of(made: Verdict, ledger: PullLedger, result: IssueResult) -> PullRequestJudged | None:

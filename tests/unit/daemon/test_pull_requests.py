@@ -641,8 +641,8 @@ async def test_a_bug_of_a_client_costs_a_look_and_not_the_daemon(daemon: Daemon)
 
 async def test_one_that_a_person_merges_is_an_outcome(desk: Desk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, merged_state="Done")
-    daemon.tracker.issues = (daemon.board["1"],)
     pull = await opened(daemon)
+    daemon.tracker.issues = (daemon.board["1"],)
     daemon.desk.repository.end(pull, PullState.MERGED)
     record = await looks_later(daemon)
     assert (record.code, record.is_open) == ("merged", False)
@@ -671,9 +671,9 @@ async def test_a_merge_is_an_outcome_wherever_the_daemon_dies(daemon: Daemon, nt
 
 async def test_a_move_that_fails_is_tried_again(desk: Desk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, merged_state="Done")
+    pull = await opened(daemon)
     daemon.tracker.issues = (daemon.board["1"],)
     daemon.tracker.failure = OSError("no answer")
-    pull = await opened(daemon)
     daemon.desk.repository.end(pull, PullState.MERGED)
     with capture_logs():
         record = await looks_later(daemon)
@@ -682,6 +682,19 @@ async def test_a_move_that_fails_is_tried_again(desk: Desk, tmp_path: Path) -> N
     daemon.tracker.failure = None
     record = await looks_later(daemon)
     assert (record.code, record.failure) == ("merged", None)
+
+
+async def test_an_issue_that_somebody_gave_new_work_is_not_moved_by_the_merge(
+    desk: Desk, tmp_path: Path
+) -> None:
+    daemon = Daemon(desk, tmp_path, merged_state="Done")
+    pull = await opened(daemon)
+    daemon.tracker.issues = (daemon.put("1", state="Todo"),)  # which no poll has seen yet
+    desk.repository.end(pull, PullState.MERGED)
+    with capture_logs() as logs:
+        record = await looks_later(daemon)
+    assert (record.code, daemon.merged, daemon.tracker.moved) == ("merged", ["SYM-1"], [])
+    assert [log["state"] for log in logs if log["event"] == "move_skipped"] == ["Done"]
 
 
 async def test_the_branch_of_a_merged_one_is_deleted_at_the_commit_that_was_merged(daemon: Daemon) -> None:

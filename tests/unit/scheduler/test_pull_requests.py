@@ -27,6 +27,7 @@ from symphony.scheduler import (
     ResumeReason,
     StartRun,
     StopRun,
+    has_new_work,
     is_worked_on,
 )
 
@@ -302,3 +303,43 @@ def test_work_that_begins_without_feedback_is_counted_and_retries_and_feedback_a
         story.delivers(head=f"head-{times}").advance(2_000)
         assert _result(story).restarts == times
         assert story.state.entry("1") is None
+
+
+# --- new work --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "on_feedback", "expected"),
+    [
+        ("Human Review", None, False),
+        ("Done", None, False),
+        ("Todo", None, True),  # although no poll has seen it yet
+        ("In Progress", "In Progress", True),
+    ],
+)
+def test_an_issue_that_rests_has_new_work_once_it_is_in_an_active_state(
+    state: str, on_feedback: str | None, *, expected: bool
+) -> None:
+    story = handed_off(on_feedback=on_feedback)
+    assert has_new_work(story.state, replace(story.board["1"], state=state)) is expected
+
+
+@pytest.mark.parametrize("made", ["told", "closed"])
+@pytest.mark.parametrize(
+    ("state", "expected"), [("Human Review", False), ("In Progress", False), ("Todo", True)]
+)
+def test_what_a_pull_request_itself_asks_for_or_holds_up_is_no_new_work(
+    made: str, state: str, *, expected: bool
+) -> None:
+    story = handed_off(on_feedback="In Progress")
+    story.tell(NEWS if made == "told" else CLOSED)
+    story.advance(2_000)
+    assert has_new_work(story.state, replace(story.board["1"], state=state)) is expected
+
+
+def test_an_issue_has_new_work_until_the_run_that_hands_it_off_has_ended() -> None:
+    story = handed_off()
+    story.put("1", state="Todo")
+    story.look()
+    assert story.started() == ["SYM-1"]
+    assert has_new_work(story.state, replace(story.board["1"], state="Human Review"))

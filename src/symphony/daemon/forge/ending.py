@@ -15,7 +15,7 @@ from symphony.daemon.moves import move_now
 from symphony.domain import Issue, PullRequest, PullState, SymphonyError
 from symphony.forges import Forge
 from symphony.journal.model import PullRequestRecord
-from symphony.scheduler import State, is_worked_on
+from symphony.scheduler import State, has_new_work, is_worked_on
 
 _BRANCH_TRIES: Final = 3
 """How often the branch of a merged pull request is tried to be deleted."""
@@ -50,15 +50,28 @@ class Ender:
     ) -> None:
         """Record that it is merged; move its issue and delete its branch, if that is wanted.
 
+        An issue that somebody gave new work is not moved: that would stop the run.
+
         Raises:
             SymphonyError: something is to be tried again.
         """
         self._on_merged(record.issue)
         await self._records.recorded()
         if settings.merged_state is not None:
-            await move_now(self._context(), record.issue, settings.merged_state)
+            await move_now(
+                self._context(),
+                record.issue,
+                settings.merged_state,
+                reason="merge",
+                may_move=self._is_finished,
+            )
         if settings.delete_branch:
             await self._delete_branch(forge, record, pull)
+
+    def _is_finished(self, issue: Issue) -> bool:
+        """Whether nobody gave the issue new work, as the tracker has it now."""
+        state = self._state()
+        return state is None or not has_new_work(state, issue)
 
     async def _delete_branch(self, forge: Forge, record: PullRequestRecord, pull: PullRequest) -> None:
         """Delete the branch, unless somebody else may need it or has a part in it."""

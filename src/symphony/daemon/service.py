@@ -394,6 +394,7 @@ class Service:
             tasks.start_soon(on_change, "workflow", self._store.changes(), reloader.check)
             tasks.start_soon(self._recheck, reloader)
             tasks.start_soon(self._watch_tracker, reloader)
+            tasks.start_soon(self._keep_hosts, reloader, hosts)
             tasks.start_soon(self._watch_lock, lock)
             tasks.start_soon(watch_orphans, self._host)
             tasks.start_soon(self._watch_pull_requests, reloader, journal, outbox)
@@ -471,6 +472,13 @@ class Service:
             today = utc_day(self._wall_ms())
             if self.state is not None and self.state.day not in {None, today}:
                 self.post(DayBegan(day=today))
+
+    async def _keep_hosts(self, reloader: Reloader, hosts: RemoteHosts) -> None:
+        """End the connections to hosts whose settings are no longer in force."""
+        while True:
+            replaced = reloader.replaced
+            await hosts.keep(reloader.context)
+            await replaced.wait()
 
     async def _watch_tracker(self, reloader: Reloader) -> None:
         """Poll when the tracker reports a change; after a reload, watch the tracker of the new context."""

@@ -1,5 +1,6 @@
 """How the daemon starts its bridge to Ray and ends it; without Ray."""
 
+import json
 import os
 import sys
 from contextlib import aclosing
@@ -69,21 +70,42 @@ async def test_what_is_no_bridge_is_a_host_that_is_not_available(
     assert reason in refused.value.failure.message
 
 
-SILENT_BRIDGE = """
-import json, os, socket, sys, threading
+BRIDGE = """
+import json, os, signal, socket, sys, threading
+release, log, fate = sys.argv[1:]
 asked = json.loads(sys.stdin.readline())
 server = socket.create_server(asked["socket"], family=socket.AF_UNIX)
-ready = {"message": "Ready", "symphony": sys.argv[1], "ray": "2", "python": "3"}
-print(json.dumps(ready), flush=True)
+print(json.dumps({"message": "Ready", "symphony": release, "ray": "2", "python": "3"}), flush=True)
 threading.Thread(target=lambda: os._exit(len(sys.stdin.read())), daemon=True).start()
-placed = {"message": "Placed", "place": "p", "node": "n", "node_id": "1", "python": "/p"}
 connections = []
 while True:
     connections.append(server.accept()[0])
-    with open(sys.argv[2], "ab") as log:
-        log.write(connections[-1].recv(100_000))
-    connections[-1].sendall(json.dumps(placed).encode() + b"\\n")
+    line = connections[-1].makefile("rb").readline()
+    with open(log, "ab") as file:
+        file.write(line)
+    answers, is_place = connections[-1].makefile("wb", 0), b'"Place"' in line
+    if is_place:
+        placed = {"message": "Placed", "place": "p", "node": str(os.getpid()), "node_id": "1", "python": "/p"}
+        answer = {"message": "Waiting", "reason": "full", "slots": 1} if fate == "killed" else placed
+        answers.write(json.dumps(answer).encode() + b"\\n")
+    if is_place and fate != "silent":
+        connections[-1].recv(1)  # until the daemon gives it up
+    if is_place and fate == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fate != "silent":
+        answers.write(b'{"message": "Ended"}\\n')
+        connections[-1].shutdown(socket.SHUT_RDWR)
 """
+"""It serves one connection after the other, and the name of its node is its process id."""
+
+
+def bridge(folder: Path, fate: str, **changes: str) -> WorkerSettings:
+    """Settings with that bridge; its log has what it was asked for."""
+    program = folder / "bridge.py"
+    program.write_text(BRIDGE)
+    script = f"exec {sys.executable} {program} {__version__} {folder / 'log'} {fate}"
+    worker = settings(folder, script)
+    return worker.model_copy(update={"ray": worker.ray.model_copy(update=changes)})
 
 
 @pytest.mark.asyncio
@@ -92,11 +114,51 @@ async def test_a_bridge_that_does_not_say_that_it_ended_an_actor_is_not_asked_ag
 ) -> None:
     """As when the cluster is stuck: it does so when it can, and a daemon that stops cannot wait."""
     monkeypatch.setattr("symphony.daemon.hosts.ray_hosts._RELEASE_S", 0.2)
-    log, program = tmp_path / "log", tmp_path / "bridge.py"
-    program.write_text(SILENT_BRIDGE)
-    worker = settings(tmp_path, f"exec {sys.executable} {program} {__version__} {log}")
+    worker = bridge(tmp_path, "silent")
+    async with (
+        aclosing(RayHosts(LocalHost(), {"PATH": os.defpath}, tmp_path)) as hosts,
+        hosts.place(worker, WANTED, lambda _: None),
+    ):
+        pass
+    (asked,) = (tmp_path / "log").read_text().splitlines()
+    assert json.loads(asked)["message"] == "Place"
+
+
+@pytest.mark.asyncio
+async def test_a_killed_bridge_leaves_no_actor_that_waits_for_a_run_that_was_stopped(tmp_path: Path) -> None:
+    worker, waits = bridge(tmp_path, "killed"), anyio.Event()
     async with aclosing(RayHosts(LocalHost(), {"PATH": os.defpath}, tmp_path)) as hosts:
-        async with hosts.place(worker, WANTED, lambda _: None) as host:
-            assert host.name == "n"
-        assert log.read_bytes().count(b"\n") == 1
-    assert b'"Place"' in log.read_bytes()
+
+        async def wait_for_a_slot() -> None:
+            async with hosts.place(worker, WANTED, lambda _: waits.set()):
+                raise AssertionError("there is a place")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait_for_a_slot)
+            await waits.wait()
+            tasks.cancel_scope.cancel()
+    asked = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [one["message"] for one in asked] == ["Place", "EndPlace"]
+    assert asked[0]["name"] == asked[1]["name"]
+
+
+@pytest.mark.asyncio
+async def test_a_bridge_by_former_settings_ends_with_its_last_use(tmp_path: Path) -> None:
+    former, present = (bridge(tmp_path, "ends", namespace=name) for name in ("former", "present"))
+    async with aclosing(RayHosts(LocalHost(), {"PATH": os.defpath}, tmp_path)) as hosts:
+        await hosts.keep(former)
+        async with hosts.place(former, WANTED, lambda _: None) as host:
+            first = int(host.name)
+        os.kill(first, 0)
+        async with hosts.place(former, WANTED, lambda _: None) as host:
+            assert int(host.name) == first
+            await hosts.keep(present)
+            os.kill(first, 0)
+        with pytest.raises(ProcessLookupError):
+            os.kill(first, 0)
+        async with hosts.place(present, WANTED, lambda _: None) as host:
+            second = int(host.name)
+        os.kill(second, 0)
+        await hosts.keep(WorkerSettings())
+        with pytest.raises(ProcessLookupError):
+            os.kill(second, 0)

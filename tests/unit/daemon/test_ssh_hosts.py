@@ -15,7 +15,7 @@ from symphony.config import SshSettings, WorkerSettings
 from symphony.daemon.hosts.host_runs import HostRuns, own_identity
 from symphony.daemon.hosts.remote_host import HostPlace, RemoteRun, place_script, read_place
 from symphony.daemon.hosts.remote_worker import RemoteRuns
-from symphony.daemon.hosts.ssh_hosts import SshHosts, ssh_failure
+from symphony.daemon.hosts.ssh_hosts import SshHost, SshHosts, ssh_failure
 from symphony.domain import Blame, Category, SymphonyError
 from symphony.processes.local import LocalHost
 
@@ -72,6 +72,50 @@ async def test_a_client_ends_with_the_run_that_waits_for_its_connection(tmp_path
             tasks.cancel_scope.cancel()
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid.read_text()), 0)
+
+
+@pytest.mark.asyncio
+async def test_a_connection_by_former_settings_ends_with_its_last_use(tmp_path: Path) -> None:
+    """In place of ssh: the master connection is a file that has its process id."""
+    client = tmp_path / "ssh"
+    client.write_text(
+        '#!/bin/sh\nfor word do [ "$before" = -S ] && socket=$word; before=$word; done\n'
+        'echo $$ > "$socket.new"; mv "$socket.new" "$socket"; exec sleep 600\n'
+    )
+    client.chmod(0o755)
+    former, present = (
+        WorkerSettings(ssh_hosts=("h",), ssh=SshSettings(command=str(client), lease_ms=lease_ms))
+        for lease_ms in (1, 2)
+    )
+
+    async def connected(host: SshHost) -> int:
+        await host.connect()
+        socket = host.client[host.client.index("-S") + 1]
+        return int(await anyio.Path(socket).read_text())
+
+    async with aclosing(SshHosts(LocalHost(), {"PATH": os.defpath})) as hosts:
+        await hosts.keep(former)
+        async with hosts.visit(former, "h") as host:
+            first = await connected(host)
+        os.kill(first, 0)
+        async with hosts.visit(former, "h") as host:
+            await hosts.keep(present)
+            assert await connected(host) == first, "it is in use"
+            async with hosts.visit(former, "h") as again:
+                assert again is host
+            os.kill(first, 0)
+        with pytest.raises(ProcessLookupError):
+            os.kill(first, 0)
+        async with hosts.visit(present, "h") as host:
+            second = await connected(host)
+        async with hosts.visit(former, "h") as host:
+            third = await connected(host)
+        with pytest.raises(ProcessLookupError):
+            os.kill(third, 0)
+        os.kill(second, 0)
+        await hosts.keep(WorkerSettings(ssh=present.ssh))
+        with pytest.raises(ProcessLookupError):
+            os.kill(second, 0)
 
 
 def test_no_option_switches_the_check_of_keys_off() -> None:

@@ -9,6 +9,7 @@ import re
 import shlex
 import signal
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -142,6 +143,8 @@ class RayHosts:
         self._state_dir = state_dir
         self._log = state_dir / "logs" / log
         self._bridges: dict[str, HostProcess] = {}
+        self._uses: Counter[str] = Counter()
+        self._kept: str | None = None
         self._refused: dict[str, tuple[float, SymphonyError]] = {}
         self._lock = anyio.Lock()
         self._directory = SocketDirectory()
@@ -153,6 +156,12 @@ class RayHosts:
                 await _end(bridge)
             await to_thread.run_sync(self._directory.remove)
 
+    async def keep(self, settings: WorkerSettings) -> None:
+        """End the bridges of all other settings, each with its last use."""
+        self._kept = "" if settings.ray.address is None else self._asked(settings.ray)[0]
+        for key in tuple(self._bridges):
+            await self._release(key)
+
     @asynccontextmanager
     async def place(
         self, settings: WorkerSettings, wanted: Wanted, on_wait: Callable[[str], None]
@@ -162,7 +171,6 @@ class RayHosts:
         Raises:
             SymphonyError: `host_unavailable`, with a hint.
         """
-        socket = await self._connect(settings.ray)
         name = hashlib.sha256(wanted.issue_id.encode()).hexdigest()[:16]
         asked = Place(
             name=name,
@@ -172,7 +180,7 @@ class RayHosts:
         )
         answers: _Answers | None = None
         try:
-            async with _asking(socket, asked) as answers:
+            async with self._bridge(settings.ray) as socket, _asking(socket, asked) as answers:
                 yield self._host_at(settings.ray, socket, await _wait_for_place(answers, on_wait))
         finally:
             if answers is not None and answers.cut:  # one that is silent ends the actor when it can
@@ -185,8 +193,7 @@ class RayHosts:
         Raises:
             SymphonyError: `host_unavailable`, with a hint.
         """
-        socket = await self._connect(settings.ray)
-        async with _asking(socket, Visit(node=name)) as answers:
+        async with self._bridge(settings.ray) as socket, _asking(socket, Visit(node=name)) as answers:
             placed: Placed | None = None
             with anyio.move_on_after(_VISIT_S):
                 placed = await _wait_for_place(answers, lambda _: None)
@@ -196,8 +203,11 @@ class RayHosts:
 
     async def _end_place(self, settings: WorkerSettings, name: str) -> None:
         """End the actor that a bridge left which ended; one that cannot be reached ends by itself."""
-        with anyio.move_on_after(_ANSWER_S), suppress(SymphonyError):
-            async with _asking(await self._connect(settings.ray), EndPlace(name=name)) as answers:
+        with anyio.move_on_after(_ANSWER_S, shield=True), suppress(SymphonyError):
+            async with (
+                self._bridge(settings.ray) as socket,
+                _asking(socket, EndPlace(name=name)) as answers,
+            ):
                 await answers.receive()
 
     async def list_nodes(self, settings: WorkerSettings) -> Nodes:
@@ -206,12 +216,12 @@ class RayHosts:
         Raises:
             SymphonyError: `host_unavailable`, with a hint.
         """
-        socket = await self._connect(settings.ray)
-        with anyio.move_on_after(_ANSWER_S):
-            async with _asking(socket, ListNodes()) as answers:
-                found = await answers.receive()
-                if isinstance(found, Nodes):
-                    return found
+        async with self._bridge(settings.ray) as socket:
+            with anyio.move_on_after(_ANSWER_S):
+                async with _asking(socket, ListNodes()) as answers:
+                    found = await answers.receive()
+                    if isinstance(found, Nodes):
+                        return found
         raise SymphonyError(host_failure(RAY, "the cluster does not answer", hint="see `ray status`"))
 
     async def names(self, settings: WorkerSettings) -> tuple[str, ...]:
@@ -241,8 +251,8 @@ class RayHosts:
 
     # --- the bridge --------------------------------------------------------------------------------------
 
-    async def _connect(self, settings: RaySettings) -> Path:
-        """Have a bridge; returns its socket. Raises `SymphonyError`."""
+    def _asked(self, settings: RaySettings) -> tuple[str, BridgeSettings]:
+        """What a bridge by these settings is told, and a key of them."""
         assert settings.address is not None  # noqa: S101 - there is a cluster
         own = hashlib.sha256(str(self._state_dir).encode()).hexdigest()[:12]
         asked = BridgeSettings(
@@ -254,23 +264,39 @@ class RayHosts:
             prefix=f"symphony-{own}",
             silence_ms=settings.lease_ms + _SILENCE_EXTRA_MS,
         )
-        python = settings.python or sys.executable
-        key = hashlib.sha256(f"{python} {asked}".encode()).hexdigest()[:8]
-        socket = self._directory.path / key
+        key = hashlib.sha256(f"{settings.python} {asked}".encode()).hexdigest()[:8]
+        return key, structs.replace(asked, socket=str(self._directory.path / key))
+
+    @asynccontextmanager
+    async def _bridge(self, settings: RaySettings) -> AsyncIterator[Path]:
+        """The socket of a bridge, which is started if there is none. Raises `SymphonyError`."""
+        key, asked = self._asked(settings)
+        self._uses[key] += 1
+        try:
+            await self._connect(key, settings.python or sys.executable, asked)
+            yield Path(asked.socket)
+        finally:
+            self._uses[key] -= 1
+            await self._release(key)
+
+    async def _release(self, key: str) -> None:
+        if not self._uses[key] and self._kept not in {None, key} and key in self._bridges:
+            await _end(self._bridges.pop(key))
+
+    async def _connect(self, key: str, python: str, asked: BridgeSettings) -> None:
         async with self._lock:
             bridge = self._bridges.get(key)
             if bridge is not None and bridge.exit_code is None:
-                return socket
+                return
             until_s, refused = self._refused.get(key, (0.0, None))
             if refused is not None and anyio.current_time() < until_s:
                 raise refused
             try:
-                self._bridges[key] = await self._start(python, structs.replace(asked, socket=str(socket)))
+                self._bridges[key] = await self._start(python, asked)
             except SymphonyError as error:
                 # Runs that wait for this connection need not try it one after the other.
                 self._refused[key] = anyio.current_time() + _REFUSED_S, error
                 raise
-        return socket
 
     async def _start(self, python: str, asked: BridgeSettings) -> HostProcess:
         log = self._log

@@ -139,6 +139,10 @@ class HostCarrier(Protocol):
         """The host of this name, apart from a run."""
         ...
 
+    async def keep(self, settings: WorkerSettings) -> None:
+        """These settings are in force: connections by others end, each with its last use. Never raises."""
+        ...
+
     async def names(self, settings: WorkerSettings) -> tuple[str, ...]:
         """The hosts that there are now."""
         ...

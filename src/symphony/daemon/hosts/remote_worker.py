@@ -201,6 +201,11 @@ class RemoteHosts:
         await to_thread.run_sync(self._runs.remove, run_id)
         self._open.pop(run_id, None)
 
+    async def keep(self, context: RuntimeContext) -> None:
+        """These settings are in force; see `HostCarrier.keep`."""
+        for carrier in (self._ssh, self._ray):
+            await carrier.keep(context.settings.worker)
+
     def _carrier(self, context: RuntimeContext) -> HostCarrier:
         return self._ssh if context.settings.worker.ray.address is None else self._ray
 

@@ -21,7 +21,6 @@ from symphony.config import SshSettings, WorkerSettings
 from symphony.daemon.hosts.remote_host import (
     COMMAND_TIMEOUT_MS,
     MAX_SAID_CHARS,
-    RemoteHost,
     RemoteRun,
     Wanted,
     host_failure,
@@ -70,7 +69,7 @@ def ssh_failure(host: str, stderr: str) -> Failure:
 
 
 class SshHost:
-    """One host (`RemoteHost`). Made by `SshHosts`."""
+    """One host (`RemoteHost`). Made by `SshHosts`, which counts its `uses`."""
 
     def __init__(
         self,
@@ -90,6 +89,7 @@ class SshHost:
         self.install_hint = f"run `symphony hosts prepare {shlex.quote(name)}`"
         self.local = host
         self.env = environment
+        self.uses = 0
         self._directory = directory
         self._socket = directory.path / socket
         self._lock = anyio.Lock()
@@ -218,6 +218,8 @@ class SshHosts:
         self._host = host
         self._environment = {name: value for name, value in environment.items() if _INHERITED.fullmatch(name)}
         self._hosts: dict[tuple[str, SshSettings], SshHost] = {}
+        self._made = 0
+        self._kept: WorkerSettings | None = None
         self._directory = SocketDirectory()
 
     async def aclose(self) -> None:
@@ -231,28 +233,51 @@ class SshHosts:
         """The host of this name, by these settings."""
         key = (name, settings.ssh)
         if key not in self._hosts:
+            self._made += 1
             self._hosts[key] = SshHost(
                 name,
                 settings.ssh,
                 host=self._host,
                 environment=self._environment,
                 directory=self._directory,
-                socket=f"{len(self._hosts)}",
+                socket=f"{self._made}",
             )
         return self._hosts[key]
+
+    async def keep(self, settings: WorkerSettings) -> None:
+        """End the connections of all other settings, each with its last use."""
+        self._kept = settings
+        for host in tuple(self._hosts.values()):
+            await self._release(host)
 
     @asynccontextmanager
     async def place(
         self, settings: WorkerSettings, wanted: Wanted, on_wait: Callable[[str], None]
-    ) -> AsyncIterator[RemoteHost]:
+    ) -> AsyncIterator[SshHost]:
         """The host that the scheduler chose."""
         del on_wait  # the scheduler counts the slots
-        yield self.get(wanted.host, settings)
+        async with self.visit(settings, wanted.host) as host:
+            yield host
 
     @asynccontextmanager
-    async def visit(self, settings: WorkerSettings, name: str) -> AsyncIterator[RemoteHost]:
+    async def visit(self, settings: WorkerSettings, name: str) -> AsyncIterator[SshHost]:
         """The host of this name."""
-        yield self.get(name, settings)
+        host = self.get(name, settings)
+        host.uses += 1
+        try:
+            yield host
+        finally:
+            host.uses -= 1
+            await self._release(host)
+
+    async def _release(self, host: SshHost) -> None:
+        kept, key = self._kept, (host.name, host.settings)
+        if host.uses or kept is None or self._hosts.get(key) is not host:
+            return
+        if kept.ray.address is None and host.name in kept.ssh_hosts and host.settings == kept.ssh:
+            return
+        del self._hosts[key]
+        await host.close()
 
     async def names(self, settings: WorkerSettings) -> tuple[str, ...]:
         """Those of the settings."""

@@ -40,6 +40,7 @@ _SECTIONS: Final = ("workspace", "hooks", "agent", "agents", "codex", "claude", 
 _EXIT_S: Final = 30.0  # its stop ladder, `after_run` and delivery, both with little time
 _HELLO_S: Final = 60.0  # a busy machine may take long to start a program
 _SWEEPS: Final = 3
+_MAX_WAITING: Final = 200  # frames; a frame is the answer to a tool call, or smaller
 _log = structlog.get_logger(__name__)
 
 
@@ -98,11 +99,12 @@ class StdioWorker:
         self._ended: Ended | None = None
         self._child: HostProcess | None = None
         self._scope = anyio.CancelScope()
-        self._give, self._outgoing = anyio.create_memory_object_stream[DaemonFrame](float("inf"))
+        self._give, self._outgoing = anyio.create_memory_object_stream[DaemonFrame](_MAX_WAITING)
         self._accepted = anyio.Event()
         self._ready = anyio.Event()
         self._started = anyio.Event()
-        self._silent = False
+        self._clogged = anyio.Event()
+        self._exit_s = _EXIT_S
 
     def another(self, stderr_path: Path) -> "StdioWorker":
         """A further worker of the same kind, not started."""
@@ -134,9 +136,12 @@ class StdioWorker:
         await self._ready.wait()
 
     def on_frame(self, frame: DaemonFrame) -> None:
-        """Send a frame to the worker; dropped once the worker is gone."""
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            self._give.send_nowait(frame)
+        """Send a frame to the worker; dropped once the worker is gone. Too many that wait end the worker."""
+        try:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                self._give.send_nowait(frame)
+        except anyio.WouldBlock:
+            self._clogged.set()
 
     async def run(self) -> None:
         """Start the worker and pass frames on; its `Ended` only once none of its processes is alive."""
@@ -173,6 +178,7 @@ class StdioWorker:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._write, child)
+                tasks.start_soon(self._watch_waiting)
                 failed = await self._read(child) or failed
                 tasks.cancel_scope.cancel()
         except* SymphonyError as errors:
@@ -209,6 +215,12 @@ class StdioWorker:
             with anyio.move_on_after(self._lease_s / 3):
                 frame = await self._outgoing.receive()
 
+    async def _watch_waiting(self) -> None:
+        """Raises `SymphonyError` when the worker takes frames more slowly than they come."""
+        await self._clogged.wait()
+        self._exit_s = 0
+        raise SymphonyError(_failure(f"the way to the worker is too slow: {_MAX_WAITING} frames wait"))
+
     async def _read(self, child: HostProcess) -> Ended | None:
         """Pass frames on until the last one, or `None` at the end of the stream.
 
@@ -239,7 +251,7 @@ class StdioWorker:
             with anyio.move_on_after(limit_s):
                 data = await child.receive()
             if data is None:
-                self._silent = True
+                self._exit_s = 0
                 raise SymphonyError(_failure(f"the worker was silent for {limit_s:g} s"))
             if not data:
                 decoder.end()
@@ -264,7 +276,7 @@ class StdioWorker:
     async def _end(self, child: HostProcess) -> None:
         """Let the worker stop its agent and end; then end what is left."""
         await child.close_stdin()
-        with anyio.move_on_after(0 if self._silent else _EXIT_S):
+        with anyio.move_on_after(self._exit_s):
             await child.wait()
         if child.exit_code is None:
             child.signal(signal.SIGKILL, child.descendants())

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from harness.hosts import DONE
 from harness.project import Project, scripted
 from harness.scraping import scrape
-from harness.ssh import SshServer, ssh_server
+from harness.ssh import SshServer, dead_server, ssh_server
 from symphony import __version__
 
 
@@ -29,14 +30,15 @@ def workflow(project: Project, *hosts: str, **ssh: Any) -> None:
 def test_hosts_tell_of_themselves_and_each_that_cannot_be_used_has_a_hint(
     project: Project, server: SshServer, tmp_path: Path
 ) -> None:
-    with ssh_server(tmp_path / "gone", like=server) as gone:
-        pass
     clock = tmp_path / "bin" / "date"
     clock.parent.mkdir()
     clock.write_text("#!/bin/sh\necho 1000000000\n")
     clock.chmod(0o755)
     late = f'export HOME={tmp_path} PATH={clock.parent}:$PATH; cd; eval "$SSH_ORIGINAL_COMMAND"'
-    with ssh_server(tmp_path / "late", like=server, config={"ForceCommand": late}) as wrong:
+    with (
+        dead_server(tmp_path / "gone", server) as gone,
+        ssh_server(tmp_path / "late", like=server, config={"ForceCommand": late}) as wrong,
+    ):
         names = (gone.name, wrong.name, server.name)
         workflow(project, *names, **server.section(sys.executable))
         done = project.symphony("hosts", "check", "--json")
@@ -79,9 +81,8 @@ def test_a_prepared_host_carries_out_runs(project: Project, server: SshServer) -
     assert done.returncode == 0, done.stdout + done.stderr
     assert __version__ in done.stdout
     assert not earlier.exists()
-    done_move = {"tool": "board_move", "arguments": {"state": "Done"}}
-    project.issue("SYM-1", [{"write": "new.txt", "text": "a\n"}, {"commit": "One"}, done_move])
-    run = project.symphony("run", "--once")
+    project.issue("SYM-1", [{"write": "new.txt", "text": "a\n"}, {"commit": "One"}, DONE])
+    run = project.symphony("run", "--once", timeout_s=150)
     assert run.returncode == 0, run.stderr
     assert project.branch_log("SYM-1") == ["One"]
     shown = project.symphony("diff", "SYM-1")

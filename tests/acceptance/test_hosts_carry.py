@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from harness.hosts import DONE
 from harness.project import Project, scripted
 from harness.ssh import SshServer, ssh_server
 from symphony.library.model import Change, SkillText
@@ -33,13 +34,15 @@ def test_library_and_instructions_of_the_daemon_reach_a_host(project: Project, s
     project.write("rules.md", "Obey the rules of this house.\n")
     worker = {"ssh_hosts": [server.name], "ssh": server.section(sys.executable)}
     instructions = {"source": "local", "path": "nowhere", "fallback": "rules.md"}
-    project.workflow(command=scripted(), worker=worker, agent={"instructions": instructions})
+    tracker = {"terminal_states": ["Closed"]}  # the workspace stays
+    agent = {"instructions": instructions}
+    project.workflow(command=scripted(), worker=worker, agent=agent, tracker=tracker)
     steps: list[dict[str, Any]] = [
         {"write": "work.txt", "text": "work\n"},
         {"commit": "Work"},
         {"append": ".agents/skills/style/SKILL.md", "text": "Say why.\n"},
         {"write": ".agents/skills/how_to_log.md", "text": "# Log in one line\n"},
-        {"tool": "board_move", "arguments": {"state": "Done"}},
+        DONE,
     ]
     project.issue("SYM-1", steps, extra="labels: ['skill:style']\n")
     with project.daemon() as daemon:
@@ -88,7 +91,7 @@ def test_instructions_by_url_are_fetched_by_the_daemon_and_not_by_the_host(
                     }
                 },
             )
-            project.issue("SYM-1", [{"tool": "board_move", "arguments": {"state": "Done"}}])
+            project.issue("SYM-1", [DONE])
             with project.daemon() as daemon:
                 daemon.wait_for("run_ended", issue_identifier="SYM-1")
                 shown = json.loads(project.symphony("explain", "SYM-1", "--json").stdout)

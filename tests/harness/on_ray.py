@@ -4,10 +4,12 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from harness.project import Project, scripted
+import psutil
+
+from harness.project import Project, scripted, until
 from kit.ray_cluster import RayCluster
 
-__all__ = ["on_ray", "ray_python"]
+__all__ = ["actors", "no_actor_is_left", "on_ray", "ray_python"]
 
 
 def ray_python(cluster: RayCluster, folder: Path, **environment: str) -> Path:
@@ -33,3 +35,20 @@ def on_ray(
     }
     worker = {"ray": settings, **changes.pop("worker", {})}
     project.workflow(command=changes.pop("command", scripted()), worker=worker, **changes)
+
+
+def actors(cluster: RayCluster) -> list[int]:
+    """The processes of our actors on all nodes."""
+    found = []
+    for pid in [pid for node in cluster.nodes.values() for pid in node.processes()]:
+        try:
+            if "NodeActor" in " ".join(psutil.Process(pid).cmdline()):
+                found.append(pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def no_actor_is_left(cluster: RayCluster) -> None:
+    """Wait until there are none; blocking."""
+    until(lambda: None if actors(cluster) else True, lambda: "an actor outlives its run")

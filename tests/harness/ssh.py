@@ -14,7 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
-__all__ = ["SshServer", "namespace", "processes", "ssh_server", "workers", "workers_with_a_run"]
+__all__ = ["SshServer", "dead_server", "namespace", "processes", "ssh_server", "workers"]
+
+_PORTS_TRIED = 5
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,6 @@ class SshServer:
     folder: Path
     address: str
     port: int
-    process: subprocess.Popen[str]
     known: Path
 
     @property
@@ -74,27 +75,12 @@ def ssh_server(
     server = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
     if server is None or shutil.which("ssh") is None:
         pytest.skip("no OpenSSH server: put `sshd` into /usr/sbin")
-    folder.mkdir(exist_ok=True)
-    if like is not None:
-        for name in ("host", "host.pub", "user", "user.pub"):
-            shutil.copy(like.folder / name, folder)
-    for name in ("host", "user"):
-        key = folder / name
-        if not key.exists():
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    known_hosts = folder / "known" if like is None else like.known
-    (folder / "home").mkdir(exist_ok=True)
-    with known_hosts.open("a") as known:
-        known.write(f"[{address}]:{port} {(folder / 'host.pub').read_text()}")
+    known = _make_keys(folder, like)
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
     options = {
         "HostKey": folder / "host",
         "AuthorizedKeysFile": folder / "user.pub",
-        "ListenAddress": f"{address}:{port}",
         "PidFile": "none",
         "StrictModes": "no",
         "PasswordAuthentication": "no",
@@ -103,15 +89,54 @@ def ssh_server(
         **config,
     }
     path = folder / "config"
-    path.write_text("".join(f"{key} {value}\n" for key, value in options.items()))
     command = [*inside, server, "-D", "-e", "-f", str(path)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
-        try:
+    for _ in range(_PORTS_TRIED):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        listen = {"ListenAddress": f"{address}:{port}"}
+        path.write_text("".join(f"{key} {value}\n" for key, value in {**options, **listen}.items()))
+        with subprocess.Popen(
+            command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+        ) as process:
             assert process.stderr is not None
-            assert "Server listening" in process.stderr.readline()
-            yield SshServer(folder, address, port, process, known_hosts)
-        finally:
-            process.terminate()
+            said = process.stderr.readline()
+            if "Address already in use" in said:  # another program took the port meanwhile
+                continue
+            try:
+                assert "Server listening" in said
+                yield _server_at(folder, address, port, known)
+            finally:
+                process.terminate()
+        return
+    raise AssertionError("no port is free for long enough")
+
+
+@contextmanager
+def dead_server(folder: Path, like: SshServer) -> Iterator[SshServer]:
+    """A machine that is there, where no server listens; nothing else can meanwhile."""
+    known = _make_keys(folder, like)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield _server_at(folder, "127.0.0.1", taken.getsockname()[1], known)
+
+
+def _make_keys(folder: Path, like: SshServer | None) -> Path:
+    """The keys of a server and of its user in its folder; returns the file of known keys."""
+    (folder / "home").mkdir(parents=True, exist_ok=True)
+    for name in ("host", "user"):
+        if like is not None:
+            shutil.copy(like.folder / name, folder)
+            shutil.copy(like.folder / f"{name}.pub", folder)
+        elif not (folder / name).exists():
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+    return folder / "known" if like is None else like.known
+
+
+def _server_at(folder: Path, address: str, port: int, known: Path) -> SshServer:
+    with known.open("a") as file:
+        file.write(f"[{address}]:{port} {(folder / 'host.pub').read_text()}")
+    return SshServer(folder, address, port, known)
 
 
 @contextmanager
@@ -164,11 +189,6 @@ def workers(server: SshServer) -> list[psutil.Process]:
     """The worker programs on a host of this test, with the one that waits for a run."""
     found = processes("worker", "--stdio")
     return [one for one in found if one.name() != "ssh" and str(server.root) in _environment(one)]
-
-
-def workers_with_a_run(server: SshServer) -> list[psutil.Process]:
-    """Those that have an agent."""
-    return [one for one in workers(server) if one.children()]
 
 
 def _environment(process: psutil.Process) -> str:

@@ -171,7 +171,7 @@ class RayCluster:
         """
         changed = {**self.environment, **environment}
         done = subprocess.run(
-            [*self.inside, *command], env=changed, check=True, capture_output=True, text=True, timeout=60
+            [*self.inside, *command], env=changed, check=True, capture_output=True, text=True, timeout=120
         )
         return done.stdout
 

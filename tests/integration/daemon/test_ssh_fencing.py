@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,26 +11,14 @@ from typing import Any
 import pytest
 from anyio import to_thread
 
-from harness.project import Project, scripted, until
+from harness.hosts import HOST, STUBBORN, live_run, lose_its_worker, until_gone, worker_of
+from harness.project import Project
 from harness.serving import serving
-from harness.ssh import SshServer, namespace, processes, ssh_server, workers_with_a_run
+from harness.ssh import SshServer, namespace, processes, ssh_server
 from symphony.daemon.hosts.host_runs import HostRuns, own_identity
-from symphony.domain import Category
-from symphony.processes.local import LocalHost
 from symphony.scheduler import RunEnded, StartRun
 
-pytestmark = pytest.mark.timeout(240)
-
-STUBBORN = scripted("--ignore-eof", "--ignore-sigterm", "--own-session-child")
-HOST = LocalHost()
-
-
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
-    """A host where no second worker waits for a run: each takes a second of a processor."""
-    monkeypatch.setattr("symphony.daemon.hosts.remote_worker.RemoteHosts.keep_spare", lambda *_: None)
-    with ssh_server(tmp_path / "build-1") as made:
-        yield made
+pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("patience")]
 
 
 def stubborn(project: Project, *servers: SshServer, lease_ms: int = 600_000) -> None:
@@ -49,16 +36,12 @@ async def test_an_agent_is_gone_before_the_run_counts_as_ended_when_ssh_is_kille
     project: Project, server: SshServer
 ) -> None:
     stubborn(project, server)
-    async with serving(project) as served:
-        await served.watcher.until(lambda: any(run.report.pid for run in served.watcher.running))
-        (run_id,) = served.watcher.run_ids
-        assert HOST.find_marked([run_id]), "the positive control: the agent is there"
-        for client in await to_thread.run_sync(processes, "ssh", str(server.port), "--stdio"):
+
+    def kill(_: str) -> None:
+        for client in processes("ssh", str(server.port), "--stdio"):
             client.kill()
-        ended = await served.watcher.until_seen(RunEnded)
-        assert not HOST.find_marked([run_id])
-    assert ended.outcome.failure is not None
-    assert ended.outcome.failure.category is Category.WORKER_LOST
+
+    await lose_its_worker(project, kill)
 
 
 @pytest.mark.asyncio
@@ -66,15 +49,7 @@ async def test_an_agent_is_gone_before_the_run_counts_as_ended_when_its_worker_i
     project: Project, server: SshServer
 ) -> None:
     stubborn(project, server)
-    async with serving(project) as served:
-        await served.watcher.until(lambda: any(run.report.pid for run in served.watcher.running))
-        (run_id,) = served.watcher.run_ids
-        (worker,) = await to_thread.run_sync(workers_with_a_run, server)
-        worker.kill()
-        ended = await served.watcher.until_seen(RunEnded)
-        assert not HOST.find_marked([run_id])
-    assert ended.outcome.failure is not None
-    assert ended.outcome.failure.category is Category.WORKER_LOST
+    await lose_its_worker(project, lambda run_id: worker_of(run_id).kill())
 
 
 def test_the_next_daemon_ends_what_a_killed_one_left_on_a_host(project: Project, server: SshServer) -> None:
@@ -82,8 +57,7 @@ def test_the_next_daemon_ends_what_a_killed_one_left_on_a_host(project: Project,
     stubborn(project, server)
     with project.daemon() as daemon:
         first = daemon.wait_for("turn_started", issue_identifier="SYM-1")["run_id"]
-        (worker,) = workers_with_a_run(server)
-        worker.suspend()
+        worker_of(first).suspend()
         daemon.signal(signal.SIGKILL)
         daemon.end()
     assert HOST.find_marked([first]), "the positive control: nothing ended the agent"
@@ -95,11 +69,7 @@ def test_the_next_daemon_ends_what_a_killed_one_left_on_a_host(project: Project,
         names = [event["event"] for event in daemon.events()]
         assert names.index("remote_run_left") < names.index("remote_run_fenced")
         assert names.index("remote_run_fenced") < names.index("turn_started")
-
-    def gone() -> bool | None:
-        return None if HOST.find_marked([second]) else True
-
-    until(gone, lambda: "the agent outlives its killed daemon")
+    until_gone(second)
 
 
 @pytest.mark.asyncio
@@ -122,15 +92,13 @@ async def test_an_issue_waits_for_the_lease_when_the_link_is_cut(
         )
         set_link = partial(subprocess.run, check=True)
         async with serving(project) as served:
-            await served.watcher.until(lambda: any(run.report.pid for run in served.watcher.running))
-            (first,) = served.watcher.run_ids
-            assert HOST.find_marked([first]), "the positive control: the agent is there"
+            first = (await live_run(served.watcher)).run_id
             await to_thread.run_sync(set_link, ["ip", "link", "set", name, "down"])
             await served.watcher.until_seen(RunEnded)
             assert not HOST.find_marked([first]), "before the scheduler knows that the run is over"
             await to_thread.run_sync(set_link, ["ip", "link", "set", name, "up"])
             await served.watcher.until_seen(StartRun, 2)
-            await served.watcher.until(lambda: any(run.report.pid for run in served.watcher.running))
+            await live_run(served.watcher)
             assert not HOST.find_marked([first]), "the link is healed, and nothing came back"
         assert [start.host for start in served.watcher.all(StartRun)] == [cut.name, server.name]
 

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import anyio
@@ -16,14 +18,15 @@ import pytest
 from anyio import to_thread
 from structlog.testing import capture_logs
 
+from harness.hosts import DONE
 from harness.project import Project, scripted, until
-from harness.serving import serving
-from harness.ssh import SshServer, ssh_server, workers
+from harness.serving import move, serving
+from harness.ssh import SshServer, dead_server, processes, ssh_server, workers
 from symphony.api.documents import waiting_issues
 from symphony.domain import Category
-from symphony.scheduler import CleanWorkspace, OutcomeKind, RunEnded, StartRun
+from symphony.scheduler import CleanWorkspace, OutcomeKind, RunEnded, SettingsChanged, StartRun
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(240), pytest.mark.usefixtures("patience")]
 
 LFS_CONFIG = """\
 [filter "lfs"]
@@ -33,33 +36,25 @@ LFS_CONFIG = """\
     required = true
 """
 PACKS = "*/repository.git/objects/pack/*.pack"
-DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
-
-
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
-    """A host where no second worker waits for a run: each takes a second of a processor."""
-    monkeypatch.setattr("symphony.daemon.hosts.remote_worker.RemoteHosts.keep_spare", lambda *_: None)
-    with ssh_server(tmp_path / "build-1") as made:
-        yield made
 
 
 def remote(project: Project, *servers: SshServer, **changes: Any) -> None:
-    """A workflow whose runs go to these servers."""
+    """A workflow whose runs go to these servers. The workspaces of issues that are done stay there."""
     worker = {
         "ssh_hosts": [server.name for server in servers],
         "ssh": servers[0].section(sys.executable),
         **changes.pop("worker", {}),
     }
-    project.workflow(command=scripted(), worker=worker, **changes)
+    tracker = {"terminal_states": ["Closed"], **changes.pop("tracker", {})}
+    project.workflow(command=scripted(), worker=worker, tracker=tracker, **changes)
 
 
 @pytest.mark.conformance("X-2")
 async def test_a_run_on_a_host_delivers_its_branch_here_and_no_command_line_has_a_secret(
     project: Project, server: SshServer
 ) -> None:
-    project.environment["BUILD_TOKEN"] = "tok-very-secret-1"
-    project.environment["TRACKER_TOKEN"] = "tok-very-secret-2"
+    build, tracker = token_hex(16), token_hex(16)
+    project.environment.update({"BUILD_TOKEN": build, "TRACKER_TOKEN": tracker})
     remote(
         project,
         server,
@@ -79,11 +74,12 @@ async def test_a_run_on_a_host_delivers_its_branch_here_and_no_command_line_has_
     assert not list(project.workspaces.glob("SYM-*")), "the workspace is on the host"
     assert list(server.root.glob("*/workspaces/SYM-1"))
     (written,) = server.root.glob("*/workspaces/env")
-    assert "BUILD_TOKEN=tok-very-secret-1" in written.read_text()
-    assert "tok-very-secret-2" not in written.read_text()
+    assert f"BUILD_TOKEN={build}" in written.read_text()
+    assert tracker not in written.read_text()
     shown = written.with_name("cmdlines").read_text(errors="replace")
     assert "worker --stdio" in shown, "the positive control"
-    assert "tok-very-secret" not in shown
+    assert build not in shown
+    assert tracker not in shown
 
 
 async def run_once(project: Project, server: SshServer, name: str) -> None:
@@ -104,11 +100,12 @@ async def test_work_goes_on_where_it_was_and_elsewhere_and_back(
         await run_once(project, server, "One")
         await run_once(project, server, "Two")
         (made,) = server.root.glob("*/workspaces/SYM-1")
-        before = made.stat().st_ino
+        (made / ".git" / "made-first").touch()
         await run_once(project, other, "Three")
         assert project.branch_log("SYM-1") == ["Three", "Two", "One"]
         await run_once(project, server, "Four")
-        assert made.stat().st_ino != before
+        assert made.is_dir()
+        assert not (made / ".git" / "made-first").exists()
     assert project.branch_log("SYM-1") == ["Four", "Three", "Two", "One"]
 
 
@@ -120,7 +117,7 @@ async def test_a_second_workspace_on_a_host_sends_only_what_is_new(project: Proj
     await anyio.Path(project.repo, "large.bin").write_bytes(random.Random(1).randbytes(1_000_000))  # noqa: S311
     project.commit("A large file")
     with ssh_server(tmp_path / "build-1", config={"ForceCommand": command}) as server:
-        remote(project, server, tracker={"terminal_states": ["Closed"]})  # nothing is cleaned
+        remote(project, server)
         async with serving(project) as served:
 
             async def run(number: int) -> tuple[list[str], int]:
@@ -206,10 +203,7 @@ async def test_two_runs_at_once_share_a_host_and_leave_nothing_there(
 async def test_clean_removes_workspaces_of_ended_issues_on_hosts_without_a_daemon(
     project: Project, server: SshServer, tmp_path: Path
 ) -> None:
-    with ssh_server(tmp_path / "build-2", like=server) as dead:
-        pass
-    changes: dict[str, Any] = {"tracker": {"terminal_states": ["Closed"]}}
-    remote(project, server, **changes)
+    remote(project, server)
     project.issue("SYM-1", [{"write": "new.txt", "text": "a\n"}, {"commit": "One"}, DONE])
     project.issue("SYM-2", [{"write": "left.txt", "text": "a\n"}, DONE])
     project.issue("SYM-3", [DONE])
@@ -217,52 +211,62 @@ async def test_clean_removes_workspaces_of_ended_issues_on_hosts_without_a_daemo
         await served.watcher.until_seen(RunEnded, 3)
     for number in (1, 2):
         project.issue(f"SYM-{number}", state="Closed")
-    remote(project, server, worker={"ssh_hosts": [server.name, dead.name]}, **changes)
 
     async def clean(*arguments: str) -> dict[str, dict[str, Any]]:
         done = await to_thread.run_sync(project.symphony, "clean", "--json", *arguments)
         assert done.returncode == 1, "a host could not be looked at"
         return {item["name"]: item for item in json.loads(done.stdout)["items"]}
 
-    found = await clean("--dry-run")
-    assert {name: found[name]["outcome"] for name in ("SYM-1", "SYM-2", "SYM-3", dead.name)} == {
-        "SYM-1": "would_remove",
-        "SYM-2": "kept",
-        "SYM-3": "kept",
-        dead.name: "failed",
-    }
-    assert found["SYM-1"]["host"] == server.name
-    assert found["SYM-1"]["size"] > 0
-    assert "left.txt" not in found["SYM-2"]["reason"]
-    assert "1 uncommitted" in found["SYM-2"]["reason"]
-    assert found[dead.name]["kind"] == "host"
-    assert len(list(server.root.glob("*/workspaces/SYM-*"))) == 3, "a dry run removes nothing"
-    assert (await clean("--older-than", "1h", "--yes"))["SYM-1"]["outcome"] == "kept"
-    assert (await clean())["SYM-1"]["outcome"] == "removed"
-    assert {path.name for path in server.root.glob("*/workspaces/SYM-*")} == {"SYM-2", "SYM-3"}
+    with dead_server(tmp_path / "build-2", server) as dead:
+        remote(project, server, worker={"ssh_hosts": [server.name, dead.name]})
+        found = await clean("--dry-run")
+        assert {name: found[name]["outcome"] for name in ("SYM-1", "SYM-2", "SYM-3", dead.name)} == {
+            "SYM-1": "would_remove",
+            "SYM-2": "kept",
+            "SYM-3": "kept",
+            dead.name: "failed",
+        }
+        assert found["SYM-1"]["host"] == server.name
+        assert found["SYM-1"]["size"] > 0
+        assert "left.txt" not in found["SYM-2"]["reason"]
+        assert "1 uncommitted" in found["SYM-2"]["reason"]
+        assert found[dead.name]["kind"] == "host"
+        assert len(list(server.root.glob("*/workspaces/SYM-*"))) == 3, "a dry run removes nothing"
+        assert (await clean("--older-than", "1h", "--yes"))["SYM-1"]["outcome"] == "kept"
+        assert (await clean())["SYM-1"]["outcome"] == "removed"
+        assert {path.name for path in server.root.glob("*/workspaces/SYM-*")} == {"SYM-2", "SYM-3"}
 
 
-async def test_a_host_gets_no_more_runs_than_it_may(project: Project, server: SshServer) -> None:
+async def test_a_host_gets_no_more_runs_than_it_may_and_is_left_with_the_last_one_after_a_reload(
+    project: Project, server: SshServer
+) -> None:
     remote(project, server, worker={"max_concurrent_agents_per_host": 1})
-    for number in (1, 2):
-        project.issue(f"SYM-{number}", [{"sleep_ms": 600_000}])
+    first = project.issue("SYM-1", [{"sleep_ms": 600_000}])
+    project.issue("SYM-2", [{"sleep_ms": 600_000}])
+    master = partial(processes, "ssh", str(server.port), "ControlMaster=yes")
     async with serving(project) as served:
         await served.watcher.until(lambda: any(run.report.pid for run in served.watcher.running))
         assert len(served.watcher.running) == 1
         state = served.watcher.states[-1]
         waiting = {reason.code: reason.message for _, reason in waiting_issues(state)}
+        project.workflow(command=scripted())
+        await served.watcher.until_seen(SettingsChanged)
+        assert await to_thread.run_sync(master), "the run goes on"
+        await move(first, "Backlog")
+        await served.watcher.until_seen(RunEnded)
+        gone = partial(until, lambda: None if master() else True, lambda: "the connection is still there")
+        await to_thread.run_sync(gone)
     assert waiting == {"no_host_slot": f"no host has a free slot: 1 of 1 on {server.name}"}
 
 
 async def test_a_dead_host_costs_one_attempt_and_the_issue_runs_elsewhere(
     project: Project, server: SshServer, tmp_path: Path
 ) -> None:
-    with ssh_server(tmp_path / "build-2", like=server) as dead:
-        pass
-    remote(project, server, worker={"ssh_hosts": [dead.name, server.name]})
     project.issue("SYM-1", [{"write": "new.txt", "text": "a\n"}, {"commit": "One"}, DONE])
-    async with serving(project) as served:
-        await served.watcher.until_seen(RunEnded, 2)
+    with dead_server(tmp_path / "build-2", server) as dead:
+        remote(project, server, worker={"ssh_hosts": [dead.name, server.name]})
+        async with serving(project) as served:
+            await served.watcher.until_seen(RunEnded, 2)
     first, second = served.watcher.all(RunEnded)
     assert first.outcome.failure is not None
     assert first.outcome.failure.category is Category.HOST_UNAVAILABLE
@@ -275,7 +279,7 @@ async def test_a_dead_host_costs_one_attempt_and_the_issue_runs_elsewhere(
 BAD_HOSTS: dict[str, tuple[dict[str, str], str]] = {
     "password": ({"AuthorizedKeysFile": "/nonexistent"}, "refuses the login"),
     "profile": ({"ForceCommand": "echo Welcome; eval $SSH_ORIGINAL_COMMAND"}, "prints text"),
-    "no git": ({"ForceCommand": "PATH=/nonexistent; eval $SSH_ORIGINAL_COMMAND"}, ""),
+    "no git": ({"ForceCommand": "PATH={bin}; eval $SSH_ORIGINAL_COMMAND"}, "has no git"),
     "not a shell": ({"ForceCommand": "exit 3"}, "cannot be used"),
     "full disk": ({"ForceCommand": "echo 'mkdir: No space left on device' >&2; exit 93"}, "No space left"),
 }
@@ -286,6 +290,13 @@ async def test_a_host_that_cannot_be_used_is_one_line_with_a_hint(
     case: str, project: Project, tmp_path: Path
 ) -> None:
     config, reason = BAD_HOSTS[case]
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("sh", "mkdir", "date"):
+        (programs / name).symlink_to(shutil.which(name) or "")
+    if command := config.get("ForceCommand"):
+        command = f"export HOME={tmp_path}; cd; {command.replace('{bin}', str(programs))}"
+        config = {"ForceCommand": command}
     with ssh_server(tmp_path / "bad", config=config) as bad:
         remote(project, bad)
         project.issue("SYM-1", [DONE])

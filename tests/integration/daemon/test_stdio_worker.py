@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import anyio
@@ -19,7 +20,8 @@ from anyio import to_thread
 from structlog.testing import capture_logs
 
 import symphony
-from harness.project import SYMPHONY, Project, scripted, until
+from harness.hosts import DONE, HOST, STUBBORN, live_run, lose_its_worker, until_alive, until_gone, worker_of
+from harness.project import SYMPHONY, Project, scripted
 from harness.scheduling import make_issue
 from harness.serving import move, serving
 from harness.ssh import namespace, ssh_server
@@ -28,6 +30,7 @@ from symphony.config import Workflow, load_workflow
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.frames import (
     MAX_FRAME_BYTES,
+    Answer,
     AnyFrame,
     Ended,
     FrameDecoder,
@@ -41,18 +44,17 @@ from symphony.daemon.frames import (
 )
 from symphony.daemon.hosts.stdio_worker import StdioWorker, site_of
 from symphony.daemon.runs.transcript import EntryWriter
-from symphony.domain import Category
+from symphony.domain import Category, ToolResult
 from symphony.journal.transcripts import TranscriptEntry, read_transcript, transcript_path
 from symphony.processes.base import HostProcess
-from symphony.processes.local import LocalHost
 from symphony.scheduler import OutcomeKind, RunEnded, StartRun
 from symphony.trackers.registry import TRACKERS
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(180), pytest.mark.usefixtures("patience")]
 
-DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
-STUBBORN = scripted("--ignore-eof", "--ignore-sigterm", "--own-session-child")
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
+LEASE_MS = 5_000
+"""Short enough to wait for its end, and longer than a busy machine makes a program wait."""
 
 
 @dataclass
@@ -63,7 +65,6 @@ class Hosts:
     argv: Sequence[str] = (*SYMPHONY, "worker", "--stdio")
     lease_ms: int = 30_000
     made: list[StdioWorker] = field(default_factory=list)
-    host: LocalHost = field(default_factory=LocalHost)
 
     @property
     def env(self) -> dict[str, str]:
@@ -80,7 +81,7 @@ class Hosts:
         **_: object,
     ) -> StdioWorker:
         made = StdioWorker(
-            host=self.host,
+            host=HOST,
             argv=self.argv,
             env=self.env,
             lease_ms=self.lease_ms,
@@ -108,19 +109,6 @@ def parsed(project: Project) -> Workflow:
         tracker_kinds=TRACKERS.names,
         agent_kinds=SECTIONS,
     )
-
-
-def workers(run_id: str) -> list[int]:
-    """The pids of worker programs of this test's user that have the run's agent below them."""
-    host = LocalHost()
-    found: list[int] = []
-    for agent in host.find_marked([run_id]):
-        for ancestor in host.lineage(agent.pid):
-            with suppress(OSError):
-                words = Path(f"/proc/{ancestor.pid}/cmdline").read_bytes().split(b"\0")
-                if b"worker" in words and b"--stdio" in words:
-                    found.append(ancestor.pid)
-    return list(dict.fromkeys(found))
 
 
 # --- the daemon with its workers behind pipes ---
@@ -152,33 +140,23 @@ async def test_a_run_does_the_same_over_two_pipes(project: Project, hosts: Hosts
     assert (project.workspaces / "hook").exists()
 
 
-async def test_a_stop_reaches_the_agent_wherever_it_is(project: Project, hosts: Hosts) -> None:
+@pytest.mark.usefixtures("hosts")
+async def test_a_stop_reaches_the_agent_wherever_it_is(project: Project) -> None:
     project.workflow(command=scripted())
     issue = project.issue("SYM-1", [{"sleep_ms": 600_000}])
     async with serving(project) as served:
-        await served.watcher.until(lambda: any(run.report.pid for run in served.watcher.running))
-        (run_id,) = served.watcher.run_ids
-        assert hosts.host.find_marked([run_id])
+        run = await live_run(served.watcher)
         await move(issue, "Done")
         await served.watcher.until_seen(RunEnded)
     assert served.watcher.outcomes == ["canceled"]
-    assert not hosts.host.find_marked([run_id])
+    assert not HOST.find_marked([run.run_id])
 
 
-async def test_an_agent_that_ignores_everything_ends_with_its_killed_worker(
-    project: Project, hosts: Hosts
-) -> None:
+@pytest.mark.usefixtures("hosts")
+async def test_an_agent_that_ignores_everything_ends_with_its_killed_worker(project: Project) -> None:
     project.workflow(command=STUBBORN, agent={"max_retry_backoff_ms": 600_000})
     project.issue("SYM-1", [{"sleep_ms": 600_000}])
-    async with serving(project) as served:
-        await served.watcher.until(lambda: any(run.report.pid for run in served.watcher.running))
-        (run_id,) = served.watcher.run_ids
-        (worker,) = await to_thread.run_sync(workers, run_id)
-        os.kill(worker, signal.SIGKILL)
-        ended = await served.watcher.until_seen(RunEnded)
-        assert not hosts.host.find_marked([run_id]), "before the scheduler knows that the run is over"
-    assert ended.outcome.failure is not None
-    assert ended.outcome.failure.category is Category.WORKER_LOST
+    await lose_its_worker(project, lambda run_id: worker_of(run_id).kill())
 
 
 PRINTS_HELLO = """
@@ -255,23 +233,49 @@ class NoEntries:
         """Nothing is open."""
 
 
-async def test_a_run_that_fits_into_no_frame_costs_one_attempt(hosts: Hosts, tmp_path: Path) -> None:
+def worker_that(then: str, hosts: Hosts) -> tuple[StdioWorker, list[WorkerFrame]]:
+    """A worker that says hello and then does something else, and the frames that come of it."""
     worker = StdioWorker(
-        host=hosts.host,
-        argv=says_hello("sys.stdin.read()"),
+        host=HOST,
+        argv=says_hello(then),
         env=hosts.env,
         lease_ms=30_000,
-        stderr_path=tmp_path / "stderr",
+        stderr_path=hosts.project.root / "stderr",
     )
     sent: list[WorkerFrame] = []
     worker.take_run(sent.append, NoEntries())
-    site = Site(workflow="/w.md", text=bytes(MAX_FRAME_BYTES), lease_ms=30_000)
-    worker.on_frame(Start(command=StartRun(run_id="r-1", issue=make_issue("1"), attempt=None), site=site))
+    return worker, sent
+
+
+def start(text: bytes) -> Start:
+    site = Site(workflow="/w.md", text=text, lease_ms=30_000)
+    return Start(command=StartRun(run_id="r-1", issue=make_issue("1"), attempt=None), site=site)
+
+
+async def test_a_run_that_fits_into_no_frame_costs_one_attempt(hosts: Hosts) -> None:
+    worker, sent = worker_that("sys.stdin.read()", hosts)
+    worker.on_frame(start(bytes(MAX_FRAME_BYTES)))
     await worker.run()
     (ended,) = sent
     assert isinstance(ended, Ended)
     assert ended.outcome.failure is not None
     assert "larger than the limit" in ended.outcome.failure.message
+
+
+async def test_a_worker_that_takes_frames_too_slowly_ends_and_none_are_kept_for_it(hosts: Hosts) -> None:
+    worker, sent = worker_that("time.sleep(600)", hosts)
+    worker.on_frame(start(b""))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        await worker.until_ready()
+        for number in range(1_000):
+            worker.on_frame(Answer(request=number, result=ToolResult(success=True, text="a" * 1_000)))
+        assert not sent
+    (ended,) = sent
+    assert isinstance(ended, Ended)
+    assert ended.outcome.failure is not None
+    assert ended.outcome.failure.category is Category.WORKER_LOST
+    assert "too slow" in ended.outcome.failure.message
 
 
 # --- a worker whose daemon vanishes ---
@@ -282,6 +286,7 @@ class Alone:
 
     def __init__(self, child: HostProcess) -> None:
         self.child = child
+        self.run_id = f"alone-{token_hex(4)}"
         self._encoder = FrameEncoder()
         self._decoder = FrameDecoder()
 
@@ -311,7 +316,7 @@ async def alone(hosts: Hosts, *, lease_ms: int) -> AsyncIterator[Alone]:
     workflow = await to_thread.run_sync(parsed, project)
     (project.root / "home").mkdir(exist_ok=True)
     issue = make_issue("1", description=path.read_text())
-    child = await hosts.host.spawn(
+    child = await HOST.spawn(
         hosts.argv, cwd=project.root, env=hosts.env, stderr_path=project.root / "worker.stderr"
     )
     worker = Alone(child)
@@ -319,12 +324,12 @@ async def alone(hosts: Hosts, *, lease_ms: int) -> AsyncIterator[Alone]:
         await worker.until(Hello)
         await worker.send(
             Start(
-                command=StartRun(run_id="alone-1", issue=issue, attempt=None),
+                command=StartRun(run_id=worker.run_id, issue=issue, attempt=None),
                 site=site_of(workflow, lease_ms=lease_ms),
             )
         )
         await worker.until(Spawned, keeps_alive=True)
-        assert hosts.host.find_marked(["alone-1"]), "the positive control: the agent is there"
+        await to_thread.run_sync(until_alive, worker.run_id)
         yield worker
     finally:
         with anyio.CancelScope(shield=True):
@@ -333,13 +338,13 @@ async def alone(hosts: Hosts, *, lease_ms: int) -> AsyncIterator[Alone]:
 
 
 async def test_a_worker_that_hears_nothing_for_its_lease_ends_its_agent(hosts: Hosts) -> None:
-    async with alone(hosts, lease_ms=1_500) as worker:
+    async with alone(hosts, lease_ms=LEASE_MS) as worker:
         ended = await worker.until(Ended)
         assert isinstance(ended, Ended)
         assert ended.outcome.kind is OutcomeKind.CANCELED
         with anyio.fail_after(DEADLINE_S):
             await worker.child.wait()
-        assert not hosts.host.find_marked(["alone-1"])
+        assert not HOST.find_marked([worker.run_id])
 
 
 async def test_a_worker_whose_daemon_is_gone_ends_its_agent(hosts: Hosts) -> None:
@@ -347,7 +352,7 @@ async def test_a_worker_whose_daemon_is_gone_ends_its_agent(hosts: Hosts) -> Non
         await worker.child.close_stdin()
         with anyio.fail_after(DEADLINE_S):
             await worker.child.wait()
-        assert not hosts.host.find_marked(["alone-1"])
+        assert not HOST.find_marked([worker.run_id])
 
 
 async def test_a_worker_gets_no_credential(project: Project) -> None:
@@ -407,32 +412,25 @@ async def test_an_agent_ends_on_its_host_when_ssh_is_killed(over_ssh: Hosts) -> 
     async with alone(over_ssh, lease_ms=600_000) as worker:
         worker.child.signal(signal.SIGKILL, worker.child.descendants())
         await worker.child.wait()
-
-        def gone() -> bool | None:
-            return None if over_ssh.host.find_marked(["alone-1"]) else True
-
-        await to_thread.run_sync(until, gone, lambda: "the agent outlives its connection")
+        await to_thread.run_sync(until_gone, worker.run_id)
 
 
 async def test_an_agent_ends_on_its_host_when_the_link_is_cut(cable: tuple[Hosts, str]) -> None:
     hosts, interface = cable
-    async with alone(hosts, lease_ms=1_500) as worker, anyio.create_task_group() as tasks:
+    async with alone(hosts, lease_ms=LEASE_MS) as worker, anyio.create_task_group() as tasks:
 
         async def keep_alive() -> None:
-            while True:
-                await worker.send(Ping())
-                await anyio.sleep(0.3)
+            with suppress(BrokenPipeError):  # ssh gave up
+                while True:
+                    await worker.send(Ping())
+                    await anyio.sleep(0.3)
 
         tasks.start_soon(keep_alive)
         for _ in range(5):  # the worker sends three of them in the time of its lease
             await worker.until(Ping)
-        assert hosts.host.find_marked(["alone-1"]), "the positive control: pings keep it alive"
+        assert HOST.find_marked([worker.run_id]), "the positive control: pings keep it alive"
         await to_thread.run_sync(
             partial(subprocess.run, ["ip", "link", "set", interface, "down"], check=True)
         )
-
-        def gone() -> bool | None:
-            return None if hosts.host.find_marked(["alone-1"]) else True
-
-        await to_thread.run_sync(until, gone, lambda: "the agent outlives its lease")
+        await to_thread.run_sync(until_gone, worker.run_id)
         tasks.cancel_scope.cancel()

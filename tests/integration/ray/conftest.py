@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.hosts import PATIENCE_S
+from harness.on_ray import no_actor_is_left
 from harness.project import Project
 from harness.real import require_ray
 from kit.ray_cluster import RayCluster, ray_cluster
@@ -21,9 +23,10 @@ def started() -> Iterator[RayCluster]:
 def ray(started: RayCluster) -> RayCluster:
     """A real Ray cluster: the machine of the daemon, and the nodes `one` and `two` with two slots each.
 
-    What the test before took away is there again.
+    What the test before took away is there again, and none of its actors is.
     """
     started.restore()
+    no_actor_is_left(started)
     return started
 
 
@@ -36,4 +39,4 @@ def project(tmp_path: Path) -> Project:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray takes seconds of a processor for each actor."""
-    monkeypatch.setattr("harness.serving.DEADLINE_S", 120.0)
+    monkeypatch.setattr("harness.serving.DEADLINE_S", PATIENCE_S)

@@ -7,19 +7,15 @@ from pathlib import Path
 import pytest
 from anyio import to_thread
 
+from harness.hosts import DONE, HOST, STUBBORN, live_run, until_gone
 from harness.on_ray import on_ray, ray_python
-from harness.project import Project, scripted, until
+from harness.project import Project
 from harness.serving import serving
 from kit.ray_cluster import RayCluster
 from symphony.domain import Category
-from symphony.processes.local import LocalHost
 from symphony.scheduler import OutcomeKind, RunEnded, StartRun
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio]
-
-STUBBORN = scripted("--ignore-eof", "--ignore-sigterm", "--own-session-child")
-DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
-HOST = LocalHost()
 
 
 @pytest.mark.parametrize("fate", [RayCluster.kill, RayCluster.cut, RayCluster.freeze])
@@ -30,26 +26,22 @@ async def test_a_lost_node_costs_one_attempt_and_never_has_a_second_agent_beside
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A node that is cut off ends its agent itself; a frozen one does as soon as it goes on."""
-    monkeypatch.setattr("symphony.daemon.hosts.remote_worker.FENCE_EXTRA_MS", 3_000)
+    monkeypatch.setattr("symphony.daemon.hosts.remote_worker.FENCE_EXTRA_MS", 8_000)
     on_ray(project, ray, command=STUBBORN, ray={"lease_ms": 5_000})
     project.issue("SYM-1", [{"sleep_ms": 600_000}])
     async with serving(project) as served:
         watcher = served.watcher
-        await watcher.until(lambda: any(run.report.pid for run in watcher.running))
-        (run,) = watcher.running
+        run = await live_run(watcher)
         assert run.machine is not None
-        assert HOST.find_marked([run.run_id]), "the positive control: the agent is there"
         await to_thread.run_sync(fate, ray, run.machine)
         if fate is not RayCluster.kill:
             assert HOST.find_marked([run.run_id]), "nothing there knows yet"
         ended = await watcher.until_seen(RunEnded)
         if fate is not RayCluster.freeze:
             assert not HOST.find_marked([run.run_id]), "it ended before another one may begin"
-        await watcher.until(lambda: any(each.report.pid for each in watcher.running))
-        (second,) = watcher.running
+        second = await live_run(watcher)
         await to_thread.run_sync(ray.nodes[run.machine].thaw)
-        gone = lambda: None if HOST.find_marked([run.run_id]) else True  # noqa: E731
-        await to_thread.run_sync(until, gone, lambda: "the agent of a thawed node lives on")
+        await to_thread.run_sync(until_gone, run.run_id)
         assert HOST.find_marked([second.run_id])
     assert ended.outcome.failure is not None
     assert ended.outcome.failure.category is Category.WORKER_LOST
@@ -60,7 +52,7 @@ async def test_a_lost_node_costs_one_attempt_and_never_has_a_second_agent_beside
 async def test_a_cluster_that_vanishes_leaves_no_agent_and_another_one_goes_on(
     project: Project, ray: RayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("symphony.daemon.hosts.remote_worker.FENCE_EXTRA_MS", 3_000)
+    monkeypatch.setattr("symphony.daemon.hosts.remote_worker.FENCE_EXTRA_MS", 8_000)
     slow = {"max_retry_backoff_ms": 15_000}  # not so many tries that the cluster rests as a host for long
     on_ray(project, ray, command=STUBBORN, ray={"lease_ms": 5_000}, agent=slow)
     flag = project.root / "flag"
@@ -69,8 +61,7 @@ async def test_a_cluster_that_vanishes_leaves_no_agent_and_another_one_goes_on(
     )
     async with serving(project) as served:
         watcher = served.watcher
-        await watcher.until(lambda: any(run.report.pid for run in watcher.running))
-        (run,) = watcher.running
+        run = await live_run(watcher)
         await to_thread.run_sync(ray.vanish)
         lost = await watcher.until_seen(RunEnded)
         assert not HOST.find_marked([run.run_id])

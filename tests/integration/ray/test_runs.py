@@ -11,32 +11,16 @@ import pytest
 from anyio import to_thread
 from structlog.testing import capture_logs
 
-from harness.on_ray import on_ray, ray_python
-from harness.project import Project, scripted, until
+from harness.hosts import DONE, HOST, STUBBORN, lose_its_worker
+from harness.on_ray import actors, no_actor_is_left, on_ray, ray_python
+from harness.project import Project, until
 from harness.real import require_ray
 from harness.serving import move, serving
 from kit.ray_cluster import RayCluster, ray_cluster
 from symphony.domain import Blame, Category
-from symphony.processes.local import LocalHost
 from symphony.scheduler import WAITING_FOR_SLOT, Outcome, OutcomeKind, RunEnded
 
 pytestmark = pytest.mark.timeout(240)
-
-DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
-STUBBORN = scripted("--ignore-eof", "--ignore-sigterm", "--own-session-child")
-HOST = LocalHost()
-
-
-def actors(cluster: RayCluster) -> list[int]:
-    """The processes of our actors on all nodes."""
-    found = []
-    for pid in [pid for node in cluster.nodes.values() for pid in node.processes()]:
-        try:
-            if "NodeActor" in " ".join(psutil.Process(pid).cmdline()):
-                found.append(pid)
-        except psutil.Error:
-            continue
-    return found
 
 
 def bridge_of(daemon: int) -> psutil.Process:
@@ -48,10 +32,6 @@ def bridge_of(daemon: int) -> psutil.Process:
                 found.append(child)
     (bridge,) = found
     return bridge
-
-
-def no_actor_is_left(cluster: RayCluster) -> None:
-    until(lambda: None if actors(cluster) else True, lambda: "an actor outlives its run")
 
 
 @pytest.mark.asyncio
@@ -104,16 +84,7 @@ async def test_a_run_waits_for_a_slot_and_can_be_stopped_meanwhile(project: Proj
 async def test_a_killed_bridge_leaves_no_agent_and_no_actor(project: Project, ray: RayCluster) -> None:
     on_ray(project, ray, command=STUBBORN)
     project.issue("SYM-1", [{"sleep_ms": 600_000}])
-    async with serving(project) as served:
-        watcher = served.watcher
-        await watcher.until(lambda: any(run.report.pid for run in watcher.running))
-        (run_id,) = watcher.run_ids
-        assert HOST.find_marked([run_id]), "the positive control: the agent is there"
-        (await to_thread.run_sync(bridge_of, os.getpid())).kill()
-        ended = await watcher.until_seen(RunEnded)
-        assert not HOST.find_marked([run_id])
-    assert ended.outcome.failure is not None
-    assert ended.outcome.failure.category is Category.WORKER_LOST
+    await lose_its_worker(project, lambda _: bridge_of(os.getpid()).kill())
     await to_thread.run_sync(no_actor_is_left, ray)
 
 
@@ -138,7 +109,7 @@ def test_the_next_daemon_takes_over_the_actor_that_a_killed_one_left(
         assert second != first
         names = [event["event"] for event in daemon.events()]
         assert names.index("remote_run_fenced") < names.index("turn_started")
-        assert actors(ray) == left
+        until(lambda: actors(ray) == left or None, lambda: f"{actors(ray)} in place of {left}")
         daemon.signal(signal.SIGTERM)
         daemon.end()
     no_actor_is_left(ray)

@@ -83,6 +83,24 @@ def test_settings_and_prompt_change_together(store: WorkflowStore, path: Path, r
     assert store.reload_if_changed() is None
 
 
+@pytest.mark.conformance("W-2")
+def test_a_file_of_a_config_map_is_reloaded(tmp_path: Path) -> None:
+    """Kubernetes leaves the link, and replaces another one that it leads through."""
+
+    def publish(turns: int) -> None:
+        (version := tmp_path / f"..{turns}").mkdir()
+        (version / "WORKFLOW.md").write_text(text(turns))
+        (new := tmp_path / "..data_tmp").symlink_to(version.name)
+        new.rename(tmp_path / "..data")
+
+    publish(3)
+    (path := tmp_path / "WORKFLOW.md").symlink_to("..data/WORKFLOW.md")
+    store = WorkflowStore.open(path, environment={}, tracker_kinds=["markdown"], agent_kinds=AGENT_SECTIONS)
+    publish(4)
+    assert isinstance(store.reload_if_changed(), Reloaded)
+    assert store.current().settings.agent.max_turns == 4
+
+
 @pytest.mark.conformance("W-3")
 @both_ways
 def test_a_broken_file_is_told_once_and_changes_nothing(

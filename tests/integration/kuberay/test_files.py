@@ -150,6 +150,10 @@ def test_the_workflow_loads_and_fits_the_cluster() -> None:
     (beside,) = (one for one in pod["initContainers"] if one.get("restartPolicy") == "Always")
     assert f"--address={worker.ray.address}" in beside["args"]
     assert not any("resources" in argument for argument in beside["args"])
+    kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text(encoding="utf-8"))
+    assert kustomization["generatorOptions"]["disableNameSuffixHash"], "a new name would restart the pod"
+    mounts = pod["containers"][0]["volumeMounts"]
+    assert not [mount for mount in mounts if "subPath" in mount], "such a file is never updated"
     passed = variables(pod["containers"][0])
     assert {f"{name}_FILE" for name in worker.env} <= passed.keys()
 

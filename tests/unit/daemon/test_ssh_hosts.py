@@ -41,6 +41,14 @@ def test_what_ssh_says_becomes_one_line_with_a_hint(stderr: str) -> None:
     assert failure.hint
 
 
+def test_the_commands_of_hints_reach_the_same_port() -> None:
+    unknown = ssh_failure("agent@h:2222", "Host key verification failed.")
+    assert "`ssh -p 2222 agent@h true`" in (unknown.hint or "")
+    changed = ssh_failure("agent@h:2222", "IDENTIFICATION HAS CHANGED")
+    assert "`ssh-keygen -R '[h]:2222'`" in (changed.hint or "")
+    assert "`ssh-keygen -R h`" in (ssh_failure("agent@h", "IDENTIFICATION HAS CHANGED").hint or "")
+
+
 def test_addresses_become_words_for_ssh_and_for_git() -> None:
     hosts = SshHosts(LocalHost(), {"PATH": "/bin", "TRACKER_TOKEN": "secret"})
     settings = WorkerSettings()

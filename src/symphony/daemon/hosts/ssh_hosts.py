@@ -50,21 +50,32 @@ _MASTER_POLL_S: Final = 0.05
 _REFUSED_S: Final = 1.0
 
 
+def destination_of(name: str) -> tuple[str, ...]:
+    """The words that name a host of `worker.ssh_hosts` to the client; the address is the last one."""
+    found = _ADDRESS.fullmatch(name)
+    assert found is not None  # noqa: S101 - it matches everything
+    port = () if found["port"] is None else ("-p", found["port"])
+    return (*port, found["host"].replace("[", "").replace("]", ""))
+
+
 def ssh_failure(host: str, stderr: str) -> Failure:
     """Why the ssh client could not reach a host, from what it printed."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip().strip("@")]
     text, last = " ".join(lines), one_line(lines[-1] if lines else "no reason given", MAX_SAID_CHARS)
-    name = shlex.quote(host.partition(":")[0])
+    *port, address = destination_of(host)
+    there = shlex.join((*port, address))
     if "IDENTIFICATION HAS CHANGED" in text:
-        hint = f"find out why; if it is right, remove the old key: `ssh-keygen -R {name}`, and log in once"
+        known = address.rpartition("@")[2]
+        known = shlex.quote(f"[{known}]:{port[-1]}" if port else known)
+        hint = f"find out why; if it is right, remove the old key: `ssh-keygen -R {known}`, and log in once"
         return host_failure(host, "its key is not the known one", hint=hint)
     if "Host key verification failed" in text:
-        hint = f"log in once as the user of the daemon, and compare the key: `ssh {name} true`"
+        hint = f"log in once as the user of the daemon, and compare the key: `ssh {there} true`"
         return host_failure(host, "its key is not known here", hint=hint)
     if "Permission denied" in text:
-        hint = f"a password cannot be asked: see that `ssh -o BatchMode=yes {name} true` works"
+        hint = f"a password cannot be asked: see that `ssh -o BatchMode=yes {there} true` works"
         return host_failure(host, f"it refuses the login ({last})", hint=hint)
-    hint = f"see that `ssh -o BatchMode=yes {name} true` works as the user of the daemon"
+    hint = f"see that `ssh -o BatchMode=yes {there} true` works as the user of the daemon"
     return host_failure(host, f"it cannot be reached ({last})", hint=hint)
 
 
@@ -83,6 +94,7 @@ class SshHost:
     ) -> None:
         self.name = name
         self.settings = settings
+        self.destination = destination_of(name)
         self.node_id = None
         self.remote_root = settings.remote_root
         self.remote_python = settings.python or f"{settings.remote_root}/venv/bin/python"
@@ -95,14 +107,6 @@ class SshHost:
         self._lock = anyio.Lock()
         self._master: HostProcess | None = None
         self._refused: tuple[float, Failure] | None = None
-
-    @property
-    def destination(self) -> tuple[str, ...]:
-        """The words that name the host to the client."""
-        found = _ADDRESS.fullmatch(self.name)
-        assert found is not None  # noqa: S101 - it matches everything
-        port = () if found["port"] is None else ("-p", found["port"])
-        return (*port, found["host"].replace("[", "").replace("]", ""))
 
     @property
     def client(self) -> tuple[str, ...]:

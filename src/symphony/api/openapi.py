@@ -120,114 +120,76 @@ def description() -> Mapping[str, Any]:
 
 def _paths() -> dict[str, Any]:
     return {
-        "/api/v1/state": {
-            "parameters": _selection(),
-            "get": _operation(
-                "state", "The whole daemon: health, one row per issue, totals.", models.State, refusals=(400,)
-            ),
-        },
-        "/api/v1/runs": {
-            "parameters": _run_query(),
-            "get": _operation("runs", "Past and live runs, and sums of them.", models.Runs, refusals=(400,)),
-        },
-        "/api/v1/events": {
-            "parameters": _AFTER,
-            "get": {
-                "operationId": "events",
-                "summary": "A stream of what changes.",
-                "responses": {
-                    **_refusals(401, 403, 405, 500, 503),
-                    "200": {
-                        "description": "Server-sent events `changed`; this is the data of one.",
-                        "content": {"text/event-stream": {"schema": _ref(models.Change)}},
+        "/api/v1/state": _path(
+            _get("state", "The whole daemon: health, one row per issue, totals.", models.State, 400),
+            *_SELECTION,
+        ),
+        "/api/v1/runs": _path(
+            _get("runs", "Past and live runs, and sums of them.", models.Runs, 400), *_RUN_QUERY
+        ),
+        "/api/v1/events": _path(
+            {
+                "get": {
+                    "operationId": "events",
+                    "summary": "A stream of what changes.",
+                    "responses": {
+                        **_refusals(401, 403, 405, 500, 503),
+                        "200": {
+                            "description": "Server-sent events `changed`; this is the data of one.",
+                            "content": {"text/event-stream": {"schema": _ref(models.Change)}},
+                        },
                     },
-                },
+                }
             },
-        },
-        "/api/v1/control/open": {
-            "post": {
-                **_operation(
-                    "open",
-                    "A link that signs one browser in; opens a TCP port if there is none.",
-                    models.Link,
-                    refusals=(400, 408, 409, 413, 415),
-                ),
-                "requestBody": {"required": False, "content": {_JSON: {"schema": _ref(models.Trigger)}}},
-            }
-        },
-        "/api/v1/refresh": {
-            "post": {
-                **_operation(
-                    "refresh",
-                    "Poll and reconcile now.",
-                    models.Refresh,
-                    status=202,
-                    refusals=(400, 408, 413, 415),
-                ),
-                "requestBody": {
-                    "required": False,
-                    "content": {_JSON: {"schema": _ref(models.Trigger)}},
-                },
-            }
-        },
+            *_AFTER,
+        ),
+        "/api/v1/control/open": _post(
+            "open",
+            "A link that signs one browser in; opens a TCP port if there is none.",
+            models.Trigger,
+            models.Link,
+            409,
+            status=200,
+        ),
+        "/api/v1/refresh": _post("refresh", "Poll and reconcile now.", models.Trigger, models.Refresh),
         "/api/v1/openapi.json": {
-            "get": _operation("openapi", "This description.", models.Description, refusals=(), failures=())
+            "get": _operation("openapi", "This description.", models.Description, failures=())
         },
-        "/api/v1/{identifier}": {
-            "parameters": [_IDENTIFIER],
-            "get": _operation("issue", "One issue by its identifier.", models.Issue, refusals=(400, 404)),
-        },
-        "/api/v1/{identifier}/prompt": {
-            "parameters": [
-                _IDENTIFIER,
-                {
-                    "name": "phase",
-                    "in": "query",
-                    "required": False,
-                    "schema": {"type": "string"},
-                    "description": "As if the work were in this phase.",
-                },
-            ],
-            "get": _operation(
-                "prompt", "What a dispatch would send now.", models.Prompt, refusals=(400, 404, 409)
+        "/api/v1/{identifier}": _path(
+            _get("issue", "One issue by its identifier.", models.Issue, 400, 404), _IDENTIFIER
+        ),
+        "/api/v1/{identifier}/prompt": _path(
+            _get("prompt", "What a dispatch would send now.", models.Prompt, 400, 404, 409),
+            _IDENTIFIER,
+            _query("phase", "As if the work were in this phase.", {"type": "string"}),
+        ),
+        "/api/v1/{identifier}/transcript": _path(
+            _get(
+                "transcript", "What the agent of a run was sent, said and did.", models.Transcript, 400, 404
             ),
-        },
-        "/api/v1/{identifier}/transcript": {
-            "parameters": [_IDENTIFIER, *_TRANSCRIPT_PART],
-            "get": _operation(
-                "transcript",
-                "What the agent of a run was sent, said and did.",
-                models.Transcript,
-                refusals=(400, 404),
-            ),
-        },
+            _IDENTIFIER,
+            *_TRANSCRIPT_PART,
+        ),
         **{
-            f"/api/v1/{{identifier}}/{verb}": {"parameters": [_IDENTIFIER], "post": _action(verb, 404, 409)}
+            f"/api/v1/{{identifier}}/{verb}": _path(_action(verb, 404, 409), _IDENTIFIER)
             for verb in ISSUE_ACTIONS
         },
-        "/api/v1/{identifier}/feedback": {
-            "parameters": [_IDENTIFIER],
-            "post": {
-                **_operation(
-                    "feedback",
-                    "Say how good the work was; skills may be improved by it.",
-                    models.Feedback,
-                    status=202,
-                    refusals=(400, 404, 408, 409, 413, 415),
-                ),
-                "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(models.Stars)}}},
-            },
-        },
-        **{f"/api/v1/control/{verb}": {"post": _action(verb)} for verb in DAEMON_ACTIONS},
+        "/api/v1/{identifier}/feedback": _path(
+            _post(
+                "feedback",
+                "Say how good the work was; skills may be improved by it.",
+                models.Stars,
+                models.Feedback,
+                *(404, 409),
+            ),
+            _IDENTIFIER,
+        ),
+        **{f"/api/v1/control/{verb}": _action(verb) for verb in DAEMON_ACTIONS},
         **_library_paths(),
-        "/skills.json": {
-            "get": _operation(
-                "skills", "The skills beside WORKFLOW.md, and their use.", models.SkillsOverview
-            )
-        },
-        "/system.json": {
-            "get": _operation("system", "The program, its settings and its checks.", models.System)
-        },
+        "/skills.json": _get(
+            "skills", "The skills beside WORKFLOW.md, and their use.", models.SkillsOverview
+        ),
+        "/system.json": _get("system", "The program, its settings and its checks.", models.System),
         "/metrics": {
             "get": {
                 "operationId": "metrics",
@@ -237,7 +199,7 @@ def _paths() -> dict[str, Any]:
                         "description": "The text format of Prometheus.",
                         "content": {"text/plain": {"schema": {"type": "string"}}},
                     },
-                    **{str(code): _response(_REFUSALS[code], models.Error) for code in (401, 403, 405, 500)},
+                    **_refusals(401, 403, 405, 500),
                 },
             }
         },
@@ -254,154 +216,104 @@ def _paths() -> dict[str, Any]:
 
 def _library_paths() -> dict[str, Any]:
     page = _query(
-        ("page", "Which page, 50 rows each.", {"type": "integer", "minimum": 1, "maximum": MAX_PAGES})
+        "page", "Which page, 50 rows each.", {"type": "integer", "minimum": 1, "maximum": MAX_PAGES}
     )
     version = {"type": "integer", "minimum": 1, "maximum": MAX_COUNT}
-    skills = "/api/v1/library/skills"
-    proposals = "/api/v1/library/proposals"
-    return {
-        skills: {
-            "parameters": [
-                *_query(
-                    ("q", "Only skills with all these words.", {"type": "string"}),
-                    ("learned", "1: only learned skills.", {"enum": ["1"]}),
-                ),
-                *page,
-            ],
-            "get": _operation(
-                "library_skills", "The skills of the library.", models.LibrarySkills, refusals=(400, 409)
-            ),
-        },
-        f"{skills}/{{name}}": {
-            "parameters": [_SKILL, *_query(("version", "The newest by default.", version))],
-            "get": _operation(
-                "library_skill", "A skill and its history.", models.LibrarySkillPage, refusals=(400, 404, 409)
-            ),
-        },
-        f"{skills}/{{name}}/diff": {
-            "parameters": [
-                _SKILL,
-                *(
-                    {**each, "required": True}
-                    for each in _query(("old", "A version.", version), ("new", "Another one.", version))
-                ),
-            ],
-            "get": _operation(
-                "library_diff", "What two versions differ in.", models.LibraryDiff, refusals=(400, 404, 409)
-            ),
-        },
-        "/api/v1/library/assignments": {
-            "get": _operation(
-                "library_assignments",
-                "Which issue or agent gets which skills.",
-                models.LibraryAssignments,
-                refusals=(409,),
-            )
-        },
-        proposals: {
-            "parameters": [*_query(("state", "open by default.", {"enum": list(PROPOSAL_STATES)})), *page],
-            "get": _operation(
-                "library_proposals",
-                "Changes that wait for a person.",
-                models.LibraryProposals,
-                refusals=(400, 409),
-            ),
-        },
-        f"{proposals}/{{id}}": {
-            "parameters": [{"name": "id", "in": "path", "required": True, "schema": version}],
-            "get": _operation(
-                "library_proposal",
-                "A proposal and its diff.",
-                models.LibraryProposalPage,
-                refusals=(400, 404, 409),
-            ),
-        },
-        "/api/v1/library/check": {
-            "post": _edit("library_check", "Check a SKILL.md.", models.LibraryDraft, models.LibraryCheck)
-        },
-        **{
-            f"/api/v1/library/{verb}": {
-                "post": _edit(f"library_{verb}", _first_line(kind), kind, models.LibraryChanged)
-            }
-            for verb, kind in EDITS.items()
-        },
+    paths = {
+        "skills": _path(
+            _get("library_skills", "The skills of the library.", models.LibrarySkills, 400, 409),
+            _query("q", "Only skills with all these words.", {"type": "string"}),
+            _query("learned", "1: only learned skills.", {"enum": ["1"]}),
+            page,
+        ),
+        "skills/{name}": _path(
+            _get("library_skill", "A skill and its history.", models.LibrarySkillPage, 400, 404, 409),
+            _SKILL,
+            _query("version", "The newest by default.", version),
+        ),
+        "skills/{name}/diff": _path(
+            _get("library_diff", "What two versions differ in.", models.LibraryDiff, 400, 404, 409),
+            _SKILL,
+            _query("old", "A version.", version, required=True),
+            _query("new", "Another one.", version, required=True),
+        ),
+        "assignments": _get(
+            "library_assignments", "Which issue or agent gets which skills.", models.LibraryAssignments, 409
+        ),
+        "proposals": _path(
+            _get("library_proposals", "Changes that wait for a person.", models.LibraryProposals, 400, 409),
+            _query("state", "open by default.", {"enum": list(PROPOSAL_STATES)}),
+            page,
+        ),
+        "proposals/{id}": _path(
+            _get("library_proposal", "A proposal and its diff.", models.LibraryProposalPage, 400, 404, 409),
+            {"name": "id", "in": "path", "required": True, "schema": version},
+        ),
+        "check": _edit("check", "Check a SKILL.md.", models.LibraryDraft, models.LibraryCheck),
+        **{verb: _edit(verb, _first_line(kind), kind, models.LibraryChanged) for verb, kind in EDITS.items()},
     }
+    return {f"/api/v1/library/{name}": path for name, path in paths.items()}
 
 
 def _edit(
-    name: str, summary: str, body: type[models.Document], answered: type[models.Document]
+    verb: str, summary: str, body: type[models.Document], answered: type[models.Document]
 ) -> dict[str, Any]:
-    return {
-        **_operation(name, summary, answered, refusals=(400, 404, 408, 409, 413, 415)),
-        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(body)}}},
-    }
+    return _post(f"library_{verb}", summary, body, answered, 404, 409, status=200)
 
 
 def _first_line(kind: type[models.Document]) -> str:
     return (kind.__doc__ or "").partition("\n")[0]
 
 
-def _selection() -> list[dict[str, Any]]:
-    """The query parameters that select the listed issues; counts are of all issues."""
-    texts = {"type": "array", "items": {"type": "string"}}
-    codes = {"type": "array", "items": {"enum": list(REASON_CODES)}}
-    return _query(
-        (
-            "waiting",
-            "List at most this number of waiting issues, the first to start.",
-            {"type": "integer", "minimum": 0, "maximum": 999_999_999},
-        ),
-        ("q", "List only issues with this text in their identifier or title.", {"type": "string"}),
-        ("state", "List only issues in these states.", texts),
-        ("reason", "List only issues with these codes.", codes),
-    )
+def _query(name: str, text: str, schema: dict[str, Any], *, required: bool = False) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": required, "description": text, "schema": schema}
 
 
-def _run_query() -> list[dict[str, Any]]:
-    """The query parameters that select runs."""
-    texts = {"type": "array", "items": {"type": "string"}}
-    return _query(
-        (
-            "since",
-            "Only runs that started within this age: 90m, 12h, 30d or 4w.",
-            {"type": "string", "pattern": AGE_PATTERN},
-        ),
-        ("by", "What to make sums by.", {"enum": [*RUN_SUMS, ""]}),
-        ("issue", "Only runs of these issues, by identifier.", texts),
-        ("agent", "Only runs of these agents, by name.", texts),
-        ("outcome", "Only runs that ended so.", {"type": "array", "items": {"enum": [*RUN_OUTCOMES, ""]}}),
-        (
-            "limit",
-            "List at most this number of runs; sums are of all selected ones.",
-            {"type": "integer", "minimum": 0, "maximum": MAX_RUNS, "default": MAX_RUNS},
-        ),
-    )
-
-
-def _query(*parameters: tuple[str, str, dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "in": "query", "required": False, "description": text, "schema": schema}
-        for name, text, schema in parameters
-    ]
-
-
-_IDENTIFIER = {
-    "name": "identifier",
-    "in": "path",
-    "required": True,
-    "description": "The issue's identifier, percent-encoded; a slash is %2F. Fixed routes take precedence.",
-    "schema": {"type": "string", "minLength": 1},
-}
-
-_SKILL = {
-    "name": "name",
-    "in": "path",
-    "required": True,
-    "description": "The name of a skill of the library.",
-    "schema": {"type": "string", "pattern": "^[a-z0-9-]{1,64}$"},
-}
-
-_AFTER = [
+_TEXTS: Final = {"type": "array", "items": {"type": "string"}}
+_SELECTION: Final = (  # of the listed issues; counts are of all
+    _query(
+        "waiting",
+        "List at most this number of waiting issues, the first to start.",
+        {"type": "integer", "minimum": 0, "maximum": 999_999_999},
+    ),
+    _query("q", "List only issues with this text in their identifier or title.", {"type": "string"}),
+    _query("state", "List only issues in these states.", _TEXTS),
+    _query(
+        "reason",
+        "List only issues with these codes.",
+        {"type": "array", "items": {"enum": list(REASON_CODES)}},
+    ),
+)
+_RUN_QUERY: Final = (
+    _query(
+        "since",
+        "Only runs that started within this age: 90m, 12h, 30d or 4w.",
+        {"type": "string", "pattern": AGE_PATTERN},
+    ),
+    _query("by", "What to make sums by.", {"enum": [*RUN_SUMS, ""]}),
+    _query("issue", "Only runs of these issues, by identifier.", _TEXTS),
+    _query("agent", "Only runs of these agents, by name.", _TEXTS),
+    _query("outcome", "Only runs that ended so.", {"type": "array", "items": {"enum": [*RUN_OUTCOMES, ""]}}),
+    _query(
+        "limit",
+        "List at most this number of runs; sums are of all selected ones.",
+        {"type": "integer", "minimum": 0, "maximum": MAX_RUNS, "default": MAX_RUNS},
+    ),
+)
+_TRANSCRIPT_PART: Final = (
+    _query("run", "The id of the run, or the begin of it; the latest run by default.", {"type": "string"}),
+    _query(
+        "after",
+        "The first entries after this number; the last entries by default.",
+        {"type": "integer", "minimum": 0, "maximum": MAX_COUNT},
+    ),
+    _query(
+        "limit",
+        "How many entries; an answer has at most 4 MiB of them. 0 stands for the default, 200.",
+        {"type": "integer", "minimum": 0, "maximum": MAX_PAGE},
+    ),
+)
+_AFTER: Final = tuple(
     {
         "name": name,
         "in": place,
@@ -410,25 +322,21 @@ _AFTER = [
         "schema": {"type": "string", "pattern": "^[0-9a-f-]*$"},
     }
     for name, place in (("after", "query"), ("Last-Event-ID", "header"))
-]
-
-_TRANSCRIPT_PART = [
-    {"name": name, "in": "query", "required": False, "description": text, "schema": schema}
-    for name, text, schema in (
-        ("run", "The id of the run, or the begin of it; the latest run by default.", {"type": "string"}),
-        (
-            "after",
-            "The first entries after this number; the last entries by default.",
-            {"type": "integer", "minimum": 0, "maximum": MAX_COUNT},
-        ),
-        (
-            "limit",
-            "How many entries; an answer has at most 4 MiB of them. 0 stands for the default, 200.",
-            {"type": "integer", "minimum": 0, "maximum": MAX_PAGE},
-        ),
-    )
-]
-
+)
+_IDENTIFIER: Final = {
+    "name": "identifier",
+    "in": "path",
+    "required": True,
+    "description": "The issue's identifier, percent-encoded; a slash is %2F. Fixed routes take precedence.",
+    "schema": {"type": "string", "minLength": 1},
+}
+_SKILL: Final = {
+    "name": "name",
+    "in": "path",
+    "required": True,
+    "description": "The name of a skill of the library.",
+    "schema": {"type": "string", "pattern": "^[a-z0-9-]{1,64}$"},
+}
 _ACTIONS = {
     "stop": "Stop the run of the issue, and block the issue until it is retried.",
     "retry": "Retry the issue now.",
@@ -458,31 +366,51 @@ _REFUSALS = {
 }
 
 
+def _path(operations: dict[str, Any], *parameters: dict[str, Any]) -> dict[str, Any]:
+    return {"parameters": list(parameters), **operations}
+
+
 def _action(verb: str, *refusals: int) -> dict[str, Any]:
-    body = _BODIES.get(verb, models.Trigger)
+    return _post(verb, _ACTIONS[verb], _BODIES.get(verb, models.Trigger), models.Verb, *refusals)
+
+
+def _get(name: str, summary: str, answered: type[models.Document], *refusals: int) -> dict[str, Any]:
+    return {"get": _operation(name, summary, answered, *refusals)}
+
+
+def _post(
+    name: str,
+    summary: str,
+    body: type[models.Document],
+    answered: type[models.Document],
+    *refusals: int,
+    status: int = 202,
+) -> dict[str, Any]:
+    """A route that takes a body, which may be missing if it can only be an empty object."""
     return {
-        **_operation(verb, _ACTIONS[verb], models.Verb, status=202, refusals=(400, *refusals, 408, 413, 415)),
-        "requestBody": {
-            "required": body is not models.Trigger,
-            "content": {_JSON: {"schema": _ref(body)}},
-        },
+        "post": {
+            **_operation(name, summary, answered, 400, 408, 413, 415, *refusals, status=status),
+            "requestBody": {
+                "required": body is not models.Trigger,
+                "content": {_JSON: {"schema": _ref(body)}},
+            },
+        }
     }
 
 
 def _operation(
     name: str,
     summary: str,
-    schema: type[models.Document],
-    *,
+    answered: type[models.Document],
+    *refusals: int,
     status: int = 200,
-    refusals: tuple[int, ...] = (),
     failures: tuple[int, ...] = (503,),
 ) -> dict[str, Any]:
     return {
         "operationId": name,
         "summary": summary,
         "responses": {
-            str(status): _response("The answer.", schema),
+            str(status): _response("The answer.", answered),
             **_refusals(*refusals, *failures, 401, 403, 405, 500),
         },
     }

@@ -12,6 +12,7 @@ from typing import Final
 import anyio
 import structlog
 from anyio import to_thread
+from msgspec import UNSET
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -53,12 +54,10 @@ from symphony.api.http import (
 from symphony.api.interface import (
     DAEMON_ACTIONS,
     ISSUE_ACTIONS,
-    ConflictError,
+    ApiError,
     OpenPort,
     Operator,
     UnavailableError,
-    UnknownError,
-    WebhookDeniedError,
     WebhookReceiver,
 )
 from symphony.api.library import EDITS
@@ -161,7 +160,7 @@ def create_app(
     ]
     if receiver is not None:
         routes.append(Route(f"{WEBHOOKS_PATH}{{sender}}", _resource(POST=_webhook_handler(receiver))))
-    errors = (HTTPException, ConflictError, UnavailableError, UnknownError, WebhookDeniedError, SymphonyError)
+    errors = (HTTPException, ApiError, SymphonyError)
     app = Starlette(
         routes=routes, exception_handlers={**dict.fromkeys(errors, _on_error), Exception: _on_crash}
     )
@@ -331,13 +330,9 @@ async def _on_error(request: Request, error: Exception) -> Response:
             return _refused(request, error)
         case HTTPException():
             return refusal(404, "not_found", "there is no such route")
-        case ConflictError() | UnknownError():
-            status = 409 if isinstance(error, ConflictError) else 404
-            return refusal(status, error.code, error.message, hint=error.hint)
-        case UnavailableError():
-            return refusal(503, error.code, error.message, generated_at=utc_text(utc_now()))
-        case WebhookDeniedError():
-            return refusal(error.status, error.code, error.message)
+        case ApiError():
+            at = utc_text(utc_now()) if isinstance(error, UnavailableError) else UNSET
+            return refusal(error.status, error.code, error.message, hint=error.hint, generated_at=at)
         case SymphonyError(failure=failure):  # of a dispatch or a move: about the issue, not the request
             return refusal(409, failure.category.value, failure.message, hint=failure.hint)
     raise error

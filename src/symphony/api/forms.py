@@ -24,9 +24,8 @@ from symphony.api.interface import (
     ISSUE_ACTIONS,
     MAX_ANSWER_CHARS,
     MAX_STATE_CHARS,
-    ConflictError,
+    ApiError,
     Operator,
-    UnavailableError,
 )
 from symphony.api.models import Stars, feedback_effect
 from symphony.api.sign_in import LinkRefusedError
@@ -57,6 +56,12 @@ class Notice:
     ok: bool
     message: str
     hint: str | None = None
+
+    @classmethod
+    def of_error(cls, error: ApiError | SymphonyError) -> "Notice":
+        """Why nothing was done."""
+        why = error.failure if isinstance(error, SymphonyError) else error
+        return cls(ok=False, message=why.message, hint=why.hint)
 
 
 class Notices:
@@ -93,12 +98,8 @@ class Forms:
         try:
             text = fields.get("state" if verb == "move" else "text", "")
             notice = await self._carry_out(verb, fields.get("issue", ""), text)
-        except ConflictError as error:
-            notice = Notice(ok=False, message=error.message, hint=error.hint)
-        except UnavailableError as error:
-            notice = Notice(ok=False, message=error.message)
-        except SymphonyError as error:
-            notice = Notice(ok=False, message=error.failure.message, hint=error.failure.hint)
+        except (ApiError, SymphonyError) as error:
+            notice = Notice.of_error(error)
         return see_other(local_path(fields.get("next", "")), notice=self._notices.put(notice))
 
     async def feedback(self, request: Request) -> Response:
@@ -107,10 +108,8 @@ class Forms:
         self._access.check_form(request, fields.get("csrf", ""))
         try:
             notice = await self._rate(fields)
-        except (ConflictError, UnavailableError) as error:
-            notice = Notice(ok=False, message=error.message)
-        except SymphonyError as error:
-            notice = Notice(ok=False, message=error.failure.message, hint=error.failure.hint)
+        except (ApiError, SymphonyError) as error:
+            notice = Notice.of_error(error)
         return see_other(local_path(fields.get("next", "")), notice=self._notices.put(notice))
 
     async def _rate(self, fields: Mapping[str, str]) -> Notice:

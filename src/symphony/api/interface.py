@@ -33,51 +33,45 @@ MAX_STATE_CHARS = 255
 """The longest name of a state to move an issue to."""
 
 
-class UnknownError(Exception):
-    """A part of a known issue does not exist (HTTP status 404).
+class ApiError(Exception):
+    """Why the daemon cannot do what is asked.
 
     Attributes:
-        code: `run_not_found` or `not_in_library`.
-        message: for people.
-        hint: what to do instead.
-    """
-
-    def __init__(self, code: str, message: str, *, hint: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.hint = hint
-
-
-class UnavailableError(Exception):
-    """The daemon cannot answer now (HTTP status 503).
-
-    Attributes:
-        code: `snapshot_timeout`, `snapshot_unavailable`, `journal_unavailable`, `orchestrator_unavailable` or
-            `diff_unavailable`.
-        message: for people.
-    """
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-
-class ConflictError(Exception):
-    """An action does not fit the present state (HTTP status 409).
-
-    Attributes:
+        status: of HTTP.
         code: stable.
         message: for people.
         hint: what to do instead, or `None`.
     """
+
+    status: int
 
     def __init__(self, code: str, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.hint = hint
+
+
+class UnknownError(ApiError):
+    """A part of a known issue does not exist: `run_not_found` or `not_in_library`."""
+
+    status = 404
+
+
+class ConflictError(ApiError):
+    """An action does not fit the present state."""
+
+    status = 409
+
+
+class UnavailableError(ApiError):
+    """The daemon cannot answer now.
+
+    The code is `snapshot_timeout`, `snapshot_unavailable`, `journal_unavailable`, `orchestrator_unavailable`,
+    `library_unavailable` or `diff_unavailable`.
+    """
+
+    status = 503
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,20 +276,12 @@ class WebhookAnswer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class WebhookDeniedError(Exception):
-    """A webhook is not accepted.
-
-    Attributes:
-        status: of HTTP.
-        code: stable.
-        message: for people.
-    """
+class WebhookDeniedError(ApiError):
+    """A webhook is not accepted."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(message)
+        super().__init__(code, message)
         self.status = status
-        self.code = code
-        self.message = message
 
 
 class WebhookReceiver(Protocol):

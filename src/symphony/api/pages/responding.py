@@ -1,7 +1,7 @@
 """Makes responses of pages: the content, the frame around it, and what is shown where there is none."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Final
@@ -34,10 +34,10 @@ class Content:
     Attributes:
         template: its file.
         title: for people.
+        view: makes what the template shows; pure.
         section: the entry of the navigation that it belongs to.
         twin: the path of the same facts as JSON; empty without one.
         now: the moment that it shows.
-        view: makes what the template shows; pure.
         reloads: whether the page may reload itself where there is no JavaScript.
         scope: the scope of the events that change it; empty if all may.
         pause_ms: the shortest time between two refreshes.
@@ -47,10 +47,10 @@ class Content:
 
     template: str
     title: str
-    section: str
-    twin: str
-    now: str
     view: Callable[[], object]
+    section: str = ""
+    twin: str = ""
+    now: str = field(default_factory=lambda: utc_text(utc_now()))
     reloads: bool = False
     scope: str = ""
     pause_ms: int = 400
@@ -85,9 +85,6 @@ def _problem_page(title: str, message: str, hint: str | None = None) -> Content:
     return Content(
         template="problem.html",
         title=title,
-        section="",
-        twin="",
-        now=utc_text(utc_now()),
         view=lambda: Problem(title=title, message=message, hint=hint),
         reloads=True,
     )

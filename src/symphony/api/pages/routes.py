@@ -12,10 +12,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from symphony.api.forms import feedback_skipped, local_path
-from symphony.api.history import utc_now
 from symphony.api.http import RequestError, answer, identifier, number, run_query, selection
 from symphony.api.interface import RUN_OUTCOMES, Operator, RunQuery, UnavailableError
-from symphony.api.models import RunRow, utc_text
+from symphony.api.models import RunRow
 from symphony.api.pages.responding import SLOW_MS, THEME_COOKIE, THEMES, Content
 from symphony.api.pages.views import (
     ENTRIES_SHOWN,
@@ -100,7 +99,6 @@ class Pages:
             title=f"Prompt of {name}",
             section="Board",
             twin=f"/api/v1/{quote(name, safe='')}/prompt",
-            now=utc_text(utc_now()),
             view=lambda: prompt,
         )
 
@@ -114,8 +112,6 @@ class Pages:
             template="diff.html",
             title=f"Diff of {name}",
             section="Board",
-            twin="",
-            now=utc_text(utc_now()),
             view=lambda: diff_view(name, diff),
             scope=f"issue:{name}",
             pause_ms=SLOW_MS,

@@ -16,13 +16,12 @@ from symphony.api import library
 from symphony.api.access import Access
 from symphony.api.forms import Notice as FormNotice
 from symphony.api.forms import Notices, local_path, see_other
-from symphony.api.history import utc_now
 from symphony.api.http import MAX_EDIT_BYTES, RequestError, answer, form_pairs
-from symphony.api.interface import ConflictError, Operator, UnavailableError, UnknownError
+from symphony.api.interface import ApiError, ConflictError, Operator, UnavailableError
 from symphony.api.library import EDITS, MAX_ASSIGNED, PROPOSAL_STATES
 from symphony.api.library_routes import AUTHOR, page_of, proposal_id, proposal_state, version_of
 from symphony.api.live import LIBRARY
-from symphony.api.models import LibraryDraft, LibrarySave, SkillsOverview, utc_text
+from symphony.api.models import LibraryDraft, LibrarySave, SkillsOverview
 from symphony.api.pages.responding import SLOW_MS, Content, respond
 from symphony.api.pages.skills_views import (
     SCOPES,
@@ -113,7 +112,6 @@ class SkillPages:
             title=name,
             section="Skills",
             twin=f"{_TWIN}/skills/{name}",
-            now=utc_text(utc_now()),
             view=lambda: skill_view(page, skills),
             pause_ms=SLOW_MS,
         )
@@ -137,7 +135,6 @@ class SkillPages:
             title=f"Versions of {name}",
             section="Skills",
             twin=f"{_TWIN}/skills/{name}/diff",
-            now=utc_text(utc_now()),
             view=lambda: versions_view(diff, newest),
             pause_ms=SLOW_MS,
         )
@@ -174,7 +171,6 @@ class SkillPages:
             title="Proposals",
             section="Skills",
             twin=f"{_TWIN}/proposals",
-            now=utc_text(utc_now()),
             view=lambda: proposals_view(found, state, PROPOSAL_STATES),
             reloads=True,
             pause_ms=SLOW_MS,
@@ -189,7 +185,6 @@ class SkillPages:
             title=f"Proposal {found.proposal.id} for {found.proposal.name}",
             section="Skills",
             twin=f"{_TWIN}/proposals/{found.proposal.id}",
-            now=utc_text(utc_now()),
             view=lambda: proposal_view(found),
             pause_ms=SLOW_MS,
         )
@@ -232,8 +227,6 @@ class SkillPages:
             template="editor.html",
             title=f"Edit {name}" if name else "New skill",
             section="Skills",
-            twin="",
-            now=utc_text(utc_now()),
             view=lambda: view,
             still=True,
             notice=notice,
@@ -259,8 +252,8 @@ class SkillPages:
             done = await to_thread.run_sync(library.change, in_use, edit, AUTHOR, name)
         except ConflictError as error:
             stale, notice = True, FormNotice(ok=False, message=error.message, hint=_STALE_HINT)
-        except (UnknownError, UnavailableError, SymphonyError) as error:
-            notice = _notice_of(error)
+        except (ApiError, SymphonyError) as error:
+            notice = FormNotice.of_error(error)
         else:
             codes = dict.fromkeys(each.code.replace("_", " ") for each in done.findings)
             hint = f"read it twice: the check found: {', '.join(codes)}" if codes else None
@@ -283,8 +276,8 @@ class SkillPages:
             notice = FormNotice(ok=True, message=done.message)
         except msgspec.ValidationError:
             notice = FormNotice(ok=False, message="something is missing in this form, or is too long")
-        except (ConflictError, UnknownError, UnavailableError, SymphonyError) as error:
-            notice = _notice_of(error)
+        except (ApiError, SymphonyError) as error:
+            notice = FormNotice.of_error(error)
         return see_other(local_path(fields.get("next", [SKILLS_PATH])[-1]), notice=self._notices.put(notice))
 
     async def _fields(self, request: Request) -> Fields:
@@ -306,10 +299,3 @@ def _edit_fields(fields: Fields) -> tuple[str, str, int, str]:
         fields.get(key, [""])[-1] for key in ("name", "file", "base_version", "reason")
     )
     return name, file.replace("\r\n", "\n"), int(base) if base.isascii() and base.isdecimal() else 0, reason
-
-
-def _notice_of(error: ConflictError | UnknownError | UnavailableError | SymphonyError) -> FormNotice:
-    if isinstance(error, SymphonyError):
-        return FormNotice(ok=False, message=error.failure.message, hint=error.failure.hint)
-    hint = None if isinstance(error, UnavailableError) else error.hint
-    return FormNotice(ok=False, message=error.message, hint=hint)

@@ -227,8 +227,10 @@ async def _clean_hosts(job: _Job) -> list[CleanedItem]:
 
 
 def _failed_host(name: str, error: SymphonyError) -> CleanedItem:
-    item = partial(CleanedItem, kind="host", name=name, host=name, path=None, size=None)
-    return item(outcome="failed", reason=error.failure.message)
+    reason = error.failure.message
+    return CleanedItem(
+        kind="host", name=name, host=name, path=None, size=None, outcome="failed", reason=reason
+    )
 
 
 async def _clean_on_host(

@@ -34,7 +34,7 @@ from symphony.daemon.clock import monotonic_ms
 from symphony.daemon.context import RuntimeContext, build_context, redaction_for, scheduler_settings
 from symphony.daemon.journal_writer import past_runs, recovery_event
 from symphony.daemon.overview import feedback_on, with_feedback, with_stars
-from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, prompt_document
+from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
 from symphony.domain import (
     ALL_ISSUES,
     Blame,
@@ -217,14 +217,15 @@ class Offline:
         if issue is None:
             return None
         redaction = self.context.redaction
-        texts = await preview_prompt(
+        preview = await preview_prompt(
             self.context,
             issue,
             None,
             agent=choose_agent(state, issue),
             phase=phase_or_requested(issue, state.settings, phase),
+            source="files",
         )
-        document = prompt_document(texts, source="files", redaction=redaction)
+        document = public_prompt(preview, redaction)
         if tracker_status(issue, state.settings) is not TrackerStatus.ACTIVE:
             note = redaction.text("; ".join(not_active_text(issue, state.settings)))
             document = structs.replace(document, note="; ".join(filter(None, (note, document.note))))

@@ -182,7 +182,7 @@ class Effects:
             case CleanWorkspace():
                 self._in_background(self._clean, command)
             case PostComment():
-                self._in_background(self._comment, command)
+                self._in_background(self._comments.post, self._context(), draft_of(command))
             case PushBranch():
                 self._in_background(self._push, command)
             case ReadAnswers():
@@ -384,9 +384,6 @@ class Effects:
             )
         return await context.workspaces.remove(record)
 
-    async def _comment(self, command: PostComment) -> None:
-        await self._comments.post(self._context(), draft_of(command))
-
     async def _push(self, command: PushBranch) -> None:
         context = self._context()
         try:
@@ -402,7 +399,7 @@ class Effects:
     def _workspace_lock(self, issue_id: str) -> anyio.Lock:
         return self._workspace_locks.setdefault(issue_id, anyio.Lock())
 
-    def _in_background(self, effect: Callable[..., Awaitable[None]], *arguments: object) -> None:
+    def _in_background(self, effect: Callable[..., Awaitable[object]], *arguments: object) -> None:
         """Start an effect that the exit of the daemon waits for, for a limited time."""
 
         async def run() -> None:

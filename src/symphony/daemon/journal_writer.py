@@ -5,7 +5,7 @@ health of the journal says so, the log gets a warning, and the daemon goes on wi
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Final
 import anyio
 import structlog
 
-from symphony.api.history import PULL_REQUEST_JUDGED, TRANSCRIPT_INCOMPLETE
 from symphony.api.models import Instructions, Skills
 from symphony.daemon.clock import utc_day, wall_ms
 from symphony.domain import FaultHook, FaultPoint, Issue, no_fault
@@ -126,7 +125,11 @@ async def open_journal_writer(
 
 
 class JournalWriter:
-    """Writes the journal of one daemon; an observer of the service. Made by `open_journal_writer`."""
+    """Writes the journal of one daemon; an observer of the service. Made by `open_journal_writer`.
+
+    Attributes:
+        previous: what the previous daemon left.
+    """
 
     def __init__(
         self,
@@ -139,8 +142,8 @@ class JournalWriter:
         fault: FaultHook,
     ) -> None:
         self._journal = journal
-        self._previous = journal.recovered_state
-        self._recorder = StepRecorder(owner, left=self._previous.live_runs, mask=mask)
+        self.previous = journal.recovered_state
+        self._recorder = StepRecorder(owner, left=self.previous.live_runs, mask=mask)
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._fault = fault
@@ -152,32 +155,12 @@ class JournalWriter:
     @property
     def live_agents(self) -> tuple[Identity, ...]:
         """The agents of the runs that have no recorded end."""
-        return tuple(run.agent for run in self._previous.live_runs if run.agent is not None)
-
-    @property
-    def comments(self) -> tuple[model.CommentRecord, ...]:
-        """The daemon's comments at the tracker, as far as known."""
-        return self._previous.comments
-
-    @property
-    def skill_comments(self) -> tuple[model.SkillsComment, ...]:
-        """The texts of comments about skills, posted or pending."""
-        return self._previous.skills_comments
-
-    @property
-    def pull_requests(self) -> tuple[model.PullRequestRecord, ...]:
-        """The pull requests that it opened or found."""
-        return self._previous.pull_requests
-
-    @property
-    def settings(self) -> Mapping[str, str]:
-        """The values that it left, by name."""
-        return self._previous.settings
+        return tuple(run.agent for run in self.previous.live_runs if run.agent is not None)
 
     def recovery_event(self, settings: SchedulerSettings, workspaces: tuple[WorkspaceRef, ...]) -> Recovered:
         """The first event of the scheduler."""
         return recovery_event(
-            self._previous,
+            self.previous,
             settings,
             now_ms=self._now_ms(),
             wall_ms=self._wall_ms(),
@@ -189,20 +172,20 @@ class JournalWriter:
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
         """Record one step."""
         now_ms, wall_ms = self._now_ms(), self._wall_ms()
-        self._put(*self._recorder.step(before, event, after, commands, now_ms=now_ms, wall_ms=wall_ms))
+        self.put(*self._recorder.step(before, event, after, commands, now_ms=now_ms, wall_ms=wall_ms))
 
     def agent_spawned(self, run_id: str, agent: Identity) -> None:
         """The process of a run's agent exists."""
-        self._put(*self._recorder.agent_started(run_id, agent))
+        self.put(*self._recorder.agent_started(run_id, agent))
 
     async def conversation_opened(self, run_id: str, thread_id: str) -> None:
         """The agent of a run opened a conversation; returns when that is written, or cannot be."""
-        self._put(*self._recorder.thread_opened(run_id, thread_id))
+        self.put(*self._recorder.thread_opened(run_id, thread_id))
         await self.flush()
 
     def comment_written(self, issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
         """A comment of the daemon is at the tracker."""
-        self._put(
+        self.put(
             model.CommentRecord(
                 issue_id=issue_id,
                 kind=kind,
@@ -214,28 +197,24 @@ class JournalWriter:
 
     def skill_comment_changed(self, comment: model.SkillsComment) -> None:
         """The comment about skills on an issue has a new text, or is posted."""
-        self._put(replace(comment, at_wall_ms=self._wall_ms()))
+        self.put(replace(comment, at_wall_ms=self._wall_ms()))
 
-    def pull_request_changed(self, record: model.PullRequestRecord) -> None:
-        """The pull request of an issue is wanted, or has got further."""
-        self._put(record)
-
-    def pull_request_judged(self, issue: Issue, message: str) -> None:
-        """The pull request of an issue waits for something else than before."""
-        self._put(
+    def event(self, issue: Issue, event: str, message: str, run_id: str | None = None) -> None:
+        """Something happened to an issue that is no step of the scheduler."""
+        self.put(
             model.EventRecord(
                 issue_id=issue.id,
                 issue_identifier=issue.identifier,
-                run_id=None,
+                run_id=run_id,
                 at_wall_ms=self._wall_ms(),
-                event=PULL_REQUEST_JUDGED,
+                event=event,
                 message=message,
             )
         )
 
     def setting_changed(self, name: str, value: str | None) -> None:
         """Leave a value to the next daemon; `None` deletes it."""
-        self._put(model.SettingRecord(name=name, value=value))
+        self.put(model.SettingRecord(name=name, value=value))
 
     def skills_loaded(self, run_id: str, skills: Skills) -> None:
         """A run lists these skills, or has used one of them."""
@@ -244,39 +223,27 @@ class JournalWriter:
             model.SkillUse(name=one.name, path=one.path, sha256=one.sha256, listed=True, seen=one.seen)
             for one in shown
         )
-        self._put(model.SkillsRecord(run_id=run_id, commit=skills.commit, skills=tuple(uses)))
+        self.put(model.SkillsRecord(run_id=run_id, commit=skills.commit, skills=tuple(uses)))
         versions = {one.name: one.library_version for one in shown if one.library_version is not None}
         withheld = next((one.name for one in skills.dropped if one.reason == DropReason.HOLDOUT), None)
         if versions or skills.holdout is not None:
-            self._put(
+            self.put(
                 *self._recorder.library_used(run_id, versions, holdout=skills.holdout, withheld=withheld)
             )
 
     def work_merged(self, issue: Issue) -> None:
         """The work that was delivered on an issue is merged."""
-        self._put(milestone_record(issue, model.Milestone.MERGED))
-
-    def transcript_incomplete(self, issue: Issue, run_id: str, reason: str) -> None:
-        """Entries of a run's transcript could not be written."""
-        self._put(
-            model.EventRecord(
-                issue_id=issue.id,
-                issue_identifier=issue.identifier,
-                run_id=run_id,
-                at_wall_ms=self._wall_ms(),
-                event=TRANSCRIPT_INCOMPLETE,
-                message=reason,
-            )
-        )
+        self.put(milestone_record(issue, model.Milestone.MERGED))
 
     def instructions_composed(self, run_id: str, instructions: Instructions) -> None:
         """A run gets these instructions in one of its phases."""
         modules = tuple(
             model.InstructionUse(name=one.name, sha256=one.sha256) for one in instructions.modules
         )
-        self._put(model.InstructionsRecord(run_id=run_id, phase=instructions.phase or "", modules=modules))
+        self.put(model.InstructionsRecord(run_id=run_id, phase=instructions.phase or "", modules=modules))
 
-    def _put(self, *records: model.Record) -> None:
+    def put(self, *records: model.Record) -> None:
+        """Record what is recorded nowhere else."""
         if records:
             self._journal.put(*records)
             _log_notices(self._journal)

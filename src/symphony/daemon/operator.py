@@ -48,7 +48,7 @@ from symphony.daemon.overview import (
     with_stars,
     workflow_skills,
 )
-from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, prompt_document
+from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
 from symphony.domain import ALL_ISSUES, Issue, Redaction, Selection, SymphonyError, normalise_state, one_line
 from symphony.journal.model import Health, RunRecord, UnusableError
 from symphony.journal.reader import SkillReport, open_reader
@@ -396,9 +396,7 @@ class ServiceOperator:
                         agent=agent,
                         phase=phase_or_requested(issue, state.settings, phase),
                     )
-                    return await to_thread.run_sync(
-                        partial(prompt_document, preview, source="daemon", redaction=context.redaction)
-                    )
+                    return await to_thread.run_sync(public_prompt, preview, context.redaction)
         except SymphonyError as error:
             raise SymphonyError(context.redaction.failure(error.failure)) from error
         except TimeoutError:

@@ -20,7 +20,7 @@ import anyio
 import structlog
 from anyio import create_memory_object_stream, to_thread
 
-from symphony.api.history import History
+from symphony.api.history import PULL_REQUEST_JUDGED, TRANSCRIPT_INCOMPLETE, History
 from symphony.api.live import Changes
 from symphony.api.models import DoctorCheck, Instructions, Skills
 from symphony.config import Workflow, WorkflowStore
@@ -251,7 +251,7 @@ class Service:
                 fault=self._fault,
             )
             async with journal as self._journal:
-                for record in self._journal.comments:
+                for record in self._journal.previous.comments:
                     self._webhooks.ignore_comment(record.comment_id)
                 self._notifier.starting("ending what a predecessor left")
                 await reap_predecessor(self._host, scan, agents=self._journal.live_agents)
@@ -313,7 +313,7 @@ class Service:
             context=lambda: reloader.context,
             deliverer=Deliverer(self._host, self._environment, context.workflow.path.parent),
             environment=self._environment,
-            recovered=journal.settings,
+            recovered=journal.previous.settings,
             record=journal.setting_changed,
             recorded=journal.flush,
             on_result=self._metrics.notified,
@@ -331,16 +331,16 @@ class Service:
 
         def transcript_incomplete(issue: Issue, run_id: str, reason: str) -> None:
             self._history.transcript_incomplete(issue.id, reason)
-            journal.transcript_incomplete(issue, run_id, reason)
+            journal.event(issue, TRANSCRIPT_INCOMPLETE, reason, run_id)
 
         def comment_written(issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
             self._webhooks.ignore_comment(comment_id)
             journal.comment_written(issue_id, kind, comment_id, fingerprint)
 
-        comments = CommentWriter(journal.comments, on_written=comment_written)
+        comments = CommentWriter(journal.previous.comments, on_written=comment_written)
         skill_comments = SkillComments(
             comments,
-            journal.skill_comments,
+            journal.previous.skills_comments,
             record=journal.skill_comment_changed,
             recorded=journal.flush,
         )
@@ -513,15 +513,15 @@ class Service:
         def judged(record: PullRequestRecord) -> None:
             message = self._mask(f"{record.message} ({record.code})")
             self._history.pull_request_judged(record.issue.id, message)
-            journal.pull_request_judged(record.issue, message)
+            journal.event(record.issue, PULL_REQUEST_JUDGED, message)
             outbox.pull_request_changed(record)
 
         self._pull_requests = PullRequests(
             context=lambda: reloader.context,
             state=lambda: self.state,
             environment=self._environment,
-            recovered=journal.pull_requests,
-            record=journal.pull_request_changed,
+            recovered=journal.previous.pull_requests,
+            record=journal.put,
             recorded=journal.flush,
             on_merged=journal.work_merged,
             on_changed=judged,

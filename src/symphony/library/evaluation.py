@@ -1,4 +1,4 @@
-"""What past issues say about a proposal: each is worked on again, without the change and with it. Pure.
+"""What past issues say about a proposal: each was worked on again, without the change and with it. Pure.
 
 A session counts as good if it changed something, came to its end, and the check of the operator passed.
 Models differ from session to session, so that a smaller difference in cost than `MARGIN` counts as none.
@@ -12,41 +12,6 @@ from msgspec import Struct
 
 MARGIN: Final = 1.25
 """How many times the cost of the cheaper session the other one has to have, to count as a difference."""
-
-
-class PastWork(Struct, frozen=True, kw_only=True):
-    """A past run.
-
-    Attributes:
-        branch: that was delivered; `None` without a repository.
-        commits: how many of its commits are of the issue.
-        delivered: the run added work to the branch.
-        state: of the issue when the run began, if known.
-        agent: that worked, if known.
-    """
-
-    issue_id: str
-    issue_identifier: str
-    branch: str | None
-    commits: int
-    delivered: bool
-    state: str | None = None
-    agent: str | None = None
-
-
-def past_work(runs: Iterable[PastWork], learned_from: str | None = None) -> tuple[PastWork, ...]:
-    """The latest delivery of each issue, the newest first.
-
-    Args:
-        runs: the newest first.
-        learned_from: the id of the issue that the proposal comes from. It is the last one, because it says
-            little about other issues.
-    """
-    found: dict[str, PastWork] = {}
-    for run in runs:
-        if run.delivered and run.commits and run.branch is not None:
-            found.setdefault(run.issue_id, run)
-    return tuple(sorted(found.values(), key=lambda one: one.issue_id == learned_from))
 
 
 class Verdict(StrEnum):

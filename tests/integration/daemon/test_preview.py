@@ -11,14 +11,14 @@ from structlog.testing import capture_logs
 
 from harness.project import Project, scripted
 from harness.serving import serving
+from symphony.api.models import Prompt
 from symphony.cli.serving import open_store
 from symphony.daemon.context import RuntimeContext, build_context
-from symphony.daemon.runs.prompts import PromptPreview, preview_prompt
+from symphony.daemon.runs.prompts import preview_prompt
 from symphony.daemon.runs.skills import RunCatalog, load_run_skills
 from symphony.domain import Category, Issue, SymphonyError
 from symphony.processes.local import LocalHost
 from symphony.scheduler import AgentChoice, RunEnded
-from symphony.skills import Severity
 
 pytestmark = pytest.mark.asyncio
 
@@ -70,7 +70,7 @@ async def _issue(context: RuntimeContext) -> Issue:
     return issue
 
 
-async def _preview(project: Project, attempt: int | None = None) -> PromptPreview:
+async def _preview(project: Project, attempt: int | None = None) -> Prompt:
     context = await _context(project)
     return await preview_prompt(context, await _issue(context), attempt, agent=AgentChoice())
 
@@ -83,8 +83,8 @@ async def test_the_preview_is_what_the_agent_gets_in_a_new_workspace(project: Pr
     assert await to_thread.run_sync(_files, project.root) == before, "it leaves no trace"
     assert told.envelope is not None
     assert str(project.workspaces / "SYM-1" / ".symphony" / "skills") in told.envelope
-    assert told.catalog.names == ("grüße", "release")
-    wrong = [problem.path for problem in told.catalog.problems if problem.severity is Severity.ERROR]
+    assert [one.name for one in told.skills.listed] == ["grüße", "release"]
+    wrong = [problem.path for problem in told.skills.problems if problem.severity == "error"]
     assert wrong == [".symphony/skills/bad/SKILL.md"]
     async with serving(project) as served:
         await served.watcher.until_seen(RunEnded)
@@ -102,7 +102,7 @@ async def test_the_preview_is_what_the_agent_gets_in_the_workspace_that_is_there
         await served.watcher.until_seen(RunEnded)
     await to_thread.run_sync(lambda: project.issue("SYM-1", [DONE]))
     told = await _preview(project, 1)
-    assert told.catalog.names == ("found", "grüße", "release")
+    assert [one.name for one in told.skills.listed] == ["found", "grüße", "release"]
     async with serving(project) as served:
         await served.watcher.until_seen(RunEnded)
     assert (await to_thread.run_sync(_heard, project))[-1] == (told.envelope, told.prompt)
@@ -112,7 +112,7 @@ async def test_skills_switched_off_and_no_skills_give_the_same_texts(project: Pr
     await to_thread.run_sync(lambda: _setup(project, skills={"enabled": False}))
     await to_thread.run_sync(lambda: project.issue("SYM-1", [DONE]))
     told = await _preview(project)
-    assert (told.envelope, told.catalog.listed, told.catalog.problems) == (None, (), ())
+    assert (told.envelope, told.skills.listed, told.skills.problems) == (None, (), ())
     async with serving(project) as served:
         await served.watcher.until_seen(RunEnded)
     assert await to_thread.run_sync(_heard, project) == [(None, told.prompt)]
@@ -159,7 +159,7 @@ async def test_of_the_base_branch_the_preview_and_the_run_name_the_same_place(pr
     assert again.envelope == told.envelope, "whatever the branch says by now"
     assert "When releasing." in told.envelope
     assert f"{project.workspaces}/.symphony/pinned/" in told.envelope
-    assert told.catalog.commit == await to_thread.run_sync(project.git, "rev-parse", "HEAD")
+    assert told.skills.commit == await to_thread.run_sync(project.git, "rev-parse", "HEAD")
 
 
 async def test_without_a_base_branch_there_is_no_catalog_and_no_replacement(project: Project) -> None:

@@ -11,9 +11,10 @@ from structlog.testing import capture_logs
 
 from harness.project import Project, scripted
 from harness.serving import serving
+from symphony.api.models import Prompt
 from symphony.cli.serving import open_store
 from symphony.daemon.context import build_context
-from symphony.daemon.runs.prompts import PromptPreview, preview_prompt
+from symphony.daemon.runs.prompts import preview_prompt
 from symphony.processes.local import LocalHost
 from symphony.scheduler import AgentChoice, RunEnded
 
@@ -48,7 +49,7 @@ def _heard(project: Project) -> list[dict[str, Any]]:
 
 async def run(
     project: Project, *steps: dict[str, Any], links: dict[str, str] | None = None, **skills: Any
-) -> tuple[PromptPreview, dict[str, Any], list[str]]:
+) -> tuple[Prompt, dict[str, Any], list[str]]:
     """The preview_prompt, what thread/start was sent, and what the agent's calls of tools were answered."""
     await to_thread.run_sync(lambda: _setup(project, *steps, links=links or {}, **skills))
     told = await _preview(project)
@@ -61,7 +62,7 @@ async def run(
     return told, started, answers[:-1]
 
 
-async def _preview(project: Project) -> PromptPreview:
+async def _preview(project: Project) -> Prompt:
     environment = project.env()
     store = await to_thread.run_sync(open_store, project.repo / "WORKFLOW.md", environment)
     context = build_context(store.current(), host=LocalHost(), environment=environment)
@@ -77,7 +78,7 @@ async def test_by_default_there_is_no_tool_and_the_agents_own_list_is_left_alone
     told, started, _ = await run(project)
     assert not {"activate_skill", "skill_search"} & set(_tools(started))
     assert "skills" not in started["config"]
-    assert told.catalog.names == ("greet", "release")
+    assert [one.name for one in told.skills.listed] == ["greet", "release"]
 
 
 async def test_a_skill_is_activated_and_counts_as_seen(project: Project) -> None:
@@ -103,7 +104,7 @@ async def test_too_many_to_list_are_searched(project: Project) -> None:
     found, body = answers
     assert f"- release (file: {project.workspaces}/SYM-1/{OURS}/release/SKILL.md) — About release." in found
     assert "Body of release." in body
-    assert {one.reason.value for one in told.catalog.dropped} == {"search"}
+    assert {one.reason for one in told.skills.dropped} == {"search"}
     (said,) = [log for log in logs if log["event"] == "skills_searchable"]
     assert (said["count"], said["limit"]) == (2, 1)
 
@@ -113,7 +114,7 @@ async def test_case_80_where_all_is_ours_the_agents_own_list_is_off(project: Pro
     with capture_logs() as logs:
         told, started, _ = await run(project, links={THEIRS: OURS}, source=source)
     assert started["config"]["skills"] == {"include_instructions": False}
-    assert told.catalog.names == ("greet", "release")
+    assert [one.name for one in told.skills.listed] == ["greet", "release"]
     assert [log["event"] for log in logs].count("agent_skills_silenced") == 1
 
 
@@ -121,9 +122,9 @@ async def test_what_the_agent_lists_anyway_is_not_repeated(project: Project) -> 
     await to_thread.run_sync(_team, project)
     told, started, _ = await run(project, links={f"{THEIRS}/greet": f"{OURS}/greet"})
     assert "skills" not in started["config"]
-    assert told.catalog.names == ("release",)
-    assert [(one.name, one.reason.value) for one in told.catalog.dropped] == [("greet", "native")]
-    (greet,) = told.catalog.document.native
+    assert [one.name for one in told.skills.listed] == ["release"]
+    assert [(one.name, one.reason) for one in told.skills.dropped] == [("greet", "native")]
+    (greet,) = told.skills.native
     assert greet.name == "greet"
     assert greet.sha256 is not None, "what the agent lists is known by its content too"
 
@@ -133,13 +134,13 @@ async def test_the_text_of_the_base_branch_is_not_left_out_for_that_of_the_branc
     links = {f"{THEIRS}/greet": f"{OURS}/greet"}
     told, started, _ = await run(project, links=links, source="base_branch")
     assert "skills" not in started["config"]
-    assert told.catalog.names == ("greet", "release")
+    assert [one.name for one in told.skills.listed] == ["greet", "release"]
 
 
 async def test_the_two_lists_can_be_left_as_they_are(project: Project) -> None:
     told, started, _ = await run(project, links={THEIRS: OURS}, native="always")
     assert "skills" not in started["config"]
-    assert told.catalog.names == ("greet", "release")
+    assert [one.name for one in told.skills.listed] == ["greet", "release"]
 
 
 def _team(project: Project) -> Path:

@@ -66,7 +66,7 @@ async def test_what_one_life_knew_the_next_one_is_told(tmp_path: Path) -> None:
     async with _life(tmp_path) as second:
         told = second.recovery_event(SETTINGS, ())
         assert second.live_agents == (AGENT,)
-        assert [(one.kind, one.comment_id) for one in second.comments] == [("blocked", "c-1")]
+        assert [(one.kind, one.comment_id) for one in second.previous.comments] == [("blocked", "c-1")]
     (claim,) = told.claims
     assert (claim.kind, claim.attempt, claim.failures) == (ClaimKind.RUNNING, 2, 1)
     assert (told.day, told.day_tokens) == ("2026-01-01", 7)
@@ -187,7 +187,7 @@ async def test_a_journal_that_is_begun_anew_in_mid_life_holds_what_the_daemon_ho
         (claim,) = second.recovery_event(SETTINGS, ()).claims
         assert (claim.kind, claim.attempt, claim.failures) == (ClaimKind.RUNNING, 2, 1)
         assert second.live_agents == (AGENT,)
-        assert second.skill_comments == (note,)
+        assert second.previous.skills_comments == (note,)
         assert second.recovery_event(SETTINGS, ()).day_tokens == 7
 
 

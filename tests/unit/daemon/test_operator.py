@@ -17,8 +17,6 @@ from symphony.api.models import utc_text
 from symphony.daemon import operator as module
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.operator import ServiceOperator
-from symphony.daemon.runs.prompts import PromptPreview
-from symphony.daemon.runs.skills import RunCatalog
 from symphony.domain import SymphonyError
 from symphony.scheduler import AgentChoice, Cycle, DrainAsked, State, WakeAsked
 from symphony.workspaces import Patch
@@ -137,15 +135,17 @@ async def _leaking(
     *,
     agent: AgentChoice,
     **more: object,
-) -> PromptPreview:
+) -> models.Prompt:
     del issue, resume, more
-    return PromptPreview(
+    return models.Prompt(
         issue_identifier="SYM-1",
         attempt=attempt,
         envelope=SECRET,
         prompt=f"use {SECRET}",
-        catalog=RunCatalog(),
-        agent=agent,
+        skills=models.Skills(),
+        agent=models.Agent.of(agent),
+        source="daemon",
+        note=None,
     )
 
 
@@ -234,7 +234,7 @@ async def test_a_prompt_of_an_unknown_issue(tmp_path: Path) -> None:
 async def test_why_a_prompt_cannot_be_made_is_told_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def failing(*_: object, **__: object) -> PromptPreview:
+    async def failing(*_: object, **__: object) -> models.Prompt:
         raise SymphonyError(make_failure(f"no {SECRET}"))
 
     monkeypatch.setattr(module, "preview_prompt", failing)
@@ -248,7 +248,7 @@ async def test_few_prompts_are_made_together_and_a_slow_one_is_given_up(
 ) -> None:
     begun = 0
 
-    async def slow(*_: object, **__: object) -> PromptPreview:
+    async def slow(*_: object, **__: object) -> models.Prompt:
         nonlocal begun
         begun += 1
         await anyio.sleep_forever()

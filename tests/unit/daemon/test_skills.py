@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from symphony import skills
 from symphony.daemon.runs import skills as runtime_catalog
+from symphony.daemon.runs.library_skills import ChosenSkills
 from symphony.daemon.runs.skills import (
     AgentSkillScan,
     RunCatalog,
@@ -348,7 +349,8 @@ class TestWhatTheAgentListsItself:
 async def test_the_arm_and_the_versions_of_the_library_outlive_another_rendering(tmp_path: Path) -> None:
     add(tmp_path, "release")
     catalog = await load_catalog(tmp_path, SkillOptions())
-    catalog = replace(catalog, holdout=0.1, withheld="docs", library_versions={"release": 3})
+    chosen = ChosenSkills(holdout=0.1, withheld="docs", data={"release": (3, b"")})
+    catalog = replace(catalog, library=chosen)
     document = (await enter_phase(catalog, "TEST")).document
     assert [(one.name, one.reason) for one in document.dropped] == [("docs", "holdout")]
     assert [(one.name, one.library_version) for one in document.listed] == [("release", 3)]

@@ -1,4 +1,4 @@
-"""Which past issues are worked on again, and what the comparison says of a proposal."""
+"""What the comparison of sessions on past issues says of a proposal."""
 
 import sqlite3
 from contextlib import closing
@@ -10,11 +10,9 @@ from msgspec import structs
 from symphony.library.evaluation import (
     Comparison,
     Evaluation,
-    PastWork,
     Sums,
     Trial,
     Verdict,
-    past_work,
     sums,
 )
 from symphony.library.model import Evidence, NotInLibraryError, SkillText
@@ -22,9 +20,6 @@ from symphony.library.store import Library
 
 GOOD = Trial(passed=True, seconds=1.0, turns=1, tokens=100)
 BAD = structs.replace(GOOD, passed=False, problem="the check ended with status 1")
-WORK = PastWork(
-    issue_id="1", issue_identifier="SYM-1", branch="symphony/SYM-1", commits=2, delivered=True, agent="codex"
-)
 
 
 def compared(without: Trial, changed: Trial) -> Comparison:
@@ -37,17 +32,6 @@ def evaluation(*verdicts: Verdict) -> Evaluation:
     pairs = {Verdict.BETTER: (BAD, GOOD), Verdict.WORSE: (GOOD, BAD), Verdict.SAME: (GOOD, GOOD)}
     comparisons = tuple(compared(*pairs[verdict]) for verdict in verdicts)
     return Evaluation(check="make test", base_version=1, comparisons=comparisons, at_ms=7)
-
-
-def test_the_newest_delivery_of_each_issue_counts() -> None:
-    older = structs.replace(WORK, commits=1)
-    other = structs.replace(WORK, issue_id="2", issue_identifier="SYM-2")
-    idle = structs.replace(WORK, issue_id="3", delivered=False)
-    empty = structs.replace(WORK, issue_id="4", commits=0)
-    no_branch = structs.replace(WORK, issue_id="5", branch=None)
-    runs = [idle, WORK, empty, other, no_branch, older]
-    assert past_work(runs) == (WORK, other)
-    assert past_work(runs, learned_from="1") == (other, WORK), "it says little about other issues"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ journalled or delivered. Its files are gone at the end, also if the evaluation i
 import fcntl
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,7 +31,7 @@ from symphony.domain import Issue, SymphonyError, ToolResult
 from symphony.journal.model import RunRecord
 from symphony.journal.reader import open_reader
 from symphony.journal.transcripts import TranscriptEntry
-from symphony.library.evaluation import Comparison, Evaluation, PastWork, Trial, past_work
+from symphony.library.evaluation import Comparison, Evaluation, Trial
 from symphony.library.model import (
     Change,
     LibraryError,
@@ -200,7 +200,7 @@ class Evaluator:
         if workspace.repo is None:
             return past_issues
         runs = await to_thread.run_sync(self._runs)
-        for past in past_work(map(_past_work, runs), learned_from):
+        for past in past_work(runs, learned_from):
             source = await self._source(past)
             if source is None:
                 self._say(f"{past.issue_identifier}: left out, as its branch is not known any more")
@@ -210,10 +210,10 @@ class Evaluator:
             if issue is None:
                 self._say(f"{past.issue_identifier}: left out, as the tracker has it no more")
                 continue
-            agent = past.agent if past.agent in self._context.agents else None
+            agent = past.agent_name if past.agent_name in self._context.agents else None
             past_issues.append(
                 PastIssue(
-                    issue=replace(issue, state=past.state or issue.state),
+                    issue=replace(issue, state=past.issue_state or issue.state),
                     agent=agent or self._context.settings.agent.kind,
                     source=source,
                 )
@@ -229,7 +229,7 @@ class Evaluator:
         with open_reader(journal) as reader:
             return reader.runs(limit=_ALL_RUNS)
 
-    async def _source(self, past: PastWork) -> Source | None:
+    async def _source(self, past: RunRecord) -> Source | None:
         """The delivered work of a past run, if the mirror or a local repository still has it."""
         workspace = self._context.settings.workspace
         places = [await to_thread.run_sync(mirror_path, workspace)]
@@ -549,16 +549,19 @@ def described(trial: Trial) -> str:
     return f"{result}, {trial.seconds:g} s, turns {trial.turns}, tokens {trial.tokens:,}"
 
 
-def _past_work(run: RunRecord) -> PastWork:
-    return PastWork(
-        issue_id=run.issue_id,
-        issue_identifier=run.issue_identifier,
-        branch=run.branch,
-        commits=run.commits,
-        delivered=run.delivered,
-        state=run.issue_state,
-        agent=run.agent_name,
-    )
+def past_work(runs: Iterable[RunRecord], learned_from: str | None = None) -> tuple[RunRecord, ...]:
+    """The latest delivery of each issue, the newest first.
+
+    Args:
+        runs: the newest first.
+        learned_from: the id of the issue that the proposal comes from. It is the last one, because it says
+            little about other issues.
+    """
+    found: dict[str, RunRecord] = {}
+    for run in runs:
+        if run.delivered and run.commits and run.branch is not None:
+            found.setdefault(run.issue_id, run)
+    return tuple(sorted(found.values(), key=lambda one: one.issue_id == learned_from))
 
 
 @contextmanager

@@ -47,6 +47,11 @@ class ChosenSkills:
     withheld: str | None = None
     shadowed: tuple[str, ...] = ()
 
+    @property
+    def versions(self) -> dict[str, int]:
+        """The versions of the skills, by name."""
+        return {name: version for name, (version, _) in self.data.items()}
+
 
 async def resolve_skills(context: RuntimeContext, issue: Issue, agent: str) -> Resolution | None:
     """The skills that are assigned; `None` if there is no library, or it cannot be used."""

@@ -4,18 +4,18 @@ A preview makes, fetches, posts and starts nothing. It cannot show what hooks wo
 workspace.
 """
 
-from dataclasses import dataclass
 from functools import partial
 
 from anyio import to_thread
+from msgspec import structs
 
 from symphony.agents.base import Envelope
 from symphony.api.documents import phase_document
-from symphony.api.models import Agent, Instructions, Prompt
+from symphony.api.models import Agent, Prompt
 from symphony.config import answer_section, answered_prompt, interrupted_prompt, restarted_prompt
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.runs.instructions import instructions_document, preview_run_instructions
-from symphony.daemon.runs.skills import RunCatalog, preview_run_skills
+from symphony.daemon.runs.skills import preview_run_skills
 from symphony.domain import Issue, Redaction
 from symphony.observability.redaction import masked
 from symphony.scheduler import AgentChoice, Phase, Resume, ResumeReason, SchedulerSettings, phase_of
@@ -70,33 +70,6 @@ def phase_or_requested(issue: Issue, settings: SchedulerSettings, requested: str
     return phase_of(issue, settings) if requested is None else Phase(name=requested, reason="as requested")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptPreview:
-    """The texts that a session would get.
-
-    Attributes:
-        issue_identifier: the issue of the session.
-        attempt: the number of the attempt, as the template sees it.
-        envelope: the system-level text; `None` if none is sent.
-        prompt: the prompt of the first turn.
-        catalog: the skills of the session.
-        note: one line on missing skills and on how the texts are sent, or `None`.
-        agent: the agent of the session.
-        phase: the phase of the work.
-        instructions: those of the session, without their text; `None` if none are configured.
-    """
-
-    issue_identifier: str
-    attempt: int | None
-    envelope: str | None
-    prompt: str
-    catalog: RunCatalog
-    note: str | None = None
-    agent: AgentChoice
-    phase: Phase | None = None
-    instructions: Instructions | None = None
-
-
 async def preview_prompt(
     context: RuntimeContext,
     issue: Issue,
@@ -105,8 +78,18 @@ async def preview_prompt(
     *,
     agent: AgentChoice,
     phase: Phase | None = None,
-) -> PromptPreview:
-    """The texts that a run of the agent would get if it started now; with `resume`, one that resumes.
+    source: str = "daemon",
+) -> Prompt:
+    """The texts that a run of the agent would get if it started now, not masked; see `public_prompt`.
+
+    Args:
+        context: settings and adapters.
+        issue: the issue.
+        attempt: the number of the attempt, as the template sees it.
+        resume: what the run would resume.
+        agent: the agent of the session.
+        phase: the phase of the work.
+        source: `daemon`, or `files` if no daemon runs.
 
     Raises:
         SymphonyError: the run would fail with the same error.
@@ -125,39 +108,27 @@ async def preview_prompt(
         notes.append(_RESUMES)
     if envelope is not None and not capabilities.system_block_at_start:
         notes.append(_ENVELOPE_IN_PROMPT.format(agent=agent.name))
-    return PromptPreview(
+    return Prompt(
         issue_identifier=issue.identifier,
+        source=source,
         attempt=attempt,
+        agent=Agent.of(agent),
         envelope=envelope,
         prompt=prompt,
-        catalog=catalog,
+        skills=catalog.document,
         note="; ".join(filter(None, notes)) or None,
-        agent=agent,
-        phase=phase,
+        phase=phase_document(phase),
         instructions=None
         if selector is None or composed is None
         else instructions_document(selector, composed),
     )
 
 
-def prompt_document(preview: PromptPreview, *, source: str, redaction: Redaction) -> Prompt:
-    """The preview as a document; `source` is `daemon`, or `files` if no daemon runs.
-
-    The texts are verbatim except for secrets. A note says if one was masked.
-    """
+def public_prompt(preview: Prompt, redaction: Redaction) -> Prompt:
+    """The preview without secrets; its texts are verbatim otherwise. A note says if one was masked."""
     envelope = None if preview.envelope is None else redaction.verbatim(preview.envelope)
     prompt = redaction.verbatim(preview.prompt)
     verbatim = (envelope, prompt) == (preview.envelope, preview.prompt)
-    notes = [preview.note, None if verbatim else _MASKED]
-    return Prompt(
-        issue_identifier=redaction.text(preview.issue_identifier),
-        source=source,
-        attempt=preview.attempt,
-        agent=Agent.of(preview.agent),
-        envelope=envelope,
-        prompt=prompt,
-        skills=masked(preview.catalog.document, redaction.text),
-        note=redaction.text("; ".join(filter(None, notes))) or None,
-        phase=phase_document(preview.phase),
-        instructions=masked(preview.instructions, redaction.text),
-    )
+    public: Prompt = masked(structs.replace(preview, envelope=None, prompt=""), redaction.text)
+    note = "; ".join(filter(None, (public.note, None if verbatim else _MASKED))) or None
+    return structs.replace(public, envelope=envelope, prompt=prompt, note=note)

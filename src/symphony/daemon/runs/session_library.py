@@ -4,6 +4,7 @@ A library that cannot be used costs a log line, never a run.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TypedDict
 
@@ -94,18 +95,15 @@ class SessionLibrary:
             partial(write_skills, workspace.path, record, directory, chosen.data, tracked=tracked)
         )
         names = frozenset(chosen.data).difference(taken)
-        self.chosen = ChosenSkills(
+        self.chosen = replace(
+            chosen,
             data={name: chosen.data[name] for name in sorted(names)},
-            learned=chosen.learned,
-            reason=chosen.reason,
-            holdout=chosen.holdout,
-            withheld=chosen.withheld,
             shadowed=tuple(sorted({*chosen.shadowed, *taken})),
         )
         self.files = LibraryFiles(base=workspace.path, path=directory, names=names, learned=chosen.learned)
         _log.info(
             "library_skills_written",
-            versions={name: version for name, (version, _) in self.chosen.data.items()},
+            versions=self.chosen.versions,
             reason=chosen.reason,
             shadowed=self.chosen.shadowed,
             withheld=chosen.withheld,

@@ -90,7 +90,7 @@ class SessionSkills:
         catalog = await load_run_skills(
             self._context, workspace, self._agent, self._phase, self._library.files
         )
-        self._catalog = catalog.with_library(self._library.chosen)
+        self._catalog = replace(catalog, library=self._library.chosen)
         enabled = self._context.settings.agent.skills.enabled
         self._at_start = self._catalog.found if enabled else SkillSet(root=workspace.path)
         self._unreported = self._at_start

@@ -88,10 +88,7 @@ class RunCatalog:
         found: everything that was loaded; `None` if nothing could be loaded.
         offer: what the session may request through tools; `None` for nothing.
         agent_lists_skills: the agent may list skills by itself. False if all of them are in the catalog.
-        holdout: the share of issues that one skill of the library is withheld from; `None` for none.
-        withheld: the skill that is withheld from this issue.
-        shadowed: the skills of the library that the repository has too.
-        library_versions: the versions of the skills of the library, by name.
+        library: the skills of the library that the run gets.
         in_phase: makes the catalog of another phase of the work; `None` if nothing was loaded.
         without_agent_listed: makes the catalog of an agent that lists these files by itself; `None` if the
             answer of the agent changes nothing.
@@ -108,10 +105,7 @@ class RunCatalog:
     found: SkillSet | None = None
     offer: AvailableSkills | None = None
     agent_lists_skills: bool = True
-    holdout: float | None = None
-    withheld: str | None = None
-    shadowed: tuple[str, ...] = ()
-    library_versions: Mapping[str, int] = field(default_factory=dict)
+    library: ChosenSkills = field(default_factory=ChosenSkills)
     in_phase: Callable[[str | None], "RunCatalog"] | None = field(default=None, compare=False)
     without_agent_listed: Callable[[Collection[Path]], "RunCatalog"] | None = field(
         default=None, compare=False
@@ -139,7 +133,7 @@ class RunCatalog:
                 DroppedSkill(name=one.name, reason=one.reason.value)
                 for one in (*self.dropped, *self._not_written)
             ),
-            holdout=self.holdout,
+            holdout=self.library.holdout,
             problems=tuple(
                 SkillProblem(
                     path=one.path,
@@ -159,7 +153,7 @@ class RunCatalog:
                 name=one.name,
                 path=one.path,
                 sha256=self.sha256.get(one.path),
-                library_version=self.library_versions.get(one.name),
+                library_version=self.library.versions.get(one.name),
             )
             for one in chosen
         )
@@ -167,33 +161,15 @@ class RunCatalog:
     @property
     def _not_written(self) -> tuple[Dropped, ...]:
         """The skills of the library that are not in the workspace."""
-        withheld = () if self.withheld is None else (self.withheld,)
+        withheld = () if self.library.withheld is None else (self.library.withheld,)
         return (
             *(Dropped(name=name, reason=DropReason.HOLDOUT) for name in withheld),
-            *(Dropped(name=name, reason=DropReason.SHADOWED) for name in self.shadowed),
-        )
-
-    def with_library(self, chosen: ChosenSkills) -> "RunCatalog":
-        """This catalog with what the run gets, and does not get, of the library."""
-        return replace(
-            self,
-            holdout=chosen.holdout,
-            withheld=chosen.withheld,
-            shadowed=chosen.shadowed,
-            library_versions={name: version for name, (version, _) in chosen.data.items()},
+            *(Dropped(name=name, reason=DropReason.SHADOWED) for name in self.library.shadowed),
         )
 
     def rendered_as(self, other: "RunCatalog") -> "RunCatalog":
         """This catalog in another rendering of the same files."""
-        return replace(
-            other,
-            commit=self.commit,
-            sha256=self.sha256,
-            holdout=self.holdout,
-            withheld=self.withheld,
-            shadowed=self.shadowed,
-            library_versions=self.library_versions,
-        )
+        return replace(other, commit=self.commit, sha256=self.sha256, library=self.library)
 
 
 # --- the skills of a run ---------------------------------------------------------------------------------
@@ -273,7 +249,7 @@ async def preview_run_skills(
                 tree=tree,
                 scan=None if workspace is None else _agent_scan(context, workspace, agent),
             )
-        return replace(catalog, commit=seen.commit).with_library(chosen), seen.note
+        return replace(catalog, commit=seen.commit, library=chosen), seen.note
 
 
 @asynccontextmanager

@@ -191,7 +191,11 @@ def state_document(
         waiting_by_reason=dict(Counter(reason.code for _, reason in waits).most_common()),
         waiting_left_out=len(chosen) - len(listed),
         ready=tuple(view.result(one) for one in reversed(ready) if only.includes(one.issue, "ready")),
-        failed_pushes=tuple(view.failed_push(result) for result in unpushed_results(state)),
+        failed_pushes=tuple(
+            view.failed_push(result.issue, delivered.branch, failure)
+            for result in unpushed_results(state)
+            if (delivered := result.delivered) and (failure := delivered.push_failure)
+        ),
         codex_totals=_totals(totals),
         token_usage=_token_usage(totals),
         skills_totals=history.skill_totals,
@@ -562,16 +566,13 @@ class _View:
             pull_request=None if pull is None else pull_request_document(pull),
         )
 
-    def failed_push(self, result: IssueResult) -> models.FailedPush:
+    def failed_push(self, issue: Issue, branch: str, failure: Failure) -> models.FailedPush:
         """A delivered branch that could not be pushed, and when it is pushed again."""
-        delivered = result.delivered
-        assert delivered is not None  # noqa: S101 - of `unpushed_results`
-        assert delivered.push_failure is not None  # noqa: S101 - as above
-        due_ms = self.state.timer_due_ms(Timer(TimerKind.PUSH, result.issue.id))
+        due_ms = self.state.timer_due_ms(Timer(TimerKind.PUSH, issue.id))
         return models.FailedPush(
-            issue_identifier=result.issue.identifier,
-            branch=delivered.branch,
-            failure=_failure_document(delivered.push_failure),
+            issue_identifier=issue.identifier,
+            branch=branch,
+            failure=_failure_document(failure),
             next_try_at=None if due_ms is None else self._moment(due_ms),
         )
 

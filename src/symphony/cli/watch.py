@@ -138,7 +138,7 @@ def watch(view: View, console: Console, *, interval_s: float, render_interval_s:
 @contextmanager
 def _signals_to(end: socket.socket) -> Iterator[None]:
     """Write the number of each signal that a view handles to a socket, as one byte."""
-    end.setblocking(False)  # noqa: FBT003 - the name of the parameter is not part of the interface
+    end.settimeout(0)  # it never waits
     previous = signal.set_wakeup_fd(end.fileno(), warn_on_full_buffer=False)
     handlers = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
     try:

@@ -220,34 +220,28 @@ def validate_workflow(
     failures: list[Failure] = []
     review = _reviewed(fences, file.path, failures, collect)
     template = _prompt(data, fences, file.path, failures)
+    workflow = None
+    if not failures and review is not None and review.settings is not None and template is not None:
+        workflow = Workflow(
+            path=file.path,
+            settings=review.settings,
+            template=template,
+            agents=review.agents,
+            warnings=tuple(review.warnings),
+            secret_names=referenced_variables([review.source.value.get(key) for key in _SECRET_SECTIONS]),
+            variables=referenced_variables(review.source.value),
+            stamp=file.stamp,
+            source_map=review.source_map,
+        )
     return WorkflowReport(
         source_map=source_map if review is None else review.source_map,
         failures=tuple(failures),
         warnings=() if review is None else tuple(review.warnings),
         sections={} if review is None else review.sections,
-        workflow=None if failures else _workflow(file, review, template),
+        workflow=workflow,
         partial_sections={} if review is None else review.partial_sections,
         given_keys={} if review is None else review.given_keys,
         agents={} if review is None else review.agents,
-    )
-
-
-def _workflow(
-    file: WorkflowFile, review: ProblemCollector | None, template: PromptTemplate | None
-) -> Workflow:
-    assert review is not None, "an unreadable front matter is a failure"  # noqa: S101 - see `failures`
-    assert review.settings is not None, "settings that do not fit are failures"  # noqa: S101 - likewise
-    assert template is not None, "a prompt that does not parse is a failure"  # noqa: S101 - likewise
-    return Workflow(
-        path=file.path,
-        settings=review.settings,
-        template=template,
-        agents=review.agents,
-        warnings=tuple(review.warnings),
-        secret_names=referenced_variables([review.source.value.get(key) for key in _SECRET_SECTIONS]),
-        variables=referenced_variables(review.source.value),
-        stamp=file.stamp,
-        source_map=review.source_map,
     )
 
 

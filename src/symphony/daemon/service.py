@@ -399,7 +399,7 @@ class Service:
             tasks.start_soon(watch_orphans, self._host)
             tasks.start_soon(self._watch_pull_requests, reloader, journal, outbox)
             tasks.start_soon(self._metrics.measure_loop_lag)
-            tasks.start_soon(keep_bounded, self._state_dir, journal.trim, self._in_use)
+            tasks.start_soon(keep_bounded, self._state_dir, journal.trim, partial(self._in_use, reloader))
             tasks.start_soon(self._notifier.keep_alive, self.post)
             tasks.start_soon(self._decide, context, self._effects, journal)
             await self._exit.wait()
@@ -553,15 +553,14 @@ class Service:
         self._lock_lost = await watch_lock(self._state_dir, lock)
         self.request_shutdown(now=True)
 
-    def _in_use(self) -> InUse:
+    def _in_use(self, reloader: Reloader) -> InUse:
         """What retention must keep, and its settings."""
-        assert self._reloader is not None  # noqa: S101 - set before retention starts
         state = self.state
         runs = {run.run_id for run in state.running.values()} if state else set()
         if self._learner is not None and self._learner.run_id is not None:
             runs.add(self._learner.run_id)
         return InUse(
-            settings=self._reloader.context.settings.retention,
+            settings=reloader.context.settings.retention,
             runs=frozenset(runs),
             threads=resumable_threads(state) if state else frozenset(),
         )

@@ -458,7 +458,7 @@ def parse(found: SkillFile, rules: ParseOptions) -> Parsed:
     validator = _Validator(found, fields, rules)
     try:
         skill = validator.skill()
-    except _Rejected as rejected:
+    except _RejectedError as rejected:
         error = validator.problem(rejected.fault, Severity.ERROR)
         problems = (error, *validator.warnings())
         return Parsed(skill=None, problems=problems, directory=found.directory, events=fields.events)
@@ -502,7 +502,7 @@ def clear_cache() -> None:
     _read.cache_clear()
 
 
-class _Rejected(Exception):  # noqa: N818 - unwinds to `parse`, never leaves the module
+class _RejectedError(Exception):
     """Carries the one error of a file."""
 
     def __init__(self, fault: Fault) -> None:
@@ -511,7 +511,7 @@ class _Rejected(Exception):  # noqa: N818 - unwinds to `parse`, never leaves the
 
 
 class _Validator:
-    """Validates the fields of one file: collects warnings and raises `_Rejected` at the first error."""
+    """Validates the fields of one file: collects warnings and raises `_RejectedError` at the first error."""
 
     __slots__ = ("_faults", "_fields", "_found", "_rules", "_strict")
 
@@ -525,10 +525,10 @@ class _Validator:
     def skill(self) -> Skill:
         fields, found = self._fields, self._found
         if fields.error is not None:
-            raise _Rejected(fields.error)
+            raise _RejectedError(fields.error)
         if self._strict and fields.strict_error is not None:  # then no repair is reported
             self._faults = [one for one in self._faults if one.code is not Code.REPAIRED_YAML]
-            raise _Rejected(fields.strict_error)
+            raise _RejectedError(fields.strict_error)
         name = self._name()
         self._texts()
         return Skill(
@@ -558,7 +558,7 @@ class _Validator:
     def _warn(self, fault: Fault) -> None:
         """Add a warning; in the strict profile it is an error."""
         if self._strict:
-            raise _Rejected(fault)
+            raise _RejectedError(fault)
         self._faults.append(fault)
 
     def _name(self) -> str:
@@ -567,13 +567,13 @@ class _Validator:
         if name is None and self._rules.name_fallback:
             name = directory
         if name is None:
-            raise _Rejected(Fault(Code.MISSING_NAME, fields.place("name")))
+            raise _RejectedError(Fault(Code.MISSING_NAME, fields.place("name")))
         clean = _CLEAN_NAME.fullmatch(name) is not None
         if not clean:
             name = _BLANKS.sub(" ", name.strip())
         if len(name) > _MAX_ANY_NAME or not (clean or is_name(name)):
             hint = _PATH_AS_NAME if "/" in name else None
-            raise _Rejected(Fault(Code.INVALID_NAME, fields.place("name"), hint=hint))
+            raise _RejectedError(Fault(Code.INVALID_NAME, fields.place("name"), hint=hint))
         self._reserved(name)
         if len(name) > _MAX_NAME:
             self._warn(Fault(Code.NAME_TOO_LONG, fields.place("name")))
@@ -588,7 +588,7 @@ class _Validator:
             words = _words(name)
             if any(_words(word) in words for word in self._rules.reserved_words):
                 place, message = self._fields.place("name"), "`name` contains a reserved word."
-                raise _Rejected(Fault(Code.INVALID_NAME, place, message))
+                raise _RejectedError(Fault(Code.INVALID_NAME, place, message))
 
     def _texts(self) -> None:
         fields = self._fields
@@ -598,7 +598,7 @@ class _Validator:
                 message = f"`description` is {fields.not_text}, not text."
                 missing = missing._replace(message=message, hint="Write it as one text.")
             if not fields.when_to_use:
-                raise _Rejected(missing)
+                raise _RejectedError(missing)
             self._warn(missing)
         if len(fields.description) > _MAX_DESCRIPTION:
             self._warn(Fault(Code.DESCRIPTION_TOO_LONG, fields.place("description")))

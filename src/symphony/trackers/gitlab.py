@@ -183,9 +183,10 @@ def without_quick_actions(body: str) -> str:
     lines = []
     for line, fence in lines_and_fences(body):
         bare = line.lstrip()
-        if bare.startswith("/"):
-            line = f" {line}" if fence else f"{line[: len(line) - len(bare)]}\\{bare}"  # noqa: PLW2901 - the line as it is sent
-        lines.append(line)
+        if not bare.startswith("/"):
+            lines.append(line)
+        else:
+            lines.append(f" {line}" if fence else f"{line[: len(line) - len(bare)]}\\{bare}")
     return "\n".join(lines)
 
 

@@ -369,8 +369,7 @@ class Outbox:
                     state, told, remind_after_ms=target.remind_after_ms, now_ms=now_ms, wall_ms=wall_ms
                 ):
                     self._add(reminder, [target])
-                    assert reminder.issue is not None  # noqa: S101 - of `due_reminders`
-                    issue_id = reminder.issue.issue_id
+                    _, issue_id = reminder.key
                     reminded = Reminded(target=target.name, issue_id=issue_id, at_wall_ms=wall_ms)
                     self._reminded[target.name, issue_id] = reminded
                     self._record(reminded.setting, encode(reminded))

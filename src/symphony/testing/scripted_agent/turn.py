@@ -256,7 +256,7 @@ def do(step: script.Step, turn: Turn) -> None:  # noqa: C901, PLR0912 - one case
         case script.Append():
             _append(turn, step.path, _filled(step.text, turn))
         case script.Run():
-            _check(step.argv, _run(turn, [_filled(word, turn) for word in step.argv]), step.may_fail)
+            _check(step.argv, _run(turn, [_filled(word, turn) for word in step.argv]), may_fail=step.may_fail)
         case script.Commit():
             _commit(turn, _filled(step.message, turn))
         case script.Tool():
@@ -341,7 +341,7 @@ def _commit(turn: Turn, message: str) -> None:
         _check(["git", "commit"], _run(turn, ["git", "commit", "--quiet", "--message", message]))
 
 
-def _check(argv: Sequence[str], ended: tuple[int, str], may_fail: bool = False) -> None:  # noqa: FBT001, FBT002 - the script's own flag
+def _check(argv: Sequence[str], ended: tuple[int, str], *, may_fail: bool = False) -> None:
     code, text = ended
     if code != 0 and not may_fail:
         raise StepFailedError(f"{shlex.join(argv)} ended with {code}: {text.strip()[-500:]}")

@@ -133,7 +133,7 @@ class CommentStore:
         if not exists:
             return []
         try:
-            names = sorted(os.listdir(folder))  # noqa: PTH208 - names are all that is needed
+            names = sorted(path.name for path in folder.iterdir())
         except FileNotFoundError:
             return []
         except OSError as error:

@@ -7,7 +7,6 @@ state. Titles in file names have no meaning. A task that was moved to `completed
 deleted, and Backlog.md removes it from dependencies.
 """
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -167,7 +166,7 @@ class BacklogLayout(Layout):
     @override
     def finished(self, folder: Path) -> frozenset[str]:
         try:
-            names = os.listdir(folder.parent / _COMPLETED)  # noqa: PTH208 - names are all that is needed
+            names = [path.name for path in (folder.parent / _COMPLETED).iterdir()]
         except FileNotFoundError:
             return frozenset()
         return frozenset(issue_id.casefold() for issue_id in self.files(names))

@@ -99,7 +99,7 @@ class Store:
             TrackerError: the folder cannot be read, or holds more than 20,000 issues.
         """
         try:
-            names = os.listdir(self.folder)  # noqa: PTH208 - names are all that is needed
+            names = [path.name for path in self.folder.iterdir()]
             finished = self._layout.finished(self.folder)
         except OSError as error:
             raise unreachable(self.folder, error) from error

@@ -1,203 +1,98 @@
 """`WORKFLOW.md`: parsing, typed settings, prompt templates, secrets, and reload."""
 
-from symphony.config.errors import (
-    Location,
-    ProblemCollector,
-    SourceMap,
-    WarningCode,
-    WorkflowError,
-    WorkflowWarning,
-    config_failure,
-    describe_error,
-    did_you_mean,
-    did_you_mean_one_of,
-    dotted,
-    quoted,
-)
-from symphony.config.keys import KEYS, Key, changed_keys, keys_of, value_of
-from symphony.config.loader import (
-    Rejected,
-    Reloaded,
-    Stamp,
-    Workflow,
-    WorkflowFile,
-    WorkflowReport,
-    WorkflowStore,
-    load_workflow,
-    parse_workflow,
-    read_workflow_file,
-    validate_workflow,
-)
-from symphony.config.pull_request_text import render_pull_request_text
-from symphony.config.secrets import (
-    EXPOSED_HINT,
-    MAX_BYTES,
-    SECRET_ENDINGS,
-    STATE_DIR_VARIABLE,
-    ResolveError,
-    Secret,
-    SecretFileError,
-    default_workspace_root,
-    expand_path,
-    is_secret_key,
-    is_secret_variable,
-    mask_secrets,
-    nearest_variable,
-    read_secrets,
-    reference_name,
-    referenced_variables,
-    resolve_repository,
-    resolve_root,
-    resolve_secret,
-    secret_values,
-    variables_from_files,
-)
-from symphony.config.settings import (
-    AGENT_SECTIONS,
-    NOTIFY_EVENTS,
-    NULLABLE_KEYS,
-    AcpSettings,
-    AgentKinds,
-    AgentRule,
-    AgentSection,
-    AgentSettings,
-    BudgetSettings,
-    ClaudeSettings,
-    CodexSettings,
-    CommandSettings,
-    ForgeSettings,
-    HooksSettings,
-    InstructionsSettings,
-    LibrarySettings,
-    NamedAgent,
-    NotifyEvent,
-    NotifySettings,
-    ObservabilitySettings,
-    PhasesSettings,
-    PollingSettings,
-    RaySettings,
-    Reload,
-    RetentionSettings,
-    Section,
-    ServerSettings,
-    Settings,
-    SkillsSettings,
-    SshSettings,
-    TracingSettings,
-    TrackerSettings,
-    Variables,
-    WorkerSettings,
-    WorkspaceSettings,
-    requested_agents,
-    sections,
-    session,
-)
-from symphony.config.template import (
-    PromptTemplate,
-    answer_section,
-    answered_prompt,
-    continuation_prompt,
-    interrupted_prompt,
-    issue_too_long_failure,
-    restarted_prompt,
-)
-from symphony.config.validation import agent_key_location
-
-__all__ = [
-    "AGENT_SECTIONS",
-    "EXPOSED_HINT",
-    "KEYS",
-    "MAX_BYTES",
-    "NOTIFY_EVENTS",
-    "NULLABLE_KEYS",
-    "SECRET_ENDINGS",
-    "STATE_DIR_VARIABLE",
-    "AcpSettings",
-    "AgentKinds",
-    "AgentRule",
-    "AgentSection",
-    "AgentSettings",
-    "BudgetSettings",
-    "ClaudeSettings",
-    "CodexSettings",
-    "CommandSettings",
-    "ForgeSettings",
-    "HooksSettings",
-    "InstructionsSettings",
-    "Key",
-    "LibrarySettings",
-    "Location",
-    "NamedAgent",
-    "NotifyEvent",
-    "NotifySettings",
-    "ObservabilitySettings",
-    "PhasesSettings",
-    "PollingSettings",
-    "ProblemCollector",
-    "PromptTemplate",
-    "RaySettings",
-    "Rejected",
-    "Reload",
-    "Reloaded",
-    "ResolveError",
-    "RetentionSettings",
-    "Secret",
-    "SecretFileError",
-    "Section",
-    "ServerSettings",
-    "Settings",
-    "SkillsSettings",
-    "SourceMap",
-    "SshSettings",
-    "Stamp",
-    "TracingSettings",
-    "TrackerSettings",
-    "Variables",
-    "WarningCode",
-    "WorkerSettings",
-    "Workflow",
-    "WorkflowError",
-    "WorkflowFile",
-    "WorkflowReport",
-    "WorkflowStore",
-    "WorkflowWarning",
-    "WorkspaceSettings",
-    "agent_key_location",
-    "answer_section",
-    "answered_prompt",
-    "changed_keys",
-    "config_failure",
-    "continuation_prompt",
-    "default_workspace_root",
-    "describe_error",
-    "did_you_mean",
-    "did_you_mean_one_of",
-    "dotted",
-    "expand_path",
-    "interrupted_prompt",
-    "is_secret_key",
-    "is_secret_variable",
-    "issue_too_long_failure",
-    "keys_of",
-    "load_workflow",
-    "mask_secrets",
-    "nearest_variable",
-    "parse_workflow",
-    "quoted",
-    "read_secrets",
-    "read_workflow_file",
-    "reference_name",
-    "referenced_variables",
-    "render_pull_request_text",
-    "requested_agents",
-    "resolve_repository",
-    "resolve_root",
-    "resolve_secret",
-    "restarted_prompt",
-    "secret_values",
-    "sections",
-    "session",
-    "validate_workflow",
-    "value_of",
-    "variables_from_files",
-]
+from symphony.config.errors import Location as Location
+from symphony.config.errors import ProblemCollector as ProblemCollector
+from symphony.config.errors import SourceMap as SourceMap
+from symphony.config.errors import WarningCode as WarningCode
+from symphony.config.errors import WorkflowError as WorkflowError
+from symphony.config.errors import WorkflowWarning as WorkflowWarning
+from symphony.config.errors import config_failure as config_failure
+from symphony.config.errors import describe_error as describe_error
+from symphony.config.errors import did_you_mean as did_you_mean
+from symphony.config.errors import did_you_mean_one_of as did_you_mean_one_of
+from symphony.config.errors import dotted as dotted
+from symphony.config.errors import quoted as quoted
+from symphony.config.keys import KEYS as KEYS
+from symphony.config.keys import Key as Key
+from symphony.config.keys import changed_keys as changed_keys
+from symphony.config.keys import keys_of as keys_of
+from symphony.config.keys import value_of as value_of
+from symphony.config.loader import Rejected as Rejected
+from symphony.config.loader import Reloaded as Reloaded
+from symphony.config.loader import Stamp as Stamp
+from symphony.config.loader import Workflow as Workflow
+from symphony.config.loader import WorkflowFile as WorkflowFile
+from symphony.config.loader import WorkflowReport as WorkflowReport
+from symphony.config.loader import WorkflowStore as WorkflowStore
+from symphony.config.loader import load_workflow as load_workflow
+from symphony.config.loader import parse_workflow as parse_workflow
+from symphony.config.loader import read_workflow_file as read_workflow_file
+from symphony.config.loader import validate_workflow as validate_workflow
+from symphony.config.pull_request_text import render_pull_request_text as render_pull_request_text
+from symphony.config.secrets import EXPOSED_HINT as EXPOSED_HINT
+from symphony.config.secrets import MAX_BYTES as MAX_BYTES
+from symphony.config.secrets import SECRET_ENDINGS as SECRET_ENDINGS
+from symphony.config.secrets import STATE_DIR_VARIABLE as STATE_DIR_VARIABLE
+from symphony.config.secrets import ResolveError as ResolveError
+from symphony.config.secrets import Secret as Secret
+from symphony.config.secrets import SecretFileError as SecretFileError
+from symphony.config.secrets import default_workspace_root as default_workspace_root
+from symphony.config.secrets import expand_path as expand_path
+from symphony.config.secrets import is_secret_key as is_secret_key
+from symphony.config.secrets import is_secret_variable as is_secret_variable
+from symphony.config.secrets import mask_secrets as mask_secrets
+from symphony.config.secrets import nearest_variable as nearest_variable
+from symphony.config.secrets import read_secrets as read_secrets
+from symphony.config.secrets import reference_name as reference_name
+from symphony.config.secrets import referenced_variables as referenced_variables
+from symphony.config.secrets import resolve_repository as resolve_repository
+from symphony.config.secrets import resolve_root as resolve_root
+from symphony.config.secrets import resolve_secret as resolve_secret
+from symphony.config.secrets import secret_values as secret_values
+from symphony.config.secrets import variables_from_files as variables_from_files
+from symphony.config.settings import AGENT_SECTIONS as AGENT_SECTIONS
+from symphony.config.settings import NOTIFY_EVENTS as NOTIFY_EVENTS
+from symphony.config.settings import NULLABLE_KEYS as NULLABLE_KEYS
+from symphony.config.settings import AcpSettings as AcpSettings
+from symphony.config.settings import AgentKinds as AgentKinds
+from symphony.config.settings import AgentRule as AgentRule
+from symphony.config.settings import AgentSection as AgentSection
+from symphony.config.settings import AgentSettings as AgentSettings
+from symphony.config.settings import BudgetSettings as BudgetSettings
+from symphony.config.settings import ClaudeSettings as ClaudeSettings
+from symphony.config.settings import CodexSettings as CodexSettings
+from symphony.config.settings import CommandSettings as CommandSettings
+from symphony.config.settings import ForgeSettings as ForgeSettings
+from symphony.config.settings import HooksSettings as HooksSettings
+from symphony.config.settings import InstructionsSettings as InstructionsSettings
+from symphony.config.settings import LibrarySettings as LibrarySettings
+from symphony.config.settings import NamedAgent as NamedAgent
+from symphony.config.settings import NotifyEvent as NotifyEvent
+from symphony.config.settings import NotifySettings as NotifySettings
+from symphony.config.settings import ObservabilitySettings as ObservabilitySettings
+from symphony.config.settings import PhasesSettings as PhasesSettings
+from symphony.config.settings import PollingSettings as PollingSettings
+from symphony.config.settings import RaySettings as RaySettings
+from symphony.config.settings import Reload as Reload
+from symphony.config.settings import RetentionSettings as RetentionSettings
+from symphony.config.settings import Section as Section
+from symphony.config.settings import ServerSettings as ServerSettings
+from symphony.config.settings import Settings as Settings
+from symphony.config.settings import SkillsSettings as SkillsSettings
+from symphony.config.settings import SshSettings as SshSettings
+from symphony.config.settings import TracingSettings as TracingSettings
+from symphony.config.settings import TrackerSettings as TrackerSettings
+from symphony.config.settings import Variables as Variables
+from symphony.config.settings import WorkerSettings as WorkerSettings
+from symphony.config.settings import WorkspaceSettings as WorkspaceSettings
+from symphony.config.settings import requested_agents as requested_agents
+from symphony.config.settings import sections as sections
+from symphony.config.settings import session as session
+from symphony.config.template import PromptTemplate as PromptTemplate
+from symphony.config.template import answer_section as answer_section
+from symphony.config.template import answered_prompt as answered_prompt
+from symphony.config.template import continuation_prompt as continuation_prompt
+from symphony.config.template import interrupted_prompt as interrupted_prompt
+from symphony.config.template import issue_too_long_failure as issue_too_long_failure
+from symphony.config.template import restarted_prompt as restarted_prompt
+from symphony.config.validation import agent_key_location as agent_key_location

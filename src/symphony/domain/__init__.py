@@ -1,116 +1,59 @@
 """Values that all packages share: issues, ids, failures, tools, redaction. No I/O, no clock."""
 
-from symphony.domain.age import age_seconds
-from symphony.domain.counts import MAX_COUNT, add_counts, clamp_count
-from symphony.domain.failures import (
-    DECODE_ERRORS,
-    Blame,
-    Category,
-    Failure,
-    SymphonyError,
-    disk_full_hint,
-    is_disk_full,
-)
-from symphony.domain.fault_points import FaultHook, FaultPoint, no_fault
-from symphony.domain.issue import (
-    ALL_ISSUES,
-    BRANCH_PREFIX,
-    MAX_NAME_CHARS,
-    Blocker,
-    Issue,
-    Selection,
-    UnsafeKeyError,
-    branch_name,
-    is_routable,
-    natural_order,
-    normalise_label,
-    normalise_labels,
-    normalise_state,
-    session_id,
-    template_view,
-    workspace_key,
-)
-from symphony.domain.pull_request import (
-    Author,
-    Check,
-    CheckState,
-    PullComment,
-    PullRequest,
-    PullState,
-    Review,
-    ReviewState,
-    Thread,
-)
-from symphony.domain.redaction import (
-    MASK,
-    MAX_LINE_CHARS,
-    PATTERNS_ONLY,
-    Redaction,
-    fence,
-    holds_credential,
-    mask_credentials,
-    one_line,
-    plain_text,
-)
-from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.domain.usage import NO_COST, NO_TOKENS, Cost, Price, Tokens, cost_of, find_price
-
-__all__ = [
-    "ALL_ISSUES",
-    "BRANCH_PREFIX",
-    "DECODE_ERRORS",
-    "MASK",
-    "MAX_COUNT",
-    "MAX_LINE_CHARS",
-    "MAX_NAME_CHARS",
-    "NO_COST",
-    "NO_TOKENS",
-    "PATTERNS_ONLY",
-    "Author",
-    "Blame",
-    "Blocker",
-    "Category",
-    "Check",
-    "CheckState",
-    "Cost",
-    "Failure",
-    "FaultHook",
-    "FaultPoint",
-    "Issue",
-    "Price",
-    "PullComment",
-    "PullRequest",
-    "PullState",
-    "Redaction",
-    "Review",
-    "ReviewState",
-    "Selection",
-    "SymphonyError",
-    "Thread",
-    "Tokens",
-    "ToolResult",
-    "ToolSpec",
-    "UnsafeKeyError",
-    "add_counts",
-    "age_seconds",
-    "branch_name",
-    "clamp_count",
-    "cost_of",
-    "disk_full_hint",
-    "fence",
-    "find_price",
-    "holds_credential",
-    "is_disk_full",
-    "is_routable",
-    "mask_credentials",
-    "natural_order",
-    "no_fault",
-    "normalise_label",
-    "normalise_labels",
-    "normalise_state",
-    "one_line",
-    "plain_text",
-    "session_id",
-    "template_view",
-    "workspace_key",
-]
+from symphony.domain.age import age_seconds as age_seconds
+from symphony.domain.counts import MAX_COUNT as MAX_COUNT
+from symphony.domain.counts import add_counts as add_counts
+from symphony.domain.counts import clamp_count as clamp_count
+from symphony.domain.failures import DECODE_ERRORS as DECODE_ERRORS
+from symphony.domain.failures import Blame as Blame
+from symphony.domain.failures import Category as Category
+from symphony.domain.failures import Failure as Failure
+from symphony.domain.failures import SymphonyError as SymphonyError
+from symphony.domain.failures import disk_full_hint as disk_full_hint
+from symphony.domain.failures import is_disk_full as is_disk_full
+from symphony.domain.fault_points import FaultHook as FaultHook
+from symphony.domain.fault_points import FaultPoint as FaultPoint
+from symphony.domain.fault_points import no_fault as no_fault
+from symphony.domain.issue import ALL_ISSUES as ALL_ISSUES
+from symphony.domain.issue import BRANCH_PREFIX as BRANCH_PREFIX
+from symphony.domain.issue import MAX_NAME_CHARS as MAX_NAME_CHARS
+from symphony.domain.issue import Blocker as Blocker
+from symphony.domain.issue import Issue as Issue
+from symphony.domain.issue import Selection as Selection
+from symphony.domain.issue import UnsafeKeyError as UnsafeKeyError
+from symphony.domain.issue import branch_name as branch_name
+from symphony.domain.issue import is_routable as is_routable
+from symphony.domain.issue import natural_order as natural_order
+from symphony.domain.issue import normalise_label as normalise_label
+from symphony.domain.issue import normalise_labels as normalise_labels
+from symphony.domain.issue import normalise_state as normalise_state
+from symphony.domain.issue import session_id as session_id
+from symphony.domain.issue import template_view as template_view
+from symphony.domain.issue import workspace_key as workspace_key
+from symphony.domain.pull_request import Author as Author
+from symphony.domain.pull_request import Check as Check
+from symphony.domain.pull_request import CheckState as CheckState
+from symphony.domain.pull_request import PullComment as PullComment
+from symphony.domain.pull_request import PullRequest as PullRequest
+from symphony.domain.pull_request import PullState as PullState
+from symphony.domain.pull_request import Review as Review
+from symphony.domain.pull_request import ReviewState as ReviewState
+from symphony.domain.pull_request import Thread as Thread
+from symphony.domain.redaction import MASK as MASK
+from symphony.domain.redaction import MAX_LINE_CHARS as MAX_LINE_CHARS
+from symphony.domain.redaction import PATTERNS_ONLY as PATTERNS_ONLY
+from symphony.domain.redaction import Redaction as Redaction
+from symphony.domain.redaction import fence as fence
+from symphony.domain.redaction import holds_credential as holds_credential
+from symphony.domain.redaction import mask_credentials as mask_credentials
+from symphony.domain.redaction import one_line as one_line
+from symphony.domain.redaction import plain_text as plain_text
+from symphony.domain.tools import ToolResult as ToolResult
+from symphony.domain.tools import ToolSpec as ToolSpec
+from symphony.domain.usage import NO_COST as NO_COST
+from symphony.domain.usage import NO_TOKENS as NO_TOKENS
+from symphony.domain.usage import Cost as Cost
+from symphony.domain.usage import Price as Price
+from symphony.domain.usage import Tokens as Tokens
+from symphony.domain.usage import cost_of as cost_of
+from symphony.domain.usage import find_price as find_price

@@ -6,389 +6,180 @@ and `pull_requests` what becomes of these at a forge. `policy`, `agents`, `phase
 judge, `verdict` judges pull requests by what `pull_ledger` records. `messages` has the events and commands.
 """
 
-from symphony.scheduler.agents import (
-    MAX_AGENT_LIMIT_MS,
-    agent_limit_wait_ms,
-    agent_limited_until,
-    choose_agent,
-    plan_run,
-    thread_agent,
-)
-from symphony.scheduler.blocks import (
-    MAX_ANSWER_CHARS,
-    awaits_answer,
-    block_comment,
-    is_by_pull_request,
-    join_comments,
-)
-from symphony.scheduler.breaker import (
-    MAX_THROTTLE_MS,
-    CircuitState,
-    breaker_wait_ms,
-    circuit_state,
-    requests_paused_until,
-)
-from symphony.scheduler.budgets import (
-    budget_failure,
-)
-from symphony.scheduler.hosts import (
-    CLUSTER,
-    FAILURES_BEFORE_REST,
-    MAX_REST_MS,
-    WAITING_FOR_SLOT,
-    choose_host,
-    rest_ms,
-    runs_by_host,
-    slots_of,
-)
-from symphony.scheduler.machine import (
-    StepFunction,
-    run_once_finished,
-    step,
-)
-from symphony.scheduler.messages import (
-    NOT_IN_HISTORY,
-    AgentInfo,
-    AgentReported,
-    AnswersRead,
-    AnswersReadFailed,
-    AssignmentRule,
-    ClaimKind,
-    CleanWorkspace,
-    Command,
-    ContinueRun,
-    DayBegan,
-    DeliveredBranch,
-    DrainAsked,
-    Event,
-    Exit,
-    FeedbackGiven,
-    FetchCandidates,
-    FinishReason,
-    FinishRun,
-    IssueComment,
-    IssueResult,
-    MoveIssue,
-    MoveReason,
-    Notify,
-    OperatorAction,
-    OperatorAsked,
-    Outcome,
-    OutcomeKind,
-    Phase,
-    PhaseRule,
-    Polled,
-    PollFailed,
-    PostComment,
-    PullBlock,
-    PullRequestJudged,
-    PushBranch,
-    Pushed,
-    ReadAnswers,
-    Recovered,
-    RecoveredClaim,
-    Refreshed,
-    RefreshFailed,
-    RefreshIssues,
-    RemoteWorkspace,
-    ResultStatus,
-    Resume,
-    ResumeReason,
-    RunEnded,
-    RunReport,
-    RunStage,
-    SchedulerSettings,
-    SetTimer,
-    SettingsChanged,
-    Spent,
-    StartRun,
-    StopAsked,
-    StopReason,
-    StopRun,
-    Thread,
-    Timer,
-    TimerFired,
-    TimerKind,
-    Totals,
-    TurnEnded,
-    WakeAsked,
-    WorkflowRejected,
-    WorkspaceRef,
-    log_text,
-)
-from symphony.scheduler.operator import (
-    Refusal,
-    already_done,
-    not_active_text,
-    refusal,
-)
-from symphony.scheduler.phases import phase_of
-from symphony.scheduler.policy import (
-    CONTINUATION_DELAY_MS,
-    Eligible,
-    Ineligible,
-    ReasonCode,
-    TrackerStatus,
-    UsedSlots,
-    attempt_numbers,
-    backoff_ms,
-    counts_as_no_progress,
-    dispatch_order,
-    eligibility,
-    in_active_state,
-    retry_text,
-    same_content,
-    slot_shortage,
-    tracker_status,
-    used_slots,
-)
-from symphony.scheduler.polling import (
-    IDLE_WORKSPACE_CHECK_MS,
-    would_coalesce,
-)
-from symphony.scheduler.pull_ledger import (
-    ledger_after_claim,
-    ledger_after_lift,
-    ledger_after_push,
-    ledger_after_snapshot,
-    ledger_after_verdict,
-)
-from symphony.scheduler.pull_requests import block_of, has_new_work, is_worked_on, stays_handed_off
-from symphony.scheduler.results import (
-    results_with_status,
-    unpushed_results,
-)
-from symphony.scheduler.resume import (
-    resumable_threads,
-    resume_interrupted,
-    thread_of,
-    threads_in_use,
-)
-from symphony.scheduler.runs import (
-    NO_SLOT_ERROR,
-    totals_with,
-)
-from symphony.scheduler.state import (
-    TRANSITIONS,
-    AgentChoice,
-    Blocked,
-    CircuitBreaker,
-    Claim,
-    ClaimEntry,
-    Cycle,
-    Drain,
-    LimitedAgent,
-    Retry,
-    Running,
-    State,
-    Step,
-    Trigger,
-    change_claim,
-    claim_of,
-    initial_state,
-)
-from symphony.scheduler.verdict import (
-    COMMENT_MARKER,
-    MAX_LANDINGS,
-    MAX_REMARKS,
-    PROTECTED_PATHS,
-    Ended,
-    Feedback,
-    FeedbackKind,
-    ForgePolicy,
-    Land,
-    NeedsYou,
-    NeedsYouCode,
-    Offer,
-    PullLedger,
-    Remark,
-    Reply,
-    Settled,
-    Told,
-    Verdict,
-    Wait,
-    WaitCode,
-    judge_pull,
-    judged_checks,
-    must_disarm,
-)
-
-__all__ = [
-    "CLUSTER",
-    "COMMENT_MARKER",
-    "CONTINUATION_DELAY_MS",
-    "FAILURES_BEFORE_REST",
-    "IDLE_WORKSPACE_CHECK_MS",
-    "MAX_AGENT_LIMIT_MS",
-    "MAX_ANSWER_CHARS",
-    "MAX_LANDINGS",
-    "MAX_REMARKS",
-    "MAX_REST_MS",
-    "MAX_THROTTLE_MS",
-    "NOT_IN_HISTORY",
-    "NO_SLOT_ERROR",
-    "PROTECTED_PATHS",
-    "TRANSITIONS",
-    "WAITING_FOR_SLOT",
-    "AgentChoice",
-    "AgentInfo",
-    "AgentReported",
-    "AnswersRead",
-    "AnswersReadFailed",
-    "AssignmentRule",
-    "Blocked",
-    "CircuitBreaker",
-    "CircuitState",
-    "Claim",
-    "ClaimEntry",
-    "ClaimKind",
-    "CleanWorkspace",
-    "Command",
-    "ContinueRun",
-    "Cycle",
-    "DayBegan",
-    "DeliveredBranch",
-    "Drain",
-    "DrainAsked",
-    "Eligible",
-    "Ended",
-    "Event",
-    "Exit",
-    "Feedback",
-    "FeedbackGiven",
-    "FeedbackKind",
-    "FetchCandidates",
-    "FinishReason",
-    "FinishRun",
-    "ForgePolicy",
-    "Ineligible",
-    "IssueComment",
-    "IssueResult",
-    "Land",
-    "LimitedAgent",
-    "MoveIssue",
-    "MoveReason",
-    "NeedsYou",
-    "NeedsYouCode",
-    "Notify",
-    "Offer",
-    "OperatorAction",
-    "OperatorAsked",
-    "Outcome",
-    "OutcomeKind",
-    "Phase",
-    "PhaseRule",
-    "PollFailed",
-    "Polled",
-    "PostComment",
-    "PullBlock",
-    "PullLedger",
-    "PullRequestJudged",
-    "PushBranch",
-    "Pushed",
-    "ReadAnswers",
-    "ReasonCode",
-    "Recovered",
-    "RecoveredClaim",
-    "RefreshFailed",
-    "RefreshIssues",
-    "Refreshed",
-    "Refusal",
-    "Remark",
-    "RemoteWorkspace",
-    "Reply",
-    "ResultStatus",
-    "Resume",
-    "ResumeReason",
-    "Retry",
-    "RunEnded",
-    "RunReport",
-    "RunStage",
-    "Running",
-    "SchedulerSettings",
-    "SetTimer",
-    "SettingsChanged",
-    "Settled",
-    "Spent",
-    "StartRun",
-    "State",
-    "Step",
-    "StepFunction",
-    "StopAsked",
-    "StopReason",
-    "StopRun",
-    "Thread",
-    "Timer",
-    "TimerFired",
-    "TimerKind",
-    "Told",
-    "Totals",
-    "TrackerStatus",
-    "Trigger",
-    "TurnEnded",
-    "UsedSlots",
-    "Verdict",
-    "Wait",
-    "WaitCode",
-    "WakeAsked",
-    "WorkflowRejected",
-    "WorkspaceRef",
-    "agent_limit_wait_ms",
-    "agent_limited_until",
-    "already_done",
-    "attempt_numbers",
-    "awaits_answer",
-    "backoff_ms",
-    "block_comment",
-    "block_of",
-    "breaker_wait_ms",
-    "budget_failure",
-    "change_claim",
-    "choose_agent",
-    "choose_host",
-    "circuit_state",
-    "claim_of",
-    "counts_as_no_progress",
-    "dispatch_order",
-    "eligibility",
-    "has_new_work",
-    "in_active_state",
-    "initial_state",
-    "is_by_pull_request",
-    "is_worked_on",
-    "join_comments",
-    "judge_pull",
-    "judged_checks",
-    "ledger_after_claim",
-    "ledger_after_lift",
-    "ledger_after_push",
-    "ledger_after_snapshot",
-    "ledger_after_verdict",
-    "log_text",
-    "must_disarm",
-    "not_active_text",
-    "phase_of",
-    "plan_run",
-    "refusal",
-    "requests_paused_until",
-    "rest_ms",
-    "results_with_status",
-    "resumable_threads",
-    "resume_interrupted",
-    "retry_text",
-    "run_once_finished",
-    "runs_by_host",
-    "same_content",
-    "slot_shortage",
-    "slots_of",
-    "stays_handed_off",
-    "step",
-    "thread_agent",
-    "thread_of",
-    "threads_in_use",
-    "totals_with",
-    "tracker_status",
-    "unpushed_results",
-    "used_slots",
-    "would_coalesce",
-]
+from symphony.scheduler.agents import MAX_AGENT_LIMIT_MS as MAX_AGENT_LIMIT_MS
+from symphony.scheduler.agents import agent_limit_wait_ms as agent_limit_wait_ms
+from symphony.scheduler.agents import agent_limited_until as agent_limited_until
+from symphony.scheduler.agents import choose_agent as choose_agent
+from symphony.scheduler.agents import plan_run as plan_run
+from symphony.scheduler.agents import thread_agent as thread_agent
+from symphony.scheduler.blocks import MAX_ANSWER_CHARS as MAX_ANSWER_CHARS
+from symphony.scheduler.blocks import awaits_answer as awaits_answer
+from symphony.scheduler.blocks import block_comment as block_comment
+from symphony.scheduler.blocks import is_by_pull_request as is_by_pull_request
+from symphony.scheduler.blocks import join_comments as join_comments
+from symphony.scheduler.breaker import MAX_THROTTLE_MS as MAX_THROTTLE_MS
+from symphony.scheduler.breaker import CircuitState as CircuitState
+from symphony.scheduler.breaker import breaker_wait_ms as breaker_wait_ms
+from symphony.scheduler.breaker import circuit_state as circuit_state
+from symphony.scheduler.breaker import requests_paused_until as requests_paused_until
+from symphony.scheduler.budgets import budget_failure as budget_failure
+from symphony.scheduler.hosts import CLUSTER as CLUSTER
+from symphony.scheduler.hosts import FAILURES_BEFORE_REST as FAILURES_BEFORE_REST
+from symphony.scheduler.hosts import MAX_REST_MS as MAX_REST_MS
+from symphony.scheduler.hosts import WAITING_FOR_SLOT as WAITING_FOR_SLOT
+from symphony.scheduler.hosts import choose_host as choose_host
+from symphony.scheduler.hosts import rest_ms as rest_ms
+from symphony.scheduler.hosts import runs_by_host as runs_by_host
+from symphony.scheduler.hosts import slots_of as slots_of
+from symphony.scheduler.machine import StepFunction as StepFunction
+from symphony.scheduler.machine import run_once_finished as run_once_finished
+from symphony.scheduler.machine import step as step
+from symphony.scheduler.messages import NOT_IN_HISTORY as NOT_IN_HISTORY
+from symphony.scheduler.messages import AgentInfo as AgentInfo
+from symphony.scheduler.messages import AgentReported as AgentReported
+from symphony.scheduler.messages import AnswersRead as AnswersRead
+from symphony.scheduler.messages import AnswersReadFailed as AnswersReadFailed
+from symphony.scheduler.messages import AssignmentRule as AssignmentRule
+from symphony.scheduler.messages import ClaimKind as ClaimKind
+from symphony.scheduler.messages import CleanWorkspace as CleanWorkspace
+from symphony.scheduler.messages import Command as Command
+from symphony.scheduler.messages import ContinueRun as ContinueRun
+from symphony.scheduler.messages import DayBegan as DayBegan
+from symphony.scheduler.messages import DeliveredBranch as DeliveredBranch
+from symphony.scheduler.messages import DrainAsked as DrainAsked
+from symphony.scheduler.messages import Event as Event
+from symphony.scheduler.messages import Exit as Exit
+from symphony.scheduler.messages import FeedbackGiven as FeedbackGiven
+from symphony.scheduler.messages import FetchCandidates as FetchCandidates
+from symphony.scheduler.messages import FinishReason as FinishReason
+from symphony.scheduler.messages import FinishRun as FinishRun
+from symphony.scheduler.messages import IssueComment as IssueComment
+from symphony.scheduler.messages import IssueResult as IssueResult
+from symphony.scheduler.messages import MoveIssue as MoveIssue
+from symphony.scheduler.messages import MoveReason as MoveReason
+from symphony.scheduler.messages import Notify as Notify
+from symphony.scheduler.messages import OperatorAction as OperatorAction
+from symphony.scheduler.messages import OperatorAsked as OperatorAsked
+from symphony.scheduler.messages import Outcome as Outcome
+from symphony.scheduler.messages import OutcomeKind as OutcomeKind
+from symphony.scheduler.messages import Phase as Phase
+from symphony.scheduler.messages import PhaseRule as PhaseRule
+from symphony.scheduler.messages import Polled as Polled
+from symphony.scheduler.messages import PollFailed as PollFailed
+from symphony.scheduler.messages import PostComment as PostComment
+from symphony.scheduler.messages import PullBlock as PullBlock
+from symphony.scheduler.messages import PullRequestJudged as PullRequestJudged
+from symphony.scheduler.messages import PushBranch as PushBranch
+from symphony.scheduler.messages import Pushed as Pushed
+from symphony.scheduler.messages import ReadAnswers as ReadAnswers
+from symphony.scheduler.messages import Recovered as Recovered
+from symphony.scheduler.messages import RecoveredClaim as RecoveredClaim
+from symphony.scheduler.messages import Refreshed as Refreshed
+from symphony.scheduler.messages import RefreshFailed as RefreshFailed
+from symphony.scheduler.messages import RefreshIssues as RefreshIssues
+from symphony.scheduler.messages import RemoteWorkspace as RemoteWorkspace
+from symphony.scheduler.messages import ResultStatus as ResultStatus
+from symphony.scheduler.messages import Resume as Resume
+from symphony.scheduler.messages import ResumeReason as ResumeReason
+from symphony.scheduler.messages import RunEnded as RunEnded
+from symphony.scheduler.messages import RunReport as RunReport
+from symphony.scheduler.messages import RunStage as RunStage
+from symphony.scheduler.messages import SchedulerSettings as SchedulerSettings
+from symphony.scheduler.messages import SetTimer as SetTimer
+from symphony.scheduler.messages import SettingsChanged as SettingsChanged
+from symphony.scheduler.messages import Spent as Spent
+from symphony.scheduler.messages import StartRun as StartRun
+from symphony.scheduler.messages import StopAsked as StopAsked
+from symphony.scheduler.messages import StopReason as StopReason
+from symphony.scheduler.messages import StopRun as StopRun
+from symphony.scheduler.messages import Thread as Thread
+from symphony.scheduler.messages import Timer as Timer
+from symphony.scheduler.messages import TimerFired as TimerFired
+from symphony.scheduler.messages import TimerKind as TimerKind
+from symphony.scheduler.messages import Totals as Totals
+from symphony.scheduler.messages import TurnEnded as TurnEnded
+from symphony.scheduler.messages import WakeAsked as WakeAsked
+from symphony.scheduler.messages import WorkflowRejected as WorkflowRejected
+from symphony.scheduler.messages import WorkspaceRef as WorkspaceRef
+from symphony.scheduler.messages import log_text as log_text
+from symphony.scheduler.operator import Refusal as Refusal
+from symphony.scheduler.operator import already_done as already_done
+from symphony.scheduler.operator import not_active_text as not_active_text
+from symphony.scheduler.operator import refusal as refusal
+from symphony.scheduler.phases import phase_of as phase_of
+from symphony.scheduler.policy import CONTINUATION_DELAY_MS as CONTINUATION_DELAY_MS
+from symphony.scheduler.policy import Eligible as Eligible
+from symphony.scheduler.policy import Ineligible as Ineligible
+from symphony.scheduler.policy import ReasonCode as ReasonCode
+from symphony.scheduler.policy import TrackerStatus as TrackerStatus
+from symphony.scheduler.policy import UsedSlots as UsedSlots
+from symphony.scheduler.policy import attempt_numbers as attempt_numbers
+from symphony.scheduler.policy import backoff_ms as backoff_ms
+from symphony.scheduler.policy import counts_as_no_progress as counts_as_no_progress
+from symphony.scheduler.policy import dispatch_order as dispatch_order
+from symphony.scheduler.policy import eligibility as eligibility
+from symphony.scheduler.policy import in_active_state as in_active_state
+from symphony.scheduler.policy import retry_text as retry_text
+from symphony.scheduler.policy import same_content as same_content
+from symphony.scheduler.policy import slot_shortage as slot_shortage
+from symphony.scheduler.policy import tracker_status as tracker_status
+from symphony.scheduler.policy import used_slots as used_slots
+from symphony.scheduler.polling import IDLE_WORKSPACE_CHECK_MS as IDLE_WORKSPACE_CHECK_MS
+from symphony.scheduler.polling import would_coalesce as would_coalesce
+from symphony.scheduler.pull_ledger import ledger_after_claim as ledger_after_claim
+from symphony.scheduler.pull_ledger import ledger_after_lift as ledger_after_lift
+from symphony.scheduler.pull_ledger import ledger_after_push as ledger_after_push
+from symphony.scheduler.pull_ledger import ledger_after_snapshot as ledger_after_snapshot
+from symphony.scheduler.pull_ledger import ledger_after_verdict as ledger_after_verdict
+from symphony.scheduler.pull_requests import block_of as block_of
+from symphony.scheduler.pull_requests import has_new_work as has_new_work
+from symphony.scheduler.pull_requests import is_worked_on as is_worked_on
+from symphony.scheduler.pull_requests import stays_handed_off as stays_handed_off
+from symphony.scheduler.results import results_with_status as results_with_status
+from symphony.scheduler.results import unpushed_results as unpushed_results
+from symphony.scheduler.resume import resumable_threads as resumable_threads
+from symphony.scheduler.resume import resume_interrupted as resume_interrupted
+from symphony.scheduler.resume import thread_of as thread_of
+from symphony.scheduler.resume import threads_in_use as threads_in_use
+from symphony.scheduler.runs import NO_SLOT_ERROR as NO_SLOT_ERROR
+from symphony.scheduler.runs import totals_with as totals_with
+from symphony.scheduler.state import TRANSITIONS as TRANSITIONS
+from symphony.scheduler.state import AgentChoice as AgentChoice
+from symphony.scheduler.state import Blocked as Blocked
+from symphony.scheduler.state import CircuitBreaker as CircuitBreaker
+from symphony.scheduler.state import Claim as Claim
+from symphony.scheduler.state import ClaimEntry as ClaimEntry
+from symphony.scheduler.state import Cycle as Cycle
+from symphony.scheduler.state import Drain as Drain
+from symphony.scheduler.state import LimitedAgent as LimitedAgent
+from symphony.scheduler.state import Retry as Retry
+from symphony.scheduler.state import Running as Running
+from symphony.scheduler.state import State as State
+from symphony.scheduler.state import Step as Step
+from symphony.scheduler.state import Trigger as Trigger
+from symphony.scheduler.state import change_claim as change_claim
+from symphony.scheduler.state import claim_of as claim_of
+from symphony.scheduler.state import initial_state as initial_state
+from symphony.scheduler.verdict import COMMENT_MARKER as COMMENT_MARKER
+from symphony.scheduler.verdict import MAX_LANDINGS as MAX_LANDINGS
+from symphony.scheduler.verdict import MAX_REMARKS as MAX_REMARKS
+from symphony.scheduler.verdict import PROTECTED_PATHS as PROTECTED_PATHS
+from symphony.scheduler.verdict import Ended as Ended
+from symphony.scheduler.verdict import Feedback as Feedback
+from symphony.scheduler.verdict import FeedbackKind as FeedbackKind
+from symphony.scheduler.verdict import ForgePolicy as ForgePolicy
+from symphony.scheduler.verdict import Land as Land
+from symphony.scheduler.verdict import NeedsYou as NeedsYou
+from symphony.scheduler.verdict import NeedsYouCode as NeedsYouCode
+from symphony.scheduler.verdict import Offer as Offer
+from symphony.scheduler.verdict import PullLedger as PullLedger
+from symphony.scheduler.verdict import Remark as Remark
+from symphony.scheduler.verdict import Reply as Reply
+from symphony.scheduler.verdict import Settled as Settled
+from symphony.scheduler.verdict import Told as Told
+from symphony.scheduler.verdict import Verdict as Verdict
+from symphony.scheduler.verdict import Wait as Wait
+from symphony.scheduler.verdict import WaitCode as WaitCode
+from symphony.scheduler.verdict import judge_pull as judge_pull
+from symphony.scheduler.verdict import judged_checks as judged_checks
+from symphony.scheduler.verdict import must_disarm as must_disarm

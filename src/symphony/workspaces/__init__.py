@@ -1,129 +1,70 @@
 """Workspaces: one directory per issue, created, populated from git, checked, delivered and removed."""
 
-from symphony.workspaces.delivery import BranchLocation, delivery_failure, locate_branch, mirror_path
-from symphony.workspaces.directories import check_path, discard, is_launchable, open_root
-from symphony.workspaces.export import WorkspacePreview
-from symphony.workspaces.files import (
-    delete_old_entries,
-    delete_tree,
-    is_directory,
-    last_touched,
-    temporary_directory,
-    tree_size,
-)
-from symphony.workspaces.git import (
-    NETWORK_TIMEOUT_MS,
-    Git,
-    GitError,
-    all_refs,
-    branch_of_head,
-    common_dir,
-    config_value,
-    is_sha256,
-    packed_refs,
-    read_ref,
-    without_credentials,
-)
-from symphony.workspaces.layout import Layout, check_key, key_of, resolve, resolve_contained
-from symphony.workspaces.locks import RootLease
-from symphony.workspaces.manager import SUBMODULES_HINT, WorkspaceManager
-from symphony.workspaces.mirror import Mirror, RemoteRefs, parse_ls_remote
-from symphony.workspaces.model import (
-    NUMSTAT,
-    Changes,
-    Delivery,
-    FileChange,
-    Login,
-    Patch,
-    ProgressMark,
-    Removal,
-    Workspace,
-    WorkspaceError,
-    WorkspaceRecord,
-    local_repository,
-    parse_numstat,
-    split_login,
-    vanished_failure,
-)
-from symphony.workspaces.ownership import BRANCH_CLAIMS, StoredRecord, read_record, write_record
-from symphony.workspaces.remote import BranchBase, Courier, RemoteSource
-from symphony.workspaces.remote_lfs import (
-    LFS_OBJECTS,
-    lfs_object_name,
-    pack_lfs_objects,
-    present_lfs_objects,
-    unpack_lfs_objects,
-)
-from symphony.workspaces.removal import reason_to_keep
-from symphony.workspaces.shadow import changed_files, copy_lfs_objects, hash_watched_files
-
-__all__ = [
-    "BRANCH_CLAIMS",
-    "LFS_OBJECTS",
-    "NETWORK_TIMEOUT_MS",
-    "NUMSTAT",
-    "SUBMODULES_HINT",
-    "BranchBase",
-    "BranchLocation",
-    "Changes",
-    "Courier",
-    "Delivery",
-    "FileChange",
-    "Git",
-    "GitError",
-    "Layout",
-    "Login",
-    "Mirror",
-    "Patch",
-    "ProgressMark",
-    "RemoteRefs",
-    "RemoteSource",
-    "Removal",
-    "RootLease",
-    "StoredRecord",
-    "Workspace",
-    "WorkspaceError",
-    "WorkspaceManager",
-    "WorkspacePreview",
-    "WorkspaceRecord",
-    "all_refs",
-    "branch_of_head",
-    "changed_files",
-    "check_key",
-    "check_path",
-    "common_dir",
-    "config_value",
-    "copy_lfs_objects",
-    "delete_old_entries",
-    "delete_tree",
-    "delivery_failure",
-    "discard",
-    "hash_watched_files",
-    "is_directory",
-    "is_launchable",
-    "is_sha256",
-    "key_of",
-    "last_touched",
-    "lfs_object_name",
-    "local_repository",
-    "locate_branch",
-    "mirror_path",
-    "open_root",
-    "pack_lfs_objects",
-    "packed_refs",
-    "parse_ls_remote",
-    "parse_numstat",
-    "present_lfs_objects",
-    "read_record",
-    "read_ref",
-    "reason_to_keep",
-    "resolve",
-    "resolve_contained",
-    "split_login",
-    "temporary_directory",
-    "tree_size",
-    "unpack_lfs_objects",
-    "vanished_failure",
-    "without_credentials",
-    "write_record",
-]
+from symphony.workspaces.delivery import BranchLocation as BranchLocation
+from symphony.workspaces.delivery import delivery_failure as delivery_failure
+from symphony.workspaces.delivery import locate_branch as locate_branch
+from symphony.workspaces.delivery import mirror_path as mirror_path
+from symphony.workspaces.directories import check_path as check_path
+from symphony.workspaces.directories import discard as discard
+from symphony.workspaces.directories import is_launchable as is_launchable
+from symphony.workspaces.directories import open_root as open_root
+from symphony.workspaces.export import WorkspacePreview as WorkspacePreview
+from symphony.workspaces.files import delete_old_entries as delete_old_entries
+from symphony.workspaces.files import delete_tree as delete_tree
+from symphony.workspaces.files import is_directory as is_directory
+from symphony.workspaces.files import last_touched as last_touched
+from symphony.workspaces.files import temporary_directory as temporary_directory
+from symphony.workspaces.files import tree_size as tree_size
+from symphony.workspaces.git import NETWORK_TIMEOUT_MS as NETWORK_TIMEOUT_MS
+from symphony.workspaces.git import Git as Git
+from symphony.workspaces.git import GitError as GitError
+from symphony.workspaces.git import all_refs as all_refs
+from symphony.workspaces.git import branch_of_head as branch_of_head
+from symphony.workspaces.git import common_dir as common_dir
+from symphony.workspaces.git import config_value as config_value
+from symphony.workspaces.git import is_sha256 as is_sha256
+from symphony.workspaces.git import packed_refs as packed_refs
+from symphony.workspaces.git import read_ref as read_ref
+from symphony.workspaces.git import without_credentials as without_credentials
+from symphony.workspaces.layout import Layout as Layout
+from symphony.workspaces.layout import check_key as check_key
+from symphony.workspaces.layout import key_of as key_of
+from symphony.workspaces.layout import resolve as resolve
+from symphony.workspaces.layout import resolve_contained as resolve_contained
+from symphony.workspaces.locks import RootLease as RootLease
+from symphony.workspaces.manager import SUBMODULES_HINT as SUBMODULES_HINT
+from symphony.workspaces.manager import WorkspaceManager as WorkspaceManager
+from symphony.workspaces.mirror import Mirror as Mirror
+from symphony.workspaces.mirror import RemoteRefs as RemoteRefs
+from symphony.workspaces.mirror import parse_ls_remote as parse_ls_remote
+from symphony.workspaces.model import NUMSTAT as NUMSTAT
+from symphony.workspaces.model import Changes as Changes
+from symphony.workspaces.model import Delivery as Delivery
+from symphony.workspaces.model import FileChange as FileChange
+from symphony.workspaces.model import Login as Login
+from symphony.workspaces.model import Patch as Patch
+from symphony.workspaces.model import ProgressMark as ProgressMark
+from symphony.workspaces.model import Removal as Removal
+from symphony.workspaces.model import Workspace as Workspace
+from symphony.workspaces.model import WorkspaceError as WorkspaceError
+from symphony.workspaces.model import WorkspaceRecord as WorkspaceRecord
+from symphony.workspaces.model import local_repository as local_repository
+from symphony.workspaces.model import parse_numstat as parse_numstat
+from symphony.workspaces.model import split_login as split_login
+from symphony.workspaces.model import vanished_failure as vanished_failure
+from symphony.workspaces.ownership import BRANCH_CLAIMS as BRANCH_CLAIMS
+from symphony.workspaces.ownership import StoredRecord as StoredRecord
+from symphony.workspaces.ownership import read_record as read_record
+from symphony.workspaces.ownership import write_record as write_record
+from symphony.workspaces.remote import BranchBase as BranchBase
+from symphony.workspaces.remote import Courier as Courier
+from symphony.workspaces.remote import RemoteSource as RemoteSource
+from symphony.workspaces.remote_lfs import LFS_OBJECTS as LFS_OBJECTS
+from symphony.workspaces.remote_lfs import lfs_object_name as lfs_object_name
+from symphony.workspaces.remote_lfs import pack_lfs_objects as pack_lfs_objects
+from symphony.workspaces.remote_lfs import present_lfs_objects as present_lfs_objects
+from symphony.workspaces.remote_lfs import unpack_lfs_objects as unpack_lfs_objects
+from symphony.workspaces.removal import reason_to_keep as reason_to_keep
+from symphony.workspaces.shadow import changed_files as changed_files
+from symphony.workspaces.shadow import copy_lfs_objects as copy_lfs_objects
+from symphony.workspaces.shadow import hash_watched_files as hash_watched_files

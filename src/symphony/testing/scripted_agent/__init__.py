@@ -9,8 +9,6 @@ the switches that make it misbehave in `faults`. Standard library only, so that 
 import shlex
 import sys
 
-__all__ = ["NO_MODEL", "USER_AGENT_NAME", "command"]
-
 NO_MODEL = "Scripted agent: no model is involved."
 USER_AGENT_NAME = "symphony-scripted-agent"
 

@@ -1,56 +1,32 @@
 """HTTP for trackers: what adapters use, and the client that runs their flows."""
 
-from symphony.trackers.http.client import Http, wall_ms
-from symphony.trackers.http.exchange import Answer, Flow, Purpose, Query, Request, run_flow, without_requests
-from symphony.trackers.http.paging import Page, Pager, all_pages, next_link
-from symphony.trackers.http.rate_limit import SHARED, QuotaRemaining, RateLimiter, RateLimiters
-from symphony.trackers.http.service import (
-    FORBIDDEN,
-    THROTTLED,
-    UNAUTHORISED,
-    Bucket,
-    ServiceProfile,
-    plain_message,
-    plain_status,
-)
-from symphony.trackers.http.transport import (
-    ExchangeError,
-    HttpxTransport,
-    Reply,
-    Send,
-    Transport,
-    is_loopback,
-)
-
-__all__ = [
-    "FORBIDDEN",
-    "SHARED",
-    "THROTTLED",
-    "UNAUTHORISED",
-    "Answer",
-    "Bucket",
-    "ExchangeError",
-    "Flow",
-    "Http",
-    "HttpxTransport",
-    "Page",
-    "Pager",
-    "Purpose",
-    "Query",
-    "QuotaRemaining",
-    "RateLimiter",
-    "RateLimiters",
-    "Reply",
-    "Request",
-    "Send",
-    "ServiceProfile",
-    "Transport",
-    "all_pages",
-    "is_loopback",
-    "next_link",
-    "plain_message",
-    "plain_status",
-    "run_flow",
-    "wall_ms",
-    "without_requests",
-]
+from symphony.trackers.http.client import Http as Http
+from symphony.trackers.http.client import wall_ms as wall_ms
+from symphony.trackers.http.exchange import Answer as Answer
+from symphony.trackers.http.exchange import Flow as Flow
+from symphony.trackers.http.exchange import Purpose as Purpose
+from symphony.trackers.http.exchange import Query as Query
+from symphony.trackers.http.exchange import Request as Request
+from symphony.trackers.http.exchange import run_flow as run_flow
+from symphony.trackers.http.exchange import without_requests as without_requests
+from symphony.trackers.http.paging import Page as Page
+from symphony.trackers.http.paging import Pager as Pager
+from symphony.trackers.http.paging import all_pages as all_pages
+from symphony.trackers.http.paging import next_link as next_link
+from symphony.trackers.http.rate_limit import SHARED as SHARED
+from symphony.trackers.http.rate_limit import QuotaRemaining as QuotaRemaining
+from symphony.trackers.http.rate_limit import RateLimiter as RateLimiter
+from symphony.trackers.http.rate_limit import RateLimiters as RateLimiters
+from symphony.trackers.http.service import FORBIDDEN as FORBIDDEN
+from symphony.trackers.http.service import THROTTLED as THROTTLED
+from symphony.trackers.http.service import UNAUTHORISED as UNAUTHORISED
+from symphony.trackers.http.service import Bucket as Bucket
+from symphony.trackers.http.service import ServiceProfile as ServiceProfile
+from symphony.trackers.http.service import plain_message as plain_message
+from symphony.trackers.http.service import plain_status as plain_status
+from symphony.trackers.http.transport import ExchangeError as ExchangeError
+from symphony.trackers.http.transport import HttpxTransport as HttpxTransport
+from symphony.trackers.http.transport import Reply as Reply
+from symphony.trackers.http.transport import Send as Send
+from symphony.trackers.http.transport import Transport as Transport
+from symphony.trackers.http.transport import is_loopback as is_loopback

@@ -190,7 +190,7 @@ class LocalHost:
         status_pipe, child_status = os.pipe()
         status = PipeReader(status_pipe)
         try:
-            below = subreaper.command_line(argv, last_signal=last_signal, status_fd=child_status)
+            below = subreaper.command_line([*argv], last_signal=last_signal, status_fd=child_status)
             if self._groups is not None and run_id is not None:
                 below = await to_thread.run_sync(self._groups.enter, run_id, below)
             marked = {**env, INSTANCE_VARIABLE: self._instance}

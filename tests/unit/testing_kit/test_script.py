@@ -50,7 +50,9 @@ from symphony.testing.scripted_agent.script import (
     ],
 )
 def test_each_kind_of_step_is_read(step: dict[str, object], expected: Step) -> None:
-    assert parse(f"Title\n\n{block([step])}\nrest") == ((expected,),)
+    read = parse(f"Title\n\n{block([step])}\nrest")
+    assert read == ((expected,),)
+    assert type(read[0][0]) is type(expected)
 
 
 def test_a_prompt_without_a_block_has_no_script() -> None:

@@ -1,17 +1,19 @@
 """The objects of the app-server protocol as version 0.169 sends them: threads, turns, items, usage (pure)."""
 
-import argparse
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    import argparse
 
 # The switches that make the scripted agent misbehave, so that tests need no broken real agent.
 #
@@ -19,8 +21,7 @@ from typing import Any, Protocol
 # or one that it sends (`turn/started`, `item/tool/call`; the fault strikes after the line).
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Faults:
+class Faults(NamedTuple):
     """Which faults to commit; the default is none. Meanings stand at the switches in `read_switches`."""
 
     ignore_eof: bool = False
@@ -45,6 +46,8 @@ def read_switches(argv: Sequence[str]) -> Faults:
 
     An argument `app-server` is accepted and means nothing, so that the agent can stand in for `codex`.
     """
+    if not argv:
+        return Faults()
     given = _parser().parse_args(argv)
     method, _, code = (given.exit_on or "").partition(":")
     return Faults(
@@ -66,7 +69,9 @@ def read_switches(argv: Sequence[str]) -> Faults:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> "argparse.ArgumentParser":
+    import argparse  # noqa: PLC0415 - takes a seventh of the start, and few starts have switches
+
     parser = argparse.ArgumentParser(prog="scripted_agent", description="An agent without a model.")
     flag, add = "store_true", parser.add_argument
     add("verb", nargs="?", choices=["app-server"], help="accepted and without meaning")
@@ -95,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 _BETWEEN_PIECES_S = 0.002
+_AT_ONCE_BYTES = 65_536
 _FIRST_OF_SEVERAL = 0xC0  # from here on, a byte begins a UTF-8 sequence of several
 GARBAGE = (
     b"this line is no protocol\n",
@@ -388,13 +394,31 @@ def live(faults: Faults, make: Callable[[], Speaker]) -> int:
     _flood(faults.stderr_flood)
     speaker = make()
     try:
-        for line in sys.stdin.buffer:
+        for line in _lines():
             speaker.handle(_frame(line))
         while faults.ignore_eof:
             signal.pause()
     finally:
         speaker.close()
     return 0
+
+
+def _lines() -> Iterator[bytes]:
+    """The lines of stdin. A signal ends the wait for one, also where it arrives just before the wait."""
+    woken, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    signal.set_wakeup_fd(wakes)
+    rest = b""
+    while True:
+        ready, _, _ = select.select([0, woken], [], [])
+        if woken in ready:
+            os.read(woken, _AT_ONCE_BYTES)
+        if 0 in ready:
+            data = os.read(0, _AT_ONCE_BYTES)
+            *lines, rest = (rest + data).split(b"\n")
+            yield from lines
+            if not data:
+                return
 
 
 def _frame(line: bytes) -> object:

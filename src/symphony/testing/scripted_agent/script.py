@@ -32,16 +32,16 @@ Steps, one object each:
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 # Find a skill in the system-level block and a value in its body, as a model would read them (pure).
 
 
-_HEADING = re.compile(r"^## Available skills[ \t]*$", re.MULTILINE)
-_ROOT = re.compile(r"(/[^`\n]*)/(?:<\w+>|\{\w+\})/SKILL\.md")
-_DIRECTORY = re.compile(r"[ \t]*\(directory:? `?([^`\n]*?)`?\)(?=[ \t]|$)")
-_FILE = re.compile(r"[ \t]*\(file: (/[^\n]*?/SKILL\.md)\)(?=[ \t]|$)")
+# Patterns, compiled where they are used: most starts need one of them.
+_HEADING = r"^## Available skills[ \t]*$"
+_ROOT = r"(/[^`\n]*)/(?:<\w+>|\{\w+\})/SKILL\.md"
+_DIRECTORY = r"[ \t]*\(directory:? `?([^`\n]*?)`?\)(?=[ \t]|$)"
+_FILE = r"[ \t]*\(file: (/[^\n]*?/SKILL\.md)\)(?=[ \t]|$)"
 _USUAL_KEYS = ("commit-prefix", "signed-off-by", "signed-off")
 
 
@@ -51,18 +51,18 @@ def path_of(instructions: str, name: str) -> str | None:
     The line on use names the root, as in `/skills-root/{directory}/SKILL.md`; an entry names its directory in
     parentheses where that differs from the skill, or the whole path of a file below another root.
     """
-    heading = _HEADING.search(instructions)
+    heading = re.search(_HEADING, instructions, re.MULTILINE)
     if heading is None:
         return None
     body = re.split(r"^#{1,2} ", instructions[heading.end() :], maxsplit=1, flags=re.MULTILINE)[0]
-    root = _ROOT.search(body)
+    root = re.search(_ROOT, body)
     entry = re.search(rf"^- `?{re.escape(name)}`?(?=$|[ \t(]|:)(.*)$", body, re.MULTILINE)
     if root is None or entry is None:
         return None
-    file = _FILE.match(entry[1])
+    file = re.match(_FILE, entry[1])
     if file is not None:
         return file[1]
-    said = _DIRECTORY.match(entry[1])
+    said = re.match(_DIRECTORY, entry[1])
     return f"{root[1]}/{said[1] if said else name}/SKILL.md"
 
 
@@ -88,54 +88,47 @@ class ScriptError(ValueError):
     """The script is not what this module's description says; the message names the turn and the step."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Say:
+class Say(NamedTuple):
     """Say something to people."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skill:
+class Skill(NamedTuple):
     """Read a listed skill; remember the value of its line `value_of: …` (null: a usual key)."""
 
     name: str
     value_of: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class Write(NamedTuple):
     """Write a file of the workspace whole."""
 
     path: str
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Append:
+class Append(NamedTuple):
     """Add text to a file of the workspace unless it is already there."""
 
     path: str
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(NamedTuple):
     """Run a command in the workspace."""
 
     argv: tuple[str, ...]
     may_fail: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class Commit(NamedTuple):
     """Commit everything that changed."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+class Tool(NamedTuple):
     """Call a tool of the client."""
 
     name: str
@@ -143,43 +136,37 @@ class Tool:
     may_fail: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskApproval:
+class AskApproval(NamedTuple):
     """Ask whether a command may run, and run it if so."""
 
     argv: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskInput:
+class AskInput(NamedTuple):
     """Ask a person a question."""
 
     question: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sleep:
+class Sleep(NamedTuple):
     """Wait for a time."""
 
     duration_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitFor:
+class WaitFor(NamedTuple):
     """Wait until a path exists."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fail:
+class Fail(NamedTuple):
     """Fail the turn."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
+class Exit(NamedTuple):
     """End the process at once."""
 
     code: int

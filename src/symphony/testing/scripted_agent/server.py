@@ -138,8 +138,8 @@ class Server:
         if params.get("dynamicTools") and not self._experimental:
             raise _RefusedError("thread/start.dynamicTools requires experimentalApi capability")
         thread = Thread(
-            id=params.get("threadId") or new_id(),
-            cwd=Path(params.get("cwd") or Path.cwd()),
+            params.get("threadId") or new_id(),
+            Path(params.get("cwd") or Path.cwd()),
             instructions=params.get("developerInstructions") or params.get("systemText") or "",
         )
         return self._opened(thread, params)

@@ -8,9 +8,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from symphony.testing.scripted_agent import protocol, script
 from symphony.testing.scripted_agent.protocol import Wire
@@ -38,7 +37,6 @@ def new_id() -> str:
     return f"{stamp[:8]}-{stamp[8:]}-7{random[:3]}-8{random[3:6]}-{random[6:18]}"
 
 
-@dataclass(slots=True, kw_only=True)
 class Thread:
     """What lasts from turn to turn: place, system text, script, memory of a skill, totals.
 
@@ -47,14 +45,26 @@ class Thread:
     questions that people have been asked.
     """
 
-    id: str
-    cwd: Path
-    instructions: str = ""
-    skill_value: str | None = None
-    script: str | None = None
-    turns_done: int = 0
-    asked: list[str] = field(default_factory=list)
-    usage: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_USAGE_KEYS, 0))
+    def __init__(
+        self,
+        thread_id: str,
+        cwd: Path,
+        *,
+        instructions: str = "",
+        skill_value: str | None = None,
+        script: str | None = None,
+        turns_done: int = 0,
+        asked: Sequence[str] = (),
+        usage: Mapping[str, int] | None = None,
+    ) -> None:
+        self.id = thread_id
+        self.cwd = cwd
+        self.instructions = instructions
+        self.skill_value = skill_value
+        self.script = script
+        self.turns_done = turns_done
+        self.asked = [*asked]
+        self.usage = {**(usage or dict.fromkeys(_USAGE_KEYS, 0))}
 
 
 class Turn:
@@ -194,8 +204,7 @@ def _now_ms() -> int:
 # like a script that is run again from its first turn; a question that was asked before is not asked again.
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     """A directory of threads; None remembers nothing, which is the default."""
 
     folder: Path | None = None
@@ -224,7 +233,7 @@ class Memory:
         if file is None or not file.is_file():
             return None
         facts = json.loads(file.read_text("utf-8"))
-        return Thread(id=thread_id, **{**facts, "cwd": Path(facts["cwd"])})
+        return Thread(thread_id, **{**facts, "cwd": Path(facts["cwd"])})
 
 
 # What each step of a script does, for real, and how it shows on the wire.

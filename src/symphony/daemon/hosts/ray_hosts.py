@@ -180,8 +180,8 @@ class RayHosts:
         )
         answers: _Answers | None = None
         try:
-            async with self._bridge(settings.ray) as socket, _asking(socket, asked) as answers:
-                yield self._host_at(settings.ray, socket, await _wait_for_place(answers, on_wait))
+            async with self._asking(settings.ray, asked) as answers:
+                yield self._host_at(settings.ray, await _wait_for_place(answers, on_wait))
         finally:
             if answers is not None and answers.cut:  # one that is silent ends the actor when it can
                 await self._end_place(settings, name)
@@ -193,21 +193,18 @@ class RayHosts:
         Raises:
             SymphonyError: `host_unavailable`, with a hint.
         """
-        async with self._bridge(settings.ray) as socket, _asking(socket, Visit(node=name)) as answers:
+        async with self._asking(settings.ray, Visit(node=name)) as answers:
             placed: Placed | None = None
             with anyio.move_on_after(_VISIT_S):
                 placed = await _wait_for_place(answers, lambda _: None)
             if placed is None:
                 raise SymphonyError(host_failure(name, f"no answer within {_VISIT_S:g} s"))
-            yield self._host_at(settings.ray, socket, placed)
+            yield self._host_at(settings.ray, placed)
 
     async def _end_place(self, settings: WorkerSettings, name: str) -> None:
         """End the actor that a bridge left which ended; one that cannot be reached ends by itself."""
         with anyio.move_on_after(_ANSWER_S, shield=True), suppress(SymphonyError):
-            async with (
-                self._bridge(settings.ray) as socket,
-                _asking(socket, EndPlace(name=name)) as answers,
-            ):
+            async with self._asking(settings.ray, EndPlace(name=name)) as answers:
                 await answers.receive()
 
     async def list_nodes(self, settings: WorkerSettings) -> Nodes:
@@ -216,12 +213,11 @@ class RayHosts:
         Raises:
             SymphonyError: `host_unavailable`, with a hint.
         """
-        async with self._bridge(settings.ray) as socket:
+        async with self._asking(settings.ray, ListNodes()) as answers:
             with anyio.move_on_after(_ANSWER_S):
-                async with _asking(socket, ListNodes()) as answers:
-                    found = await answers.receive()
-                    if isinstance(found, Nodes):
-                        return found
+                found = await answers.receive()
+                if isinstance(found, Nodes):
+                    return found
         raise SymphonyError(host_failure(RAY, "the cluster does not answer", hint="see `ray status`"))
 
     async def names(self, settings: WorkerSettings) -> tuple[str, ...]:
@@ -237,7 +233,7 @@ class RayHosts:
             return True
         return not any(node.alive and node.node_id == run.node_id for node in found.nodes)
 
-    def _host_at(self, settings: RaySettings, socket: Path, placed: Placed) -> RayHost:
+    def _host_at(self, settings: RaySettings, placed: Placed) -> RayHost:
         return RayHost(
             name=placed.node,
             node_id=placed.node_id,
@@ -246,7 +242,7 @@ class RayHosts:
             remote_root=settings.remote_root,
             local=self._host,
             env={name: value for name, value in self._environment.items() if not name.startswith("RAY_")},
-            socket=socket,
+            socket=Path(self._asked(settings)[1].socket),
         )
 
     # --- the bridge --------------------------------------------------------------------------------------
@@ -268,13 +264,19 @@ class RayHosts:
         return key, structs.replace(asked, socket=str(self._directory.path / key))
 
     @asynccontextmanager
-    async def _bridge(self, settings: RaySettings) -> AsyncIterator[Path]:
-        """The socket of a bridge, which is started if there is none. Raises `SymphonyError`."""
+    async def _asking(self, settings: RaySettings, request: Request) -> AsyncIterator["_Answers"]:
+        """Ask a bridge, which is started if there is none. Raises `SymphonyError`."""
         key, asked = self._asked(settings)
         self._uses[key] += 1
         try:
-            await self._connect(key, settings.python or sys.executable, asked)
-            yield Path(asked.socket)
+            async with await self._connect(key, settings.python or sys.executable, asked) as stream:
+                answers = _Answers(stream)
+                try:
+                    await answers.ask(request)
+                    yield answers
+                finally:
+                    with anyio.CancelScope(shield=True), anyio.move_on_after(_RELEASE_S):
+                        await answers.end()
         finally:
             self._uses[key] -= 1
             await self._release(key)
@@ -283,16 +285,22 @@ class RayHosts:
         if not self._uses[key] and self._kept not in {None, key} and key in self._bridges:
             await _end(self._bridges.pop(key))
 
-    async def _connect(self, key: str, python: str, asked: BridgeSettings) -> None:
+    async def _connect(self, key: str, python: str, asked: BridgeSettings) -> SocketStream:
         async with self._lock:
             bridge = self._bridges.get(key)
             if bridge is not None and bridge.exit_code is None:
-                return
+                try:
+                    return await anyio.connect_unix(asked.socket)
+                except (ConnectionRefusedError, FileNotFoundError):
+                    await _end(bridge, grace_s=0)  # it was killed, and is about to be gone
             until_s, refused = self._refused.get(key, (0.0, None))
             if refused is not None and anyio.current_time() < until_s:
                 raise refused
             try:
                 self._bridges[key] = await self._start(python, asked)
+                return await anyio.connect_unix(asked.socket)
+            except OSError as error:
+                raise SymphonyError(_BRIDGE_ENDED) from error
             except SymphonyError as error:
                 # Runs that wait for this connection need not try it one after the other.
                 self._refused[key] = anyio.current_time() + _REFUSED_S, error
@@ -390,22 +398,6 @@ class _Answers:
                 pass
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, SymphonyError):
             self.cut = True
-
-
-@asynccontextmanager
-async def _asking(socket: Path, request: Request) -> AsyncIterator[_Answers]:
-    try:
-        stream = await anyio.connect_unix(socket)
-    except OSError as error:
-        raise SymphonyError(_BRIDGE_ENDED) from error
-    async with stream:
-        answers = _Answers(stream)
-        try:
-            await answers.ask(request)
-            yield answers
-        finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(_RELEASE_S):
-                await answers.end()
 
 
 async def _wait_for_place(answers: _Answers, on_wait: Callable[[str], None]) -> Placed:

@@ -135,16 +135,20 @@ async def check_host(host: RemoteHost, context: RuntimeContext) -> HostChecked:
         "git --version 2>/dev/null || echo no git",
         "df -Pm . | tail -n 1 | awk '{print $4}'",
     )
-    output = await run_script(host, place_script(host, needs_git=needs_git, further=further))
-    place, rest = read_place(output, now_s=time.time())
+    script = place_script(host, needs_git=needs_git, further=further)
+    asked_s = int(time.time())
+    place, rest = read_place(await run_script(host, script))
+    # It may have read its clock at any moment meanwhile.
+    clock_s = asked_s if place.clock_s is None else place.clock_s
+    skew_s = round(clock_s - min(max(clock_s, asked_s), time.time()), 1)
     version, git, free = [*rest, "", "", ""][:3]
     free_mb = int(free) if free.isdigit() else None
     own, theirs = version_text(), version.rpartition(",")[2].strip().removeprefix("symphony ")
     problem = hint = None
     if symphony.__version__ not in version:
         problem, hint = f"it has {theirs}, and this is {own}", host.install_hint
-    elif abs(place.clock_skew_s) > MAX_SKEW_S:
-        problem, hint = f"its clock is off by {place.clock_skew_s:.0f} s", "set the clock there (NTP)"
+    elif abs(skew_s) > MAX_SKEW_S:
+        problem, hint = f"its clock is off by {skew_s:.0f} s", "set the clock there (NTP)"
     elif free_mb is not None and free_mb < LOW_SPACE_MB:
         problem, hint = f"{free_mb} MB are free there", "free space there"
     return HostChecked(
@@ -153,7 +157,7 @@ async def check_host(host: RemoteHost, context: RuntimeContext) -> HostChecked:
         version=theirs or None,
         git=git.removeprefix("git version ") or None,
         free_mb=free_mb,
-        clock_skew_s=round(place.clock_skew_s, 1),
+        clock_skew_s=skew_s,
         root=place.root,
         problem=problem,
         hint=hint,

@@ -1,7 +1,7 @@
 """The `Host` protocol: run a command, spawn a process, find and end processes by identity.
 
-A host is a machine: this one, later others over SSH. Workspaces and agents use nothing else to start
-processes, so that a workspace may live on another machine.
+Workspaces and agents use nothing else to start processes. On another machine a worker program has them
+(`symphony.daemon.hosts`), with a `Host` of its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -119,11 +119,18 @@ class Host(Protocol):
         ...
 
     async def spawn(
-        self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], stderr_path: Path
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        stderr_path: Path,
+        supervised: bool = True,
     ) -> HostProcess:
         """Start a long-lived child in a session of its own. Raises as `run` does.
 
-        Where the host has a subreaper, the child and everything it started are killed when this process dies.
+        Where the host has a subreaper, a `supervised` child and everything it started are killed when this
+        process dies. Pass False for one that ends with its stdin: the subreaper takes 5 MB.
         """
         ...
 

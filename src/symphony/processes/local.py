@@ -98,13 +98,20 @@ class LocalHost:
         )
 
     async def spawn(
-        self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], stderr_path: Path
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        stderr_path: Path,
+        supervised: bool = True,
     ) -> HostProcess:
         """Start a long-lived child in a session of its own; stderr is appended to a file of mode 0600."""
         run_id = env.get(RUN_ID_VARIABLE)
         stderr = os.open(stderr_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            child, command = await self._start(argv, signal.SIGKILL, cwd, env, stderr, run_id=run_id)
+            last_signal = signal.SIGKILL if supervised else None
+            child, command = await self._start(argv, last_signal, cwd, env, stderr, run_id=run_id)
         finally:
             os.close(stderr)
         # A command that has already ended was reaped by its subreaper, which only this process can reap.

@@ -252,6 +252,8 @@ async def test_a_host_gets_no_more_runs_than_it_may_and_is_left_with_the_last_on
         project.workflow(command=scripted())
         await served.watcher.until_seen(SettingsChanged)
         assert await to_thread.run_sync(master), "the run goes on"
+        clients = await to_thread.run_sync(processes, "ssh", str(server.port), "--stdio")
+        assert [client.name() for client in clients] == ["ssh"], "nothing watches over it: it needs 5 MB"
         await move(first, "Backlog")
         await served.watcher.until_seen(RunEnded)
         gone = partial(until, lambda: None if master() else True, lambda: "the connection is still there")

@@ -1,6 +1,5 @@
 """Another machine that carries runs out, however it is reached: by ssh, or through Ray."""
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -162,17 +161,12 @@ class HostPlace:
     Attributes:
         root: the directory of this daemon there.
         python: runs the worker.
-        clock_skew_s: its clock minus ours.
+        clock_s: its clock, in seconds since 1970; `None` if it did not say so.
     """
 
     root: str
     python: str
-    clock_skew_s: float
-
-    def command(self, *words: str) -> str:
-        """A shell command that runs `symphony`; the words may hold no secret."""
-        state = f"SYMPHONY_STATE_DIR={self.root}/state"
-        return f"exec env {shlex.join([state, self.python, '-m', 'symphony', *words])}"
+    clock_s: int | None
 
 
 def place_script(host: RemoteHost, *, needs_git: bool, further: Sequence[str] = ()) -> str:
@@ -192,11 +186,11 @@ def place_script(host: RemoteHost, *, needs_git: bool, further: Sequence[str] = 
     return "\n".join(lines) + "\n"
 
 
-def read_place(output: str, *, now_s: float) -> tuple[HostPlace, list[str]]:
+def read_place(output: str) -> tuple[HostPlace, list[str]]:
     """What a `place_script` printed, and the lines that its further commands printed."""
     root, python, clock, *rest = [*output.splitlines(), "", "", ""]
-    skew = float(clock) - now_s if clock.isdigit() else 0.0
-    return HostPlace(root=root, python=python, clock_skew_s=skew), [line for line in rest if line]
+    place = HostPlace(root=root, python=python, clock_s=int(clock) if clock.isdigit() else None)
+    return place, [line for line in rest if line]
 
 
 async def run_client(host: RemoteHost, command: str, *, stdin: bytes, timeout_ms: int) -> Completed:

@@ -12,7 +12,6 @@ import platform
 import re
 import secrets
 import shlex
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, replace
@@ -36,7 +35,6 @@ from symphony.daemon.hosts.remote_host import (
     COMMAND_TIMEOUT_MS,
     NO_ROOT,
     HostCarrier,
-    HostPlace,
     RemoteHost,
     RemoteRun,
     Wanted,
@@ -123,15 +121,15 @@ def directory_of(workflow: Workflow) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteSite:
-    """Where the things of one workflow file are on a host."""
+    """Where the things of one workflow file are on a host.
 
-    place: HostPlace
-    directory: str
+    Attributes:
+        base: the directory of the workflow file.
+        python: runs the worker.
+    """
 
-    @property
-    def base(self) -> str:
-        """The directory of the workflow file."""
-        return f"{self.place.root}/{self.directory}"
+    base: str
+    python: str
 
     @property
     def repository(self) -> str:
@@ -139,8 +137,9 @@ class RemoteSite:
         return f"{self.base}/repository.git"
 
     def command(self, *words: str) -> str:
-        """A shell command that runs `symphony` with a state directory of its own."""
-        return replace(self.place, root=self.base).command(*words)
+        """A shell command that runs `symphony` with a state directory of its own; no word may be secret."""
+        state = f"SYMPHONY_STATE_DIR={self.base}/state"
+        return f"exec env {shlex.join([state, self.python, '-m', 'symphony', *words])}"
 
 
 class RemoteHosts:
@@ -258,21 +257,10 @@ class RemoteHosts:
 
     async def _end(self, context: RuntimeContext, run: RemoteRun) -> bool:
         async with self.visit(context, run.host) as host:
-            site = await self.find_site(context, host, timeout_ms=_FENCE_ATTEMPT_MS)
+            site = await self._find_site(context, host, timeout_ms=_FENCE_ATTEMPT_MS)
             command = site.command("worker", "--end", run.run_id)
             done = await host.run(command, timeout_ms=_FENCE_ATTEMPT_MS)
             return done.exit_code == 0
-
-    async def find_site(
-        self, context: RuntimeContext, host: RemoteHost, *, timeout_ms: int = COMMAND_TIMEOUT_MS
-    ) -> RemoteSite:
-        """Make the directories of the workflow file on a host.
-
-        Raises:
-            SymphonyError: `host_unavailable`, with a hint.
-        """
-        site, _ = await self._look(context, host, timeout_ms=timeout_ms)
-        return site
 
     def starts_on(self, host: RemoteHost) -> anyio.CapacityLimiter:
         """Limits how many workers start on a host at a time: each needs a second of its processor."""
@@ -286,7 +274,8 @@ class RemoteHosts:
         Raises:
             SymphonyError: `host_unavailable`, with a hint.
         """
-        site = await self.connect(context, host)
+        await host.connect()
+        site = self._sites.get(_key(host)) or await self._find_site(context, host)
         argv, lease_ms = host.argv(site.command("worker", "--stdio")), lease_of(context)
         spare = self._spares.pop(host.name, None)
         if spare is not None and spare.alive and (spare.argv, spare.lease_ms) == (argv, lease_ms):
@@ -321,14 +310,12 @@ class RemoteHosts:
                 spare.abandon()
         await to_thread.run_sync(partial(spare.stderr_path.unlink, missing_ok=True))
 
-    async def connect(self, context: RuntimeContext, host: RemoteHost) -> RemoteSite:
-        """Have a connection; where things are there, as they were when the host was looked at last.
-
-        Raises:
-            SymphonyError: `host_unavailable`, with a hint.
-        """
-        await host.connect()
-        return self._sites.get(_key(host)) or await self.find_site(context, host)
+    async def _find_site(
+        self, context: RuntimeContext, host: RemoteHost, *, timeout_ms: int = COMMAND_TIMEOUT_MS
+    ) -> RemoteSite:
+        """Make the directories of the workflow file on a host. Raises `SymphonyError`, with a hint."""
+        site, _ = await self._look(context, host, timeout_ms=timeout_ms)
+        return site
 
     async def _look(
         self,
@@ -338,7 +325,7 @@ class RemoteHosts:
         *,
         timeout_ms: int = COMMAND_TIMEOUT_MS,
     ) -> tuple[RemoteSite, dict[str, str]]:
-        """As `find_site`; with `begun` also a bare repository, and its refs."""
+        """As `_find_site`; with `begun` also a bare repository, and its refs."""
         self._sites.pop(_key(host), None)
         directory = directory_of(context.workflow)
         further = [f"mkdir -p {directory}/state && cd {directory} || exit {NO_ROOT}"]
@@ -361,9 +348,10 @@ class RemoteHosts:
             ]
         script = place_script(host, needs_git=begun is not None, further=further)
         output = await run_script(host, script, timeout_ms=timeout_ms)
-        place, rest = read_place(output, now_s=time.time())
+        place, rest = read_place(output)
         refs = {name: commit for commit, _, name in (line.partition(" ") for line in rest)}
-        self._sites[_key(host)] = site = RemoteSite(place=place, directory=directory)
+        site = RemoteSite(base=f"{place.root}/{directory}", python=place.python)
+        self._sites[_key(host)] = site
         return site, refs
 
     # --- the repository ----------------------------------------------------------------------------------
@@ -378,7 +366,7 @@ class RemoteHosts:
         """
         found = await context.workspaces.courier(issue.identifier)
         if found is None:
-            return PreparedHost(host=host, site=await self.find_site(context, host))
+            return PreparedHost(host=host, site=await self._find_site(context, host))
         courier, branch = found
         begun = await courier.begin(branch)
         if last_host is not None and last_host != host.name:
@@ -434,7 +422,7 @@ class RemoteHosts:
     ) -> str:
         """The answer of the worker program on a host, as JSON. Raises `SymphonyError`."""
         async with self.visit(context, name) as host:
-            found = await self.find_site(context, host)
+            found = await self._find_site(context, host)
             site = make_site(context, found, base_branch=None)
             done = await host.run(
                 found.command("worker", word),

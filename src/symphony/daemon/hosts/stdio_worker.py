@@ -149,7 +149,11 @@ class StdioWorker:
         try:
             with self._scope:
                 self._child = child = await self._host.spawn(
-                    self.argv, cwd=Path("/"), env=self._env, stderr_path=self.stderr_path
+                    self.argv,
+                    cwd=Path("/"),
+                    env=self._env,
+                    stderr_path=self.stderr_path,
+                    supervised=False,  # a client ends with its input, as the worker does
                 )
                 try:
                     ended = await self._converse(child)

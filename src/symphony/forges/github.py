@@ -44,13 +44,16 @@ _NOT_TOLD = frozenset({FORBIDDEN, _NOT_FOUND})
 
 _BY = "author { __typename login } authorAssociation viewerDidAuthor"
 _COMMENT = f"id {_BY} body updatedAt"
-_MORE = "pageInfo { hasNextPage endCursor }"
+_MORE = "pageInfo { more: hasNextPage cursor: endCursor }"
+_EARLIER = "pageInfo { more: hasPreviousPage cursor: startCursor }"
 _CONNECTIONS = {
     "comments": _COMMENT,
     "reviews": f"id {_BY} state body submittedAt commit {{ oid }}",
-    "reviewThreads": f"id isResolved path line comments(first: 50) {{ nodes {{ {_COMMENT} }} {_MORE} }}",
+    "reviewThreads": f"id isResolved path line comments(last: 50) {{ nodes {{ {_COMMENT} }} {_EARLIER} }}",
     "files": "path changeType",
 }
+_NEWEST_FIRST = frozenset({"comments", "reviews", "reviewThreads"})
+"""These are read from their end: what is too much is old."""
 _CONTEXT = """__typename
       ... on CheckRun {
         databaseId name status conclusion title url
@@ -67,13 +70,16 @@ _HEAD = f"""id number url title body state isDraft {_BY}
 _REQUIRED = "baseRef { refUpdateRule { requiredStatusCheckContexts } }"
 
 
-def _connection(name: str, after: str = "") -> str:
-    return f"{name}(first: 100{after}) {{ nodes {{ {_CONNECTIONS[name]} }} {_MORE} }}"
+def _connection(name: str, *, cursor: str = "") -> str:
+    count, side, page = ("last", "before", _EARLIER) if name in _NEWEST_FIRST else ("first", "after", _MORE)
+    place = f", {side}: {cursor}" if cursor else ""
+    return f"{name}({count}: 100{place}) {{ nodes {{ {_CONNECTIONS[name]} }} {page} }}"
 
 
-def _checks(number: int, after: str = "") -> str:
+def _checks(number: int, *, cursor: str = "") -> str:
     context = _CONTEXT % (number, number)
-    contexts = f"contexts(first: 100{after}) {{ nodes {{ {context} }} {_MORE} }}"
+    place = f", after: {cursor}" if cursor else ""
+    contexts = f"contexts(first: 100{place}) {{ nodes {{ {context} }} {_MORE} }}"
     return f"commits(last: 1) {{ nodes {{ commit {{ oid statusCheckRollup {{ {contexts} }} }} }} }}"
 
 
@@ -94,19 +100,20 @@ def observation(numbers: Iterable[int]) -> str:
 
 def next_page(number: int, name: str) -> str:
     """The query for the next page of one list of a pull request."""
-    after = ", after: $after"
-    content = _checks(number, after) if name == "checks" else _connection(name, after)
+    at = "$cursor"
+    content = _checks(number, cursor=at) if name == "checks" else _connection(name, cursor=at)
     return _in_repository(
-        "SymphonyMore", ", $after: String!", f"pullRequest(number: {number}) {{ {content} }}"
+        "SymphonyMore", ", $cursor: String!", f"pullRequest(number: {number}) {{ {content} }}"
     )
 
 
+_NEWEST = "orderBy: {field: CREATED_AT, direction: DESC}"
 FIND = _in_repository(
     "SymphonyFind",
-    ", $branch: String!",
+    ", $branch: String!, $cursor: String",
     f"""nameWithOwner
-    pullRequests(headRefName: $branch, first: 50, orderBy: {{field: CREATED_AT, direction: DESC}}) {{
-      nodes {{ {_HEAD} }}
+    pullRequests(headRefName: $branch, first: 50, after: $cursor, {_NEWEST}) {{
+      nodes {{ {_HEAD} }} {_MORE}
     }}""",
 )
 FIND_ONTO = _in_repository(
@@ -148,8 +155,10 @@ class _Actor(_Shape):
 
 
 class _Page(_Shape):
-    has_next_page: bool
-    end_cursor: str | None
+    """Whether there is more of a list, and where it begins."""
+
+    more: bool
+    cursor: str | None
 
 
 class _By(_Shape, kw_only=True):
@@ -324,14 +333,21 @@ class GithubForge(RepositoryForge):
 
     @override
     def find_flow(self, branch: str) -> Flow[Sequence[PullRequest]]:
-        request = self._query(FIND, branch=branch)
-        repository = dig((yield from graphql(self.service, request)), "repository")
-        own = str(dig(repository, "nameWithOwner")).lower()
-        found = [
-            self._pull(node, request, complete=False)
-            for node in items(dig(repository, "pullRequests", "nodes"))
-        ]
-        return [pull for pull in found if (pull.head_repo or "").lower() == own]
+        """As `Forge.find`; GitHub tells those of forks too, whose branches have any name they like."""
+        own, cursor = list[PullRequest](), None
+        for _ in range(MAX_PAGES):
+            request = self._query(FIND, branch=branch, cursor=cursor)
+            repository = dig((yield from graphql(self.service, request)), "repository")
+            name = str(dig(repository, "nameWithOwner")).lower()
+            for node in items(dig(repository, "pullRequests", "nodes")):
+                pull = self._pull(node, request, complete=False)
+                if (pull.head_repo or "").lower() == name:
+                    own.append(pull)
+            page = self.read_as(_Page, dig(repository, "pullRequests", "pageInfo"), request)
+            if not page.more:
+                break
+            cursor = page.cursor
+        return own
 
     @override
     def find_onto_flow(self, branch: str) -> Flow[Sequence[int]]:
@@ -427,19 +443,20 @@ class GithubForge(RepositoryForge):
     def _all(
         self, number: int, name: str, shape: Any, record: Any, request: Request
     ) -> Flow[tuple[list[Any], bool]]:
-        """All records of a list of a pull request, and whether the last page was reached."""
+        """The records of a list of a pull request, the oldest first, and whether these are all."""
         nodes: list[Any] = []
         for _ in range(MAX_PAGES):
             found = _contexts(record) if name == "checks" else dig(record, name)
             if found is None:
                 return nodes, True
-            nodes += self.read_as(list[shape], dig(found, "nodes"), request)
+            read = self.read_as(list[shape], dig(found, "nodes"), request)
+            nodes = [*read, *nodes] if name in _NEWEST_FIRST else [*nodes, *read]
             page = self.read_as(_Page, dig(found, "pageInfo"), request)
-            if not page.has_next_page:
+            if not page.more:
                 return nodes, all(
-                    not each.comments.page_info.has_next_page for each in nodes if isinstance(each, _Thread)
+                    not each.comments.page_info.more for each in nodes if isinstance(each, _Thread)
                 )
-            request = self._query(next_page(number, name), after=page.end_cursor)
+            request = self._query(next_page(number, name), cursor=page.cursor)
             record = dig((yield from graphql(self.service, request)), "repository", "pullRequest")
         return nodes, False
 

@@ -210,7 +210,8 @@ class GitlabForge(RemoteForge):
         return found
 
     def _snapshot(self, merge: _Merge, me: str) -> Flow[PullRequest]:
-        discussions, all_said = yield from self.listed(_Discussion, f"{_ONE}/discussions", merge.iid)
+        path = f"{_ONE}/discussions"
+        discussions, all_said = yield from self.listed(_Discussion, path, merge.iid, newest=True)
         diffs, all_files = yield from self.listed(_Diff, f"{_ONE}/diffs", merge.iid)
         reviewers, _ = yield from self.listed(_Reviewer, f"{_ONE}/reviewers", merge.iid)
         request = replace(self.request("GET", f"{_ONE}/approvals", merge.iid), conditional=True)

@@ -168,9 +168,12 @@ class RemoteForge(ABC):
         )
 
     def listed(
-        self, kind: type[T], path: str, *variables: object, query: Query = ()
+        self, kind: type[T], path: str, *variables: object, query: Query = (), newest: bool = False
     ) -> Flow[tuple[list[T], bool]]:
-        """The records of a list whose pages are linked, and whether these are all."""
+        """The records of a list whose pages are linked, and whether these are all.
+
+        What is too much is left out at the end or, if the `newest` must be there, after the first page.
+        """
         first = replace(self.request("GET", path, *variables), query=[*query, *self.page], conditional=True)
         pages, complete = 0, True
 
@@ -178,8 +181,16 @@ class RemoteForge(ABC):
             nonlocal pages, complete
             pages += 1
             link = pager.link(answer)
-            complete = link is None or pages < MAX_PAGES
-            more = None if link is None or not complete else replace(first, path=link, query=())
+            total = answer.headers.get("x-total-pages", "")
+            too_many = int(total) - MAX_PAGES if newest and total.isdecimal() else 0
+            more = None
+            if link is not None and pages == 1 and too_many > 0:
+                complete = False
+                more = replace(first, query=[*first.query, ("page", str(too_many + 2))])
+            elif link is not None and pages < MAX_PAGES:
+                more = replace(first, path=link, query=())
+            elif link is not None:
+                complete = False
             of_kind: Any = list[kind]  # type: ignore[valid-type]  # decided at run time
             return self.read_as(of_kind, answer.body, first), more
 

@@ -191,6 +191,7 @@ class GithubForgeVendor(Vendor):
         def pull_requests(
             *,
             first: int,
+            after: str | None = None,
             headRefName: str | None = None,  # noqa: N803 - GitHub's name
             baseRefName: str | None = None,  # noqa: N803 - GitHub's name
             states: str | None = None,
@@ -203,7 +204,9 @@ class GithubForgeVendor(Vendor):
                 and baseRefName in {None, pull.base}
                 and states in {None, pull.state.name}
             ]
-            return {"nodes": [self._pull(pull) for pull in reversed(found)][:first]}
+            pages = _pages([self._pull(pull) for pull in reversed(found)])
+            page: dict[str, Any] = pages(first=first, after=after)
+            return page
 
         return {
             "nameWithOwner": repository.name,
@@ -371,14 +374,22 @@ def _with_input(do: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[...,
 
 
 def _pages(nodes: list[dict[str, Any]]) -> Any:
-    """A connection: the page after a cursor, which is a position."""
+    """A connection: the page after or before a cursor, which is a position."""
 
-    def page(*, first: int, after: str | None = None) -> dict[str, Any]:
-        start = int(after or 0)
-        more = start + first < len(nodes)
+    def page(
+        *, first: int = 0, after: str | None = None, last: int = 0, before: str | None = None
+    ) -> dict[str, Any]:
+        end = len(nodes) if before is None else int(before)
+        start = max(end - last, 0) if last else int(after or 0)
+        end = end if last else min(start + first, end)
         return {
-            "nodes": nodes[start : start + first],
-            "pageInfo": {"hasNextPage": more, "endCursor": str(start + first) if more else None},
+            "nodes": nodes[start:end],
+            "pageInfo": {
+                "hasNextPage": end < len(nodes),
+                "endCursor": str(end),
+                "hasPreviousPage": start > 0,
+                "startCursor": str(start),
+            },
         }
 
     return page

@@ -446,7 +446,8 @@ def _carried_out(text: str) -> str:
 def _page(asked: Asked, records: Sequence[dict[str, Any]]) -> Given:
     size, page = int(asked.value("per_page", "20")), int(asked.value("page", "1"))
     shown = list(records[(page - 1) * size : page * size])
-    if page * size >= len(records):
-        return Given(body=shown)
-    address = re.sub(r"&page=\d+", "", asked.address)
-    return Given(body=shown, headers={"link": f'<{address}&page={page + 1}>; rel="next"'})
+    headers = {"x-total-pages": str(-(-len(records) // size))}
+    if page * size < len(records):
+        address = re.sub(r"&page=\d+", "", asked.address)
+        headers["link"] = f'<{address}&page={page + 1}>; rel="next"'
+    return Given(body=shown, headers=headers)

@@ -149,7 +149,9 @@ async def test_a_review_seventy_one_seconds_before_the_merge_is_seen(desk: Desk)
     assert [review.author.login for review in (await look(desk)).reviews] == [WRITER]
 
 
-async def test_a_thousand_comments_are_all_read_and_many_more_are_called_incomplete(desk: Desk) -> None:
+async def test_of_too_many_comments_the_newest_are_read_and_it_is_called_incomplete(
+    desk: Desk,
+) -> None:
     pull = desk.repository.open("b")
     for number in range(250):
         desk.repository.say(pull, WRITER, f"comment {number}")
@@ -159,8 +161,11 @@ async def test_a_thousand_comments_are_all_read_and_many_more_are_called_incompl
 
     for number in range(1_000):
         desk.repository.say(pull, STRANGER, f"more {number}")
+    desk.repository.say(pull, WRITER, "the newest")
     many = await look(desk)
-    assert many.complete is (len(many.comments) == 1_250)  # Forgejo sends all at once
+    assert many.complete is (len(many.comments) == 1_251)  # Forgejo sends all at once
+    assert many.comments[-1].body == "the newest"
+    assert len({comment.id for comment in many.comments}) == len(many.comments) >= 900
 
 
 async def test_what_the_forge_has_not_computed_is_unknown(desk: Desk) -> None:

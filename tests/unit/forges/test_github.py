@@ -98,10 +98,20 @@ async def test_a_member_of_the_organisation_who_may_only_read_is_no_writer(desk:
     assert not (await desk.forge.observe([1], fresh=True))[1].comments[0].author.can_write
 
 
-async def test_a_long_thread_is_called_incomplete(desk: Desk) -> None:
+async def test_ours_is_found_behind_any_number_of_forks_with_the_same_branch(desk: Desk) -> None:
+    own = desk.repository.open("symphony/SYM-1")
+    for _ in range(120):
+        desk.repository.open("symphony/SYM-1").head_repo = "mallory/website"
+    assert [pull.number for pull in await desk.forge.find("symphony/SYM-1")] == [own.number]
+
+
+async def test_a_long_thread_is_called_incomplete_and_its_newest_comments_are_read(desk: Desk) -> None:
     thread = desk.repository.remark(desk.repository.open("b"), WRITER, "why?")
     thread.comments += [Comment(number, WRITER, "?", desk.repository.now()) for number in range(60)]
-    assert not (await desk.forge.observe([1]))[1].complete
+    thread.comments.append(Comment(99, WRITER, "well?", desk.repository.now()))
+    seen = (await desk.forge.observe([1]))[1]
+    assert not seen.complete
+    assert seen.threads[0].comments[-1].body == "well?", "the newest are read"
 
 
 async def test_what_is_ready_joins_the_merge_queue_and_leaves_it(desk: Desk) -> None:

@@ -182,4 +182,5 @@ from symphony.scheduler.verdict import Wait as Wait
 from symphony.scheduler.verdict import WaitCode as WaitCode
 from symphony.scheduler.verdict import judge_pull as judge_pull
 from symphony.scheduler.verdict import judged_checks as judged_checks
+from symphony.scheduler.verdict import left_to_people as left_to_people
 from symphony.scheduler.verdict import must_disarm as must_disarm

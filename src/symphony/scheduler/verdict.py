@@ -429,6 +429,19 @@ _WORDS: Final = {
 }
 
 
+_UNTOLD: Final = {
+    FeedbackKind.CONFLICT: WaitCode.CONFLICTS,
+    FeedbackKind.CI: WaitCode.CHECKS_FAILED,
+    FeedbackKind.REVIEW: WaitCode.COMMENTS,
+}
+
+
+def left_to_people(made: Feedback) -> Wait:
+    """What feedback is once its issue has ended: nobody works on it any more."""
+    words = ", ".join(_WORDS[kind] for kind in made.kinds)
+    return Wait(_UNTOLD[made.kinds[0]], f"its issue has ended, so the agent is not told: {words}")
+
+
 def _tried(kind: FeedbackKind, ledger: PullLedger) -> str:
     heads = [_short(each.head) for each in ledger.told if each.kind is kind]
     return f"the agent had {len(heads)} turns about {_WORDS[kind]} (at {_names(heads)}), and it is not over"

@@ -1,191 +1,42 @@
 """Pull requests of finished work, against each forge: one for each branch, whatever goes wrong."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import anyio
 import anyio.lowlevel
 import pytest
 from structlog.testing import capture_logs
-from typing_extensions import override
 
 from contract.vendor import Fault, Given
-from harness.binding import SECRET, FakeWorkspaces, MovingTracker, make_context
-from harness.scheduling import Story, make_issue
+from harness.binding import SECRET
+from harness.pull_requests import BRANCH, Daemon, KilledError, given, looks_later, opened
 from kit.forge.desk import KINDS, Desk, make_desk
 from kit.forge.repository import ME, STRANGER, WRITER, Pull
-from symphony.config import ForgeSettings
 from symphony.daemon.forge import pull_requests
 from symphony.daemon.forge.pull_request_text import find_marker, marker_of, without_mentions
-from symphony.daemon.forge.pull_requests import PullRequests
 from symphony.domain import Category, CheckState, PullRequest, PullState, ReviewState
-from symphony.forges import Forge
-from symphony.journal.model import PullRequestRecord, encode
+from symphony.journal.model import encode
 from symphony.scheduler import (
-    Command,
-    DeliveredBranch,
-    Event,
-    FeedbackGiven,
     FeedbackKind,
     NeedsYouCode,
     OperatorAction,
     OperatorAsked,
-    Outcome,
-    OutcomeKind,
     PullRequestJudged,
     Reply,
-    RunEnded,
     SettingsChanged,
     WakeAsked,
 )
-from symphony.workspaces import Removal, WorkspaceError
 
 pytestmark = pytest.mark.asyncio
-BRANCH = "symphony/SYM-1"
 _LANDING = {"github": "mutation Symphony", "gitlab": "/1/merge ", "forgejo": "/1/merge "}
+_POSTING = {"github": "ThreadReply", "gitlab": "/notes", "forgejo": "new_position"}
 _TRIES = 3
 """How often a read is sent before it has failed."""
-
-
-class KilledError(BaseException):
-    """The daemon dies here."""
-
-
-@dataclass
-class Workspaces(FakeWorkspaces):
-    """Knows the branch at the remote's HEAD."""
-
-    head: str | None = "main"
-    fails: bool = False
-    deleted: list[tuple[str, str]] = field(default_factory=list)
-    deletion_fails: bool = False
-
-    async def base_branch(self) -> str | None:
-        if self.fails:
-            raise ZeroDivisionError
-        return self.head
-
-    @override
-    async def fetch_base(self, branch: str) -> str | None:
-        if self.fails:
-            raise WorkspaceError.of(Category.WORKSPACE_REPOSITORY, "no answer")
-        return {"main": "c" * 40}.get(branch)
-
-    @override
-    async def delete_branch(self, branch: str, head: str) -> Removal:
-        self.deleted.append((branch, head))
-        if self.deletion_fails:
-            raise WorkspaceError.of(Category.PUSH_FAILED, "no answer")
-        return Removal(removed=True)
-
-
-@dataclass
-class Journal:
-    """What the daemon recorded, and how often; it dies at the `dies_at`-th write."""
-
-    records: dict[str, PullRequestRecord] = field(default_factory=dict)
-    writes: int = 0
-    dies_at: int | None = None
-
-    def record(self, record: PullRequestRecord) -> None:
-        self.writes += 1
-        if self.writes == self.dies_at:
-            raise KilledError
-        self.records[record.issue.id] = record
-
-    async def recorded(self) -> None:
-        """Everything is written at once."""
-
-
-class Daemon(Story):
-    """A story with pull requests on a forge; `restart` is the next daemon."""
-
-    def __init__(self, desk: Desk, place: Path, **forge: Any) -> None:
-        super().__init__(make_issue(title="Fix the login", url="https://tracker.example.test/SYM-1"))
-        self.desk, self.place, self.journal = desk, place, Journal()
-        self.workspaces = Workspaces()
-        self.tracker = MovingTracker()
-        self.broken: Broken | Racing | None = None
-        self.merged, self.changed = list[str](), list[str]()
-        self.posted = list[Event]()
-        self.wall_ms = 1_000_000
-        self.configure(**forge)
-        self.restart()
-
-    def configure(self, **forge: Any) -> None:
-        given = {"kind": self.desk.kind, "repo": "octo-team/website", "token": "$T", **forge}
-        workspace = {"root": str(self.place / "root"), "repo": "/repo"}
-        more = json.dumps({"forge": given, "workspace": workspace})
-        self.context = make_context(self.place, self.tracker, self.workspaces, more=more)
-
-    def restart(self) -> None:
-        self.pulls = PullRequests(
-            context=lambda: self.context,
-            state=lambda: self.state,
-            environment={},
-            recovered=tuple(self.journal.records.values()),
-            record=self.journal.record,
-            recorded=self.journal.recorded,
-            on_merged=lambda issue: self.merged.append(issue.identifier),
-            on_changed=lambda record: self.changed.append(record.code),
-            post=self.posted.append,
-            wall_ms=lambda: self.wall_ms,
-            connect=self._connect,
-        )
-
-    def _connect(self, settings: ForgeSettings, environment: Mapping[str, str]) -> Forge:
-        del settings, environment
-        return self.desk.forge if self.broken is None else cast("Forge", self.broken)
-
-    @override
-    def _step(self, fact: Event) -> tuple[Command, ...]:
-        before = self.state
-        commands = super()._step(fact)
-        self.pulls(before, fact, self.state, commands)
-        return commands
-
-    def works(
-        self, *, state: str = "Human Review", pushed: bool = True, summary: str = "Done it."
-    ) -> "Daemon":
-        """An agent finishes the issue; its branch is delivered."""
-        if not self.state.running:
-            self.begin()
-        self.streams(turn_count=1, total_tokens=700, cost_usd=0.5)
-        self.put("1", state=state)
-        self.turn_ends()
-        self.head = self.desk.repository.push(BRANCH)
-        delivered = DeliveredBranch(
-            branch=BRANCH,
-            head=self.head,
-            commits=2,
-            files_changed=1,
-            insertions=5,
-            deletions=3,
-            pushed=pushed,
-        )
-        made = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered, summary=summary)
-        self.tell(RunEnded(run_id=self.run_id("1"), outcome=made))
-        self.advance(2_000)
-        return self
-
-    async def looks(self) -> None:
-        """Everything that is due happens."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.pulls.run)
-            await anyio.wait_all_tasks_blocked()
-            tasks.cancel_scope.cancel()
-
-    @property
-    def record(self) -> PullRequestRecord:
-        return self.journal.records["1"]
-
-    def opened(self) -> list[Pull]:
-        return list(self.desk.repository.pulls.values())
 
 
 @pytest.fixture(params=KINDS)
@@ -541,20 +392,6 @@ async def test_a_bug_costs_one_attempt(daemon: Daemon) -> None:
 # --- observing -------------------------------------------------------------------------------------------
 
 
-async def opened(daemon: Daemon) -> Pull:
-    """Its pull request is open, and looked at once."""
-    daemon.works()
-    await daemon.looks()
-    (pull,) = daemon.opened()
-    return pull
-
-
-async def looks_later(daemon: Daemon, after_ms: int = 200_000) -> PullRequestRecord:
-    daemon.wall_ms += after_ms
-    await daemon.looks()
-    return daemon.record
-
-
 async def test_what_a_pull_request_waits_for_is_recorded_with_a_code(desk: Desk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, open="ready")
     pull = await opened(daemon)
@@ -695,6 +532,25 @@ async def test_an_issue_that_somebody_gave_new_work_is_not_moved_by_the_merge(
         record = await looks_later(daemon)
     assert (record.code, daemon.merged, daemon.tracker.moved) == ("merged", ["SYM-1"], [])
     assert [log["state"] for log in logs if log["event"] == "move_skipped"] == ["Done"]
+
+
+async def test_a_move_that_keeps_failing_is_tried_more_and_more_rarely_and_when_a_person_asks(
+    desk: Desk, tmp_path: Path
+) -> None:
+    daemon = Daemon(desk, tmp_path, merged_state="Done")
+    pull = await opened(daemon)
+    daemon.tracker.issues = (daemon.board["1"],)
+    daemon.tracker.failure = OSError("no answer")
+    desk.repository.end(pull, PullState.MERGED)
+    with capture_logs() as logs:
+        for _ in range(10):
+            await looks_later(daemon, 60_000)
+    told = [log["log_level"] for log in logs if log["event"] == "pull_request_failed"]
+    assert told == ["warning", *["debug"] * 4], "at once, and after one, two, four and eight minutes"
+    daemon.tracker.failure = None
+    daemon.pulls.look_soon(by_person=True)
+    assert (await looks_later(daemon, 5_000)).code == "merged"
+    assert daemon.merged.count("SYM-1") == 6
 
 
 async def test_the_branch_of_a_merged_one_is_deleted_at_the_commit_that_was_merged(daemon: Daemon) -> None:
@@ -871,6 +727,24 @@ async def test_feedback_that_is_taken_does_not_give_the_issue_back(daemon: Daemo
     ledger = (await looks_later(daemon)).ledger
     assert ledger is not None
     assert (ledger.working, dict(ledger.turns)) == (True, {FeedbackKind.CI: 1})
+
+
+async def test_nothing_is_judged_before_it_is_known_what_the_previous_daemon_left(daemon: Daemon) -> None:
+    await opened(daemon)
+    daemon.restart(recovered=False)
+    sent = len(daemon.desk.vendor.requests)
+    daemon.pulls.look_soon()  # a webhook may be faster
+    await looks_later(daemon)
+    assert len(daemon.desk.vendor.requests) == sent
+
+
+async def test_news_about_work_that_has_ended_is_left_to_people(daemon: Daemon) -> None:
+    daemon.works(state="Done")
+    await daemon.looks()
+    (pull,) = daemon.opened()
+    daemon.desk.repository.check(pull, "test", CheckState.FAILED)
+    assert (await looks_later(daemon)).code == "checks_failed"
+    assert given(daemon) == []
 
 
 async def test_one_that_is_gone_is_told(daemon: Daemon) -> None:
@@ -1213,10 +1087,6 @@ async def test_a_repository_that_was_renamed_has_nothing_landed_under_its_old_na
 # --- feedback --------------------------------------------------------------------------------------------
 
 
-def given(daemon: Daemon) -> list[FeedbackGiven]:
-    return [event for event in daemon.posted if isinstance(event, FeedbackGiven)]
-
-
 async def test_feedback_is_recorded_and_offered_until_the_scheduler_takes_it(daemon: Daemon) -> None:
     pull = await opened(daemon)
     daemon.desk.repository.check(pull, "test", CheckState.FAILED, log=b"E assert 1 == 2\n")
@@ -1287,6 +1157,33 @@ async def test_an_answer_is_posted_once_the_run_has_ended(daemon: Daemon) -> Non
     assert daemon.pulls.threads("2") == ()
 
 
+async def test_an_answer_that_was_posted_without_an_answer_of_the_forge_is_not_posted_again(
+    daemon: Daemon,
+) -> None:
+    pull = await opened(daemon)
+    thread = daemon.desk.repository.remark(pull, WRITER, "Why?")
+    await looks_later(daemon)
+    await looks_later(daemon)
+    daemon.tell(given(daemon)[0])
+    daemon.advance(1_000)
+    (told,) = daemon.pulls.threads("1")
+    daemon.pulls.take_reply("1", Reply(thread_id=told, text="Because."))
+    daemon.works()
+    await looks_later(daemon)
+    assert len(thread.comments) == 2
+    thread.comments.pop()
+    daemon.pulls.take_reply("1", Reply(thread_id=told, text="Because."))
+    daemon.desk.vendor.fail_next(Fault.LOST, when=_POSTING[daemon.desk.kind])
+    before = pull.updated
+    with capture_logs():
+        await looks_later(daemon)
+    pull.updated = before  # nothing about the pull request itself shows it
+    await looks_later(daemon)
+    assert [comment.login for comment in thread.comments] == [WRITER, ME]
+    assert daemon.record.ledger is not None
+    assert daemon.record.ledger.replies == ()
+
+
 async def test_an_answer_that_is_refused_stops_no_other_and_comes_with_the_next_feedback(
     daemon: Daemon,
 ) -> None:
@@ -1302,9 +1199,8 @@ async def test_an_answer_that_is_refused_stops_no_other_and_comes_with_the_next_
     daemon.works()
     pull.sha = daemon.head
     repository.check(pull, "test", CheckState.FAILED)
-    posting = {"github": "ThreadReply", "gitlab": "/notes", "forgejo": "new_position"}[daemon.desk.kind]
     refused = Given(status=403, body={"message": "It is locked"})
-    daemon.desk.vendor.fail_next(refused, when=posting)
+    daemon.desk.vendor.fail_next(refused, when=_POSTING[daemon.desk.kind])
     with capture_logs():
         record = await looks_later(daemon)
         assert [len(thread.comments) for thread in threads] == [1, 2]

@@ -38,6 +38,7 @@ from symphony.scheduler import (
     PullBlock,
     PullLedger,
     PullRequestJudged,
+    Remark,
     Settled,
     Told,
     Verdict,
@@ -51,6 +52,7 @@ from symphony.scheduler import (
     ledger_after_push,
     ledger_after_snapshot,
     ledger_after_verdict,
+    left_to_people,
     must_disarm,
 )
 
@@ -270,6 +272,18 @@ def test_a_landing_that_a_push_switched_off_is_asked_for_again() -> None:
 def test_a_landing_that_fails_ends_after_some_attempts() -> None:
     assert judge(pull(), policy=LAND, landings=(HEAD,) * (MAX_LANDINGS - 1)) == "land"
     assert judge(pull(), policy=LAND, landings=(HEAD,) * MAX_LANDINGS) == "landing_failed"
+
+
+@pytest.mark.parametrize(
+    ("news", "expected"),
+    [
+        ({"conflict": "main", "checks": (check(),)}, "conflicts"),
+        ({"checks": (check(),), "remarks": (Remark(id="c1", author=ANN, body="Why?"),)}, "checks_failed"),
+        ({"remarks": (Remark(id="c1", author=ANN, body="Why?"),)}, "comments"),
+    ],
+)
+def test_what_nobody_works_on_any_more_is_left_to_people(news: dict[str, Any], expected: str) -> None:
+    assert left_to_people(Feedback(head=HEAD, **news)).code == expected
 
 
 @pytest.mark.parametrize("state", ["merged", "closed"])

@@ -85,6 +85,7 @@ class PullRequests:
         self._forge: Forge | None = None
         self._connected: ForgeSettings | None = None
         self._settings: ForgeSettings | None = None
+        self._is_recovered = False
         self._woken = anyio.Event()
         self._looking = anyio.Lock()
 
@@ -93,6 +94,8 @@ class PullRequests:
         del commands
         if isinstance(event, WakeAsked):
             self.look_soon(by_person=event.by_operator)
+        if isinstance(event, Recovered):
+            self._is_recovered = True
         if isinstance(event, Recovered | SettingsChanged):
             self.wake()
         if after.results is before.results:
@@ -113,6 +116,8 @@ class PullRequests:
 
     def look_soon(self, *, by_person: bool = False) -> None:
         """Observe all soon: the forge reports a change, or a person asks."""
+        if by_person:
+            self._records.retry_now()
         self._watcher.observe_soon(by_person=by_person)
         self._opener.search_soon(by_person=by_person)
         self.wake()
@@ -163,8 +168,8 @@ class PullRequests:
     async def _look(self) -> float | None:
         """Do everything that is due; returns after how many seconds to look again, `None` for never."""
         state, settings = self._state(), self._context().settings.forge
-        if state is None or not settings.watches:
-            return None
+        if state is None or not self._is_recovered or not settings.watches:
+            return None  # without what the previous daemon left, work in progress looks like work that waits
         if settings != self._settings:  # a start, or a correction: nothing waits for a next try
             self._settings = settings
             self._records.retry_now()

@@ -46,6 +46,7 @@ from symphony.scheduler import (
     ledger_after_push,
     ledger_after_snapshot,
     ledger_after_verdict,
+    left_to_people,
     must_disarm,
 )
 
@@ -134,12 +135,18 @@ class Watcher:
             return
         self._failures, self.failure = 0, None
         for number, issue_id in numbers.items():
+            if number in seen and self._rests(self._records[issue_id], seen[number]):
+                continue
             if number in seen:
                 step = self._take(connect(), issue_id, seen[number], settings)
                 is_prepared = self._records[issue_id].is_prepared
                 await self._records.attempt(issue_id, step, clears=is_prepared)
             else:
                 self._gone(self._records[issue_id])
+
+    def _rests(self, record: PullRequestRecord, pull: PullRequest) -> bool:
+        """Whether what follows from a merge has failed, and it is not yet time to try again."""
+        return pull.state is PullState.MERGED and (record.retry_wall_ms or 0) > self._wall_ms()
 
     def _not_observed(self, failure: Failure) -> None:
         self._failures += 1
@@ -178,7 +185,7 @@ class Watcher:
                     await self._ended(issue_id, made)
             case Land():
                 await self._land(forge, record, settings)
-            case Feedback() if self._may_go_on(issue_id):
+            case Feedback():
                 await self._tell(forge, issue_id, made)
             case _:
                 self._offer(issue_id)
@@ -219,6 +226,8 @@ class Watcher:
         if kept != record.pull or ledger.head is None:
             ledger = ledger_after_snapshot(ledger, kept, policy, now_ms)
         made = judge_pull(kept, ledger, policy, now_ms)
+        if isinstance(made, Feedback) and not self._may_go_on(issue_id):
+            made = left_to_people(made)
         if not isinstance(made, Feedback | Land):  # these are recorded when they are carried out
             ledger = ledger_after_verdict(ledger, made, now_ms)
         code, message = describe(made)
@@ -288,14 +297,21 @@ class Watcher:
             )
 
     async def _post_replies(self, forge: Forge, issue_id: str) -> None:
-        """Post what the agent answered, unless a run may still change it; one that fails stops no other."""
+        """Post what the agent answered, unless a run may still change it; one that fails stops no other.
+
+        What was posted is looked up anew: an earlier try may have been carried out although no answer came,
+        and not every forge shows that as a change of the pull request.
+        """
         pull, ledger = _observed(self._records[issue_id])
-        if ledger.working:
+        if ledger.working or not ledger.replies:
+            return
+        seen = await forge.observe([pull.number], fresh=True)
+        if (pull_now := seen.get(pull.number)) is None:
             return
         failed: ForgeError | None = None
         for reply in ledger.replies:
             try:
-                await post_reply(forge, pull, reply, self._context().redaction.text)
+                await post_reply(forge, pull_now, reply, self._context().redaction.text)
             except ForgeError as error:
                 failed = error
                 continue

@@ -1,0 +1,192 @@
+"""The pull requests of one issue, against a forge in memory: what a daemon with real parts makes of them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+from typing_extensions import override
+
+from harness.binding import FakeWorkspaces, MovingTracker, make_context
+from harness.scheduling import Story, make_issue
+from kit.forge.desk import Desk
+from kit.forge.repository import Pull
+from symphony.config import ForgeSettings
+from symphony.daemon.forge.pull_requests import PullRequests
+from symphony.domain import Category
+from symphony.forges import Forge
+from symphony.journal.model import PullRequestRecord
+from symphony.scheduler import (
+    Command,
+    DeliveredBranch,
+    Event,
+    FeedbackGiven,
+    Outcome,
+    OutcomeKind,
+    Recovered,
+    RunEnded,
+)
+from symphony.workspaces import Removal, WorkspaceError
+
+__all__ = ["BRANCH", "Daemon", "KilledError", "given", "looks_later", "opened"]
+
+BRANCH = "symphony/SYM-1"
+
+
+class KilledError(BaseException):
+    """The daemon dies here."""
+
+
+@dataclass
+class Workspaces(FakeWorkspaces):
+    """Knows the branch at the remote's HEAD."""
+
+    head: str | None = "main"
+    fails: bool = False
+    deleted: list[tuple[str, str]] = field(default_factory=list)
+    deletion_fails: bool = False
+
+    async def base_branch(self) -> str | None:
+        if self.fails:
+            raise ZeroDivisionError
+        return self.head
+
+    @override
+    async def fetch_base(self, branch: str) -> str | None:
+        if self.fails:
+            raise WorkspaceError.of(Category.WORKSPACE_REPOSITORY, "no answer")
+        return {"main": "c" * 40}.get(branch)
+
+    @override
+    async def delete_branch(self, branch: str, head: str) -> Removal:
+        self.deleted.append((branch, head))
+        if self.deletion_fails:
+            raise WorkspaceError.of(Category.PUSH_FAILED, "no answer")
+        return Removal(removed=True)
+
+
+@dataclass
+class Journal:
+    """What the daemon recorded, and how often; it dies at the `dies_at`-th write."""
+
+    records: dict[str, PullRequestRecord] = field(default_factory=dict)
+    writes: int = 0
+    dies_at: int | None = None
+
+    def record(self, record: PullRequestRecord) -> None:
+        self.writes += 1
+        if self.writes == self.dies_at:
+            raise KilledError
+        self.records[record.issue.id] = record
+
+    async def recorded(self) -> None:
+        """Everything is written at once."""
+
+
+class Daemon(Story):
+    """A story with pull requests on a forge; `restart` is the next daemon."""
+
+    def __init__(self, desk: Desk, place: Path, **forge: Any) -> None:
+        super().__init__(make_issue(title="Fix the login", url="https://tracker.example.test/SYM-1"))
+        self.desk, self.place, self.journal = desk, place, Journal()
+        self.workspaces = Workspaces()
+        self.tracker = MovingTracker()
+        self.broken: Any = None
+        self.merged, self.changed = list[str](), list[str]()
+        self.posted = list[Event]()
+        self.wall_ms = 1_000_000
+        self.configure(**forge)
+        self.restart()
+
+    def configure(self, **forge: Any) -> None:
+        given = {"kind": self.desk.kind, "repo": "octo-team/website", "token": "$T", **forge}
+        workspace = {"root": str(self.place / "root"), "repo": "/repo"}
+        more = json.dumps({"forge": given, "workspace": workspace})
+        self.context = make_context(self.place, self.tracker, self.workspaces, more=more)
+
+    def restart(self, *, recovered: bool = True) -> None:
+        """The next daemon, which knows what the one before left, unless not `recovered` yet."""
+        self.pulls = PullRequests(
+            context=lambda: self.context,
+            state=lambda: self.state,
+            environment={},
+            recovered=tuple(self.journal.records.values()),
+            record=self.journal.record,
+            recorded=self.journal.recorded,
+            on_merged=lambda issue: self.merged.append(issue.identifier),
+            on_changed=lambda record: self.changed.append(record.code),
+            post=self.posted.append,
+            wall_ms=lambda: self.wall_ms,
+            connect=self._connect,
+        )
+        if recovered:
+            self.pulls(self.state, Recovered(), self.state, ())
+
+    def _connect(self, settings: ForgeSettings, environment: Mapping[str, str]) -> Forge:
+        del settings, environment
+        return self.desk.forge if self.broken is None else cast("Forge", self.broken)
+
+    @override
+    def _step(self, fact: Event) -> tuple[Command, ...]:
+        before = self.state
+        commands = super()._step(fact)
+        self.pulls(before, fact, self.state, commands)
+        return commands
+
+    def works(
+        self, *, state: str = "Human Review", pushed: bool = True, summary: str = "Done it."
+    ) -> "Daemon":
+        """An agent finishes the issue; its branch is delivered."""
+        if not self.state.running:
+            self.begin()
+        self.streams(turn_count=1, total_tokens=700, cost_usd=0.5)
+        self.put("1", state=state)
+        self.turn_ends()
+        self.head = self.desk.repository.push(BRANCH)
+        delivered = DeliveredBranch(
+            branch=BRANCH,
+            head=self.head,
+            commits=2,
+            files_changed=1,
+            insertions=5,
+            deletions=3,
+            pushed=pushed,
+        )
+        made = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered, summary=summary)
+        self.tell(RunEnded(run_id=self.run_id("1"), outcome=made))
+        self.advance(2_000)
+        return self
+
+    async def looks(self) -> None:
+        """Everything that is due happens."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.pulls.run)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+
+    @property
+    def record(self) -> PullRequestRecord:
+        return self.journal.records["1"]
+
+    def opened(self) -> list[Pull]:
+        return list(self.desk.repository.pulls.values())
+
+
+async def opened(daemon: Daemon) -> Pull:
+    """Its pull request is open, and looked at once."""
+    daemon.works()
+    await daemon.looks()
+    (pull,) = daemon.opened()
+    return pull
+
+
+async def looks_later(daemon: Daemon, after_ms: int = 200_000) -> PullRequestRecord:
+    daemon.wall_ms += after_ms
+    await daemon.looks()
+    return daemon.record
+
+
+def given(daemon: Daemon) -> list[FeedbackGiven]:
+    return [event for event in daemon.posted if isinstance(event, FeedbackGiven)]

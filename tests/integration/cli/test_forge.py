@@ -14,6 +14,7 @@ import structlog
 from click.testing import CliRunner, Result
 
 from contract.served import served
+from contract.vendor import Given
 from harness.project import Project
 from kit.forge.desk import KINDS, Desk, make_desk
 from kit.forge.repository import STRANGER, WRITER
@@ -89,6 +90,12 @@ def test_the_token_is_told_with_what_it_lacks(
         assert desk.vendor.secret not in done.output
 
 
+def doctors_finding(project: Project) -> tuple[CheckStatus, str]:
+    context = open_context(project.repo / "WORKFLOW.md", os.environ)
+    (finding,) = anyio.run(partial(check_forge, context, environment=os.environ))
+    return finding.status, f"{finding.message} {finding.hint}"
+
+
 def failed(*arguments: str) -> tuple[int, SymphonyError]:
     done = run(*arguments)
     assert isinstance(done.exception, SymphonyError), done.output
@@ -110,6 +117,48 @@ def test_what_cannot_be_used_is_one_failure_with_a_hint(
         monkeypatch.setenv("FORGE_TOKEN", desk.vendor.secret)
         desk.repository.archived = True
         assert failed("forge", "check")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (Given(status=401, body={"message": "Bad credentials"}), 4),
+        (Given(status=403, body={"message": "Resource not accessible by personal access token"}), 1),
+        (Given(status=403, body={"message": "API rate limit exceeded"}, headers={"retry-after": "60"}), 1),
+    ],
+    ids=["token refused", "token without scope", "rate limit"],
+)
+def test_a_forge_that_refuses_is_told_by_every_command_and_the_doctor(
+    answer: Given, code: int, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with at(project, "github", monkeypatch) as desk:
+        desk.repository.open("symphony/SYM-3")
+        for command in (("forge", "check"), ("pr", "SYM-3")):
+            for more in ((), ("--json",)):
+                desk.vendor.fail_next(answer)
+                given, error = failed(*command, *more)
+                assert (given, bool(error.failure.hint)) == (code, True)
+                assert desk.vendor.secret not in error.failure.line
+        desk.vendor.fail_next(answer)
+        status, text = doctors_finding(project)
+        assert status is CheckStatus.WARNING
+        assert "GitHub" in text
+
+
+@pytest.mark.parametrize("what", ["archived", "renamed"])
+def test_a_repository_that_is_not_there_any_more_is_told_by_the_check_and_the_doctor(
+    what: str, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with at(project, "gitlab", monkeypatch) as desk:
+        if what == "archived":
+            desk.repository.archived = True
+        else:
+            desk.repository.name = "octo-team/site"
+        for more in ((), ("--json",)):
+            code, error = failed("forge", "check", *more)
+            assert (code, what in f"{error.failure.message} {error.failure.hint}") == (1, True)
+        status, text = doctors_finding(project)
+        assert (status, what in text) == (CheckStatus.WARNING, True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -154,28 +203,23 @@ def test_the_pull_request_of_an_issue_is_shown_with_what_holds_it_back(
 def test_the_doctor_warns_of_a_forge_that_cannot_be_used(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def found() -> tuple[CheckStatus, str]:
-        context = open_context(project.repo / "WORKFLOW.md", os.environ)
-        (finding,) = anyio.run(partial(check_forge, context, environment=os.environ))
-        return finding.status, f"{finding.message} {finding.hint}"
-
     project.workflow()
-    assert found()[0] is CheckStatus.OK
+    assert doctors_finding(project)[0] is CheckStatus.OK
     with at(project, "gitlab", monkeypatch) as desk:
-        assert found()[0] is CheckStatus.OK
+        assert doctors_finding(project)[0] is CheckStatus.OK
         for address, same in (
             ("https://u:secret@gitlab.example.test/octo-team/website.git", True),
             ("git@gitlab.example.test:Octo-Team/website", True),
             ("https://gitlab.example.test/octo-team/other", False),
         ):
             project.git("config", "remote.origin.url", address)
-            status, text = found()
+            status, text = doctors_finding(project)
             assert (status is CheckStatus.OK) is same
             assert "secret" not in text
         project.git("config", "remote.origin.url", "/srv/website.git")
         desk.repository.scopes = "read_api"
-        status, text = found()
+        status, text = doctors_finding(project)
         assert status is CheckStatus.WARNING
         assert "scope api" in text
         monkeypatch.setenv("FORGE_TOKEN", "")
-        assert found()[0] is CheckStatus.WARNING
+        assert doctors_finding(project)[0] is CheckStatus.WARNING

@@ -792,7 +792,9 @@ class ForgeSettings(Section):
         unset="the agent's summary, diffstat, cost",
     )
     labels: Names = live((), "labels of a new pull request")
-    reviewers: Names = live((), "logins that are asked to review a new pull request")
+    reviewers: Names = live(
+        (), "logins that are asked to review a new pull request; the agent is told what they write, bots too"
+    )
     feedback: ForgeFeedbackSettings = Field(default_factory=ForgeFeedbackSettings)
     on_feedback: Name | None = live(
         None,

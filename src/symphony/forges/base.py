@@ -70,10 +70,6 @@ class Forge(Protocol):
         """The last 100 lines of a check's log, as plain text without credentials; `None` if it has none."""
         ...
 
-    async def comment(self, pull: PullRequest, body: str) -> None:
-        """Write a comment."""
-        ...
-
     async def reply(self, pull: PullRequest, thread_id: str, body: str) -> None:
         """Answer in a thread."""
         ...

@@ -388,11 +388,6 @@ class GitlabForge(RemoteForge):
         content = {"title": title, "description": without_quick_actions(body)}
         await self.send(self.request("PUT", _ONE, pull.number, body=content))
 
-    async def comment(self, pull: PullRequest, body: str) -> None:
-        """As `Forge.comment`."""
-        content = {"body": without_quick_actions(body)}
-        await self.send(self.request("POST", f"{_ONE}/notes", pull.number, body=content))
-
     async def reply(self, pull: PullRequest, thread_id: str, body: str) -> None:
         """As `Forge.reply`."""
         path, content = f"{_ONE}/discussions/{{}}/notes", {"body": without_quick_actions(body)}

@@ -245,10 +245,6 @@ class RemoteForge(ABC):
 class RepositoryForge(RemoteForge):
     """One repository of a forge with the addresses of GitHub, which Forgejo and Gitea have too."""
 
-    async def comment(self, pull: PullRequest, body: str) -> None:
-        """As `Forge.comment`."""
-        await self.send(self.request("POST", "/issues/{}/comments", pull.number, body={"body": body}))
-
     async def add_labels(self, pull: PullRequest, labels: Sequence[str]) -> None:
         """As `Forge.add_labels`; GitHub makes labels that do not exist."""
         await self.send(self.request("POST", "/issues/{}/labels", pull.number, body={"labels": list(labels)}))

@@ -133,10 +133,7 @@ SHAPES = OpenApi(
                 "delete": _write(204, None),
             },
             f"{_ONE}/requested_reviewers": {"post": _write(201, _many(REVIEW), reviewers=_many(TEXT))},
-            f"{_REPO}/issues/{{index}}/comments": {
-                "get": _get(_many(COMMENT)),
-                "post": _write(201, COMMENT, body=TEXT),
-            },
+            f"{_REPO}/issues/{{index}}/comments": {"get": _get(_many(COMMENT))},
             f"{_REPO}/issues/{{index}}/labels": {
                 "post": _write(200, _many(_object(id=NUMBER, name=TEXT)), labels=_many(TEXT))
             },
@@ -173,7 +170,6 @@ class ForgejoForgeVendor(Vendor):
             ("DELETE", f"{one}/merge", self._disarm),
             ("POST", f"{one}/requested_reviewers", self._request),
             ("GET", rf"{path}/issues/(\d+)/comments", self._comments),
-            ("POST", rf"{path}/issues/(\d+)/comments", self._say),
             ("POST", rf"{path}/issues/(\d+)/labels", self._label),
         )
 
@@ -348,10 +344,6 @@ class ForgejoForgeVendor(Vendor):
         comment = Comment(next(self.repository.ids), ME, asked.body["body"], self.repository.now())
         thread.comments.append(comment)
         return Given(body=_remark(thread, comment))
-
-    def _say(self, asked: Asked, number: str) -> Given:
-        comment = self.repository.say(self.repository.pulls[int(number)], ME, asked.body["body"])
-        return Given(status=201, body=_comment(comment))
 
     def _label(self, asked: Asked, number: str) -> Given:
         pull = self.repository.pulls[int(number)]

@@ -46,7 +46,6 @@ class GithubForgeVendor(Vendor):
             ("POST", f"{path}/pulls", self._open),
             ("PATCH", rf"{path}/pulls/(\d+)", self._update),
             ("POST", rf"{path}/pulls/(\d+)/requested_reviewers", self._request),
-            ("POST", rf"{path}/issues/(\d+)/comments", self._say),
             ("POST", rf"{path}/issues/(\d+)/labels", self._label),
             ("GET", rf"{path}/commits/(\w+)/check-runs", self._runs),
             (
@@ -119,10 +118,6 @@ class GithubForgeVendor(Vendor):
     def _request(self, asked: Asked, number: str) -> Given:
         self.repository.pulls[int(number)].reviewers += asked.body["reviewers"]
         return Given(status=201, body={})
-
-    def _say(self, asked: Asked, number: str) -> Given:
-        comment = self.repository.say(self.repository.pulls[int(number)], ME, asked.body["body"])
-        return Given(status=201, body={"id": comment.id})
 
     def _label(self, asked: Asked, number: str) -> Given:
         self.repository.pulls[int(number)].labels += asked.body["labels"]

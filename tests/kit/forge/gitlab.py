@@ -110,7 +110,6 @@ SHAPES = OpenApi(
             f"{_ONE}/discussions": _list(record({"id": TEXT, "notes": {"type": "array", "items": NOTE}})),
             f"{_ONE}/discussions/{{id}}": {"put": _write(200, record({"id": TEXT}), resolved=FLAG)},
             f"{_ONE}/discussions/{{id}}/notes": {"post": _write(201, NOTE, body=TEXT)},
-            f"{_ONE}/notes": {"post": _write(201, NOTE, body=TEXT)},
             f"{_ONE}/diffs": _list(record({"new_path": TEXT, "old_path": TEXT, "diff": TEXT})),
             f"{_ONE}/reviewers": _list(record({"user": USER, "state": TEXT})),
             f"{_ONE}/approvals": {
@@ -156,7 +155,6 @@ class GitlabForgeVendor(Vendor):
             ("GET", f"{one}/discussions", self._discussions),
             ("PUT", rf"{one}/discussions/(\w+)", self._resolve),
             ("POST", rf"{one}/discussions/(\w+)/notes", self._reply),
-            ("POST", f"{one}/notes", self._say),
             ("GET", f"{one}/diffs", self._diffs),
             ("GET", f"{one}/reviewers", self._reviewers),
             ("GET", f"{one}/approvals", self._approvals),
@@ -365,10 +363,6 @@ class GitlabForgeVendor(Vendor):
             pull.reviewers = [logins[user_id] for user_id in given["reviewer_ids"]]
         pull.updated = self.repository.now()
         return Given(body=self._record(pull))
-
-    def _say(self, asked: Asked, iid: str) -> Given:
-        comment = self.repository.say(self.repository.pulls[int(iid)], ME, _carried_out(asked.body["body"]))
-        return Given(status=201, body=_note(comment))
 
     def _reply(self, asked: Asked, _iid: str, thread_id: str) -> Given:
         found = self.repository.thread(int(thread_id[1:]))

@@ -321,17 +321,20 @@ async def test_a_failure_is_told_once_and_tried_again_later(daemon: Daemon) -> N
     assert (daemon.record.failure, daemon.record.failures, daemon.record.retry_wall_ms) == (None, 0, None)
 
 
-@pytest.mark.parametrize("by", ["restart", "correction"])
-async def test_a_start_or_a_correction_tries_again_at_once(daemon: Daemon, by: str) -> None:
+@pytest.mark.parametrize("by", ["restart", "correction", "person"])
+async def test_a_start_a_correction_or_a_person_has_it_tried_again_at_once(daemon: Daemon, by: str) -> None:
     daemon.works()
     daemon.desk.vendor.fail_next(Given(status=403, body={"message": "no"}))
     await daemon.looks()
     assert daemon.record.failure is not None
     if by == "restart":
         daemon.restart()
-    else:
+    elif by == "correction":
         daemon.configure(labels=["agent"])
-    daemon.tell(SettingsChanged(settings=daemon.state.settings))
+    if by == "person":
+        daemon.tell(WakeAsked(reason="refresh", by_operator=True))
+    else:
+        daemon.tell(SettingsChanged(settings=daemon.state.settings))
     await daemon.looks()
     assert daemon.record.failure is None
     assert len(daemon.opened()) == 1

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from symphony.domain import CheckState, PullRequest, add_counts
 from symphony.scheduler.messages import IssueResult
+from symphony.scheduler.results import MAY_CHANGE
 from symphony.scheduler.verdict import (
     Ended,
     Feedback,
@@ -89,6 +90,7 @@ def ledger_after_claim(ledger: PullLedger, *, working: bool, result: IssueResult
     """The ledger with what the scheduler says: whether a run works on it, and what its issue's result holds.
 
     Work that began without feedback is what a person wants: turns count from zero, and nobody is waited for.
+    What was offered and not taken is withdrawn once the work is over.
     """
     if result is None:
         return replace(ledger, working=working)
@@ -96,6 +98,8 @@ def ledger_after_claim(ledger: PullLedger, *, working: bool, result: IssueResult
         ledger = replace(ledger, restarts=result.restarts, turns={}, needs_you=None)
     if ledger.offered is not None and ledger.offered.key == result.feedback:
         ledger = replace(ledger, offered=None)
+    if ledger.offered is not None and result.status not in MAY_CHANGE:
+        ledger = _without_offer(ledger, ledger.offered)
     return replace(ledger, working=working)
 
 

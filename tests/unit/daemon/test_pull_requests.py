@@ -741,6 +741,18 @@ async def test_nothing_is_judged_before_it_is_known_what_the_previous_daemon_lef
     assert len(daemon.desk.vendor.requests) == sent
 
 
+async def test_an_offer_that_nobody_took_before_its_issue_ended_is_withdrawn(daemon: Daemon) -> None:
+    pull = await opened(daemon)
+    daemon.desk.repository.check(pull, "test", CheckState.FAILED)
+    assert (await looks_later(daemon)).code == "feedback"
+    daemon.put("1", state="Done")
+    daemon.tell(WakeAsked(reason="test"))
+    record = await looks_later(daemon)
+    assert record.code == "checks_failed", "nobody works on it"
+    assert record.ledger is not None
+    assert (record.ledger.offered, record.ledger.told) == (None, ())
+
+
 async def test_news_about_work_that_has_ended_is_left_to_people(daemon: Daemon) -> None:
     daemon.works(state="Done")
     await daemon.looks()

@@ -39,6 +39,7 @@ from symphony.scheduler import (
     PullLedger,
     PullRequestJudged,
     Remark,
+    ResultStatus,
     Settled,
     Told,
     Verdict,
@@ -675,6 +676,8 @@ def test_what_was_offered_waits_until_it_is_taken_or_the_branch_moves_on() -> No
 
     result = IssueResult(issue=make_issue(), feedback="another")
     assert ledger_after_claim(offered, working=False, result=result).offered == offer
+    over = ledger_after_claim(offered, working=False, result=replace(result, status=ResultStatus.ENDED))
+    assert (over.offered, over.told) == (None, before.told)
     taken = ledger_after_claim(offered, working=True, result=replace(result, feedback=offer.key))
     assert (taken.offered, taken.working) == (None, True)
 

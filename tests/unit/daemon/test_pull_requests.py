@@ -17,7 +17,7 @@ from harness.binding import SECRET
 from harness.pull_requests import BRANCH, Daemon, KilledError, given, looks_later, opened
 from kit.forge.desk import KINDS, Desk, make_desk
 from kit.forge.repository import ME, STRANGER, WRITER, Pull
-from symphony.daemon.forge import pull_requests
+from symphony.daemon.forge import pull_requests, records
 from symphony.daemon.forge.pull_request_text import find_marker, marker_of, without_mentions
 from symphony.domain import Category, CheckState, PullRequest, PullState, ReviewState
 from symphony.journal.model import encode
@@ -770,6 +770,19 @@ async def test_one_that_is_gone_is_told(daemon: Daemon) -> None:
     await works_again(daemon, "More.")
     assert len(daemon.opened()) == 1, "new work gets another one"
     assert daemon.record.is_open
+
+
+async def test_the_oldest_that_have_ended_make_way_between_two_looks(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pull = await opened(daemon)
+    monkeypatch.setattr(records, "MAX_RECORDS", 0)
+    daemon.desk.repository.end(pull, PullState.MERGED)
+    assert (await looks_later(daemon)).code == "merged", "not while it is ended"
+    daemon.put("1", state="Done")
+    daemon.tell(WakeAsked(reason="test"))
+    await looks_later(daemon)
+    assert daemon.pulls.shown() == {}
 
 
 async def test_a_thousand_long_comments_fit_into_the_journal(daemon: Daemon) -> None:

@@ -24,9 +24,9 @@ from symphony.journal.model import PullRequestRecord
 
 FIRST_RETRY_MS: Final = 30_000
 LONGEST_RETRY_MS: Final = 1_800_000
+MAX_RECORDS: Final = 1_000
 _MAX_DOUBLINGS: Final = 6
 _STEP_S: Final = 300.0
-_MAX_RECORDS: Final = 1_000
 _MAX_LIST: Final = 500
 _MAX_FILES: Final = 3_000
 _MAX_COMMENT_CHARS: Final = 4_000
@@ -76,10 +76,13 @@ class PullRequestRecords:
             record = replace(record, at_wall_ms=self._wall_ms())
             self._record(record)
         self._records[record.issue.id] = record
-        ended = [key for key, each in self._records.items() if not each.is_open]
-        for key in ended[: max(len(self._records) - _MAX_RECORDS, 0)]:
-            del self._records[key]
         return record
+
+    def trim(self) -> None:
+        """Drop the oldest that have ended if there are too many; not while something is done about one."""
+        ended = [key for key, each in self._records.items() if not each.is_open]
+        for key in ended[: max(len(self._records) - MAX_RECORDS, 0)]:
+            del self._records[key]
 
     def change(self, issue_id: str, **changes: Any) -> PullRequestRecord:
         """Keep a changed record: of what it is now, as others may have changed it during a request."""

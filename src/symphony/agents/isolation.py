@@ -6,7 +6,7 @@ and read-only, so that compilers and tools are found. In addition, from the weak
 - `/run` and the `hidden` paths are empty: other workspaces, the daemon's state, a person's credentials, and
   the sockets of services of this machine;
 - `/tmp`, `/var/tmp`, the daemon's temp directory and `~/.cache` are private, writable, and gone at the end;
-- `readable` paths are visible although they lie in a hidden one;
+- `readable` paths, and the installation of Symphony, are visible although they lie in a hidden one;
 - the workspace, and what the agent needs to write to (its home), are writable.
 
 A deeper path overrides the rule of its parent; for one path the stronger rule holds. Processes outside can
@@ -14,6 +14,7 @@ neither be seen nor signalled, and all processes inside die with the daemon.
 """
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -33,6 +34,8 @@ _READABLE_RUN: Final = tuple(
         *("current-system", "wrappers", "opengl-driver"),
     )
 )
+# An agent reaches its tools by a program of ours, wherever that is installed.
+_INSTALLATION: Final = (Path(sys.base_prefix), Path(sys.prefix), Path(symphony.__file__).parent)
 # A daemon that is root could write to it, as it belongs to root, whatever capabilities were dropped.
 _KERNEL_SETTINGS: Final = ("--ro-bind", "/proc/sys", "/proc/sys")
 _NAMESPACES: Final = (
@@ -112,7 +115,7 @@ class Isolation:
         rules = {
             _Access.HIDDEN: (_RUN, *self.hidden, *filter(_holds_credential, self.confidential)),
             _Access.SCRATCH: (*_TEMP, *self.scratch),
-            _Access.READABLE: (*_READABLE_RUN, *self.readable),
+            _Access.READABLE: (*_READABLE_RUN, *_INSTALLATION, *self.readable),
             _Access.WRITABLE: (*self.writable, cwd),
         }
         found: dict[Path, _Access] = {}

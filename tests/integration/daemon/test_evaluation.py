@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,17 @@ def test_what_cannot_be_evaluated_is_refused_with_a_hint(project: Project, libra
     assert "agent" in refused(number)
 
 
+def agents_of(project: Project) -> list[psutil.Process]:
+    """The agents of evaluations in this project; processes of other tests come and go."""
+    found = []
+    for process in marked_processes():
+        with suppress(psutil.Error):
+            is_evaluation = process.environ().get("SYMPHONY_RUN_ID", "").startswith("evaluation-")
+            if is_evaluation and Path(process.cwd()).is_relative_to(project.root):
+                found.append(process)
+    return found
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_evaluation_that_is_interrupted_leaves_nothing(
     project: Project, library: Library, number: signal.Signals
@@ -216,7 +228,7 @@ def test_an_evaluation_that_is_interrupted_leaves_nothing(
     proposal = propose(library, "good")
     process = project.start("library", "evaluate", str(proposal))
     until(lambda: begun.exists() or None, lambda: "the agent did not begin")
-    agents = [one for one in marked_processes() if one.environ()["SYMPHONY_RUN_ID"].startswith("evaluation-")]
+    agents = agents_of(project)
     assert agents
     os.kill(process.pid, number)
     output, _ = process.communicate(timeout=45)
@@ -238,7 +250,8 @@ def test_what_a_killed_evaluation_left_ends_with_it_or_with_the_next_one(
     until(lambda: begun.exists() or None, lambda: "the agent did not begin")
     second = project.symphony("library", "evaluate", proposal)
     assert (second.returncode, "another evaluation" in second.stderr) == (1, True)
-    agents = [one for one in marked_processes() if one.environ()["SYMPHONY_RUN_ID"].startswith("evaluation-")]
+    agents = agents_of(project)
+    assert agents
     process.kill()
     process.communicate()
     until(lambda: True if not any(map(alive, agents)) else None, lambda: f"left: {agents}")

@@ -1,4 +1,5 @@
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,14 @@ def test_the_deeper_place_decides_and_of_one_the_more_open(top: Path) -> None:
     closed = [option[1] for option in options if option[0] == "--remount-ro"]
     assert str(top / "root") in closed
     assert str(top / "home/.ssh") not in closed
+
+
+def test_our_own_program_is_visible_wherever_it_lies(top: Path) -> None:
+    """The relay of an agent's tools is a part of it, and somebody may install it below `/tmp`."""
+    program = Path(sys.prefix).resolve()
+    options = told(Isolation(hidden=(program.parent,)).wrap(["true"], cwd=top))
+    hidden, shown = ("--tmpfs", str(program.parent)), ("--ro-bind", str(program), str(program))
+    assert options.index(hidden) < options.index(shown)
 
 
 def test_an_empty_file_stands_for_a_hidden_one(top: Path) -> None:

@@ -322,7 +322,8 @@ def _shown(value: Any) -> Any:
         case Secret():
             return {"a secret": value.reveal()}
         case Path():
-            return str(value).replace(str(Path.cwd()), "<cwd>")
+            state = str(Path("~/.local/state").expanduser())
+            return str(value).replace(str(Path.cwd()), "<cwd>").replace(state, "<state>")
         case dict():
             return {key: _shown(item) for key, item in value.items()}
         case list() | tuple():

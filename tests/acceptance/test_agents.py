@@ -113,7 +113,7 @@ def test_while_an_agent_is_rate_limited_its_fallback_takes_over_and_every_surfac
         assert told["second"] is None
         assert told["codex"]["code"] == "agent_rate_limited"
         shown = _told(project, "status")
-        assert "The agent codex is rate limited for" in shown
+        assert "The agent codex is rate limited: " in shown
         assert "second*" in shown
         assert f"second (codex, spare), instead of codex: {reason}" in _told(project, "explain", "SYM-1")
         assert "by second" in _told(project, "logs", "SYM-1")

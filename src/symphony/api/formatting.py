@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from symphony.api.models import Retry, Run
+from symphony.domain import one_line
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _THOUSAND, _MILLION = 1_000, 1_000_000
@@ -27,6 +28,12 @@ def attempt_of(run: Run | Retry) -> str:
 def plural(number: int, noun: str) -> str:
     """`1 turn`, `2 turns`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def sentence(text: str) -> str:
+    """The text on one line, with a full stop unless it has an end."""
+    line = one_line(text)
+    return line if line.endswith((".", "!", "?", "…")) else f"{line}."
 
 
 def duration(seconds: float | None) -> str:

@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 from symphony.api import library
 from symphony.api.access import Access
-from symphony.api.forms import Notice as FormNotice
-from symphony.api.forms import Notices, local_path, see_other
+from symphony.api.conditions import Condition
+from symphony.api.forms import Notice, Notices, local_path, see_other
 from symphony.api.http import MAX_EDIT_BYTES, RequestError, answer, form_pairs
 from symphony.api.interface import ApiError, ConflictError, Operator, UnavailableError
 from symphony.api.library import EDITS, MAX_ASSIGNED, PROPOSAL_STATES
@@ -35,7 +35,6 @@ from symphony.api.pages.skills_views import (
     skills_view,
     versions_view,
 )
-from symphony.api.pages.views import Notice
 from symphony.domain import Selection, SymphonyError
 from symphony.library.model import LibraryError
 
@@ -76,9 +75,9 @@ class SkillPages:
             in_use = self._operator.library()
             found = await to_thread.run_sync(library.overview, in_use, search)
         except UnavailableError as error:
-            problem = Notice(tone="warn", text=f"The library cannot be read: {error.message}")
+            problem = Condition(tone="warn", text=f"The library cannot be read: {error.message}")
         except LibraryError as error:
-            problem = Notice(tone="error", text=error.failure.message, hint=error.failure.hint)
+            problem = Condition(tone="error", text=error.failure.message, hint=error.failure.hint)
         return Content(
             template="skills.html",
             title="Skills",
@@ -209,7 +208,7 @@ class SkillPages:
         base_version: int,
         *,
         reason: str = "",
-        notice: FormNotice | None = None,
+        notice: Notice | None = None,
         stale: bool = False,
     ) -> Content:
         """The editor; if the edit is stale, with the newest version, which the next save replaces."""
@@ -251,13 +250,13 @@ class SkillPages:
             edit = LibrarySave(file=file, base_version=base, reason=reason)
             done = await to_thread.run_sync(library.change, in_use, edit, AUTHOR, name)
         except ConflictError as error:
-            stale, notice = True, FormNotice(ok=False, message=error.message, hint=_STALE_HINT)
+            stale, notice = True, Notice(ok=False, message=error.message, hint=_STALE_HINT)
         except (ApiError, SymphonyError) as error:
-            notice = FormNotice.of_error(error)
+            notice = Notice.of_error(error)
         else:
             codes = dict.fromkeys(each.code.replace("_", " ") for each in done.findings)
             hint = f"read it twice: the check found: {', '.join(codes)}" if codes else None
-            key = self._notices.put(FormNotice(ok=True, message=done.message, hint=hint))
+            key = self._notices.put(Notice(ok=True, message=done.message, hint=hint))
             return see_other(f"{SKILLS_PATH}/library/{done.name}", notice=key)
 
         async def again(_: Request) -> Content:
@@ -273,11 +272,11 @@ class SkillPages:
         try:
             edit = msgspec.convert(given, EDITS[verb], strict=False)
             done = await to_thread.run_sync(library.change, self._operator.library(), edit, AUTHOR)
-            notice = FormNotice(ok=True, message=done.message)
+            notice = Notice(ok=True, message=done.message)
         except msgspec.ValidationError:
-            notice = FormNotice(ok=False, message="something is missing in this form, or is too long")
+            notice = Notice(ok=False, message="something is missing in this form, or is too long")
         except (ApiError, SymphonyError) as error:
-            notice = FormNotice.of_error(error)
+            notice = Notice.of_error(error)
         return see_other(local_path(fields.get("next", [SKILLS_PATH])[-1]), notice=self._notices.put(notice))
 
     async def _fields(self, request: Request) -> Fields:

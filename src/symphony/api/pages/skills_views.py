@@ -8,8 +8,9 @@ from urllib.parse import urlencode
 from msgspec import structs
 
 from symphony.api import models
+from symphony.api.conditions import Condition
 from symphony.api.library import PAGE_ROWS, Overview
-from symphony.api.pages.views import DiffLine, Notice
+from symphony.api.pages.views import DiffLine
 from symphony.domain import natural_order
 from symphony.library.model import Origin, SkillHead
 
@@ -131,7 +132,7 @@ class SkillsView:
     """The page of skills; `notices` say what sessions would see otherwise."""
 
     skills: models.SkillsOverview
-    notices: tuple[Notice, ...]
+    notices: tuple[Condition, ...]
     search: str
     scope: str
     scopes: tuple[Link, ...]
@@ -150,17 +151,17 @@ def skills_view(
     search: str,
     scope: str,
     page: int,
-    problem: Notice | None = None,
+    problem: Condition | None = None,
 ) -> SkillsView:
     """The page of skills; `problem` says why the library is missing."""
     notices = [problem] if problem else []
     if not skills.enabled:
-        notices.append(Notice(tone="warn", text="agent.skills.enabled is false: sessions list no skills."))
+        notices.append(Condition(tone="warn", text="agent.skills.enabled is false: sessions list no skills."))
     elif skills.source == "base_branch":
         text = "agent.skills.source is base_branch: sessions read its commit, and this is the folder."
-        notices.append(Notice(tone="warn", text=text))
+        notices.append(Condition(tone="warn", text=text))
     if skills.enabled and not skills.complete:
-        notices.append(Notice(tone="warn", text="Not all files could be read in time."))
+        notices.append(Condition(tone="warn", text="Not all files could be read in time."))
     kept = {"q": search} if search else {}
     return SkillsView(
         skills=structs.replace(skills, generated_at="", since=skills.since[:10]),

@@ -4,7 +4,7 @@ All functions are pure. A view holds moments and no durations, so that two equal
 whenever they are made.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from msgspec import json, structs
 
 from symphony.api import models
+from symphony.api.conditions import Condition, conditions, day_tokens, placed
 from symphony.api.formatting import plural, seconds_between, tokens
 from symphony.api.forms import Notice as FormNotice
 from symphony.api.interface import MAX_RUNS, RUN_OUTCOMES, RUN_SUMS, BranchDiff, RunQuery
@@ -50,7 +51,6 @@ _STATUS: Final = {
     "ended": "Ended",
 }
 _LINE_KINDS: Final = {"+": "added", "-": "removed"}
-_LIMITS: Final = {"agent_rate_limited": "rate limited", "agent_usage_limit": "out of credit"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,23 +100,6 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """Something that is not normal and affects all issues.
-
-    Attributes:
-        tone: `warn` or `error`.
-        text: what is wrong.
-        hint: what to do about it.
-        until: when it is over or tried again.
-    """
-
-    tone: str
-    text: str
-    hint: str | None = None
-    until: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReasonLink:
     """A reason for which issues wait, how many do, and the page that lists only these."""
 
@@ -163,7 +146,7 @@ class Board:
     health: str
     next_request_at: str | None
     last_poll_at: str | None
-    notices: tuple[Notice, ...]
+    notices: tuple[Condition, ...]
     paused: bool
     slots_used: int
     slots_limit: int
@@ -200,12 +183,12 @@ def board_view(state: models.State, only: Selection, ended: Sequence[models.RunR
         health=health,
         next_request_at=state.tracker.asks_next_at,
         last_poll_at=state.health.last_poll_at,
-        notices=tuple(_notices(state)),
+        notices=_conditions(state),
         paused=state.paused,
         slots_used=state.slots.used,
         slots_limit=state.slots.limit,
         total_tokens=state.codex_totals.total_tokens,
-        day_tokens=_day_tokens(state.budgets),
+        day_tokens=day_tokens(state.budgets),
         day_cost_usd=state.budgets.day_cost_usd,
         search=only.text,
         filtered=bool(only.text or only.states or only.codes),
@@ -276,7 +259,7 @@ class IssueView:
     icon: str
     status: str
     silent: bool
-    notices: tuple[Notice, ...]
+    notices: tuple[Condition, ...]
     session_id: str | None
     events: tuple[models.Event, ...]
     run_id: str | None
@@ -304,7 +287,7 @@ def issue_view(
         icon="question" if asks else issue.status,
         status="Asks you" if asks else _STATUS.get(issue.status, issue.status),
         silent=run is not None and _is_silent(run, issue.generated_at),
-        notices=tuple(_common_notices(issue)),
+        notices=tuple(conditions(issue)),
         session_id=claim.session_id if claim else None,
         events=issue.recent_events[::-1],
         run_id=run_id,
@@ -545,7 +528,7 @@ class SystemView:
     `tracing` has the settings in force of that section, by their keys.
     """
 
-    notices: tuple[Notice, ...]
+    notices: tuple[Condition, ...]
     checks: tuple[models.DoctorCheck, ...]
     system: models.System
     tracker: models.Tracker
@@ -565,7 +548,7 @@ def system_view(system: models.System, state: models.State) -> SystemView:
     """The page of the system; errors stand first, then warnings."""
     checks = system.diagnosis.checks if system.diagnosis else ()
     return SystemView(
-        notices=tuple(_notices(state)),
+        notices=_conditions(state),
         checks=tuple(sorted(checks, key=lambda check: ("error", "warning", "ok").index(check.status))),
         system=structs.replace(system, generated_at=""),
         tracker=structs.replace(state.tracker, asks_next_at=None),
@@ -594,58 +577,14 @@ def _query(only: Selection, *, waiting: int | None = None, codes: frozenset[str]
     return f"/?{urlencode(pairs)}" if pairs else "/"
 
 
-def _day_tokens(budgets: models.Budgets) -> str | None:
-    limit = budgets.max_tokens_per_day
-    return None if limit is None else f"{tokens(budgets.day_tokens)} of {tokens(limit)}"
-
-
-def _notices(state: models.State) -> Iterator[Notice]:
-    yield from _failures(state.health)
-    yield from _common_notices(state, last_error=state.health.poll_failure is None)
-    for agent in state.agents:
-        if (limit := agent.limited) is not None:
-            text = f"The agent {agent.name} is {_LIMITS.get(limit.code, 'limited')}: {limit.message}"
-            yield Notice(tone="warn", text=text, until=limit.until)
-    for push in state.failed_pushes:
-        text = f"{push.issue_identifier} is not pushed: {push.failure.message}"
-        yield Notice(tone="warn", text=text, hint=push.failure.hint, until=push.next_try_at)
-
-
-def _common_notices(document: models.State | models.Issue, *, last_error: bool = True) -> Iterator[Notice]:
-    """What affects all issues, and is known to the document of each; `last_error` is of the tracker."""
-    if document.paused:
-        text = "Paused: nothing new starts, what runs goes on."
-        yield Notice(tone="warn", text=text, hint="symphony resume")
-    tracker = document.tracker
-    if tracker.circuit != "closed":
-        error = f": {tracker.last_error}" if tracker.last_error and last_error else ""
-        failed = f"{plural(tracker.failures_in_a_row, 'request')} in a row failed{error}"
-        text = f"Requests to the tracker pause, because {failed}."
-        yield Notice(tone="warn", text=text, until=tracker.until or tracker.asks_next_at)
-    budgets = document.budgets
-    if budgets.max_tokens_per_day is not None and budgets.day_tokens >= budgets.max_tokens_per_day:
-        yield Notice(
-            tone="warn",
-            text=f"The budget of {budgets.day or 'the day'} is used up: {_day_tokens(budgets)} tokens.",
-            hint="wait for the next day (UTC), or raise agent.budget.max_tokens_per_day",
+def _conditions(state: models.State) -> tuple[Condition, ...]:
+    """What is not normal, errors first."""
+    skipped = (
+        Condition(
+            tone="error",
+            text=f"An issue cannot be read: {placed(record.where, record.message)}",
+            hint=record.hint,
         )
-    journal = document.journal
-    if journal is not None and journal.state == "memory":
-        reason = journal.reason or "the journal cannot be used; a restart forgets what happens now"
-        yield Notice(tone="warn", text=reason, hint=journal.hint)
-
-
-def _failures(health: models.DaemonHealth) -> Iterator[Notice]:
-    invalid = "WORKFLOW.md cannot be used, so nothing new starts and the last good one holds"
-    silent = "The tracker did not answer the last poll"
-    for failure, heading in ((health.workflow_failure, invalid), (health.poll_failure, silent)):
-        if failure is not None:
-            text = f"{heading}: {_at(failure.where)}{failure.message}"
-            yield Notice(tone="error", text=text, hint=failure.hint)
-    for record in health.skipped_records:
-        text = f"An issue cannot be read: {_at(record.where)}{record.message}"
-        yield Notice(tone="error", text=text, hint=record.hint)
-
-
-def _at(where: str | None) -> str:
-    return f"{where}: " if where else ""
+        for record in state.health.skipped_records
+    )
+    return tuple(sorted((*conditions(state), *skipped), key=lambda one: one.tone != "error"))

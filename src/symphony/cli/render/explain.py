@@ -18,6 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from symphony.api import models
+from symphony.api.conditions import day_tokens
+from symphony.api.formatting import sentence
 from symphony.cli.documents import Explanation, KnownIssue
 from symphony.cli.formatting import (
     ago,
@@ -31,7 +33,7 @@ from symphony.cli.formatting import (
     seconds_between,
     tokens,
 )
-from symphony.cli.render.conditions import condition_lines, tokens_today
+from symphony.cli.render.conditions import condition_lines
 from symphony.domain import one_line
 from symphony.scheduler import WAITING_FOR_SLOT
 
@@ -166,7 +168,7 @@ def _explain_run(run: models.Run, now: str) -> Explanation:
         return Explanation(
             running=True,
             code=WAITING_FOR_SLOT,
-            answer=_sentence(f"It waits: {run.last_message}"),
+            answer=sentence(f"It waits: {run.last_message}"),
             since=run.started_at,
             next="Its agent starts when Ray has a slot for it, in the order in which the runs asked.",
             advice="see `symphony hosts check`; offer more of worker.ray.slots_resource, or fewer labels",
@@ -189,7 +191,7 @@ def _explain_retry(issue: KnownIssue, retry: models.Retry) -> Explanation:
     wait_s = seconds_between(issue.generated_at, retry.due_at)
     due = "now" if wait_s is not None and wait_s <= 0 else f"in {duration(wait_s)}"
     if error := failure_before(retry, issue.last_error):
-        answer = _sentence(f"It waits for attempt {attempt_of(retry)}, after: {error}")
+        answer = sentence(f"It waits for attempt {attempt_of(retry)}, after: {error}")
         follows = f"That attempt begins {due}, if there is a slot ({retry.due_at})."
     else:
         answer = "It goes on, if it is still active."
@@ -208,7 +210,7 @@ def _explain_block(issue: KnownIssue, block: models.Block) -> Explanation:
     return Explanation(
         running=False,
         code="blocked",
-        answer=_sentence(f"It waits for a person: {block.error.removeprefix(_NEEDS_PERSON)}"),
+        answer=sentence(f"It waits for a person: {block.error.removeprefix(_NEEDS_PERSON)}"),
         since=block.blocked_at,
         next=_NOTHING,
         advice=advice,
@@ -224,7 +226,7 @@ def _explain_result(issue: KnownIssue) -> Explanation:
         return Explanation(
             running=False,
             code=issue.status,
-            answer=_sentence(f"{where}, and no branch of it is remembered"),
+            answer=sentence(f"{where}, and no branch of it is remembered"),
             since=None,
             next=_NOTHING,
             advice=_MOVE_ISSUE,
@@ -242,7 +244,7 @@ def _explain_result(issue: KnownIssue) -> Explanation:
     return Explanation(
         running=False,
         code=issue.status,
-        answer=_sentence(answer),
+        answer=sentence(answer),
         since=result.ended_at,
         next=review if ready else _NOTHING,
         advice=f"look at it: {' or '.join(result.look)}" + (f"; or {_MOVE_ISSUE}" if ready else ""),
@@ -269,7 +271,7 @@ def _explain_waiting(issue: KnownIssue) -> Explanation:
     return Explanation(
         running=False,
         code=reason.code,
-        answer=_sentence(f"It is not running: {reason.message}"),
+        answer=sentence(f"It is not running: {reason.message}"),
         since=None,
         next=follows,
         advice=advice,
@@ -278,11 +280,6 @@ def _explain_waiting(issue: KnownIssue) -> Explanation:
 
 def _shell_word(identifier: str) -> str:
     return shlex.quote(one_line(identifier))
-
-
-def _sentence(text: str) -> str:
-    line = one_line(text)
-    return line if line.endswith((".", "!", "?", "…")) else f"{line}."
 
 
 def _join(*parts: str | None) -> str:
@@ -320,7 +317,7 @@ def _details(issue: models.Issue, explanation: Explanation, state_dir: Path) -> 
         "phase": f"{issue.phase.name}: {issue.phase.reason}" if issue.phase else None,
         "tokens": tokens(run.tokens.total_tokens) if run else None,
         "budget": _budget(issue),
-        "today": f"{today} tokens used" if (today := tokens_today(budgets)) else None,
+        "today": f"{today} tokens used" if (today := day_tokens(budgets)) else None,
     }
     if block is not None:
         details["asks"] = question_to_show(block)

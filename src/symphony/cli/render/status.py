@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from symphony.api import models
+from symphony.api.conditions import day_tokens, placed
 from symphony.cli.documents import Status
 from symphony.cli.formatting import (
     ago,
@@ -29,7 +30,7 @@ from symphony.cli.formatting import (
     seconds_between,
     tokens,
 )
-from symphony.cli.render.conditions import condition_lines, tokens_today
+from symphony.cli.render.conditions import condition_lines
 from symphony.cli.render.explain import failure_before, question_to_show, remedy
 from symphony.domain import Category, Failure, natural_order
 
@@ -148,7 +149,6 @@ def head_view(status: Status, *, workflow: str, brief: bool = False) -> Renderab
     """How the daemon is, and what is wrong."""
     health = status.health
     problems = [
-        *_failures(health),
         *condition_lines(status),
         *_skipped(health, _SKIPPED_IN_BRIEF if brief else None),
         *_instruction_problems(status),
@@ -198,20 +198,9 @@ def _counts(state: models.State) -> str:
         f"{counts.retrying:,} retrying",
         f"{counts.waiting:,} waiting",
     ]
-    today = tokens_today(state.budgets)
+    today = day_tokens(state.budgets)
     parts.append(f"{tokens(state.codex_totals.total_tokens)} tokens{f', {today} today' if today else ''}")
     return " · ".join(parts)
-
-
-def _failures(health: models.DaemonHealth) -> Iterator[Text]:
-    invalid = "WORKFLOW.md cannot be used, so nothing new starts and the last good one holds:"
-    silent = "The tracker did not answer the last poll:"
-    for failure, heading in ((health.workflow_failure, invalid), (health.poll_failure, silent)):
-        if failure is not None:
-            yield Text(heading, style="red")
-            yield Text.assemble("  ", cell(_at(failure.where, failure.message)))
-            if failure.hint:
-                yield arrow(failure.hint)
 
 
 def _skipped(health: models.DaemonHealth, limit: int | None) -> Iterator[Text]:
@@ -222,7 +211,7 @@ def _skipped(health: models.DaemonHealth, limit: int | None) -> Iterator[Text]:
     count = plural(len(records), "issue")
     yield Text(f"The tracker could not read {count}, so nothing starts there:", style="red")
     for record in records[:limit]:
-        yield Text.assemble("  ", cell(_at(record.where, record.message)))
+        yield Text.assemble("  ", cell(placed(record.where, record.message)))
     if hidden := len(records) - len(records[:limit]):
         yield Text(f"  and {hidden} more; `symphony status --all-issues` lists all", style="dim")
     yield from map(arrow, dict.fromkeys(record.hint for record in records if record.hint))
@@ -236,10 +225,6 @@ def _instruction_problems(state: models.State) -> Iterator[Text]:
         yield Text("The instructions of running sessions have problems:", style="yellow")
         for line in lines:
             yield Text.assemble("  ", cell(line))
-
-
-def _at(where: str | None, message: str) -> str:
-    return f"{where}: {message}" if where else message
 
 
 def _nothing_to_show(health: models.DaemonHealth, *, selected: bool) -> str:

@@ -66,7 +66,7 @@ def test_a_budget_of_the_day_that_is_not_used_up_is_only_counted() -> None:
 def test_a_tracker_that_is_tried_again_shows_its_error_once() -> None:
     half = {**OPEN, "circuit": "half_open", "until": None, "failures_in_a_row": 1}
     shown = picture(busy(tracker=half))
-    assert re.search(r"asked once more.* 1 request .*\n  502 Bad Gateway\n", shown)
+    assert re.search(r"asked once more.* 1 request .* 502 Bad Gateway\.\n", shown)
     failure = {"code": "x", "message": "502 Bad Gateway", "hint": None, "where": None}
     told = {"status": "degraded", "poll_failure": failure}
     assert picture(busy(tracker=OPEN, health=told)).count("502 Bad Gateway") == 1

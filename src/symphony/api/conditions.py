@@ -1,0 +1,108 @@
+"""What is not normal and affects all issues: what the pages and the command line say of it. Pure.
+
+A file or a tracker that cannot be used, a pause, limited agents, a used-up budget of the day, a lost journal,
+failed pushes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from symphony.api import models
+from symphony.api.formatting import plural, sentence, tokens
+
+_LIMITS: Final = {"agent_rate_limited": "rate limited", "agent_usage_limit": "out of credit"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One thing that is not normal.
+
+    Attributes:
+        tone: `warn` or `error`.
+        text: what is wrong.
+        hint: what to do about it.
+        until: when it is over or tried again.
+    """
+
+    tone: str
+    text: str
+    hint: str | None = None
+    until: str | None = None
+
+
+def conditions(document: models.State | models.Issue) -> Iterator[Condition]:
+    """What affects all issues, as far as the document of all issues, or of one, knows it."""
+    failed_poll = None
+    if isinstance(document, models.State):
+        failed_poll = document.health.poll_failure
+        yield from _failures(document.health)
+    if document.paused:
+        text = "Paused: nothing new starts, what runs goes on."
+        yield Condition(tone="warn", text=text, hint="symphony resume")
+    if isinstance(document, models.State):
+        yield from _limited_agents(document)
+    tracker = document.tracker
+    if tracker.circuit != "closed":
+        error = f": {tracker.last_error}" if tracker.last_error and failed_poll is None else ""
+        failed = f"{plural(tracker.failures_in_a_row, 'request')} in a row failed{error}"
+        is_open = tracker.circuit == "open"
+        what = "Requests to the tracker pause" if is_open else "The tracker is asked once more"
+        yield Condition(
+            tone="warn",
+            text=sentence(f"{what}, because {failed}"),
+            hint="symphony refresh asks at once, unless the tracker itself asked for the pause"
+            if is_open
+            else None,
+            until=tracker.until or tracker.asks_next_at,
+        )
+    yield from _day_budget(document.budgets)
+    journal = document.journal
+    if journal is not None and journal.state == "memory":
+        reason = journal.reason or "the journal cannot be used; a restart forgets what happens now"
+        yield Condition(tone="warn", text=sentence(f"{reason[:1].upper()}{reason[1:]}"), hint=journal.hint)
+    for push in document.failed_pushes if isinstance(document, models.State) else ():
+        text = sentence(f"{push.issue_identifier} is not pushed: {push.failure.message}")
+        yield Condition(tone="warn", text=text, hint=push.failure.hint, until=push.next_try_at)
+
+
+def day_tokens(budgets: models.Budgets) -> str | None:
+    """How much of the day's budget is used: `5.2M of 6.0M`; `None` if the day has no budget."""
+    limit = budgets.max_tokens_per_day
+    return None if limit is None else f"{tokens(budgets.day_tokens)} of {tokens(limit)}"
+
+
+def placed(where: str | None, message: str) -> str:
+    """A message with its `path:line`, if there is one."""
+    return f"{where}: {message}" if where else message
+
+
+def _failures(health: models.DaemonHealth) -> Iterator[Condition]:
+    invalid = "WORKFLOW.md cannot be used, so nothing new starts and the last good one holds"
+    silent = "The tracker did not answer the last poll"
+    for failure, heading in ((health.workflow_failure, invalid), (health.poll_failure, silent)):
+        if failure is not None:
+            text = sentence(f"{heading}: {placed(failure.where, failure.message)}")
+            yield Condition(tone="error", text=text, hint=failure.hint)
+
+
+def _limited_agents(state: models.State) -> Iterator[Condition]:
+    for agent in state.agents:
+        if (limit := agent.limited) is not None:
+            text = f"The agent {agent.name} is {_LIMITS.get(limit.code, 'limited')}: {limit.message}"
+            yield Condition(tone="warn", text=sentence(text), until=limit.until)
+
+
+def _day_budget(budgets: models.Budgets) -> Iterator[Condition]:
+    spender = budgets.used_up_by
+    if budgets.max_tokens_per_day is None or budgets.day_tokens < budgets.max_tokens_per_day:
+        return
+    text = f"The budget of {budgets.day or 'the day'} is used up: {day_tokens(budgets)} tokens."
+    if spender is not None:
+        run = f"{spender.issue_identifier} (agent {spender.agent}), whose run used {tokens(spender.tokens)}"
+        text = f"{text} The last of it went to {run}."
+    yield Condition(
+        tone="warn",
+        text=text,
+        hint="wait for the next day (UTC), or raise agent.budget.max_tokens_per_day",
+    )

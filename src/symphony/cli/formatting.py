@@ -1,8 +1,10 @@
 """Numbers, times and untrusted text as people read them, and the console on which they are printed."""
 
+from collections.abc import Collection
 from typing import Any, Final
 
-from rich.console import Console, RenderableType
+from rich.console import Console, JustifyMethod, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from symphony.api.formatting import ago, attempt_of, duration, parse_time, plural, seconds_between, tokens
@@ -23,6 +25,7 @@ __all__ = [
     "plural",
     "print_blocks",
     "seconds_between",
+    "table",
     "tokens",
 ]
 
@@ -35,6 +38,15 @@ def console_for(*, pipe_width: int = _PIPE_WIDTH, **options: Any) -> Console:
     if not console.is_terminal and "width" not in options:
         console.width = pipe_width
     return console
+
+
+def table(*names: str, right: Collection[str] = (), fold: Collection[str] = ()) -> Table:
+    """A table without lines; of its columns, those in `right` are aligned there, and those in `fold` wrap."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in names:
+        justify: JustifyMethod = "right" if name in right else "left"
+        made.add_column(name, justify=justify, no_wrap=name not in fold, overflow="fold")
+    return made
 
 
 def print_blocks(console: Console, *blocks: RenderableType) -> None:

@@ -1,10 +1,20 @@
 """The contract of tracker adapters (specification section 11)."""
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, ToolResult, ToolSpec, one_line
+from symphony.domain import (
+    Blame,
+    Category,
+    Failure,
+    Issue,
+    SymphonyError,
+    ToolResult,
+    ToolSpec,
+    normalise_state,
+    one_line,
+)
 
 _MAX_NAME = 80
 
@@ -191,3 +201,12 @@ def not_moved(service: str, issue: str, *, wanted: str, found: str, hint: str | 
             hint=hint or "the rules of the tracker may forbid this move, or someone else moved the issue",
         )
     )
+
+
+def unique(names: Iterable[str]) -> tuple[str, ...]:
+    """Trimmed names without blank or repeated ones, in their first order and spelling."""
+    found: dict[str, str] = {}
+    for name in names:
+        if name.strip():
+            found.setdefault(normalise_state(name), name.strip())
+    return tuple(found.values())

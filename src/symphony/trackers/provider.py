@@ -39,7 +39,7 @@ from symphony.config import (
     resolve_secret,
 )
 from symphony.domain import Blame, Category, Failure, normalise_state
-from symphony.trackers.base import ConfigProblem, TrackerConfigError
+from symphony.trackers.base import ConfigProblem, TrackerConfigError, unique
 from symphony.trackers.http import is_loopback
 from symphony.trackers.http.exchange import origin_of
 from symphony.trackers.raw_tools import Scope
@@ -114,18 +114,9 @@ def _address(value: str, info: ValidationInfo) -> str:
     return value
 
 
-def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Trimmed names without blank or repeated ones, in their first spelling."""
-    found: dict[str, str] = {}
-    for name in names:
-        if name.strip():
-            found.setdefault(normalise_state(name), name.strip())
-    return tuple(found.values())
-
-
 Credential = Annotated[Secret, BeforeValidator(_credential)]
 Address = Annotated[str, AfterValidator(_address)]
-States = Annotated[tuple[str, ...], AfterValidator(_unique)]
+States = Annotated[tuple[str, ...], AfterValidator(unique)]
 
 
 # --- the model -------------------------------------------------------------------------------------------

@@ -232,19 +232,15 @@ def list_(*, phase: str | None, place: InstructionsContext, as_json: bool) -> in
 
 
 def _print_table(modules: "tuple[ShownModule, ...]", composed: "Composition") -> None:
-    from rich.table import Table
+    from symphony.cli.formatting import cell, console_for, print_blocks, table
 
-    from symphony.cli.formatting import cell, console_for, print_blocks
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("NAME", "PRIORITY", "PHASES", "CHARS", "SELECTED"):
-        table.add_column(name)
+    rows = table("NAME", "PRIORITY", "PHASES", "CHARS", "SELECTED", fold={"PHASES"})
     for one in modules:
         selected = "yes" if one.selected else "dropped" if one.name in composed.dropped else "no"
         row = (one.name, one.priority, " ".join(one.phases) or "all", one.chars, selected)
-        table.add_row(*map(cell, row))
+        rows.add_row(*map(cell, row))
     if modules:
-        print_blocks(console_for(), table)
+        print_blocks(console_for(), rows)
 
 
 @click.command(epilog=_COMPOSE_EPILOG, short_help="Print the instructions of a phase.")

@@ -9,7 +9,6 @@ from typing import Final
 
 import click
 from msgspec import structs
-from rich.table import Table
 from rich.text import Text
 
 from symphony.cli.board import open_board, used_numbers
@@ -24,7 +23,7 @@ from symphony.cli.documents import (
     IssueMoved,
 )
 from symphony.cli.failures import warn
-from symphony.cli.formatting import console_for, print_blocks
+from symphony.cli.formatting import console_for, print_blocks, table
 from symphony.cli.main import LazyGroup
 from symphony.cli.options import (
     WORKFLOW_HELP,
@@ -284,11 +283,9 @@ def _iso(moment: datetime | None) -> str | None:
 
 
 def _print_table(issues: Sequence[Issue]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("ID", "STATE", "PRIO", "TITLE", "LABELS", "WAITS"):
-        table.add_column(name, no_wrap=name in {"ID", "STATE", "PRIO"}, overflow="fold")
+    rows = table("ID", "STATE", "PRIO", "TITLE", "LABELS", "WAITS", fold={"TITLE", "LABELS", "WAITS"})
     for one in issues:
-        table.add_row(
+        rows.add_row(
             _line(one.id),
             _line(one.state),
             _line(one.priority or ""),
@@ -296,7 +293,7 @@ def _print_table(issues: Sequence[Issue]) -> None:
             _line(", ".join(one.labels)),
             _line(one.not_dispatchable_reason or ""),
         )
-    print_blocks(console_for(pipe_width=_PIPE_WIDTH), table)
+    print_blocks(console_for(pipe_width=_PIPE_WIDTH), rows)
 
 
 def _print_issue(board: Board, issue: Issue, comments: Sequence[StoredComment]) -> None:

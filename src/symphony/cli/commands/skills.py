@@ -323,7 +323,10 @@ dropped from do not count for it.
 Exit codes: 0 shown, 1 there is no journal yet, or it cannot be read.
 """
 _SUCCEEDED: Final = "succeeded"
-_TEXTS: Final = frozenset({"NAME", "LAST USED", "OTHERWISE", "VERSION", "HOLDOUT", "ARM"})
+_NUMBERS: Final = (
+    *("LISTED", "SEEN", "SUCCEEDED", "VERSIONS", "RUNS", "OPENED", "ISSUES", "DELIVERED", "READY", "BLOCKED"),
+    *("STARS", "TURNS", "TOKENS"),
+)
 
 
 @click.command(epilog=_REPORT_EPILOG)
@@ -364,11 +367,12 @@ def report(*, since: float, as_json: bool, workflow: Path) -> None:
 
 
 def _show(found: Sequence["SkillReport"], outcomes: "SkillOutcomes") -> None:
-    from symphony.cli.formatting import cell, console_for, print_blocks
+    from symphony.cli.formatting import cell, console_for, print_blocks, table
 
-    table = _table("NAME", "LISTED", "SEEN", "SUCCEEDED", "OTHERWISE", "VERSIONS", "LAST USED")
+    columns = ("NAME", "LISTED", "SEEN", "SUCCEEDED", "OTHERWISE", "VERSIONS", "LAST USED")
+    rows = table(*columns, right=_NUMBERS)
     for one in sorted(found, key=lambda report: (-report.listed, report.name)):
-        table.add_row(
+        rows.add_row(
             cell(one.name),
             str(one.listed),
             str(one.seen),
@@ -377,7 +381,7 @@ def _show(found: Sequence["SkillReport"], outcomes: "SkillOutcomes") -> None:
             str(one.versions),
             datetime.fromtimestamp(one.last_used_wall_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M"),
         )
-    blocks: list[Table | Text | str] = [table]
+    blocks: list[Table | Text | str] = [rows]
     if outcomes.versions:
         blocks += ["", _versions_table(outcomes.versions)]
     if outcomes.holdouts:
@@ -389,14 +393,24 @@ def _show(found: Sequence["SkillReport"], outcomes: "SkillOutcomes") -> None:
 
 def _versions_table(versions: Sequence["SkillVersionFigures"]) -> "Table":
     """The rates of each version, with their intervals."""
-    from symphony.cli.formatting import cell
+    from symphony.cli.formatting import cell, table
 
-    table = _table(
-        "NAME", "VERSION", "RUNS", "OPENED", "DELIVERED", "READY", "BLOCKED", "STARS", "TURNS", "TOKENS"
+    columns = (
+        "NAME",
+        "VERSION",
+        "RUNS",
+        "OPENED",
+        "DELIVERED",
+        "READY",
+        "BLOCKED",
+        "STARS",
+        "TURNS",
+        "TOKENS",
     )
+    rows = table(*columns, right=_NUMBERS)
     for one in versions:
         version = (one.sha256 or "?")[:8] if one.library_version is None else f"v{one.library_version}"
-        table.add_row(
+        rows.add_row(
             cell(one.name),
             version,
             str(one.runs),
@@ -406,17 +420,18 @@ def _versions_table(versions: Sequence["SkillVersionFigures"]) -> "Table":
             f"{one.turns:g}",
             f"{one.tokens:,.0f}",
         )
-    return table
+    return rows
 
 
 def _holdouts_table(holdouts: Sequence["SkillHoldout"]) -> "Table":
     """Both arms of each skill, and the difference of their rates."""
-    from symphony.cli.formatting import cell
+    from symphony.cli.formatting import cell, table
 
-    table = _table("HOLDOUT", "ARM", "ISSUES", "DELIVERED", "READY", "BLOCKED", "TURNS", "TOKENS")
+    columns = ("HOLDOUT", "ARM", "ISSUES", "DELIVERED", "READY", "BLOCKED", "TURNS", "TOKENS")
+    rows = table(*columns, right=_NUMBERS)
     for one in holdouts:
         for arm, title in ((one.with_skill, "with"), (one.without_skill, "without")):
-            table.add_row(
+            rows.add_row(
                 cell(one.name),
                 title,
                 str(arm.issues),
@@ -425,19 +440,8 @@ def _holdouts_table(holdouts: Sequence["SkillHoldout"]) -> "Table":
                 "-" if arm.tokens is None else f"{arm.tokens:,.0f}",
             )
         differences = (one.delivered, one.ready, one.blocked)
-        table.add_row(
-            cell(one.name), "difference", "", *(_difference(value) for value in differences), "", ""
-        )
-    return table
-
-
-def _table(*names: str) -> "Table":
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        table.add_column(name, justify="left" if name in _TEXTS else "right", no_wrap=True)
-    return table
+        rows.add_row(cell(one.name), "difference", "", *(_difference(value) for value in differences), "", "")
+    return rows
 
 
 def _rate(rate: "Rate") -> str:

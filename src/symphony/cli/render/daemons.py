@@ -10,7 +10,7 @@ from rich.text import Text
 
 from symphony.api.models import utc_text
 from symphony.cli.documents import DaemonRow, Daemons
-from symphony.cli.formatting import arrow, cell, duration, plural, seconds_between
+from symphony.cli.formatting import arrow, cell, duration, plural, seconds_between, table
 
 _HEALTH: Final = {
     "ok": ("healthy", "green"),
@@ -33,22 +33,18 @@ def daemons_view(document: Daemons, *, now: datetime) -> RenderableType:
 
 
 def _table(found: Sequence[DaemonRow], now: datetime) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("DAEMON", overflow="fold")
-    table.add_column("HEALTH", no_wrap=True)
-    for name in ("RUNNING", "RETRYING", "BLOCKED", "WAITING"):
-        table.add_column(name, justify="right")
-    for name in ("UP", "PID"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in ("VERSION", "USER", "WORKFLOW"):
-        table.add_column(name, overflow="fold")
+    texts, numbers = (
+        ("VERSION", "USER", "WORKFLOW"),
+        ("RUNNING", "RETRYING", "BLOCKED", "WAITING", "UP", "PID"),
+    )
+    rows = table("DAEMON", "HEALTH", *numbers, *texts, right=numbers, fold={"DAEMON", *texts})
     for row in found:
         counts = ["-"] * 4
         if row.counts is not None:
             issues = (row.counts.running, row.counts.retrying, row.counts.blocked, row.counts.waiting)
             counts = [str(number) for number in issues]
         up = None if row.status == "dead" else seconds_between(row.started_at, utc_text(now))
-        table.add_row(
+        rows.add_row(
             cell(row.name),
             _health(row),
             *counts,
@@ -58,7 +54,7 @@ def _table(found: Sequence[DaemonRow], now: datetime) -> Table:
             cell(row.user),
             cell(row.workflow or row.state_dir),
         )
-    return table
+    return rows
 
 
 def _health(row: DaemonRow) -> Text:

@@ -7,25 +7,16 @@ from typing import Final
 
 import click
 from rich.cells import cell_len, set_cell_size
-from rich.table import Table
 from rich.text import Text
 
 from symphony.api import models
-from symphony.cli.formatting import cell, console_for, parse_time, plural, print_blocks
+from symphony.cli.formatting import cell, console_for, parse_time, plural, print_blocks, table
 from symphony.cli.options import use_colour
 from symphony.cli.render.skills import visible
 from symphony.domain import one_line
 
 _MAX_DESCRIPTION: Final = 100
 _DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
-
-
-def table(*names: str) -> Table:
-    """A table with these columns; only the last one is wrapped."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in names:
-        made.add_column(name, no_wrap=name != names[-1], overflow="fold")
-    return made
 
 
 def moment(at: str) -> str:
@@ -77,7 +68,7 @@ def _targets(skill: models.LibrarySkill, assignments: tuple[models.LibraryAssign
 
 def print_versions(versions: tuple[models.LibraryVersion, ...]) -> None:
     """A row for each version."""
-    rows = table("VERSION", "WHEN", "AUTHOR", "RUN", "REASON")
+    rows = table("VERSION", "WHEN", "AUTHOR", "RUN", "REASON", fold={"REASON"})
     for one in versions:
         rows.add_row(*map(cell, (one.version, moment(one.at), one.author, one.run_id or "", one.reason)))
     print_blocks(console_for(), rows)
@@ -94,7 +85,7 @@ def print_diff(text: str, *, err: bool = False) -> None:
 
 def print_assignments(found: models.LibraryAssignments) -> None:
     """A row for each assignment."""
-    rows = table("KIND", "WHO", "SINCE", "SKILLS")
+    rows = table("KIND", "WHO", "SINCE", "SKILLS", fold={"SKILLS"})
     for one in found.assignments:
         rows.add_row(*map(cell, (one.kind, one.target, moment(one.at), ", ".join(one.skills) or "none")))
     if found.assignments:
@@ -137,7 +128,7 @@ def print_proposal(page: models.LibraryProposalPage) -> None:
 
 def print_evaluation(found: models.LibraryEvaluation) -> None:
     """What past issues say about a proposal."""
-    rows = table("ISSUE", "VERDICT", "WITHOUT THE CHANGE", "WITH THE CHANGE")
+    rows = table("ISSUE", "VERDICT", "WITHOUT THE CHANGE", "WITH THE CHANGE", fold={"WITH THE CHANGE"})
     for one in found.comparisons:
         rows.add_row(cell(one.issue_identifier), cell(one.verdict), _trial(one.without), _trial(one.changed))
     count = len(found.comparisons)

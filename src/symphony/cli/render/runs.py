@@ -7,11 +7,12 @@ from rich.table import Table
 from rich.text import Text
 
 from symphony.api.models import RunRow, Runs, RunSums
-from symphony.cli.formatting import cell, duration, parse_time, plural, tokens
+from symphony.cli.formatting import cell, duration, parse_time, plural, table, tokens
 
 _WIDE: Final = 100
 """From this width on the model stands beside the agent; below, under it."""
 _OUTCOMES: Final = {"succeeded": "green", "running": "cyan", "failed": "red", "timed_out": "red"}
+_NUMBERS: Final = ("TURNS", "TOKENS", "USD", "COMMITS")
 _CENT: Final = 0.01
 
 
@@ -38,14 +39,16 @@ def money(usd: float | None, unpriced_tokens: int) -> str:
 
 
 def _runs(rows: tuple[RunRow, ...], *, wide: bool) -> Table:
-    table = _table("ISSUE", "STARTED", "TOOK", "OUTCOME", "TURNS", "TOKENS", "USD", "COMMITS", wide=wide)
-    table.add_column("AGENT", overflow="fold")
+    columns = ("ISSUE", "STARTED", "TOOK", "OUTCOME", "TURNS", "TOKENS", "USD", "COMMITS", "AGENT")
+    shown = table(*columns, right={"TOOK", *_NUMBERS}, fold={"ISSUE", "AGENT"})
+    if not wide:
+        shown.padding = (0, 1, 0, 0)
     for row in rows:
         started, outcome = parse_time(row.started_at), row.outcome or "running"
         agent = cell(row.agent or "-")
         if row.model:
             agent = Text.assemble(agent, " " if wide else "\n", cell(row.model, "dim"))
-        table.add_row(
+        shown.add_row(
             cell(row.issue_identifier),
             "-" if started is None else started.astimezone().strftime("%m-%d %H:%M"),
             duration(row.seconds),
@@ -56,14 +59,15 @@ def _runs(rows: tuple[RunRow, ...], *, wide: bool) -> Table:
             str(row.commits),
             agent,
         )
-    return table
+    return shown
 
 
 def _sums(document: Runs) -> Table:
     heading = (document.by or "").upper()
-    table = _table(heading, "RUNS", "TURNS", "TIME", "TOKENS", "USD", "COMMITS", wide=True)
+    columns = (heading, "RUNS", "TURNS", "TIME", "TOKENS", "USD", "COMMITS")
+    shown = table(*columns, right={"RUNS", "TIME", *_NUMBERS}, fold={heading})
     for row in document.groups:
-        table.add_row(
+        shown.add_row(
             cell(row.key or "-"),
             f"{row.runs:,}",
             f"{row.turns:,}",
@@ -72,15 +76,7 @@ def _sums(document: Runs) -> Table:
             money(row.cost_usd, row.unpriced_tokens),
             f"{row.commits:,}",
         )
-    return table
-
-
-def _table(*names: str, wide: bool) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2 if wide else 1, 0, 0), header_style="bold")
-    for place, name in enumerate(names):
-        left = place == 0 or name in {"STARTED", "OUTCOME"}
-        table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=place > 0)
-    return table
+    return shown
 
 
 def _total(total: RunSums) -> list[Text]:

@@ -22,7 +22,7 @@ from symphony.cli.documents import (
     SkillRoot,
     UnlistedSkill,
 )
-from symphony.cli.formatting import cell, console_for, plural, print_blocks
+from symphony.cli.formatting import cell, console_for, plural, print_blocks, table
 from symphony.cli.skill_roots import SkillsContext
 from symphony.skills import (
     Block,
@@ -177,7 +177,7 @@ def _listing(found: SkillSet, block: Block, place: SkillsContext) -> Table:
     unseen = place.uncommitted()
     dropped = {one.name: _REASONS[one.reason] for one in block.dropped}
     problems = Counter(one.path for one in found.problems if one.severity is not Severity.INFO)
-    table = _table("NAME", "SCOPE", "LISTED", "WHEN TO USE", "PROBLEMS")
+    rows = table("NAME", "SCOPE", "LISTED", "WHEN TO USE", "PROBLEMS", fold={"WHEN TO USE"})
     for skill in found.skills:
         if not place.options.enabled:
             listed = "off"
@@ -186,37 +186,30 @@ def _listing(found: SkillSet, block: Block, place: SkillsContext) -> Table:
         else:
             listed = "not committed" if skill.path in unseen else "yes"
         count = problems[skill.path]
-        table.add_row(
+        rows.add_row(
             cell(skill.name),
             cell(skill.scope.value),
             cell(listed),
             cell(skill.text),
             cell(plural(count, "warning") if count else ""),
         )
-    return table
+    return rows
 
 
 def print_hits(hits: Iterable[Hit]) -> None:
     """A line per hit."""
-    table = _table("NAME", "WHEN TO USE", "PATH")
+    rows = table("NAME", "WHEN TO USE", "PATH", fold={"WHEN TO USE", "PATH"})
     for hit in hits:
-        table.add_row(cell(hit.skill.name), cell(hit.skill.text), cell(hit.skill.path))
-    print_blocks(console_for(), table)
+        rows.add_row(cell(hit.skill.name), cell(hit.skill.text), cell(hit.skill.path))
+    print_blocks(console_for(), rows)
 
 
 def print_folders(folders: Iterable[tuple[str, int, int]]) -> None:
     """A line per folder of a source: how many skills it has, and how many of them cannot be taken."""
-    table = _table("FOLDER", "SKILLS", "NOT USABLE")
+    rows = table("FOLDER", "SKILLS", "NOT USABLE")
     for folder, count, bad in folders:
-        table.add_row(cell(folder), cell(count), cell(bad or ""))
-    print_blocks(console_for(), table)
-
-
-def _table(*names: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        table.add_column(name, no_wrap=name not in {"WHEN TO USE", "PATH"}, overflow="fold")
-    return table
+        rows.add_row(cell(folder), cell(count), cell(bad or ""))
+    print_blocks(console_for(), rows)
 
 
 def detail_lines(skill: SkillDetail, found: SkillSet, below: str) -> Iterator[str]:

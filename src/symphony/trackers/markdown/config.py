@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from symphony.domain import normalise_state
-from symphony.trackers.base import ConfigProblem, TrackerConfigError
+from symphony.trackers.base import ConfigProblem, TrackerConfigError, unique
 from symphony.trackers.markdown.document import MalformedError
 from symphony.trackers.markdown.errors import config_problem
 from symphony.trackers.markdown.layout import (
@@ -18,7 +18,6 @@ from symphony.trackers.markdown.layout import (
     BacklogLayout,
     BacklogSettings,
     Layout,
-    unique,
 )
 
 PROVIDER_KEYS = ("path", "prefix", "states", "layout")

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from symphony.domain import normalise_labels, normalise_state
+from symphony.domain import normalise_labels
 from symphony.frontmatter import FrontMatterError, Profile, load
+from symphony.trackers.base import unique
 from symphony.trackers.markdown import files
 from symphony.trackers.markdown.document import (
     Fields,
@@ -119,15 +120,6 @@ class BacklogSettings:
             raise MalformedError(1, "`task_prefix` must be a word")
         priorities = tuple(map(str.lower, unique(parts.names("priorities") or ())))
         return cls(statuses=statuses, prefix=prefix, priorities=priorities or ("high", "medium", "low"))
-
-
-def unique(names: Iterable[str]) -> tuple[str, ...]:
-    """Trimmed names without blank or repeated ones, in their first order and spelling."""
-    found: dict[str, str] = {}
-    for name in names:
-        if name.strip():
-            found.setdefault(normalise_state(name), name.strip())
-    return tuple(found.values())
 
 
 class BacklogLayout(Layout):

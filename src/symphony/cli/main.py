@@ -61,8 +61,8 @@ class LazyGroup(click.Group):
     Without a command and without a callback of its own, it prints its help.
 
     Args:
-        sections: section title -> command name -> (`"module:attribute"`, help line). Commands that are added
-            to the group itself are listed after these.
+        sections: section title -> command name -> (`"module:attribute"` below `symphony.cli.commands`, help
+            line). Commands that are added to the group itself are listed after these.
         hidden: command name -> `"module:attribute"`, for commands that programs start and no list shows.
 
     The group and all its commands accept `-h` and `-C DIR`. An unknown command name is reported with the
@@ -97,7 +97,7 @@ class LazyGroup(click.Group):
         if cmd_name in self._lazy or cmd_name in self._hidden:
             target = self._hidden.get(cmd_name) or self._lazy[cmd_name][0]
             module, _, attribute = target.partition(":")
-            command = getattr(import_module(module), attribute)
+            command = getattr(import_module(f"symphony.cli.commands.{module}"), attribute)
             if not isinstance(command, click.Command):
                 raise TypeError(f"{target} is not a command")
         else:
@@ -186,90 +186,57 @@ WORKFLOW.md is searched for from the current directory up to the top of the git 
 """
 SECTIONS: Final = {
     "Start": {
-        "init": ("symphony.cli.commands.init:init", "Set up a git repository."),
-        "run": ("symphony.cli.commands.run:run", "Work on issues as WORKFLOW.md describes."),
-        "demo": ("symphony.cli.commands.demo:demo", "Demonstrate Symphony on a small repository."),
-        "check": ("symphony.cli.commands.check:check", "Validate a WORKFLOW.md and list every problem."),
-        "doctor": (
-            "symphony.cli.commands.doctor:doctor",
-            "Check everything a daemon needs, and suggest repairs.",
-        ),
-        "service": (
-            "symphony.cli.commands.service:service",
-            "Run the daemon of a repository as a systemd service.",
-        ),
+        "init": ("init:init", "Set up a git repository."),
+        "run": ("run:run", "Work on issues as WORKFLOW.md describes."),
+        "demo": ("demo:demo", "Demonstrate Symphony on a small repository."),
+        "check": ("check:check", "Validate a WORKFLOW.md and list every problem."),
+        "doctor": ("doctor:doctor", "Check everything a daemon needs, and suggest repairs."),
+        "service": ("service:service", "Run the daemon of a repository as a systemd service."),
     },
     "Watch": {
-        "status": ("symphony.cli.commands.status:status", "Show what runs and what waits, and why."),
-        "open": ("symphony.cli.commands.open:open_", "Open the page of the daemon in a browser."),
-        "explain": ("symphony.cli.commands.explain:explain", "Show why an issue runs or waits."),
-        "logs": (
-            "symphony.cli.commands.logs:logs",
-            "Show what happened to an issue, and what its agent said.",
-        ),
-        "runs": ("symphony.cli.commands.runs:runs", "List runs with their outcome, tokens and cost."),
-        "transcript": (
-            "symphony.cli.commands.transcript:transcript",
-            "Show what an agent was sent, said and did.",
-        ),
-        "diff": ("symphony.cli.commands.diff:diff", "Show what the branch of an issue changes."),
-        "pr": ("symphony.cli.commands.pr:pr", "Show the pull request of an issue."),
-        "prompt": ("symphony.cli.commands.prompt:prompt", "Print what a dispatch of an issue would send."),
-        "health": (
-            "symphony.cli.commands.health:health",
-            "Report by the exit code whether the daemon answers.",
-        ),
+        "status": ("status:status", "Show what runs and what waits, and why."),
+        "open": ("open:open_", "Open the page of the daemon in a browser."),
+        "explain": ("explain:explain", "Show why an issue runs or waits."),
+        "logs": ("logs:logs", "Show what happened to an issue, and what its agent said."),
+        "runs": ("runs:runs", "List runs with their outcome, tokens and cost."),
+        "transcript": ("transcript:transcript", "Show what an agent was sent, said and did."),
+        "diff": ("diff:diff", "Show what the branch of an issue changes."),
+        "pr": ("pr:pr", "Show the pull request of an issue."),
+        "prompt": ("prompt:prompt", "Print what a dispatch of an issue would send."),
+        "health": ("health:health", "Report by the exit code whether the daemon answers."),
     },
     "Steer": {
-        "stop": ("symphony.cli.commands.steer:stop", "End the run of an issue, and keep it from starting."),
-        "retry": ("symphony.cli.commands.steer:retry", "Retry an issue now."),
-        "unblock": (
-            "symphony.cli.commands.steer:unblock",
-            "Give a blocked issue a new budget and retry it.",
-        ),
-        "answer": ("symphony.cli.commands.steer:answer", "Answer the question of an issue's agent."),
-        "feedback": (
-            "symphony.cli.commands.steer:feedback",
-            "Rate the work on an issue, so that skills get better.",
-        ),
-        "pause": ("symphony.cli.commands.steer:pause", "Start nothing new; running sessions continue."),
-        "resume": ("symphony.cli.commands.steer:resume", "Let a paused daemon start issues again."),
-        "drain": ("symphony.cli.commands.steer:drain", "Let running turns end, then end the daemon."),
-        "refresh": ("symphony.cli.commands.steer:refresh", "Poll the tracker now."),
+        "stop": ("steer:stop", "End the run of an issue, and keep it from starting."),
+        "retry": ("steer:retry", "Retry an issue now."),
+        "unblock": ("steer:unblock", "Give a blocked issue a new budget and retry it."),
+        "answer": ("steer:answer", "Answer the question of an issue's agent."),
+        "feedback": ("steer:feedback", "Rate the work on an issue, so that skills get better."),
+        "pause": ("steer:pause", "Start nothing new; running sessions continue."),
+        "resume": ("steer:resume", "Let a paused daemon start issues again."),
+        "drain": ("steer:drain", "Let running turns end, then end the daemon."),
+        "refresh": ("steer:refresh", "Poll the tracker now."),
     },
     "Board": {
-        "issue": ("symphony.cli.commands.issue:issue", "Work with the issues of a Markdown board."),
-        "tracker": (
-            "symphony.cli.commands.tracker:tracker",
-            "Check the tracker, and write to it from scripts.",
-        ),
-        "forge": ("symphony.cli.commands.forge:forge", "Check the access to pull requests."),
-        "skills": ("symphony.cli.commands.skills:skills", "Manage the skills of a repository."),
-        "library": ("symphony.cli.commands.library:library", "Manage the library of skills."),
-        "instructions": (
-            "symphony.cli.commands.instructions:instructions",
-            "Manage the instructions for phases of the work.",
-        ),
+        "issue": ("issue:issue", "Work with the issues of a Markdown board."),
+        "tracker": ("tracker:tracker", "Check the tracker, and write to it from scripts."),
+        "forge": ("forge:forge", "Check the access to pull requests."),
+        "skills": ("skills:skills", "Manage the skills of a repository."),
+        "library": ("library:library", "Manage the library of skills."),
+        "instructions": ("instructions:instructions", "Manage the instructions for phases of the work."),
     },
     "Upkeep": {
-        "notify": ("symphony.cli.commands.notify:notify", "List and test the targets of notifications."),
-        "hosts": (
-            "symphony.cli.commands.hosts:hosts",
-            "Show, check and prepare the machines that run sessions.",
-        ),
-        "clean": ("symphony.cli.commands.clean:clean", "Remove the leftovers of ended runs and issues."),
-        "replay": ("symphony.cli.commands.replay:replay", "Repeat the decisions of a recorded daemon."),
-        "completion": (
-            "symphony.cli.commands.help:completion",
-            "Print the shell completion script.",
-        ),
-        "help": ("symphony.cli.commands.help:help_", "Show the help of a command."),
+        "notify": ("notify:notify", "List and test the targets of notifications."),
+        "hosts": ("hosts:hosts", "Show, check and prepare the machines that run sessions."),
+        "clean": ("clean:clean", "Remove the leftovers of ended runs and issues."),
+        "replay": ("replay:replay", "Repeat the decisions of a recorded daemon."),
+        "completion": ("help:completion", "Print the shell completion script."),
+        "help": ("help:help_", "Show the help of a command."),
     },
 }
 """The commands in the order of `symphony --help`. Help lines are repeated here: importing every command for
 them would take 0.25 s."""
 
-HIDDEN: Final = {"worker": "symphony.cli.commands.worker:worker"}
+HIDDEN: Final = {"worker": "worker:worker"}
 
 
 def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - a click callback

@@ -35,8 +35,8 @@ def failing() -> None:
 
 
 LAZY = {
-    "version": ("symphony:__version__", "No command."),
-    "issue": ("symphony.cli.commands.issue:issue", "Issues."),
+    "version": ("runs:SUMS", "No command."),
+    "issue": ("issue:issue", "Issues."),
 }
 
 

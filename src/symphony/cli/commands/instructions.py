@@ -309,10 +309,10 @@ Examples:
 Needs no daemon and no tracker. The settings are those of `agent.instructions` in WORKFLOW.md.
 """
 _COMMANDS = {
-    "init": ("symphony.cli.commands.instructions:init", "Write modules of instructions to edit."),
-    "list": ("symphony.cli.commands.instructions:list_", "List the modules, and those of a phase."),
-    "compose": ("symphony.cli.commands.instructions:compose", "Print the instructions of a phase."),
-    "check": ("symphony.cli.commands.instructions:check", "Tell what is wrong with the instructions."),
+    "init": ("instructions:init", "Write modules of instructions to edit."),
+    "list": ("instructions:list_", "List the modules, and those of a phase."),
+    "compose": ("instructions:compose", "Print the instructions of a phase."),
+    "check": ("instructions:check", "Tell what is wrong with the instructions."),
 }
 
 

@@ -302,46 +302,39 @@ Examples:
 
 Works on the library of WORKFLOW.md, beside a running daemon or without one.
 """
-_HERE = "symphony.cli.commands.library"
-_ASSIGNMENTS = "symphony.cli.commands.library_assignments"
-_EXCHANGE = "symphony.cli.commands.library_exchange"
-_PROPOSALS = "symphony.cli.commands.library_proposals"
 _SECTIONS = {
     "Skills": {
-        "list": (f"{_HERE}:list_", "List the skills."),
-        "show": (f"{_HERE}:show", "Show a skill."),
-        "add": (f"{_HERE}:add", "Add a skill."),
-        "edit": (f"{_HERE}:edit_", "Change a skill in your editor."),
-        "remove": (f"{_HERE}:remove", "Remove a skill."),
+        "list": ("library:list_", "List the skills."),
+        "show": ("library:show", "Show a skill."),
+        "add": ("library:add", "Add a skill."),
+        "edit": ("library:edit_", "Change a skill in your editor."),
+        "remove": ("library:remove", "Remove a skill."),
     },
     "Versions": {
-        "history": (f"{_HERE}:history", "List the versions of a skill."),
-        "diff": (f"{_HERE}:diff_", "Show what a version changed."),
-        "revert": (f"{_HERE}:revert", "Make an earlier version the newest one."),
+        "history": ("library:history", "List the versions of a skill."),
+        "diff": ("library:diff_", "Show what a version changed."),
+        "revert": ("library:revert", "Make an earlier version the newest one."),
     },
     "In and out": {
-        "import": (f"{_EXCHANGE}:import_", "Take the skills of a folder."),
-        "export": (f"{_EXCHANGE}:export", "Write skills into a folder."),
-        "promote": (f"{_EXCHANGE}:promote", "Commit a skill on a branch, for review."),
-        "backup": (f"{_EXCHANGE}:backup", "Copy the library into a new file."),
+        "import": ("library_exchange:import_", "Take the skills of a folder."),
+        "export": ("library_exchange:export", "Write skills into a folder."),
+        "promote": ("library_exchange:promote", "Commit a skill on a branch, for review."),
+        "backup": ("library_exchange:backup", "Copy the library into a new file."),
     },
     "Who gets them": {
-        "assign": (f"{_ASSIGNMENTS}:assign", "Let an issue or an agent have these skills only."),
-        "unassign": (f"{_ASSIGNMENTS}:unassign", "Drop an assignment."),
-        "assignments": (f"{_ASSIGNMENTS}:assignments", "List the assignments."),
+        "assign": ("library_assignments:assign", "Let an issue or an agent have these skills only."),
+        "unassign": ("library_assignments:unassign", "Drop an assignment."),
+        "assignments": ("library_assignments:assignments", "List the assignments."),
     },
     "Proposals": {
-        "proposals": (f"{_PROPOSALS}:proposals", "List the proposals, or show one."),
-        "accept": (f"{_PROPOSALS}:accept", "Make a version of a proposal."),
-        "reject": (f"{_PROPOSALS}:reject", "Reject a proposal."),
-        "evaluate": (
-            "symphony.cli.commands.library_evaluate:evaluate",
-            "Judge a proposal by past issues.",
-        ),
-        "sync": (f"{_PROPOSALS}:sync", "Propose what an agent changed in a workspace."),
+        "proposals": ("library_proposals:proposals", "List the proposals, or show one."),
+        "accept": ("library_proposals:accept", "Make a version of a proposal."),
+        "reject": ("library_proposals:reject", "Reject a proposal."),
+        "evaluate": ("library_evaluate:evaluate", "Judge a proposal by past issues."),
+        "sync": ("library_proposals:sync", "Propose what an agent changed in a workspace."),
     },
     "Undo": {
-        "purge": ("symphony.cli.commands.library_purge:purge", "Take out what agents wrote since a date."),
+        "purge": ("library_purge:purge", "Take out what agents wrote since a date."),
     },
 }
 

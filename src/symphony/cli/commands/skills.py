@@ -469,15 +469,15 @@ Examples:
 Needs no daemon and no tracker. The options are those of `agent.skills` in WORKFLOW.md, if there is one.
 """
 _COMMANDS = {
-    "list": ("symphony.cli.commands.skills:list_", "List the skills, and which of them sessions see."),
-    "show": ("symphony.cli.commands.skills:show", "Show one skill."),
-    "search": ("symphony.cli.commands.skills:search", "Find skills by words."),
-    "check": ("symphony.cli.commands.skills:check", "Tell what is wrong with the skills."),
-    "prompt": ("symphony.cli.commands.skills:prompt", "Print the block that a session gets."),
-    "report": ("symphony.cli.commands.skills:report", "Show how often skills were used."),
-    "new": ("symphony.cli.commands.skills:new", "Write a new skill."),
-    "import": ("symphony.cli.commands.skills_exchange:import_", "Copy skills from somewhere else."),
-    "export": ("symphony.cli.commands.skills_exchange:export", "Copy skills to somewhere else."),
+    "list": ("skills:list_", "List the skills, and which of them sessions see."),
+    "show": ("skills:show", "Show one skill."),
+    "search": ("skills:search", "Find skills by words."),
+    "check": ("skills:check", "Tell what is wrong with the skills."),
+    "prompt": ("skills:prompt", "Print the block that a session gets."),
+    "report": ("skills:report", "Show how often skills were used."),
+    "new": ("skills:new", "Write a new skill."),
+    "import": ("skills_exchange:import_", "Copy skills from somewhere else."),
+    "export": ("skills_exchange:export", "Copy skills to somewhere else."),
 }
 
 

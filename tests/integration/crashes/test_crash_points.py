@@ -76,14 +76,8 @@ def sessions(project: Project) -> int:
     return sum(one["role"] == "agent" and not one["run_id"].endswith("-preflight") for one in facts)
 
 
-_BESIDE_THE_RUN = frozenset(
-    {
-        FaultPoint.CLAIM_WRITTEN,
-        FaultPoint.RETRY_WRITTEN,
-        FaultPoint.BEFORE_COMMENT,
-        FaultPoint.AFTER_COMMENT,
-    }
-)
+_COMMENTED = frozenset({FaultPoint.BEFORE_COMMENT, FaultPoint.AFTER_COMMENT})
+_BESIDE_THE_RUN = _COMMENTED | {FaultPoint.CLAIM_WRITTEN, FaultPoint.RETRY_WRITTEN}
 # The issue is in Done already and the end of its run is not in the journal: the next daemon delivers the
 # commit, and does not make up for the comment that tells of it.
 _DELIVERY_UNTOLD = frozenset(
@@ -136,7 +130,7 @@ _MENDS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("nth", [2, 3])
-@pytest.mark.parametrize("point", sorted(_BESIDE_THE_RUN))
+@pytest.mark.parametrize("point", sorted(_COMMENTED))
 def test_the_comment_says_that_a_run_mended_its_skill_whenever_the_daemon_dies(
     project: Project, crash: Run, symphony: Run, point: FaultPoint, nth: int
 ) -> None:

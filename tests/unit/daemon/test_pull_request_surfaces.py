@@ -116,6 +116,12 @@ async def branch_deleted(daemon: Daemon) -> None:
     await looks_later(daemon)
 
 
+async def removed(daemon: Daemon) -> None:
+    await opened(daemon)
+    daemon.desk.repository.pulls.clear()
+    await looks_later(daemon)
+
+
 async def too_many_comments(daemon: Daemon) -> None:
     pull = await opened(daemon)
     daemon.desk.repository.check(pull, "test", CheckState.PASSED)
@@ -166,6 +172,7 @@ CASES = {
         words="closed",
         logged="pull_request_ended",
     ),
+    "removed": Case(happens=removed, code="gone", words="any more"),
     "too many comments": Case(happens=too_many_comments, code="incomplete", words="did not send all"),
     "log unread": Case(happens=log_unread, code="feedback", words="news for the agent"),
     "hostile check": Case(happens=hostile_check, code="checks_pending", words="x <script>`@ann` y"),

@@ -18,7 +18,7 @@ from symphony.daemon.context import RuntimeContext
 from symphony.daemon.forge.ending import Ender
 from symphony.daemon.forge.feedback import make_offer, post_reply, with_reply
 from symphony.daemon.forge.opening import digest, forge_name
-from symphony.daemon.forge.records import PullRequestRecords, bounded, failure_of, retry_wait_ms
+from symphony.daemon.forge.records import PullRequestRecords, about, bounded, failure_of, retry_wait_ms
 from symphony.domain import Failure, PullRequest, PullState, SymphonyError
 from symphony.forges import Forge, ForgeError, Landing
 from symphony.journal.model import PullRequestRecord
@@ -135,14 +135,12 @@ class Watcher:
             return
         self._failures, self.failure = 0, None
         for number, issue_id in numbers.items():
-            if number in seen and self._rests(self._records[issue_id], seen[number]):
-                continue
-            if number in seen:
-                step = self._take(connect(), issue_id, seen[number], settings)
-                is_prepared = self._records[issue_id].is_prepared
-                await self._records.attempt(issue_id, step, clears=is_prepared)
-            else:
-                self._gone(self._records[issue_id])
+            record, pull = self._records[issue_id], seen.get(number)
+            if pull is None:
+                self._gone(record)
+            elif not self._rests(record, pull):
+                step = self._take(connect(), issue_id, pull, settings)
+                await self._records.attempt(issue_id, step, clears=record.is_prepared)
 
     def _rests(self, record: PullRequestRecord, pull: PullRequest) -> bool:
         """Whether what follows from a merge has failed, and it is not yet time to try again."""
@@ -161,6 +159,8 @@ class Watcher:
         code, message = describe(made)
         gone = replace(record, code=code, message=message)
         if gone != record:
+            with about(record):
+                _log.info("pull_request_judged", number=record.number, code=code, reason=message)
             self._on_changed(self._records.put(gone))
         self._block(record.issue.id, made)
 

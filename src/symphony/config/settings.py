@@ -803,7 +803,7 @@ class ForgeSettings(Section):
     )
     merged_state: Name | None = live(
         None,
-        "a state that an issue is moved to when its pull request is merged",
+        "a state that an issue is moved to when its pull request is merged, unless somebody gave it new work",
         unset="it stays where it is",
     )
     delete_branch: Flag = live(

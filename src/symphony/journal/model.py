@@ -330,7 +330,7 @@ class PullRequestRecord:
 
     Attributes:
         issue: its latest snapshot, without the description.
-        forge: kind and repository; what is recorded of another forge is left alone.
+        forge: kind, repository and server; what is recorded of another forge is left alone.
         branch: the head branch, and `head` the delivered commit that is to be on it.
         number: `None` until one is open.
         ours: whether the daemon opened it; its text and labels are then its business.

@@ -601,6 +601,18 @@ async def test_a_branch_that_cannot_be_deleted_holds_the_end_up_for_three_tries(
     assert daemon.record.failure is None
 
 
+async def test_a_number_of_another_server_is_not_taken_for_ours(desk: Desk, tmp_path: Path) -> None:
+    daemon = Daemon(desk, tmp_path, merged_state="Done")
+    pull = await opened(daemon)
+    daemon.tracker.issues = (daemon.board["1"],)
+    daemon.configure(merged_state="Done", url="https://elsewhere.example.test/api")
+    pull.branch, pull.sha = "other", "f" * 40
+    desk.repository.end(pull, PullState.MERGED)
+    await looks_later(daemon)
+    assert (daemon.merged, daemon.tracker.moved) == ([], [])
+    assert daemon.record.number == 2, "it gets one there"
+
+
 async def test_one_that_is_closed_needs_a_person(daemon: Daemon) -> None:
     pull = await opened(daemon)
     daemon.desk.repository.end(pull, PullState.CLOSED)

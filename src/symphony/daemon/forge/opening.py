@@ -296,8 +296,8 @@ class Opener:
 
 
 def forge_name(settings: ForgeSettings) -> str:
-    """Kind and repository, as they are recorded."""
-    return f"{settings.kind} {settings.repo}"
+    """Kind, repository and server, as they are recorded: numbers of pull requests hold nowhere else."""
+    return " ".join(filter(None, (settings.kind, settings.repo, settings.url)))
 
 
 def digest(text: str) -> str:

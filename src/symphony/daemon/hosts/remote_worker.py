@@ -384,7 +384,8 @@ class RemoteHosts:
             site, refs = await self._look(context, host, begun)
             await courier.send(source, branch, begun, there=refs)
         await send_objects(host, site.repository, courier, begun.start or begun.base)
-        return PreparedHost(host=host, site=site, courier=courier, branch=branch, begun=begun, source=source)
+        sent = SentBranch(courier=courier, branch=branch, begun=begun, source=source)
+        return PreparedHost(host=host, site=site, sent=sent)
 
     async def _salvage(
         self, context: RuntimeContext, name: str, courier: Courier, branch: str, begun: BranchBase
@@ -453,15 +454,22 @@ def source_of(host: RemoteHost, site: RemoteSite) -> RemoteSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SentBranch:
+    """The branch of an issue in the bare repository `source` of a host; `courier` fetches it back."""
+
+    courier: Courier
+    branch: str
+    begun: BranchBase
+    source: RemoteSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedHost:
-    """A host with the repository; only `host` and `site` where hooks populate workspaces."""
+    """A host that has what a run needs; `sent` is `None` where hooks populate workspaces."""
 
     host: RemoteHost
     site: RemoteSite
-    courier: Courier | None = None
-    branch: str = ""
-    begun: BranchBase | None = None
-    source: RemoteSource | None = None
+    sent: SentBranch | None = None
 
 
 def make_site(
@@ -547,7 +555,7 @@ class RemoteWorker:
         await to_thread.run_sync(self._transcript.close)
         self._send(Ended(outcome=outcome))
 
-    def _wait(self, reason: str) -> None:
+    def _on_wait(self, reason: str) -> None:
         """Tell people why the run has no host yet."""
         stage = RunStage.PREPARING_WORKSPACE
         report = RunReport(stage=stage, last_event=WAITING_FOR_SLOT, last_message=reason)
@@ -562,7 +570,7 @@ class RemoteWorker:
         # What the tracker or the forge is asked with stays here, whoever names it.
         names = frozenset(context.settings.worker.env) - context.secret_names
         env = {name: self._environment[name] for name in sorted(names) if name in self._environment}
-        begun = prepared.begun
+        begun = None if prepared.sent is None else prepared.sent.begun
         made = make_site(
             context, prepared.site, base_branch=None if begun is None else begun.base_branch, env=env
         )
@@ -579,7 +587,7 @@ class RemoteWorker:
         """Start the worker, send the repository while it loads, and give it the run."""
         command, site = self._start.command, None
         with self._preparation:
-            host = await stack.enter_async_context(self._hosts.place(self._context, command, self._wait))
+            host = await stack.enter_async_context(self._hosts.place(self._context, command, self._on_wait))
             if host.name != command.host:
                 self._placed = host.name
                 self._send(Report(report=RunReport(stage=RunStage.PREPARING_WORKSPACE, host=host.name)))
@@ -639,10 +647,10 @@ class RemoteWorker:
         """Fetch the branch that the worker delivered on its host, and deliver it here."""
         reported = outcome.delivered
         lost = self._inner is None or not self._inner.reported_end
-        if prepared.courier is None or (reported is None and not lost):
+        if prepared.sent is None or (reported is None and not lost):
             return outcome
         with anyio.CancelScope(shield=True):
-            delivery = await self._fetch(prepared, prepared.courier, reported)
+            delivery = await self._fetch(prepared, prepared.sent, reported)
         if reported is None or delivery is None:  # the link was lost: the outcome says so
             return outcome
         for warning in delivery.warnings:
@@ -652,14 +660,11 @@ class RemoteWorker:
         return replace(outcome, delivered=self._published(reported, delivery))
 
     async def _fetch(
-        self, prepared: PreparedHost, courier: Courier, reported: DeliveredBranch | None
+        self, prepared: PreparedHost, sent: SentBranch, reported: DeliveredBranch | None
     ) -> Delivery | None:
-        source, begun, branch = prepared.source, prepared.begun, prepared.branch
-        assert source is not None  # noqa: S101 - it came with the courier
-        assert begun is not None  # noqa: S101 - likewise
-        delivery = Delivery(branch=branch, head=None if reported is None else reported.head)
+        delivery = Delivery(branch=sent.branch, head=None if reported is None else reported.head)
         try:
-            head = await courier.fetch(source, branch, begun.base)
+            head = await sent.courier.fetch(sent.source, sent.branch, sent.begun.base)
         except (GitError, OSError) as error:
             failure = host_failure(prepared.host.name, f"the branch cannot be fetched: {error}")
             return replace(delivery, failure=failure)
@@ -668,8 +673,8 @@ class RemoteWorker:
         if head != reported.head:
             text = "the branch there is not the one that the worker reported"
             return replace(delivery, failure=host_failure(prepared.host.name, text))
-        warning = await fetch_objects(prepared.host, prepared.site.repository, courier, head)
-        delivery = await courier.deliver(branch, head)
+        warning = await fetch_objects(prepared.host, prepared.site.repository, sent.courier, head)
+        delivery = await sent.courier.deliver(sent.branch, head)
         return replace(delivery, warnings=(*delivery.warnings, warning)) if warning else delivery
 
     def _published(self, reported: DeliveredBranch, delivery: Delivery) -> DeliveredBranch:

@@ -14,6 +14,8 @@ from harness.scraping import scrape
 from harness.ssh import SshServer, dead_server, ssh_server
 from symphony import __version__
 
+pytestmark = pytest.mark.timeout(180)
+
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[SshServer]:
@@ -26,7 +28,6 @@ def workflow(project: Project, *hosts: str, **ssh: Any) -> None:
     project.workflow(command=scripted(), worker=worker)
 
 
-@pytest.mark.timeout(180)
 def test_hosts_tell_of_themselves_and_each_that_cannot_be_used_has_a_hint(
     project: Project, server: SshServer, tmp_path: Path
 ) -> None:
@@ -63,7 +64,6 @@ def test_hosts_tell_of_themselves_and_each_that_cannot_be_used_has_a_hint(
     assert named.returncode == 3
 
 
-@pytest.mark.timeout(180)
 def test_a_prepared_host_carries_out_runs(project: Project, server: SshServer) -> None:
     """Without a package index: what is installed here is copied, in place of what was there."""
     section = server.section(sys.executable)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from symphony.api import models
-from symphony.api.formatting import plural, sentence, tokens
+from symphony.api.formatting import sentence, tokens
+from symphony.domain import plural
 
 _LIMITS: Final = {"agent_rate_limited": "rate limited", "agent_usage_limit": "out of credit"}
 

@@ -25,11 +25,6 @@ def attempt_of(run: Run | Retry) -> str:
     return f"{run.attempt_number} of {run.attempt_limit}"
 
 
-def plural(number: int, noun: str) -> str:
-    """`1 turn`, `2 turns`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def sentence(text: str) -> str:
     """The text on one line, with a full stop unless it has an end."""
     line = one_line(text)

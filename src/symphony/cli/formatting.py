@@ -7,9 +7,9 @@ from rich.console import Console, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from symphony.api.formatting import ago, attempt_of, duration, parse_time, plural, seconds_between, tokens
+from symphony.api.formatting import ago, attempt_of, duration, parse_time, seconds_between, tokens
 from symphony.api.models import Instructions
-from symphony.domain import one_line, plain_text
+from symphony.domain import one_line, plain_text, plural
 
 __all__ = [
     "ago",

@@ -481,7 +481,6 @@ class CodexSettings(AgentSection):
     home: Literal["operator", "private"] = session(
         "operator", "`private`: a home of the daemon's own, with a login of its own and nothing inherited"
     )
-    env: EnvNames = session((), "variables of the daemon that it gets too")
     approval_policy: OpaqueTextOrMap = session(
         "never", "passed through; `symphony check` warns of what Codex 0.169 refuses"
     )
@@ -492,7 +491,6 @@ class CodexSettings(AgentSection):
     on_approval: Literal["decline", "accept", "block"] = session(
         "decline", "`decline`, `accept` or `block` if the agent asks all the same"
     )
-    turn_timeout_ms: Positive = session(3_600_000, "silence within a turn")
     read_timeout_ms: Positive = session(5_000, "one request to the agent")
     stall_timeout_ms: Whole = live(
         300_000, "silence after which a run is stopped and retried; 0 or less switches it off"
@@ -520,10 +518,7 @@ class ClaudeSettings(AgentSection):
     on_approval: Literal["decline", "accept", "block"] = session(
         "decline", "the answer when it asks all the same"
     )
-    env: EnvNames = session((), "variables of the daemon that it gets too")
-    turn_timeout_ms: Positive = session(3_600_000, "silence within a turn")
     read_timeout_ms: Positive = session(30_000, "one request to the agent")
-    stall_timeout_ms: Whole = live(300_000, "as `codex.stall_timeout_ms`")
 
 
 class AcpSettings(AgentSection):
@@ -538,8 +533,6 @@ class AcpSettings(AgentSection):
 
     profile: Name = session("generic", "what is known of the agent; every other key overrides it")
     command: ShellCommand | None = session(None, "shell command that starts the agent", unset="the profile's")
-    model: Name | None = session(None, "model name", unset="the agent's own")
-    home: Literal["operator", "private"] = session("operator", "`private`: a home of the daemon's own")
     mode: Name | None = session(None, "the mode that a session is set to", unset="the agent's own")
     system_text: Literal["meta", "config", "prompt"] | None = session(
         None,
@@ -547,7 +540,6 @@ class AcpSettings(AgentSection):
         unset="the profile's",
     )
     on_approval: Literal["decline", "accept", "block"] = session("decline", "the answer when it asks")
-    env: EnvNames = session((), "variables of the daemon that it gets too")
     env_values: EnvValues = session({}, "variables with fixed values; none of them secret")
     system_meta: OpaqueMap | None = session(
         None,
@@ -569,9 +561,7 @@ class AcpSettings(AgentSection):
     start_timeout_ms: Positive | None = session(
         None, "how long the agent may take to be ready", unset="the profile's"
     )
-    turn_timeout_ms: Positive = session(3_600_000, "silence within a turn")
     read_timeout_ms: Positive = session(5_000, "one request to the agent")
-    stall_timeout_ms: Whole = live(300_000, "as `codex.stall_timeout_ms`")
 
 
 class CommandSettings(AgentSection):
@@ -589,10 +579,6 @@ class CommandSettings(AgentSection):
         unset="the profile's",
     )
     model: Name | None = session(None, "what `{model}` stands for", unset="the agent's own")
-    home: Literal["operator", "private"] = session("operator", "`private`: a home of the daemon's own")
-    env: EnvNames = session((), "variables of the daemon that it gets too")
-    turn_timeout_ms: Positive = session(3_600_000, "silence within a turn")
-    stall_timeout_ms: Whole = live(300_000, "as `codex.stall_timeout_ms`")
 
 
 class ServerSettings(Section):

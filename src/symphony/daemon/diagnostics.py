@@ -23,10 +23,9 @@ import yaml
 from anyio import to_thread
 
 from symphony.agents.environment import child_environment
-from symphony.api.formatting import plural
 from symphony.api.models import DoctorCheck
 from symphony.config import EXPOSED_HINT, SecretFileError, Settings, read_secrets
-from symphony.domain import Redaction, SymphonyError
+from symphony.domain import Redaction, SymphonyError, plural
 from symphony.processes.base import Completed, Host
 from symphony.processes.cgroups import own_cgroup
 from symphony.revision import version_text

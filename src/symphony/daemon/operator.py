@@ -49,7 +49,16 @@ from symphony.daemon.overview import (
     workflow_skills,
 )
 from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
-from symphony.domain import ALL_ISSUES, Issue, Redaction, Selection, SymphonyError, normalise_state, one_line
+from symphony.domain import (
+    ALL_ISSUES,
+    Issue,
+    Redaction,
+    Selection,
+    SymphonyError,
+    normalise_state,
+    one_line,
+    plural,
+)
 from symphony.journal.model import Health, RunRecord, UnusableError
 from symphony.journal.reader import SkillReport, open_reader
 from symphony.journal.transcripts import TranscriptPage, read_transcript, transcript_path
@@ -666,7 +675,7 @@ def _effect(action: OperatorAction, state: State, issue_id: str) -> str:
             )
             text = f"{gets}; {_next_try(state, blocked)}"
         case OperatorAction.PAUSE:
-            agents = f"{running} running agent{'' if running == 1 else 's'} may go on"
+            agents = f"{plural(running, 'running agent')} may go on"
             text = (
                 f"nothing new is started until `symphony resume`; {agents if running else 'none is running'}"
             )

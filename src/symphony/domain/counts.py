@@ -1,4 +1,4 @@
-"""Counts of tokens and turns, limited to the integers that every JSON reader represents exactly."""
+"""Counts of tokens and turns, limited to the integers that every JSON reader represents exactly; as words."""
 
 from typing import Final
 
@@ -13,3 +13,8 @@ def clamp_count(count: int) -> int:
 def add_counts(one: int, other: int) -> int:
     """The sum of two counts, at most `MAX_COUNT`."""
     return clamp_count(clamp_count(one) + clamp_count(other))
+
+
+def plural(number: object, noun: str) -> str:
+    """`1 turn`, `2 turns`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

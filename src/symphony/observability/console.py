@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TextIO
 
-from symphony.domain import one_line, plain_text
+from symphony.domain import one_line, plain_text, plural
 
 Event = Mapping[str, Any]
 
@@ -92,10 +92,6 @@ def _without_words(event: Event) -> str:
     return ": ".join([name, *told])
 
 
-def _plural(number: object, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def _why(event: Event) -> str:
     """The reason without the code of its category, which the log has."""
     reason = str(event.get("reason"))
@@ -126,7 +122,7 @@ def _started(event: Event) -> str:
 
 
 def _ended(event: Event) -> str:
-    did = f"{_plural(event.get('turns'), 'turn')}, {_plural(event.get('commits'), 'commit')}"
+    did = f"{plural(event.get('turns'), 'turn')}, {plural(event.get('commits'), 'commit')}"
     if event.get("outcome") == "succeeded":
         return f"ended: {did}"
     if event.get("outcome") == "input_required":

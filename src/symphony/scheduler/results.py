@@ -14,7 +14,7 @@ import shlex
 from dataclasses import replace
 from typing import Final
 
-from symphony.domain import Category, Cost, Issue, add_counts, fence, one_line
+from symphony.domain import Category, Cost, Issue, add_counts, fence, one_line, plural
 from symphony.scheduler import policy
 from symphony.scheduler.messages import (
     DeliveredBranch,
@@ -279,7 +279,7 @@ def _announce(step: Step, result: IssueResult) -> None:
     """Say on the issue where its work is, unless its agent did."""
     if result.commented or (delivered := result.delivered) is None:
         return
-    commits, files = _plural(delivered.commits, "commit"), _plural(delivered.files_changed, "file")
+    commits, files = plural(delivered.commits, "commit"), plural(delivered.files_changed, "file")
     lines = f"+{delivered.insertions} -{delivered.deletions}"
     parts = [f"The work on this issue is on the branch `{delivered.branch}`: {commits}, {files} ({lines})."]
     if delivered.push_failure is not None:
@@ -296,7 +296,3 @@ def _post_comment(step: Step, issue: Issue, body: str) -> None:
     """Post the comment about the delivery; a later one replaces it."""
     if step.state.settings.comment_on_delivery:
         step.emit(PostComment(issue=issue, kind="delivery", body=body))
-
-
-def _plural(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -18,8 +18,9 @@ from jinja2.runtime import Context
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from symphony.api.formatting import duration, plural, seconds_between, tokens
+from symphony.api.formatting import duration, seconds_between, tokens
 from symphony.api.pages.views import Frame
+from symphony.domain import plural
 
 ASSETS: Final = {
     "app.css": "text/css",

@@ -13,10 +13,10 @@ from msgspec import json, structs
 
 from symphony.api import models
 from symphony.api.conditions import Condition, conditions, day_tokens, placed
-from symphony.api.formatting import plural, seconds_between, tokens
+from symphony.api.formatting import seconds_between, tokens
 from symphony.api.forms import Notice as FormNotice
 from symphony.api.interface import MAX_RUNS, RUN_OUTCOMES, RUN_SUMS, BranchDiff, RunQuery
-from symphony.domain import Selection, natural_order, one_line
+from symphony.domain import Selection, natural_order, one_line, plural
 from symphony.journal import transcripts
 
 SECTIONS: Final = (

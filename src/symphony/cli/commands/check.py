@@ -11,7 +11,7 @@ import click
 
 from symphony.cli.failures import ExitCode, printable
 from symphony.cli.options import json_option, print_json, use_colour, workflow_argument
-from symphony.domain import SymphonyError
+from symphony.domain import SymphonyError, plural
 
 if TYPE_CHECKING:
     from symphony.cli.documents import CheckedWorkflow
@@ -58,11 +58,7 @@ def _print_report(report: "CheckedWorkflow") -> None:
         if problem.hint is not None:
             click.echo(click.style(f"  hint: {printable(problem.hint)}", dim=True), color=colour)
     severities = Counter(problem.severity for problem in report.problems)
-    counts = [
-        f"{severities[name]} {name}{'' if severities[name] == 1 else 's'}"
-        for name in ("error", "warning")
-        if severities[name]
-    ]
+    counts = [plural(severities[name], name) for name in ("error", "warning") if severities[name]]
     verdict = "usable" if report.valid else "not usable"
     details = f" ({', '.join(counts)})" if counts else ""
     click.echo(f"{printable(report.path)}: {verdict}{details}", color=colour)

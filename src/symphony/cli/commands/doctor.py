@@ -12,7 +12,7 @@ import click
 
 from symphony.cli.failures import printable
 from symphony.cli.options import json_option, print_json, use_colour, workflow_argument
-from symphony.domain import one_line
+from symphony.domain import one_line, plural
 
 if TYPE_CHECKING:
     from symphony.cli.documents import Doctor
@@ -80,9 +80,5 @@ def _print_report(report: "Doctor") -> None:
             hint = click.style(f"hint: {printable(check.hint)}", dim=True)
             click.echo(f"{'':7}  {'':{width}}  {hint}", color=colour)
     counts = Counter(check.status for check in report.checks)
-    problems = [
-        f"{counts[status]} {status}{'' if counts[status] == 1 else 's'}"
-        for status in ("error", "warning")
-        if counts[status]
-    ]
+    problems = [plural(counts[status], status) for status in ("error", "warning") if counts[status]]
     click.echo(", ".join(problems) or "Everything is fine.")

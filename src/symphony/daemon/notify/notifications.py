@@ -14,7 +14,7 @@ from typing import Final, Literal, assert_never
 
 from symphony.api.models import SkillProblem
 from symphony.config import NotifyEvent
-from symphony.domain import Category, Issue, Redaction
+from symphony.domain import Category, Issue, Redaction, plural
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
     Blocked,
@@ -119,7 +119,7 @@ def _of_log_line(line: Notify, after: State, at_wall_ms: int) -> Iterator[Notifi
     match line.event:
         case "work_ready" if (result := after.results.get(line.issue_id or "")) and result.delivered:
             commits, branch = result.delivered.commits, result.delivered.branch
-            message = f"{commits} {'commit' if commits == 1 else 'commits'} on {branch}"
+            message = f"{plural(commits, 'commit')} on {branch}"
             if result.summary:
                 message = f"{message}: {result.summary}"
             yield _new("ready", at_wall_ms, message, result.issue)

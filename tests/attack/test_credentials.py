@@ -24,7 +24,6 @@ from harness.real import require_bubblewrap
 from symphony.config import (
     AGENT_SECTIONS,
     HooksSettings,
-    Stamp,
     Workflow,
     WorkflowFile,
     WorkspaceSettings,
@@ -295,8 +294,7 @@ def test_a_daemon_and_its_commands_show_it_nowhere(server: GitServer, tmp_path: 
 
 def workflow_of(tmp_path: Path, environment: Mapping[str, str], workspace: str) -> Workflow:
     text = f"---\ntracker: {{kind: memory}}\nworkspace: {{{workspace}}}\n---\nGo.\n"
-    stamp = Stamp(mtime_ns=0, size=len(text), sha256="")
-    file = WorkflowFile(path=tmp_path / "WORKFLOW.md", data=text.encode(), stamp=stamp)
+    file = WorkflowFile(path=tmp_path / "WORKFLOW.md", data=text.encode())
     return parse_workflow(file, environment=environment, tracker_kinds={"memory"}, agent_kinds=AGENT_SECTIONS)
 
 

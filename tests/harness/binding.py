@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 
 from symphony.agents.base import AgentSkillRoots
-from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
+from symphony.config import AGENT_SECTIONS, WorkflowFile, parse_workflow
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.operator import ActionRequest
 from symphony.domain import Issue, Redaction, SymphonyError, ToolResult, ToolSpec
@@ -186,9 +186,7 @@ def make_context(
     root = {"root": str(tmp_path / "root")}
     front = json.dumps({"tracker": {"kind": "markdown"}, "workspace": root, **json.loads(more)})
     data = f"---\n{front}\n---\nDo it.\n".encode()
-    file = WorkflowFile(
-        path=tmp_path / "WORKFLOW.md", data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256="")
-    )
+    file = WorkflowFile(path=tmp_path / "WORKFLOW.md", data=data)
     workflow = parse_workflow(file, environment={}, tracker_kinds=("markdown",), agent_kinds=AGENT_SECTIONS)
     return RuntimeContext(
         workflow=workflow,

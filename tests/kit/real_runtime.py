@@ -47,7 +47,7 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
-from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
+from symphony.config import AGENT_SECTIONS, WorkflowFile, parse_workflow
 from symphony.daemon.clock import Timers
 from symphony.daemon.comments import CommentWriter, SkillComments
 from symphony.daemon.context import RuntimeContext
@@ -499,7 +499,7 @@ class _Daemon:
         front = "tracker: {kind: memory}\nagent: {skills: {enabled: false}}"
         data = f"---\n{front}\n---\nWork on {{{{ issue.identifier }}}}.\n".encode()
         path = world.folder / "WORKFLOW.md"
-        file = WorkflowFile(path=path, data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256=""))
+        file = WorkflowFile(path=path, data=data)
         workflow = parse_workflow(file, environment={}, tracker_kinds=("memory",), agent_kinds=AGENT_SECTIONS)
         names, codex = ("codex", "claude", "gemini", "aider"), workflow.agents["codex"]
         backend = cast("AgentBackend", _Backend(self))

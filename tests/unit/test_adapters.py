@@ -88,9 +88,9 @@ def test_only_the_adapters_that_a_workflow_uses_are_imported() -> None:
 import sys
 from pathlib import Path
 from symphony.daemon.admission import judge
-from symphony.config import Stamp, WorkflowFile
+from symphony.config import WorkflowFile
 data = b"---\\ntracker: {kind: memory}\\n---\\nx"
-file = WorkflowFile(path=Path("/repo/WORKFLOW.md"), data=data, stamp=Stamp(mtime_ns=0, size=0, sha256=""))
+file = WorkflowFile(path=Path("/repo/WORKFLOW.md"), data=data)
 assert judge(file, environment={"HOME": "/h"}, acknowledged=None).workflow is not None
 for package in ("symphony.trackers", "symphony.agents"):
     print(*sorted({name.split(".")[2] for name in sys.modules if name.startswith(package + ".")}))

@@ -19,7 +19,6 @@ from symphony.config.keys import keys_of as keys_of
 from symphony.config.keys import value_of as value_of
 from symphony.config.loader import Rejected as Rejected
 from symphony.config.loader import Reloaded as Reloaded
-from symphony.config.loader import Stamp as Stamp
 from symphony.config.loader import Workflow as Workflow
 from symphony.config.loader import WorkflowFile as WorkflowFile
 from symphony.config.loader import WorkflowReport as WorkflowReport

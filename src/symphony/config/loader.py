@@ -1,6 +1,5 @@
 """Reads and validates `WORKFLOW.md`, and reloads it when it changes (specification section 6.2)."""
 
-import hashlib
 import os
 import stat
 import time
@@ -35,21 +34,11 @@ _SECRET_SECTIONS: Final = ("tracker", "forge", "notify", "tracing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stamp:
-    """Identifies one content of the file; the time is in nanoseconds, the size in bytes."""
-
-    mtime_ns: int
-    size: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowFile:
     """The content of a workflow file; `path` is absolute."""
 
     path: Path
     data: bytes = field(repr=False)
-    stamp: Stamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +53,6 @@ class Workflow:
         warnings: in the order in which they were found.
         secret_names: variables that the sections with secrets refer to; no child process gets them.
         variables: all variables that the file refers to.
-        stamp: identifies the content.
         source_map: positions of the keys.
     """
 
@@ -75,7 +63,6 @@ class Workflow:
     warnings: tuple[WorkflowWarning, ...]
     secret_names: frozenset[str]
     variables: frozenset[str]
-    stamp: Stamp
     source_map: SourceMap = field(compare=False, repr=False)
 
 
@@ -96,7 +83,7 @@ def load_workflow(
 
 
 def read_workflow_file(path: Path) -> WorkflowFile:
-    """Read the file and its stamp, both from one open file.
+    """Read the file.
 
     Raises:
         WorkflowError: `missing_workflow_file` if it cannot be read, `workflow_parse_error` if it is larger
@@ -104,26 +91,23 @@ def read_workflow_file(path: Path) -> WorkflowFile:
     """
     path = path.absolute()
     try:
-        data, status = _read(path)
+        data = _read(path)
     except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise WorkflowError([_missing(path, reason)]) from error
     if len(data) > _MAX_FILE_BYTES:
         message = f"the file is larger than {_MAX_FILE_BYTES} bytes"
         raise WorkflowError([_unparseable(message, f"{path}:1")])
-    digest = hashlib.sha256(data).hexdigest()
-    stamp = Stamp(mtime_ns=status.st_mtime_ns, size=len(data), sha256=digest)
-    return WorkflowFile(path=path, data=data, stamp=stamp)
+    return WorkflowFile(path=path, data=data)
 
 
-def _read(path: Path) -> tuple[bytes, os.stat_result]:
+def _read(path: Path) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait on a pipe
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(0, "it is not a regular file")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(_MAX_FILE_BYTES + 1), status
+            return file.read(_MAX_FILE_BYTES + 1)
     finally:
         os.close(descriptor)
 
@@ -164,7 +148,6 @@ def parse_workflow(
     environment: Mapping[str, str],
     tracker_kinds: Collection[str],
     agent_kinds: AgentKinds,
-    validators: Sequence[Validator] = (),
 ) -> Workflow:
     """Parse the content of a file; pure. The arguments are those of `validate_workflow`.
 
@@ -172,11 +155,7 @@ def parse_workflow(
         WorkflowError: every problem, each with its category (specification section 5.5) and `path:line`.
     """
     report = validate_workflow(
-        file,
-        environment=environment,
-        tracker_kinds=tracker_kinds,
-        agent_kinds=agent_kinds,
-        validators=validators,
+        file, environment=environment, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds
     )
     if report.workflow is None:
         raise WorkflowError(report.failures)
@@ -230,7 +209,6 @@ def validate_workflow(
             warnings=tuple(review.warnings),
             secret_names=referenced_variables([review.source.value.get(key) for key in _SECRET_SECTIONS]),
             variables=referenced_variables(review.source.value),
-            stamp=file.stamp,
             source_map=review.source_map,
         )
     return WorkflowReport(
@@ -377,26 +355,8 @@ class WorkflowStore:
         self._failures: tuple[Failure, ...] = ()
         self._probe = self._look()
         file = read_workflow_file(self._path)
-        self._seen: str = file.stamp.sha256
+        self._seen: bytes | str = file.data
         self._current = parse(file)
-
-    @classmethod
-    def open(
-        cls,
-        path: Path,
-        *,
-        environment: Mapping[str, str],
-        tracker_kinds: Collection[str],
-        agent_kinds: AgentKinds,
-    ) -> "WorkflowStore":
-        """A store that parses with `parse_workflow` only; arguments and errors as there."""
-
-        def parse(file: WorkflowFile) -> Workflow:
-            return parse_workflow(
-                file, environment=environment, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds
-            )
-
-        return cls(path, parse)
 
     def current(self) -> Workflow:
         """The last valid workflow."""
@@ -417,9 +377,9 @@ class WorkflowStore:
             file = read_workflow_file(self._path)
         except WorkflowError as error:
             return self._reject(error.failure.message, error.failures)
-        if file.stamp.sha256 == self._seen:
+        if file.data == self._seen:
             return None
-        self._seen = file.stamp.sha256
+        self._seen = file.data
         return self._load(file)
 
     def _load(self, file: WorkflowFile) -> Reloaded | Rejected:
@@ -443,8 +403,8 @@ class WorkflowStore:
         self._failures = failures
         return Rejected(failures=failures)
 
-    def _look(self) -> "_Probe | None":
-        """The `stat` of the file; `None` if it is missing or was modified within the last second.
+    def _look(self) -> tuple[int, ...] | None:
+        """Facts that change with the file; `None` if it is missing or was modified within the last second.
 
         File times advance in steps, so a second write within one step may not change them.
         """
@@ -455,13 +415,7 @@ class WorkflowStore:
         newest = max(status.st_mtime_ns, status.st_ctime_ns)
         if self._wall_ns() - newest < _SETTLED_NS:
             return None
-        return _Probe(
-            device=status.st_dev,
-            inode=status.st_ino,
-            size=status.st_size,
-            mtime_ns=status.st_mtime_ns,
-            ctime_ns=status.st_ctime_ns,
-        )
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
     async def changes(self) -> AsyncGenerator[None, None]:
         """Yield soon after the file may have changed, as a hint to call `reload_if_changed`.
@@ -485,14 +439,3 @@ class WorkflowStore:
                 yield None
         except OSError:
             return
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Probe:
-    """The `stat` of a file that was not modified lately."""
-
-    device: int
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int

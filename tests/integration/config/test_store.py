@@ -50,7 +50,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> WorkflowStore:
-    return WorkflowStore.open(path, environment={}, tracker_kinds=["markdown"], agent_kinds=AGENT_SECTIONS)
+    return WorkflowStore(path, parse)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_file_of_a_config_map_is_reloaded(tmp_path: Path) -> None:
 
     publish(3)
     (path := tmp_path / "WORKFLOW.md").symlink_to("..data/WORKFLOW.md")
-    store = WorkflowStore.open(path, environment={}, tracker_kinds=["markdown"], agent_kinds=AGENT_SECTIONS)
+    store = WorkflowStore(path, parse)
     publish(4)
     assert isinstance(store.reload_if_changed(), Reloaded)
     assert store.current().settings.agent.max_turns == 4
@@ -161,7 +161,7 @@ def test_a_settled_file_is_not_read_again(path: Path) -> None:
     parsed: list[int] = []
 
     def counting(file: WorkflowFile) -> Workflow:
-        parsed.append(file.stamp.size)
+        parsed.append(len(file.data))
         return parse(file)
 
     later = path.stat().st_ctime_ns + 10**10

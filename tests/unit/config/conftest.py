@@ -6,7 +6,6 @@ import pytest
 from symphony.config import (
     AGENT_SECTIONS,
     AgentKinds,
-    Stamp,
     Workflow,
     WorkflowError,
     WorkflowFile,
@@ -31,9 +30,8 @@ def parse() -> Parse:
         agent_kinds: AgentKinds = ONE_KIND,
     ) -> Workflow:
         data = text if isinstance(text, bytes) else text.encode()
-        stamp = Stamp(mtime_ns=0, size=len(data), sha256="")
         return parse_workflow(
-            WorkflowFile(path=Path("/repo/WORKFLOW.md"), data=data, stamp=stamp),
+            WorkflowFile(path=Path("/repo/WORKFLOW.md"), data=data),
             environment={} if environment is None else environment,
             tracker_kinds=tracker_kinds,
             agent_kinds=agent_kinds,

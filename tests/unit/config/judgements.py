@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from symphony.config import KEYS, Key, Secret, Stamp, WorkflowFile
+from symphony.config import KEYS, Key, Secret, WorkflowFile
 from symphony.daemon.admission import judge
 from symphony.trackers.registry import tracker_kind
 
@@ -265,7 +265,7 @@ LATER_KEYS = frozenset({"ray_labels"})
 def facts(text: str, environment: Mapping[str, str]) -> dict[str, Any]:
     """What the program says of one file, without its sentences; values that are the default are left out."""
     data = text.encode()
-    file = WorkflowFile(path=FILE, data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256=""))
+    file = WorkflowFile(path=FILE, data=data)
     judged = judge(file, environment=environment, acknowledged=None)
     return {
         "accepted": judged.workflow is not None,

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from symphony.config import (
     AGENT_SECTIONS,
     Secret,
-    Stamp,
     WarningCode,
     Workflow,
     WorkflowError,
@@ -169,7 +168,7 @@ def test_no_text_form_of_a_workflow_holds_its_secret(secret: str, form: str) -> 
 
 def _parsed(provider: str) -> Workflow:
     data = f"---\ntracker:\n  kind: markdown\n  provider: {provider}\n---\nx".encode()
-    file = WorkflowFile(path=Path("/w.md"), data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256=""))
+    file = WorkflowFile(path=Path("/w.md"), data=data)
     assert "q7z" not in repr(file)
     return parse_workflow(file, environment={}, tracker_kinds=("markdown",), agent_kinds=AGENT_SECTIONS)
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from symphony.config import (
     AGENT_SECTIONS,
-    Stamp,
     WarningCode,
     Workflow,
     WorkflowError,
@@ -84,9 +83,6 @@ def test_a_file_becomes_settings_and_a_prompt(tmp_path: Path) -> None:
     assert workflow.template.render(ISSUE, None) == "Work on A-1."
     assert workflow.warnings == ()
     assert workflow.secret_names == frozenset()
-    assert workflow.stamp.size == len(GOOD)
-    assert workflow.stamp.mtime_ns == path.stat().st_mtime_ns
-    assert len(workflow.stamp.sha256) == 64
 
 
 def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +288,7 @@ _FILES = st.one_of(
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=_FILES)
 def test_any_bytes_give_a_workflow_or_an_error(data: bytes) -> None:
-    file = WorkflowFile(path=Path(FILE), data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256=""))
+    file = WorkflowFile(path=Path(FILE), data=data)
     failures: tuple[Failure, ...] = ()
     try:
         parse_workflow(file, environment={"X": "/x"}, tracker_kinds=["markdown"], agent_kinds=AGENT_SECTIONS)

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from symphony.agents.base import BackendContext
 from symphony.agents.registry import AGENTS, agent_kind, create_backend
-from symphony.config import Stamp, WarningCode, WorkflowError, WorkflowFile, WorkflowReport, WorkflowWarning
+from symphony.config import WarningCode, WorkflowError, WorkflowFile, WorkflowReport, WorkflowWarning
 from symphony.daemon.admission import ACKNOWLEDGEMENT, admit, judge
 from symphony.daemon.context import redaction_for
 from symphony.domain import Category
@@ -25,7 +25,7 @@ def file(front: str, body: str = "Do it.\n") -> WorkflowFile:
     """The file with this front matter, and with a budget where nothing is said of agents."""
     budget = "" if "agent:" in front else BUDGET
     data = f"---\n{front}{budget}---\n{body}".encode()
-    return WorkflowFile(path=PATH, data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256=""))
+    return WorkflowFile(path=PATH, data=data)
 
 
 def judged(front: str, *, acknowledged: bool | None = False) -> WorkflowReport:
@@ -144,7 +144,7 @@ def test_a_codex_section_that_is_wrong_in_itself_is_told_once() -> None:
 
 
 def test_a_file_that_cannot_be_read_as_text_is_one_failure() -> None:
-    broken = WorkflowFile(path=PATH, data=b"---\n\xff\n---\n", stamp=Stamp(mtime_ns=0, size=9, sha256=""))
+    broken = WorkflowFile(path=PATH, data=b"---\n\xff\n---\n")
     judgement = judge(broken, environment={}, acknowledged=None)
     assert [failure.category for failure in judgement.failures] == [Category.WORKFLOW_PARSE_ERROR]
     assert judgement.workflow is None

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
+from symphony.config import AGENT_SECTIONS, WorkflowFile, parse_workflow
 from symphony.daemon.context import build_isolation
 
 
@@ -12,7 +12,6 @@ def isolation_of(tmp_path: Path, workspace: str, **environment: str) -> Any:
     file = WorkflowFile(
         path=tmp_path / "WORKFLOW.md",
         data=text.encode(),
-        stamp=Stamp(mtime_ns=0, size=len(text), sha256=""),
     )
     home = {"HOME": str(tmp_path / "home")}
     workflow = parse_workflow(file, environment=home, tracker_kinds={"memory"}, agent_kinds=AGENT_SECTIONS)

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from harness.binding import FakeTracker, make_context
 from symphony.agents.base import Preflight
-from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
+from symphony.config import AGENT_SECTIONS, WorkflowFile, parse_workflow
 from symphony.daemon.context import RuntimeContext, scheduler_settings
 from symphony.daemon.preflight import changed_agents, preflight_agents
 from symphony.domain import Blame, Category, Failure, SymphonyError
@@ -55,9 +55,7 @@ class Backend:
 
 def _context(tmp_path: Path, front: str = FRONT, **backends: Backend) -> RuntimeContext:
     data = f"---\n{front}---\nDo it.\n".encode()
-    file = WorkflowFile(
-        path=tmp_path / "WORKFLOW.md", data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256="")
-    )
+    file = WorkflowFile(path=tmp_path / "WORKFLOW.md", data=data)
     workflow = parse_workflow(file, environment={}, tracker_kinds=("markdown",), agent_kinds=AGENT_SECTIONS)
     named = workflow.agents
     agents: Mapping[str, Any] = {name: backends.get(name, Backend()) for name in named}

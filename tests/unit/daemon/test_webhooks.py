@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from harness.binding import Mailbox
 from symphony.api.interface import WebhookAnswer, WebhookDeniedError
-from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
+from symphony.config import AGENT_SECTIONS, WorkflowFile, parse_workflow
 from symphony.daemon import webhooks as module
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.webhooks import Webhooks
@@ -32,8 +32,7 @@ REFERENCE = "$HOOK_SECRET"
 def _context(kind: str = "github", secret: str | None = REFERENCE, forge: str = "") -> RuntimeContext:
     more = f"forge:\n  kind: {forge}\n  webhook_secret: $FORGE_SECRET\n" if forge else ""
     text = f"---\ntracker:\n  kind: {kind}\n  webhook_secret: {secret or 'null'}\n{more}---\nDo it.\n"
-    stamp = Stamp(mtime_ns=0, size=0, sha256="")
-    file = WorkflowFile(path=Path("/w/WORKFLOW.md"), data=text.encode(), stamp=stamp)
+    file = WorkflowFile(path=Path("/w/WORKFLOW.md"), data=text.encode())
     workflow = parse_workflow(file, environment={}, tracker_kinds=(kind,), agent_kinds=AGENT_SECTIONS)
 
     class Served:

@@ -279,12 +279,11 @@ def _usage_error(message: str, hint: str) -> CommandError:
 
 def _validate(root: Path, choice: _Choice) -> CommandError | None:
     """Why a start would reject the file, in terms of the options; variables need not be set yet."""
-    from symphony.config import Stamp, WorkflowFile
+    from symphony.config import WorkflowFile
     from symphony.daemon.admission import judge
 
     data = choice.workflow(root).encode("utf-8", "surrogateescape")
-    stamp = Stamp(mtime_ns=0, size=len(data), sha256="")
-    file = WorkflowFile(path=root / "WORKFLOW.md", data=data, stamp=stamp)
+    file = WorkflowFile(path=root / "WORKFLOW.md", data=data)
     placeholders = {variable.name: variable.placeholder for variable in choice.template.variables}
     failures = judge(file, environment={**os.environ, **placeholders}, acknowledged=None).failures
     if not failures:

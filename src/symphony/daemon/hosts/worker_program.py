@@ -19,7 +19,7 @@ from anyio import from_thread, to_thread
 
 import symphony
 from symphony.agents.registry import SECTIONS
-from symphony.config import Stamp, WorkflowFile, parse_workflow
+from symphony.config import WorkflowFile, parse_workflow
 from symphony.daemon.context import RuntimeContext, build_context
 from symphony.daemon.frames import (
     Answer,
@@ -315,9 +315,7 @@ async def open_site(
     site: Site, state_dir: StateDirectory, host: LocalHost, environment: Mapping[str, str]
 ) -> RuntimeContext:
     """Settings and adapters of this machine. Raises `SymphonyError`."""
-    file = WorkflowFile(
-        path=Path(site.workflow), data=site.text, stamp=Stamp(mtime_ns=0, size=len(site.text), sha256="")
-    )
+    file = WorkflowFile(path=Path(site.workflow), data=site.text)
     workflow = parse_workflow(
         file, environment=environment, tracker_kinds=TRACKERS.names, agent_kinds=SECTIONS
     )

@@ -12,7 +12,7 @@ import pytest
 
 from harness.acp import COMMENT, ENVELOPE, AcpBench
 from harness.real import require_bubblewrap
-from kit.speakers import scripted_acp
+from kit.speakers import PLACE, scripted_acp
 from symphony.agents.base import AgentError, Turn
 from symphony.agents.events import (
     Activity,
@@ -490,7 +490,7 @@ async def test_the_check_fails_with_a_hint(
 
 async def test_an_enclosed_agent_reaches_its_tools_and_its_envelope(bench: AcpBench) -> None:
     require_bubblewrap()
-    held = Isolation(hidden=(bench.top / "homes",))
+    held = Isolation(hidden=(bench.top / "homes",), readable=(PLACE,))
     changes = {"tools": (COMMENT,), "envelope": ENVELOPE}
     steps = (
         {"tool": "board_comment", "arguments": {"text": "hi"}},

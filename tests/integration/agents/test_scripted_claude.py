@@ -10,7 +10,7 @@ import pytest
 
 from harness.claude import COMMENT, ClaudeBench
 from harness.real import require_bubblewrap
-from kit.speakers import scripted_claude
+from kit.speakers import PLACE, scripted_claude
 from symphony.agents.base import AgentError, Turn
 from symphony.agents.events import (
     Activity,
@@ -435,7 +435,7 @@ async def test_a_session_works_inside_an_isolation_with_its_tools(make: Make) ->
     require_bubblewrap()
     bench = make(tools=(COMMENT,))
     steps = ({"tool": "board_comment", "arguments": {"text": "from inside"}}, {"run": "echo $IS_SANDBOX > a"})
-    context = {"isolation": Isolation()}
+    context = {"isolation": Isolation(readable=(PLACE,))}
     async with bench.backend(context=context, home="private").open(bench.request()) as session:
         events = await bench.turn(session, bench.script(*steps))
     assert events[-1] == COMPLETED

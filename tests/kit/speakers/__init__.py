@@ -6,9 +6,12 @@ from pathlib import Path
 
 import symphony
 
-__all__ = ["scripted_acp", "scripted_claude"]
+__all__ = ["PLACE", "scripted_acp", "scripted_claude"]
 
-_IMPORTED_FROM = f"{Path(__file__).parents[2]}:{Path(symphony.__file__).parents[1]}"
+PLACE = Path(__file__).parents[2]
+"""Where the speakers lie; a sandbox may hide it."""
+
+_IMPORTED_FROM = f"{PLACE}:{Path(symphony.__file__).parents[1]}"
 
 
 def scripted_claude(*switches: str) -> str:

@@ -1177,6 +1177,22 @@ async def test_feedback_on_a_commit_that_is_no_longer_the_head_is_withdrawn(daem
     assert len(given(daemon)) == 1
 
 
+async def test_feedback_that_no_run_took_is_not_given_once_newer_work_is_pushed(daemon: Daemon) -> None:
+    pull = await opened(daemon)
+    daemon.desk.repository.check(pull, "test", CheckState.FAILED)
+    await looks_later(daemon)
+    daemon.posted.clear()
+    daemon.put("1", state="Todo")
+    daemon.tell(WakeAsked(reason="test"))
+    daemon.works()
+    await looks_later(daemon)  # the forge does not show the push yet
+    assert given(daemon) == []
+    pull.sha = daemon.head
+    record = await looks_later(daemon)
+    assert record.ledger is not None
+    assert (record.ledger.offered, record.ledger.told) == (None, ())
+
+
 async def test_an_answer_is_posted_once_the_run_has_ended(daemon: Daemon) -> None:
     pull = await opened(daemon)
     thread = daemon.desk.repository.remark(pull, WRITER, "Why?")

@@ -289,9 +289,13 @@ class Watcher:
             return None
 
     def _offer(self, issue_id: str) -> None:
-        """Give the scheduler what it has not taken yet; it takes it once, when the issue is free."""
-        offer = _observed(self._records[issue_id])[1].offered
-        if offer is not None and self._may_go_on(issue_id):
+        """Give the scheduler what it has not taken yet; it takes it once, when the issue is free.
+
+        What is about an older push than the latest is withdrawn as soon as the forge shows that one.
+        """
+        record = self._records[issue_id]
+        offer = _observed(record)[1].offered
+        if offer is not None and offer.head == record.head and self._may_go_on(issue_id):
             self._post(
                 FeedbackGiven(issue_id=issue_id, key=offer.key, summary=offer.summary, text=offer.text)
             )

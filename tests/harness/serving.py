@@ -10,7 +10,7 @@ import anyio
 from anyio import to_thread
 
 from harness.project import Project
-from symphony.cli.serving import open_store
+from symphony.daemon.admission import open_store
 from symphony.daemon.service import Observer, Service
 from symphony.daemon.state_dir import StateDirectory, instance_of
 from symphony.processes.local import LocalHost

@@ -21,9 +21,9 @@ from symphony.cli.documents import Cleaned, CleanedItem
 from symphony.cli.failures import CommandError
 from symphony.cli.formatting import plural
 from symphony.cli.journal import journal_path
-from symphony.cli.serving import open_store
 from symphony.cli.stale_workspaces import FoundWorkspace, fetch_issues, find_workspaces, is_ended
 from symphony.config import read_secrets
+from symphony.daemon.admission import open_store
 from symphony.daemon.context import RuntimeContext, build_context
 from symphony.daemon.hosts.host_workspaces import HostWorkspace
 from symphony.daemon.hosts.ray_hosts import RAY, RayHosts

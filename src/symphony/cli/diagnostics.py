@@ -25,9 +25,9 @@ from symphony.cli.formatting import plural
 from symphony.cli.journal import journal_path
 from symphony.cli.notifying import targets_of
 from symphony.cli.repository import git_output
-from symphony.cli.serving import open_store
 from symphony.cli.stale_workspaces import find_workspaces
 from symphony.config import SecretFileError, WarningCode, read_secrets
+from symphony.daemon.admission import open_store
 from symphony.daemon.context import RuntimeContext, build_context
 from symphony.daemon.diagnostics import (
     Check,

@@ -28,8 +28,8 @@ from symphony.api.documents import (
     waiting_issues,
 )
 from symphony.api.history import History
-from symphony.cli.serving import open_store
 from symphony.config import read_secrets
+from symphony.daemon.admission import open_store
 from symphony.daemon.clock import monotonic_ms
 from symphony.daemon.context import RuntimeContext, build_context, redaction_for, scheduler_settings
 from symphony.daemon.journal_writer import past_runs, recovery_event

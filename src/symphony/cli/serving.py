@@ -15,12 +15,9 @@ from symphony.cli.repository import uncommitted_skills_for
 from symphony.cli.summary import RunSummary
 from symphony.config import (
     EXPOSED_HINT,
-    Workflow,
-    WorkflowFile,
-    WorkflowStore,
     read_secrets,
 )
-from symphony.daemon.admission import admit
+from symphony.daemon.admission import open_store
 from symphony.daemon.context import redaction_for
 from symphony.daemon.sd_notify import Notifier, without_service_manager
 from symphony.daemon.service import Observer, Service
@@ -154,24 +151,6 @@ def prepare_process() -> bool:
         _log.warning("process_not_closed", reason=error.strerror or str(error))
         return False
     return True
-
-
-def open_store(path: Path, environment: Mapping[str, str], *, acknowledged: bool = False) -> WorkflowStore:
-    """The workflow file, validated now and at every reload.
-
-    Args:
-        path: the workflow file.
-        environment: variables that `$NAME` may refer to.
-        acknowledged: the user accepts sessions without a sandbox.
-
-    Raises:
-        WorkflowError: the file is not usable; the error holds every problem.
-    """
-
-    def parse(file: WorkflowFile) -> Workflow:
-        return admit(file, environment=environment, acknowledged=acknowledged)
-
-    return WorkflowStore(path, parse)
 
 
 @contextmanager

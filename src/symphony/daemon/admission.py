@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 
 from symphony.agents.base import SettingIssues
 from symphony.agents.registry import SECTIONS, agent_kind, check_settings
@@ -26,6 +27,7 @@ from symphony.config import (
     WorkflowError,
     WorkflowFile,
     WorkflowReport,
+    WorkflowStore,
     WorkflowWarning,
     WorkspaceSettings,
     agent_key_location,
@@ -65,6 +67,24 @@ USUAL_TOOLS = frozenset(
     }
 )
 """Tools of the trackers that come with the program, which a prompt written for another one may still name."""
+
+
+def open_store(path: Path, environment: Mapping[str, str], *, acknowledged: bool = False) -> WorkflowStore:
+    """The workflow file, validated now and at every reload.
+
+    Args:
+        path: the workflow file.
+        environment: variables that `$NAME` may refer to.
+        acknowledged: the user accepts sessions without a sandbox.
+
+    Raises:
+        WorkflowError: the file is not usable; the error holds every problem.
+    """
+
+    def parse(file: WorkflowFile) -> Workflow:
+        return admit(file, environment=environment, acknowledged=acknowledged)
+
+    return WorkflowStore(path, parse)
 
 
 def admit(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool) -> Workflow:

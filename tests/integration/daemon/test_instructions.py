@@ -4,7 +4,7 @@ import pytest
 from anyio import to_thread
 
 from harness.project import Project
-from symphony.cli.serving import open_store
+from symphony.daemon.admission import open_store
 from symphony.daemon.context import build_context
 from symphony.daemon.runs.instructions import load_run_instructions, preview_run_instructions
 from symphony.processes.local import LocalHost

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from harness.project import Project, scripted
 from harness.serving import serving
 from symphony.api.models import Prompt
-from symphony.cli.serving import open_store
+from symphony.daemon.admission import open_store
 from symphony.daemon.context import build_context
 from symphony.daemon.runs.prompts import preview_prompt
 from symphony.processes.local import LocalHost

@@ -13,8 +13,8 @@ from symphony.cli import demo_run
 from symphony.cli.demo_progress import ProgressLines, ProgressTable
 from symphony.cli.documents import DemoComment
 from symphony.cli.main import main
-from symphony.cli.serving import open_store
 from symphony.cli.summary import IssueSummary, RunSummary
+from symphony.daemon.admission import open_store
 from symphony.daemon.service import Observer
 
 SCRIPT_FENCE = "```scripted"

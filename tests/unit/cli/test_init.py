@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from symphony.cli.main import main
-from symphony.cli.serving import open_store
+from symphony.daemon.admission import open_store
 from symphony.daemon.state_dir import locate
 from symphony.skills import SkillOptions, Validation, load
 

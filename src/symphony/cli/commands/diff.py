@@ -65,8 +65,8 @@ def diff(*, issue: str, stat: bool, as_json: bool, workflow: Path) -> None:
     if as_json and stat:
         raise click.UsageError("--json and --stat exclude each other")
     # Imported here and below: `--help` stays fast.
-    from symphony.cli.serving import open_store
     from symphony.config import read_secrets
+    from symphony.daemon.admission import open_store
 
     environment = read_secrets(os.environ).environment
     settings = open_store(workflow, environment, acknowledged=True).current().settings.workspace

@@ -63,9 +63,13 @@ def test_the_blocked_issue_started_only_after_its_blocker_was_done(shown: dict[s
     assert order.index(("run_ended", "DEMO-1")) < order.index(("run_started", "DEMO-2"))
 
 
-def test_people_are_told_what_happens_and_what_to_do_next(project: Project) -> None:
+def test_people_are_told_what_happens_and_what_to_do_next_and_nothing_is_left(project: Project) -> None:
+    temporary = project.root / "temporary"
+    temporary.mkdir()
+    project.environment["TMPDIR"] = str(temporary)
     done = project.symphony("demo")
     assert done.returncode == 0, done.stderr
+    assert list(temporary.iterdir()) == []
     assert "no model is involved" in done.stdout
     assert "Comment on" in done.stdout
     assert "Next, in your own repository: symphony init" in done.stdout
@@ -80,11 +84,6 @@ def test_the_readme_shows_a_diff_that_the_demo_makes(project: Project, shown: di
     assert (
         README.split("<!-- demo-diff:begin -->")[1].split("<!-- demo-diff:end -->")[0].strip("`dif\n") in diff
     )
-
-
-def test_nothing_is_left_behind_without_dir(project: Project) -> None:
-    result = json.loads(project.symphony("demo", "--json").stdout)
-    assert not Path(result["dir"]).exists()
 
 
 def test_a_directory_with_something_in_it_is_not_touched(project: Project) -> None:

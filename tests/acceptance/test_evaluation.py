@@ -7,6 +7,7 @@ import signal
 import pytest
 from msgspec import structs
 
+from harness.nightly import NIGHTLY
 from harness.project import Project, until
 from harness.real import require_claude, require_codex
 from kit import model_server as models
@@ -59,21 +60,23 @@ def test_a_real_codex_is_judged_on_a_past_issue(project: Project) -> None:
         judged(project)
 
 
-@pytest.mark.real_claude
-def test_a_real_claude_is_judged_on_a_past_issue(project: Project) -> None:
-    command = shlex.quote(str(require_claude()))
-    skill = ".claude/skills/style/SKILL.md"  # nothing but git runs without a person
-    library = {"check": f"git show HEAD:{skill} | grep -q good", "directory": ".claude/skills"}
-    project.workflow(
-        agent={"kind": "claude", "max_turns": 1, "library": library},
-        claude={"command": command, "model": "sonnet"},
-    )
-    project.issue("SYM-1", text="[[work]] Write answer.txt and commit it.")
-    work = (
-        models.tool("Bash", {"command": COMMIT.format(skill), "description": "Answer"}),
-        models.tool("mcp__symphony__board_move", {"state": "Done"}),
-        models.say("Committed."),
-    )
-    with models.ModelServer({"work": work}) as server, claude_home(server.base_url) as home:
-        project.environment.update(home.env)
-        judged(project)
+if NIGHTLY:  # the same promise with the other agent
+
+    @pytest.mark.real_claude
+    def test_a_real_claude_is_judged_on_a_past_issue(project: Project) -> None:
+        command = shlex.quote(str(require_claude()))
+        skill = ".claude/skills/style/SKILL.md"  # nothing but git runs without a person
+        library = {"check": f"git show HEAD:{skill} | grep -q good", "directory": ".claude/skills"}
+        project.workflow(
+            agent={"kind": "claude", "max_turns": 1, "library": library},
+            claude={"command": command, "model": "sonnet"},
+        )
+        project.issue("SYM-1", text="[[work]] Write answer.txt and commit it.")
+        work = (
+            models.tool("Bash", {"command": COMMIT.format(skill), "description": "Answer"}),
+            models.tool("mcp__symphony__board_move", {"state": "Done"}),
+            models.say("Committed."),
+        )
+        with models.ModelServer({"work": work}) as server, claude_home(server.base_url) as home:
+            project.environment.update(home.env)
+            judged(project)

@@ -19,6 +19,20 @@ FILES = (
 )
 
 
+@pytest.fixture
+def temporary(place: Path) -> Path:
+    """A temporary directory without the workspaces of others, whose issues `symphony init` would count."""
+    temporary = place / "temporary"
+    temporary.mkdir()
+    return temporary
+
+
+@pytest.fixture
+def project(project: Project, temporary: Path) -> Project:
+    project.environment["TMPDIR"] = str(temporary)
+    return project
+
+
 def test_init_writes_commented_files_and_names_the_next_command(project: Project) -> None:
     done = project.symphony("init")
     assert done.returncode == 0, done.stderr
@@ -49,8 +63,8 @@ def _next_steps(stdout: str) -> list[str]:
     return [line.strip() for line in stdout.split("Next:\n")[1].splitlines()]
 
 
-def test_its_next_steps_can_be_followed_literally(place: Path) -> None:
-    odd = Project(root=place / "Müllers $HOME & Söhne").create()
+def test_its_next_steps_can_be_followed_literally(place: Path, temporary: Path) -> None:
+    odd = Project(root=place / "Müllers $HOME & Söhne", environment={"TMPDIR": str(temporary)}).create()
     (odd.repo / ".gitignore").unlink()
     sub = odd.repo / "sub"
     sub.mkdir()

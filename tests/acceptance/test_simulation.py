@@ -11,7 +11,7 @@ import pytest
 
 from harness.nightly import NIGHTLY
 
-DAYS, ISSUES = (90, 500) if NIGHTLY else (30, 170)
+DAYS, ISSUES = (90, 500) if NIGHTLY else (15, 100)
 STORM = (
     "--days",
     str(DAYS),
@@ -53,7 +53,7 @@ def test_months_of_storm_break_no_rule() -> None:
 
 def test_a_failure_is_found_and_its_own_words_replay_it() -> None:
     broken = ("--step", "harness.broken_steps:forgets_a_claim_on_reload")
-    code, told = _simulator("--seed", "11", "--days", "10", "--issues", "60", *broken)
+    code, told = _simulator("--seed", "11", "--days", "5", "--issues", "30", *broken)
     assert code == 1
     (violation,) = told["violations"]
     assert violation["invariant"] == "reload-keeps-claims"

@@ -70,6 +70,7 @@ def installed(wheel: Path, place: Path) -> dict[str, str]:
         "PATH": f"{home}/venv/bin:{commands}:{os.environ['PATH']}",
         "PIP_CONSTRAINT": str(ROOT / ".ci" / "constraints.txt"),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_NO_COMPILE": "0",  # as pip spells it: what a command imports is compiled then
         "NO_COLOR": "1",
         "WHEEL": str(wheel),
     }

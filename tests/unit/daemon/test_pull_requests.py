@@ -790,8 +790,10 @@ async def test_the_oldest_that_have_ended_make_way_between_two_looks(
     pull = await opened(daemon)
     monkeypatch.setattr(records, "MAX_RECORDS", 0)
     daemon.desk.repository.end(pull, PullState.MERGED)
-    assert (await looks_later(daemon)).code == "merged", "not while it is ended"
-    daemon.put("1", state="Done")
+    assert (await looks_later(daemon)).code == "merged"
+    await looks_later(daemon)
+    assert daemon.pulls.shown().keys() == {"1"}, "its result is still known"
+    del daemon.board["1"]
     daemon.tell(WakeAsked(reason="test"))
     await looks_later(daemon)
     assert daemon.pulls.shown() == {}

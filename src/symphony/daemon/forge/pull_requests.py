@@ -170,7 +170,7 @@ class PullRequests:
         state, settings = self._state(), self._context().settings.forge
         if state is None or not self._is_recovered or not settings.watches:
             return None  # without what the previous daemon left, work in progress looks like work that waits
-        self._records.trim()
+        self._records.trim(state.results)
         if settings != self._settings:  # a start, or a correction: nothing waits for a next try
             self._settings = settings
             self._records.retry_now()

@@ -1,7 +1,7 @@
 """What the daemon knows of pull requests: put into the journal before each step, and kept within bounds."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Final
@@ -78,9 +78,13 @@ class PullRequestRecords:
         self._records[record.issue.id] = record
         return record
 
-    def trim(self) -> None:
-        """Drop the oldest that have ended if there are too many; not while something is done about one."""
-        ended = [key for key, each in self._records.items() if not each.is_open]
+    def trim(self, results: Container[str]) -> None:
+        """Drop the oldest that have ended if there are too many; not while something is done about one.
+
+        Those of the results that the scheduler keeps, which are not too many, stay: another one would be
+        wanted.
+        """
+        ended = [key for key, each in self._records.items() if not each.is_open and key not in results]
         for key in ended[: max(len(self._records) - MAX_RECORDS, 0)]:
             del self._records[key]
 

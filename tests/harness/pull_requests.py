@@ -164,6 +164,7 @@ class Daemon(Story):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.pulls.run)
             await anyio.wait_all_tasks_blocked()
+            await self.pulls.finish()  # a task that waits for a thread is blocked too
             tasks.cancel_scope.cancel()
 
     @property

@@ -286,9 +286,12 @@ async def test_a_removal_waits_for_the_run_of_its_issue(
 ) -> None:
     story: list[str] = []
     worker = FakeWorker(story)
+    both = anyio.Event()
 
     async def removal() -> None:
         story.append("removed")
+        if story.count("removed") == 2:
+            both.set()
 
     monkeypatch.setattr(module, "Worker", worker.make)
     workspaces = FakeWorkspaces(removal)
@@ -301,7 +304,8 @@ async def test_a_removal_waits_for_the_run_of_its_issue(
         await anyio.wait_all_tasks_blocked()
         assert story == ["run begins", "removed"], "only that of the other issue"
         worker.go.set()
-        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(30):
+            await both.wait()
         assert story == ["run begins", "removed", "run ends", "removed"]
     assert [str(record.path) for record in workspaces.removed] == [
         "/workspaces/SYM-2",

@@ -17,7 +17,7 @@ from harness.nightly import SCHEDULES
 from kit.simulator.crash_points import ALL_POINTS
 
 CHUNKS = 20 if SCHEDULES else 2
-EACH = (int(SCHEDULES or 300) + CHUNKS - 1) // CHUNKS
+EACH = (int(SCHEDULES or 200) + CHUNKS - 1) // CHUNKS
 FIRST = randbelow(10**9) if SCHEDULES else 0
 
 

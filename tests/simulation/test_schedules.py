@@ -351,7 +351,7 @@ class Schedules(RuleBasedStateMachine):
 
 
 _SETTINGS_OF_THE_SEARCH = settings(
-    max_examples=int(SCHEDULES) // 60 + 1 if SCHEDULES else 100,
+    max_examples=int(SCHEDULES) // 60 + 1 if SCHEDULES else 60,
     stateful_step_count=60,
     derandomize=SCHEDULES is None,
     database=None,

@@ -125,6 +125,16 @@ def test_the_choice_of_colours_holds_from_the_first_paint_on(browser: Browser, a
         assert page.evaluate(background) == "rgb(14, 15, 18)"
 
 
+def test_the_icon_of_the_pages_is_a_picture(browser: Browser, address: str) -> None:
+    with opened(browser) as page:
+        page.goto(address)
+        icon = page.locator("link[rel=icon]").get_attribute("href")
+        decoded = (
+            "async source => { const it = new Image(); it.src = source; await it.decode(); return it.width }"
+        )
+        assert page.evaluate(decoded, icon) > 0
+
+
 def test_what_a_person_does_survives_an_update(
     browser: Browser, operator: DemoOperator, address: str
 ) -> None:

@@ -19,7 +19,6 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from symphony.api.formatting import duration, seconds_between, tokens
-from symphony.api.pages.views import Frame
 from symphony.domain import plural
 
 ASSETS: Final = {
@@ -41,9 +40,9 @@ _MAX_MARKDOWN_CHARS: Final = 100_000
 _SHOWN_AS_IS: Final = frozenset("\n\t")
 
 
-def render(template: str, frame: Frame, view: object) -> str:
-    """The HTML of a page; `view` is what its template shows."""
-    return _environment().get_template(template).render(frame=frame, view=view, now=frame.now)
+def render(template: str, **shown: object) -> str:
+    """The HTML of a page, of what its template names."""
+    return _environment().get_template(template).render(shown)
 
 
 @cache

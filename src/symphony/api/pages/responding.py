@@ -97,25 +97,21 @@ def rendered(request: Request, content: Content, status: HTTPStatus = HTTPStatus
     access: Access = request.app.state.access
     theme, query = request.cookies.get(THEME_COOKIE, ""), request.url.query
     frame = Frame(
-        title=content.title,
-        section=content.section,
         twin=f"{content.twin}?{query}" if content.twin and query else content.twin,
         theme=theme if theme in THEMES else "auto",
         path=f"{request.scope['path']}?{query}" if query else request.scope["path"],
         csrf=access.csrf(request) or "",
         signed_in=access.caller(request) is Caller.BROWSER,
-        now=content.now,
         notice=content.notice or request.app.state.notices.of(request),
-        reloads=content.reloads,
-        scope=content.scope,
-        pause_ms=content.pause_ms,
-        still=content.still,
     )
     view = content.view()
-    shown = (content.template, replace(frame, now=""), view, rendering.asset_path("app.css"))
-    etag = f'W/"{sha256(msgspec.json.encode(shown)).hexdigest()[:32]}"'
+    shown = msgspec.json.encode(
+        (replace(content, now=""), frame, view, rendering.asset_path("app.css")),
+        enc_hook=lambda _: None,  # the function that has made the view
+    )
+    etag = f'W/"{sha256(shown).hexdigest()[:32]}"'
     headers = {**PAGE_HEADERS, "etag": etag}
     if status is HTTPStatus.OK and etag in request.headers.get("if-none-match", ""):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    html = rendering.render(content.template, frame, view)
+    html = rendering.render(content.template, page=content, frame=frame, view=view, now=content.now)
     return Response(html, status_code=status, media_type="text/html", headers=headers)

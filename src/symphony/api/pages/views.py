@@ -55,38 +55,24 @@ _LINE_KINDS: Final = {"+": "added", "-": "removed"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """What all pages have around their content.
+    """What is around the content of a page, as the request has it.
 
     Attributes:
-        title: of the page, for people.
-        section: the entry of the navigation that it belongs to.
         twin: the path of the same facts as JSON.
         theme: `auto`, `light` or `dark`.
         path: the path and query of the page, to return to it.
         csrf: the value that every form sends back; empty where none is needed.
         signed_in: whether the browser has a sign-in to end.
-        now: the moment that the page shows, as documents write it.
         notice: what came of the form that led here, or `None`.
-        reloads: whether the page reloads itself where there is no JavaScript.
-        scope: the scope of the events that change the page; empty if all may.
-        pause_ms: the shortest time between two refreshes of the page.
-        still: the page does not follow the daemon.
         sections: the navigation: names and paths.
     """
 
-    title: str
-    section: str
     twin: str
     theme: str
     path: str
     csrf: str
     signed_in: bool
-    now: str
-    notice: FormNotice | None = None
-    reloads: bool = False
-    scope: str = ""
-    pause_ms: int = 400
-    still: bool = False
+    notice: FormNotice | None
     sections: tuple[tuple[str, str], ...] = SECTIONS
 
 

@@ -5,17 +5,19 @@ from collections.abc import Callable
 import psutil
 from anyio import to_thread
 
-from harness.project import Project, scripted, until
+from harness.project import Daemon, Project, scripted, until
 from harness.serving import Watcher, serving
-from symphony.domain import Category
+from symphony.domain import Category, Failure
 from symphony.processes.local import LocalHost
-from symphony.scheduler import RunEnded, Running
+from symphony.scheduler import Outcome, RunEnded, Running
 
 __all__ = [
     "DONE",
     "HOST",
     "PATIENCE_S",
     "STUBBORN",
+    "fenced_by",
+    "host_unavailable",
     "live_run",
     "lose_its_worker",
     "until_alive",
@@ -57,6 +59,28 @@ async def lose_its_worker(project: Project, kill: Callable[[str], object]) -> No
         assert not HOST.find_marked([run.run_id])
     assert ended.outcome.failure is not None
     assert ended.outcome.failure.category is Category.WORKER_LOST
+
+
+def fenced_by(daemon: Daemon, run_id: str) -> str:
+    """Wait until the next daemon ended a run and only then started another one; returns the id of that."""
+    daemon.wait_for("remote_run_fenced", run_id=run_id)
+    assert not HOST.find_marked([run_id])
+    second = str(daemon.wait_for("turn_started")["run_id"])
+    assert second != run_id
+    names = [event["event"] for event in daemon.events()]
+    order = [names.index(name) for name in ("remote_run_left", "remote_run_fenced", "turn_started")]
+    assert order == sorted(order)
+    return second
+
+
+def host_unavailable(outcome: Outcome) -> Failure:
+    """The failure of a run whose host cannot be used: it is tried again, and told in one line with a hint."""
+    failure = outcome.failure
+    assert failure is not None
+    assert (failure.category, failure.retryable) == (Category.HOST_UNAVAILABLE, True), failure
+    assert "\n" not in failure.message
+    assert failure.hint
+    return failure
 
 
 def worker_of(run_id: str) -> psutil.Process:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from anyio import to_thread
 
-from harness.hosts import HOST, STUBBORN, live_run, lose_its_worker, until_gone, worker_of
+from harness.hosts import HOST, STUBBORN, fenced_by, live_run, lose_its_worker, until_gone, worker_of
 from harness.project import Project
 from harness.serving import serving
 from harness.ssh import SshServer, namespace, processes, ssh_server
@@ -62,13 +62,7 @@ def test_the_next_daemon_ends_what_a_killed_one_left_on_a_host(project: Project,
         daemon.end()
     assert HOST.find_marked([first]), "the positive control: nothing ended the agent"
     with project.daemon() as daemon:
-        daemon.wait_for("remote_run_fenced", run_id=first)
-        assert not HOST.find_marked([first])
-        second = daemon.wait_for("turn_started", issue_identifier="SYM-1")["run_id"]
-        assert second != first
-        names = [event["event"] for event in daemon.events()]
-        assert names.index("remote_run_left") < names.index("remote_run_fenced")
-        assert names.index("remote_run_fenced") < names.index("turn_started")
+        second = fenced_by(daemon, first)
     until_gone(second)
 
 

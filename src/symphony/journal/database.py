@@ -7,6 +7,7 @@ journal's name.
 """
 
 import os
+import re
 import sqlite3
 import stat
 from collections import Counter
@@ -79,10 +80,7 @@ CREATE TABLE spent (
 CREATE TABLE days (day TEXT PRIMARY KEY, tokens INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
-_TABLES = frozenset(
-    {"claims", "results", "runs", "events", "comments", "skills_notes", "pull_requests", "skill_runs",
-     "skill_uses", "instruction_uses", "spent", "days", "settings"}
-)  # fmt: skip
+_TABLES = frozenset(re.findall(r"CREATE TABLE (\w+)", _SCHEMA))
 
 
 def create_tables(connection: sqlite3.Connection) -> None:

@@ -14,7 +14,7 @@ from harness.scraping import scrape
 from harness.ssh import SshServer, dead_server, ssh_server
 from symphony import __version__
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_prepared_host_carries_out_runs(project: Project, server: SshServer) -
     assert __version__ in done.stdout
     assert not earlier.exists()
     project.issue("SYM-1", [{"write": "new.txt", "text": "a\n"}, {"commit": "One"}, DONE])
-    run = project.symphony("run", "--once", timeout_s=150)
+    run = project.symphony("run", "--once", timeout_s=240)
     assert run.returncode == 0, run.stderr
     assert project.branch_log("SYM-1") == ["One"]
     shown = project.symphony("diff", "SYM-1")

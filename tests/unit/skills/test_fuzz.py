@@ -42,7 +42,9 @@ if FUZZ_S > 0:
         until = time.monotonic() + FUZZ_S
         failed: list[bytes] = []
 
-        @settings(suppress_health_check=QUIET, deadline=None, max_examples=2_000, database=None)
+        @settings(
+            suppress_health_check=QUIET, deadline=None, max_examples=2_000, database=None, derandomize=False
+        )
         @given(data=files())
         def one_round(data: bytes) -> None:
             if time.monotonic() < until or failed:

@@ -160,7 +160,6 @@ def test_an_agent_that_is_not_there_is_told_by_name_and_line_before_anything_sta
 
 @pytest.mark.real_codex
 @pytest.mark.real_claude
-@pytest.mark.timeout(240)
 def test_one_daemon_drives_every_kind_of_agent_an_issue_each(project: Project) -> None:
     """Codex and Claude Code are the real ones, with a model of ours; each commit is made by its agent."""
     shell = "echo shell > shell.txt && git add -A && git commit --quiet -m 'Work by shell'"

@@ -89,7 +89,6 @@ def workspaces(project: Project) -> dict[str, Path]:
     return {path.name: path for path in root.glob("SYM-*")}
 
 
-@pytest.mark.timeout(180)
 def test_each_checkout_works_in_its_own_place_on_its_own_branch(checkouts: Checkouts) -> None:
     first = checkouts.first()
     work(first, "first")

@@ -15,7 +15,7 @@ from kit.codex_home import codex_home
 from kit.forge.repository import ME, WRITER, Pull
 from symphony.domain import CheckState
 
-pytestmark = [pytest.mark.real_codex, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.real_codex
 QUICK: dict[str, Any] = {
     "poll_interval_ms": 300,
     "checks_grace_ms": 0,

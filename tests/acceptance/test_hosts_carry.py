@@ -18,8 +18,6 @@ from harness.ssh import SshServer, ssh_server
 from symphony.library.model import Change, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[SshServer]:

@@ -4,8 +4,6 @@ import json
 import shutil
 from typing import Any
 
-import pytest
-
 from harness.project import Daemon, Project, until
 
 REVIEW = {"tool": "board_move", "arguments": {"state": "Human Review"}}
@@ -36,7 +34,6 @@ def orders(project: Project, name: str) -> list[str]:
     return refused
 
 
-@pytest.mark.timeout(180)  # two dozen commands, each a process
 def test_work_is_ready_until_a_person_closes_the_issue_and_outlasts_a_restart(project: Project) -> None:
     project.workflow()
     project.issue("SYM-1", [*WORK, SAID, REVIEW], title="Write a")

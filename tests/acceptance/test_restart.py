@@ -155,7 +155,6 @@ def _killed_by_its_first_prompt(project: Project, number: int) -> Daemon:
     return daemon
 
 
-@pytest.mark.timeout(240)
 def test_kill_9_at_the_very_first_prompt_loses_no_thread(project: Project) -> None:
     """Each daemon but the first also goes on with the issue whose prompt ended the one before."""
     threads, rounds = project.root / "threads", 10 if NIGHTLY else 4

@@ -57,7 +57,6 @@ def reasons(state: dict[str, Any]) -> dict[str, Any]:
     return {row["issue_identifier"]: row["reason"] for row in state["waiting"]}
 
 
-@pytest.mark.timeout(180)  # twenty commands, each a process
 def test_the_same_facts_with_and_without_a_daemon(board: Project) -> None:
     envelopes = {}
     with board.daemon() as daemon:

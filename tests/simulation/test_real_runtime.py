@@ -102,7 +102,6 @@ def over_the_wire() -> Callable[[AnyFrame], AnyFrame]:
     return send
 
 
-@pytest.mark.timeout(120)
 def test_workers_that_share_nothing_but_frames_keep_every_rule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,7 +116,6 @@ def test_workers_that_share_nothing_but_frames_keep_every_rule(
     assert starts > COUNT // 4
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", BITTEN)
 def test_a_broken_scheduler_is_found_under_the_real_runtime(name: str, tmp_path: Path) -> None:
     broken, expected = BROKEN_STEPS[name]
@@ -131,7 +129,6 @@ def test_a_broken_scheduler_is_found_under_the_real_runtime(name: str, tmp_path:
     pytest.fail(f"not found in {ENOUGH} schedules")
 
 
-@pytest.mark.timeout(120)
 def test_a_daemon_that_ends_no_agents_of_its_predecessor_is_found(tmp_path: Path) -> None:
     for seed in range(ENOUGH):
         folder = tmp_path / str(seed)

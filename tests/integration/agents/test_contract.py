@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from symphony.agents.events import AgentEvent
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.asyncio
 
 COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
 _MARKS = {

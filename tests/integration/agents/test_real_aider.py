@@ -21,7 +21,7 @@ from symphony.config import CommandSettings
 from symphony.domain import Category, ToolResult
 from symphony.processes.local import LocalHost
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.real_aider, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.real_aider]
 
 EDIT = say("hello.txt\n```\nhello from aider\n```\n")
 NO_MODEL = HttpError(status=404, body={"error": {"message": "no such model", "code": "model_not_found"}})

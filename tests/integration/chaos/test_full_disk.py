@@ -70,7 +70,6 @@ def fill(path: Path) -> None:
             pass
 
 
-@pytest.mark.timeout(120)
 def test_a_full_disk_costs_a_warning_and_not_the_work(tmp_path: Path) -> None:
     project = Project(root=tmp_path).create()
     project.workflow()

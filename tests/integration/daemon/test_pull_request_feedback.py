@@ -14,7 +14,6 @@ from kit.forge.desk import KINDS
 from kit.forge.repository import ME, STRANGER, WRITER, Pull
 from symphony.domain import CheckState, PullState, ReviewState
 
-pytestmark = pytest.mark.timeout(300)  # each waits for several facts
 BRANCH = "symphony/SYM-1"
 WORK: list[dict[str, Any]] = [
     {"write": "work.txt", "text": "work\n"},

@@ -18,7 +18,6 @@ from kit.forge.desk import KINDS
 from kit.forge.repository import WRITER
 from symphony.domain import CheckState, PullState, ReviewState
 
-pytestmark = pytest.mark.timeout(300)  # each waits for several facts
 BRANCH = "symphony/SYM-1"
 WORK: list[dict[str, Any]] = [
     {"write": "work.txt", "text": "work\n"},

@@ -25,7 +25,7 @@ from harness.ssh import SshServer, dead_server, processes, ssh_server, workers
 from symphony.api.documents import waiting_issues
 from symphony.scheduler import CleanWorkspace, OutcomeKind, RunEnded, SettingsChanged, StartRun
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(240), pytest.mark.usefixtures("patience")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("patience")]
 
 LFS_CONFIG = """\
 [filter "lfs"]

@@ -50,7 +50,7 @@ from symphony.processes.base import HostProcess
 from symphony.scheduler import OutcomeKind, RunEnded, StartRun
 from symphony.trackers.registry import TRACKERS
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(180), pytest.mark.usefixtures("patience")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("patience")]
 
 DEADLINE_S = 60.0
 LEASE_MS = 5_000

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from harness.journalling import opened
 from symphony.journal.model import HealthState, RecoveredState
 from symphony.journal.reader import open_reader
@@ -38,7 +36,6 @@ async def remembered(path: Path) -> RecoveredState:
     return found
 
 
-@pytest.mark.timeout(180)
 def test_a_kill_leaves_a_beginning_of_whole_puts(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     first = 1

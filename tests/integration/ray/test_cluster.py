@@ -9,8 +9,6 @@ import pytest
 
 from kit.ray_cluster import RayCluster
 
-pytestmark = pytest.mark.timeout(240)
-
 DRIVER = """
 import json, sys, time, ray
 address, *expected = sys.argv[1:]

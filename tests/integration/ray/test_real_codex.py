@@ -17,7 +17,7 @@ from kit.codex_home import codex_home
 from kit.ray_cluster import RayCluster
 from symphony.scheduler import OutcomeKind, RunEnded
 
-pytestmark = [pytest.mark.real_codex, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.real_codex
 
 SERVE = """
 import sys

@@ -20,8 +20,6 @@ from symphony.trackers.comments import Outcome, upsert_comment
 from symphony.trackers.http import RateLimiters
 from symphony.trackers.remote import RemoteTracker
 
-pytestmark = pytest.mark.timeout(300)
-
 TODO, DOING, DONE = "status:todo", "status:in-progress", "status:done"
 ACTIVE, TERMINAL = ("Todo", "In Progress"), ("Done",)
 FULL_PAGE = 100

@@ -18,8 +18,6 @@ from symphony.trackers.comments import Outcome, upsert_comment
 from symphony.trackers.http import RateLimiters
 from symphony.trackers.remote import RemoteTracker
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture
 def redmine() -> Iterator[LiveRedmine]:

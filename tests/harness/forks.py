@@ -20,8 +20,8 @@ __all__ = ["CRASHING", "SYMPHONY", "Fork", "Forks"]
 SYMPHONY = "symphony.__main__"
 CRASHING = "kit.crashing"
 _SERVER = f"""
-import atexit, gc, importlib, json, os, pkgutil, select, socket, sys, traceback
-code = 0
+import atexit, importlib, json, os, pkgutil, select, socket, sys
+code = 1  # of what ends by an exception
 def leave():
     try:
         sys.stdout.flush()
@@ -37,8 +37,6 @@ main = {{name: importlib.import_module(name).main for name in ({SYMPHONY!r}, {CR
 listener = socket.socket(socket.AF_UNIX)
 listener.bind(sys.argv[1])
 listener.listen()
-gc.collect()
-gc.freeze()  # else every fork visits, and thereby copies, all that is loaded, at its end at the latest
 print("ready", flush=True)
 while listener in select.select([listener, 0], [], [])[0]:  # the end of 0 is that of the tests
     connection, _ = listener.accept()
@@ -61,6 +59,7 @@ while listener in select.select([listener, 0], [], [])[0]:  # the end of 0 is th
             os._exit(0)
     break
 else:
+    code = 0
     sys.exit()
 if asked["terminal"]:
     os.close(terminal)
@@ -79,9 +78,6 @@ except SystemExit as end:
     code = end.code if isinstance(end.code, int) else int(end.code is not None)
     if isinstance(end.code, str):
         print(end.code, file=sys.stderr)
-except BaseException:
-    code = 1  # also where nobody can be told any more
-    traceback.print_exc()
 """
 
 

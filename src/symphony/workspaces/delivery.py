@@ -220,7 +220,7 @@ class Publisher:
         ref = f"refs/heads/{branch}"
         fetch = ("-C", repository, *_FETCH, self._mirror.path)
         last = await self._last_head(branch, "repository")
-        if last == head:
+        if last == head or await self._is_merged(branch, head):
             return None
         try:
             try:
@@ -246,7 +246,7 @@ class Publisher:
             if head is None:
                 return push_failure(f"there is no delivered branch {branch}", retryable=False)
             last = await self._last_head(branch, "pushed")
-            if last == head:
+            if last == head or await self._is_merged(branch, head):
                 return None
             destinations = await self._destinations()
             if not destinations:
@@ -313,12 +313,15 @@ class Publisher:
             last = await self._last_head(branch, place)
             if last is None:
                 continue
-            reason = None if last == head else f"the daemon put another commit on {branch} than was merged"
-            if reason is None and place == "pushed":
+            reason = None
+            if last != head:
+                reason = f"the daemon put another commit on {branch} than was merged"
+            else:
                 await self._remember_head(branch, "merged", head)
-                reason = await self._delete_pushed(branch, head)
-            elif reason is None and self._local is not None:
-                reason = await self._delete_local(self._local, branch, head)
+                if place == "pushed":
+                    reason = await self._delete_pushed(branch, head)
+                elif self._local is not None:
+                    reason = await self._delete_local(self._local, branch, head)
             if reason is None:
                 ref = f"refs/symphony/{place}/{branch}"
                 await self._git.isolated("-C", self._mirror.path, "update-ref", "-d", ref)
@@ -423,6 +426,10 @@ class Publisher:
     async def _remember_head(self, branch: str, place: str, head: str) -> None:
         ref = f"refs/symphony/{place}/{branch}"
         await self._git.isolated("-C", self._mirror.path, "update-ref", ref, head)
+
+    async def _is_merged(self, branch: str, head: str) -> bool:
+        """Whether the branch is merged and deleted: the delivery before a removal does not bring it back."""
+        return await self._last_head(branch, "merged") == head
 
     def _no_origin(self) -> Failure:
         return push_failure(

@@ -280,12 +280,15 @@ async def test_a_merged_branch_is_deleted_everywhere_but_in_the_mirror_also_wher
 
     assert (done.removed, done.kept_reason) == (True, None)
     assert (again.removed, again.kept_reason) == (False, None)
-    for place in (origin, repo):
-        assert git(place, "branch", "--list", "symphony/*") == ""
     assert await manager.patch("MT-1", max_bytes=1_000), "its changes can still be shown"
     assert (await manager.remove(await manager.locate("MT-1", "MT-1"))).removed
+    for place in (origin, repo):
+        assert git(place, "branch", "--list", "symphony/*") == "", (
+            "also after the delivery before the removal"
+        )
 
-    anew = await worked_on(manager, issue("MT-1"), git)
+    anew = await manager.prepare(issue("MT-1"), None)
+    commit(git, anew.path, "two")
     assert git(anew.path, "rev-parse", "HEAD~") == git(repo, "rev-parse", "main"), "it begins at the base"
     assert (await manager.deliver(anew)).pushed
     git(origin, "branch", "-q", "-D", "symphony/MT-1")  # as forges do it after a merge

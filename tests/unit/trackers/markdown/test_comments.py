@@ -180,9 +180,9 @@ def test_a_malformed_comment_is_a_problem_and_hides_no_other(comments: CommentSt
     place = folder / "SYM-1" / "comments"
     (place / "20260101T000000Z-bob-00000000.md").write_text("no front matter", encoding="utf-8")
     (place / "20260101T000000Z-bob-00000001.md").symlink_to("/etc/hostname")
-    (place / "20260101T000000Z-bob-00000002.md").write_text(
-        "---\nauthor: [x]\n---\nno name", encoding="utf-8"
-    )
+    undated = place / "20260101T000000Z-bob-00000002.md"
+    undated.write_text("---\nauthor: [x]\n---\nno name", encoding="utf-8")
+    os.utime(undated, (0, 0))
     (place / ".symphony-0000000000000000.tmp").write_text("half", encoding="utf-8")
     (place / "picture.png").write_bytes(b"\x89")
     found, problems = comments.read("SYM-1")

@@ -153,6 +153,7 @@ async def test_the_board_says_on_which_host_a_run_is(
     assert check(await client.get("/")).text.count("on agent@build-1:2222") == 1
 
 
+@pytest.mark.conformance("H-4-page")
 async def test_text_of_others_is_text(client: httpx.AsyncClient, operator: DemoOperator) -> None:
     state = demo_state()
     operator.document = structs.replace(

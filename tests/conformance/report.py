@@ -47,7 +47,7 @@ def _head(rows: tuple[Row, ...], claimed: Mapping[str, Iterable[str]]) -> str:
     pending = [row for row in rows if row.pending]
     missing = [row.id for row in rows if not row.pending and row.id not in claimed]
     counts = f"Of {len(rows)} rules {len(rows) - len(pending) - len(missing)} are shown by tests"
-    counts += f" and {len(pending)} wait for what brings them: {', '.join(row.id for row in pending)}."
+    counts += f" and {len(pending)} not yet: {', '.join(row.id for row in pending)}."
     if missing:
         counts += f" Without a test: {', '.join(missing)}."
     kinds = ", ".join(f"{letter} ({text})" for letter, text in KINDS.items())

@@ -16,7 +16,7 @@ from contract.vendor import Fault, Given
 from harness.binding import SECRET
 from harness.pull_requests import BRANCH, Daemon, KilledError, given, looks_later, opened
 from kit.forge.desk import KINDS, Desk, make_desk
-from kit.forge.repository import ME, STRANGER, WRITER, Pull
+from kit.forge.repository import ME, STRANGER, WRITER, Pull, Thread
 from symphony.daemon.forge import pull_requests, records
 from symphony.daemon.forge.pull_request_text import find_marker, marker_of, without_mentions
 from symphony.domain import Category, CheckState, PullRequest, PullState, ReviewState
@@ -1195,7 +1195,8 @@ async def test_feedback_that_no_run_took_is_not_given_once_newer_work_is_pushed(
     assert (record.ledger.offered, record.ledger.told) == (None, ())
 
 
-async def test_an_answer_is_posted_once_the_run_has_ended(daemon: Daemon) -> None:
+async def answered_in_mid_run(daemon: Daemon) -> tuple[Pull, Thread, Reply]:
+    """A thread that the agent was told of, and its answer while its run goes on."""
     pull = await opened(daemon)
     thread = daemon.desk.repository.remark(pull, WRITER, "Why?")
     await looks_later(daemon)
@@ -1203,7 +1204,13 @@ async def test_an_answer_is_posted_once_the_run_has_ended(daemon: Daemon) -> Non
     daemon.tell(given(daemon)[0])
     daemon.advance(1_000)
     (told,) = daemon.pulls.threads("1")
-    daemon.pulls.take_reply("1", Reply(thread_id=told, text="Because."))
+    reply = Reply(thread_id=told, text="Because.")
+    daemon.pulls.take_reply("1", reply)
+    return pull, thread, reply
+
+
+async def test_an_answer_is_posted_once_the_run_has_ended(daemon: Daemon) -> None:
+    _, thread, _ = await answered_in_mid_run(daemon)
     await looks_later(daemon)
     assert len(thread.comments) == 1, "the run may still change its mind"
     daemon.works()
@@ -1218,19 +1225,12 @@ async def test_an_answer_is_posted_once_the_run_has_ended(daemon: Daemon) -> Non
 async def test_an_answer_that_was_posted_without_an_answer_of_the_forge_is_not_posted_again(
     daemon: Daemon,
 ) -> None:
-    pull = await opened(daemon)
-    thread = daemon.desk.repository.remark(pull, WRITER, "Why?")
-    await looks_later(daemon)
-    await looks_later(daemon)
-    daemon.tell(given(daemon)[0])
-    daemon.advance(1_000)
-    (told,) = daemon.pulls.threads("1")
-    daemon.pulls.take_reply("1", Reply(thread_id=told, text="Because."))
+    pull, thread, reply = await answered_in_mid_run(daemon)
     daemon.works()
     await looks_later(daemon)
     assert len(thread.comments) == 2
     thread.comments.pop()
-    daemon.pulls.take_reply("1", Reply(thread_id=told, text="Because."))
+    daemon.pulls.take_reply("1", reply)
     daemon.desk.vendor.fail_next(Fault.LOST, when=_POSTING[daemon.desk.kind])
     before = pull.updated
     with capture_logs():

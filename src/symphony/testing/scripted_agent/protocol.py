@@ -1,5 +1,6 @@
 """The objects of the app-server protocol as version 0.169 sends them: threads, turns, items, usage (pure)."""
 
+import argparse
 import json
 import os
 import select
@@ -10,10 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    import argparse
+from typing import Any, NamedTuple, Protocol
 
 # The switches that make the scripted agent misbehave, so that tests need no broken real agent.
 #
@@ -69,9 +67,7 @@ def read_switches(argv: Sequence[str]) -> Faults:
     )
 
 
-def _parser() -> "argparse.ArgumentParser":
-    import argparse  # noqa: PLC0415 - takes a seventh of the start, and few starts have switches
-
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scripted_agent", description="An agent without a model.")
     flag, add = "store_true", parser.add_argument
     add("verb", nargs="?", choices=["app-server"], help="accepted and without meaning")

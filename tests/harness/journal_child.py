@@ -11,12 +11,14 @@ import json
 import resource
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from harness.journalling import claim, event, opened, run
 from symphony.journal.model import HealthState, SettingRecord
-from symphony.journal.reader import open_reader
+from symphony.journal.reader import checkup, open_reader
 from symphony.journal.store import Journal
 
 
@@ -27,6 +29,8 @@ def _say(**facts: Any) -> None:
 
 async def count(path: Path, number: int) -> None:
     journal = await opened(path)
+    for look in (_read, checkup):  # as the API, the page and doctor do, in threads of the daemon
+        threading.Thread(target=_again_and_again, args=(look, path), daemon=True).start()
     while True:
         journal.put(event(number), SettingRecord(name="a", value=str(number)), claim(1, attempt=number))
         journal.put(SettingRecord(name="b", value=str(number)))
@@ -34,6 +38,16 @@ async def count(path: Path, number: int) -> None:
             await journal.flush()
             _say(flushed=number)
         number += 1
+
+
+def _again_and_again(look: Callable[[Path], object], path: Path) -> None:
+    while True:
+        look(path)
+
+
+def _read(path: Path) -> None:
+    with open_reader(path) as reader:
+        reader.latest_events("SYM-1", limit=1)
 
 
 async def limited(path: Path) -> None:

@@ -9,10 +9,9 @@ journal's name.
 import os
 import re
 import sqlite3
-import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import partial
@@ -21,6 +20,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar, assert_never
 
+from symphony import sqlite
 from symphony.domain import Failure
 from symphony.journal import model
 from symphony.scheduler import Spent
@@ -272,22 +272,20 @@ def _comment(*row: object) -> model.CommentRecord:
 
 ASIDE = ".damaged-"
 _KEPT_ASIDE = 5
-_HEADER_BYTES = 100
-_MAGIC = b"SQLite format 3\x00"
 _PAGE_BYTES = 4_096
-_WAL_FORMAT = 2
 _MAX_WAL_BYTES = 16 * 1024 * 1024
 _LATER_BUSY_MS = 500
 
 
-def companions(path: Path) -> tuple[Path, Path]:
-    """The files that SQLite keeps beside the main one: the write-ahead log and its index."""
-    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+def connect(path: Path, mode: sqlite.Mode, *, busy_s: float) -> sqlite3.Connection:
+    """Open a journal that exists; text that is not UTF-8, as a damaged file may hold it, is replaced.
 
-
-def as_text(raw: bytes) -> str:
-    """Text of the file; a damaged file may hold text that is not UTF-8."""
-    return raw.decode("utf-8", "replace")
+    Raises:
+        sqlite3.Error: it cannot be opened.
+    """
+    connection = sqlite.connect(path, mode, busy_s=busy_s)
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+    return connection
 
 
 def open_database(path: Path, *, now_wall_ms: int, busy_ms: int) -> "Database":
@@ -300,7 +298,7 @@ def open_database(path: Path, *, now_wall_ms: int, busy_ms: int) -> "Database":
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             return _open(path, now_wall_ms, busy_ms)
-        except model.DamagedError as damage:
+        except sqlite.DamagedError as damage:
             aside = _set_aside(path, now_wall_ms)
             database = _open(path, now_wall_ms, busy_ms)
             damaged = model.notice(
@@ -309,74 +307,48 @@ def open_database(path: Path, *, now_wall_ms: int, busy_ms: int) -> "Database":
             )
             database.notices = (damaged, *database.notices)
             return database
-    except (OSError, *model.SQLITE_ERRORS, model.DamagedError) as error:
+    except (OSError, *sqlite.ERRORS, sqlite.DamagedError) as error:
         raise model.UnusableError(model.failure_of(path, error)) from error
 
 
 def _open(path: Path, now_wall_ms: int, busy_ms: int) -> "Database":
-    if not _exists(path):
-        _create(path, now_wall_ms)
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=rw",
-        uri=True,
-        timeout=busy_ms / 1000,
-        isolation_level=None,
-        check_same_thread=False,
-    )
-    connection.text_factory = as_text
+    if _is_present(path):
+        application, version = sqlite.identity(path)
+        if application != APPLICATION_ID:
+            raise model.UnusableError(
+                model.unusable(path, "it is the database of another program", hint=f"move {path} away")
+            )
+        _refuse_other_versions(path, version)
+    else:
+        sqlite.create(path, partial(_fill, now_wall_ms=now_wall_ms))
+    connection = connect(path, "rw", busy_s=busy_ms / 1000)
     try:
         return _checked(connection, path)
     except BaseException as error:
         with suppress(sqlite3.Error):
             connection.close()
-        if model.is_damage(error):
-            raise model.DamagedError(str(error)) from error
+        if sqlite.is_damage(error):
+            raise sqlite.DamagedError(str(error)) from error
         raise
 
 
-def _exists(path: Path) -> bool:
-    """Whether there is a journal to open; `False` means that one can be created.
-
-    The header is read without SQLite, which would change the files beside a database of another program.
-    """
-    _refuse_foreign_files(path)
+def _is_present(path: Path) -> bool:
+    """Whether there is a file to open, which is of this user; an empty one is removed."""
     try:
-        with path.open("rb") as file:
-            header = file.read(_HEADER_BYTES)
+        is_regular, status = sqlite.is_regular(path), path.lstat()
     except FileNotFoundError:
-        header = b""
-    if not header:
-        wal, shm = companions(path)
-        if wal.exists() and wal.stat().st_size:
-            raise model.DamagedError("its main file is gone")
-        for leftover in (wal, shm):
-            leftover.unlink(missing_ok=True)
         return False
-    if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
-        raise model.DamagedError("it does not begin as a database does")
-    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise model.UnusableError(
-            model.unusable(path, "it is the database of another program", hint=f"move {path} away")
-        )
-    _refuse_other_versions(path, int.from_bytes(header[60:64], "big"))
-    if max(header[18:20]) > _WAL_FORMAT:  # SQLite reads such a file but cannot write it
-        raise model.DamagedError("its format is not known")
-    return True
-
-
-def _refuse_foreign_files(path: Path) -> None:
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return
-    if not stat.S_ISREG(status.st_mode):
+    if not is_regular:
         raise model.UnusableError(model.unusable(path, "it is not a regular file", hint=f"move {path} away"))
     if status.st_uid != os.geteuid():
         why = f"it belongs to another user (uid {status.st_uid})"
         hint = f"run symphony as that user, or give the file back: chown {os.geteuid()} {path}"
         raise model.UnusableError(model.unusable(path, why, hint=hint))
-    if status.st_mode & 0o077:
+    if status.st_size == 0:
+        path.unlink()
+    elif status.st_mode & 0o077:
         path.chmod(0o600)
+    return status.st_size > 0
 
 
 def _refuse_other_versions(path: Path, version: int) -> None:
@@ -384,44 +356,40 @@ def _refuse_other_versions(path: Path, version: int) -> None:
         why = f"a newer symphony wrote it (schema {version}, this one knows {VERSION})"
         raise model.UnusableError(model.unusable(path, why, hint=f"upgrade symphony, or move {path} away"))
     if version < VERSION:
-        raise model.DamagedError(f"schema {version} is not known")
+        raise sqlite.DamagedError(f"schema {version} is not known")
 
 
-def _create(path: Path, now_wall_ms: int) -> None:
-    """Create an empty journal.
+def _fill(connection: sqlite3.Connection, *, now_wall_ms: int) -> None:
+    """Make an empty journal.
 
     Event ids begin at the present time, so that the position of a reader in an earlier file is below them.
     """
-    draft = path.with_name(f"{path.name}.new")
-    for leftover in (draft, *companions(draft), draft.with_name(f"{draft.name}-journal")):
-        leftover.unlink(missing_ok=True)
-    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
-    with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
-        connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        create_tables(connection)
-        connection.execute("INSERT INTO sqlite_sequence VALUES ('events', ?)", (now_wall_ms,))
-        connection.execute("PRAGMA journal_mode = WAL")
-    draft.rename(path)
+    connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    create_tables(connection)
+    connection.execute("INSERT INTO sqlite_sequence VALUES ('events', ?)", (now_wall_ms,))
+    connection.execute("PRAGMA journal_mode = WAL")
 
 
 def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
-    for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "foreign_keys = ON"):
-        connection.execute(f"PRAGMA {pragma}")
-    _refuse_other_versions(path, int(connection.execute("PRAGMA user_version").fetchone()[0]))
-    verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-    if verdict != "ok":
-        raise model.DamagedError(verdict.splitlines()[-1])
+    _refuse_other_versions(path, sqlite.number(connection, "user_version"))
+    if (damage := sqlite.damage(connection)) is not None:
+        raise sqlite.DamagedError(damage)
     if (table := missing_table(connection)) is not None:
-        raise model.DamagedError(f"{table} is missing")
+        raise sqlite.DamagedError(f"{table} is missing")
     connection.execute("PRAGMA journal_mode = WAL").fetchone()
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA journal_size_limit = {_MAX_WAL_BYTES}")
-    connection.execute("BEGIN IMMEDIATE")  # raises if the disk cannot be written
-    connection.execute("ROLLBACK")
+    try:
+        with sqlite.transaction(connection):
+            connection.execute(f"PRAGMA user_version = {VERSION}")  # raises if the disk cannot be written
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_READONLY and os.access(path, os.W_OK):
+            raise sqlite.DamagedError("its format is not known") from error
+        raise
     remembered, notices = load(connection, drop=True)
     if _identity(path) is None:
-        raise model.DamagedError("it was taken away")
+        raise sqlite.DamagedError("it was taken away")
     connection.execute(f"PRAGMA busy_timeout = {_LATER_BUSY_MS}")
     return Database(path, connection, recovered_state=remembered, notices=notices)
 
@@ -431,17 +399,18 @@ def _set_aside(path: Path, now_wall_ms: int) -> Path:
     moment = datetime.fromtimestamp(now_wall_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
     aside = path.with_name(f"{path.name}{ASIDE}{moment}")
     number = 1
-    while any(taken.exists() for taken in (aside, *companions(aside))):
+    while any(taken.exists() for taken in (aside, *sqlite.companions(aside))):
         number += 1
         aside = path.with_name(f"{path.name}{ASIDE}{moment}.{number}")
-    for source, target in zip((path, *companions(path)), (aside, *companions(aside)), strict=True):
+    parts = zip((path, *sqlite.companions(path)), (aside, *sqlite.companions(aside)), strict=True)
+    for source, target in parts:
         with suppress(FileNotFoundError):
             source.rename(target)
     names = {found.name for found in path.parent.glob(f"{path.name}{ASIDE}*")}
     mains = sorted({name.removesuffix("-wal").removesuffix("-shm") for name in names} - {aside.name})
     for name in mains[: max(len(mains) - _KEPT_ASIDE + 1, 0)]:
         old = path.with_name(name)
-        for part in (old, *companions(old)):
+        for part in (old, *sqlite.companions(old)):
             with suppress(OSError):
                 part.unlink()
     return aside
@@ -525,20 +494,6 @@ class Database:
         with suppress(sqlite3.Error):
             self.connection.close()
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Commit the statements inside together, or roll all of them back."""
-        self.connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self.connection.execute("COMMIT")
-        except BaseException:
-            if self.connection.in_transaction:
-                with suppress(sqlite3.Error):
-                    self.connection.execute("ROLLBACK")
-            self._counts.clear()
-            raise
-
     def write(self, batch: Batch, *, now_wall_ms: int, is_snapshot: bool = False) -> tuple[Failure, ...]:
         """Write a batch in one transaction, and return a notice for each record that cannot be encoded.
 
@@ -555,15 +510,19 @@ class Database:
             except model.CodecError as error:
                 kind = "n event" if isinstance(record, model.EventRecord) else f" {type(record).__name__}"
                 notices.append(model.notice(f"the journal left out a{kind}: {error}"))
-        with self.transaction():
-            if is_snapshot:
-                self.connection.execute("DELETE FROM claims")
-                self.connection.execute("DELETE FROM results")
-            for sql, group in groupby(planned, key=itemgetter(0)):
-                rows = [row for _, row in group]
-                self.connection.executemany(sql, rows)
-                if sql is INSERT_EVENT:
-                    self._bound_events(rows)
+        try:
+            with sqlite.transaction(self.connection):
+                if is_snapshot:
+                    self.connection.execute("DELETE FROM claims")
+                    self.connection.execute("DELETE FROM results")
+                for sql, group in groupby(planned, key=itemgetter(0)):
+                    rows = [row for _, row in group]
+                    self.connection.executemany(sql, rows)
+                    if sql is INSERT_EVENT:
+                        self._bound_events(rows)
+        except BaseException:
+            self._counts.clear()  # the counts of what was rolled back
+            raise
         return tuple(notices)
 
     def _bound_events(self, added: Iterable[Row]) -> None:
@@ -638,12 +597,10 @@ def overdue(connection: sqlite3.Connection, policy: model.Retention, *, now_wall
 
 def _used_bytes(connection: sqlite3.Connection) -> int:
     """The size of the file without its free pages."""
-    pages, free, size = (_number(connection, name) for name in ("page_count", "freelist_count", "page_size"))
+    pages, free, size = (
+        sqlite.number(connection, name) for name in ("page_count", "freelist_count", "page_size")
+    )
     return (pages - free) * size
-
-
-def _number(connection: sqlite3.Connection, pragma: str) -> int:
-    return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
 
 
 def trim_steps(
@@ -654,7 +611,7 @@ def trim_steps(
     Raises:
         sqlite3.Error: a step failed; those before it are committed.
     """
-    before = _number(connection, "page_count")
+    before = sqlite.number(connection, "page_count")
     oldest = now_wall_ms - policy.max_age_ms
     names = overdue(connection, policy, now_wall_ms=now_wall_ms)
     for place in range(0, len(names), _RUNS_PER_STEP):
@@ -675,31 +632,25 @@ def trim_steps(
             yield model.TrimResult(events=dropped)
         else:
             break
-    free = _number(connection, "freelist_count")
+    free = sqlite.number(connection, "freelist_count")
     while free:  # return free pages to the disk, a megabyte at a time
         connection.execute(f"PRAGMA incremental_vacuum({_PAGES_PER_STEP})").fetchall()
-        left = _number(connection, "freelist_count")
+        left = sqlite.number(connection, "freelist_count")
         if left >= free:
             break
         free = left
         yield model.TrimResult()
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    freed = (before - _number(connection, "page_count")) * _number(connection, "page_size")
+    freed = (before - sqlite.number(connection, "page_count")) * sqlite.number(connection, "page_size")
     yield model.TrimResult(bytes=max(freed, 0))
 
 
 def _drop(connection: sqlite3.Connection, run_ids: tuple[str, ...]) -> int:
     """Delete runs with everything that belongs to them; returns the number of their events."""
     rows = [(run_id,) for run_id in run_ids]
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with sqlite.transaction(connection):
         dropped = [
             connection.executemany(f"DELETE FROM {table} WHERE run_id = ?", rows).rowcount  # noqa: S608 - our names
             for table in _OF_RUN
         ]
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
     return dropped[0]

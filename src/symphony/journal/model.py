@@ -5,7 +5,6 @@ that is written twice changes nothing.
 """
 
 import json
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
@@ -16,16 +15,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from symphony.domain import (
-    Blame,
-    Category,
-    Failure,
-    Issue,
-    PullRequest,
-    PullState,
-    SymphonyError,
-    is_disk_full,
-)
+from symphony import sqlite
+from symphony.domain import Blame, Category, Failure, Issue, PullRequest, PullState, SymphonyError
 from symphony.processes.base import Identity
 from symphony.scheduler import ClaimKind, IssueResult, NeedsYouCode, PullLedger, Resume, Spent
 
@@ -535,31 +526,11 @@ class TrimResult:
 
 # --- errors of the file ----------------------------------------------------------------------------------
 
-SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
-"""What a query may raise. `UnicodeDecodeError` comes from error messages with bytes of a damaged file."""
-
 DAMAGED_HINT = "the next start of the daemon sets the damaged file aside and begins a new one"
-
-_OTHER_HINT = "look at the disk of the state directory"
-_PRIMARY_CODE = 0xFF
-_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-_TEMPORARY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
-_MESSAGES_AND_HINTS = {
-    sqlite3.SQLITE_BUSY: ("another process keeps it locked", "end the program that holds the file open"),
-    sqlite3.SQLITE_LOCKED: ("another process keeps it locked", "end the program that holds the file open"),
-    sqlite3.SQLITE_FULL: ("the disk is full", "make room on the disk of the state directory"),
-    sqlite3.SQLITE_READONLY: ("it cannot be written", "make the state directory writable for this user"),
-    sqlite3.SQLITE_PERM: ("it cannot be written", "make the state directory writable for this user"),
-    sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", "make the state directory writable for this user"),
-}
 
 
 class UnusableError(SymphonyError):
     """The file cannot be used, and was not changed."""
-
-
-class DamagedError(Exception):
-    """The file is not a sound journal; the message says what is wrong with it."""
 
 
 def unusable(path: Path, why: str, *, hint: str) -> Failure:
@@ -582,30 +553,12 @@ def notice(message: str, *, hint: str | None = None) -> Failure:
     return Failure(category=Category.JOURNAL, blame=Blame.HOST, message=message, hint=hint)
 
 
-def _code(error: BaseException) -> int:
-    return int(getattr(error, "sqlite_errorcode", 0)) & _PRIMARY_CODE
-
-
-def is_damage(error: BaseException) -> bool:
-    """Whether the error means that the content of the file is damaged."""
-    return isinstance(error, UnicodeDecodeError) or _code(error) in _DAMAGE
-
-
-def is_temporary(error: BaseException) -> bool:
-    """Whether the same connection may succeed later: a lock of another process, or a full disk."""
-    return _code(error) in _TEMPORARY
-
-
 def failure_of(path: Path, error: BaseException, *, reading: bool = False) -> Failure:
     """The failure that an error of SQLite or of the file system means."""
     make_failure = unreadable if reading else unusable
     if isinstance(error, UnusableError):
         return error.failure
-    if isinstance(error, OSError):
-        hint = _MESSAGES_AND_HINTS[sqlite3.SQLITE_FULL][1] if is_disk_full(error) else _OTHER_HINT
-        return make_failure(path, error.strerror or str(error), hint=hint)
-    if reading and is_damage(error):
+    if reading and sqlite.is_damage(error):
         return make_failure(path, f"it is damaged ({error})", hint=DAMAGED_HINT)
-    default = (str(error) or type(error).__name__, _OTHER_HINT)
-    why, hint = _MESSAGES_AND_HINTS.get(_code(error), default)
+    why, hint = sqlite.explain(error)
     return make_failure(path, why, hint=hint)

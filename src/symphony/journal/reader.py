@@ -18,14 +18,14 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
+from symphony import sqlite
 from symphony.domain import Failure
 from symphony.journal import model
 from symphony.journal.database import (
     APPLICATION_ID,
     ASIDE,
     VERSION,
-    as_text,
-    companions,
+    connect,
     load,
     missing_table,
     overdue,
@@ -222,7 +222,7 @@ class JournalReader:
         """
         try:
             yield
-        except model.SQLITE_ERRORS as error:
+        except sqlite.ERRORS as error:
             raise model.UnusableError(model.failure_of(self._path, error, reading=True)) from error
 
     def _events(self, query: str, parameters: Parameters) -> tuple[NumberedEvent, ...]:
@@ -272,26 +272,21 @@ def _connect(path: Path) -> sqlite3.Connection:
         UnusableError: the file cannot be opened.
     """
     try:
-        return _connected(path, "mode=ro")
-    except model.SQLITE_ERRORS as error:
-        wal, shm = companions(path)
+        return _connected(path, "ro")
+    except sqlite.ERRORS as error:
+        wal, shm = sqlite.companions(path)
         changes = shm.exists() or (wal.exists() and wal.stat().st_size > 0)
-        if changes or model.is_damage(error):
+        if changes or sqlite.is_damage(error):
             raise model.UnusableError(model.failure_of(path, error, reading=True)) from error
     try:
-        return _connected(path, "mode=ro&immutable=1")
-    except model.SQLITE_ERRORS as error:
+        return _connected(path, "frozen")
+    except sqlite.ERRORS as error:
         raise model.UnusableError(model.failure_of(path, error, reading=True)) from error
 
 
-def _connected(path: Path, how: str) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?{how}"
-    connection = sqlite3.connect(
-        uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
-    )
-    connection.text_factory = as_text
+def _connected(path: Path, mode: sqlite.Mode) -> sqlite3.Connection:
+    connection = connect(path, mode, busy_s=_BUSY_S)
     try:
-        connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     except BaseException:
         connection.close()
@@ -300,9 +295,7 @@ def _connected(path: Path, how: str) -> sqlite3.Connection:
 
 
 def _refuse_others(path: Path, connection: sqlite3.Connection) -> None:
-    application, version = (
-        int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("application_id", "user_version")
-    )
+    application, version = (sqlite.number(connection, name) for name in ("application_id", "user_version"))
     if application != APPLICATION_ID:
         raise model.UnusableError(
             model.unreadable(path, "it is the database of another program", hint=f"move {path} away")
@@ -353,7 +346,7 @@ class Checkup:
 def checkup(path: Path) -> Checkup:
     """Check the whole file without changing it, at about a gigabyte per second. Never raises."""
     size = 0
-    for part in (path, *companions(path)):
+    for part in (path, *sqlite.companions(path)):
         with suppress(OSError):
             size += part.stat().st_size
     beside = sorted(path.parent.glob(f"{path.name}{ASIDE}*"))
@@ -377,8 +370,7 @@ def checkup(path: Path) -> Checkup:
 
 
 def _damage(connection: sqlite3.Connection) -> str | None:
-    verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-    if verdict != "ok":
-        return verdict.splitlines()[-1]
+    if (damage := sqlite.damage(connection)) is not None:
+        return damage
     table = missing_table(connection)
     return None if table is None else f"{table} is missing"

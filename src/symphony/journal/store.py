@@ -16,6 +16,7 @@ from typing import Final, TypeVar, assert_never
 import anyio
 from anyio import to_thread
 
+from symphony import sqlite
 from symphony.domain import Failure, Issue
 from symphony.journal import model
 from symphony.journal.database import Batch, Database, open_database, trim_steps
@@ -262,7 +263,7 @@ class Journal:
                     return model.TrimResult()
                 try:
                     step = await self._in_thread(partial(next, steps, None))
-                except model.SQLITE_ERRORS as error:
+                except sqlite.ERRORS as error:
                     self._failed(error)
                     return model.TrimResult()
             if step is None:
@@ -350,7 +351,7 @@ class Journal:
             self._database = None
 
     def _failed(self, error: Exception) -> None:
-        if not model.is_temporary(error):
+        if not sqlite.is_temporary(error):
             self._close_database()
         self._set_health(
             model.Health(state=model.HealthState.MEMORY, failure=model.failure_of(self._path, error))

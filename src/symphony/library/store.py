@@ -6,12 +6,10 @@ the same time. A writer waits for another one for up to `BUSY_S` seconds.
 """
 
 import json
-import os
 import sqlite3
-import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
@@ -20,7 +18,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from symphony.domain import is_disk_full
+from symphony import sqlite
 from symphony.library.evaluation import Evaluation
 from symphony.library.model import (
     MAX_REASON_CHARS,
@@ -137,23 +135,7 @@ ORDER BY skills.name
 """
 _MOVE_HINT: Final = "set agent.library.path to another file, or move this one away"
 _RETIRED_REASON: Final = "a person removed the skill {} from the library"
-_PLACE_HINT: Final = "look at the permissions and the disk of its directory"
-_LOCKED: Final = ("another process keeps it locked", "end the program that holds the file open")
-_DAMAGED: Final = ("it is damaged", "restore a backup; the file is left as it is")
-_READ_ONLY: Final = (
-    "it cannot be written",
-    "make the file, those beside it that begin with its name, and their directory writable for this user",
-)
-_SQLITE_ERRORS: Final = {
-    sqlite3.SQLITE_BUSY: _LOCKED,
-    sqlite3.SQLITE_LOCKED: _LOCKED,
-    sqlite3.SQLITE_FULL: ("the disk is full", "make room on the disk"),
-    sqlite3.SQLITE_READONLY: _READ_ONLY,
-    sqlite3.SQLITE_CANTOPEN: _READ_ONLY,
-    sqlite3.SQLITE_CORRUPT: _DAMAGED,
-    sqlite3.SQLITE_NOTADB: _DAMAGED,
-}
-_RETRYABLE: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL})
+_DAMAGED_HINT: Final = "restore a backup; the file is left as it is"
 _LEARNED_LAST: Final = f"ORDER BY origin = '{Origin.LEARNED}', name"
 
 
@@ -677,9 +659,7 @@ class Library:
             LibraryError: the target exists, or cannot be written.
         """
         with self._reading() as connection, _file_errors(target):
-            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            with closing(sqlite3.connect(target)) as copy:
-                connection.backup(copy)
+            sqlite.create(target, connection.backup)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -689,14 +669,12 @@ class Library:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with _file_errors(self.path), closing(_open(self.path, self._busy_s)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
-            connection.execute("COMMIT")
+        with (
+            _file_errors(self.path),
+            closing(_open(self.path, self._busy_s)) as connection,
+            sqlite.transaction(connection),
+        ):
+            yield connection
 
 
 def check(path: Path) -> None:
@@ -706,56 +684,57 @@ def check(path: Path) -> None:
         LibraryError: the file is damaged or cannot be used.
     """
     with _file_errors(path), closing(_open(path, BUSY_S)) as connection:
-        verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-    if verdict != "ok":
-        why, hint = _DAMAGED
-        raise LibraryError(f"the library {path}: {why} ({verdict.splitlines()[-1]})", hint=hint)
+        damage = sqlite.damage(connection)
+    if damage is not None:
+        raise LibraryError(f"the library {path}: it is damaged ({damage})", hint=_DAMAGED_HINT)
 
 
 def _open(path: Path, busy_s: float) -> sqlite3.Connection:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_CREAT | os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600))
-    if not stat.S_ISREG(path.lstat().st_mode):
+    if not path.exists():
+        with suppress(FileExistsError):  # another process has just made it
+            sqlite.create(path, _fill)
+    if not sqlite.is_regular(path):
         raise LibraryError(f"{path} is not a regular file", hint=_MOVE_HINT)
-    connection = sqlite3.connect(path, timeout=busy_s, isolation_level=None)
+    if path.stat().st_size == 0:
+        raise LibraryError(
+            f"the library {path} is empty", hint="restore a backup, or remove it to begin anew"
+        )
+    connection = sqlite.connect(path, "rw", busy_s=busy_s)
     try:
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA trusted_schema = OFF")
-        if _checked_version(connection, path) < VERSION:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("BEGIN IMMEDIATE")
-            _migrate(connection, _checked_version(connection, path))  # another process may have done it
-            connection.execute("COMMIT")
+        _refuse_others(path, connection)
+        if sqlite.number(connection, "user_version") < VERSION:
+            with sqlite.transaction(connection):
+                _migrate(connection)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
-    """How many migrations the file has had; raises `LibraryError` unless it is a library that can be read."""
-    version = _pragma(connection, "user_version")
-    is_used = connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None
-    if is_used and _pragma(connection, "application_id") != APPLICATION_ID:
+def _refuse_others(path: Path, connection: sqlite3.Connection) -> None:
+    if sqlite.number(connection, "application_id") != APPLICATION_ID:
         raise LibraryError(f"{path} is the database of another program", hint=_MOVE_HINT)
+    version = sqlite.number(connection, "user_version")
     if version > VERSION:
         raise LibraryError(
             f"a newer symphony wrote the library {path} (schema {version}, this one knows {VERSION})",
             hint="upgrade symphony, or set agent.library.path to another file",
         )
-    return version
 
 
-def _migrate(connection: sqlite3.Connection, version: int) -> None:
-    for migration in _MIGRATIONS[version:]:
+def _fill(connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    with sqlite.transaction(connection):
+        _migrate(connection)
+    connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    for migration in _MIGRATIONS[sqlite.number(connection, "user_version") :]:
         for statement in migration.split(";"):
             connection.execute(statement)
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 @contextmanager
@@ -765,14 +744,13 @@ def _file_errors(path: Path) -> Iterator[None]:
         yield
     except FileExistsError as error:
         raise LibraryError(f"{path} exists", hint="name a file that does not exist yet") from error
-    except OSError as error:
-        raise LibraryError(f"{path}: {error.strerror}", hint=_PLACE_HINT) from error
-    except sqlite3.Error as error:
-        code = int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)) & 0xFF
-        why, hint = _SQLITE_ERRORS.get(code, (str(error), _PLACE_HINT))
-        if is_disk_full(error):
-            why, hint = _SQLITE_ERRORS[sqlite3.SQLITE_FULL]
-        raise LibraryError(f"the library {path}: {why}", hint=hint, retryable=code in _RETRYABLE) from error
+    except (OSError, *sqlite.ERRORS, sqlite.DamagedError) as error:
+        why, hint = sqlite.explain(error)
+        if sqlite.is_damage(error):
+            why, hint = f"it is damaged ({error})", _DAMAGED_HINT
+        raise LibraryError(
+            f"the library {path}: {why}", hint=hint, retryable=sqlite.is_temporary(error)
+        ) from error
 
 
 # --- rows ------------------------------------------------------------------------------------------------

@@ -3,8 +3,11 @@
 import asyncio
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from harness.journalling import opened
@@ -16,7 +19,10 @@ def counted_until_killed(path: Path, first: int, lines: int) -> int:
     """The last number that the child said was flushed before it was killed."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "harness.journal_child", "count", str(path), str(first)]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as child:
+    with (
+        commands_that_read(path),
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as child,
+    ):
         assert child.stdout is not None
         flushed = first
         for _ in range(lines):
@@ -25,6 +31,16 @@ def counted_until_killed(path: Path, first: int, lines: int) -> int:
         for line in child.stdout:
             flushed = json.loads(line)["flushed"] if line.endswith("\n") else flushed
     return flushed
+
+
+@contextmanager
+def commands_that_read(path: Path) -> Iterator[None]:
+    """Another process opens, checks and closes the file again and again."""
+    program = "import sys; from pathlib import Path; from symphony.journal.reader import checkup\n"
+    loop = "while True: checkup(Path(sys.argv[1]))"
+    with subprocess.Popen([sys.executable, "-c", program + loop, str(path)]) as process:
+        yield
+        process.kill()
 
 
 async def remembered(path: Path) -> RecoveredState:
@@ -50,3 +66,5 @@ def test_a_kill_leaves_a_beginning_of_whole_puts(tmp_path: Path) -> None:
         assert last == f"message {number}"
         assert number - int(found.settings["b"]) in {0, 1}, "the puts are a beginning of all puts"
         first = number + 1
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

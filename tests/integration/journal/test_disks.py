@@ -1,36 +1,12 @@
 """Disks that are full, limited, or turn read-only: memory serves, with a reason, and nothing is lost."""
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
+from harness.small_disk import on_a_small_disk, told_by
 
-NO_MOUNTS = "no mount namespace to make a small disk in"
-_PROBE = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "-o", "size=1m", "none", "/mnt"]
-
-
-def child(command: list[str]) -> list[dict[str, Any]]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def on_a_disk_of_its_own(what: str, place: Path) -> list[dict[str, Any]]:
-    """Run the child where the directory is a disk of one megabyte that nobody else sees."""
-    try:
-        probe = subprocess.run(_PROBE, capture_output=True, check=False).returncode
-    except FileNotFoundError:
-        probe = 1
-    if probe:
-        pytest.skip(NO_MOUNTS)
-    script = 'mount -t tmpfs -o size=1m none "$0" && exec "$@"'
-    python = [sys.executable, "-m", "harness.journal_child", what, str(place / "journal.db")]
-    return child(["unshare", "--map-root-user", "--mount", "sh", "-c", script, str(place), *python])
+CHILD = "harness.journal_child"
 
 
 def check_full_and_back(told: list[dict[str, Any]]) -> None:
@@ -45,17 +21,17 @@ def check_full_and_back(told: list[dict[str, Any]]) -> None:
 
 def test_a_file_that_may_not_grow_is_written_once_it_may(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    check_full_and_back(child([sys.executable, "-m", "harness.journal_child", "limited", str(path)]))
+    check_full_and_back(told_by([sys.executable, "-m", CHILD, "limited", str(path)]))
 
 
 def test_a_full_disk_is_written_once_there_is_room(tmp_path: Path) -> None:
-    told = on_a_disk_of_its_own("full", tmp_path)
+    told = on_a_small_disk(tmp_path, CHILD, "full", str(tmp_path / "journal.db"))
     check_full_and_back(told)
     assert "the disk is full" in told[0]["message"]
 
 
 def test_what_became_read_only_is_still_read(tmp_path: Path) -> None:
-    read, memory = on_a_disk_of_its_own("readonly", tmp_path)
+    read, memory = on_a_small_disk(tmp_path, CHILD, "readonly", str(tmp_path / "journal.db"))
     assert read == {"claims": ["id-1"]}
     assert memory["state"] == "memory"
     assert "cannot be" in memory["message"]

@@ -197,8 +197,8 @@ async def test_a_file_that_other_users_can_read_is_made_private(tmp_path: Path) 
 @pytest.mark.asyncio
 async def test_leftovers_of_a_killed_start_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    (tmp_path / "journal.db.new").write_bytes(b"half")
-    (tmp_path / "journal.db.new-journal").write_bytes(b"half")
+    (tmp_path / ".journal.db.new").write_bytes(b"half")
+    (tmp_path / ".journal.db.new-journal").write_bytes(b"half")
     path.write_bytes(b"")
     (tmp_path / "journal.db-wal").write_bytes(b"")
     await opened_and_closed(path)

@@ -279,7 +279,22 @@ def _directory(path: Path) -> None:
     path.mkdir()
 
 
-@pytest.mark.parametrize("spoil", [_damaged, _newer, _foreign, _link, _directory])
+def _no_database(path: Path) -> None:
+    path.write_text("Not a database.\n" * 500)
+
+
+def _empty(path: Path) -> None:
+    """A restored backup for which there was no room."""
+    path.touch()
+
+
+def _log_alone(path: Path) -> None:
+    path.with_name("library.db-wal").write_bytes(b"left")
+
+
+@pytest.mark.parametrize(
+    "spoil", [_damaged, _newer, _foreign, _link, _directory, _no_database, _empty, _log_alone]
+)
 def test_a_file_that_cannot_be_used_is_refused_and_left_as_it_is(
     tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:
@@ -289,6 +304,7 @@ def test_a_file_that_cannot_be_used_is_refused_and_left_as_it_is(
     with pytest.raises(LibraryError) as refused:
         Library(path).add(text("other"), ME)
     assert refused.value.failure.hint
+    assert str(path) in refused.value.failure.message
     assert (path.read_bytes() if path.is_file() else None) == before
 
 

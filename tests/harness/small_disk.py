@@ -1,0 +1,35 @@
+"""A process for which a directory is a disk of one megabyte that nobody else sees."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+__all__ = ["on_a_small_disk", "told_by"]
+
+_PROBE = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "-o", "size=1m", "none", "/mnt"]
+
+
+def on_a_small_disk(place: Path, module: str, *arguments: str) -> list[dict[str, Any]]:
+    """What a module says that runs there, one JSON object a line; skips where no disk can be mounted."""
+    try:
+        probe = subprocess.run(_PROBE, capture_output=True, check=False).returncode
+    except FileNotFoundError:
+        probe = 1
+    if probe:
+        pytest.skip("no mount namespace to make a small disk in")
+    script = 'mount -t tmpfs -o size=1m none "$0" && exec "$@"'
+    python = [sys.executable, "-m", module, *arguments]
+    return told_by(["unshare", "--map-root-user", "--mount", "sh", "-c", script, str(place), *python])
+
+
+def told_by(command: list[str]) -> list[dict[str, Any]]:
+    """The JSON objects that a command says, one a line; it has to succeed."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]

@@ -4,6 +4,7 @@ What may block is listed here with its reason; each entry is bounded to well und
 """
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,10 +32,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionstart() -> None:
+    _give_children_default_signals()
     if not (TRACKERS.names and AGENTS.names):
         pytest.exit(
             "the installed package is older than pyproject.toml: run `make gates`, or pip install -e ."
         )
+
+
+def _give_children_default_signals() -> None:
+    """Unless a signal is ignored here, a child begins with its default.
+
+    A shell starts what runs in the background with Ctrl-C ignored, and `nohup` ignores SIGHUP. Such tests go
+    on as before: they handle the signal by doing nothing.
+    """
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 pytest_addoption = recorder.pytest_addoption

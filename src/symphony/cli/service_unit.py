@@ -407,15 +407,15 @@ def _remove_file(path: Path, *, dry_run: bool) -> None:
         return
     result = "removed"
     try:
-        if not path.exists():
-            result = "not there"
-        elif not path.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
+        if not path.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
             result = "kept: not ours"
         else:
             path.unlink()
             if path.parent.name.endswith(".d"):
                 with suppress(OSError):  # it may hold files of the user
                     path.parent.rmdir()
+    except FileNotFoundError:
+        result = "not there"
     except OSError as error:
         raise _not_changed(path, error) from error
     _print_change(result, str(path))

@@ -117,7 +117,7 @@ def _missing(path: Path, reason: str) -> Failure:
         f"cannot read {path}: {reason}",
         category=Category.MISSING_WORKFLOW_FILE,
         hint=f"name the file in it: {path / 'WORKFLOW.md'}"
-        if path.is_dir()
+        if os.path.isdir(path)  # noqa: PTH112 - up to Python 3.13 `is_dir` raises where it cannot look
         else "go to the repository, or name it with -C DIR or --workflow FILE; `symphony init` makes one",
     )
 

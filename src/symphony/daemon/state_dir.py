@@ -165,7 +165,10 @@ def _remove_stale_files(folder: Path) -> None:
     for file in islice(folder.glob("*.json"), _MAX_KNOWN):
         with suppress(OSError):
             path = parse_known_state_dir(file.read_bytes()) if file.is_file() else None
-            if path is not None and not path.exists():
+            try:
+                if path is not None:
+                    path.stat()  # `exists` is false, from Python 3.14 on, where it cannot be looked at too
+            except (FileNotFoundError, NotADirectoryError):
                 file.unlink(missing_ok=True)
 
 

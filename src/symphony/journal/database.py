@@ -108,8 +108,8 @@ INSERT INTO events (issue_id, issue_identifier, run_id, at_wall_ms, event, messa
 
 
 _REACH = """
-UPDATE runs SET record = json_set(record, ?1, json('true')) WHERE run_id = (
-    SELECT run_id FROM runs WHERE issue_identifier = ?2 AND issue_id = ?3 AND record ->> '$.delivered'
+UPDATE runs SET record = json_set(record, ?, json('true')) WHERE run_id = (
+    SELECT run_id FROM runs WHERE issue_identifier = ? AND issue_id = ? AND record ->> '$.delivered'
     ORDER BY started_wall_ms DESC LIMIT 1
 )
 """
@@ -439,15 +439,15 @@ _COUNT = {
 }
 _TRIM = {
     "run": """
-    DELETE FROM events WHERE run_id = ?1
-    AND id NOT IN (SELECT id FROM events WHERE run_id = ?1 ORDER BY id LIMIT ?2)
-    AND id NOT IN (SELECT id FROM events WHERE run_id = ?1 ORDER BY id DESC LIMIT ?3)
+    DELETE FROM events WHERE run_id = :name
+    AND id NOT IN (SELECT id FROM events WHERE run_id = :name ORDER BY id LIMIT :first)
+    AND id NOT IN (SELECT id FROM events WHERE run_id = :name ORDER BY id DESC LIMIT :last)
     """,
     "issue": """
-    DELETE FROM events WHERE issue_identifier = ?1 AND run_id IS NULL AND id NOT IN (
-        SELECT id FROM events WHERE issue_identifier = ?1 AND run_id IS NULL ORDER BY id LIMIT ?2
+    DELETE FROM events WHERE issue_identifier = :name AND run_id IS NULL AND id NOT IN (
+        SELECT id FROM events WHERE issue_identifier = :name AND run_id IS NULL ORDER BY id LIMIT :first
     ) AND id NOT IN (
-        SELECT id FROM events WHERE issue_identifier = ?1 AND run_id IS NULL ORDER BY id DESC LIMIT ?3
+        SELECT id FROM events WHERE issue_identifier = :name AND run_id IS NULL ORDER BY id DESC LIMIT :last
     )
     """,
 }
@@ -535,7 +535,8 @@ class Database:
             else:
                 now = known + count
             if now > MAX_EVENTS:
-                self.connection.execute(_TRIM[kind], (name, _KEPT_FIRST, _KEPT_LAST))
+                bounds = {"name": name, "first": _KEPT_FIRST, "last": _KEPT_LAST}
+                self.connection.execute(_TRIM[kind], bounds)
                 now = _KEPT_FIRST + _KEPT_LAST
             self._counts[scope] = now
         if len(self._counts) > _MAX_COUNTED:
@@ -556,8 +557,8 @@ _PAGES_PER_STEP = 256
 
 _OVERDUE = """
 SELECT run_id FROM runs WHERE ended_wall_ms IS NOT NULL AND (
-    ended_wall_ms < ?1 OR run_id NOT IN (
-        SELECT run_id FROM runs WHERE ended_wall_ms IS NOT NULL ORDER BY ended_wall_ms DESC, run_id LIMIT ?2
+    ended_wall_ms < ? OR run_id NOT IN (
+        SELECT run_id FROM runs WHERE ended_wall_ms IS NOT NULL ORDER BY ended_wall_ms DESC, run_id LIMIT ?
     )
 ) ORDER BY ended_wall_ms, run_id
 """

@@ -164,7 +164,7 @@ class JournalReader:
         """The events of an issue after `after_id`, oldest first; pass the last id to get the next page."""
         query = """
         SELECT id, issue_id, issue_identifier, run_id, at_wall_ms, event, message FROM events
-        WHERE issue_identifier = ?1 AND id > ?2 AND (?3 IS NULL OR run_id = ?3) ORDER BY id LIMIT ?4
+        WHERE issue_identifier = ? AND id > ? AND run_id IS coalesce(?, run_id) ORDER BY id LIMIT ?
         """
         return self._events(query, (issue_identifier, after_id, run_id, limit))
 
@@ -174,7 +174,7 @@ class JournalReader:
         """The latest events of an issue, oldest first."""
         query = """
         SELECT id, issue_id, issue_identifier, run_id, at_wall_ms, event, message FROM events
-        WHERE issue_identifier = ?1 AND (?2 IS NULL OR run_id = ?2) ORDER BY id DESC LIMIT ?3
+        WHERE issue_identifier = ? AND run_id IS coalesce(?, run_id) ORDER BY id DESC LIMIT ?
         """
         return self._events(query, (issue_identifier, run_id, limit))[::-1]
 
@@ -182,7 +182,7 @@ class JournalReader:
         """The comments that the daemon posted, on one issue or on all."""
         query = """
         SELECT issue_id, kind, comment_id, fingerprint, at_wall_ms FROM comments
-        WHERE ?1 IS NULL OR issue_id = ?1 ORDER BY issue_id, kind
+        WHERE issue_id = coalesce(?, issue_id) ORDER BY issue_id, kind
         """
         return self._whole(query, (issue_id,), lambda *row: typed(model.CommentRecord, row))
 

@@ -19,7 +19,7 @@ WITH ended AS MATERIALIZED (
         coalesce(record ->> '$.attempt_number', 1) AS attempt, coalesce(record ->> '$.turns', 0) AS turns,
         coalesce(record ->> '$.total_tokens', 0) AS tokens,
         record ->> '$.holdout' AS holdout, record ->> '$.withheld' AS withheld
-    FROM runs WHERE ended_wall_ms IS NOT NULL AND outcome <> 'interrupted' AND started_wall_ms >= ?1
+    FROM runs WHERE ended_wall_ms IS NOT NULL AND outcome <> 'interrupted' AND started_wall_ms >= ?
 )
 """
 _VERSIONS: Final = f"""
@@ -34,8 +34,8 @@ SELECT record ->> ('$.library_versions."' || ? || '"') FROM runs WHERE run_id = 
 """
 _STARS: Final = """
 SELECT name, sha256, record ->> '$.agent_name', record ->> '$.model', json_group_array(star.value)
-FROM json_each(?2) AS star JOIN runs ON runs.run_id = star.key JOIN skill_uses ON skill_uses.run_id = star.key
-WHERE listed AND ended_wall_ms IS NOT NULL AND outcome <> 'interrupted' AND started_wall_ms >= ?1
+FROM json_each(?) AS star JOIN runs ON runs.run_id = star.key JOIN skill_uses ON skill_uses.run_id = star.key
+WHERE listed AND ended_wall_ms IS NOT NULL AND outcome <> 'interrupted' AND started_wall_ms >= ?
 GROUP BY 1, 2, 3, 4
 """
 _ARMS: Final = f"""
@@ -108,7 +108,7 @@ def version_outcomes(
     """The outcomes of all versions in the runs since then; `stars` are those of runs, by their ids."""
     rated = {
         tuple(key): json.loads(values)
-        for *key, values in connection.execute(_STARS, (since_wall_ms, json.dumps(dict(stars))))
+        for *key, values in connection.execute(_STARS, (json.dumps(dict(stars)), since_wall_ms))
     }
     found = []
     for row in connection.execute(_VERSIONS, (since_wall_ms,)).fetchall():

@@ -103,7 +103,8 @@ def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
         ("directory", "it is not a regular file"),
         ("pipe", "it is not a regular file"),
         ("file/WORKFLOW.md", "Not a directory"),
-        ("a\0b", "embedded null byte"),
+        ("x" * 300, "File name too long"),
+        ("a\0b", "embedded null"),  # further words are the interpreter's
     ],
 )
 def test_a_file_that_cannot_be_read_is_missing(tmp_path: Path, name: str, reason: str) -> None:
@@ -116,7 +117,8 @@ def test_a_file_that_cannot_be_read_is_missing(tmp_path: Path, name: str, reason
 
     failure = caught.value.failure
     assert failure.category is Category.MISSING_WORKFLOW_FILE
-    assert failure.message == f"cannot read {tmp_path / name}: {reason}"
+    assert failure.message.startswith(f"cannot read {tmp_path / name}: ")
+    assert reason in failure.message
     assert failure.hint is not None
     inside = f"name the file in it: {tmp_path}/directory/WORKFLOW.md"
     assert failure.hint == (inside if name == "directory" else NOWHERE)

@@ -231,7 +231,13 @@ async def test_a_disk_that_hangs_is_abandoned_at_the_end(
     monkeypatch.setattr(store, "_CLOSE_S", 0.01)
     journal = await opened(tmp_path / "journal.db")
     go_on = threading.Event()
-    monkeypatch.setattr(Database, "write", lambda *_, **__: (go_on.wait(), ())[1])
+
+    def hangs(database: Database, *_: object, **__: object) -> tuple[()]:
+        go_on.wait()
+        database.close()  # the end of the process would
+        return ()
+
+    monkeypatch.setattr(Database, "write", hangs)
     journal.put(claim(1))
     await journal.close()
     go_on.set()

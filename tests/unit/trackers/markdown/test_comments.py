@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def test_nothing_is_looked_for_below_a_folder_that_is_not_there(
         return lstat(path)
 
     monkeypatch.setattr(os, "lstat", noted)
-    monkeypatch.setattr(os, "listdir", lambda _: pytest.fail("listed"))
+    monkeypatch.setattr(Path, "iterdir", lambda _: pytest.fail("listed"))
     assert comments.read("SYM-1") == ([], [])
     assert looked == [folder / "SYM-1"]
 
@@ -50,13 +51,13 @@ def test_comments_that_are_removed_while_we_look_are_none(
     comments: CommentStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     comments.add("SYM-1", "x", author="ann")
-    listdir = os.listdir
+    iterdir = Path.iterdir
 
-    def late(place: Path) -> list[str]:
+    def late(place: Path) -> Iterator[Path]:
         shutil.rmtree(folder / "SYM-1")
-        return listdir(place)
+        return iterdir(place)
 
-    monkeypatch.setattr(os, "listdir", late)
+    monkeypatch.setattr(Path, "iterdir", late)
     assert comments.read("SYM-1") == ([], [])
 
 

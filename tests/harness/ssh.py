@@ -5,6 +5,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -78,6 +79,7 @@ def ssh_server(
     known = _make_keys(folder, like)
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
+    python = Path(sys.base_prefix, "bin")  # what runs the tests is installed there too
     options = {
         "HostKey": folder / "host",
         "AuthorizedKeysFile": folder / "user.pub",
@@ -85,7 +87,7 @@ def ssh_server(
         "StrictModes": "no",
         "PasswordAuthentication": "no",
         "UsePAM": "no",
-        "ForceCommand": f'export HOME={folder / "home"}; cd; eval "$SSH_ORIGINAL_COMMAND"',
+        "ForceCommand": f'export HOME={folder / "home"} PATH={python}:$PATH; cd; eval "$SSH_ORIGINAL_COMMAND"',
         **config,
     }
     path = folder / "config"

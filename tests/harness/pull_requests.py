@@ -69,7 +69,7 @@ class Workspaces(FakeWorkspaces):
 
 @dataclass
 class Journal:
-    """What the daemon recorded, and how often; it dies at the `dies_at`-th write, and writes nothing later."""
+    """What the daemon recorded, and how often; it dies at the `dies_at`-th write and writes no more."""
 
     records: dict[str, PullRequestRecord] = field(default_factory=dict)
     writes: int = 0

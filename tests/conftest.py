@@ -13,7 +13,7 @@ import structlog
 from blockbuster import BlockBuster
 from hypothesis import settings
 
-from conformance import recorder
+from conformance import recorder, skips
 from harness.nightly import NIGHTLY
 from harness.shares import in_shares
 from symphony.agents.registry import AGENTS
@@ -39,6 +39,7 @@ def pytest_sessionstart() -> None:
 
 pytest_addoption = recorder.pytest_addoption
 pytest_configure = recorder.pytest_configure
+pytest_terminal_summary = skips.pytest_terminal_summary
 
 PROCESS_TABLE = [name for name in vars(table.ProcessTable) if callable(getattr(table.ProcessTable, name))]
 MAY_BLOCK = (

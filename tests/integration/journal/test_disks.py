@@ -7,10 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-NO_MOUNTS = "no mount namespace to make a small disk in"
-_PROBE = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "-o", "size=1m", "none", "/mnt"]
+from harness.real import require_own_disk
 
 
 def child(command: list[str]) -> list[dict[str, Any]]:
@@ -22,12 +19,7 @@ def child(command: list[str]) -> list[dict[str, Any]]:
 
 def on_a_disk_of_its_own(what: str, place: Path) -> list[dict[str, Any]]:
     """Run the child where the directory is a disk of one megabyte that nobody else sees."""
-    try:
-        probe = subprocess.run(_PROBE, capture_output=True, check=False).returncode
-    except FileNotFoundError:
-        probe = 1
-    if probe:
-        pytest.skip(NO_MOUNTS)
+    require_own_disk()
     script = 'mount -t tmpfs -o size=1m none "$0" && exec "$@"'
     python = [sys.executable, "-m", "harness.journal_child", what, str(place / "journal.db")]
     return child(["unshare", "--map-root-user", "--mount", "sh", "-c", script, str(place), *python])

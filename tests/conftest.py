@@ -14,7 +14,7 @@ import structlog
 from blockbuster import BlockBuster
 from hypothesis import settings
 
-from conformance import recorder
+from conformance import recorder, skips
 from harness.nightly import NIGHTLY
 from harness.shares import in_shares
 from symphony.agents.registry import AGENTS
@@ -52,6 +52,7 @@ def _give_children_default_signals() -> None:
 
 pytest_addoption = recorder.pytest_addoption
 pytest_configure = recorder.pytest_configure
+pytest_terminal_summary = skips.pytest_terminal_summary
 
 PROCESS_TABLE = [name for name in vars(table.ProcessTable) if callable(getattr(table.ProcessTable, name))]
 MAY_BLOCK = (

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 import symphony
 from harness.project import SYMPHONY, Project, scripted
+from harness.real import require_own_disk
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 
@@ -112,12 +112,10 @@ _APART = ("unshare", "--map-root-user", "--mount")
 
 def _on_a_disk(project: Project, options: str, then: str = "true") -> "subprocess.CompletedProcess[str]":
     """`run --once` where the state directory is a disk of its own that nobody else sees."""
+    require_own_disk()
     project.state_dir.mkdir()
     (project.root / "home").mkdir()
     mount = f'mount -t tmpfs -o {options} none "$0"'
-    probe = [*_APART, "sh", "-c", mount, str(project.state_dir)]
-    if shutil.which("unshare") is None or subprocess.run(probe, capture_output=True, check=False).returncode:
-        pytest.skip("no mount namespace to make a disk in")
     script = f'{mount} && {{ {then}; }} && exec "$@"'
     return subprocess.run(
         [*_APART, "sh", "-c", script, str(project.state_dir), *SYMPHONY, "run", "--once"],

@@ -27,7 +27,7 @@ def clone(place: Path) -> Path:
     return target
 
 
-if NIGHTLY:  # each run of CI is a fresh clone itself, in which `.ci/run` begins with `make demo`
+if NIGHTLY:  # `.ci/run` begins with `make demo` in a fresh clone
 
     @pytest.mark.timeout(400)
     def test_make_demo_works_in_a_fresh_clone(clone: Path, place: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 from attack.conftest import Rounds
 from harness.other_user import as_ordinary_user
 from harness.project import Project, until
-from harness.real import require_codex
+from harness.real import require_bubblewrap, require_codex
 from kit import model_server as models
 from kit.codex_home import codex_home
 from symphony.processes.local import LocalHost
@@ -160,8 +160,8 @@ def test_survivors_of_a_hook_end_with_it(project: Project, tokens: Callable[[], 
     assert not [line for line in daemon.events() if line["event"] == "hook_failed"]
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="no bubblewrap")
 def test_survivors_end_with_their_run_inside_bubblewrap(project: Project, tokens: Callable[[], str]) -> None:
+    require_bubblewrap()
     token = tokens()
     project.issue("SYM-1", [*_steps(token, Path("gate"))])
     _ready(project, ordinary=False, workspace={"isolation": "bwrap"})

@@ -8,7 +8,6 @@ client starts it on this machine. `ssh` is the same over OpenSSH's client and se
 
 import os
 import random
-import shutil
 import stat
 import sys
 import time
@@ -22,6 +21,7 @@ from typing import Any
 
 from bench.kit import Program, Scene, environment, median, until
 from harness.on_ray import ray_python
+from harness.real import find_program
 from harness.ssh import ssh_server
 from kit.ray_cluster import ray_cluster
 
@@ -58,8 +58,7 @@ cd && exec sh -c "$last"
 
 def available() -> bool:
     """Whether this machine has OpenSSH's client and server."""
-    server = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
-    return server is not None and shutil.which("ssh") is not None
+    return find_program("sshd") is not None and find_program("ssh") is not None
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from conformance.choices import CHOICES, Choice
+from conformance.skips import reason_of
 
 MARKER = "conformance"
 OPTION = "--conformance-results"
@@ -124,7 +125,7 @@ class Recorder:
         if str(report.outcome) == "rerun":
             return
         if report.when == "call" or not report.passed:
-            reason = _reason(report) if report.skipped else ""
+            reason = reason_of(report) if report.skipped else ""
             test = name_of(report.nodeid)
             self._results.add(Result(test=test, outcome=Outcome(report.outcome), reason=reason))
 
@@ -133,14 +134,6 @@ class Recorder:
         rows = [asdict(result) for result in sorted(self._results)]
         told = {"claims": self._claims, "results": rows}
         self._file.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-
-
-def _reason(report: pytest.TestReport) -> str:
-    match report.longrepr:
-        case (_, _, str(text)):
-            return text.removeprefix("Skipped: ")
-        case other:
-            return f"expected to fail: {getattr(report, 'wasxfail', '') or other}"
 
 
 def read_results(file: Path) -> tuple[Claims | None, frozenset[Result]]:

@@ -20,10 +20,12 @@ _STYLES = {
 
 
 def show(verdicts: Iterable[Verdict], faults: Sequence[str], console: Console) -> None:
-    """One line per id, then what is wrong."""
+    """One line per id that is not green, how many there are of each, then what is wrong."""
     verdicts = tuple(verdicts)
     table = Table("id", "result", "tests", "rule", box=None, pad_edge=False)
     for verdict in verdicts:
+        if verdict.status is Status.GREEN:
+            continue
         result = Text(verdict.status.value, style=_STYLES[verdict.status])
         told = f"pending: {verdict.pending}" if verdict.status is Status.PENDING else verdict.title
         table.add_row(

@@ -18,7 +18,7 @@ NO_SCHEMAS = "the schemas of the vendors are not part of the repository (set SYM
 GITHUB_GRAPHQL = "SYMPHONY_GITHUB_GRAPHQL"
 """The variable that names GitHub's GraphQL schema, which npm has in `@octokit/graphql-schema`."""
 
-NO_GITHUB_GRAPHQL = "GitHub's GraphQL schema is not part of the repository (set SYMPHONY_GITHUB_GRAPHQL)"
+NO_GITHUB_GRAPHQL = "GraphQL schema of GitHub", "npm: @octokit/graphql-schema, in SYMPHONY_GITHUB_GRAPHQL"
 
 
 def schema_file(name: str) -> Path | None:

@@ -80,8 +80,12 @@ def furnish(driven: Driven, top: Path, base_url: str) -> dict[str, str]:
     home.mkdir()
     temp.mkdir()
     driven.furnish(home, base_url)
-    path = f"{Path(shutil.which('node') or '/usr/bin/node').parent}:{os.environ.get('PATH', os.defpath)}"
-    common = {"HOME": str(home), "PATH": path, "TMPDIR": str(temp), "LANG": "C.UTF-8"}
+    common = {
+        "HOME": str(home),
+        "PATH": os.environ.get("PATH", os.defpath),
+        "TMPDIR": str(temp),
+        "LANG": "C.UTF-8",
+    }
     return {**common, **driven.environ(base_url, home)}
 
 

@@ -6,10 +6,8 @@ and its libraries are mounted into it, for Debian's Python.
 
 import json
 import os
-import shutil
 import subprocess
 import sysconfig
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,14 +40,11 @@ WantedBy=multi-user.target
 """
 
 
-def missing(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Why nothing can be booted here; null where it can."""
-    tree = environment.get("SYMPHONY_BOOT_TREE")
-    if not tree or not (Path(tree) / ".made-by").exists():
-        return "no tree to boot: make one with .ci/boot-tree and name it in SYMPHONY_BOOT_TREE"
-    if shutil.which("systemd-nspawn") is None or os.geteuid() != 0:
-        return "nothing can be booted: that takes systemd-nspawn, and root"
-    if not (Path(tree) / "usr/bin" / f"python{sysconfig.get_python_version()}").exists():
+def missing(tree: Path) -> str | None:
+    """Why this tree cannot be booted here; None where it can."""
+    if os.geteuid() != 0:
+        return "nothing can be booted: that takes root"
+    if not (tree / "usr/bin" / f"python{sysconfig.get_python_version()}").exists():
         return "the tree to boot has another Python than these tests, which could not load their libraries"
     if subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode != 0:
         return "nothing can be booted: no mount namespace of its own"

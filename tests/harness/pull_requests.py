@@ -69,7 +69,7 @@ class Workspaces(FakeWorkspaces):
 
 @dataclass
 class Journal:
-    """What the daemon recorded, and how often; it dies at the `dies_at`-th write."""
+    """What the daemon recorded, and how often; it dies at the `dies_at`-th write and writes no more."""
 
     records: dict[str, PullRequestRecord] = field(default_factory=dict)
     writes: int = 0
@@ -77,7 +77,7 @@ class Journal:
 
     def record(self, record: PullRequestRecord) -> None:
         self.writes += 1
-        if self.writes == self.dies_at:
+        if self.dies_at is not None and self.writes >= self.dies_at:
             raise KilledError
         self.records[record.issue.id] = record
 
@@ -108,6 +108,7 @@ class Daemon(Story):
 
     def restart(self, *, recovered: bool = True) -> None:
         """The next daemon, which knows what the one before left, unless not `recovered` yet."""
+        self.journal.dies_at = None
         self.pulls = PullRequests(
             context=lambda: self.context,
             state=lambda: self.state,

@@ -7,21 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
+from harness.real import require_own_disk
 
 __all__ = ["on_a_small_disk", "told_by"]
-
-_PROBE = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "-o", "size=1m", "none", "/mnt"]
 
 
 def on_a_small_disk(place: Path, module: str, *arguments: str) -> list[dict[str, Any]]:
     """What a module says that runs there, one JSON object a line; skips where no disk can be mounted."""
-    try:
-        probe = subprocess.run(_PROBE, capture_output=True, check=False).returncode
-    except FileNotFoundError:
-        probe = 1
-    if probe:
-        pytest.skip("no mount namespace to make a small disk in")
+    require_own_disk()
     script = 'mount -t tmpfs -o size=1m none "$0" && exec "$@"'
     python = [sys.executable, "-m", module, *arguments]
     return told_by(["unshare", "--map-root-user", "--mount", "sh", "-c", script, str(place), *python])

@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.real import require_program
+
 __all__ = ["SshServer", "dead_server", "namespace", "processes", "ssh_server", "workers"]
 
 _PORTS_TRIED = 5
@@ -73,9 +75,8 @@ def ssh_server(
 
     With `like`, the options of another server reach this one too.
     """
-    server = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
-    if server is None or shutil.which("ssh") is None:
-        pytest.skip("no OpenSSH server: put `sshd` into /usr/sbin")
+    server = require_program("sshd", "Debian: openssh-server")
+    require_program("ssh", "Debian: openssh-client")
     known = _make_keys(folder, like)
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
@@ -158,20 +159,20 @@ def namespace(name: str) -> Iterator[str]:
         f"ip -n {name} address add {net}.2/30 dev eth0",
         f"ip -n {name} link set eth0 up",
     ]
+    require_program("ip", "Debian: iproute2")
     try:
         for line in plan:
-            if shutil.which("ip") is None or subprocess.run(line.split(), check=False).returncode != 0:
-                pytest.skip("no network namespaces: they need root and iproute2")
+            if subprocess.run(line.split(), check=False).returncode != 0:
+                pytest.skip("no network namespaces here: they take root")
         yield f"{net}.2"
     finally:
-        if shutil.which("ip") is not None:
-            # The server of a connection that was cut waits for its client for a quarter of an hour.
-            left = subprocess.run(["ip", "netns", "pids", name], check=False, capture_output=True, text=True)
-            for process in left.stdout.split():
-                with suppress(ProcessLookupError):
-                    os.kill(int(process), signal.SIGKILL)
-            subprocess.run(["ip", "link", "delete", name], check=False)
-            subprocess.run(["ip", "netns", "delete", name], check=False)
+        # The server of a connection that was cut waits for its client for a quarter of an hour.
+        left = subprocess.run(["ip", "netns", "pids", name], check=False, capture_output=True, text=True)
+        for process in left.stdout.split():
+            with suppress(ProcessLookupError):
+                os.kill(int(process), signal.SIGKILL)
+        subprocess.run(["ip", "link", "delete", name], check=False)
+        subprocess.run(["ip", "netns", "delete", name], check=False)
 
 
 def processes(*words: str) -> list[psutil.Process]:

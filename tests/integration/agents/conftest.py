@@ -1,3 +1,4 @@
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
@@ -51,7 +52,7 @@ def bench(tmp_path: Path) -> Bench:
     workspace, home = tmp_path / "workspace", tmp_path / "home"
     make_repository(workspace)
     home.mkdir()
-    path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return Bench(workspace, tmp_path / "stderr.log", {"HOME": str(home), "PATH": path, "LANG": "C.UTF-8"})
 
 

@@ -30,7 +30,7 @@ def test_without_codex_a_real_test_is_reported_as_skipped_with_its_reason(tmp_pa
     told = _pytest(tmp_path / "absent", tmp_path)
     assert told.startswith("0\n")
     assert "1 skipped" in told
-    assert "no Codex: put `codex` on PATH or name it in SYMPHONY_TEST_CODEX" in told
+    assert "   1 skipped: no Codex (npm: @openai/codex" in told
 
 
 @pytest.mark.conformance("R-2")

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -10,6 +9,7 @@ from uuid import uuid4
 import anyio
 import pytest
 
+from harness.real import require_program
 from integration.agents.conftest import RealBench
 from kit.model_server import (
     Cut,
@@ -333,8 +333,7 @@ async def test_the_preflight_refuses_a_home_below_the_temp_directory(real: Make)
 
 async def test_the_preflight_refuses_without_user_namespaces(real: Make) -> None:
     bench = real({})
-    if shutil.which("unshare") is None:
-        pytest.skip("no unshare(1) to take user namespaces away with")
+    require_program("unshare", "Debian: util-linux")
     forbid = "echo 0 > /proc/sys/user/max_user_namespaces"
     agent = f"unshare --user --map-root-user bash -c '{forbid} && exec {bench.command}'"
     probe = await bench.host.run(["unshare", "--user", "true"], env=bench.environ, timeout_ms=5_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import aclosing
 from pathlib import Path
@@ -50,7 +51,7 @@ GRACE_MS = 300
 def bench(tmp_path: Path) -> AcpBench:
     home = tmp_path / "home"
     home.mkdir()
-    path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environ = {"HOME": str(home), "PATH": path, "LANG": "C.UTF-8"}
     return AcpBench.at(tmp_path, environ, settings={"command": scripted_acp()}, grace_ms=GRACE_MS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,7 @@ def make(tmp_path: Path) -> Make:
     def build(*switches: str, **changes: Any) -> ClaudeBench:
         home = tmp_path / "home"
         home.mkdir()
-        path = f"{sys.exec_prefix}/bin:/usr/local/bin:/usr/bin:/bin"
+        path = f"{sys.exec_prefix}/bin:{os.environ['PATH']}"
         environ = {"HOME": str(home), "PATH": path, "LANG": "C.UTF-8"}
         settings = {"grace_ms": 300, "command": scripted_claude(*switches), **changes}
         return ClaudeBench.at(tmp_path, environ, **settings)

@@ -8,9 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from harness.project import SYMPHONY, Daemon, Project, until
+from harness.real import require_own_disk
 from symphony.journal.reader import checkup
 
 WORK: list[dict[str, Any]] = [
@@ -25,19 +24,9 @@ _APART = ["unshare", "--map-root-user", "--mount"]
 @contextmanager
 def on_a_small_disk(project: Project) -> Iterator[tuple[Daemon, Path]]:
     """A daemon whose state directory is a disk of one megabyte, and the directory as we can see it."""
+    require_own_disk()
     (project.root / "home").mkdir(exist_ok=True)
     project.state_dir.mkdir()
-    with suppress(FileNotFoundError):
-        probe = [*_APART, "sh", "-c", _MOUNT, str(project.state_dir), "true"]
-        if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
-            with _started(project) as process:
-                yield process
-            return
-    pytest.skip("no mount namespace to make a small disk in")
-
-
-@contextmanager
-def _started(project: Project) -> Iterator[tuple[Daemon, Path]]:
     log = project.root / "daemon.log"
     command = [*SYMPHONY, "run", "--log-format", "json"]
     with log.open("wb") as sink:

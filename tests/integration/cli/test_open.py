@@ -1,7 +1,6 @@
 """`symphony open`, and streams of events, with a real daemon."""
 
 import json
-import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from harness.project import DEADLINE_S, Daemon, Project, until
+from harness.real import require_program
 
 HERE = "127.0.0.1"
 TURN = [{"wait_for": "never"}]
@@ -153,8 +153,8 @@ def test_a_change_of_the_library_by_a_command_reaches_the_streams(project: Proje
                 assert any(told(number) for number in range(5))
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed (Debian: chromium)")
 def test_a_real_browser_signs_in_and_orders_with_and_without_javascript(project: Project) -> None:
+    chromium = require_program("chromium", "Debian: chromium")
     project.issue("SYM-1", TURN)
 
     def stopped() -> bool | None:
@@ -164,7 +164,7 @@ def test_a_real_browser_signs_in_and_orders_with_and_without_javascript(project:
 
     with project.daemon() as daemon, sync_playwright() as playwright:
         daemon.wait_for("turn_started")
-        program = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        program = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for script in (True, False):
             until(stopped, daemon.log.read_text)
             link = link_of(project)

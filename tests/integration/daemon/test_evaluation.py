@@ -13,6 +13,7 @@ import pytest
 from msgspec import structs
 
 from harness.project import Project, marked_processes, until
+from harness.real import require_bubblewrap
 from symphony.library.model import Change, Evidence, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 
@@ -153,6 +154,7 @@ def test_the_branch_in_the_repository_counts_once_the_workspace_root_is_gone(
 def test_the_check_is_confined_like_the_agent_and_still_sees_what_was_delivered(
     project: Project, library: Library
 ) -> None:
+    require_bubblewrap()
     outside = project.root / "outside"
     check = (
         f'git --git-dir="$SYMPHONY_DELIVERED_REPOSITORY" cat-file -e "$SYMPHONY_DELIVERED_COMMIT"'

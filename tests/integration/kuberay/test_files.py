@@ -4,23 +4,20 @@ Core kinds and the pods within the RayCluster are judged by Kubernetes' own sche
 RayCluster itself are those of KubeRay's reference of its API, written down here: no package has its schema.
 """
 
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import jsonschema
-import pytest
 import yaml
 
+from harness.real import require_named
 from symphony.config import is_secret_variable, read_workflow_file
 from symphony.daemon.admission import admit
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "kuberay"
-VALIDATOR = os.environ.get("SYMPHONY_TEST_KUBERNETES_VALIDATE") or shutil.which("kubernetes-validate")
 KUBERNETES = "1.34"
 RAY_CLUSTER = {
     "type": "object",
@@ -96,10 +93,10 @@ def variables(container: dict[str, Any]) -> dict[str, Any]:
     return {one["name"]: one.get("value", one.get("valueFrom")) for one in container.get("env", ())}
 
 
-@pytest.mark.skipif(
-    VALIDATOR is None, reason="no kubernetes-validate: name it in SYMPHONY_TEST_KUBERNETES_VALIDATE"
-)
 def test_core_kinds_and_pods_have_the_shape_of_kubernetes(tmp_path: Path) -> None:
+    validator = require_named(
+        "kubernetes-validate", "PyPI: kubernetes-validate", "SYMPHONY_TEST_KUBERNETES_VALIDATE"
+    )
     judged = [document for document in documents() if document["kind"] != "RayCluster"]
     judged += [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": pod} for pod in pods()]
     (tmp_path / "good.yaml").write_text(yaml.safe_dump_all(judged), encoding="utf-8")
@@ -107,7 +104,7 @@ def test_core_kinds_and_pods_have_the_shape_of_kubernetes(tmp_path: Path) -> Non
     (tmp_path / "bad.yaml").write_text(yaml.safe_dump(judged[-1]), encoding="utf-8")
 
     def judge(name: str) -> subprocess.CompletedProcess[str]:
-        command = [str(VALIDATOR), "--strict", "-k", KUBERNETES, str(tmp_path / name)]
+        command = [validator, "--strict", "-k", KUBERNETES, str(tmp_path / name)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     good = judge("good.yaml")

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,11 +17,8 @@ from harness.asking import make_app
 from harness.nightly import NIGHTLY
 from harness.pages import NOW, DemoOperator, demo_state, fill_library, running_row, serve_app, waiting_row
 from harness.project import Project, scripted
+from harness.real import require_program
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: install it (apt install chromium)"),
-]
 WIDE: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}}
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
 PATHS = {
@@ -49,8 +45,9 @@ PICTURES = {f"{name}-{look}" for name in ("board", "issue") for look in ("light"
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    chromium = require_program("chromium", "Debian: chromium")
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield browser
         browser.close()
 

@@ -8,13 +8,14 @@ import pytest
 from harness.hosts import PATIENCE_S
 from harness.on_ray import no_actor_is_left
 from harness.project import Project
-from harness.real import require_ray
+from harness.real import require_program, require_ray
 from kit.ray_cluster import RayCluster, ray_cluster
 
 
 @pytest.fixture(scope="package")
 def started() -> Iterator[RayCluster]:
     """It starts within 20 s, and is shared."""
+    require_program("ip", "Debian: iproute2")
     with ray_cluster(require_ray()) as cluster:
         yield cluster
 

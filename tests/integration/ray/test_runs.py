@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from harness.hosts import DONE, HOST, STUBBORN, fenced_by, host_unavailable, lose_its_worker
 from harness.on_ray import actors, no_actor_is_left, on_ray, ray_python
 from harness.project import Project, until
-from harness.real import require_ray
+from harness.real import require_program, require_ray
 from harness.serving import move, serving
 from kit.ray_cluster import RayCluster, ray_cluster
 from symphony.domain import Blame, Category, Failure
@@ -166,6 +166,7 @@ async def test_labels_that_no_node_has_are_told_at_once_and_the_cluster_does_not
 
 @pytest.mark.asyncio
 async def test_a_cluster_that_asks_for_no_token_is_refused(project: Project) -> None:
+    require_program("ip", "Debian: iproute2")
     with ray_cluster(require_ray(), names=(), auth_mode="disabled") as cluster:
         on_ray(project, cluster)
         ray_python(cluster, project.root, RAY_AUTH_MODE="token")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.real import require_systemd_analyze
+from harness.real import require_program
 from symphony.cli.service_unit import Instance, drop_in, unit_template
 
 EXPOSURE = 31  # tenths; what is left open is told, with its reason, at the end of the unit
@@ -17,7 +17,7 @@ ODD = 'with space, 50% "x" $HOME'
 
 @pytest.fixture(autouse=True)
 def _systemd() -> None:
-    require_systemd_analyze()
+    require_program("systemd-analyze", "Debian: systemd")
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
 """What Git LFS keeps beside the commits is brought along, and nothing that is called otherwise."""
 
 import hashlib
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from harness.real import require_program
 from symphony.domain import Issue
 from symphony.workspaces import WorkspaceManager, WorkspaceRecord, copy_lfs_objects
 
@@ -66,13 +66,13 @@ def test_no_link_is_followed(tmp_path: Path, link: str) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.skipif(shutil.which("git-lfs") is None, reason="git-lfs is not installed")
 async def test_workspaces_have_the_files_and_work_in_lfs_outlives_them(
     repo: Path,
     git: GitCommand,
     make_manager: Callable[..., WorkspaceManager],
     issue: Callable[[str], Issue],
 ) -> None:
+    require_program("git-lfs", "Debian: git-lfs")
     git(repo, "lfs", "install", "--skip-repo")
     git(repo, "lfs", "track", "*.bin")
     (repo / "old.bin").write_bytes(b"old")

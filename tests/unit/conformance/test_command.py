@@ -10,7 +10,7 @@ from conformance.report import PAGE
 if TYPE_CHECKING:
     from unit.conformance.conftest import Suite
 
-REAL = "no Codex: put `codex` on PATH or name it in SYMPHONY_TEST_CODEX"
+REAL = "no Codex (npm: @openai/codex, or SYMPHONY_TEST_CODEX)"
 WRONG = {
     "@pytest.mark.conformance('W-1')\ndef test_red():\n    assert False": "test_red: failed",
     "@pytest.mark.conformance('R-1')\ndef test_early():\n    pass": "R-1: pending (",
@@ -63,7 +63,7 @@ def test_where_nobody_requires_it_an_absent_program_is_shown_as_skipped(suite: "
     suite.conformance("--write")
     done = suite.conformance()
     assert done.returncode == 0, done.stdout + done.stderr
-    (row,) = [line for line in done.stdout.splitlines() if line.startswith("A-2 ")]
+    (row,) = [line for line in done.stdout.splitlines() if line.startswith(("A-2 ", "W-1 "))]
     assert row.split()[1] == "skipped"
 
 
@@ -111,3 +111,21 @@ def test_a_session_of_all_tests_tells_what_they_claim_so_that_nothing_is_collect
     assert part.returncode == 1
     assert "did not run" in part.stdout
     assert "no test shows it" not in part.stdout, "claims of a part are not taken for those of all"
+
+
+def test_a_session_lists_each_reason_to_skip_once_with_its_count(suite: "Suite") -> None:
+    conftest = (suite.root / "tests" / "conftest.py").read_text(encoding="utf-8")
+    suite.write("tests/conftest.py", f"{conftest}from conformance.skips import pytest_terminal_summary\n")
+    suite.add(
+        "@pytest.fixture\ndef tea():\n    pytest.skip('no tea')\n\n"
+        "@pytest.mark.parametrize('cup', range(11))\ndef test_drink(tea, cup):\n    pass\n\n"
+        "@pytest.mark.skipif(True, reason='no bread')\ndef test_eat():\n    pass\n\n"
+        "@pytest.mark.xfail\ndef test_odd():\n    assert 0\n"
+    )
+    for options in ((), ("-p", "xdist", "-n", "2")):
+        done = suite.pytest(*options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        listed = [line.strip() for line in done.stdout.splitlines() if " skipped: " in line]
+        assert listed == ["1 skipped: no bread", "11 skipped: no tea"]
+    suite.write("tests/test_more.py", "")
+    assert "skipped" not in suite.pytest().stdout

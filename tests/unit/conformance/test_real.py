@@ -1,4 +1,5 @@
-from collections.abc import Callable, Mapping
+import ast
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -6,18 +7,37 @@ import pytest
 
 from conformance.skips import objection
 from harness.real import (
+    absent,
+    find_program,
     require_backlog,
+    require_boot,
+    require_bubblewrap,
     require_claude,
     require_codex,
+    require_container,
     require_emulate,
+    require_own_disk,
     require_ray,
     require_redmine,
 )
 
+TESTS = Path(__file__).parents[2]
 pytestmark = pytest.mark.conformance("R-2")
 
 every_program = pytest.mark.parametrize(
-    "require", [require_claude, require_codex, require_backlog, require_emulate, require_ray, require_redmine]
+    "require",
+    [
+        require_claude,
+        require_codex,
+        require_backlog,
+        require_boot,
+        require_bubblewrap,
+        require_container,
+        require_emulate,
+        require_own_disk,
+        require_ray,
+        require_redmine,
+    ],
 )
 
 
@@ -43,7 +63,7 @@ def test_an_emulator_is_used_where_there_is_a_node_to_run_it(tmp_path: Path) -> 
         (tmp_path / name).touch(mode=0o755)
     named = {"SYMPHONY_TEST_EMULATE": str(tmp_path / "emulate"), "SYMPHONY_REQUIRE_REAL": "1"}
     assert require_emulate({**named, "PATH": str(tmp_path)}) == tmp_path / "emulate"
-    with pytest.raises(pytest.fail.Exception, match="no emulator of GitHub"):
+    with pytest.raises(pytest.fail.Exception, match="no node"):
         require_emulate({**named, "PATH": ""})
 
 
@@ -66,3 +86,45 @@ def test_an_absent_one_is_a_skip_that_says_why_and_is_listed(
 def test_an_absent_one_that_is_required_is_a_failure(require: Callable[[Mapping[str, str]], Any]) -> None:
     with pytest.raises(pytest.fail.Exception, match="SYMPHONY_REQUIRE_REAL is set"):
         require({"PATH": "", "SYMPHONY_REQUIRE_REAL": "1"})
+
+
+def test_a_server_is_found_beside_the_folders_of_path_and_nowhere_else(tmp_path: Path) -> None:
+    for place in ("usr/bin", "usr/sbin", "other/sbin"):
+        (tmp_path / place).mkdir(parents=True)
+    for place in ("usr/sbin/sshd", "other/sbin/hidden", "usr/bin/ssh"):
+        (tmp_path / place).touch(mode=0o755)
+    path = {"PATH": str(tmp_path / "usr" / "bin")}
+    assert find_program("ssh", path) == str(tmp_path / "usr/bin/ssh")
+    assert find_program("sshd", path) == str(tmp_path / "usr/sbin/sshd")
+    assert find_program("hidden", path) is None
+
+
+def _reasons() -> Iterator[str]:
+    """What tests that skip themselves give as a reason, where it stands there as text."""
+    for file in TESTS.rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        if file.parent.name == "conformance" or not ("pytest.skip(" in text or "skipif(" in text):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="skip" | "skipif"), args=args, keywords=keywords):
+                    given = [*args, *(keyword.value for keyword in keywords)]
+                    yield from (
+                        one.value
+                        for one in given
+                        if isinstance(one, ast.Constant) and isinstance(one.value, str)
+                    )
+
+
+def test_every_other_reason_to_skip_is_listed() -> None:
+    reasons = sorted(_reasons())
+    assert len(reasons) > 10
+    assert [reason for reason in reasons if objection(reason, require_real=False)] == []
+
+
+def test_a_reason_that_names_a_package_needs_no_row_in_the_list() -> None:
+    with pytest.raises(pytest.skip.Exception) as skipped:
+        absent("tea", "Debian: kettle, in SYMPHONY_TEST_TEA", {})
+    assert objection(str(skipped.value), require_real=False) is None
+    assert objection("no tea", require_real=False)
+    assert objection("no tea (from the kitchen)", require_real=False)

@@ -987,6 +987,19 @@ async def test_a_daemon_that_dies_while_it_lands_lands_what_was_judged(
     assert len(ledger.landings) <= 2
 
 
+@pytest.mark.parametrize("nth", range(1, 5))
+async def test_a_daemon_that_died_while_a_second_look_waits_for_the_first_records_nothing_more(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    daemon = Daemon(desk, tmp_path, open="ready", land="auto")
+    await green(daemon)
+    daemon.journal.dies_at = daemon.journal.writes + nth
+    monkeypatch.setattr(anyio, "wait_all_tasks_blocked", anyio.lowlevel.checkpoint)
+    with suppress(KilledError, BaseExceptionGroup):
+        await looks_later(daemon)
+    assert daemon.record.number == 1
+
+
 async def test_a_push_after_a_landing_begins_anew(desk: Desk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, open="ready", land="auto")
     pull = await green(daemon)

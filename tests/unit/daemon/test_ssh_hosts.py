@@ -142,7 +142,7 @@ def test_a_host_says_where_things_are(python: str | None, tmp_path: Path) -> Non
         program.chmod(0o755)
     host = SshHosts(LocalHost(), {}).get("h", WorkerSettings(ssh=settings))
     script = place_script(host, needs_git=True, further=["echo one", "echo two"])
-    env = {"HOME": str(tmp_path), "PATH": "/usr/local/bin:/usr/bin:/bin"}
+    env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     done = subprocess.run(["sh", "-s"], input=script, env=env, capture_output=True, text=True, check=True)
     _, _, output = done.stdout.partition("symphony-host\n")
     place, rest = read_place(output)

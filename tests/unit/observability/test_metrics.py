@@ -2,14 +2,13 @@
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
+from harness.real import require_program
 from symphony.observability.metrics import METRICS
 
 ROOT = Path(__file__).parents[3]
@@ -71,13 +70,13 @@ def test_every_alert_leads_to_a_section_that_says_what_to_do() -> None:
     assert len(_alerts()) == 8
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
 def test_promtool_reads_the_alerts_and_every_query_of_the_board(tmp_path: Path) -> None:
+    promtool = require_program("promtool", "Debian: prometheus")
     queries = [{"record": "one", "expr": text.replace("$instance", ".*")} for _, text in _expressions()]
     rules = tmp_path / "rules.yaml"
     rules.write_text(json.dumps({"groups": [{"name": "board", "rules": queries}]}))
     alerts = ROOT / "deploy" / "alerts.yaml"
     done = subprocess.run(
-        ["promtool", "check", "rules", rules, alerts], capture_output=True, text=True, check=False
+        [promtool, "check", "rules", rules, alerts], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from harness.real import absent
 from symphony.trackers.webhooks import GITHUB, Delivery
 
-NO_EXAMPLES = "GitHub's example deliveries are not part of the repository (set SYMPHONY_GITHUB_HOOKS)"
 SECRET = "correct-horse-battery"
 
 
@@ -22,7 +22,7 @@ def examples() -> dict[str, list[dict[str, Any]]]:
     """The bodies by the name of their event."""
     place = os.environ.get("SYMPHONY_GITHUB_HOOKS")
     if not place:
-        pytest.skip(NO_EXAMPLES)
+        absent("example deliveries of GitHub", "npm: @octokit/webhooks-examples, in SYMPHONY_GITHUB_HOOKS")
     kinds = json.loads(Path(place).read_text(encoding="utf-8"))
     return {kind["name"]: kind["examples"] for kind in kinds}
 

@@ -38,6 +38,7 @@ PERMITTED = (
     Skip(reason="no mount namespace to make a small disk in", why="the case needs a host that has them"),
     Skip(reason="a corpus of skills is not part of the repository (set SYMPHONY_SKILL_CORPUS)", why="skills of others are not ours to hand on"),
     Skip(reason="the schemas of the vendors are not part of the repository (set SYMPHONY_VENDOR_SCHEMAS)", why="what vendors publish is theirs to hand on"),
+    Skip(reason="this git clones repositories of other users", why="the case needs a git that refuses them"),
     Skip(reason="no control group that this user may divide", why="the case needs a group of one's own, or root's"),
     Skip(reason="nothing can be booted: no mount namespace of its own", why="a container may lack the right to one"),
     Skip(reason="the tree to boot has another Python than these tests, which could not load their libraries", why="libraries are made for one Python"),

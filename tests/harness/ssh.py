@@ -80,7 +80,7 @@ def ssh_server(
     known = _make_keys(folder, like)
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
-    python = Path(sys.base_prefix, "bin")  # what runs the tests is installed there too
+    path = f"{sys.base_prefix}/bin:$PATH"  # the Python that runs the tests is the host's too
     options = {
         "HostKey": folder / "host",
         "AuthorizedKeysFile": folder / "user.pub",
@@ -88,17 +88,17 @@ def ssh_server(
         "StrictModes": "no",
         "PasswordAuthentication": "no",
         "UsePAM": "no",
-        "ForceCommand": f'export HOME={folder / "home"} PATH={python}:$PATH; cd; eval "$SSH_ORIGINAL_COMMAND"',
+        "ForceCommand": f'export HOME={folder / "home"} PATH={path}; cd; eval "$SSH_ORIGINAL_COMMAND"',
         **config,
     }
-    path = folder / "config"
-    command = [*inside, server, "-D", "-e", "-f", str(path)]
+    file = folder / "config"
+    command = [*inside, server, "-D", "-e", "-f", str(file)]
     for _ in range(_PORTS_TRIED):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         listen = {"ListenAddress": f"{address}:{port}"}
-        path.write_text("".join(f"{key} {value}\n" for key, value in {**options, **listen}.items()))
+        file.write_text("".join(f"{key} {value}\n" for key, value in {**options, **listen}.items()))
         with subprocess.Popen(
             command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
         ) as process:

@@ -29,6 +29,7 @@ from symphony.api.access import (
     SIGN_OUT_PATH,
     Access,
     Caller,
+    root_of,
 )
 from symphony.api.forms import FORM_ACTIONS, SIGN_IN_SCRIPT, Forms, Notices, refusal_page
 from symphony.api.history import utc_now
@@ -340,7 +341,8 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 def _refused(request: Request, error: RequestError) -> Response:
     if error.status_code in _ACCESS_REFUSED and wants_page(request.headers):
-        return refusal_page(error, request.scope["path"] if request.method == "GET" else "/")
+        path = request.scope["path"] if request.method == "GET" else "/"
+        return refusal_page(error, f"{root_of(request.scope)}{path}")
     return refusal(error.status_code, error.code, error.message, headers=error.headers)
 
 
@@ -370,6 +372,8 @@ class _Guard:
             return
         raw = scope.get("raw_path")
         path = scope["path"] if raw is None else raw.partition(b"?")[0].decode("ascii", "replace")
+        scope = self._access.below_root({**scope, "path": path})
+        path, root = scope["path"], root_of(scope)
         started = False
 
         async def send_with_headers(message: Message) -> None:
@@ -377,11 +381,13 @@ class _Guard:
             if message["type"] == "http.response.start":
                 started = True
                 headers = MutableHeaders(scope=message)
+                location = headers.get("location", "")
+                if location.startswith("/") and not location.startswith(f"{root}/"):
+                    headers["location"] = f"{root}{location}"
                 for name, value in SECURITY_HEADERS.items():
                     headers.setdefault(name, value)  # a page has a policy of its own
             await send(message)
 
-        scope = {**scope, "path": path}
         try:
             check_head(scope)
             if path != HEALTH_PATH and not self._is_webhook(scope["method"], path):

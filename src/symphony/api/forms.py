@@ -160,6 +160,8 @@ class Forms:
         if self._access.caller(request) in {Caller.OWNER, Caller.BROWSER}:
             return see_other("/")
         link = request.query_params.get("link", "")
+        if (elsewhere := self._elsewhere(request, link)) is not None:
+            return elsewhere
         return small_page(
             "Sign in",
             f'<form method="post" action="{SIGN_IN_PATH}">',
@@ -173,6 +175,8 @@ class Forms:
     async def sign_in(self, request: Request) -> Response:
         """Use a one-time link."""
         fields = await form_fields(request)
+        if (elsewhere := self._elsewhere(request, fields.get("link", ""))) is not None:
+            return elsewhere
         try:
             cookie = self._access.sign_in.use_link(fields.get("link", ""))
         except LinkRefusedError as refused:
@@ -185,15 +189,22 @@ class Forms:
                 raise RequestError(403, "link_used", message) from None
             raise RequestError(403, "link_expired", "this link is not valid, or not any more") from None
         _log.info("browser_signed_in")
-        response = see_other("/")
+        response = see_other(f"{self._access.sign_in.root}/")
         response.headers["set-cookie"] = cookie
         return response
+
+    def _elsewhere(self, request: Request, link: str) -> Response | None:
+        """Lead a browser with an open link to the daemon's own name, which is told to no one else."""
+        address = self._access.own_address(request)
+        if address is None or not self._access.sign_in.is_open(link):
+            return None
+        return see_other(f"{address}{SIGN_IN_PATH}?{urlencode({'link': link})}")
 
     async def sign_out(self, request: Request) -> Response:
         """End the sign-in of all browsers."""
         fields = await form_fields(request)
         self._access.check_form(request, fields.get("csrf", ""))
-        cookie = await self._access.sign_in.sign_out()
+        cookie = self._access.sign_in.sign_out()
         _log.info("browsers_signed_out")
         headers = {"set-cookie": cookie}
         return small_page("Signed out", "<p>No browser is signed in any more.</p>", headers=headers)

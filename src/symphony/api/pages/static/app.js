@@ -79,7 +79,7 @@
   const connect = () => {
     clearTimeout(timer);
     if (stream || document.hidden || "still" in page) return;
-    stream = new EventSource("/api/v1/events");
+    stream = new EventSource(`${document.documentElement.dataset.root}api/v1/events`);
     stream.onopen = () => { live(); refresh(); };
     stream.addEventListener("changed", (event) => {
       let scope = "all";

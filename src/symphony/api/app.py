@@ -31,7 +31,7 @@ from symphony.api.access import (
     Caller,
     root_of,
 )
-from symphony.api.forms import FORM_ACTIONS, SIGN_IN_SCRIPT, Forms, Notices, refusal_page
+from symphony.api.forms import FORM_ACTIONS, RETURN_SCRIPT, SIGN_IN_SCRIPT, Forms, Notices, refusal_page
 from symphony.api.history import utc_now
 from symphony.api.http import (
     MAX_WEBHOOK_BYTES,
@@ -123,7 +123,8 @@ def create_app(
         Route(SYSTEM_PATH, _page(pages.system)),
         Route(f"{SYSTEM_PATH}.json", _resource(GET=pages.system_json)),
         Route("/theme", _resource(GET=pages.theme)),
-        Route(f"{ASSETS_PATH}sign-in.js", _resource(GET=_sign_in_script)),
+        Route(f"{ASSETS_PATH}sign-in.js", _resource(GET=partial(_script, SIGN_IN_SCRIPT))),
+        Route(f"{ASSETS_PATH}return.js", _resource(GET=partial(_script, RETURN_SCRIPT))),
         Route(f"{ASSETS_PATH}{{name}}", _resource(GET=pages.asset)),
         Route(SIGN_IN_PATH, _resource(GET=forms.show_sign_in, POST=forms.sign_in)),
         Route(SIGN_OUT_PATH, _resource(POST=forms.sign_out)),
@@ -258,8 +259,8 @@ class _Handlers:
         return answer(Health())
 
 
-async def _sign_in_script(_: Request) -> Response:
-    return Response(SIGN_IN_SCRIPT, media_type="text/javascript")
+async def _script(content: str, _: Request) -> Response:
+    return Response(content, media_type="text/javascript")
 
 
 def _known(document: Document | None) -> Document:

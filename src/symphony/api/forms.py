@@ -34,6 +34,15 @@ from symphony.domain import SymphonyError, plain_text
 FORM_ACTIONS: Final = (*ISSUE_ACTIONS, *DAEMON_ACTIONS, "refresh")
 """What a form may do: the last part of `/actions/<verb>`."""
 SIGN_IN_SCRIPT: Final = "document.forms[0].submit();\n"
+RETURN_SCRIPT: Final = """\
+const root = localStorage.getItem("root");
+if (root && !location.pathname.startsWith("/~"))
+  location.replace(root + location.pathname.slice(1) + location.search + location.hash);
+"""
+"""Leads a browser that is signed in from an address of a notification to the one below its path.
+
+It knows the path by a page that it had: `localStorage` tells ports apart.
+"""
 _MAX_NOTICES: Final = 64
 _SEE_OTHER: Final = 303
 _SKIPPED_COOKIE: Final = "symphony_no_feedback"
@@ -230,6 +239,7 @@ def refusal_page(error: RequestError, path: str) -> Response:
         "<p>To sign this browser in, run this in your repository: <code>symphony open</code></p>",
         # A link of another site leads here without the cookie; a link of this page sends it.
         f'<p>If it is signed in already: <a href="{escape(path)}">open this page again</a>.</p>',
+        '<script src="/assets/return.js" defer></script>',
     )
     title = "Not signed in" if error.code == "unauthorized" else "Refused"
     return small_page(title, *blocks, status=error.status_code, headers=error.headers)

@@ -274,6 +274,9 @@ def test_a_page_on_another_port_of_the_name_gets_no_cookie(
         expect(page.locator("h1")).to_contain_text("SYM-1")
         if script:
             expect(page.locator("#live")).to_have_text("Live")
+            page.goto(f"http://{parts.netloc}/issues/SYM-1?x=1")  # as a notification has it
+            page.wait_for_url("**/~*/issues/SYM-1?x=1")
+            expect(page.locator("h1")).to_contain_text("SYM-1")
         page.click("form.out button")
         expect(page.locator("h1")).to_have_text("Signed out")
         assert page.goto(board).status == 403  # type: ignore[union-attr]

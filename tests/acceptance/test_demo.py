@@ -134,7 +134,7 @@ def test_with_its_page_the_demo_stays_until_its_input_ends(project: Project) -> 
         ) as client:
             signed_in = client.post("/sign-in", data={"link": link.partition("link=")[2]})
             cookie = {"cookie": signed_in.headers["set-cookie"].partition(";")[0]}
-            shown = client.get("/", headers=cookie)
+            shown = client.get(signed_in.headers["location"], headers=cookie)
         assert (shown.status_code, "<title>Board" in shown.text) == (200, True)
         process.stdin.close()
         assert "Next, in your own repository" in process.stdout.read()

@@ -22,7 +22,7 @@ from harness.asking import (
 )
 from symphony.api.access import Access
 from symphony.api.live import Changes
-from symphony.api.sign_in import LINK_S, BrowserKey, BrowserSignIn
+from symphony.api.sign_in import LINK_S, BrowserSignIn
 from symphony.config import ServerSettings
 from symphony.daemon import http_server
 from symphony.daemon.http_server import serve_http
@@ -37,25 +37,31 @@ def csrf_of(headers: dict[str, str]) -> str:
     return SIGN_IN.csrf(headers["cookie"].partition("=")[2])
 
 
+def own(access: Access) -> dict[str, str]:
+    """What a browser sends that has followed a link to the daemon's own name."""
+    host = f"{access.sign_in.host}:8787"
+    return PAGE | {"host": host, "origin": f"http://{host}"}
+
+
 async def use(access: Access, link: str, **headers: str) -> httpx.Response:
-    async with asking(FakeOperator(), access, headers={**PAGE, **headers}) as client:
+    async with asking(FakeOperator(), access, headers={**own(access), **headers}) as client:
         return await client.post("/sign-in", data={"link": link})
 
 
 async def test_a_link_signs_in_once_and_for_a_short_time() -> None:
     up = [0.0]
-    sign_in = BrowserSignIn(BrowserKey.new(), save_key=lambda _: None, uptime_s=lambda: up[0])
+    sign_in = BrowserSignIn(uptime_s=lambda: up[0])
     access = Access.tcp("127.0.0.1", TOKEN, sign_in)
     link, late = sign_in.new_link(), sign_in.new_link()
-    async with asking(FakeOperator(), access, headers=PAGE) as client:
+    async with asking(FakeOperator(), access, headers=own(access)) as client:
         shown = await client.get(f"/sign-in?link={link}")  # as a preview does
     assert (shown.status_code, f'value="{link}"' in shown.text) == (200, True)
     assert (await use(access, link, origin="https://evil.example")).status_code == 403
     assert (await use(access, link, host="evil.example")).status_code == 403
     with capture_logs() as logs:
         first = await use(access, link)
-        assert (first.status_code, first.headers["location"]) == (303, "/")
-        for attribute in ("HttpOnly", "SameSite=Strict", "Path=/", "Max-Age="):
+        assert (first.status_code, first.headers["location"]) == (303, f"{sign_in.root}/")
+        for attribute in ("HttpOnly", "SameSite=Strict", f"Path={sign_in.root}", "Max-Age="):
             assert attribute in first.headers["set-cookie"]
         second = await use(access, link)
         up[0] = LINK_S + 1
@@ -87,7 +93,7 @@ async def test_a_link_is_given_to_the_owner_and_the_operator_and_to_no_browser()
 
 
 async def test_the_cookie_of_another_daemon_opens_nothing() -> None:
-    other = BrowserSignIn(BrowserKey.new(), save_key=lambda _: None)
+    other = BrowserSignIn()
     foreign = signed_in(other)["cookie"]
     own_name = signed_in(SIGN_IN)["cookie"].partition("=")[0]
     renamed = f"{own_name}={foreign.partition('=')[2]}"
@@ -100,7 +106,7 @@ async def test_the_cookie_of_another_daemon_opens_nothing() -> None:
 
 
 async def test_a_stolen_cookie_is_worthless_after_the_sign_out() -> None:
-    sign_in = BrowserSignIn(BrowserKey.new(), save_key=lambda _: None)
+    sign_in = BrowserSignIn()
     access = Access.tcp("127.0.0.1", TOKEN, sign_in)
     stolen, own = signed_in(sign_in), signed_in(sign_in)
     link = sign_in.new_link()
@@ -110,6 +116,92 @@ async def test_a_stolen_cookie_is_worthless_after_the_sign_out() -> None:
     assert (await use(access, link)).status_code == 403, "an open link is over as well"
     async with asking(FakeOperator(), access, headers=stolen) as client:
         assert (await client.get("/api/v1/state")).status_code == 401
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8787", "localhost:8787", "[::1]:8787", "LOCALHOST:8787"])
+async def test_a_shared_name_leads_an_open_link_to_the_own_name_and_no_one_else(
+    host: str,
+) -> None:
+    sign_in = BrowserSignIn()
+    access = Access.tcp("127.0.0.1", TOKEN, sign_in)
+    link, spent = sign_in.new_link(), sign_in.new_link()
+    sign_in.use_link(spent)
+    shared = {"host": host, "origin": f"http://{host}"}
+    async with asking(FakeOperator(), access, headers=PAGE | shared) as client:
+        for answer in (
+            await client.get("/sign-in", params={"link": link}),
+            await client.post("/sign-in", data={"link": link}),
+        ):
+            assert answer.status_code == 303
+            assert answer.headers["location"] == f"http://{sign_in.host}:8787/sign-in?link={link}"
+            assert "set-cookie" not in answer.headers
+        for path in (
+            "/",
+            "/sign-in",
+            f"/sign-in?link={spent}",
+            "/sign-in?link=x",
+            "/healthz",
+            "/api/v1/state",
+        ):
+            answer = await client.get(path)
+            assert sign_in.host not in f"{answer.headers}{answer.text}", path
+        for given in (spent, "x", ""):
+            answer = await client.post("/sign-in", data={"link": given})
+            assert (answer.status_code, sign_in.host in f"{answer.headers}{answer.text}") == (403, False)
+    assert (await use(access, link)).status_code == 303, "it was not used up"
+
+
+@pytest.mark.parametrize("path", ["", "/~", f"/~{'0' * 32}", "/sign-in/..", "root twice"])
+async def test_a_cookie_without_the_path_of_the_pages_reads_and_orders_nothing(path: str) -> None:
+    cookie = signed_in(SIGN_IN)
+    path = SIGN_IN.root * 2 if path == "root twice" else path
+    operator = FakeOperator()
+    async with client_of(
+        make_app(operator, LOOPBACK), host="localhost:8787", headers=PAGE | cookie
+    ) as client:
+        for read in (
+            "/",
+            "/issues/SYM-1",
+            "/history",
+            "/system",
+            "/api/v1/state",
+            "/api/v1/events",
+            "/metrics",
+        ):
+            answer = await client.get(f"{path}{read}")
+            assert answer.status_code in {401, 404}, read
+            assert "csrf" not in answer.text
+        good = {"csrf": csrf_of(cookie), "issue": "SYM-1"}
+        for order in ("/actions/stop", "/actions/refresh", "/sign-out"):
+            assert (await client.post(f"{path}{order}", data=good)).status_code in {401, 403, 404, 415}
+        header = {"x-csrf-token": csrf_of(cookie), "content-type": "application/json"}
+        assert (await client.post(f"{path}/api/v1/SYM-1/stop", headers=header)).status_code in {401, 404, 415}
+        assert (operator.orders, operator.refreshes) == ([], 0)
+        assert (await client.get(f"{SIGN_IN.root}/api/v1/state")).status_code == 200
+        assert (await client.get(f"{SIGN_IN.root}")).status_code == 200
+        assert (await client.post(f"{SIGN_IN.root}/actions/stop", data=good)).status_code == 303
+    assert operator.orders == [("stop", "SYM-1", None)]
+
+
+async def test_the_path_of_the_pages_alone_opens_nothing() -> None:
+    async with client_of(make_app(FakeOperator(), LOOPBACK), host="localhost:8787") as client:
+        assert (await client.get(f"{SIGN_IN.root}/api/v1/state")).status_code == 401
+        assert (await client.get(f"{SIGN_IN.root}/api/v1/state", headers=BEARER)).status_code == 200
+    async with client_of(make_app(FakeOperator(), Access(sign_in=SIGN_IN))) as owner:
+        assert (await owner.get(f"{SIGN_IN.root}/api/v1/state")).status_code == 404
+
+
+async def test_the_sign_out_replaces_name_and_path() -> None:
+    sign_in = BrowserSignIn()
+    access = Access.tcp("127.0.0.1", TOKEN, sign_in)
+    old, root, cookie = own(access), sign_in.root, signed_in(sign_in)
+    async with asking(FakeOperator(), access, headers=old | cookie) as client:
+        done = await client.post("/sign-out", data={"csrf": sign_in.csrf(cookie["cookie"].partition("=")[2])})
+        assert (done.status_code, f"Path={root}" in done.headers["set-cookie"]) == (200, True)
+        assert "forbidden_host" in (await client.get("/api/v1/state")).text
+    assert sign_in.root != root
+    async with asking(FakeOperator(), access, headers=own(access) | signed_in(sign_in)) as client:
+        assert (await client.get("/api/v1/state")).status_code == 200
 
 
 async def test_no_form_of_another_page_orders_anything() -> None:
@@ -163,7 +255,7 @@ async def test_a_form_leads_to_no_other_site() -> None:
             assert (target.scheme, target.netloc) == ("http", b"localhost:8787"), given
             assert "set-cookie" not in answer.headers
         kept = await client.post("/actions/stop", data={**fields, "next": "/issues/a%2Fb?q=1&notice=old#x"})
-    assert kept.headers["location"].startswith("/issues/a%2Fb?q=1&notice=")
+    assert kept.headers["location"].startswith(f"{SIGN_IN.root}/issues/a%2Fb?q=1&notice=")
     assert "old" not in kept.headers["location"]
     assert kept.headers["location"].endswith("#x")
 

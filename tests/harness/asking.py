@@ -75,7 +75,7 @@ __all__ = [
 HALF_PAST = "2026-03-01T12:30:00Z"
 TOKEN = "a-token-of-the-operator"
 BEARER = {"authorization": f"Bearer {TOKEN}"}
-SIGN_IN = BrowserSignIn(BrowserKey(name="0" * 16, secret="5" * 64), save_key=lambda _: None)
+SIGN_IN = BrowserSignIn(BrowserKey(name="0" * 16, secret="5" * 64))
 CONTROL = Access(sign_in=SIGN_IN)
 LOOPBACK = Access.tcp("127.0.0.1", TOKEN, SIGN_IN)
 REMOTE = Access.tcp("0.0.0.0", TOKEN, SIGN_IN)  # noqa: S104 - an address as data
@@ -333,8 +333,12 @@ def asking(
     host: str = "localhost:8787",
     headers: Mapping[str, str] | None = None,
 ) -> httpx.AsyncClient:
-    """A client of the application; what the application raises is raised here."""
-    return client_of(make_app(operator, access), host=host, headers=headers)
+    """A client of the application; one with a cookie is at the pages of a browser that is signed in.
+
+    What the application raises is raised here.
+    """
+    root = access.sign_in.root if access.token is not None and "cookie" in (headers or {}) else ""
+    return client_of(make_app(operator, access), host=f"{host}{root}", headers=headers)
 
 
 def signed_in(sign_in: BrowserSignIn) -> dict[str, str]:

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | owner | uses the control socket | yes | yes; by a form with its CSRF value |
 | operator | sends the operator token | yes | yes |
-| browser | sends the cookie of this daemon | yes | with the CSRF value of this cookie |
+| browser | sends its cookie below the path of its pages | yes | with the CSRF value of this cookie |
 | anybody | none | only with `server.public_reads`, on the loopback interface | no |
 
 Only its owner may open the file of the control socket. Everybody may ask for `/healthz`, sign in, and get the
@@ -25,6 +25,7 @@ from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
+from starlette.types import Scope
 
 from symphony.api.http import RequestError
 from symphony.api.sign_in import BrowserSignIn
@@ -43,6 +44,7 @@ _BEARER: Final = "bearer "
 _JSON: Final = "application/json"
 _FORM: Final = "application/x-www-form-urlencoded"
 _CONTROL: Final = "control"
+_ROOT: Final = "symphony.root"  # in the scope of a request: the path of pages that was before its path
 # RFC 9110 7.2: an IPv6 address in brackets or a name, and a port of digits.
 _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:/?#@\s]+))(?::[0-9]{0,5})?", re.ASCII)
 
@@ -62,7 +64,7 @@ class Access:
 
     Attributes:
         sign_in: knows the cookies of browsers.
-        hosts: names that the Host header may have, in lower case; `None` allows any.
+        hosts: names for the Host header besides that of `sign_in`, in lower case; `None` allows any.
         token: the operator token; `None` on the control socket, where every caller is the owner.
         public_reads: everybody may read, ask for a refresh, and give feedback, which then teaches nothing.
     """
@@ -76,7 +78,7 @@ class Access:
     def tcp(cls, host: str, token: str, sign_in: BrowserSignIn, *, public_reads: bool = False) -> "Access":
         """The rule of a bound address; `public_reads` has an effect on the loopback interface only."""
         local = is_loopback(host)
-        hosts = _LOOPBACK_NAMES | {host.lower(), sign_in.host} if local else None
+        hosts = _LOOPBACK_NAMES | {host.lower()} if local else None
         return cls(sign_in=sign_in, hosts=hosts, token=token, public_reads=public_reads and local)
 
     def check(self, request: HTTPConnection) -> None:
@@ -109,7 +111,23 @@ class Access:
     def _is_own_name(self, name: str) -> bool:
         if self.token is None:
             return "." not in name or is_loopback(name) or name.endswith(".localhost")
-        return self.hosts is None or name in self.hosts
+        return self.hosts is None or name in self.hosts or name == self.sign_in.host
+
+    def below_root(self, scope: Scope) -> Scope:
+        """The request with the path of pages taken off, if it is below it."""
+        root, path = self.sign_in.root, scope["path"]
+        given, rest = path[: len(root)].encode(errors="replace"), path[len(root) :]
+        if self.token is None or rest[:1] not in {"", "/"} or not hmac.compare_digest(given, root.encode()):
+            return scope
+        return {**scope, "path": rest or "/", _ROOT: root}
+
+    def own_address(self, request: HTTPConnection) -> str | None:
+        """The address by the daemon's own name, if the request came by one that all servers share."""
+        host = request.headers.get("host", "")
+        if self.token is None or self.hosts is None or _name(host) not in _LOOPBACK_NAMES:
+            return None
+        port = host.rpartition(":")[2]
+        return f"http://{self.sign_in.host}{f':{port}' if port.isdecimal() else ''}"
 
     def check_form(self, request: HTTPConnection, csrf: str) -> None:
         """Check the CSRF value that came with a form.
@@ -140,7 +158,7 @@ class Access:
         """The CSRF value for the forms of a page; `None` if this caller cannot order anything by a form."""
         if self.token is None:
             return self.sign_in.csrf(_CONTROL)
-        cookie = self.sign_in.valid_cookie(request.cookies)
+        cookie = self._cookie(request)
         return None if cookie is None else self.sign_in.csrf(cookie)
 
     def caller(self, request: HTTPConnection) -> Caller:
@@ -151,7 +169,17 @@ class Access:
             scheme, value = given[: len(_BEARER)].lower(), given[len(_BEARER) :].strip()
             valid = scheme == _BEARER and hmac.compare_digest(value.encode(), self.token.encode())
             return Caller.OPERATOR if valid else Caller.ANYBODY
-        return Caller.ANYBODY if self.sign_in.valid_cookie(request.cookies) is None else Caller.BROWSER
+        return Caller.ANYBODY if self._cookie(request) is None else Caller.BROWSER
+
+    def _cookie(self, request: HTTPConnection) -> str | None:
+        """The valid cookie; it counts below the path of pages only, which nobody has who has stolen it."""
+        is_below = root_of(request.scope) == self.sign_in.root
+        return self.sign_in.valid_cookie(request.cookies) if is_below else None
+
+
+def root_of(scope: Scope) -> str:
+    """The path of pages that was before the path of a request, empty without one: see `Access.below_root`."""
+    return str(scope.get(_ROOT, ""))
 
 
 def is_loopback(host: str) -> bool:

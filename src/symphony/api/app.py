@@ -29,8 +29,9 @@ from symphony.api.access import (
     SIGN_OUT_PATH,
     Access,
     Caller,
+    root_of,
 )
-from symphony.api.forms import FORM_ACTIONS, SIGN_IN_SCRIPT, Forms, Notices, refusal_page
+from symphony.api.forms import FORM_ACTIONS, RETURN_SCRIPT, SIGN_IN_SCRIPT, Forms, Notices, refusal_page
 from symphony.api.history import utc_now
 from symphony.api.http import (
     MAX_WEBHOOK_BYTES,
@@ -122,7 +123,8 @@ def create_app(
         Route(SYSTEM_PATH, _page(pages.system)),
         Route(f"{SYSTEM_PATH}.json", _resource(GET=pages.system_json)),
         Route("/theme", _resource(GET=pages.theme)),
-        Route(f"{ASSETS_PATH}sign-in.js", _resource(GET=_sign_in_script)),
+        Route(f"{ASSETS_PATH}sign-in.js", _resource(GET=partial(_script, SIGN_IN_SCRIPT))),
+        Route(f"{ASSETS_PATH}return.js", _resource(GET=partial(_script, RETURN_SCRIPT))),
         Route(f"{ASSETS_PATH}{{name}}", _resource(GET=pages.asset)),
         Route(SIGN_IN_PATH, _resource(GET=forms.show_sign_in, POST=forms.sign_in)),
         Route(SIGN_OUT_PATH, _resource(POST=forms.sign_out)),
@@ -257,8 +259,8 @@ class _Handlers:
         return answer(Health())
 
 
-async def _sign_in_script(_: Request) -> Response:
-    return Response(SIGN_IN_SCRIPT, media_type="text/javascript")
+async def _script(content: str, _: Request) -> Response:
+    return Response(content, media_type="text/javascript")
 
 
 def _known(document: Document | None) -> Document:
@@ -340,7 +342,8 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 def _refused(request: Request, error: RequestError) -> Response:
     if error.status_code in _ACCESS_REFUSED and wants_page(request.headers):
-        return refusal_page(error, request.scope["path"] if request.method == "GET" else "/")
+        path = request.scope["path"] if request.method == "GET" else "/"
+        return refusal_page(error, f"{root_of(request.scope)}{path}")
     return refusal(error.status_code, error.code, error.message, headers=error.headers)
 
 
@@ -370,6 +373,8 @@ class _Guard:
             return
         raw = scope.get("raw_path")
         path = scope["path"] if raw is None else raw.partition(b"?")[0].decode("ascii", "replace")
+        scope = self._access.below_root({**scope, "path": path})
+        path, root = scope["path"], root_of(scope)
         started = False
 
         async def send_with_headers(message: Message) -> None:
@@ -377,11 +382,13 @@ class _Guard:
             if message["type"] == "http.response.start":
                 started = True
                 headers = MutableHeaders(scope=message)
+                location = headers.get("location", "")
+                if location.startswith("/") and not location.startswith(f"{root}/"):
+                    headers["location"] = f"{root}{location}"
                 for name, value in SECURITY_HEADERS.items():
                     headers.setdefault(name, value)  # a page has a policy of its own
             await send(message)
 
-        scope = {**scope, "path": path}
         try:
             check_head(scope)
             if path != HEALTH_PATH and not self._is_webhook(scope["method"], path):

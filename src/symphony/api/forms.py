@@ -34,6 +34,15 @@ from symphony.domain import SymphonyError, plain_text
 FORM_ACTIONS: Final = (*ISSUE_ACTIONS, *DAEMON_ACTIONS, "refresh")
 """What a form may do: the last part of `/actions/<verb>`."""
 SIGN_IN_SCRIPT: Final = "document.forms[0].submit();\n"
+RETURN_SCRIPT: Final = """\
+const root = localStorage.getItem("root");
+if (root && !location.pathname.startsWith("/~"))
+  location.replace(root + location.pathname.slice(1) + location.search + location.hash);
+"""
+"""Leads a browser that is signed in from an address of a notification to the one below its path.
+
+It knows the path by a page that it had: `localStorage` tells ports apart.
+"""
 _MAX_NOTICES: Final = 64
 _SEE_OTHER: Final = 303
 _SKIPPED_COOKIE: Final = "symphony_no_feedback"
@@ -160,6 +169,8 @@ class Forms:
         if self._access.caller(request) in {Caller.OWNER, Caller.BROWSER}:
             return see_other("/")
         link = request.query_params.get("link", "")
+        if (elsewhere := self._elsewhere(request, link)) is not None:
+            return elsewhere
         return small_page(
             "Sign in",
             f'<form method="post" action="{SIGN_IN_PATH}">',
@@ -173,6 +184,8 @@ class Forms:
     async def sign_in(self, request: Request) -> Response:
         """Use a one-time link."""
         fields = await form_fields(request)
+        if (elsewhere := self._elsewhere(request, fields.get("link", ""))) is not None:
+            return elsewhere
         try:
             cookie = self._access.sign_in.use_link(fields.get("link", ""))
         except LinkRefusedError as refused:
@@ -185,15 +198,22 @@ class Forms:
                 raise RequestError(403, "link_used", message) from None
             raise RequestError(403, "link_expired", "this link is not valid, or not any more") from None
         _log.info("browser_signed_in")
-        response = see_other("/")
+        response = see_other(f"{self._access.sign_in.root}/")
         response.headers["set-cookie"] = cookie
         return response
+
+    def _elsewhere(self, request: Request, link: str) -> Response | None:
+        """Lead a browser with an open link to the daemon's own name, which is told to no one else."""
+        address = self._access.own_address(request)
+        if address is None or not self._access.sign_in.is_open(link):
+            return None
+        return see_other(f"{address}{SIGN_IN_PATH}?{urlencode({'link': link})}")
 
     async def sign_out(self, request: Request) -> Response:
         """End the sign-in of all browsers."""
         fields = await form_fields(request)
         self._access.check_form(request, fields.get("csrf", ""))
-        cookie = await self._access.sign_in.sign_out()
+        cookie = self._access.sign_in.sign_out()
         _log.info("browsers_signed_out")
         headers = {"set-cookie": cookie}
         return small_page("Signed out", "<p>No browser is signed in any more.</p>", headers=headers)
@@ -219,6 +239,7 @@ def refusal_page(error: RequestError, path: str) -> Response:
         "<p>To sign this browser in, run this in your repository: <code>symphony open</code></p>",
         # A link of another site leads here without the cookie; a link of this page sends it.
         f'<p>If it is signed in already: <a href="{escape(path)}">open this page again</a>.</p>',
+        '<script src="/assets/return.js" defer></script>',
     )
     title = "Not signed in" if error.code == "unauthorized" else "Refused"
     return small_page(title, *blocks, status=error.status_code, headers=error.headers)

@@ -170,9 +170,11 @@ def proposal(library: LibraryInUse, number: int) -> models.LibraryProposalPage:
         raise _unknown(error) from error
     file = found.text.file().decode()
     try:
-        present = library.store.skill(found.text.name).version
+        skill = library.store.skill(found.text.name)
     except NotInLibraryError:
         present = None
+    else:  # a skill that was added after the one of the proposal was removed is another one
+        present = skill.version if found.skill_id in {None, skill.id} else None
     document = models.LibraryProposalPage(
         proposal=_proposal(found),
         file=file,

@@ -1,8 +1,15 @@
 """Signs browsers in: one-time links, cookies, and the CSRF values of forms.
 
-Nothing is stored for a browser. Its cookie is `<expiry>.<nonce>.<signature>`, signed with a key of the state
-directory, so it outlives a restart and is worthless for another daemon. Signing out replaces the key, which
-ends the sign-in of all browsers.
+Nothing is stored for a browser. Its cookie is `<expiry>.<nonce>.<signature>`, signed with a key that each
+daemon makes at its start. Cookies do not tell ports apart, and an agent can start a server on another port.
+Therefore a signed-in browser needs three things, which come from the key:
+
+- the name of the host, which is this daemon's own: the names of the machine are shared by all servers on it;
+- the path below which all pages are. A browser sends the cookie there only, so that a page on another port of
+  this name, which knows no path, never gets it; and a cookie counts below this path only;
+- the cookie.
+
+Signing out, and the end of the daemon, replace all of them, which ends the sign-in of all browsers.
 """
 
 import hmac
@@ -10,39 +17,34 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
-from anyio import to_thread
-from msgspec import structs
 
 COOKIE_S: Final = 14 * 24 * 3_600
-"""How long a browser stays signed in."""
+"""How long a browser stays signed in at most."""
 LINK_S: Final = 120.0
 """How long a one-time link can be used."""
 _MAX_LINKS: Final = 32
-_COOKIE_ATTRIBUTES: Final = "HttpOnly; SameSite=Strict; Path=/"
+_COOKIE_ATTRIBUTES: Final = "HttpOnly; SameSite=Strict"
+_ROOT_DIGITS: Final = 32
 
 
 class BrowserKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What a state directory keeps for the sign-in of browsers.
+    """What the sign-in of browsers rests on.
 
     Attributes:
-        name: part of the cookie's name and of the host name in links; never changes.
-        secret: signs cookies.
+        name: part of the cookie's name and of the host name in links.
+        secret: signs cookies, and makes the path of pages.
     """
 
-    name: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
-    secret: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    name: str
+    secret: str
 
     @classmethod
     def new(cls) -> "BrowserKey":
         """A random key."""
         return cls(name=secrets.token_hex(8), secret=secrets.token_hex(32))
-
-    def replaced(self) -> "BrowserKey":
-        """The key with another secret."""
-        return structs.replace(self, secret=secrets.token_hex(32))
 
 
 class LinkRefusedError(Exception):
@@ -57,22 +59,19 @@ class BrowserSignIn:
     """The sign-in of browsers at one daemon.
 
     Args:
-        key: signs cookies.
-        save_key: keeps a replaced key; blocking.
+        key: by default a new one.
         now_s: the wall clock, in seconds.
         uptime_s: the monotonic clock, in seconds.
     """
 
     def __init__(
         self,
-        key: BrowserKey,
+        key: BrowserKey | None = None,
         *,
-        save_key: Callable[[BrowserKey], None],
         now_s: Callable[[], float] = time.time,
         uptime_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._key = key
-        self._save_key = save_key
+        self._key = key or BrowserKey.new()
         self._now_s = now_s
         self._uptime_s = uptime_s
         self._links: dict[str, float] = {}
@@ -80,12 +79,13 @@ class BrowserSignIn:
 
     @property
     def host(self) -> str:
-        """A name of the loopback interface that is this daemon's own.
-
-        Cookies do not tell ports apart: a browser sends the cookie of `localhost` to every server on this
-        machine, also to one that an agent has started. It sends the cookie of this name to this daemon only.
-        """
+        """A name of the loopback interface that is this daemon's own."""
         return f"symphony-{self._key.name}.localhost"
+
+    @property
+    def root(self) -> str:
+        """The path below which a signed-in browser finds all pages."""
+        return f"/~{self._sign('root', '')[:_ROOT_DIGITS]}"
 
     # --- links -------------------------------------------------------------------------------------------
 
@@ -96,6 +96,10 @@ class BrowserSignIn:
         link = secrets.token_urlsafe(24)
         self._links[link] = self._uptime_s() + LINK_S
         return link
+
+    def is_open(self, link: str) -> bool:
+        """Whether a link can be used."""
+        return self._links.get(link, -1.0) >= self._uptime_s()
 
     def use_link(self, link: str) -> str:
         """Use up a link; the `Set-Cookie` header of the browser that is signed in now.
@@ -111,7 +115,7 @@ class BrowserSignIn:
         self._used_links.append(link)
         content = f"{int(self._now_s()) + COOKIE_S}.{secrets.token_urlsafe(12)}"
         cookie = f"{content}.{self._sign('cookie', content)}"
-        return f"{self._cookie_name}={cookie}; Max-Age={COOKIE_S}; {_COOKIE_ATTRIBUTES}"
+        return f"{self._cookie_name}={cookie}; Max-Age={COOKIE_S}; {_COOKIE_ATTRIBUTES}; Path={self.root}"
 
     # --- cookies -----------------------------------------------------------------------------------------
 
@@ -127,12 +131,12 @@ class BrowserSignIn:
         """What a form must contain so that the browser with this cookie may post it."""
         return self._sign("csrf", cookie)
 
-    async def sign_out(self) -> str:
+    def sign_out(self) -> str:
         """End the sign-in of all browsers; the `Set-Cookie` header that removes this one's cookie."""
-        self._key = self._key.replaced()
+        removed = f"{self._cookie_name}=; Max-Age=0; {_COOKIE_ATTRIBUTES}; Path={self.root}"
+        self._key = BrowserKey.new()
         self._links.clear()
-        await to_thread.run_sync(self._save_key, self._key)
-        return f"{self._cookie_name}=; Max-Age=0; {_COOKIE_ATTRIBUTES}"
+        return removed
 
     @property
     def _cookie_name(self) -> str:

@@ -14,7 +14,7 @@ from anyio import to_thread
 from rich.console import Console
 
 from symphony.api.models import Link
-from symphony.cli.browser import open_in_browser
+from symphony.cli.browser import open_privately
 from symphony.cli.client import Client
 from symphony.cli.endpoint import read_record
 from symphony.domain import SymphonyError
@@ -49,8 +49,8 @@ class DemoPage:
         """Show the page; return when all is done and a key was pressed, or the input has ended."""
         await self._serving.wait()
         link = await to_thread.run_sync(self._link)
-        if link is not None and await to_thread.run_sync(open_in_browser, link.url):
-            self._print(f"The page is open in a browser: {link.address}")
+        if link is not None and await to_thread.run_sync(open_privately, link.url, self._state_dir):
+            self._print("The page is open in a browser.")
         elif link is not None:
             self._print(f"Open this in a browser, within two minutes: {link.url}")
         await self._finished.wait()

@@ -1,5 +1,6 @@
 """How a command fails: an `error:` line, a `hint:` line and a stable exit code."""
 
+import os
 from enum import IntEnum
 
 import click
@@ -78,6 +79,18 @@ def _print(message: str, hint: str | None) -> None:
 def warn(message: str) -> None:
     """Print a warning on stderr."""
     click.echo(f"warning: {printable(message)}", err=True)
+
+
+def require_person(what: str, *, hint: str) -> None:
+    """Refuse what only people do in the shell of an agent; one that hides its run is not noticed.
+
+    Raises:
+        CommandError: the command was started by an agent.
+    """
+    from symphony.processes.table import RUN_ID_VARIABLE
+
+    if RUN_ID_VARIABLE in os.environ:
+        raise CommandError.of(f"an agent does not {what}", hint=hint)
 
 
 def printable(text: str) -> str:

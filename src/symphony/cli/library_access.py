@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from symphony.cli.failures import CommandError, ExitCode
+from symphony.cli.failures import CommandError, ExitCode, require_person
 from symphony.cli.options import json_option, nearest_workflow, print_json, workflow_option
 from symphony.domain import SymphonyError, one_line
 
@@ -204,11 +204,8 @@ def author() -> str:
     Raises:
         CommandError: the command was started by an agent.
     """
-    from symphony.processes.table import RUN_ID_VARIABLE
-
-    if RUN_ID_VARIABLE in os.environ:
-        hint = "write the skill into the skills directory of the workspace; a person gets it as a proposal"
-        raise CommandError.of("an agent does not change the library", hint=hint)
+    hint = "write the skill into the skills directory of the workspace; a person gets it as a proposal"
+    require_person("change the library", hint=hint)
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):

@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -40,7 +39,6 @@ from symphony.api.interface import ConflictError, Operator, WebhookReceiver
 from symphony.api.live import RESTART_DEADLINE, Changes
 from symphony.api.sign_in import BrowserSignIn
 from symphony.config import ServerSettings
-from symphony.daemon.browser_key import load_browser_key, save_browser_key
 from symphony.daemon.state_dir import StateDirectory, operator_token
 from symphony.domain import Blame, Category, Failure, SymphonyError
 
@@ -77,8 +75,7 @@ async def serve_http(
     Raises:
         SymphonyError: `http_server`: the port or the token cannot be used; or what the body raised.
     """
-    key = await to_thread.run_sync(load_browser_key, state_dir)
-    sign_in = BrowserSignIn(key, save_key=partial(save_browser_key, state_dir))
+    sign_in = BrowserSignIn()
     token = ""
     if server.port is not None:
         token = await to_thread.run_sync(operator_token, state_dir, environment)

@@ -24,8 +24,9 @@ _MAX_FILE_BYTES: Final = MAX_CONTENT_BYTES + 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenSkill:
-    """A skill that the agent found in its directory: its version in the library, and the file."""
+    """A skill that the agent found in its directory: its id and version in the library, and the file."""
 
+    skill_id: int | None = None
     version: int
     data: bytes
 
@@ -89,7 +90,9 @@ def read_drafts(
                 raise LibraryError(f"the agent changed more than {_MAX_DRAFTS} skills")
     return Found(
         drafts=tuple(
-            Draft(text=text, base_version=given[name].version if name in given else 0)
+            Draft(text=text, base_version=given[name].version, skill_id=given[name].skill_id)
+            if name in given
+            else Draft(text=text, base_version=0)
             for name, text in changed.items()
         ),
         created=tuple(sorted(changed.keys() - given.keys())),

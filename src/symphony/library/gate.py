@@ -1,31 +1,50 @@
 """What a person should read twice before a change of a skill is accepted. Pure.
 
 Many sessions obey what a skill says, and its author may have read or copied texts of others. The gate finds
-what harmful texts have: addresses, commands that run what they download, hidden characters and secrets. A
-person sees all of it and decides; but no version is made of a text with something of `REFUSED`.
+what harmful texts have: addresses, commands that run what they download, keys of the front matter that give
+rights, hidden characters and secrets. It cannot know all of them. A person sees what it finds and decides;
+but no version is made of a text with something of `REFUSED`. What becomes a version without a person is
+decided the other way round, by what may be there: see `needs_no_person`.
 """
 
 import re
-import unicodedata
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from msgspec import Struct
 
+from symphony.characters import has_hidden
 from symphony.library.model import LibraryError, SkillText
+from symphony.library.prose import is_prose, other_lines
+from symphony.library.provenance import unmarked
 
 REFUSED: Final = frozenset({"hidden_characters", "secret"})
 """Codes of what no skill needs."""
 MAX_CHANGED_LINES: Final = 200
 _MAX_PER_CODE: Final = 20
-_HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-_JOINERS: Final = "\u200c\u200d"
-_ADDRESS = re.compile(r"\b(?:https?|ftp|ssh|git)://[^\s<>\"'`)\]]+", re.IGNORECASE)
+_QUIET_KEYS: Final = frozenset({"license", "compatibility", "metadata"})
+_VARIANTS: Final = re.compile(
+    "[\U000e0100-\U000e01ef]"
+)  # of East Asian letters: each of them can hide a byte
+_ADDRESS = re.compile(
+    r"\b[a-z][a-z0-9+.-]{0,30}://[^\s<>\"'`)\]]+"
+    r"|(?<![\w:/])//\w[^\s<>\"'`)\]]*"
+    r"|[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)*"
+    r"|\b\d{1,3}(?:\.\d{1,3}){3}\b(?::\d+)?"
+    r"|\b[a-z][\w.-]{0,100}:\d{2,5}\b"
+    r"|\b(?:[\w-]{1,63}\.){1,9}(?:com|net|org|edu|gov|info|biz|io|dev|app|ai|co|cloud|xyz|site|online|top|ru|cn|de"
+    r"|uk|fr|eu|example)\b(?:/[^\s<>\"'`)\]]*)?",
+    re.IGNORECASE,
+)
+_GET: Final = r"\b(?:curl|wget|fetch|base64|iwr|irm|aria2c|Invoke-WebRequest|Invoke-RestMethod)\b"
+_SHELL: Final = r"(?:(?:ba|z|da|k|fi|a)?sh|python[\d.]*|perl|ruby|node|deno|bun|php|pwsh|iex)\b"
 _PIPE = re.compile(
-    r"\b(?:curl|wget|fetch|base64)\b[^|\n]{0,500}\|\s*(?:sudo\s+)?(?:\S*/)?"
-    r"(?:ba|z|da|k|fi)?(?:sh|python3?|perl|ruby|node)\b"
-    r"|\b(?:ba|z|da|k)?sh\s+-c\s+[\"']?\$\(\s*(?:curl|wget)\b"
-    r"|<\(\s*(?:curl|wget)\b"
+    rf"{_GET}[^\n]{{0,300}}(?:\||;|&&|\|\|)\s*(?:sudo\s+|exec\s+|env\s+)?(?:[\w./~-]{{0,60}}/)?(?:{_SHELL}|source\b|\.\s|chmod\b|\./)"
+    rf"|\b(?:{_SHELL}\s+-c|\beval|\bsource)\s+[\"']?(?:\$\(|`)\s*{_GET}"
+    rf"|<\(\s*{_GET}"
+    r"|\b(?:npx|bunx|pnpx|uvx|pipx\s+run|(?:npm|pnpm|yarn|bun)\s+(?:exec|dlx|x|i|install|add|create)|go\s+(?:run|install)"
+    r"|(?:pip[\d.]*|pipx|uv|uv\s+pip|gem|cargo|brew|apt|apt-get|dnf|yum|apk|conda)\s+(?:install|add|tool))\s+\S",
+    re.IGNORECASE,
 )
 
 
@@ -40,8 +59,8 @@ class GateFinding(Struct, frozen=True, kw_only=True):
 
 def gate(before: SkillText | None, after: SkillText, mask: Callable[[str], str]) -> tuple[GateFinding, ...]:
     """What is new in `after` and can do harm; `mask` hides the secrets that are known."""
-    old = set() if before is None else set(before.file().decode().split("\n"))
-    known = set() if before is None else set(_ADDRESS.findall(before.file().decode()))
+    old = frozenset(() if before is None else before.file().decode().split("\n"))
+    known = {address for line in old for address in _ADDRESS.findall(line)}
     new = [
         (number, line) for number, line in enumerate(after.file().decode().split("\n"), 1) if line not in old
     ]
@@ -50,20 +69,56 @@ def gate(before: SkillText | None, after: SkillText, mask: Callable[[str], str])
     def add(code: str, line: int | None, message: str, hint: str) -> None:
         found.setdefault(code, []).append(GateFinding(code=code, line=line, message=message, hint=hint))
 
+    begun = ""  # of a command that goes on in the next line
     for number, line in new:
-        if _has_hidden(line):
+        if has_hidden(line.removesuffix("\r")) or _VARIANTS.search(line):
             add("hidden_characters", number, "It has characters that no one sees.", "Look at the escapes.")
         if mask(line) != line:
             add("secret", number, "It has a secret of this daemon.", "Reject it, and replace the secret.")
-        if _PIPE.search(line):
+        command = begun + line
+        begun = command[:-1] if line.endswith("\\") else ""
+        runs = _PIPE.search(command) is not None
+        if runs:
             add("pipe_to_shell", number, "It runs what it gets from elsewhere.", "Read the command.")
         for address in _ADDRESS.findall(line):
-            if address not in known:
+            if address not in known and (not runs or "://" in address):
                 add("new_address", number, f"It names {address[:200]}.", "Look where it leads.")
+    for key in sorted(_changed_keys(before, after) - _QUIET_KEYS):
+        at = next((number for number, line in new if line.startswith(f"{key}:")), None)
+        add(
+            "front_matter", at, f"It sets {key[:80]} in the front matter.", "Look what an agent does with it."
+        )
     if len(new) > MAX_CHANGED_LINES:
         message = f"{len(new):,} lines are new."
         add("large_change", None, message, f"A good change has at most {MAX_CHANGED_LINES}.")
     return tuple(finding for findings in found.values() for finding in findings[:_MAX_PER_CODE])
+
+
+def needs_no_person(before: SkillText | None, after: SkillText, mask: Callable[[str], str]) -> bool:
+    """Whether what an agent wrote may become a version at once: prose of the body, and nothing else.
+
+    The front matter of a skill that there is stays as it is, and so does each line that is not prose, in its
+    order. A new skill has a name, a description and `when_to_use`, and is prose all through.
+    """
+    if gate(before, after, mask):
+        return False
+    if before is None:
+        texts = (after.description, after.when_to_use, after.content)
+        return not unmarked(after).extra and all(map(is_prose, texts))
+    return (
+        not _changed_keys(before, after)
+        and (before.description, before.when_to_use) == (after.description, after.when_to_use)
+        and list(other_lines(before.content)) == list(other_lines(after.content))
+    )
+
+
+def _changed_keys(before: SkillText | None, after: SkillText) -> frozenset[str]:
+    """The keys of the front matter that are new, changed or gone, the marks of agents left out."""
+    old: Mapping[str, Any] = {} if before is None else unmarked(before).extra
+    new = unmarked(after).extra
+    return frozenset(
+        key for key in old.keys() | new.keys() if key not in new or old.get(key, ...) != new[key]
+    )
 
 
 def admit(before: SkillText | None, after: SkillText, mask: Callable[[str], str]) -> tuple[GateFinding, ...]:
@@ -79,14 +134,3 @@ def admit(before: SkillText | None, after: SkillText, mask: Callable[[str], str]
             hint = f"write it without {what}"
             raise LibraryError(f"line {one.line} of {after.name}: {one.message}", hint=hint)
     return findings
-
-
-def _has_hidden(line: str) -> bool:
-    """Whether a line has characters that no one sees; scripts and emoji join letters by some of them."""
-    line = line.removesuffix("\r")
-    return any(
-        unicodedata.category(character) in _HIDDEN
-        and character != "\t"
-        and not (character in _JOINERS and not (line[:place] or "a")[-1].isascii())
-        for place, character in enumerate(line)
-    )

@@ -52,7 +52,7 @@ class StaleVersionError(LibraryError):
 
 
 class Origin(StrEnum):
-    """Who wrote a skill. `LEARNED` ones rank behind the others and never shadow them."""
+    """Who wrote the present text of a skill. `LEARNED` ones rank behind the others and never shadow them."""
 
     WRITTEN = "written"
     IMPORTED = "imported"
@@ -141,11 +141,22 @@ class SkillText(Struct, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """Who changes a skill and why; `run_id` is the run of the agent that wrote it, `None` for a person."""
+    """Who changes a skill and why.
+
+    Attributes:
+        run_id: the run of the agent that wrote the text; `None` for a person, or if it is not known.
+        learned: an agent wrote the text in a run that is not known.
+    """
 
     author: str
     reason: str = ""
     run_id: str | None = None
+    learned: bool = False
+
+    @property
+    def by_agent(self) -> bool:
+        """Whether an agent wrote the text."""
+        return self.learned or self.run_id is not None
 
 
 class SkillHead(Struct, frozen=True, kw_only=True):
@@ -244,6 +255,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
     """A change of a skill that waits for a person.
 
     Attributes:
+        skill_id: the skill that it changes; `None` for a new one.
         base_version: the version that the change is based on; 0 for a new skill.
         before: the text of that version; `None` for a new skill.
         decided_by: who accepted or rejected it.
@@ -253,6 +265,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
 
     id: int
     text: SkillText
+    skill_id: int | None
     base_version: int
     before: SkillText | None
     state: ProposalState
@@ -364,7 +377,13 @@ class Feedback(Struct, frozen=True, kw_only=True):
 
 
 class Draft(Struct, frozen=True, kw_only=True):
-    """A skill file that a learning run wrote; `base_version` is 0 for a new skill."""
+    """A skill file that an agent wrote.
+
+    Attributes:
+        base_version: of the skill that it was given; 0 for a new skill.
+        skill_id: of that skill; `None` for a new one.
+    """
 
     text: SkillText
     base_version: int
+    skill_id: int | None = None

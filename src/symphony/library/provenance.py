@@ -38,6 +38,11 @@ def marked(text: SkillText, before: SkillText | None, mark: Mapping[str, str]) -
     return structs.replace(text, extra=extra | ({"metadata": metadata} if metadata else {}))
 
 
+def unmarked(text: SkillText) -> SkillText:
+    """The text without its mark."""
+    return marked(text, None, {})
+
+
 def is_learned(text: SkillText) -> bool:
     """Whether the text is marked as that of an agent, such as one that another library exported."""
     return _metadata(text).get(ORIGIN) == Origin.LEARNED.value

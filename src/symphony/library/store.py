@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from difflib import get_close_matches
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from msgspec import structs
 
 from symphony import sqlite
 from symphony.library.evaluation import Evaluation
+from symphony.library.fingerprints import body_fingerprint, change_fingerprint, says_as_much
 from symphony.library.model import (
     MAX_REASON_CHARS,
     Assignment,
@@ -67,8 +67,10 @@ _MIGRATIONS: Final = (
         skill_id INTEGER NOT NULL REFERENCES skills (id), version INTEGER NOT NULL,
         description TEXT NOT NULL, when_to_use TEXT NOT NULL, content TEXT NOT NULL, extra TEXT NOT NULL,
         author TEXT NOT NULL, reason TEXT NOT NULL, run_id TEXT, at_ms INTEGER NOT NULL,
+        learned INTEGER NOT NULL, origin TEXT NOT NULL, body_fingerprint TEXT NOT NULL,
         PRIMARY KEY (skill_id, version)
     );
+    CREATE INDEX versions_by_body ON versions (body_fingerprint);
     CREATE TABLE assignments (
         kind TEXT NOT NULL, target TEXT NOT NULL, names TEXT NOT NULL, at_ms INTEGER NOT NULL,
         PRIMARY KEY (kind, target)
@@ -77,8 +79,10 @@ _MIGRATIONS: Final = (
         id INTEGER PRIMARY KEY, name TEXT NOT NULL, base_version INTEGER NOT NULL,
         description TEXT NOT NULL, when_to_use TEXT NOT NULL, content TEXT NOT NULL, extra TEXT NOT NULL,
         fingerprint TEXT NOT NULL UNIQUE, state TEXT NOT NULL, evidence TEXT NOT NULL,
-        created_at_ms INTEGER NOT NULL, decided_at_ms INTEGER, decided_by TEXT, reason TEXT
+        created_at_ms INTEGER NOT NULL, decided_at_ms INTEGER, decided_by TEXT, reason TEXT,
+        skill_id INTEGER REFERENCES skills (id), body_fingerprint TEXT NOT NULL
     );
+    CREATE INDEX proposals_by_body ON proposals (body_fingerprint);
     CREATE INDEX proposals_by_state ON proposals (state, id);
     """,
     """
@@ -105,12 +109,12 @@ FROM skills WHERE removed_at_ms IS NULL
 _CONTENT: Final = "SELECT content, extra FROM versions WHERE skill_id = ? AND version = ?"
 _VERSION: Final = """
 SELECT versions.version, name, versions.description, versions.when_to_use, content, extra, author, reason,
-       run_id, at_ms
+       run_id, at_ms, learned
 FROM versions JOIN skills ON id = skill_id WHERE skill_id = ?
 """
 _PROPOSAL: Final = """
-SELECT id, name, base_version, description, when_to_use, content, extra, state, evidence, created_at_ms,
-       decided_at_ms, decided_by, reason, evaluation
+SELECT id, name, skill_id, base_version, description, when_to_use, content, extra, state, evidence,
+       created_at_ms, decided_at_ms, decided_by, reason, evaluation
 FROM proposals LEFT JOIN evaluations ON proposal_id = id
 """
 _FEEDBACK: Final = "SELECT id, rating, learning, attempts, reason, learned, at_ms FROM feedback"
@@ -127,15 +131,21 @@ _RETIRED: Final = """
 SELECT DISTINCT name FROM skills WHERE removed_at_ms IS NOT NULL
 EXCEPT SELECT name FROM skills WHERE removed_at_ms IS NULL
 """
+_REMOVED_BODY: Final = """
+SELECT min(removed_at_ms IS NOT NULL) FROM versions JOIN skills ON id = skill_id WHERE body_fingerprint = ?
+"""
+_REJECTED_BODY: Final = """
+SELECT description, when_to_use, content, extra FROM proposals
+WHERE body_fingerprint = ? AND state = 'rejected'
+"""
 _LEARNED_SINCE: Final = """
 SELECT DISTINCT skills.name FROM skills JOIN versions ON skill_id = id
-WHERE removed_at_ms IS NULL AND at_ms >= ?
-AND (run_id IS NOT NULL OR (origin = 'learned' AND versions.version = 1))
-ORDER BY skills.name
+WHERE removed_at_ms IS NULL AND at_ms >= ? AND learned ORDER BY skills.name
 """
 _MOVE_HINT: Final = "set agent.library.path to another file, or move this one away"
 _RETIRED_REASON: Final = "a person removed the skill {} from the library"
 _DAMAGED_HINT: Final = "restore a backup; the file is left as it is"
+_REMOVED_REASON: Final = "a person removed a skill with the text of {} from the library"
 _LEARNED_LAST: Final = f"ORDER BY origin = '{Origin.LEARNED}', name"
 
 
@@ -220,7 +230,8 @@ class Library:
             present = _present(connection, text.name)
             if present.version != base_version:
                 raise StaleVersionError(base_version, present)
-            return self._new_version(connection, present, text, change)
+            origin = Origin.LEARNED if change.by_agent else present.origin
+            return self._new_version(connection, present, text, change, origin)
 
     def remove(self, name: str, change: Change) -> LibrarySkill:
         """Remove a skill; its versions stay. Only a person gives its name to a new skill: see `retired`.
@@ -276,7 +287,7 @@ class Library:
                         )
                     )
                     if not dry_run:
-                        self._new_version(connection, present, clean.text, change)
+                        self._back_to(connection, present, clean, change)
             sql = "SELECT id FROM proposals WHERE state = 'open' AND created_at_ms >= ? ORDER BY id"
             for (number,) in connection.execute(sql, (since_ms,)).fetchall():
                 rejected.append(int(number))
@@ -313,7 +324,7 @@ class Library:
         with self._writing() as connection:
             present = _present(connection, name)
             earlier = _version_of(connection, present, number)
-            return self._new_version(connection, present, earlier.text, change)
+            return self._back_to(connection, present, earlier, change)
 
     # --- assignments -------------------------------------------------------------------------------------
 
@@ -379,33 +390,44 @@ class Library:
 
     # --- proposals ---------------------------------------------------------------------------------------
 
-    def propose(self, text: SkillText, evidence: Evidence, *, base_version: int) -> Proposal | None:
+    def propose(
+        self, text: SkillText, evidence: Evidence, *, base_version: int, skill_id: int | None = None
+    ) -> Proposal | None:
         """Record a change that waits for a person; `None` if the same one was proposed before.
 
-        A rejected proposal is remembered, so that it is not made again. No skill is proposed that a person
-        removed.
+        A rejected text is remembered, so that it is not proposed again. No skill and no text is proposed that
+        a person removed.
+
+        Args:
+            text: what the skill would say.
+            evidence: where it comes from.
+            base_version: the version that the change is based on; 0 for a new skill.
+            skill_id: the skill that it changes; by default the present one of that name.
 
         Raises:
             LibraryError: the text is not valid.
         """
+        draft = Draft(text=text, base_version=base_version, skill_id=skill_id)
         with self._writing() as connection:
-            return self._propose(connection, text, evidence, base_version)
+            return self._propose(connection, draft, evidence)
 
-    def _propose(
-        self, connection: sqlite3.Connection, text: SkillText, evidence: Evidence, base_version: int
-    ) -> Proposal | None:
-        text.checked()
-        if _is_retired(connection, text.name):
+    def _propose(self, connection: sqlite3.Connection, draft: Draft, evidence: Evidence) -> Proposal | None:
+        text = draft.text.checked()
+        present = _find(connection, text.name) if draft.base_version else None
+        skill_id = None if present is None else present.id
+        is_gone = draft.skill_id is not None and draft.skill_id != skill_id
+        is_rejected = any(says_as_much(text, one) for one in _rejected(connection, text))
+        if is_gone or is_rejected or _removed(connection, text) is not None:
             return None
         row = (
-            text.name, base_version, text.description, text.when_to_use, text.content,
-            json.dumps(text.extra), _fingerprint(text), ProposalState.OPEN.value,
-            json.dumps(structs.asdict(evidence)), self._now_ms(),
+            text.name, draft.base_version, text.description, text.when_to_use, text.content,
+            json.dumps(text.extra), change_fingerprint(text, skill_id), ProposalState.OPEN.value,
+            json.dumps(structs.asdict(evidence)), self._now_ms(), skill_id, body_fingerprint(text),
         )  # fmt: skip
         found = connection.execute(
             "INSERT INTO proposals (name, base_version, description, when_to_use, content, extra, "
-            "fingerprint, state, evidence, created_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT (fingerprint) DO NOTHING RETURNING id",
+            "fingerprint, state, evidence, created_at_ms, skill_id, body_fingerprint) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (fingerprint) DO NOTHING RETURNING id",
             row,
         ).fetchone()
         return None if found is None else _proposal(connection, int(found[0]))
@@ -439,21 +461,30 @@ class Library:
 
         Raises:
             StaleVersionError: the skill has changed since the proposal was made.
-            LibraryError: there is no open proposal of that number.
+            LibraryError: there is no open proposal of that number, or its skill was removed.
         """
         with self._writing() as connection:
-            return self._accept(connection, number, author)
+            return self._accept(connection, number, author, None)
 
-    def _accept(self, connection: sqlite3.Connection, number: int, author: str) -> LibrarySkill:
+    def _accept(
+        self, connection: sqlite3.Connection, number: int, author: str, origin: Origin | None
+    ) -> LibrarySkill:
+        """Make a version of a proposal; without an `origin` it has that of the skill."""
         proposal = self._decide(connection, number, ProposalState.ACCEPTED, author, None)
-        change = Change(author=author, reason=f"proposal {number}", run_id=proposal.evidence.run_id)
+        run_id = proposal.evidence.run_id
+        change = Change(author=author, reason=f"proposal {number}", run_id=run_id, learned=run_id is None)
         present = _find(connection, proposal.text.name)
         if present is None and proposal.base_version == 0:
             return self._insert(connection, proposal.text, change, Origin.LEARNED)
         present = present or _present(connection, proposal.text.name)
         if present.version != proposal.base_version:
             raise StaleVersionError(proposal.base_version, present)
-        return self._new_version(connection, present, proposal.text, change)
+        if present.id != proposal.skill_id:
+            raise LibraryError(
+                f"proposal {number} is of an earlier skill {present.name}, which was removed",
+                hint=f"`symphony library reject {number}`",
+            )
+        return self._new_version(connection, present, proposal.text, change, origin or present.origin)
 
     def reject(self, number: int, author: str, reason: str = "") -> Proposal:
         """Reject a proposal.
@@ -584,13 +615,13 @@ class Library:
         with self._writing() as connection:
             if _feedback(connection, number).learning is not LearningState.RUNNING:
                 return _feedback(connection, number)
-            made = [self._propose(connection, one.text, evidence, one.base_version) for one in drafts]
+            made = [self._propose(connection, one, evidence) for one in drafts]
             proposed = [one for one in made if one is not None]
             for one in proposed:
                 present = _find(connection, one.text.name)
                 is_present = one.base_version == (0 if present is None else present.version)
-                if is_present and one.text.name in accept:
-                    self._accept(connection, one.id, author)
+                if is_present and one.text.name in accept and not _rejected(connection, one.text):
+                    self._accept(connection, one.id, author, Origin.LEARNED)
             learned = structs.replace(learned, proposals=tuple(one.id for one in proposed))
             connection.execute(
                 "UPDATE feedback SET learning = 'done', learned = ? WHERE id = ?",
@@ -629,7 +660,9 @@ class Library:
             "updated_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id",
             row,
         ).fetchone()
-        _write_version(connection, skill_id, 1, text, change, now_ms)
+        if origin is Origin.LEARNED:
+            change = structs.replace(change, learned=True)
+        _write_version(connection, skill_id, 1, text, change, now_ms, origin)
         return _present(connection, text.name)
 
     def _remove(self, connection: sqlite3.Connection, present: LibrarySkill, change: Change) -> None:
@@ -638,17 +671,30 @@ class Library:
         connection.execute(sql, row)
 
     def _new_version(
-        self, connection: sqlite3.Connection, present: LibrarySkill, text: SkillText, change: Change
+        self,
+        connection: sqlite3.Connection,
+        present: LibrarySkill,
+        text: SkillText,
+        change: Change,
+        origin: Origin,
     ) -> LibrarySkill:
         if text == present.text:
             return present
         now_ms, version = self._now_ms(), present.version + 1
-        _write_version(connection, present.id, version, text, change, now_ms)
+        _write_version(connection, present.id, version, text, change, now_ms, origin)
         connection.execute(
-            "UPDATE skills SET description = ?, when_to_use = ?, version = ?, updated_at_ms = ? WHERE id = ?",
-            (text.description, text.when_to_use, version, now_ms, present.id),
+            "UPDATE skills SET description = ?, when_to_use = ?, version = ?, updated_at_ms = ?, origin = ? "
+            "WHERE id = ?",
+            (text.description, text.when_to_use, version, now_ms, origin.value, present.id),
         )
         return _present(connection, present.name)
+
+    def _back_to(
+        self, connection: sqlite3.Connection, present: LibrarySkill, earlier: SkillVersion, change: Change
+    ) -> LibrarySkill:
+        sql = "SELECT origin FROM versions WHERE skill_id = ? AND version = ?"
+        (origin,) = connection.execute(sql, (present.id, earlier.version)).fetchone()
+        return self._new_version(connection, present, earlier.text, change, Origin(origin))
 
     # --- the file ----------------------------------------------------------------------------------------
 
@@ -803,11 +849,11 @@ def _text(name: str, columns: Sequence[str]) -> SkillText:
 
 
 def _version(row: tuple[Any, ...]) -> SkillVersion:
-    number, name, description, when_to_use, content, extra, author, reason, run_id, at_ms = row
+    number, name, description, when_to_use, content, extra, author, reason, run_id, at_ms, learned = row
     return SkillVersion(
         version=number,
         text=_text(name, (description, when_to_use, content, extra)),
-        change=Change(author=author, reason=reason, run_id=run_id),
+        change=Change(author=author, reason=reason, run_id=run_id, learned=bool(learned) and run_id is None),
         at_ms=at_ms,
     )
 
@@ -822,13 +868,20 @@ def _version_of(connection: sqlite3.Connection, skill: LibrarySkill, number: int
 
 
 def _write_version(
-    connection: sqlite3.Connection, skill_id: int, version: int, text: SkillText, change: Change, at_ms: int
+    connection: sqlite3.Connection,
+    skill_id: int,
+    version: int,
+    text: SkillText,
+    change: Change,
+    at_ms: int,
+    origin: Origin,
 ) -> None:
     row = (
         skill_id, version, text.description, text.when_to_use, text.content, json.dumps(text.extra),
         change.author, change.reason[:MAX_REASON_CHARS], change.run_id, at_ms,
+        change.by_agent, origin.value, body_fingerprint(text),
     )  # fmt: skip
-    connection.execute("INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    connection.execute("INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def _clean_version(connection: sqlite3.Connection, skill: LibrarySkill, since_ms: int) -> SkillVersion | None:
@@ -838,11 +891,8 @@ def _clean_version(connection: sqlite3.Connection, skill: LibrarySkill, since_ms
     is_learned = False
     for row in connection.execute(f"{_VERSION} ORDER BY versions.version", (skill.id,)):
         version = _version(row)
-        by_agent = version.change.run_id is not None or (
-            version.version == 1 and skill.origin is Origin.LEARNED
-        )
         is_learned = all(one.text != version.text for one in clean) and (
-            is_learned or (by_agent and version.at_ms >= since_ms) or version.text in learned
+            is_learned or (version.change.by_agent and version.at_ms >= since_ms) or version.text in learned
         )
         if is_learned:
             learned.append(version.text)
@@ -851,30 +901,33 @@ def _clean_version(connection: sqlite3.Connection, skill: LibrarySkill, since_ms
     return clean[-1] if clean else None
 
 
-def _fingerprint(text: SkillText) -> str:
-    described = json.dumps([text.name, text.description, text.when_to_use, text.content])
-    return sha256(described.encode()).hexdigest()
-
-
-def _is_retired(connection: sqlite3.Connection, name: str) -> bool:
-    """Whether a person removed the skill of this name, and nobody added it again."""
+def _removed(connection: sqlite3.Connection, text: SkillText) -> str | None:
+    """Why no agent brings this text: a person removed the skill or its text, and nobody added it again."""
     sql = "SELECT min(removed_at_ms IS NOT NULL) FROM skills WHERE name = ?"
-    return bool(connection.execute(sql, (name,)).fetchone()[0])
+    if connection.execute(sql, (text.name,)).fetchone()[0]:
+        return _RETIRED_REASON.format(text.name)
+    if connection.execute(_REMOVED_BODY, (body_fingerprint(text),)).fetchone()[0]:
+        return _REMOVED_REASON.format(text.name)
+    return None
+
+
+def _rejected(connection: sqlite3.Connection, text: SkillText) -> list[SkillText]:
+    """The rejected texts with the same body."""
+    rows = connection.execute(_REJECTED_BODY, (body_fingerprint(text),))
+    return [_text(text.name, row) for row in rows]
 
 
 def _refuse(connection: sqlite3.Connection, text: SkillText, change: Change) -> None:
     """Refuse a text of an agent that people have decided about.
 
     Raises:
-        LibraryError: a person removed the skill, or rejected the text.
+        LibraryError: a person removed the skill or its text, or rejected its body.
     """
-    if change.run_id is None:
+    if not change.by_agent:
         return
-    if _is_retired(connection, text.name):
-        raise LibraryError(_RETIRED_REASON.format(text.name), hint="a person can add it again")
-    sql = "SELECT 1 FROM proposals WHERE fingerprint = ? AND state = ?"
-    row = (_fingerprint(text), ProposalState.REJECTED.value)
-    if connection.execute(sql, row).fetchone() is not None:
+    if (reason := _removed(connection, text)) is not None:
+        raise LibraryError(reason, hint="a person can add it again")
+    if _rejected(connection, text):
         raise LibraryError(f"a person rejected this text of {text.name}", hint="a person can add it")
 
 
@@ -899,20 +952,24 @@ def _proposal(connection: sqlite3.Connection, number: int) -> Proposal:
 
 
 def _proposal_of(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Proposal:
-    number, name, base_version, *texts, state, evidence, created, decided, decided_by, reason, found = row
+    number, name, skill_id, base_version, *texts, state, evidence, created, decided, by, reason, found = row
     before = None
-    if base_version and (skill := _find(connection, name)) is not None and base_version <= skill.version:
-        before = _version_of(connection, skill, base_version).text
+    if skill_id is not None:
+        earlier = connection.execute(
+            f"{_VERSION} AND versions.version = ?", (skill_id, base_version)
+        ).fetchone()
+        before = None if earlier is None else _version(earlier).text
     return Proposal(
         id=number,
         text=_text(name, texts),
+        skill_id=skill_id,
         base_version=base_version,
         before=before,
         state=ProposalState(state),
         evidence=Evidence(**json.loads(evidence)),
         created_at_ms=created,
         decided_at_ms=decided,
-        decided_by=decided_by,
+        decided_by=by,
         reason=reason,
         evaluation=None if found is None else msgspec.json.decode(found, type=Evaluation),
     )

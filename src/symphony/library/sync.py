@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from symphony.library.drafts import GivenSkill, read_content, read_drafts, skill_files
-from symphony.library.gate import gate
+from symphony.library.gate import needs_no_person
 from symphony.library.model import (
     Change,
     Draft,
@@ -21,7 +21,7 @@ from symphony.library.model import (
     Origin,
     SkillText,
 )
-from symphony.library.provenance import marked
+from symphony.library.provenance import is_learned, marked
 from symphony.library.store import Library
 from symphony.library.workspace import LEGACY_DIRECTORY, WrittenSkills, contained, read_written
 from symphony.skills import FILE_NAME
@@ -67,8 +67,8 @@ def sync_skills(
         record: of what was written there (`write_skills`); without one there is nothing to sync.
         tracked: files of the directory that git tracks, relative to the workspace.
         evidence: goes with the proposals.
-        change: makes versions at once. What is based on an older version, and what a person should read twice
-            (`gate`), becomes a proposal all the same.
+        change: of an agent; makes versions at once. What is based on an older version, and what is more than
+            prose (`needs_no_person`), becomes a proposal all the same.
         metadata: marks new skills in their front matter (`provenance`).
         mask: hides the secrets that are known; finds them for the gate.
 
@@ -82,9 +82,14 @@ def sync_skills(
     given, ignored = {}, {workspace / path for path in written.others}
     for name, one in written.skills.items():
         file = f"{written.directory}/{name}/{FILE_NAME}"
+        present = _present(library, name)
         try:
-            given[name] = GivenSkill(version=one.version, data=library.version(name, one.version).text.file())
+            data = library.version(name, one.version).text.file()
         except NotInLibraryError:  # it was removed meanwhile
+            data = b""
+        if present is not None and sha256(data).hexdigest() == one.sha256:
+            given[name] = GivenSkill(skill_id=present.id, version=one.version, data=data)
+        else:  # or another skill of that name was added
             ignored.add(workspace / file)
     mine = {f"{written.directory}/{name}/{FILE_NAME}" for name in given}
     ignored |= {workspace / path for path in tracked if path not in mine}
@@ -94,16 +99,21 @@ def sync_skills(
         given,
         more=contained(workspace, LEGACY_DIRECTORY),
         ignored=ignored,
-        refused=library.retired(),
+        refused=_taken(library, given) | library.retired(),
         bare=True,
     )
     originals = {name: SkillText.of_file(one.data, name) for name, one in given.items()}
     result = Synced(unchanged=found.unchanged, problems=found.problems)
     for draft in found.drafts:
-        at_once = change
-        if change is not None and gate(originals.get(draft.text.name), draft.text, mask):
-            at_once = None
-        result = _keep(library, draft, result, evidence=evidence, change=at_once, metadata=metadata or {})
+        at_once = change is not None and needs_no_person(originals.get(draft.text.name), draft.text, mask)
+        result = _keep(
+            library,
+            draft,
+            result,
+            evidence=evidence,
+            change=change if at_once else None,
+            metadata=metadata or {},
+        )
     return result
 
 
@@ -212,7 +222,7 @@ def _keep(
     text = marked(draft.text, None if present is None else present.text, metadata)
     if present is None:
         result = structs.replace(result, created=(*result.created, name))
-    elif structs.replace(present.text, extra={}) == structs.replace(text, extra={}):
+    elif present.text == text:
         return structs.replace(result, unchanged=(*result.unchanged, name))
     else:
         result = structs.replace(result, updated=(*result.updated, name))
@@ -221,15 +231,25 @@ def _keep(
         try:
             if present is None:
                 library.add(text, change, origin=Origin.LEARNED)
-            else:
-                library.edit(text, change, base_version=based)
+            else:  # the text of a person gets a mark with it
+                learned = text if is_learned(text) else marked(text, None, metadata)
+                library.edit(learned, change, base_version=based)
         except LibraryError as error:
             if error.failure.retryable:
                 raise
         else:
             return result
-    proposal = library.propose(text, evidence, base_version=based)
+    proposal = library.propose(text, evidence, base_version=based, skill_id=draft.skill_id)
     return result if proposal is None else structs.replace(result, proposals=(*result.proposals, proposal.id))
+
+
+def _taken(library: Library, given: Collection[str]) -> dict[str, str]:
+    """The names of skills of people that the agent was not given, with the reason why it has none of them."""
+    return {
+        one.name: f"the library has another skill {one.name}"
+        for one in library.skills()
+        if one.origin is not Origin.LEARNED and one.name not in given
+    }
 
 
 def _present(library: Library, name: str) -> LibrarySkill | None:

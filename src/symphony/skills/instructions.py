@@ -18,6 +18,7 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Final, Protocol
 
+from symphony.characters import without_ignorable
 from symphony.skills import loader
 from symphony.skills.manifest import (
     MANIFEST_FILE,
@@ -400,7 +401,7 @@ def decode(data: bytes) -> str:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise SourceError(InstructionCode.NOT_UTF8) from None
-    return without_invisible(text.replace("\r\n", "\n")).strip("\n")
+    return without_ignorable(without_invisible(text.replace("\r\n", "\n"))).strip("\n")
 
 
 def _fallback_module(path: Path) -> Module:

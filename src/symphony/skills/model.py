@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from symphony.characters import SHAPING, SILENT
+
 # --- Text of a repository, made safe for one line of a prompt ---
 
 MAX_FIELD: Final = 1_024
@@ -19,20 +21,17 @@ MAX_FIELD: Final = 1_024
 # marks, fillers, tags, soft hyphen, zero-width space); surrogates and non-characters. The joiners of Indic
 # and Arabic scripts and of emoji are part of the text and stay, as do visible format characters.
 _SILENT: Final = re.compile(
-    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f"
-    "\u202a-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufdd0-\ufdef\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
+    f"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f{SILENT}\ud800-\udfff\ufdd0-\ufdef\ufff9-\ufffb\ufffe\uffff"
     + "".join(f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0x10000, 0x110000, 0x10000))
     + "]+"
 )
 # One joiner or variation selector (in emoji two) changes the character before it; longer runs hide words.
-_SHAPING: Final = "\u200c\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef"
-_SHAPING_RUN: Final = re.compile(f"([{_SHAPING}]{{2}})[{_SHAPING}]+")
+_SHAPING_RUN: Final = re.compile(f"([{SHAPING}]{{2}})[{SHAPING}]+")
 _BLANKS: Final = re.compile(r"\s+")
 _TAG: Final = re.compile(r"<(?=[^\W\d_]|[/!])")
 
-# Kept in texts, but invisible alone: joiners, Mongolian selectors, the Braille blank, a headless note.
-_UNSEEN: Final = re.compile(f"[{_SHAPING}\u180b-\u180f\u2800\U0001d159]")
+# Kept in texts, but invisible alone: joiners, selectors, the Braille blank, a headless note.
+_UNSEEN: Final = re.compile(f"[{SHAPING}\u2800\U0001d159]")
 _LOOKS_LIKE_CATALOG: Final = re.compile(r" — |\((?:directory|file): |&lt;")
 # Starts a Markdown block in a list item: heading, quotation, table, fence, list, rule or link definition.
 _OPENS_A_BLOCK: Final = re.compile(

@@ -2,15 +2,19 @@
 
 import json
 import signal
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
+from typing_extensions import override
 
 from harness.project import DEADLINE_S, Daemon, Project, until
 from harness.real import require_program
@@ -48,6 +52,7 @@ def browser(link: str) -> Iterator[httpx.Client]:
         signed_in = client.post("/sign-in", data={"link": parse_qs(parts.query)["link"][0]})
         if signed_in.status_code == 303:
             client.headers["cookie"] = signed_in.headers["set-cookie"].partition(";")[0]
+            client.base_url = client.base_url.join(signed_in.headers["location"])
         yield client
 
 
@@ -60,7 +65,7 @@ def started(daemon: Daemon) -> None:
     daemon.wait_for("serving")
 
 
-def test_without_a_port_it_opens_one_and_the_cookie_outlives_the_daemon(project: Project) -> None:
+def test_without_a_port_it_opens_one_and_the_cookie_is_worthless_after_the_end(project: Project) -> None:
     project.environment["BROWSER"] = ""
     with project.daemon() as daemon:
         started(daemon)
@@ -70,7 +75,7 @@ def test_without_a_port_it_opens_one_and_the_cookie_outlives_the_daemon(project:
         assert (control(project)["host"], control(project)["port"]) == (HERE, urlsplit(first).port)
         with browser(first) as client:
             assert client.get("/api/v1/state").status_code in {200, 503}
-            cookie = client.headers["cookie"]
+            cookie, root = client.headers["cookie"], client.base_url.path
         with browser(first) as client:
             assert client.get("/api/v1/state").status_code == 401, "a link works once"
         with browser(second) as client:
@@ -85,8 +90,9 @@ def test_without_a_port_it_opens_one_and_the_cookie_outlives_the_daemon(project:
     with project.daemon("--port", "0") as daemon:
         port = daemon.wait_for("http_serving")["port"]
         with httpx.Client(transport=httpx.HTTPTransport(verify=False), headers={"cookie": cookie}) as client:
-            answer = client.get(f"http://{HERE}:{port}/api/v1/state", timeout=DEADLINE_S)
-        assert answer.status_code in {200, 503}
+            for path in ("/", root):
+                answer = client.get(f"http://{HERE}:{port}{path}api/v1/state", timeout=DEADLINE_S)
+                assert answer.status_code in {401, 404}
 
 
 def test_on_demand_can_be_forbidden(project: Project) -> None:
@@ -172,11 +178,11 @@ def test_a_real_browser_signs_in_and_orders_with_and_without_javascript(project:
             page.goto(link)
             if not script:
                 page.click("button")
-            page.wait_for_url("**.localhost:*/")
+            page.wait_for_url("**.localhost:*/~*/")
             (cookie,) = page.context.cookies()
             assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
-            page.click("form[action='/actions/retry'] button")
-            page.wait_for_url("**/?notice=*")
+            page.click("form[action$='/actions/retry'] button")
+            page.wait_for_url("**.localhost:*/~*/?notice=*")
             other.goto(link)
             if not script:
                 other.click("button")
@@ -185,3 +191,128 @@ def test_a_real_browser_signs_in_and_orders_with_and_without_javascript(project:
         program.close()
         verbs = [line["verb"] for line in daemon.events() if line["event"] == "operator_asked"]
         assert verbs == ["stop", "retry"] * 2
+
+
+@contextmanager
+def another_server() -> Iterator[tuple[int, list[str]]]:
+    """A server of an agent on another port, and all cookies that it gets."""
+    got: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            got.append(self.headers.get("cookie", ""))
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<h1>Another</h1>")
+
+        @override
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer((HERE, 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port, got
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def sign_in(page: Page, link: str, *, script: bool) -> str:
+    """Follow a link; the address of the board."""
+    page.goto(link)
+    if not script:
+        page.click("button")
+    page.wait_for_url("**.localhost:*/~*/")
+    return page.url
+
+
+@pytest.mark.parametrize("script", [True, False])
+@pytest.mark.parametrize("shared", [None, "127.0.0.1", "localhost"])
+def test_a_page_on_another_port_of_the_name_gets_no_cookie(
+    project: Project, shared: str | None, *, script: bool
+) -> None:
+    project.issue("SYM-1", TURN)
+    with project.daemon() as daemon, sync_playwright() as playwright, another_server() as (port, got):
+        daemon.wait_for("turn_started")
+        parts = urlsplit(link_of(project))
+        link = parts._replace(netloc=f"{shared or parts.hostname}:{parts.port}").geturl()
+        program = playwright.chromium.launch(
+            executable_path=require_program("chromium", "Debian: chromium"), args=["--no-sandbox"]
+        )
+        page = program.new_context(java_script_enabled=script).new_page()
+        board = sign_in(page, link, script=script)
+        assert urlsplit(board).hostname == parts.hostname, "the daemon's own name"
+        name = str(parts.hostname)
+        for host in (name, "127.0.0.1", "localhost"):
+            for path in ("/", "/issues/SYM-1", "/~/"):
+                page.goto(f"http://{host}:{port}{path}")
+                page.reload()
+                page.reload()
+        symphony = [one for one in got if "symphony-" in one]
+        assert (len(got) >= 18, symphony) == (True, [])
+        (cookie,) = page.context.cookies()
+        header = {
+            "cookie": f"{cookie['name']}={cookie['value']}",
+            "host": parts.netloc,
+            "accept": "text/html",
+        }
+        with httpx.Client(
+            base_url=f"http://{HERE}:{parts.port}", headers=header
+        ) as thief:  # who has it anyhow
+            assert thief.get("/").status_code == 401
+            assert thief.get("/api/v1/state").status_code == 401
+            assert thief.post("/actions/stop", data={"issue": "SYM-1"}).status_code in {401, 403}
+        page.goto(board)
+        page.click("text=SYM-1")
+        page.wait_for_url("**/~*/issues/SYM-1")
+        expect(page.locator("h1")).to_contain_text("SYM-1")
+        page.reload()
+        expect(page.locator("h1")).to_contain_text("SYM-1")
+        if script:
+            expect(page.locator("#live")).to_have_text("Live")
+            page.goto(f"http://{parts.netloc}/issues/SYM-1?x=1")  # as a notification has it
+            page.wait_for_url("**/~*/issues/SYM-1?x=1")
+            expect(page.locator("h1")).to_contain_text("SYM-1")
+        page.click("form.out button")
+        expect(page.locator("h1")).to_have_text("Signed out")
+        assert page.goto(board).status == 403  # type: ignore[union-attr]
+        program.close()
+        assert [line["verb"] for line in daemon.events() if line["event"] == "operator_asked"] == []
+
+
+def test_the_arguments_of_the_browser_name_neither_the_daemon_nor_the_link(project: Project) -> None:
+    seen = project.root / "arguments"
+    browser_script = project.write("browser", f'#!/bin/sh\nprintf "%s\\n" "$@" > {seen}\n')
+    browser_script.chmod(0o755)
+    project.environment["BROWSER"] = str(browser_script)
+    with project.daemon() as daemon:
+        started(daemon)
+        for _ in range(2):
+            done = project.symphony("open")
+            assert (done.returncode, ".localhost" in done.stdout) == (0, False), done.stderr
+        (argument,) = until(lambda: seen.read_text().split() if seen.exists() else None, daemon.log.read_text)
+        assert argument.startswith("file://")
+        file = Path(urlsplit(argument).path)
+        assert file.parent == project.state_dir
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        text = file.read_text()
+        link = text.partition("url=")[2].partition('"')[0]
+        with browser(link) as client:
+            assert client.get("/api/v1/state").status_code in {200, 503}
+
+
+def test_a_real_browser_follows_the_file(project: Project) -> None:
+    project.environment["BROWSER"] = "true"
+    with project.daemon() as daemon, sync_playwright() as playwright:
+        started(daemon)
+        assert project.symphony("open").returncode == 0
+        program = playwright.chromium.launch(
+            executable_path=require_program("chromium", "Debian: chromium"), args=["--no-sandbox"]
+        )
+        page = program.new_page()
+        page.goto((project.state_dir / "open.html").as_uri())
+        page.wait_for_url("**.localhost:*/~*/")
+        program.close()

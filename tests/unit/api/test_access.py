@@ -17,7 +17,7 @@ from harness.asking import (
     signed_in,
 )
 from symphony.api.access import Access, is_loopback
-from symphony.api.sign_in import COOKIE_S, BrowserKey, BrowserSignIn
+from symphony.api.sign_in import COOKIE_S, BrowserSignIn
 
 PUBLIC = Access.tcp("127.0.0.1", TOKEN, SIGN_IN, public_reads=True)
 PUBLIC_REMOTE = Access.tcp("0.0.0.0", TOKEN, SIGN_IN, public_reads=True)  # noqa: S104 - an address as data
@@ -32,8 +32,8 @@ async def ask(
     path: str = "/api/v1/state",
     host: str = "localhost:8787",
 ) -> httpx.Response:
-    async with asking(FakeOperator(), access, host=host) as client:
-        return await client.request(method, path, headers=dict(headers or {}))
+    async with asking(FakeOperator(), access, host=host, headers=headers) as client:
+        return await client.request(method, path)
 
 
 async def write(access: Access, headers: Mapping[str, str], *, host: str = "localhost:8787") -> int:
@@ -106,16 +106,14 @@ async def test_a_browser_gets_a_page_that_says_how_to_sign_in_and_a_program_gets
 
 
 async def test_a_cookie_counts_for_its_daemon_until_it_expires_or_somebody_signs_out() -> None:
-    now, saved = [1_000_000.0], list[BrowserKey]()
-    key = BrowserKey.new()
-    here = BrowserSignIn(key, save_key=saved.append, now_s=lambda: now[0])
+    now = [1_000_000.0]
+    here = BrowserSignIn(now_s=lambda: now[0])
     access = Access.tcp("127.0.0.1", TOKEN, here)
     cookie = signed_in(here)
     assert (await ask(access, cookie)).status_code == 200
-    restarted = Access.tcp(
-        "127.0.0.1", TOKEN, BrowserSignIn(key, save_key=saved.append, now_s=lambda: now[0])
-    )
-    assert (await ask(restarted, cookie)).status_code == 200
+    restarted = Access.tcp("127.0.0.1", TOKEN, BrowserSignIn(now_s=lambda: now[0]))
+    assert (await ask(restarted, cookie)).status_code == 401
+    before = (here.host, here.root)
 
     async with asking(FakeOperator(), access, headers=cookie) as client:
         csrf = here.csrf(cookie["cookie"].partition("=")[2])
@@ -123,7 +121,7 @@ async def test_a_cookie_counts_for_its_daemon_until_it_expires_or_somebody_signs
         out = await client.post("/sign-out", data={"csrf": csrf})
     assert (out.status_code, "Max-Age=0" in out.headers["set-cookie"]) == (200, True)
     assert (await ask(access, cookie)).status_code == 401
-    assert (saved[0].name, saved[0].secret == key.secret) == (key.name, False)
+    assert (here.host == before[0], here.root == before[1]) == (False, False)
 
     cookie = signed_in(here)
     now[0] += COOKIE_S - 1
@@ -146,7 +144,7 @@ async def test_a_cookie_that_was_changed_is_none() -> None:
         "",
         '"' + value,
     ):
-        async with asking(FakeOperator(), LOOPBACK) as client:
+        async with asking(FakeOperator(), LOOPBACK, host=f"localhost:8787{SIGN_IN.root}") as client:
             header = (b"cookie", f"{name}={changed}".encode())
             assert (await client.get("/api/v1/state", headers=[header])).status_code == 401, changed
     assert (await ask(LOOPBACK, {"cookie": f"a=b; {name}={value}; c"})).status_code == 200

@@ -260,8 +260,8 @@ async def test_who_has_write_access_teaches_and_others_only_say_it() -> None:
         (public, {"sec-fetch-site": "cross-site"}, 403, None),
     ):
         operator = FakeOperator()
-        async with asking(operator, access) as client:
-            response = await client.post(path, json=body, headers=headers)
+        async with asking(operator, access, headers=headers) as client:
+            response = await client.post(path, json=body)
         given = Stars(stars=2, comment="a b", learn=False)
         expected = [] if teaches is None else [("SYM-1", given, teaches)]
         assert (response.status_code, operator.ratings) == (status, expected), headers

@@ -25,7 +25,7 @@ from symphony.api.models import (
     Setting,
     Waiting,
 )
-from symphony.api.sign_in import BrowserKey, BrowserSignIn
+from symphony.api.sign_in import BrowserSignIn
 from symphony.journal.transcripts import (
     AnswerEntry,
     ApprovalEntry,
@@ -608,11 +608,15 @@ async def test_the_system_page_says_what_is_sent_to_whom_and_whether_it_arrives(
 
 
 async def test_a_signed_in_browser_can_sign_out(operator: DemoOperator) -> None:
-    sign_in = BrowserSignIn(BrowserKey.new(), save_key=lambda _: None)
+    sign_in = BrowserSignIn()
     access = Access.tcp("127.0.0.1", TOKEN, sign_in)
     async with asking(operator, access, headers=signed_in(sign_in)) as browser:
         page = check(await browser.get("/"))
-        assert "/sign-out" in {form.get("action") for form in page.all("form")}
+        assert f"{sign_in.root}/sign-out" in {form.get("action") for form in page.all("form")}
+        links = {str(each.get("href")) for each in page.all("a")} - {"#main"}
+        assert all(link.startswith((f"{sign_in.root}/", "http")) for link in links), (
+            "each stays below the path"
+        )
         csrf = {field["value"] for field in page.all("input") if field.get("name") == "csrf"}
         assert len(csrf) == 1
         assert (await browser.post("/sign-out", data={"csrf": csrf.pop()})).status_code == 200

@@ -243,6 +243,17 @@ def test_an_agent_changes_nothing(store: Library, monkeypatch: pytest.MonkeyPatc
     assert (len(store.history("style")), store.assignments(), store.open_proposals()) == (1, (), 1)
 
 
+@pytest.mark.parametrize("arguments", [("feedback", "SYM-1", "--stars", "5"), ("answer", "SYM-1", "Yes.")])
+def test_an_agent_neither_teaches_nor_answers(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert CliRunner().invoke(main, arguments).exit_code == 5, "a person would need a daemon"
+    monkeypatch.setenv("SYMPHONY_RUN_ID", "run-1")
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 1
+    assert "an agent does not" in done.output
+
+
 # --- assignments ---
 
 

@@ -33,9 +33,11 @@ from symphony.library.model import (
     Change,
     LearningState,
     LibraryError,
+    Origin,
     SkillText,
     TargetKind,
 )
+from symphony.library.provenance import is_learned
 from symphony.scheduler import Drain
 
 
@@ -355,6 +357,8 @@ def test_with_sync_apply_a_version_is_made_at_once_unless_a_person_should_look(t
     )
     (waits,) = bench.library.proposals()
     assert waits.text.name == "fetch"
+    style = bench.library.skill("style")
+    assert (style.origin, is_learned(style.text)) == (Origin.LEARNED, True), "it was of a person"
 
 
 def test_a_learning_run_has_a_transcript(tmp_path: Path) -> None:

@@ -123,7 +123,122 @@ def test_what_a_person_rejected_is_not_made_by_an_agent_at_once_either(library: 
     assert library.edit(better, ADA, base_version=1).version == 2
 
 
+def fold(text: str) -> SkillText:
+    return skill(content=text)
+
+
+SAME = [
+    fold("Write  it twice.\n"),
+    fold("\nWrite it twice."),
+    fold("Write it twice.\r\n"),
+    fold("write IT twice.\n"),
+    fold("Write\u00a0it twice.\n"),
+    fold("Write it\u200b twice.\n"),
+    fold("\uff37rite it twice.\n"),
+    structs.replace(fold("Write it twice.\n"), name="other"),
+    structs.replace(fold("Write it twice. "), name="other"),
+    structs.replace(fold("Write it twice.\n"), extra={"license": "MIT"}),
+    structs.replace(fold("Write it twice.\n"), extra={"metadata": {"symphony-run": "run-2"}}),
+]
+
+
+@pytest.mark.parametrize("again", SAME)
+def test_a_rejected_text_does_not_come_back_by_a_name_or_a_blank(library: Library, again: SkillText) -> None:
+    waits = library.propose(skill(content="Write it twice.\n"), RUN, base_version=0)
+    assert waits is not None
+    library.reject(waits.id, "ada")
+    assert library.propose(again, RUN, base_version=0) is None
+    with pytest.raises(LibraryError):
+        library.add(again, AGENT, origin=Origin.LEARNED)
+    library.add(again, ADA)
+
+
+@pytest.mark.parametrize("again", SAME)
+def test_a_removed_text_does_not_come_back_by_a_name_or_a_blank(library: Library, again: SkillText) -> None:
+    library.add(skill(content="Write it twice.\n"), ADA)
+    edit(library, "Write it thrice.\n", ADA)
+    library.remove("style", ADA)
+    for one in (again, structs.replace(again, name="third", description="Another.")):
+        assert library.propose(one, RUN, base_version=0) is None
+        with pytest.raises(LibraryError):
+            library.add(one, AGENT, origin=Origin.LEARNED)
+    assert library.propose(skill("third", "Write it once.\n"), RUN, base_version=0) is not None
+    library.add(again, ADA)
+    library.edit(structs.replace(again, content="Else.\n"), ADA, base_version=1)
+    assert library.edit(again, AGENT, base_version=2).version == 3, "a person has it again"
+
+
+def test_a_text_with_less_front_matter_than_the_rejected_one_is_proposed_and_waits(library: Library) -> None:
+    text = skill(content="Write it twice.\n")
+    waits = library.propose(structs.replace(text, extra={"hooks": "x"}), RUN, base_version=0)
+    assert waits is not None
+    library.reject(waits.id, "ada")
+    with pytest.raises(LibraryError):
+        library.add(text, AGENT, origin=Origin.LEARNED)
+    assert library.propose(text, RUN, base_version=0) is not None
+
+
+def test_a_change_of_blanks_or_of_the_front_matter_alone_is_proposed(library: Library) -> None:
+    library.add(skill(), ADA)
+    for better in (skill(content="One. \n"), structs.replace(skill(), extra={"license": "MIT"})):
+        assert library.propose(better, RUN, base_version=1) is not None
+        assert library.propose(better, RUN, base_version=1) is None, "it waits"
+
+
+def test_a_proposal_is_for_the_skill_that_it_was_made_for(library: Library) -> None:
+    old = library.add(skill(), ADA)
+    better = skill(content="Better.\n")
+    waits = library.propose(better, RUN, base_version=1)
+    assert waits is not None
+    library.remove("style", ADA)
+    new = library.add(skill(content="Another one.\n"), ADA)
+    with pytest.raises(LibraryError):
+        library.accept(waits.id, "ada")
+    assert library.skill("style").content == "Another one.\n"
+    assert library.proposal(waits.id).before == skill(), "the text that it changes"
+    assert library.propose(better, RUN, base_version=1, skill_id=old.id) is None
+    again = library.propose(better, RUN, base_version=1, skill_id=new.id)
+    assert again is not None
+    assert library.accept(again.id, "ada").version == 2
+
+
+# --- whose text a skill is ---
+
+
+def test_what_an_agent_makes_of_the_skill_of_a_person_counts_as_learned(library: Library) -> None:
+    library.add(skill(), ADA)
+    library.add(skill("tests"), ADA)
+    edit(library, "Learned.\n", AGENT)
+    assert [one.name for one in library.skills()] == ["tests", "style"], "it ranks behind"
+    edit(library, "Learned, and a person's words.\n", ADA)
+    assert library.skill("style").origin is Origin.LEARNED
+    assert library.revert("style", 1, ADA).origin is Origin.WRITTEN
+    assert library.revert("style", 2, ADA).origin is Origin.LEARNED
+    assert [one.name for one in library.purge(0, ADA).reverted] == ["style"]
+    assert library.skill("style").origin is Origin.WRITTEN
+
+
+def test_what_a_person_accepts_keeps_the_rank_of_the_skill(library: Library) -> None:
+    library.add(skill(), ADA)
+    waits = library.propose(skill(content="Learned.\n"), RUN, base_version=1)
+    assert waits is not None
+    assert library.accept(waits.id, "ada").origin is Origin.WRITTEN
+
+
 # --- purge ---
+
+
+def test_a_purge_finds_what_was_accepted_of_no_known_run(library: Library, clock: Clock) -> None:
+    for name in ("style", "tests"):
+        library.add(skill(name, f"Of {name}.\n"), ADA)
+    clock.ms = 2_000
+    edit(library, "By hand.\n", ADA, "tests")
+    for text, base in ((skill(content="Learned.\n"), 1), (skill("fresh", "Learned too.\n"), 0)):
+        waits = library.propose(text, Evidence(issue_id="1"), base_version=base)
+        assert waits is not None
+        library.accept(waits.id, "ada")
+    found = library.purge(2_000, ADA)
+    assert (found.removed, [one.name for one in found.reverted]) == (("fresh",), ["style"])
 
 
 def test_a_purge_removes_learned_skills_and_takes_others_back_and_keeps_history(

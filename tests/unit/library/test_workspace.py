@@ -221,7 +221,59 @@ def test_a_skill_that_a_person_removed_is_not_written_anew_by_an_agent(bench: Be
         found = bench.sync(change=change)
         assert (found.created, found.proposals, len(found.problems)) == ((), (), 1)
     bench.library.add(_skill("tests"), ANN)
-    assert bench.sync().updated == ("tests",)
+    for change in (None, BY_AGENT):
+        found = bench.sync(change=change)
+        assert (found.updated, found.proposals, len(found.problems)) == ((), (), 1), "it is of a person"
+
+
+def test_a_new_skill_is_no_change_of_one_of_people_that_the_agent_was_not_given(bench: Bench) -> None:
+    bench.write("style")
+    bench.put(f"{DIRECTORY}/tests.md", "# Another one\n")
+    bench.put(f"{DIRECTORY}/fresh.md", "# New\n")
+    found = bench.sync()
+    assert (found.created, found.updated, len(found.problems)) == (("fresh",), (), 1)
+    bench.library.accept(found.proposals[0], "ann")
+    bench.put(f"{DIRECTORY}/fresh.md", "# New\n\nThe agent goes on.\n")
+    assert bench.sync().updated == ("fresh",)
+
+
+def test_a_skill_that_was_added_anew_is_not_the_one_that_the_agent_was_given(bench: Bench) -> None:
+    bench.write("style", "tests")
+    bench.library.remove("style", ANN)
+    bench.library.add(_skill("style", "Another one.\n"), ANN)
+    bench.put(f"{DIRECTORY}/style/SKILL.md", _skill("style", "Better.\n").file().decode())
+    for change in (None, BY_AGENT):
+        found = bench.sync(change=change)
+        assert (found.created, found.updated, found.proposals) == ((), (), ())
+    assert bench.library.skill("style").content == "Another one.\n"
+
+
+def test_a_version_of_an_agent_at_once_has_its_mark_and_its_rank(bench: Bench) -> None:
+    bench.write("style", "tests")
+    file = bench.workspace / DIRECTORY / "style" / "SKILL.md"
+    file.write_text(file.read_text() + "Be brief.\n")
+    assert bench.sync(change=BY_AGENT).proposals == ()
+    found = bench.library.skill("style")
+    assert (found.version, found.origin, found.extra) == (
+        2,
+        Origin.LEARNED,
+        {"metadata": {"symphony-origin": "learned"}},
+    )
+    assert (
+        bench.sync(change=BY_AGENT).unchanged == ("style", "tests")
+        or bench.library.skill("style").version == 2
+    )
+    back = bench.library.revert("style", 1, ANN)
+    assert (back.origin, back.extra) == (Origin.WRITTEN, {})
+
+
+def test_a_change_of_the_front_matter_alone_waits(bench: Bench) -> None:
+    bench.write("style")
+    file = bench.workspace / DIRECTORY / "style" / "SKILL.md"
+    file.write_text(file.read_text().replace("---\nDo", "allowed-tools: Bash\n---\nDo"))
+    found = bench.sync(change=BY_AGENT)
+    assert (found.updated, len(found.proposals)) == (("style",), 1)
+    assert bench.library.skill("style").version == 1
 
 
 def test_apply_makes_no_version_of_what_a_person_should_read_twice(bench: Bench) -> None:

@@ -85,6 +85,14 @@ def test_invisible_characters_and_terminal_commands_do_not_reach_an_agent() -> N
     assert selector.select_for_phase("IMPLEMENT") == "x[2Jy\tz\n\n# B\n\n  "
 
 
+@pytest.mark.parametrize(
+    "hidden", ["\ufe0f", "\ufe00\ufe01", "\U000e0100", "\u200d", "\u180b", "\u034f", "\u3164"]
+)
+def test_selectors_and_joiners_that_no_writing_needs_do_not_reach_an_agent_either(hidden: str) -> None:
+    selector = load({**FILES, "a.md": f"x{hidden}y \u26a0\ufe0f{hidden} \u0645\u200c\u062e".encode()})
+    assert "xy \u26a0\ufe0f \u0645\u200c\u062e" in str(selector.select_for_phase("IMPLEMENT"))
+
+
 def test_the_digest_is_that_of_what_sha256sum_prints(tmp_path: Path) -> None:
     for name, data in FILES.items():
         (tmp_path / name).write_bytes(data)

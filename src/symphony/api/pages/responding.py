@@ -1,5 +1,6 @@
 """Makes responses of pages: the content, the frame around it, and what is shown where there is none."""
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -11,7 +12,7 @@ from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from symphony.api.access import Access, Caller
+from symphony.api.access import Access, Caller, root_of
 from symphony.api.forms import Notice
 from symphony.api.history import utc_now
 from symphony.api.http import PAGE_HEADERS, RequestError
@@ -23,6 +24,7 @@ from symphony.library.model import LibraryError
 
 THEMES: Final = ("auto", "light", "dark")
 THEME_COOKIE: Final = "symphony_theme"
+_LOCAL_PATH: Final = re.compile(r'\s(?:href|src|action|formaction|data-check|data-root)="/(?!/|assets/)')
 SLOW_MS: Final = 5_000
 """The shortest time between two refreshes of a page that is costly to make."""
 
@@ -101,6 +103,7 @@ def rendered(request: Request, content: Content, status: HTTPStatus = HTTPStatus
         theme=theme if theme in THEMES else "auto",
         path=f"{request.scope['path']}?{query}" if query else request.scope["path"],
         csrf=access.csrf(request) or "",
+        root=root_of(request.scope),
         signed_in=access.caller(request) is Caller.BROWSER,
         notice=content.notice or request.app.state.notices.of(request),
     )
@@ -114,4 +117,5 @@ def rendered(request: Request, content: Content, status: HTTPStatus = HTTPStatus
     if status is HTTPStatus.OK and etag in request.headers.get("if-none-match", ""):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     html = rendering.render(content.template, page=content, frame=frame, view=view, now=content.now)
+    html = _LOCAL_PATH.sub(rf"\g<0>{frame.root[1:]}/" if frame.root else r"\g<0>", html)
     return Response(html, status_code=status, media_type="text/html", headers=headers)

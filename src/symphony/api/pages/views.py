@@ -62,6 +62,7 @@ class Frame:
         theme: `auto`, `light` or `dark`.
         path: the path and query of the page, to return to it.
         csrf: the value that every form sends back; empty where none is needed.
+        root: the path below which this browser finds all pages; empty without one.
         signed_in: whether the browser has a sign-in to end.
         notice: what came of the form that led here, or `None`.
         sections: the navigation: names and paths.
@@ -71,6 +72,7 @@ class Frame:
     theme: str
     path: str
     csrf: str
+    root: str
     signed_in: bool
     notice: FormNotice | None
     sections: tuple[tuple[str, str], ...] = SECTIONS

@@ -14,7 +14,7 @@ from symphony.api.interface import MAX_ANSWER_CHARS
 from symphony.api.models import Stars, Verb, feedback_effect
 from symphony.cli.client import Client, require_daemon
 from symphony.cli.endpoint import UnreachableError
-from symphony.cli.failures import CommandError
+from symphony.cli.failures import CommandError, require_person
 from symphony.cli.options import (
     issue_argument,
     json_option,
@@ -117,6 +117,7 @@ def answer(*, issue: str, text: str | None, file: str | None, as_json: bool, wor
 
     TEXT is the answer, or - for standard input.
     """
+    require_person("answer questions", hint="a person answers them")
     text = read_text_argument(text, file, what="answer", most=MAX_ANSWER_CHARS)
     _print_result(_act_on_issue(workflow, "answer", issue, text=text), as_json=as_json)
 
@@ -143,6 +144,7 @@ or it does not answer.
 @workflow_option
 def feedback(*, issue: str, stars: int, comment: str, no_learn: bool, as_json: bool, workflow: Path) -> None:
     """Rate the work on an issue, so that skills get better."""
+    require_person("rate work", hint="write what you learned into the skills directory of the workspace")
     if len(comment) > MAX_ANSWER_CHARS:
         message = f"a comment has at most {MAX_ANSWER_CHARS:,} characters"
         raise click.BadParameter(message, param_hint="'--comment'")

@@ -10,9 +10,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from symphony.api import models
+from symphony.characters import visible
 from symphony.cli.formatting import cell, console_for, parse_time, plural, print_blocks, table
 from symphony.cli.options import use_colour
-from symphony.cli.render.skills import visible
 from symphony.domain import one_line
 
 _MAX_DESCRIPTION: Final = 100

@@ -10,6 +10,7 @@ import click
 from msgspec import structs
 from rich.table import Table
 
+from symphony.characters import visible
 from symphony.cli.documents import (
     FileProblem,
     FoundSkill,
@@ -226,17 +227,6 @@ def detail_lines(skill: SkillDetail, found: SkillSet, below: str) -> Iterator[st
     yield from map(visible, lines[:_MAX_LINES])
     if len(lines) > _MAX_LINES or skill.cut:
         yield f"(more in {clean(skill.file)})"
-
-
-def visible(line: str) -> str:
-    """The line with each character that is no text written as its escape."""
-    if line.isprintable():
-        return line
-    return "".join(one if one.isprintable() or one == "\t" else _escaped(one) for one in line)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 def _plain(value: object) -> str:

@@ -37,7 +37,7 @@ from symphony.domain import Cost, Failure, SymphonyError, Tokens, ToolResult
 from symphony.journal import transcripts
 from symphony.journal.model import RunRecord
 from symphony.library.drafts import Found, GivenSkill, read_drafts
-from symphony.library.gate import gate
+from symphony.library.gate import needs_no_person
 from symphony.library.model import (
     LEARNING_RUN,
     Draft,
@@ -47,7 +47,7 @@ from symphony.library.model import (
     LibraryError,
     SkillText,
 )
-from symphony.library.provenance import marked, provenance
+from symphony.library.provenance import is_learned, marked, provenance
 from symphony.library.store import Library
 from symphony.scheduler import Command, Drain, Event, Recovered, State, Thread, threads_in_use
 from symphony.skills import FILE_NAME
@@ -302,10 +302,18 @@ class Learner:
         context, rating = self._context(), run.feedback.rating
         model = run.stats.snapshot().model or context.workflow.agents[agent].settings.model
         mark = provenance(run_id=run.run_id, agent=agent, model=model)
-        drafts = [
-            structs.replace(draft, text=marked(draft.text, _before(draft, given), mark))
-            for draft in found.drafts
-        ]
+        is_applied = context.settings.agent.library.sync == "apply"
+        accept = {
+            draft.text.name
+            for draft in found.drafts  # what is more than prose waits all the same
+            if is_applied and needs_no_person(_before(draft, given), draft.text, context.redaction.text)
+        }
+        drafts = []
+        for draft in found.drafts:
+            text = marked(draft.text, _before(draft, given), mark)
+            if text.name in accept and not is_learned(text):  # a person's, which counts as learned then
+                text = marked(text, None, mark)
+            drafts.append(structs.replace(draft, text=text))
         learned = structs.replace(
             run.learned(), created=found.created, updated=found.updated, unchanged=found.unchanged
         )
@@ -315,12 +323,6 @@ class Learner:
             issue_identifier=rating.issue_identifier,
             transcript_seq=transcript_seq,
         )
-        accept = [
-            draft.text.name
-            for draft in drafts  # what a person should read twice waits all the same
-            if context.settings.agent.library.sync == "apply"
-            and not gate(_before(draft, given), draft.text, context.redaction.text)
-        ]
         end = partial(self._library.end_learning, accept=accept, author=agent)
         done = await to_thread.run_sync(end, run.feedback.id, learned, drafts, evidence)
         _log.info(
@@ -411,7 +413,7 @@ class Learner:
             data = self._library.skill(head.name).text.file()
             (directory / SKILLS / head.name).mkdir()
             (directory / SKILLS / head.name / FILE_NAME).write_bytes(data)
-            given[head.name] = GivenSkill(version=head.version, data=data)
+            given[head.name] = GivenSkill(skill_id=head.id, version=head.version, data=data)
         others = {one.name for one in self._library.skills()} - given.keys()
         refused = {
             **self._library.retired(),

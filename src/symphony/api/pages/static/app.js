@@ -3,6 +3,8 @@
 (() => {
   const POLL_MS = 10_000; // while there is no stream
   const status = document.getElementById("live");
+  const root = document.documentElement.dataset.root;
+  try { localStorage.setItem("root", root); } catch { /* only links from elsewhere need it: see RETURN_SCRIPT */ }
   const page = document.getElementById("main").dataset;
   let stream = null, etag = null, busy = false, again = false, timer = 0;
 
@@ -79,7 +81,7 @@
   const connect = () => {
     clearTimeout(timer);
     if (stream || document.hidden || "still" in page) return;
-    stream = new EventSource("/api/v1/events");
+    stream = new EventSource(`${root}api/v1/events`);
     stream.onopen = () => { live(); refresh(); };
     stream.addEventListener("changed", (event) => {
       let scope = "all";

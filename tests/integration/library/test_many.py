@@ -129,7 +129,8 @@ def test_a_large_library_costs_little_more_than_reading_its_rows(tmp_path: Path)
             ),
         )
         connection.executemany(
-            "INSERT INTO versions VALUES (?, ?, 'What it does.', '', 'Do it.', '{}', 'ada', '', NULL, 1, 0, 'written', '')",
+            "INSERT INTO versions VALUES "
+            "(?, ?, 'What it does.', '', 'Do it.', '{}', 'ada', '', NULL, 1, 0, 'written', '')",
             ((one, version) for one in numbers for version in range(1, VERSIONS + 1)),
         )
         connection.commit()

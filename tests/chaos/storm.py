@@ -18,6 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from chaos.agent import ODD_ATTEMPTS
 from harness.project import DEADLINE_S, Daemon, Project, marked_processes
 from symphony.daemon.state_dir import instance_of
 from symphony.journal.reader import checkup, open_reader
@@ -81,7 +82,12 @@ class Storm:
         agent = [sys.executable, str(_TESTS / "chaos" / "agent.py"), str(self.witness), self.seed]
         self.project.workflow(
             command="exec " + " ".join(f"'{word}'" for word in agent),
-            agent={"max_concurrent_agents": 4, "max_retry_backoff_ms": 200, "drain_timeout_ms": 1_000},
+            agent={
+                "max_concurrent_agents": 4,
+                "max_retry_backoff_ms": 200,
+                "drain_timeout_ms": 1_000,
+                "max_attempts_without_progress": ODD_ATTEMPTS + 1,  # `run --once` gives up after so many
+            },
             codex={"stall_timeout_ms": 6_000},
         )
 

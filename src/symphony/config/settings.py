@@ -77,6 +77,7 @@ from symphony.config.values import (
     Whole,
     Word,
 )
+from symphony.domain import normalise_labels
 
 OPAQUE_KEYS: Final = frozenset(
     {
@@ -970,6 +971,19 @@ class Settings(_Given):
     notify: NotifyTargets = live(
         (), "where people are [notified](notifications.md) of what needs them; a target that is wrong is off"
     )
+
+    @property
+    def deciding_labels(self) -> frozenset[str]:
+        """The labels by which a setting decides what is worked on, by whom, how, and what is landed.
+
+        Normalised; besides them `skill:<name>` decides (`SKILL_LABEL_PREFIX`).
+        """
+        of_rules = (
+            *(rule.label for rule in self.agent.rules),
+            *(rule.label for rule in self.agent.phases.rules),
+        )
+        given = (*self.tracker.required_labels, *of_rules, *self.forge.land_limits.labels)
+        return frozenset(normalise_labels(label for label in given if label is not None))
 
 
 def sections(model: type[Section] | type[Settings]) -> Mapping[str, type[Section]]:

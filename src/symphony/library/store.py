@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from symphony.domain import is_disk_full
+from symphony.domain import SKILL_LABEL_PREFIX, is_disk_full
 from symphony.library.evaluation import Evaluation
 from symphony.library.model import (
     MAX_REASON_CHARS,
@@ -53,8 +53,6 @@ APPLICATION_ID: Final = 0x53594C42
 LIBRARY_FILE: Final = "library.db"
 """Its name in the state directory."""
 BUSY_S: Final = 5.0
-LABEL_PREFIX: Final = "skill:"
-"""A label `skill:<name>` on an issue assigns that skill to it."""
 
 _MIGRATIONS: Final = (
     """
@@ -374,7 +372,8 @@ class Library:
             agent: its name.
             configured: the setting `agents.<name>.library`; `None` if it is not set.
         """
-        labelled = [label[len(LABEL_PREFIX) :] for label in labels if label.startswith(LABEL_PREFIX)]
+        prefix = SKILL_LABEL_PREFIX
+        labelled = [label.removeprefix(prefix) for label in labels if label.startswith(prefix)]
         with self._reading() as connection:
             of_issue = _names(connection, TargetKind.ISSUE, issue)
             of_agent = _names(connection, TargetKind.AGENT, agent)

@@ -731,7 +731,7 @@ class ForgeFeedbackSettings(Section):
 class LandLimits(Section):
     """`forge.land_limits`: what a change must be like for the daemon to land it."""
 
-    labels: Names = live((), "labels that it must have; as people set them, they stand for an approval")
+    labels: Names = live((), "labels that it must have, besides an approval by a person")
     max_changed_lines: Positive | None = live(None, "the most lines added and removed together")
     paths: Names = live((), "the only files and directories that it may change; all of them if empty")
 

@@ -247,7 +247,9 @@ class BudgetSettings(Section):
     """
 
     max_tokens_per_issue: Positive | None = live(
-        None, "total tokens that an issue may use up; then it is stopped in mid-turn and a person is asked"
+        None,
+        "total tokens that an issue may use up; then it is stopped in mid-turn and a person is asked; also "
+        "after 100 turns without reported tokens",
     )
     max_tokens_per_day: Positive | None = live(
         None,

@@ -132,7 +132,7 @@ SETS: list[Call] = [
             graphql('mutation { clearLabelsFromLabelable(input: {labelableId: "I_1"}) { x } }'),
             graphql('mutation { createLabel(input: {name: "ship\\u002dit"}) { x } }'),
             graphql('mutation { createLabel(input: {name: """ship-it"""}) { x } }'),
-            graphql("mutation { ...F } fragment F on Mutation { addLabelsToLabelable(input: $i) { x } }", i=INPUT),
+            graphql("mutation { ...F } fragment F on M { addLabelsToLabelable(input: $i) { x } }", i=INPUT),
             graphql('mutation { #"\n createIssue(input: {issueTemplate: "a.md"}) { x } #"\n }'),
         )
     ),

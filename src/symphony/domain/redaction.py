@@ -45,6 +45,21 @@ def one_line(text: str, limit: int = MAX_LINE_CHARS) -> str:
     return flat if len(flat) <= limit and len(text) <= limit * 8 else flat[: limit - 1] + "…"
 
 
+def visible(text: str) -> str:
+    """The text with each control, bidirectional or otherwise unprintable character as its escape.
+
+    Line breaks and tabs are kept.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char
+        if char.isprintable() or char in "\n\t"
+        else char.encode("unicode_escape", "surrogatepass").decode()
+        for char in text
+    )
+
+
 # --- fences ----------------------------------------------------------------------------------------------
 
 _BACKTICKS: Final = re.compile("`+")

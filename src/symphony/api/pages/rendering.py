@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from symphony.api.formatting import duration, seconds_between, tokens
-from symphony.domain import plural
+from symphony.domain import plural, visible
 
 ASSETS: Final = {
     "app.css": "text/css",
@@ -37,7 +37,6 @@ _OUTCOME_ICONS: Final = {
 }
 _DIGEST_CHARS: Final = 12
 _MAX_MARKDOWN_CHARS: Final = 100_000
-_SHOWN_AS_IS: Final = frozenset("\n\t")
 
 
 def render(template: str, **shown: object) -> str:
@@ -55,18 +54,6 @@ def asset(name: str) -> bytes:
 def asset_path(name: str) -> str:
     """The path of an asset; it changes with the content, so that browsers may keep what they have."""
     return f"/assets/{name}?v={sha256(asset(name)).hexdigest()[:_DIGEST_CHARS]}"
-
-
-def visible(text: str) -> str:
-    """The text with each control, bidirectional or otherwise unprintable character as its escape."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char
-        if char.isprintable() or char in _SHOWN_AS_IS
-        else char.encode("unicode_escape", "surrogatepass").decode()
-        for char in text
-    )
 
 
 @cache

@@ -22,7 +22,9 @@ from symphony.processes.local import LocalHost
 from symphony.trackers.deciding_labels import DecidingLabels
 from symphony.trackers.http import Answer, Flow, Purpose, Request, run_flow
 
-DECIDING = frozenset({"symphony", "use-claude", "phase two", "ship-it", "bug, urgent"})
+DECIDING = frozenset(
+    {"agent::claude", "agent/claude", "symphony", "use-claude", "phase two", "ship-it", "bug, urgent"}
+)
 GITLAB = f"/projects/{GITLAB_PROJECT.replace('/', '%2F')}"
 GITHUB, FORGEJO = f"/repos/{OWNER}/{REPO}", f"/repos/{FORGEJO_OWNER}/{FORGEJO_REPO}"
 JIRA = "/rest/api/3"
@@ -87,6 +89,8 @@ SETS: list[Call] = [
     ("gitlab", "PUT", f"{GITLAB}/issues/1?add_labels=docs%2Cship-it", None),
     ("gitlab", "PUT", f"{GITLAB}/issues/1?remove_labels[]=symphony", {"title": "x"}),
     ("gitlab", "PUT", f"{GITLAB}/issues/1", {"remove_labels": "symphony"}),
+    ("gitlab", "PUT", f"{GITLAB}/issues/1", {"add_labels": "Agent::none"}),
+    ("forgejo", "POST", f"{FORGEJO}/issues/1/labels", {"labels": ["agent/none"]}),
     ("gitlab", "PUT", f"{GITLAB}/issues/1", {"labels": "docs"}),
     ("gitlab", "PUT", f"{GITLAB}/issues/1", {"labels": ""}),
     ("gitlab", "PUT", f"{GITLAB}/merge_requests/2", {"add_labels": "ship-it"}),
@@ -168,6 +172,8 @@ HARMLESS: list[Call] = [
     ("forgejo", "DELETE", f"{FORGEJO}/issues/1/labels/6", None),
     ("gitlab", "PUT", f"{GITLAB}/issues/1", {"add_labels": "docs,bug", "remove_labels": "later"}),
     ("gitlab", "PUT", f"{GITLAB}/issues/1", {"labels": "symphony,bug"}),
+    ("gitlab", "PUT", f"{GITLAB}/issues/1", {"add_labels": "workflow::review,agents::x,agent"}),
+    ("github", "POST", f"{GITHUB}/issues/1/labels", {"labels": ["agent/none", "agent::none"]}),
     ("gitlab", "POST", f"{GITLAB}/issues/1/notes", {"body": "ship-it"}),
     ("jira", "PUT", f"{JIRA}/issue/PAY-1", {"update": {"labels": [{"add": "docs"}, {"remove": "bug"}]}}),
     ("jira", "PUT", f"{JIRA}/issue/PAY-1", {"fields": {"labels": ["symphony", "bug"]}}),
@@ -205,7 +211,7 @@ def called(kind: str, method: str, path: str, body: Any) -> tuple[ToolResult, li
         desk = DESKS[kind]()
         desk.put(1, **({} if kind == "redmine" else {"labels": ["symphony", "docs"]}))
         flows = desk.tracker.flows
-        flows.deciding_labels = DecidingLabels(DECIDING)
+        flows.deciding_labels = DecidingLabels(DECIDING, flows.label_scope)
         (issue,) = await desk.tracker.fetch_issues_by_states([desk.todo])
 
         async def ask(request: Request) -> Answer:

@@ -23,15 +23,30 @@ _HINT = "people set the labels that choose agents, phases, skills and landings; 
 
 @dataclass(frozen=True, slots=True)
 class DecidingLabels:
-    """The labels by which a setting decides, besides `skill:…`."""
+    """The labels by which a setting decides, besides `skill:…`.
+
+    Attributes:
+        names: the labels.
+        scope: what ends the scope of a label where the service keeps one label of a scope for each issue: to
+            set another one of the scope removes a label that decides.
+    """
 
     names: frozenset[str] = frozenset()
+    scope: str = ""
 
     def among(self, labels: Iterable[str]) -> frozenset[str]:
         """Those of the labels that decide, folded: services take several names in one text, in any case."""
         known = {_folded(name) for name in self.names}
+        scopes = tuple(filter(None, map(self._scope_of, known)))
         folded = {_folded(part) for label in labels for part in (label, *label.split(","))}
-        return frozenset(name for name in folded if name in known or name.startswith(SKILL_LABEL_PREFIX))
+        return frozenset(
+            name
+            for name in folded
+            if name in known or name.startswith(SKILL_LABEL_PREFIX) or self._scope_of(name) in scopes
+        )
+
+    def _scope_of(self, label: str) -> str:
+        return label.rpartition(self.scope)[0] if self.scope else ""
 
     def problem(self, request: "LabelRequest", names: Sequence[str]) -> str | None:
         """Why a GraphQL request may not write labels, or `None`; `names` are those of its ids."""

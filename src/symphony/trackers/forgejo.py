@@ -190,6 +190,7 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
     """The flows of one repository."""
 
     tool_name = "forgejo_api"
+    label_scope = "/"
 
     def __init__(self, settings: ForgejoSettings) -> None:
         super().__init__(settings)

@@ -236,6 +236,7 @@ class GitlabFlows(Flows[GitlabSettings]):
     service = SERVICE
     id_pattern = re.compile(r"[1-9]\d{0,17}")
     tool_name = "gitlab_api"
+    label_scope = "::"
 
     def __init__(self, settings: GitlabSettings) -> None:
         super().__init__(settings)

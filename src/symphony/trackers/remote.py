@@ -71,6 +71,7 @@ class Flows(ABC, Generic[S]):
         tool_prefix: what its paths begin with.
         tool_suffix: what its paths end in.
         label_words: matches steps of paths and parts of keys that are about labels.
+        label_scope: as `DecidingLabels.scope`.
         issue_step: the step of a path that an issue follows.
         deciding_labels: labels that the tool neither sets nor removes.
     """
@@ -83,6 +84,7 @@ class Flows(ABC, Generic[S]):
     tool_suffix: ClassVar[str] = ""
     label_words: ClassVar[re.Pattern[str]] = re.compile(r"labels?", re.IGNORECASE)
     issue_step: ClassVar[str] = "issues"
+    label_scope: ClassVar[str] = ""
     deciding_labels = DecidingLabels()
 
     def __init__(self, settings: S) -> None:
@@ -503,7 +505,7 @@ class RemoteKind(TrackerKind, Generic[S]):
     ) -> RemoteTracker:
         """Make the tracker, on any transport and clock. Raises `TrackerConfigError`."""
         flows = self.flows_type(self.settings_type.read(settings, environment))
-        flows.deciding_labels = DecidingLabels(deciding_labels)
+        flows.deciding_labels = DecidingLabels(deciding_labels, flows.label_scope)
         access = flows.settings.access
         http = Http(
             base=access.base,

@@ -47,7 +47,7 @@ def locate(workflow_path: Path, environment: Mapping[str, str]) -> Path:
 
 def library_key(state_dir: Path) -> str:
     """What a library calls the daemon of a state directory: several may share one, and have one name."""
-    digest = hashlib.sha256(os.fsencode(os.path.abspath(state_dir))).hexdigest()[:12]  # noqa: PTH100 - `..` too
+    digest = hashlib.sha256(os.fsencode(os.path.abspath(state_dir))).hexdigest()[:12]  # noqa: PTH100 - it resolves dots
     return f"{state_dir.name}-{digest}"
 
 

@@ -160,11 +160,12 @@ def test_the_work_on_the_own_issue_is_let_through(
     assert method in {sent for sent, _, _ in asked}
 
 
-def test_a_quick_action_in_a_text_moves_nothing() -> None:
+@pytest.mark.parametrize("scope", ["issue", "project", "token"])
+def test_a_quick_action_in_a_text_moves_nothing(scope: str) -> None:
     text = "Done.\n/move other/project\n/clone other/project"
     for path, key in ((f"{GITLAB}/issues/1/notes", "body"), (f"{GITLAB}/issues/1", "description")):
         method = "POST" if key == "body" else "PUT"
-        _, asked = called("gitlab", "issue", method, path, {key: text})
+        _, asked = called("gitlab", scope, method, path, {key: text})
         sent = asked[-1][2][key]
         assert "Done." in sent
         assert not any(line.lstrip().startswith("/") for line in sent.splitlines())

@@ -1,7 +1,9 @@
 """Nobody comes in through the browser: not by its links, its cookies, its forms or its streams."""
 
+import re
 import socket
 from pathlib import Path
+from urllib.parse import urljoin
 
 import anyio
 import httpx
@@ -300,3 +302,16 @@ async def test_streams_are_few_and_an_id_of_another_life_is_no_error() -> None:
     async with client_of(app, headers=BEARER) as client:
         answer = await client.get("/api/v1/events")
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "too_many_streams")
+
+
+@pytest.mark.parametrize(
+    "path", ["//evil.example/x", "///evil.example", "/\\evil.example", "/%09/evil.example"]
+)
+async def test_the_page_for_who_is_not_signed_in_leads_to_no_other_site(path: str) -> None:
+    async with asking(FakeOperator(), LOOPBACK, headers=PAGE) as client:
+        hostile = await client.get(f"http://127.0.0.1{path}", headers={"accept": "text/html"})
+        own = await client.get("/issues/SYM-1", headers={"accept": "text/html"})
+    assert 'href="/issues/SYM-1"' in own.text
+    for target in re.findall(r'href="([^"]*)"', hostile.text):
+        read = re.sub(r"[\t\n\r]", "", target).replace("\\", "/")  # as browsers read it
+        assert urljoin("http://127.0.0.1/", read).startswith("http://127.0.0.1/")

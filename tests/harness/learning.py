@@ -20,7 +20,7 @@ from symphony.agents.base import AgentBackend, Capabilities, SessionRequest, Tur
 from symphony.agents.events import AgentEvent, SessionStarted, TurnEnded, TurnStatus, Usage
 from symphony.agents.run_stats import unpriced
 from symphony.daemon.learning.learning_runs import SKILLS, Learner
-from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.state_dir import StateDirectory, library_key
 from symphony.domain import Tokens
 from symphony.library.model import Change, Feedback, Rating, SkillText
 from symphony.library.store import Library
@@ -121,6 +121,7 @@ class LearnerBench:
         self, tmp_path: Path, act: Act = improves, *, budget: dict[str, Any] | None = None, **library: Any
     ) -> None:
         self.library = WatchedLibrary(tmp_path / "state" / "library.db")
+        self.workflow = library_key(tmp_path / "state")
         if not self.library.path.exists():
             self.library.add(STYLE, Change(author="ada"))
         self.agent = Agent(act)
@@ -139,7 +140,7 @@ class LearnerBench:
 
     def rate(self, identifier: str = "SYM-99", **changes: Any) -> Feedback:
         rating = Rating(
-            workflow="state",
+            workflow=self.workflow,
             issue_id="99",
             issue_identifier=identifier,
             run_ids=("run-1",),
@@ -150,7 +151,7 @@ class LearnerBench:
         return Library.rate(self.library, rating)
 
     def found(self, identifier: str = "SYM-99") -> list[Feedback]:
-        return list(self.library.feedback("state", identifier))
+        return list(self.library.feedback(self.workflow, identifier))
 
     def learn(self, limit_s: float = 30) -> None:
         """Learn from all that waits; returns after the limit if the learner only waits."""

@@ -238,7 +238,7 @@ def refusal_page(error: RequestError, path: str) -> Response:
         f"<p>{escape(error.message[:1].upper() + error.message[1:])} ({escape(error.code)}).</p>",
         "<p>To sign this browser in, run this in your repository: <code>symphony open</code></p>",
         # A link of another site leads here without the cookie; a link of this page sends it.
-        f'<p>If it is signed in already: <a href="{escape(path)}">open this page again</a>.</p>',
+        f'<p>If it is signed in already: <a href="{escape(local_path(path))}">open this page again</a>.</p>',
         '<script src="/assets/return.js" defer></script>',
     )
     title = "Not signed in" if error.code == "unauthorized" else "Refused"

@@ -48,6 +48,7 @@ from symphony.config.secrets import resolve_repository as resolve_repository
 from symphony.config.secrets import resolve_root as resolve_root
 from symphony.config.secrets import resolve_secret as resolve_secret
 from symphony.config.secrets import secret_values as secret_values
+from symphony.config.secrets import signing_key as signing_key
 from symphony.config.secrets import variables_from_files as variables_from_files
 from symphony.config.settings import AGENT_SECTIONS as AGENT_SECTIONS
 from symphony.config.settings import NOTIFY_EVENTS as NOTIFY_EVENTS

@@ -1,5 +1,7 @@
 """Secrets from files and variables, `$NAME` references, paths, and masking of secret values."""
 
+import base64
+import binascii
 import difflib
 import os
 import pwd
@@ -401,6 +403,26 @@ def mask_secrets(node: Any, *, secret: bool = False) -> Any:
             return Secret(str(node))
         case _:
             return node
+
+
+MIN_SIGNING_BYTES: Final = 16
+"""The shortest key that anything is signed with."""
+
+
+def signing_key(secret: str) -> bytes:
+    """The key of signatures; after `whsec_` it is in base64, as in Standard Webhooks.
+
+    Raises:
+        ValueError: it is no base64, or has fewer than `MIN_SIGNING_BYTES`. The text says which.
+    """
+    encoded = secret.removeprefix("whsec_")
+    try:
+        key = secret.encode() if encoded == secret else base64.b64decode(encoded, validate=True)
+    except binascii.Error:
+        raise ValueError("begins with whsec_ and is no base64") from None
+    if len(key) < MIN_SIGNING_BYTES:
+        raise ValueError(f"has fewer than {MIN_SIGNING_BYTES} bytes, so that its signatures can be forged")
+    return key
 
 
 def resolve_secret(

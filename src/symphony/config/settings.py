@@ -77,6 +77,7 @@ from symphony.config.values import (
     Whole,
     Word,
 )
+from symphony.domain import normalise_labels
 
 OPAQUE_KEYS: Final = frozenset(
     {
@@ -246,7 +247,9 @@ class BudgetSettings(Section):
     """
 
     max_tokens_per_issue: Positive | None = live(
-        None, "total tokens that an issue may use up; then it is stopped in mid-turn and a person is asked"
+        None,
+        "total tokens that an issue may use up; then it is stopped in mid-turn and a person is asked; also "
+        "after 100 turns without reported tokens",
     )
     max_tokens_per_day: Positive | None = live(
         None,
@@ -730,7 +733,7 @@ class ForgeFeedbackSettings(Section):
 class LandLimits(Section):
     """`forge.land_limits`: what a change must be like for the daemon to land it."""
 
-    labels: Names = live((), "labels that it must have; as people set them, they stand for an approval")
+    labels: Names = live((), "labels that it must have, besides an approval by a person")
     max_changed_lines: Positive | None = live(None, "the most lines added and removed together")
     paths: Names = live((), "the only files and directories that it may change; all of them if empty")
 
@@ -970,6 +973,19 @@ class Settings(_Given):
     notify: NotifyTargets = live(
         (), "where people are [notified](notifications.md) of what needs them; a target that is wrong is off"
     )
+
+    @property
+    def deciding_labels(self) -> frozenset[str]:
+        """The labels by which a setting decides what is worked on, by whom, how, and what is landed.
+
+        Normalised; besides them `skill:<name>` decides (`SKILL_LABEL_PREFIX`).
+        """
+        of_rules = (
+            *(rule.label for rule in self.agent.rules),
+            *(rule.label for rule in self.agent.phases.rules),
+        )
+        given = (*self.tracker.required_labels, *of_rules, *self.forge.land_limits.labels)
+        return frozenset(normalise_labels(label for label in given if label is not None))
 
 
 def sections(model: type[Section] | type[Settings]) -> Mapping[str, type[Section]]:

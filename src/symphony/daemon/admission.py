@@ -36,6 +36,7 @@ from symphony.config import (
     quoted,
     reference_name,
     resolve_secret,
+    signing_key,
     validate_workflow,
 )
 from symphony.daemon.notify.targets import TargetError, resolve_target
@@ -228,11 +229,19 @@ def _judge_moves(review: ProblemCollector, tracker: TrackerSettings) -> None:
 def _judge_webhooks(
     review: ProblemCollector, section: str, secret: str | None, environment: Mapping[str, str]
 ) -> None:
-    if secret is not None and resolve_secret(secret, environment=environment) is None:
+    if secret is None:
+        return
+    location = (section, "webhook_secret")
+    if (found := resolve_secret(secret, environment=environment)) is None:
         name = reference_name(secret)
         hint = f"set {name} where the daemon starts" if name else "write $NAME there and set the variable"
-        location = (section, "webhook_secret")
         review.fail(location, "has no secret", category=Category.MISSING_TRACKER_SECRET, hint=hint)
+        return
+    try:
+        signing_key(found.reveal())
+    except ValueError as error:
+        hint = "make a longer one, for example by openssl rand -hex 32, and give it to the service too"
+        _warn(review, location, str(error), WarningCode.DOUBTFUL_SETTING, hint)
 
 
 def _judge_forge(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:

@@ -129,7 +129,12 @@ def build_context(
     """
     settings, base_dir = workflow.settings, workflow.path.parent
     states = with_default_states(settings.tracker, base_dir=base_dir, environment=environment)
-    tracker = create_tracker(settings.tracker, base_dir=base_dir, environment=environment)
+    tracker = create_tracker(
+        settings.tracker,
+        base_dir=base_dir,
+        environment=environment,
+        deciding_labels=settings.deciding_labels,
+    )
     secret_names = workflow.secret_names | tracker.secret_environment_names() | _OWN_SECRETS
     if split_login(settings.workspace.repo or "")[1] is not None:
         secret_names |= {name for name, value in environment.items() if value == settings.workspace.repo}

@@ -49,6 +49,7 @@ from symphony.daemon.overview import (
     workflow_skills,
 )
 from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
+from symphony.daemon.state_dir import library_key
 from symphony.domain import (
     ALL_ISSUES,
     Issue,
@@ -512,7 +513,7 @@ class ServiceOperator:
         live = (run.run_id for run in state.running.values() if run.issue.identifier == identifier)
         run_ids = dict.fromkeys((*live, *(one.run_id for one in records)))
         rating = Rating(
-            workflow=journal.parent.name,
+            workflow=library_key(journal.parent),
             issue_id=records[0].issue_id if issue is None else issue.id,
             issue_identifier=identifier,
             run_ids=tuple(run_ids)[:_MAX_RATED_RUNS],
@@ -641,7 +642,7 @@ def _skill_uses(
 ) -> tuple[tuple[SkillReport, ...], models.SkillOutcomes]:
     since_ms = round(since.timestamp() * 1000)
     with open_reader(journal) as reader:
-        outcomes = read_skill_outcomes(reader, library, journal.parent.name, since_wall_ms=since_ms)
+        outcomes = read_skill_outcomes(reader, library, library_key(journal.parent), since_wall_ms=since_ms)
         return reader.skills_report(since_wall_ms=since_ms), outcomes
 
 

@@ -18,6 +18,7 @@ from symphony.api.skill_outcomes import skill_uses
 from symphony.config import Settings
 from symphony.daemon.context import RuntimeContext, skill_options
 from symphony.daemon.runs.skills import LOAD_DEADLINE_S, in_skill_thread
+from symphony.daemon.state_dir import library_key
 from symphony.journal.reader import SkillReport
 from symphony.library.model import LibraryError
 from symphony.library.store import Library
@@ -42,7 +43,7 @@ def feedback_on(
     """The feedback on an issue of that daemon; none if the library cannot be read. Blocking."""
     with suppress(LibraryError):
         if library is not None and state_dir is not None and library.path.exists():
-            return tuple(map(feedback_document, library.feedback(state_dir.name, identifier)))
+            return tuple(map(feedback_document, library.feedback(library_key(state_dir), identifier)))
     return ()
 
 
@@ -58,7 +59,7 @@ def with_stars(document: models.State, library: Library, state_dir: Path) -> mod
     stars: Mapping[str, int] = {}
     if document.ready and library.path.exists():
         with suppress(LibraryError):
-            stars = Library(library.path, busy_s=0).stars_of_issues(state_dir.name)
+            stars = Library(library.path, busy_s=0).stars_of_issues(library_key(state_dir))
     ready = (structs.replace(row, stars=stars.get(row.issue_identifier)) for row in document.ready)
     return structs.replace(document, ready=tuple(ready)) if stars else document
 

@@ -45,6 +45,12 @@ def locate(workflow_path: Path, environment: Mapping[str, str]) -> Path:
     return state_home(environment) / f"{name}-{digest}"
 
 
+def library_key(state_dir: Path) -> str:
+    """What a library calls the daemon of a state directory: several may share one, and have one name."""
+    digest = hashlib.sha256(os.fsencode(os.path.abspath(state_dir))).hexdigest()[:12]  # noqa: PTH100 - it resolves dots
+    return f"{state_dir.name}-{digest}"
+
+
 def state_home(environment: Mapping[str, str]) -> Path:
     """The parent of this user's state directories, unless they are configured."""
     home = environment.get("XDG_STATE_HOME") or "~/.local/state"

@@ -18,6 +18,7 @@ from symphony.domain.fault_points import no_fault as no_fault
 from symphony.domain.issue import ALL_ISSUES as ALL_ISSUES
 from symphony.domain.issue import BRANCH_PREFIX as BRANCH_PREFIX
 from symphony.domain.issue import MAX_NAME_CHARS as MAX_NAME_CHARS
+from symphony.domain.issue import SKILL_LABEL_PREFIX as SKILL_LABEL_PREFIX
 from symphony.domain.issue import Blocker as Blocker
 from symphony.domain.issue import Issue as Issue
 from symphony.domain.issue import Selection as Selection

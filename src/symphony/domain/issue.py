@@ -15,6 +15,9 @@ BRANCH_PREFIX = "symphony/"
 MAX_NAME_CHARS: Final = 255
 """The longest identifier, and the length to which states, labels and accounts are cut."""
 
+SKILL_LABEL_PREFIX: Final = "skill:"
+"""A label `skill:<name>` on an issue assigns that skill of the library to it."""
+
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _MAX_KEY_BYTES = 255
 _MAX_BRANCH_BYTES = _MAX_KEY_BYTES - len(".lock")

@@ -35,6 +35,7 @@ from symphony.trackers.webhooks import GITLAB
 _DEVELOPER = 30
 _MAX_PARENTS = 1_000
 _DRAFT = "Draft: "
+_APPROVED = "approved this merge request"
 _NOT_FOUND = frozenset({404})
 _NO_TOKEN_API = frozenset({400, 401, 403, 404})
 _ONE = "/merge_requests/{}"
@@ -103,6 +104,7 @@ class _Note(msgspec.Struct, kw_only=True):
     author: _User
     system: bool
     resolvable: bool
+    created_at: datetime
     updated_at: datetime
     resolved: bool = False
     position: _Position | None = None
@@ -129,6 +131,13 @@ class _Approvals(msgspec.Struct, kw_only=True):
     approved_by: list[_Approval]
     approvals_required: int = 0
     approvals_left: int = 0
+
+
+class _Version(msgspec.Struct):
+    """What a push made of it."""
+
+    head_commit_sha: str
+    created_at: datetime
 
 
 class _Reviewer(msgspec.Struct):
@@ -217,6 +226,10 @@ class GitlabForge(RemoteForge):
         request = replace(self.request("GET", f"{_ONE}/approvals", merge.iid), conditional=True)
         approvals = self.read_as(_Approvals, (yield request).body, request)
         checks, all_checks = yield from self._checks(merge)
+        approved_commits: dict[int, str] = {}
+        if approvals.approved_by:
+            versions, _ = yield from self.listed(_Version, f"{_ONE}/versions", merge.iid)
+            approved_commits = _approved_commits(discussions, versions)
         voters = [(each.user, ReviewState.APPROVED) for each in approvals.approved_by]
         voters += [
             (each.user, ReviewState.CHANGES_REQUESTED)
@@ -242,7 +255,14 @@ class GitlabForge(RemoteForge):
             rules_met=approvals.approvals_left == 0 if approvals.approvals_required else None,
             checks=checks,
             reviews=tuple(
-                Review(id=f"{state}-{user.id}", author=author(user), state=state, sha=None, body="", at=None)
+                Review(
+                    id=f"{state}-{user.id}",
+                    author=author(user),
+                    state=state,
+                    sha=approved_commits.get(user.id) if state is ReviewState.APPROVED else None,
+                    body="",
+                    at=None,
+                )
                 for user, state in voters
             ),
             threads=tuple(
@@ -444,6 +464,17 @@ def _state(status: str, *, optional: bool = False) -> CheckState:
 def _is_moving(pull: PullRequest) -> bool:
     """Whether something may change that the merge request itself does not show."""
     return pull.conflicts is None or any(check.state is CheckState.PENDING for check in pull.checks)
+
+
+def _approved_commits(discussions: Sequence[_Discussion], versions: Sequence[_Version]) -> dict[int, str]:
+    """What each user approved last, by id. GitLab tells the time of an approval, and of each push."""
+    notes = [note for each in discussions for note in each.notes if note.system and note.body == _APPROVED]
+    found: dict[int, str] = {}
+    for note in sorted(notes, key=lambda note: note.created_at):
+        before = [each for each in versions if each.created_at < note.created_at]
+        if before:
+            found[note.author.id] = max(before, key=lambda each: each.created_at).head_commit_sha
+    return found
 
 
 def _changed_lines(diffs: Sequence[_Diff]) -> int | None:

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import structs
 
 from symphony import sqlite
+from symphony.domain import SKILL_LABEL_PREFIX
 from symphony.library.evaluation import Evaluation
 from symphony.library.fingerprints import body_fingerprint, change_fingerprint, says_as_much
 from symphony.library.model import (
@@ -51,8 +52,6 @@ APPLICATION_ID: Final = 0x53594C42
 LIBRARY_FILE: Final = "library.db"
 """Its name in the state directory."""
 BUSY_S: Final = 5.0
-LABEL_PREFIX: Final = "skill:"
-"""A label `skill:<name>` on an issue assigns that skill to it."""
 
 _MIGRATIONS: Final = (
     """
@@ -367,7 +366,8 @@ class Library:
             agent: its name.
             configured: the setting `agents.<name>.library`; `None` if it is not set.
         """
-        labelled = [label[len(LABEL_PREFIX) :] for label in labels if label.startswith(LABEL_PREFIX)]
+        prefix = SKILL_LABEL_PREFIX
+        labelled = [label.removeprefix(prefix) for label in labels if label.startswith(prefix)]
         with self._reading() as connection:
             of_issue = _names(connection, TargetKind.ISSUE, issue)
             of_agent = _names(connection, TargetKind.AGENT, agent)

@@ -186,8 +186,8 @@ def sync_collected(
         record, workspace = Path(directory, "record.json"), Path(directory, "workspace").resolve()
         record.write_bytes(msgspec.json.encode(collected.written))
         for name in (*collected.files, collected.written.directory):
-            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-                raise LibraryError(f"{name} is outside of the workspace")
+            if not _is_inside(name):
+                raise LibraryError(f"{name!r} is no path inside of the workspace")
         for name, data in collected.files.items():
             path = workspace / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -205,6 +205,13 @@ def sync_collected(
     if synced is None:
         return None
     return structs.replace(synced, problems=(*collected.problems, *synced.problems))
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name from elsewhere is a path that a file inside of the workspace can have."""
+    parts = PurePosixPath(name).parts
+    is_encodable = name.encode(errors="ignore").decode() == name
+    return bool(parts) and parts[0] != "/" and ".." not in parts and "\0" not in name and is_encodable
 
 
 def _keep(

@@ -172,6 +172,7 @@ WORDS: Final[Mapping[str, Callable[[Event], str]]] = {
     "agent_recovered": lambda event: f"the agent {event.get('agent')} may be asked again",
     "operator_asked": lambda event: f"an operator asked: {event.get('verb')}",
     "day_budget_used": lambda event: f"its agent {event.get('agent')} used up the token budget of today",
+    "agent_reports_no_tokens": lambda event: f"its agent {event.get('agent')} reports no tokens",
     "day_began": lambda event: f"a new day for budgets: {event.get('day')}",
     "journal_recovered": lambda _: "the journal can be written again",
     "signal_received": _signal,

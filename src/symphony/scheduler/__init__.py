@@ -163,7 +163,6 @@ from symphony.scheduler.state import initial_state as initial_state
 from symphony.scheduler.verdict import COMMENT_MARKER as COMMENT_MARKER
 from symphony.scheduler.verdict import MAX_LANDINGS as MAX_LANDINGS
 from symphony.scheduler.verdict import MAX_REMARKS as MAX_REMARKS
-from symphony.scheduler.verdict import PROTECTED_PATHS as PROTECTED_PATHS
 from symphony.scheduler.verdict import Ended as Ended
 from symphony.scheduler.verdict import Feedback as Feedback
 from symphony.scheduler.verdict import FeedbackKind as FeedbackKind
@@ -180,6 +179,7 @@ from symphony.scheduler.verdict import Told as Told
 from symphony.scheduler.verdict import Verdict as Verdict
 from symphony.scheduler.verdict import Wait as Wait
 from symphony.scheduler.verdict import WaitCode as WaitCode
+from symphony.scheduler.verdict import is_protected as is_protected
 from symphony.scheduler.verdict import judge_pull as judge_pull
 from symphony.scheduler.verdict import judged_checks as judged_checks
 from symphony.scheduler.verdict import left_to_people as left_to_people

@@ -2,8 +2,11 @@
 
 The tokens of an issue are checked with every report, even in the middle of a turn, because the rest of a turn
 may cost any number. Its turns, and the tokens of the day, are checked at the end of a turn and at each start.
+
+Where the tokens of an issue are limited, so are its silent turns: those in which its agent reported none.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from symphony.domain import Blame, Category, Cost, Failure, Issue, add_counts
@@ -12,6 +15,9 @@ from symphony.scheduler.state import Running, Spender, State, Step
 
 MAX_ISSUES: Final = 10_000
 """How many issues are counted at the same time; beyond it the oldest counts are forgotten."""
+
+MAX_SILENT_TURNS: Final = 100
+"""How many turns without any reported tokens an issue gets under `max_tokens_per_issue`, in all attempts."""
 
 _UNUSED = Spent()
 
@@ -30,11 +36,15 @@ def count_usage(step: Step, run: Running, report: RunReport) -> None:
     spent[run.issue.id] = Spent(
         tokens=add_counts(before.tokens, tokens), turns=add_counts(before.turns, turns)
     )
-    if len(spent) > MAX_ISSUES:
-        del spent[next(iter(spent))]
+    silent = dict(step.state.silent_turns)
+    ended_silence = reports_tokens(run, report) and run.reported_turn < report.turn_count
+    silent[run.issue.id] = max(silent.pop(run.issue.id, 0) + turns - ended_silence, 0)
+    for counts in (spent, silent):
+        if len(counts) > MAX_ISSUES:
+            del counts[next(iter(counts))]
     day_before, limit = step.state.day_tokens, step.state.settings.max_tokens_per_day
     day_after = add_counts(day_before, tokens)
-    step.update(spent=spent, day_tokens=day_after)
+    step.update(spent=spent, silent_turns=silent, day_tokens=day_after)
     if limit is not None and day_before < limit <= day_after:
         spender = Spender(issue=run.issue.identifier, agent=run.agent.name, tokens=report.total_tokens)
         step.update(day_spender=spender)
@@ -50,10 +60,40 @@ def count_usage(step: Step, run: Running, report: RunReport) -> None:
         )
 
 
+def reports_tokens(run: Running, report: RunReport) -> bool:
+    """Whether a report has more tokens than the one before."""
+    return report.total_tokens > run.report.total_tokens
+
+
+def tell_silence(step: Step, run: Running) -> None:
+    """Warn once of an issue that a limit of tokens does not hold, as its agent reports none."""
+    is_limited, is_told = step.state.settings.max_tokens_per_issue is not None, step.state.silence_told
+    if is_limited and run.issue.id not in is_told and _silent_turns(step.state, run.issue):
+        step.update(silence_told=is_told | {run.issue.id})
+        step.notify(
+            "warning",
+            "agent_reports_no_tokens",
+            run.issue,
+            run_id=run.run_id,
+            agent=run.agent.name,
+            max_turns=MAX_SILENT_TURNS,
+        )
+
+
+def _silent_turns(state: State, issue: Issue) -> int:
+    """Also those before a restart, if no token was ever reported."""
+    spent = state.spent.get(issue.id, _UNUSED)
+    return state.silent_turns.get(issue.id, 0) if spent.tokens else spent.turns
+
+
 def reset_usage(step: Step, issue_id: str) -> None:
     """Start counting an issue from zero."""
     if issue_id in step.state.spent:
-        step.update(spent={key: spent for key, spent in step.state.spent.items() if key != issue_id})
+        without = {
+            name: {key: count for key, count in getattr(step.state, name).items() if key != issue_id}
+            for name in ("spent", "silent_turns")
+        }
+        step.update(**without)
 
 
 def token_budget_failure(state: State, issue: Issue) -> Failure | None:
@@ -67,7 +107,16 @@ def issue_budget_failure(state: State, issue: Issue) -> Failure | None:
     if failure := token_budget_failure(state, issue):
         return failure
     limit, used = state.settings.max_turns_per_issue, state.spent.get(issue.id, _UNUSED).turns
-    return None if limit is None or used < limit else _issue_failure(issue, "turn", used, limit)
+    if limit is not None and used >= limit:
+        return _issue_failure(issue, "turn", used, limit)
+    silent = _silent_turns(state, issue)
+    if state.settings.max_tokens_per_issue is None or silent < MAX_SILENT_TURNS:
+        return None
+    message = (
+        f"its agent reported no tokens in {silent:,} turns, and at most {MAX_SILENT_TURNS:,} such turns are "
+        "allowed under agent.budget.max_tokens_per_issue"
+    )
+    return replace(_issue_failure(issue, "turn", silent, MAX_SILENT_TURNS), message=message)
 
 
 def day_budget_failure(state: State, issue: Issue) -> Failure | None:

@@ -143,6 +143,7 @@ def on_agent_report(step: Step, run: Running, report: RunReport) -> None:
         if agent_stage and run.agent_started_ms is None
         else run.agent_started_ms,
         last_activity_ms=step.now_ms if active else run.last_activity_ms,
+        reported_turn=report.turn_count if budgets.reports_tokens(run, report) else run.reported_turn,
     )
     step.replace_entry(run)
     hosts.on_run_placed(step, run)
@@ -161,6 +162,7 @@ def on_turn_ended(step: Step, run: Running, event: TurnEnded) -> None:
     """Refresh the issue before deciding on the next turn; the end of another turn is ignored."""
     if run.stopping or run.finishing or run.awaiting_refresh or event.turn != run.turn:
         return
+    budgets.tell_silence(step, run)
     idle_turns = 0 if event.trace else run.turns_without_progress + int(event.trace is False)
     run = replace(run, awaiting_refresh=True, last_activity_ms=step.now_ms, turns_without_progress=idle_turns)
     step.replace_entry(run)

@@ -101,6 +101,7 @@ class Running:
         resume: what the run continues.
         phase: the phase of the work in the present turn; `None` for none.
         host: where the run is carried out; `None` is this machine.
+        reported_turn: the latest turn in which the agent reported tokens.
     """
 
     run_id: str
@@ -126,6 +127,7 @@ class Running:
     agent: AgentChoice = field(default_factory=AgentChoice)
     phase: messages.Phase | None = None
     host: str | None = None
+    reported_turn: int = 0
 
     @property
     def machine(self) -> str | None:
@@ -317,6 +319,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         config_error: why the workflow is invalid; nothing starts while it is set.
         skipped_records: malformed records of the last poll, for information.
         known_issues: issues that have had a session of an agent.
+        silent_turns: by issue, the turns in which its agents reported no tokens.
+        silence_told: issues about whose silent turns people were told.
         day_cost: what was used on `day` costs.
         budget_waivers: issues that the budget of today does not stop.
         limited_agents: by agent name.
@@ -355,6 +359,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     known_issues: frozenset[str] = frozenset()
     paused: bool = False
     spent: Mapping[str, messages.Spent] = msgspec.field(default_factory=dict)
+    silent_turns: Mapping[str, int] = msgspec.field(default_factory=dict)
+    silence_told: frozenset[str] = frozenset()
     day: str | None = None
     day_tokens: int = 0
     day_cost: Cost = NO_COST

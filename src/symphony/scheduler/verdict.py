@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Final
 
 from symphony.domain import (
@@ -26,16 +27,28 @@ from symphony.domain import (
     one_line,
 )
 
-PROTECTED_PATHS: Final = (
-    ".github/",
-    ".gitlab-ci.yml",
-    ".gitlab/",
-    ".forgejo/",
-    ".gitea/",
-    ".symphony/",
-    "WORKFLOW.md",
+PROTECTED_NAMES: Final = (
+    # forges, and who reviews
+    *(".github", ".gitlab", ".forgejo", ".gitea", "codeowners", ".gitmodules", ".gitattributes"),
+    *(".mergify.yml", ".kodiak.toml", "renovate.json*", ".renovaterc*", "dependabot.y*ml"),
+    # continuous integration
+    *("*.gitlab-ci.y*ml", ".circleci", ".buildkite", ".woodpecker*", ".travis.y*ml", ".drone.y*ml"),
+    *("jenkinsfile*", "*azure-pipelines*", ".vsts-ci.yml", ".cirrus.*", ".semaphore", ".teamcity"),
+    *("bitbucket-pipelines.yml", "*appveyor.yml", ".builds", ".build.yml", ".tekton", ".harness"),
+    *("cloudbuild*.y*ml", "cloudbuild*.json", "buildspec*.y*ml", "codefresh.y*ml", "wercker.yml"),
+    *(".zuul.*", "zuul.*", ".prow*", ".tangled", ".ci", ".pre-commit-config.y*ml"),
+    # this program
+    *(".symphony", "workflow.md", "workflow.*.md", "*.workflow.md"),
+    # agents
+    *("agents.md", "agents.*.md", "agent.md", "claude.md", "claude.*.md", "gemini.md", "qwen.md", "skill.md"),
+    *(".agents", ".agent", ".claude", ".codex", ".opencode", ".cursor", ".gemini", ".qwen", ".windsurf"),
+    *(".continue", ".cline", ".clinerules*", ".roo*", ".kiro", ".junie", ".amp", ".factory", ".goose*"),
+    *(".cursorrules", ".windsurfrules", ".aider*", ".mcp.json", "mcp.json", "opencode.json*", ".rules"),
 )
-"""What decides how a change is judged; a change of it is never landed without a person."""
+"""Names of files and folders, anywhere, that decide how a change is judged or what agents do.
+
+A change of one is never landed without a person. They are shell patterns in lower case.
+"""
 
 COMMENT_MARKER: Final = "<!-- symphony:"
 """How every comment of the daemon begins."""
@@ -71,12 +84,13 @@ class ForgePolicy:
         max_turns: how many feedback turns of each kind an issue gets before a person is asked.
         required_checks: names of checks that must be there, besides those that the forge requires.
         reviewers: logins whose comments count, exact and in lower case; the only bots that are heard.
-        own_labels: labels that the daemon puts on pull requests itself; they approve nothing.
         land: whether the daemon lands what is settled.
-        land_labels: labels that a change needs to be landed. People set them, so they approve it as well.
+        base: the only branch that is landed on; none if it is not known.
+        land_labels: labels that a change needs to be landed, besides an approval.
         land_max_lines: the most changed lines that are landed.
         land_paths: only changes of these files and directories are landed; any if empty.
-        protected_paths: changes of these are not landed.
+        protected_names: further names of files and folders like `PROTECTED_NAMES`, in lower case.
+        protected_paths: files and directories whose changes are not landed either.
         debounce_ms: how long a comment is left alone, as more may follow.
         grace_ms: how long after a push checks may take to appear, and after a request the forge to act.
         checks_limit_ms: how long checks may take, and the forge to merge what it was asked to.
@@ -90,12 +104,13 @@ class ForgePolicy:
     )
     required_checks: tuple[str, ...] = ()
     reviewers: frozenset[str] = frozenset()
-    own_labels: frozenset[str] = frozenset()
     land: bool = False
+    base: str | None = None
     land_labels: frozenset[str] = frozenset()
     land_max_lines: int | None = None
     land_paths: tuple[str, ...] = ()
-    protected_paths: tuple[str, ...] = PROTECTED_PATHS
+    protected_names: frozenset[str] = frozenset()
+    protected_paths: tuple[str, ...] = ()
     debounce_ms: int = 60_000
     grace_ms: int = 120_000
     checks_limit_ms: int = 7_200_000
@@ -207,6 +222,7 @@ class WaitCode(StrEnum):
     NO_REQUIRED_CHECK = "no_required_check"
     APPROVAL_MISSING = "approval_missing"
     LABEL_MISSING = "label_missing"
+    OTHER_BASE = "other_base"
     FILES_UNKNOWN = "files_unknown"
     PROTECTED_PATH = "protected_path"
     PATH_NOT_ALLOWED = "path_not_allowed"
@@ -653,6 +669,10 @@ def _hindrances(pull: PullRequest, policy: ForgePolicy) -> Iterator[Wait]:
     """Why a good change is left to a person."""
     if pull.draft:
         yield Wait(WaitCode.DRAFT, "it is a draft, which only a person makes ready")
+    if policy.base is None or pull.base_branch != policy.base:
+        wanted = "which branch that is to be is not known" if policy.base is None else policy.base
+        message = f"it is to be merged into {one_line(pull.base_branch, 100)}, not into {wanted}"
+        yield Wait(WaitCode.OTHER_BASE, message)
     if not any(_is_required(check, policy) for check in judged_checks(pull, policy)):
         yield Wait(WaitCode.NO_REQUIRED_CHECK, "no check is required, and nothing is landed without one")
     if missing := sorted(policy.land_labels - set(pull.labels)):
@@ -664,7 +684,7 @@ def _hindrances(pull: PullRequest, policy: ForgePolicy) -> Iterator[Wait]:
     elif policy.land_max_lines is not None and pull.changed_lines > policy.land_max_lines:
         message = f"{pull.changed_lines} lines changed, and at most {policy.land_max_lines} are landed"
         yield Wait(WaitCode.TOO_LARGE, message)
-    if touched := [name for name in pull.files if _is_below(name, policy.protected_paths)]:
+    if touched := [name for name in pull.files if is_protected(name, policy)]:
         yield Wait(WaitCode.PROTECTED_PATH, f"a person must merge changes of {_names(touched)}")
     if policy.land_paths and (
         other := [name for name in pull.files if not _is_below(name, policy.land_paths)]
@@ -674,18 +694,23 @@ def _hindrances(pull: PullRequest, policy: ForgePolicy) -> Iterator[Wait]:
 
 
 def _is_approved(pull: PullRequest, policy: ForgePolicy) -> bool:
-    """Whether a person who may write approved this very commit.
-
-    GitLab does not say which commit was approved. There its own approval rules decide, which a push resets.
-    """
-    if policy.land_labels - policy.own_labels:
-        return True  # they are all there, and people set them
+    """Whether a person who may write approved this very commit. A label is none: it outlives a push."""
     return any(
         review.state is ReviewState.APPROVED
         and review.author.can_write
         and not review.author.is_bot
-        and (review.sha == pull.head_sha or (review.sha is None and pull.rules_met is True))
+        and review.sha == pull.head_sha
         for review in _votes(pull.reviews, policy).values()
+    )
+
+
+def is_protected(name: str, policy: ForgePolicy) -> bool:
+    """Whether only a person merges a change of this file."""
+    parts = name.casefold().split("/")
+    return (
+        not policy.protected_names.isdisjoint(parts)
+        or _is_below(name, policy.protected_paths)
+        or any(fnmatchcase(part, pattern) for part in parts for pattern in PROTECTED_NAMES)
     )
 
 

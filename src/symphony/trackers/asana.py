@@ -191,6 +191,7 @@ DEPENDENCIES_PER_LIST = 50
 _OK = 200
 _GONE = frozenset({404, 410})
 _NO_FEED = frozenset({400, 402, 403, 404, 412})
+_COPIES = frozenset({"batch", "duplicate", "instantiatetask", "instantiateproject"})
 _TASK = "/tasks/{}"
 _EDITED = (
     "data.name data.notes data.html_notes data.completed data.assignee data.due_on "
@@ -204,6 +205,8 @@ class AsanaFlows(Flows[AsanaSettings]):
     service = SERVICE
     id_pattern = re.compile(r"[1-9]\d{0,30}")
     tool_name = "asana_api"
+    label_words = re.compile(r"tags?|addTag|removeTag", re.IGNORECASE)
+    issue_step = "tasks"
 
     def __init__(self, settings: AsanaSettings) -> None:
         super().__init__(settings)
@@ -420,6 +423,19 @@ class AsanaFlows(Flows[AsanaSettings]):
     @override
     def tool_note(self) -> str:
         return f"The project is {self.settings.project_gid}. Bodies and answers are below `data`."
+
+    @override
+    def names_of_label(self, label_id: str) -> Flow[Sequence[str] | None]:
+        answer = yield Request(endpoint="/tags/{}", path=f"/tags/{label_id}", accept=_GONE | {FORBIDDEN})
+        name = text(dig(answer.body, "data", "name"))
+        return None if name is None else [name]
+
+    @override
+    def label_problem(self, call: RestCall, issue: Issue) -> Flow[str | None]:
+        """A batch holds requests that are not judged, and a copy of a task may have its tags."""
+        if call.method != "GET" and not _COPIES.isdisjoint(map(str.lower, call.steps)):
+            return f"{call.steps[-1][:80]!r} may set tags that are not named"
+        return (yield from super().label_problem(call, issue))
 
     @override
     def mark_comment(self, call: RestCall) -> RestCall | str:

@@ -190,6 +190,7 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
     """The flows of one repository."""
 
     tool_name = "forgejo_api"
+    label_scope = "/"
 
     def __init__(self, settings: ForgejoSettings) -> None:
         super().__init__(settings)
@@ -381,7 +382,20 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
         writers = items(answer.body) if answer.status == _OK else ()
         return found | wanted & {(text(dig(writer, "login")) or "").lower() for writer in writers}
 
-    # --- moves -------------------------------------------------------------------------------------------
+    # --- moves and labels ---------------------------------------------------------------------------------
+
+    @override
+    def names_of_label(self, label_id: str) -> Flow[Sequence[str] | None]:
+        """Of the repository or of its organisation."""
+        owner = self.settings.repo.partition("/")[0]
+        for endpoint, path in (
+            ("/repos/{}/labels/{}", f"{self.settings.path}/labels/{label_id}"),
+            ("/orgs/{}/labels/{}", f"/orgs/{owner}/labels/{label_id}"),
+        ):
+            answer = yield Request(endpoint=endpoint, path=path, accept=_NOT_TOLD)
+            if (name := text(dig(answer.body, "name"))) is not None and answer.status == _OK:
+                return [name]
+        return None
 
     @override
     def move(self, issue_id: str, state: str) -> Flow[str]:

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
 from symphony.trackers.base import AccountInfo, Comment
+from symphony.trackers.deciding_labels import graphql_label_request
 from symphony.trackers.fields import (
     Listing,
     MalformedRecordError,
@@ -300,6 +301,11 @@ SET_OPTION = """mutation SymphonyMoveItem($project: ID!, $item: ID!, $field: ID!
 }"""
 
 
+LABEL_NAMES = """query SymphonyLabelNames($ids: [ID!]!) {
+  nodes(ids: $ids) { ... on Label { name } }
+}"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """The field of a project: its states in order, with the ids by which they are set."""
@@ -319,6 +325,8 @@ BATCH = 50
 _OK = 200
 _GONE = frozenset({301, 404, 410})
 _NO_USER = frozenset({403, 404})
+_SINGLE_LABELS = ("addLabelsToLabelable", "removeLabelsFromLabelable", "createIssue")
+_NODE_ID = re.compile(r"[\w+/=-]{8,200}", re.ASCII)
 _WRITES_COMMENT = re.compile(r"\b(?:addComment|updateIssueComment)\b")
 
 
@@ -583,8 +591,28 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
         )
 
     @override
+    def label_problem(self, call: RestCall, issue: Issue) -> Flow[str | None]:
+        if call.steps[-1].lower() != "graphql":
+            return (yield from super().label_problem(call, issue))
+        if call.query or "?" in call.path:
+            return "GraphQL is given in `body`"
+        query, variables = text(dig(call.body, "query")) or "", dig(call.body, "variables")
+        found = graphql_label_request(query, variables, single_changes=_SINGLE_LABELS, create="createLabel")
+        if found is None or isinstance(found, str):
+            return found
+        ids = [each for each in dict.fromkeys(found.texts) if _NODE_ID.fullmatch(each)]
+        names: list[str] = []
+        for batch in batches(ids, BATCH):
+            request = operation(LABEL_NAMES, {"ids": batch}, path=self.settings.graphql)
+            nodes = dig((yield request).body, "data", "nodes")  # with errors for what is no id
+            if not isinstance(nodes, list):
+                return "what its labels are called cannot be told"
+            names += texts(dig(node, "name") for node in nodes)
+        return self.deciding_labels.problem(found, names)
+
+    @override
     def mark_comment(self, call: RestCall) -> RestCall | str:
-        if call.steps[-1] != "graphql":
+        if call.steps[-1].lower() != "graphql":
             return super().mark_comment(call)
         found = graphql_call(call.body, _WRITES_COMMENT)
         if isinstance(found, str):

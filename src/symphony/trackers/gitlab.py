@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 from typing_extensions import override
 
@@ -190,9 +190,26 @@ def without_quick_actions(body: str) -> str:
     return "\n".join(lines)
 
 
+def _disarmed(value: Any) -> Any:
+    """A body of a request, with its texts for people without quick actions."""
+    match value:
+        case Mapping():
+            return {
+                key: without_quick_actions(inner)
+                if isinstance(inner, str) and str(key).lower() in _TEXTS
+                else _disarmed(inner)
+                for key, inner in value.items()
+            }
+        case list():
+            return [_disarmed(inner) for inner in value]
+        case _:
+            return value
+
+
 # --- flows -----------------------------------------------------------------------------------------------
 
 PAGE = 100
+_TEXTS = frozenset({"body", "description", "note"})
 _ISSUES, _ISSUE = "/projects/{}/issues", "/projects/{}/issues/{}"
 _NO_MEMBER = frozenset({403, 404})
 _DEVELOPER = 30
@@ -219,6 +236,7 @@ class GitlabFlows(Flows[GitlabSettings]):
     service = SERVICE
     id_pattern = re.compile(r"[1-9]\d{0,17}")
     tool_name = "gitlab_api"
+    label_scope = "::"
 
     def __init__(self, settings: GitlabSettings) -> None:
         super().__init__(settings)
@@ -414,20 +432,31 @@ class GitlabFlows(Flows[GitlabSettings]):
         return f"The project is {self.settings.project_path}: its paths begin with {self.settings.path}/."
 
     @override
+    def names_of_label(self, label_id: str) -> Flow[Sequence[str] | None]:
+        path = f"{self.settings.path}/labels/{label_id}"
+        answer = yield Request(endpoint="/projects/{}/labels/{}", path=path, accept=_NO_MEMBER)
+        name = text(dig(answer.body, "name"))
+        return None if name is None else [name]
+
+    @override
+    def label_problem(self, call: RestCall, issue: Issue) -> Flow[str | None]:
+        """Also in texts of the query, where quick actions are not disarmed."""
+        in_path = parse_qsl(call.path.partition("?")[2])
+        if call.method != "GET" and any(
+            without_quick_actions(value) != value for _, value in (*call.query, *in_path)
+        ):
+            return "a line of a text in the query begins with a slash: give the text in `body`"
+        return (yield from super().label_problem(call, issue))
+
+    @override
     def mark_comment(self, call: RestCall) -> RestCall | str:
-        """A narrowed scope also disarms quick actions, which could move the issue elsewhere."""
+        """Also disarm quick actions, which could label the issue or move it elsewhere."""
         if call.method in {"POST", "PUT"} and not {"notes", "discussions"}.isdisjoint(call.steps):
             marked = mark_body(call, "body")
             if isinstance(marked, str):
                 return marked
             call = marked
-        if self.settings.scope is Scope.TOKEN or not isinstance(call.body, Mapping):
-            return call
-        body = {
-            key: without_quick_actions(value) if key in {"body", "description"} and text(value) else value
-            for key, value in call.body.items()
-        }
-        return replace(call, body=body)
+        return call if call.method == "GET" else replace(call, body=_disarmed(call.body))
 
     @override
     def reach(self, call: RestCall, issue: Issue) -> Flow[Reach]:

@@ -205,6 +205,7 @@ class JiraFlows(Flows[JiraSettings]):
     id_pattern = re.compile(r"[1-9]\d{0,17}")
     tool_name = "jira_rest"
     tool_prefix = f"{_API}/"
+    issue_step = "issue"
 
     def __init__(self, settings: JiraSettings) -> None:
         super().__init__(settings)

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from symphony.domain import Blocker, Category, Issue, ToolResult, ToolSpec, normalise_labels, normalise_state
 from symphony.trackers.base import AccountInfo, Comment, TrackerError
+from symphony.trackers.deciding_labels import graphql_label_request, refusal
 from symphony.trackers.fields import (
     Listing,
     MalformedRecordError,
@@ -158,6 +159,10 @@ BLOCKERS = """query SymphonyBlockers($ids: [ID!]!, $first: Int!, $after: String)
 
 LABELS = """query SymphonyLabels($id: String!, $first: Int!) {
   issue(id: $id) { id labels(first: $first) { nodes { name } } }
+}"""
+
+LABEL_NAMES = """query SymphonyLabelNames($ids: [ID!]!, $first: Int!) {
+  issueLabels(filter: {id: {in: $ids}}, first: $first, includeArchived: true) { nodes { id name } }
 }"""
 
 VIEWER = """query SymphonyViewer { viewer { id name } }"""
@@ -323,6 +328,7 @@ PAGE = 50
 BLOCKED_PAGE = 10
 LABELS_PAGE = 250
 FULL_EVERY = 12
+_SINGLE_LABELS = ("issueAddLabel", "issueRemoveLabel", "issueCreate")
 _WRITES_COMMENT = re.compile(r"\bcomment(?:Create|Update)\b")
 
 
@@ -531,6 +537,8 @@ class LinearFlows(Flows[LinearSettings]):
         if isinstance(call, str):
             return ToolResult.error(call)
         query, variables = call
+        if problem := (yield from self._label_problem(query, variables)):
+            return refusal(problem)
         answer = yield Request(
             endpoint=self.tool_name,
             method="POST",
@@ -540,6 +548,27 @@ class LinearFlows(Flows[LinearSettings]):
         success = isinstance(answer.body, Mapping) and not items(answer.body.get("errors"))
         result = show(answer, success=success, read_only="mutation" not in query)
         return replace(result, commented=success and writes_comment(query))
+
+    def _label_problem(self, query: str, variables: Mapping[str, Any]) -> Flow[str | None]:
+        """Why the request may change a label that decides."""
+        found = graphql_label_request(
+            query, variables, single_changes=_SINGLE_LABELS, create="issueLabelCreate"
+        )
+        if found is None or isinstance(found, str):
+            return found
+        names: list[str] = []
+        for batch in batches([each for each in map(_uuid, dict.fromkeys(found.texts)) if each], PAGE):
+            data = yield from self._ask(LABEL_NAMES, {"ids": batch, "first": PAGE})
+            names += texts(dig(node, "name") for node in items(dig(data, "issueLabels", "nodes")))
+        return self.deciding_labels.problem(found, names)
+
+
+def _uuid(value: str) -> str | None:
+    """The usual form of an id, which may be written in several."""
+    try:
+        return str(UUID(value))
+    except ValueError:
+        return None
 
 
 KIND = RemoteKind(LinearSettings, LinearFlows, webhooks=LINEAR)

@@ -189,6 +189,7 @@ class RedmineFlows(Flows[RedmineSettings]):
     id_pattern = re.compile(r"[1-9]\d{0,8}")
     tool_name = "redmine_api"
     tool_suffix = ".json"
+    label_words = re.compile(r"tracker|category|trackers|issue_categories", re.IGNORECASE)
 
     def __init__(self, settings: RedmineSettings) -> None:
         super().__init__(settings)
@@ -386,6 +387,16 @@ class RedmineFlows(Flows[RedmineSettings]):
                 return [self.mask_answer(each) for each in body]
             case _:
                 return body
+
+    @override
+    def names_of_label(self, label_id: str) -> Flow[Sequence[str] | None]:
+        """Of the tracker and of the category: an id does not say of which it is."""
+        answer = yield Request(endpoint="/trackers.json", path="/trackers.json")
+        trackers = [each for each in items(dig(answer.body, "trackers")) if str(number_of(each)) == label_id]
+        path = f"/issue_categories/{label_id}.json"
+        answer = yield Request(endpoint="/issue_categories/{}.json", path=path, accept=_NOT_TOLD)
+        category = dig(answer.body, "issue_category")
+        return texts(dig(each, "name") for each in (*trackers, category)) or None
 
     @override
     def mark_comment(self, call: RestCall) -> RestCall | str:

@@ -25,10 +25,12 @@ class TrackerContext:
     Attributes:
         base_dir: the directory of WORKFLOW.md.
         environment: variables that `$NAME` refers to, or that hold a credential.
+        deciding_labels: labels that no tool may let an agent set or remove, besides `skill:…`; normalised.
     """
 
     base_dir: Path
     environment: Mapping[str, str]
+    deciding_labels: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,13 +103,20 @@ def tracker_kind(kind: str) -> TrackerKind:
         ) from error
 
 
-def create_tracker(settings: TrackerSettings, *, base_dir: Path, environment: Mapping[str, str]) -> Tracker:
+def create_tracker(
+    settings: TrackerSettings,
+    *,
+    base_dir: Path,
+    environment: Mapping[str, str],
+    deciding_labels: frozenset[str] = frozenset(),
+) -> Tracker:
     """Make the tracker that `settings.kind` names.
 
     Args:
         settings: the section `tracker`.
         base_dir: the directory of WORKFLOW.md.
         environment: variables that `$NAME` refers to, or that hold a credential.
+        deciding_labels: `Settings.deciding_labels`; only its tools need them.
 
     Raises:
         TrackerError: `unsupported_tracker_kind`.
@@ -121,7 +130,8 @@ def create_tracker(settings: TrackerSettings, *, base_dir: Path, environment: Ma
             raise TypeError(f"{type(tracker).__name__} is no symphony.trackers.base.Tracker")
         return tracker
 
-    return _ask_kind(create, settings, base_dir, environment, broken="makes no tracker")
+    context = TrackerContext(base_dir=base_dir, environment=environment, deciding_labels=deciding_labels)
+    return _ask_kind(create, settings, context, broken="makes no tracker")
 
 
 def with_default_states(
@@ -137,21 +147,21 @@ def with_default_states(
         found = kind.states(settings, context)
         return settings.model_copy(update={"active_states": found.active, "terminal_states": found.terminal})
 
-    return _ask_kind(states, settings, base_dir, environment, broken="does not judge its settings")
+    context = TrackerContext(base_dir=base_dir, environment=environment)
+    return _ask_kind(states, settings, context, broken="does not judge its settings")
 
 
 def _ask_kind(
     ask: Callable[[TrackerKind, TrackerContext], T],
     settings: TrackerSettings,
-    base_dir: Path,
-    environment: Mapping[str, str],
+    context: TrackerContext,
     *,
     broken: str,
 ) -> T:
     """Call a kind; an unexpected exception of another package's code becomes `broken_adapter`."""
     kind = tracker_kind(settings.kind)
     try:
-        return ask(kind, TrackerContext(base_dir=base_dir, environment=environment))
+        return ask(kind, context)
     except SymphonyError:
         raise
     except Exception as error:

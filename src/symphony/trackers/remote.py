@@ -29,6 +29,7 @@ from symphony.domain import Failure, Issue, ToolResult, ToolSpec, normalise_stat
 from symphony.trackers import tools
 from symphony.trackers.base import AccountInfo, Comment, TrackerError, not_moved
 from symphony.trackers.comments import agent_comment, agent_comment_key, without_markup
+from symphony.trackers.deciding_labels import DecidingLabels, label_write, refusal
 from symphony.trackers.fields import Listing, ReadIssue, listing, snapshots
 from symphony.trackers.http import (
     SHARED,
@@ -69,6 +70,10 @@ class Flows(ABC, Generic[S]):
         tool_methods: the HTTP methods that the tool takes.
         tool_prefix: what its paths begin with.
         tool_suffix: what its paths end in.
+        label_words: matches steps of paths and parts of keys that are about labels.
+        label_scope: as `DecidingLabels.scope`.
+        issue_step: the step of a path that an issue follows.
+        deciding_labels: labels that the tool neither sets nor removes.
     """
 
     service: ServiceProfile
@@ -77,6 +82,10 @@ class Flows(ABC, Generic[S]):
     tool_methods: ClassVar[tuple[str, ...]] = ("GET", "POST", "PUT", "DELETE")
     tool_prefix: ClassVar[str] = "/"
     tool_suffix: ClassVar[str] = ""
+    label_words: ClassVar[re.Pattern[str]] = re.compile(r"labels?", re.IGNORECASE)
+    issue_step: ClassVar[str] = "issues"
+    label_scope: ClassVar[str] = ""
+    deciding_labels = DecidingLabels()
 
     def __init__(self, settings: S) -> None:
         self.settings = settings
@@ -140,6 +149,8 @@ class Flows(ABC, Generic[S]):
             problem = scope_problem(call, reach, self.settings.scope)
             if problem is not None:
                 return ToolResult.error(problem, category="out_of_scope", setting="tracker.provider.scope")
+        if problem := (yield from self.label_problem(call, issue)):
+            return refusal(problem)
         marked = self.mark_comment(call)
         if isinstance(marked, str):
             return ToolResult.error(marked)
@@ -149,6 +160,38 @@ class Flows(ABC, Generic[S]):
         """What a narrowed scope allows to the session of an issue; may ask the service about `call`."""
         del call, issue
         return without_requests(Reach(reads=()))
+
+    def label_problem(self, call: RestCall, issue: Issue) -> Flow[str | None]:
+        """Why the request may change a label that decides; the service is asked what ids stand for."""
+        write = label_write(call, self.label_words)
+        if write is None:
+            return None
+        names = list(write.names)
+        for label_id in dict.fromkeys(write.ids):
+            found = yield from self.names_of_label(label_id)
+            if found is None:
+                return f"what the label {label_id[:80]!r} is called cannot be told"
+            names += found
+        named, target = self.deciding_labels.among(names), self._target(call, issue)
+        if write.replaces and target is not None:
+            present = self.deciding_labels.among((yield from self.issue(target)).labels)
+            changed = named ^ present  # what stays is neither set nor removed
+        elif write.replaces and call.method != "POST":
+            return "the labels that it would remove cannot be told"
+        else:
+            changed = named
+        return f"only people set or remove {min(changed)[:80]!r}" if changed else None
+
+    def names_of_label(self, label_id: str) -> Flow[Sequence[str] | None]:
+        """What the label with this id may be called; `None` if that is not known."""
+        del label_id
+        return without_requests(None)
+
+    def _target(self, call: RestCall, issue: Issue) -> str | None:
+        """The id of the issue that a path leads to."""
+        steps = iter(step.lower() for step in call.steps)
+        found = next((next(steps, "") for step in steps if step == self.issue_step), "")
+        return issue.id if found == issue.identifier.lower() else found or None
 
     def mark_comment(self, call: RestCall) -> RestCall | str:
         """The request with its comment marked as an agent's, or why that is not possible."""
@@ -442,7 +485,7 @@ class RemoteKind(TrackerKind, Generic[S]):
 
     @override
     def create(self, settings: TrackerSettings, context: TrackerContext) -> RemoteTracker:
-        return self.connect(settings, context.environment)
+        return self.connect(settings, context.environment, deciding_labels=context.deciding_labels)
 
     @override
     def states(self, settings: TrackerSettings, context: TrackerContext) -> States:
@@ -454,6 +497,7 @@ class RemoteKind(TrackerKind, Generic[S]):
         settings: TrackerSettings,
         environment: Mapping[str, str],
         *,
+        deciding_labels: frozenset[str] = frozenset(),
         transport: Transport | None = None,
         rate_limiters: RateLimiters = SHARED,
         now_ms: Callable[[], int] = wall_ms,
@@ -461,6 +505,7 @@ class RemoteKind(TrackerKind, Generic[S]):
     ) -> RemoteTracker:
         """Make the tracker, on any transport and clock. Raises `TrackerConfigError`."""
         flows = self.flows_type(self.settings_type.read(settings, environment))
+        flows.deciding_labels = DecidingLabels(deciding_labels, flows.label_scope)
         access = flows.settings.access
         http = Http(
             base=access.base,

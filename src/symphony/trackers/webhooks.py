@@ -6,7 +6,6 @@ What it says about an issue or a pull request is never used; the look that it ca
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from symphony.config import signing_key
 from symphony.domain import DECODE_ERRORS
 from symphony.trackers.comments import is_marked
 from symphony.trackers.fields import dig, items, text, whole
@@ -148,8 +148,8 @@ def _verify_gitlab(received: Received, secret: str) -> None:
             raise _forged()
         return
     try:
-        key = base64.b64decode(secret.removeprefix(_GITLAB_KEY_PREFIX), validate=True)
-    except binascii.Error:
+        key = signing_key(secret)
+    except ValueError:
         raise _forged() from None
     name, sent = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     mac = hmac.new(key, f"{name}.{sent}.".encode() + received.body, hashlib.sha256).digest()

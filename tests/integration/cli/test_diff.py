@@ -107,10 +107,35 @@ def test_no_program_that_the_settings_name_is_run_for_what_an_agent_wrote(projec
     assert not canary.exists()
 
 
-def test_on_a_terminal_git_colours_and_pages(project: Project) -> None:
-    project.environment["GIT_PAGER"] = "sed s/^/paged:/"
+def test_on_a_terminal_the_pager_of_git_shows_it_in_colours(project: Project) -> None:
+    said = on_a_terminal(project, "sed s/^/paged:/")
+    assert b"paged:" in said
+    assert b"\x1b[32m" in said
+
+
+@pytest.mark.parametrize("pager", ["cat", "sed s/^/paged:/"])
+def test_on_a_terminal_hidden_characters_are_shown_and_nothing_is_obeyed(
+    project: Project, pager: str
+) -> None:
+    hostile = "if level != 'user\u202e \u2066// admin\u2069 \u2066': \x1b]0;owned\x07\x1b[2J \x9b31m grün\n"
+    project.git("checkout", "--quiet", "symphony/SYM-1")
+    (project.repo / "access.py").write_text(hostile)
+    project.git("add", "access.py")
+    project.git("commit", "--quiet", "-m", "Hide")
+    project.git("checkout", "--quiet", "main")
+    said = on_a_terminal(project, pager).decode()
+    assert "\\u202e" in said
+    assert "grün" in said
+    assert not {*"\u202e\u2066\u2069\x07\x9b"} & {*said}
+    assert "\x1b]0" not in said
+    assert "\x1b[2J" not in said
+    assert "\u202e" in shown(project, "SYM-1"), "a patch in a file stays as it is"
+
+
+def on_a_terminal(project: Project, pager: str) -> bytes:
+    project.environment["GIT_PAGER"] = pager
     project.environment["TERM"] = "xterm"
-    (project.root / "home").mkdir()
+    (project.root / "home").mkdir(exist_ok=True)
     ours, theirs = pty.openpty()
     done = subprocess.Popen(
         [*SYMPHONY, "diff", "SYM-1"], cwd=project.repo, env=project.env(), stdout=theirs, stderr=theirs
@@ -121,8 +146,7 @@ def test_on_a_terminal_git_colours_and_pages(project: Project) -> None:
         said += chunk
     assert done.wait(30) == 0
     os.close(ours)
-    assert b"paged:" in said
-    assert b"\x1b[32m" in said
+    return said
 
 
 def _read(terminal: int) -> bytes:

@@ -47,7 +47,15 @@ MERGE = record(
     source_project_id={"type": "integer", "nullable": True},
 )
 NOTE = record(
-    {"id": NUMBER, "body": TEXT, "author": USER, "system": FLAG, "resolvable": FLAG, "updated_at": TEXT}
+    {
+        "id": NUMBER,
+        "body": TEXT,
+        "author": USER,
+        "system": FLAG,
+        "resolvable": FLAG,
+        "created_at": TEXT,
+        "updated_at": TEXT,
+    }
 )
 JOB = record(
     {"id": NUMBER, "name": TEXT, "stage": TEXT, "status": TEXT, "allow_failure": FLAG, "web_url": TEXT}
@@ -119,6 +127,7 @@ SHAPES = OpenApi(
                     )
                 }
             },
+            f"{_ONE}/versions": _list(record({"id": NUMBER, "head_commit_sha": SHA, "created_at": TEXT})),
             f"{_ONE}/merge": {"put": _write(200, MERGE, **_TIMED, merge_when_pipeline_succeeds=FLAG)},
             f"{_ONE}/cancel_merge_when_pipeline_succeeds": {"post": {"responses": answer(201, MERGE)}},
             "/projects/{group}/{name}/merge_trains/merge_requests/{iid}": {
@@ -158,6 +167,7 @@ class GitlabForgeVendor(Vendor):
             ("GET", f"{one}/diffs", self._diffs),
             ("GET", f"{one}/reviewers", self._reviewers),
             ("GET", f"{one}/approvals", self._approvals),
+            ("GET", f"{one}/versions", self._versions),
             ("PUT", f"{one}/merge", self._merge),
             ("POST", f"{one}/cancel_merge_when_pipeline_succeeds", self._cancel),
             ("POST", rf"{path}/merge_trains/merge_requests/(\d+)", self._train),
@@ -281,7 +291,20 @@ class GitlabForgeVendor(Vendor):
             for each in pull.threads
         ]
         system = {**_note(Comment(1, WRITER, "added 1 commit", pull.updated)), "system": True}
-        return _page(asked, [{"id": "s1", "notes": [system]}, *alone, *threads])
+        approvals = [
+            {
+                "id": f"s{each.id}",
+                "notes": [
+                    {
+                        **_note(Comment(each.id, each.login, "approved this merge request", each.at)),
+                        "system": True,
+                    }
+                ],
+            }
+            for each in pull.reviews
+            if each.state is ReviewState.APPROVED
+        ]
+        return _page(asked, [{"id": "s1", "notes": [system]}, *approvals, *alone, *threads])
 
     def _diffs(self, asked: Asked, iid: str) -> Given:
         pull = self.repository.pulls[int(iid)]
@@ -311,6 +334,14 @@ class GitlabForgeVendor(Vendor):
         return Given(
             body={"approved_by": approved, "approvals_required": 1, "approvals_left": 0 if approved else 1}
         )
+
+    def _versions(self, asked: Asked, iid: str) -> Given:
+        pushes = self.repository.pulls[int(iid)].pushes
+        versions = [
+            {"id": number, "head_commit_sha": sha, "created_at": zulu(at)}
+            for number, (sha, at) in enumerate(pushes, start=1)
+        ]
+        return _page(asked, versions[::-1])
 
     def _jobs(self, asked: Asked, pipeline: str) -> Given:
         checks = [

@@ -81,6 +81,8 @@ class Pull:
     armed: bool = False
     queued: bool = False
     updated: datetime = START
+    pushes: list[tuple[str, datetime]] = field(default_factory=list)
+    """Each head with its time."""
 
 
 class Repository:
@@ -110,6 +112,7 @@ class Repository:
         if pull is not None:
             pull.sha, pull.queued, pull.updated = sha, False, self.now()
             pull.armed = pull.armed and not self.push_disarms
+            pull.pushes.append((sha, pull.updated))
         return sha
 
     def open(
@@ -118,6 +121,7 @@ class Repository:
         number = len(self.pulls) + 1
         sha = self.branches.get(branch) or self.push(branch)
         pull = Pull(number, branch, base, title, body, sha, draft=draft, updated=self.now())
+        pull.pushes.append((sha, pull.updated))
         self.pulls[number] = pull
         return pull
 

@@ -56,7 +56,7 @@ from symphony.scheduler import (
 __all__ = ["Forge", "Watch"]
 
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-_POLICY = ForgePolicy(repo="octo/site", reviewers=frozenset({"review-bot"}), land=True)
+_POLICY = ForgePolicy(repo="octo/site", reviewers=frozenset({"review-bot"}), land=True, base="main")
 _ME = Author(login="symphony", is_me=True)
 _PEOPLE = (
     Author(login="ann", can_write=True),

@@ -9,6 +9,7 @@ import pytest
 from harness.commands import call
 from harness.journalling import NOW, run, skills, written
 from published.schemas import conforms_to
+from symphony.daemon.state_dir import library_key
 from symphony.journal.model import Record, SkillUse
 from symphony.library.model import Rating
 from symphony.library.store import LIBRARY_FILE, Library
@@ -61,7 +62,7 @@ def test_the_stars_of_the_work_count_for_its_latest_run_and_those_of_visitors_do
     library = Library(journal.parent / LIBRARY_FILE)
     for stars, author in ((1, "operator"), (4, "operator"), (1, "visitor")):
         rating = Rating(
-            workflow=journal.parent.name,
+            workflow=library_key(journal.parent),
             issue_id="id-1",
             issue_identifier="SYM-1",
             run_ids=("r-1", "r-0"),

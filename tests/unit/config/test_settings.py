@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from symphony.config import KEYS, NULLABLE_KEYS
+from symphony.config.settings import Section
 from symphony.domain import Blame, Category
 
 if TYPE_CHECKING:
@@ -670,3 +671,27 @@ def test_everything_that_is_wrong_is_told_at_once_in_the_order_of_the_file(refus
     )
 
     assert [failure.where for failure in failures] == [f"{FILE}:{line}" for line in (2, 3, 4, 6, 8, 9)]
+
+
+LABELS = {
+    "tracker: {kind: markdown, required_labels: [Symphony, ' ']}": {"symphony"},
+    "agent: {rules: [{use: codex, label: Use-Codex}, {use: codex, state: Review}]}": {"use-codex"},
+    "agent: {phases: {rules: [{phase: test, label: ' Tests  now '}]}}": {"tests now"},
+    "forge: {land_limits: {labels: [Ship-It]}}": {"ship-it"},
+    "forge: {labels: [agent]}\nworker: {ray: {labels: {a: b}}}": set(),
+}
+NO_LABELS_OF_ISSUES = {"forge.labels", "worker.ray.labels"}
+"""They are put on pull requests and decide nothing, or are those of machines."""
+
+
+@pytest.mark.parametrize(("given", "deciding"), LABELS.items())
+def test_the_labels_that_decide_are_known(parse: "Parse", given: str, deciding: set[str]) -> None:
+    text = f"---\n{given}\n" if given.startswith("tracker") else f"{MINIMAL}{given}\n"
+    assert parse(f"{text}---\nbody").settings.deciding_labels == deciding
+
+
+def test_every_setting_that_names_a_label_is_looked_at() -> None:
+    named = {key for key in KEYS if "label" in key and not key.endswith(".ray_labels")}
+    assert named - NO_LABELS_OF_ISSUES == {"tracker.required_labels", "forge.land_limits.labels"}
+    rules = {rule.__name__ for rule in Section.__subclasses__() if "label" in rule.model_fields}
+    assert rules == {"AgentRule", "PhaseRule"}

@@ -237,6 +237,20 @@ def test_a_webhook_secret_that_is_not_set_is_a_missing_secret(section: str) -> N
     assert judge(file(front), environment={"HOOK": SECRET}, acknowledged=False).workflow
 
 
+@pytest.mark.parametrize("section", ["", "forge:\n  kind: github\n"], ids=["tracker", "forge"])
+@pytest.mark.parametrize(
+    ("secret", "short"),
+    [("whsec_", True), ("0123456789abcde", True), ("0123456789abcdef", False), ("whsec_" + "A" * 44, False)],
+)
+def test_a_secret_that_can_be_guessed_is_a_warning(section: str, secret: str, short: bool) -> None:  # noqa: FBT001 - a parameter
+    front = f"{LINEAR}{section}  webhook_secret: $HOOK\n"
+    found = judge(file(front), environment={"HOOK": secret}, acknowledged=False)
+    assert found.workflow
+    told = [one for one in found.warnings if one.code is WarningCode.DOUBTFUL_SETTING]
+    assert bool(told) == short
+    assert all(secret not in one.message for one in told)
+
+
 @pytest.mark.parametrize("written", ["$HOOK", SECRET])
 @pytest.mark.parametrize("setting", ["  webhook_secret: ", "forge:\n  token: ", "forge:\n  webhook_secret: "])
 def test_a_secret_is_masked_and_its_variable_kept_from_children(setting: str, written: str) -> None:

@@ -128,7 +128,7 @@ def test_learning_waits_for_the_end_of_the_run_and_is_one_at_a_time(tmp_path: Pa
     seen: list[list[LearningState]] = []
 
     def act(cwd: Path, turn: Turn) -> AgentEvent:
-        states = [bench.library.feedback("state", name) for name in (running, "SYM-99")]
+        states = [bench.library.feedback(bench.workflow, name) for name in (running, "SYM-99")]
         seen.append([one.learning for found in states for one in found])
         if len(seen) == 2:
             bench.state = idle.changed(running={})
@@ -315,8 +315,8 @@ def test_what_failed_learning_runs_used_is_kept_and_counts_with_the_next(tmp_pat
     (feedback,) = bench.found()
     assert feedback.learned is not None
     assert (feedback.learning, feedback.learned.total_tokens) == (LearningState.DONE, 200)
-    assert bench.library.learning_tokens("state", 0) == 200
-    assert bench.library.learning_tokens("state", feedback.learned.at_ms + 1) == 0
+    assert bench.library.learning_tokens(bench.workflow, 0) == 200
+    assert bench.library.learning_tokens(bench.workflow, feedback.learned.at_ms + 1) == 0
 
 
 def test_the_budget_of_the_day_limits_learning_runs(tmp_path: Path) -> None:

@@ -233,6 +233,9 @@ def test_a_webhook_is_signed_and_says_what_its_schema_says() -> None:
         ({"url": None}, "url"),
         ({"kind": "webhook", "secret": "$NOT_SET"}, "secret"),
         ({"kind": "webhook", "secret": "whsec_%%%"}, "secret"),
+        ({"kind": "webhook", "secret": "whsec_"}, "secret"),
+        ({"kind": "webhook", "secret": "whsec_MTIzNDU2Nzg5MDEyMzQ1"}, "secret"),  # 15 bytes
+        ({"kind": "webhook", "secret": "0123456789abcde"}, "secret"),
         ({"kind": "command"}, "command"),
         ({"kind": "command", "command": ["no-such-program-here"]}, "command"),
     ],

@@ -934,16 +934,40 @@ async def test_what_is_settled_is_landed_at_the_commit_that_was_judged(desk: Des
     assert record.code in {"merged", "landing"}
 
 
-async def test_a_label_of_the_daemon_approves_nothing_however_it_is_written(
+async def test_a_label_approves_nothing_and_is_asked_for_besides_an_approval(
     desk: Desk, tmp_path: Path
 ) -> None:
-    daemon = Daemon(
-        desk, tmp_path, open="ready", land="auto", labels=["Ship"], land_limits={"labels": ["ship"]}
-    )
+    daemon = Daemon(desk, tmp_path, open="ready", land="auto", land_limits={"labels": ["ship"]})
     pull = await opened(daemon)
+    pull.labels.append("Ship")
     desk.repository.check(pull, "test", CheckState.PASSED)
-    record = await looks_later(daemon)
-    assert (pull.labels, record.code) == (["Ship"], "approval_missing")
+    assert (await looks_later(daemon)).code == "approval_missing"
+    desk.repository.review(pull, WRITER, ReviewState.APPROVED)
+    await looks_later(daemon)
+    assert lands(pull)
+
+
+async def test_a_pull_request_that_was_moved_to_another_base_is_not_landed(
+    desk: Desk, tmp_path: Path
+) -> None:
+    daemon = Daemon(desk, tmp_path, open="ready", land="auto")
+    pull = await green(daemon)
+    desk.repository.branches["release"] = desk.repository.branches["main"]
+    pull.base = "release"
+    assert (await looks_later(daemon)).code == "other_base"
+    assert not lands(pull)
+    pull.base, pull.updated = "main", desk.repository.now()
+    await looks_later(daemon)
+    assert lands(pull)
+
+
+async def test_the_workflow_file_of_the_daemon_is_not_landed_under_any_name(
+    desk: Desk, tmp_path: Path
+) -> None:
+    daemon = Daemon(desk, tmp_path, open="ready", land="auto")
+    pull = await green(daemon)
+    pull.files = ["src/page.py", f"ops/{daemon.context.workflow.path.name}"]
+    assert (await looks_later(daemon)).code == "protected_path"
 
 
 async def test_a_commit_that_arrives_meanwhile_is_not_landed(desk: Desk, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from symphony.daemon.instance_lock import LockHolder, StateDirectoryError, hold_lock, parse_lock_holder
-from symphony.daemon.state_dir import StateDirectory, instance_of, locate
+from symphony.daemon.state_dir import StateDirectory, instance_of, library_key, locate
 from symphony.domain import Category
 from symphony.processes.base import Identity
 
@@ -289,3 +289,9 @@ def test_the_log_of_a_run_that_said_nothing_is_dropped(tmp_path: Path) -> None:
         state.remove_empty_log(run_id)
     assert not state.stderr_log("silent").exists()
     assert state.stderr_log("talking").exists()
+
+
+def test_a_library_knows_state_directories_of_one_name_apart() -> None:
+    keys = {library_key(Path(place)) for place in ("/a/state", "/b/state", "/b/./state", "/b/c/../state")}
+    assert len(keys) == 2
+    assert all(key.startswith("state-") for key in keys)

@@ -2,7 +2,8 @@ import pytest
 
 from contract.vendor import Given
 from kit.forge.desk import Desk, make_desk
-from symphony.domain import CheckState, PullState
+from kit.forge.repository import WRITER
+from symphony.domain import CheckState, PullState, ReviewState
 from symphony.forges import Landing
 
 pytestmark = pytest.mark.anyio
@@ -76,3 +77,29 @@ async def test_the_rights_of_more_than_a_hundred_authors_are_read(desk: Desk) ->
 async def test_a_token_without_the_scope_is_told(desk: Desk) -> None:
     desk.repository.scopes = "read_api,read_repository"
     assert (await desk.forge.access()).missing == ("the scope api",)
+
+
+async def test_an_approval_is_of_the_commit_that_was_the_head_at_its_time(desk: Desk) -> None:
+    """GitLab keeps approvals after a push, unless a project says otherwise."""
+    pull = desk.repository.open("b")
+    first = pull.sha
+    desk.repository.review(pull, WRITER, ReviewState.APPROVED)
+    (seen,) = (await desk.forge.observe([1]))[1].reviews
+    assert (seen.state, seen.sha) == (ReviewState.APPROVED, first)
+
+    desk.repository.push("b", pull)
+    (seen,) = (await desk.forge.observe([1], fresh=True))[1].reviews
+    assert (seen.state, seen.sha) == (ReviewState.APPROVED, first)
+
+    desk.repository.review(pull, WRITER, ReviewState.APPROVED)
+    assert {each.sha for each in (await desk.forge.observe([1], fresh=True))[1].reviews} == {pull.sha}
+
+
+async def test_a_comment_that_reads_like_an_approval_is_none(desk: Desk) -> None:
+    pull = desk.repository.open("b")
+    desk.repository.review(pull, WRITER, ReviewState.APPROVED)
+    first = pull.sha
+    desk.repository.push("b", pull)
+    desk.repository.say(pull, WRITER, "approved this merge request")
+    (seen,) = (await desk.forge.observe([1], fresh=True))[1].reviews
+    assert seen.sha == first

@@ -328,12 +328,18 @@ def test_without_a_record_there_is_nothing_to_sync(bench: Bench) -> None:
     assert collect_skills(bench.workspace, bench.record, tracked=()) is None
 
 
-@pytest.mark.parametrize("path", ["/etc/x/SKILL.md", "../x/SKILL.md", ".agents/skills/../../../x.md"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/etc/x/SKILL.md", "../x/SKILL.md", ".agents/skills/../../../x.md"),
+        *(".agents/skills/x\0/SKILL.md", "\0", "", "."),
+    ],
+)
 def test_what_a_host_sends_stays_in_its_place(tmp_path: Path, path: str) -> None:
     bench = Bench(tmp_path)
     for files, directory in (({path: b"x"}, DIRECTORY), ({}, path)):
         written = WrittenSkills(directory=directory, skills={})
-        with pytest.raises(LibraryError, match="outside of the workspace"):
+        with pytest.raises(LibraryError, match="inside of the workspace"):
             sync_collected(bench.library, CollectedSkills(written=written, files=files), evidence=RUN)
 
 

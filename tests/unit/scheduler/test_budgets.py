@@ -327,3 +327,81 @@ def test_a_recovered_block_is_unblocked_by_a_raised_limit() -> None:
     assert not story.said(StartRun)
     assert story.state.blocked["1"].failure.category is Category.BUDGET_ISSUE
     assert story.state.day_tokens == 100
+
+
+# --- silent agents ---------------------------------------------------------------------------------------
+
+
+def _silent(story: Story, turns: int, *, first: int = 1) -> None:
+    """Turns without tokens, from the one in progress on."""
+    for turn in range(first, first + turns):
+        story.streams(turn_count=turn).turn_ends()
+
+
+def _is_blocked(story: Story) -> bool:
+    return "1" in story.state.blocked
+
+
+@pytest.mark.parametrize("per_run", [7, 100, 1_000])
+def test_an_agent_that_reports_no_tokens_gets_a_hundred_turns_in_all_attempts(per_run: int) -> None:
+    story = Story(
+        make_issue(),
+        poll_interval_ms=FAR,
+        max_tokens_per_issue=100,
+        max_turns=per_run,
+        max_turns_without_progress=None,
+        max_attempts_without_progress=FAR,
+    ).begin()
+    turns = 0
+    while not _is_blocked(story) and turns < 200:
+        for turn in range(1, per_run + 1):
+            turns += 1
+            story.streams(turn_count=turn).turn_ends()
+            if story.said(FinishRun):
+                break
+        story.ends().forget().advance(1_000)
+    assert turns == 100
+    assert story.state.blocked["1"].failure.category is Category.BUDGET_ISSUE
+
+
+def test_people_are_told_once_that_an_agent_reports_no_tokens() -> None:
+    story = _story(max_tokens_per_issue=100, max_turns=500, max_turns_without_progress=None)
+    _silent(story, 5)
+    (notice,) = story.notices("agent_reports_no_tokens")
+    assert dict(notice.fields)["max_turns"] == budgets.MAX_SILENT_TURNS
+
+
+@pytest.mark.parametrize(
+    ("limit", "every", "stopped", "told"),
+    [
+        (1_000_000, 1, False, 0),  # it reports in every turn
+        (None, 1_000, False, 0),  # tokens are not limited
+        (1_000_000, 1_000, True, 1),
+        (1_000_000, 3, True, 1),  # it reports in every third turn
+    ],
+)
+def test_turns_with_tokens_do_not_count(
+    limit: int | None,
+    every: int,
+    stopped: bool,  # noqa: FBT001 - a parameter
+    told: int,
+) -> None:
+    story = _story(max_tokens_per_issue=limit, max_turns=500, max_turns_without_progress=None)
+    for turn in range(1, 181):
+        story.streams(turn_count=turn)
+        story.streams(total_tokens=turn // every, turn_count=turn).streams(total_tokens=turn // every)
+        story.turn_ends()
+    assert bool(story.said(FinishRun)) == stopped
+    assert len(story.notices("agent_reports_no_tokens")) == told
+
+
+def test_silent_turns_before_a_restart_count_and_an_operator_takes_them_back() -> None:
+    spent = {"1": Spent(turns=99)}
+    story = Story(make_issue(), poll_interval_ms=FAR, max_tokens_per_issue=100)
+    story.tell(Recovered(spent=spent))
+    story.begin().streams(turn_count=1).turn_ends()
+    (finish,) = story.said(FinishRun)
+    assert finish.reason is FinishReason.BUDGET
+    step = Step(story.state, 0)
+    budgets.reset_usage(step, "1")
+    assert budgets.issue_budget_failure(step.state, make_issue()) is None

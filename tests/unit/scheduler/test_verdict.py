@@ -26,7 +26,6 @@ from symphony.scheduler import (
     COMMENT_MARKER,
     MAX_LANDINGS,
     MAX_REMARKS,
-    PROTECTED_PATHS,
     Ended,
     Feedback,
     FeedbackKind,
@@ -46,6 +45,7 @@ from symphony.scheduler import (
     Wait,
     WaitCode,
     block_of,
+    is_protected,
     judge_pull,
     judged_checks,
     ledger_after_claim,
@@ -62,7 +62,7 @@ MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NOW = 1_700_000_000_000
 """Ten minutes after the push."""
 POLICY = ForgePolicy(repo="octo/site", reviewers=frozenset({"review-bot"}))
-LAND = replace(POLICY, land=True)
+LAND = replace(POLICY, land=True, base="main")
 
 ANN = Author(login="ann", can_write=True)
 STRANGER = Author(login="stranger")
@@ -346,15 +346,47 @@ def test_the_name_of_the_repository_ignores_case() -> None:
     assert judge(pull(head_repo="Octo/Site"), policy=LAND) == "land"
 
 
-@pytest.mark.parametrize("name", ["x.yml", *(f"{path}x" for path in PROTECTED_PATHS if path[-1] == "/")])
-def test_a_change_of_what_judges_it_is_left_to_a_person(name: str) -> None:
-    outcome = judge(pull(files=("src/a.py", name)), policy=LAND)
-    assert outcome == ("land" if name == "x.yml" else "protected_path")
+PROTECTED = (
+    *(".github/workflows/a.yml", ".GitHub/x", ".gitlab-ci.yml", ".gitlab/x", ".forgejo/x", ".gitea/x"),
+    *("CODEOWNERS", "docs/CODEOWNERS", ".gitmodules", "src/.gitmodules", ".gitattributes", ".mergify.yml"),
+    *(
+        ".circleci/config.yml",
+        ".buildkite/x",
+        ".travis.yml",
+        "Jenkinsfile",
+        "Jenkinsfile.release",
+        ".drone.yml",
+    ),
+    *(".woodpecker.yml", ".woodpecker/x", "azure-pipelines.yml", "bitbucket-pipelines.yml", ".appveyor.yml"),
+    *(".cirrus.yml", "ci/deploy.gitlab-ci.yml", ".zuul.yaml", ".tekton/x", "cloudbuild.yaml", ".ci/run"),
+    *("WORKFLOW.md", "workflow.md", "ops/WORKFLOW.md", "WORKFLOW.github.md", "ops/Docs.Workflow.md"),
+    *(".symphony/x", "a/.symphony/x", "AGENTS.md", "src/agents.md", "a/b/CLAUDE.md", "CLAUDE.local.md"),
+    *("AGENTS.override.md", "GEMINI.md", ".claude/settings.json", ".claude", "src/.claude/x"),
+    *(".codex/config.toml", ".agents/skills/a/x.md", ".opencode/x", ".cursor/rules/x", ".cursorrules"),
+    *(".mcp.json", "skills/deploy/SKILL.md", "opencode.json", ".clinerules", ".roomodes", ".aider.conf.yml"),
+)
+FREE = (
+    *("x.yml", "src/a.py", "github/x", "docs/workflow-file.md", "docs/codeowners-guide.md", "src/claude.py"),
+    *("src/agents/main.py", "ci/run.py", "docs/skills.md", "gitlab/x.rb", "src/workflow.py", "README.md"),
+    *("src/codex_client.py", "docs/agents-guide.md", "mcp/server.py"),
+)
 
 
-@pytest.mark.parametrize("name", ["WORKFLOW.md", "workflow.md", ".gitlab-ci.yml", ".GitHub/workflows/a.yml"])
-def test_protected_names_ignore_case(name: str) -> None:
-    assert judge(pull(files=(name,)), policy=LAND) == "protected_path"
+@pytest.mark.parametrize("name", PROTECTED)
+def test_a_change_of_what_judges_it_or_of_what_agents_obey_is_left_to_a_person(name: str) -> None:
+    assert judge(pull(files=("src/a.py", name)), policy=LAND) == "protected_path"
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_a_change_of_names_that_only_look_like_it_lands(name: str) -> None:
+    assert judge(pull(files=(name,)), policy=LAND) == "land"
+
+
+@pytest.mark.parametrize("name", ["daemon.md", "ops/Daemon.md", "prompts/a/x.md"])
+def test_what_this_daemon_obeys_is_protected_by_its_name_or_path(name: str) -> None:
+    policy = replace(LAND, protected_names=frozenset({"daemon.md"}), protected_paths=("prompts/a",))
+    assert is_protected(name, policy)
+    assert not is_protected(f"src/{name}.txt", policy)
 
 
 # --- which verdict ---------------------------------------------------------------------------------------
@@ -501,7 +533,9 @@ def test_nothing_for_two_weeks_is_told_to_a_person() -> None:
         ({"reviews": ()}, "approval_missing"),
         ({"reviews": (review(sha=OLD),)}, "approval_missing"),
         ({"reviews": (review(sha=None),)}, "approval_missing"),
-        ({"reviews": (review(sha=None),), "rules_met": True}, "land"),
+        ({"reviews": (review(sha=None),), "rules_met": True}, "approval_missing"),
+        ({"reviews": (review(sha=OLD), review(sha=HEAD, id="2", at=at(NOW - MINUTE)))}, "land"),
+        ({"base_branch": "release"}, "other_base"),
         ({"reviews": (review(author=BOT),), "rules_met": True}, "approval_missing"),
         ({"reviews": (review(author=STRANGER),)}, "approval_missing"),
         ({"reviews": (review(author=LISTED),)}, "approval_missing"),
@@ -518,9 +552,11 @@ def test_what_is_not_landed(changes: dict[str, Any], wait: str) -> None:
 def test_the_limits_of_landing() -> None:
     labelled = replace(LAND, land_labels=frozenset({"ship"}))
     assert judge(pull(), policy=labelled) == "label_missing"
-    assert judge(pull(labels=("ship",), reviews=()), policy=labelled) == "land"
-    own = replace(labelled, own_labels=frozenset({"ship"}))
-    assert judge(pull(labels=("ship",), reviews=()), policy=own) == "approval_missing"
+    assert judge(pull(labels=("ship",)), policy=labelled) == "land"
+    for reviews in ((), (review(sha=OLD),), (review(author=ME),), (review(author=BOT),)):
+        assert judge(pull(labels=("ship",), reviews=reviews), policy=labelled) == "approval_missing"
+    assert judge(pull(), policy=replace(LAND, base=None)) == "other_base"
+    assert judge(pull(base_branch="release"), policy=replace(LAND, base="release")) == "land"
     assert judge(pull(changed_lines=11), policy=replace(LAND, land_max_lines=10)) == "too_large"
     assert judge(pull(), policy=replace(LAND, land_max_lines=10)) == "land"
     docs = replace(LAND, land_paths=("docs/", "README.md"))
@@ -737,6 +773,7 @@ _CHANGES = st.fixed_dictionaries(
         "draft": st.booleans(),
         "head_repo": st.sampled_from(["octo/site", "other/site", None]),
         "head_sha": _SHAS,
+        "base_branch": st.sampled_from(["main", "release"]),
         "conflicts": st.sampled_from([True, False, None]),
         "rules_met": st.sampled_from([True, False, None]),
         "checks": _few(_CHECKS),
@@ -759,6 +796,7 @@ _POLICIES = st.builds(
     required_checks=st.sampled_from([(), ("test",)]),
     reviewers=st.sampled_from([frozenset(), frozenset({"review-bot"})]),
     land=st.booleans(),
+    base=st.sampled_from([None, "main"]),
     land_labels=st.sampled_from([frozenset(), frozenset({"ship"})]),
     land_max_lines=st.sampled_from([None, 100]),
 )
@@ -794,6 +832,8 @@ def test_nothing_is_landed_that_is_not_known_to_be_good(
     assert not seen.missing_checks
     assert all(each.resolved for each in seen.threads)
     assert "WORKFLOW.md" not in seen.files
+    assert seen.base_branch == policy.base
+    assert any(each.state is ReviewState.APPROVED and each.sha == seen.head_sha for each in seen.reviews)
     judged = judged_checks(seen, policy)
     assert judged
     assert all(each.state is CheckState.PASSED and each.sha == seen.head_sha for each in judged)

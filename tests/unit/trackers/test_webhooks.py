@@ -260,3 +260,17 @@ def test_one_of_several_events_that_is_no_comment_is_news() -> None:
     asana = VENDORS["asana"]
     both = {"events": [*asana.issue["events"], *asana.comment["events"]]}
     assert asana.send(both).is_news(lambda _: True)
+
+
+@pytest.mark.parametrize("secret", ["whsec_", "whsec_MTIzNDU2Nzg5MDEyMzQ1"])
+def test_a_signing_key_that_can_be_guessed_lets_nothing_in(secret: str) -> None:
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    sent = str(NOW_MS // 1000)
+    mac = hmac.new(key, f"d-1.{sent}.".encode() + b"{}", hashlib.sha256).digest()
+    headers = {
+        "webhook-id": "d-1",
+        "webhook-timestamp": sent,
+        "webhook-signature": "v1," + base64.b64encode(mac).decode(),
+    }
+    with pytest.raises(WebhookRejectedError):
+        scheme_of("gitlab").verify(headers, b"{}", secret=secret, now_ms=NOW_MS)

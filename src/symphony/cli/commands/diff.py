@@ -4,12 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from symphony.characters import visible
 from symphony.cli.failures import CommandError, warn
 from symphony.cli.options import issue_argument, json_option, print_json, workflow_option
 from symphony.cli.repository import git
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
     from symphony.config import WorkspaceSettings
 
 _SAFE: Final = ("--no-ext-diff", "--no-textconv")
+_COLOURS: Final = (
+    *((start, 1) for start in ("diff --git ", "index ", "--- ", "+++ ", "new file ", "deleted file ")),
+    *(("@@", 36), ("+", 32), ("-", 31)),
+)
+"""The colour of a line by how it begins, as codes of a terminal."""
 _PIPE_CLOSED: Final = -signal.SIGPIPE
 _DEFAULT_BRANCHES: Final = ("main", "master")
 
@@ -80,14 +87,39 @@ def diff(*, issue: str, stat: bool, as_json: bool, workflow: Path) -> None:
     if as_json:
         print_json(_document(branch, commits))
         return
-    # git prints the difference itself, on a terminal with its pager and colours.
-    pager = () if sys.stdout.isatty() else ("--no-pager",)
     form = "--stat" if stat else "--patch"
-    command = ["git", *pager, "diff", *_SAFE, form, f"{branch.base}...{branch.ref}", "--"]
+    command = ["git", "--no-pager", "diff", *_SAFE, form, f"{branch.base}...{branch.ref}", "--"]
     sys.stdout.flush()
-    done = subprocess.run(command, cwd=branch.repository, check=False)
-    if done.returncode not in {0, _PIPE_CLOSED}:
-        raise _git_error(branch, f"git diff ends with exit code {done.returncode}")
+    if sys.stdout.isatty():
+        code = _page(branch, [*command[:3], "--no-color", *command[3:]])
+    else:
+        code = subprocess.run(command, cwd=branch.repository, check=False).returncode
+    if code not in {0, _PIPE_CLOSED}:
+        raise _git_error(branch, f"git diff ends with exit code {code}")
+
+
+def _page(branch: _Branch, command: list[str]) -> int:
+    """Show a difference by git's pager, with hidden characters as escapes; returns git's exit code.
+
+    The colours are ours, as those of git cannot be told from what an agent wrote.
+    """
+    pager = _git_output(branch, "var", "GIT_PAGER").strip() or "cat"
+    has_colours = git(branch.repository, "config", "--get-colorbool", "color.diff", "true").stdout.strip()
+    environment = {"LESS": "FRX", "LV": "-c", **os.environ}  # as git does
+    with (
+        subprocess.Popen(command, cwd=branch.repository, stdout=subprocess.PIPE) as source,
+        subprocess.Popen(["sh", "-c", pager], stdin=subprocess.PIPE, env=environment) as shown,
+        suppress(BrokenPipeError),  # the person has seen enough
+    ):
+        assert source.stdout is not None  # noqa: S101 - it is a pipe
+        assert shown.stdin is not None  # noqa: S101 - it is a pipe
+        for data in source.stdout:
+            line = visible(data.decode("utf-8", "replace").removesuffix("\n"))
+            colour = next((code for start, code in _COLOURS if line.startswith(start)), None)
+            if colour is not None and has_colours == "true":
+                line = f"\x1b[{colour}m{line}\x1b[m"
+            shown.stdin.write(f"{line}\n".encode())
+    return source.returncode
 
 
 def _document(branch: _Branch, commits: int) -> "BranchDiff":

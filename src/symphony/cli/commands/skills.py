@@ -349,6 +349,7 @@ def report(*, since: float, as_json: bool, workflow: Path) -> None:
     from symphony.api.models import wall_text
     from symphony.api.skill_outcomes import read_skill_outcomes, skill_uses
     from symphony.cli.documents import SkillsReport
+    from symphony.daemon.state_dir import library_key
     from symphony.journal.reader import open_reader
 
     since_ms = max(time.time_ns() // 1_000_000 - round(since * 1000), 0)
@@ -356,7 +357,7 @@ def report(*, since: float, as_json: bool, workflow: Path) -> None:
     with open_reader(journal) as reader:
         found = [one for one in reader.skills_report(since_wall_ms=since_ms) if one.listed or one.seen]
         library = open_library(workflow, os.environ).in_use.store
-        outcomes = read_skill_outcomes(reader, library, journal.parent.name, since_wall_ms=since_ms)
+        outcomes = read_skill_outcomes(reader, library, library_key(journal.parent), since_wall_ms=since_ms)
     if as_json:
         skills = tuple(map(skill_uses, found))
         print_json(SkillsReport(since=wall_text(since_ms), skills=skills, outcomes=outcomes))

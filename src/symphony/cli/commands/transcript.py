@@ -87,7 +87,10 @@ def transcript(*, issue: str, follows: bool, run_prefix: str | None, as_json: bo
         raise CommandError.of(f"{identifier} has no run", hint=_NO_RUN)
     known = [run.run_id for run in runs]
     if run_prefix is not None and run_prefix.startswith(LEARNING_RUN):
-        given = open_library(workflow, os.environ).in_use.store.feedback(journal.parent.name, identifier)
+        from symphony.daemon.state_dir import library_key
+
+        library = open_library(workflow, os.environ).in_use.store
+        given = library.feedback(library_key(journal.parent), identifier)
         known = [one.learned.run_id for one in given if one.learned is not None]
     fixed = None if run_prefix is None else find_run(known, run_prefix, identifier)
     reading = Reading(journal, identifier, fixed, show, show_missing)

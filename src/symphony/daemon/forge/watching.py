@@ -9,11 +9,12 @@ which is recorded with what it leads to.
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Final, assert_never
 
 import structlog
 
-from symphony.config import ForgeSettings
+from symphony.config import ForgeSettings, Workflow
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.forge.ending import Ender
 from symphony.daemon.forge.feedback import make_offer, post_reply, with_reply
@@ -89,6 +90,7 @@ class Watcher:
         self._failures = 0
         self.due_ms = 0
         """When they are observed next, in Unix time."""
+        self._base: str | None = None
         self.failure: Failure | None = None
         """Why they could not be observed the last time."""
 
@@ -129,6 +131,9 @@ class Watcher:
         async def look() -> None:
             seen.update(await connect().observe(list(numbers)))
 
+        self._base = settings.base
+        if self._base is None and settings.land != "never":
+            self._base = await self._context().workspaces.base_branch()
         failure = await failure_of(look())
         if failure is not None:
             self._not_observed(self._context().redaction.failure(failure))
@@ -194,7 +199,8 @@ class Watcher:
 
     async def _judge(self, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings) -> Verdict:
         """The verdict on a snapshot; both are recorded, but what is done because of it."""
-        now_ms, policy, state = self._wall_ms(), policy_of(settings), self._state()
+        now_ms, state = self._wall_ms(), self._state()
+        policy = policy_of(settings, self._context().workflow, base=self._base)
         assert record.number is not None  # noqa: S101 - it is watched
         assert state is not None  # noqa: S101 - the daemon serves
         ledger = record.ledger or PullLedger(
@@ -363,8 +369,11 @@ def _observed(record: PullRequestRecord) -> tuple[PullRequest, PullLedger]:
     return record.pull, record.ledger
 
 
-def policy_of(settings: ForgeSettings) -> ForgePolicy:
-    """The part of the settings that verdicts depend on."""
+def policy_of(settings: ForgeSettings, workflow: Workflow, *, base: str | None) -> ForgePolicy:
+    """The part of the settings that verdicts depend on; `base` is the branch that is landed on."""
+    agent = workflow.settings.agent
+    files = (workflow.path, Path(agent.instructions.fallback or workflow.path))
+    folders = (agent.skills.path, *agent.skills.extra_paths, agent.instructions.path, agent.library.directory)
     told = {kind for kind in FeedbackKind if getattr(settings.feedback, kind.value)}
     return ForgePolicy(
         repo=settings.repo or "",
@@ -372,8 +381,10 @@ def policy_of(settings: ForgeSettings) -> ForgePolicy:
         feedback=frozenset(told),
         required_checks=settings.required_checks,
         reviewers=frozenset(map(str.lower, settings.reviewers)),
-        own_labels=frozenset(map(str.lower, settings.labels)),
         land=settings.land != "never",
+        base=base,
+        protected_names=frozenset(each.name.casefold() for each in files),
+        protected_paths=tuple(map(str, folders)),
         land_labels=frozenset(map(str.lower, settings.land_limits.labels)),
         land_max_lines=settings.land_limits.max_changed_lines,
         land_paths=settings.land_limits.paths,

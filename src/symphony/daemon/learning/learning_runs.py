@@ -32,7 +32,7 @@ from symphony.daemon.clock import wall_ms
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.journal_writer import JOURNAL_FILE, listed_skills, past_runs
 from symphony.daemon.runs.transcript import RunTranscript
-from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.state_dir import StateDirectory, library_key
 from symphony.domain import Cost, Failure, SymphonyError, Tokens, ToolResult
 from symphony.journal import transcripts
 from symphony.journal.model import RunRecord
@@ -167,7 +167,7 @@ class Learner:
 
     @property
     def _workflow(self) -> str:
-        return self._state_dir.path.name
+        return library_key(self._state_dir.path)
 
     async def _learn(self, feedback: Feedback) -> None:
         """Carry out one learning run, and wait if it is to be tried again."""

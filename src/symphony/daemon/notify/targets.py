@@ -5,7 +5,6 @@ mention or markup, and in JSON it is a value. A link leads to an http(s) address
 """
 
 import base64
-import binascii
 import hmac
 import os
 import re
@@ -21,7 +20,7 @@ import msgspec
 
 from symphony.agents.environment import child_environment
 from symphony.api import models
-from symphony.config import NotifySettings, reference_name, resolve_secret
+from symphony.config import NotifySettings, reference_name, resolve_secret, signing_key
 from symphony.daemon.notify.notifications import Notification, Subject, describe, headline
 from symphony.domain import Redaction, one_line
 from symphony.processes.base import Host
@@ -97,7 +96,12 @@ def resolve_target(settings: NotifySettings, environment: Mapping[str, str]) -> 
         raise TargetError("url", _NO_ADDRESS, "write https://…, or the name of a variable that holds it")
     if settings.secret is None:
         return Target(settings, url=url)
-    return Target(settings, url=url, secret=_key(_value(settings, "secret", settings.secret, environment)))
+    try:
+        key = signing_key(_value(settings, "secret", settings.secret, environment))
+    except ValueError as error:
+        hint = "copy all of it, or make a longer one: openssl rand -hex 32"
+        raise TargetError("secret", str(error), hint) from None
+    return Target(settings, url=url, secret=key)
 
 
 def _value(settings: NotifySettings, key: str, value: str | None, environment: Mapping[str, str]) -> str:
@@ -108,17 +112,6 @@ def _value(settings: NotifySettings, key: str, value: str | None, environment: M
         name = reference_name(value) or key
         raise TargetError(key, f"refers to ${name}, which is not set", f"set {name} where the daemon starts")
     return found.reveal()
-
-
-def _key(secret: str) -> bytes:
-    """The key of a signature; after `whsec_` it is in base64, as in Standard Webhooks."""
-    encoded = secret.removeprefix("whsec_")
-    if encoded == secret:
-        return secret.encode()
-    try:
-        return base64.b64decode(encoded, validate=True)
-    except binascii.Error:
-        raise TargetError("secret", "begins with whsec_ and is no base64", "copy all of it") from None
 
 
 # --- what is sent ----------------------------------------------------------------------------------------

@@ -101,6 +101,7 @@ class Running:
         resume: what the run continues.
         phase: the phase of the work in the present turn; `None` for none.
         host: where the run is carried out; `None` is this machine.
+        placed: the machine that a cluster chose.
     """
 
     run_id: str
@@ -126,11 +127,12 @@ class Running:
     agent: AgentChoice = field(default_factory=AgentChoice)
     phase: messages.Phase | None = None
     host: str | None = None
+    placed: str | None = None
 
     @property
     def machine(self) -> str | None:
         """The host, or the machine that a cluster chose."""
-        return self.report.host or self.host
+        return self.placed or self.host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

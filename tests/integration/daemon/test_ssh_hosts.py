@@ -436,6 +436,8 @@ async def test_a_number_that_cannot_be_costs_the_run_and_nothing_else(
     project.issue("SYM-1", [DONE])
     async with serving(project) as served:
         ended = await served.watcher.until_seen(RunEnded)
-        assert served.service.state.day_tokens == 40
+        state = served.service.state
+    assert state is not None
+    assert state.day_tokens == 40
     assert ended.outcome.failure is not None
     assert ended.outcome.failure.category is Category.WORKER_LOST

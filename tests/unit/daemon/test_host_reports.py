@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,8 +16,9 @@ from symphony.daemon.frames import CarriedSkills, FrameDecoder, FrameEncoder, Fr
 from symphony.daemon.hosts.host_reports import MAX_FRAMES, MAX_LISTED, HostReports
 from symphony.domain import MASK, Blame, Category, Failure, Redaction
 from symphony.journal.transcripts import CommandEntry, MessageEntry, PlanEntry, TranscriptPlanStep
-from symphony.library.model import Resolution
-from symphony.library.sync import CollectedSkills, Synced
+from symphony.library.model import Change, Evidence, Resolution, SkillText
+from symphony.library.store import Library
+from symphony.library.sync import CollectedSkills, Synced, sync_collected
 from symphony.library.workspace import WrittenSkill, WrittenSkills
 from symphony.scheduler import (
     WAITING_FOR_SLOT,
@@ -81,6 +83,10 @@ def failure(category: Category = Category.TURN_FAILED, **changes: Any) -> Failur
     return Failure(category=category, blame=Blame.AGENT, message="m", **changes)
 
 
+def changed(report: RunReport, **changes: Any) -> RunReport:
+    return replace(report, **changes)
+
+
 def limits(payload: Mapping[str, Any]) -> RunReport:
     return replace(STREAMING, rate_limits=payload)
 
@@ -91,9 +97,9 @@ def limits(payload: Mapping[str, Any]) -> RunReport:
 @pytest.mark.parametrize("number", BAD_NUMBERS)
 @pytest.mark.parametrize("name", COUNTS)
 def test_a_count_that_cannot_be_ends_the_run(name: str, number: int) -> None:
-    assert reported(replace(STREAMING, **{name: 1}))
+    assert getattr(reported(changed(STREAMING, **{name: 1})), name) in {0, 1}
     with pytest.raises(FrameError):
-        reported(replace(STREAMING, **{name: number}))
+        reported(changed(STREAMING, **{name: number}))
 
 
 def test_a_turn_uses_no_more_than_that_of_an_agent_here() -> None:
@@ -207,8 +213,8 @@ def test_skills_were_given_in_the_versions_that_the_daemon_gave() -> None:
     assert again.synced is None
 
 
-def replaced(skills: Skills, **changes: Any) -> Skills:
-    return msgspec.structs.replace(skills, **changes)
+def replaced(value: Any, **changes: Any) -> Any:
+    return msgspec.structs.replace(value, **changes)
 
 
 @pytest.mark.parametrize(
@@ -226,6 +232,28 @@ def test_a_change_is_based_on_a_skill_that_was_given(name: str, version: int, *,
     assert (name in found.written.skills) is stays
     assert found.written.directory == ".agents/skills"
     assert found.files == collected.files, "what it is worth, the gate and people judge"
+
+
+@pytest.mark.parametrize(("claimed", "version"), [("given", 2), ("deploy", 1)])
+def test_with_apply_a_host_changes_what_its_run_was_given_and_proposes_the_rest(
+    claimed: str, version: int, tmp_path: Path
+) -> None:
+    library = Library(tmp_path / "library.db")
+    text = SkillText(name=claimed, description="What it does.", when_to_use="", content="Do it.\n")
+    library.add(text, Change(author="ann"))
+    carried = CarriedSkills(resolution=Resolution(skills=(), reason="all"), data={"given": (1, b"")})
+    file = replaced(text, content="Do it twice.\n").file()
+    lie = CollectedSkills(
+        written=WrittenSkills(
+            directory=".agents/skills", skills={claimed: WrittenSkill(version=1, sha256="a" * 64)}
+        ),
+        files={f".agents/skills/{claimed}/SKILL.md": file},
+    )
+    taken = sent(frames.SkillsCollected(request=1, collected=lie), door(carried=carried)).collected
+    synced = sync_collected(library, taken, evidence=Evidence(run_id="d1-1"), change=Change(author="codex"))
+    assert synced is not None
+    assert library.skill(claimed).version == version
+    assert bool(synced.proposals) == (version == 1), "people judge it"
 
 
 def test_the_phase_is_that_of_the_daemon() -> None:
@@ -349,7 +377,15 @@ def test_a_transcript_is_masked_and_an_ordinary_one_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"seq": 2**53}, {"at": "x" * 100}, {"replaces": 1}, {"left_out": 2**63}, {"turn": 2**60}],
+    [
+        {"seq": 2**53},
+        {"at": "x" * 100},
+        {"at": "2026-03-01"},
+        {"at": "2026-99-01T00:00:00.000Z"},
+        {"replaces": 1},
+        {"left_out": 2**63},
+        {"turn": 2**60},
+    ],
     ids=str,
 )
 def test_an_entry_that_no_reader_could_use_ends_the_run(changes: Mapping[str, Any]) -> None:
@@ -434,6 +470,6 @@ def test_what_an_ordinary_worker_reports_stays_as_it_is(frame: frames.WorkerFram
     assert sent(frame) == frame
 
 
-def test_skills_with_problems_pass(tmp_path: Any) -> None:
+def test_skills_with_problems_pass(tmp_path: Path) -> None:
     frame = frames.SkillProblems(request=1, found=SkillSet(root=tmp_path))
     assert sent(frame) == frame

@@ -42,13 +42,14 @@ from symphony.scheduler import (
 )
 from symphony.skills import DropReason
 
-MAX_NODES: Final = 200_000
+MAX_NODES: Final = 100_000
 """The most values in one frame."""
 MAX_LISTED: Final = 500
 """The most skills of a session that are shown."""
 _MAX_ITEMS: Final = 100
 _MAX_NAME_CHARS: Final = 300
 _MAX_LOG_FIELDS: Final = 50
+_MOMENT: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 _MAX_SEQ_STEP: Final = 100_000
 _HEAD: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _WORD: Final = re.compile(r"[a-z][a-z0-9_]{0,59}")
@@ -305,7 +306,7 @@ class HostReports:
         if not self._seq < entry.seq <= self._seq + _MAX_SEQ_STEP or (entry.replaces or 0) >= entry.seq:
             raise refused(f"entry {entry.seq} of the transcript after {self._seq}")
         try:
-            datetime.fromisoformat(entry.at)
+            datetime.strptime(entry.at, _MOMENT)  # noqa: DTZ007 - it ends with Z
         except ValueError as error:
             raise refused("a moment that is none") from error
         self._seq = entry.seq
@@ -355,7 +356,7 @@ class HostReports:
         return CollectedSkills(
             written=WrittenSkills(
                 directory=self._directory,
-                skills=checked(written, self._name),
+                skills=checked(written, plain_text),
                 others=tuple(map(plain_text, collected.written.others)),
             ),
             files={plain_text(name): data for name, data in collected.files.items()},

@@ -275,8 +275,8 @@ class StdioWorker:
     async def _take(self, frame: WorkerFrame) -> Ended | None:
         """Pass a frame on, as far as it can be believed; returns the last one. Raises `FrameError`."""
         assert self._check is not None  # noqa: S101 - it has a run
-        assert self._send is not None  # noqa: S101
-        assert self._transcript is not None  # noqa: S101
+        assert self._send is not None  # noqa: S101 - likewise
+        assert self._transcript is not None  # noqa: S101 - likewise
         match await to_thread.run_sync(self._check, frame):
             case TranscriptEntries(entries=entries):
                 await to_thread.run_sync(self._transcript.write, entries)

@@ -392,7 +392,7 @@ class _View:
     def _host(self, name: str, used: int) -> models.HostInUse:
         trouble = self.state.troubled_hosts.get(name)
         until_ms = None if trouble is None else trouble.until_ms
-        chosen = [run.report.host for run in self.state.running.values() if run.host == name]
+        chosen = [run.placed for run in self.state.running.values() if run.host == name]
         return models.HostInUse(
             name=name,
             used=used,

@@ -21,10 +21,18 @@ from symphony.config import RaySettings, did_you_mean_one_of, read_secrets
 from symphony.daemon.context import RuntimeContext, scheduler_settings
 from symphony.daemon.hosts.ray_hosts import RAY, RayHosts
 from symphony.daemon.hosts.ray_messages import INSTALL_HINT, Node, Nodes
-from symphony.daemon.hosts.remote_host import HostCarrier, RemoteHost, place_script, read_place, run_script
+from symphony.daemon.hosts.remote_host import (
+    MAX_SAID_CHARS,
+    HostCarrier,
+    RemoteHost,
+    place_script,
+    read_number,
+    read_place,
+    run_script,
+)
 from symphony.daemon.hosts.ssh_hosts import SshHosts
 from symphony.daemon.state_dir import locate
-from symphony.domain import Failure, Selection, SymphonyError
+from symphony.domain import Failure, Selection, SymphonyError, one_line
 from symphony.processes.local import LocalHost
 from symphony.revision import version_text
 
@@ -141,8 +149,8 @@ async def check_host(host: RemoteHost, context: RuntimeContext) -> HostChecked:
     # It may have read its clock at any moment meanwhile.
     clock_s = asked_s if place.clock_s is None else place.clock_s
     skew_s = round(clock_s - min(max(clock_s, asked_s), time.time()), 1)
-    version, git, free = [*rest, "", "", ""][:3]
-    free_mb = int(free) if free.isdigit() else None
+    version, git, free = (one_line(line, MAX_SAID_CHARS) for line in [*rest, "", "", ""][:3])
+    free_mb = read_number(free)
     own, theirs = version_text(), version.rpartition(",")[2].strip().removeprefix("symphony ")
     problem = hint = None
     if symphony.__version__ not in version:

@@ -187,7 +187,7 @@ def redaction_for(
     """Masks the secrets of a workflow.
 
     These are the secrets in the file, the password of `workspace.repo`, and the values of variables that the
-    tracker refers to or may fall back to, or whose name is that of a key or token.
+    tracker refers to or may fall back to, whose name is that of a key or token, or that `worker.env` names.
     """
     settings, forge = workflow.settings.tracker, workflow.settings.forge
     tracker = tracker or create_tracker(settings, base_dir=workflow.path.parent, environment=environment)
@@ -202,7 +202,9 @@ def redaction_for(
             "tracing": workflow.settings.tracing.headers,
         },
         environment,
-        names=workflow.secret_names | tracker.secret_environment_names(),
+        names=workflow.secret_names
+        | tracker.secret_environment_names()
+        | frozenset(workflow.settings.worker.env),
         values=(*(() if login is None else login.secrets), *_notify_secrets(workflow.settings)),
     )
 

@@ -62,6 +62,7 @@ from symphony.scheduler import (
     RefreshFailed,
     RefreshIssues,
     RunEnded,
+    RunPlaced,
     SetTimer,
     StartRun,
     StopRun,
@@ -318,6 +319,7 @@ class Effects:
             )
         return partial(
             RemoteWorker,
+            on_placed=lambda host: self._post(RunPlaced(run_id=command.run_id, host=host)),
             hosts=self._hosts,
             context=context,
             environment=self._environment,

@@ -338,7 +338,8 @@ class FrameDecoder:
         try:
             number, frame = self._decoder.decode(body)
         except DECODE_ERRORS as error:
-            raise FrameError(FrameProblem.MALFORMED, f"frame {self._taken} is malformed: {error}") from error
+            message = f"frame {self._taken} is malformed: {one_line(str(error), 300)}"
+            raise FrameError(FrameProblem.MALFORMED, message) from error
         if number != self._taken:
             raise FrameError(FrameProblem.OUT_OF_ORDER, f"frame {number} came in place of {self._taken}")
         self._taken += 1

@@ -29,7 +29,8 @@ MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """The largest transcript. What follows in the run is left out, and the last entry says so."""
 MAX_PAGE: Final = 1_000
 """The most entries that are read at once."""
-_MAX_LINE_BYTES: Final = 1024 * 1024
+MAX_LINE_BYTES: Final = 1024 * 1024
+"""The longest line of a transcript."""
 _MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
 _SCAN_BYTES: Final = 256 * 1024
 
@@ -394,12 +395,12 @@ class _Page:
 
     def _lines(self) -> Iterator[bytes]:
         """Whole lines. A line above the limit is damaged, and so is a last line that nobody finishes."""
-        while line := self._file.readline(_MAX_LINE_BYTES):
+        while line := self._file.readline(MAX_LINE_BYTES):
             if line.endswith(b"\n"):
                 yield line
-            elif len(line) == _MAX_LINE_BYTES:
+            elif len(line) == MAX_LINE_BYTES:
                 while line and not line.endswith(b"\n"):
-                    line = self._file.readline(_MAX_LINE_BYTES)
+                    line = self._file.readline(MAX_LINE_BYTES)
                 self._damaged += 1
             elif not self._live:
                 self._damaged += 1
@@ -410,9 +411,9 @@ class _Page:
         while after and high - low > _SCAN_BYTES:
             middle = (low + high) // 2
             self._file.seek(middle)
-            self._file.readline(_MAX_LINE_BYTES)
+            self._file.readline(MAX_LINE_BYTES)
             start = self._file.tell()
-            seq = _seq_in(self._file.readline(_MAX_LINE_BYTES)) if start < high else None
+            seq = _seq_in(self._file.readline(MAX_LINE_BYTES)) if start < high else None
             if seq is not None and seq <= after:
                 low = start
             else:
@@ -421,7 +422,7 @@ class _Page:
 
     def _last_seq(self) -> int:
         """The `seq` of the last entry; 0 if the end of the file holds none."""
-        self._file.seek(max(0, self._size - 2 * _MAX_LINE_BYTES))
+        self._file.seek(max(0, self._size - 2 * MAX_LINE_BYTES))
         numbers = (_seq_in(line) for line in reversed(self._file.read().splitlines()))
         return next((seq for seq in numbers if seq is not None), 0)
 

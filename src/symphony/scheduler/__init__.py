@@ -82,6 +82,7 @@ from symphony.scheduler.messages import ResultStatus as ResultStatus
 from symphony.scheduler.messages import Resume as Resume
 from symphony.scheduler.messages import ResumeReason as ResumeReason
 from symphony.scheduler.messages import RunEnded as RunEnded
+from symphony.scheduler.messages import RunPlaced as RunPlaced
 from symphony.scheduler.messages import RunReport as RunReport
 from symphony.scheduler.messages import RunStage as RunStage
 from symphony.scheduler.messages import SchedulerSettings as SchedulerSettings

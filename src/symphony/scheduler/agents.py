@@ -5,10 +5,10 @@ otherwise it is the default. A conversation stays with its agent even if that is
 is limited, its fallback takes over; without one the issue waits, because a session that is known to fail is
 not started.
 
-One run that ends at a limit speaks for every run of its agent. The agent then waits as long as it asked for,
-or else a minute (rate limit) or a quarter of an hour (credit), doubled for each consecutive time, up to an
-hour. A run that ends in any other way after a turn shows that the agent works again. Limits are not kept
-across restarts.
+One run that ends at a limit speaks for every run of its agent. On one of several hosts it speaks for that
+host, until all of them report a limit. The agent then waits as long as it asked for, or else a minute (rate
+limit) or a quarter of an hour (credit), doubled for each consecutive time, up to an hour. A run that ends in
+any other way after a turn shows that the agent works again. Limits are not kept across restarts.
 """
 
 from dataclasses import replace
@@ -119,10 +119,22 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
     """Take from the end of a run whether its agent is limited."""
     name, failure = run.agent.name, outcome.failure
     if failure is not None and failure.category in LIMIT_CATEGORIES:
-        _limit(step, name, failure)
+        if _speaks_for_agent(step.state, run):
+            _limit(step, name, failure)
     elif run.report.turn_count > 0 and not is_limited(step.state, name) and name in step.state.limited_agents:
         others = {key: limited for key, limited in step.state.limited_agents.items() if key != name}
         step.update(limited_agents=others)
+
+
+def _speaks_for_agent(state: State, run: Running) -> bool:
+    """Whether a limit of the run holds for its agent everywhere.
+
+    One of several hosts speaks for itself only: the last run failed at a limit on all the others too.
+    """
+    others = (state.troubled_hosts.get(host) for host in state.settings.hosts if host != run.host)
+    return run.host is None or all(
+        other is not None and other.failure.category in LIMIT_CATEGORIES for other in others
+    )
 
 
 def _limit(step: Step, name: str, failure: Failure) -> None:

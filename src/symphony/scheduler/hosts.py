@@ -6,7 +6,8 @@ runs, then in the order of the settings.
 
 A host where runs failed three times in a row rests for 30 s, twice as long each further time, up to ten
 minutes. After that it gets one run at a time, until the agent of one starts. A failure counts if the host or
-the way to it caused it. Troubles are not kept across restarts.
+the way to it caused it, or if the login of the agent there is at its limit. Troubles are not kept across
+restarts.
 """
 
 from collections import Counter
@@ -14,6 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from symphony.domain import Category, Failure, Issue
+from symphony.scheduler.agents import LIMIT_CATEGORIES
 from symphony.scheduler.messages import Outcome, RemoteWorkspace, Timer, TimerKind
 from symphony.scheduler.state import Running, State, Step, TroubledHost
 
@@ -90,10 +92,10 @@ def on_run_started(step: Step, issue: Issue, host: str | None) -> None:
         _remember_workspace(step, issue, host)
 
 
-def on_run_placed(step: Step, run: Running) -> None:
+def on_run_placed(step: Step, run: Running, host: str) -> None:
     """Remember which machine a cluster chose."""
-    if run.report.host is not None:
-        _remember_workspace(step, run.issue, run.report.host)
+    step.replace_entry(replace(run, placed=host))
+    _remember_workspace(step, run.issue, host)
 
 
 def _remember_workspace(step: Step, issue: Issue, host: str) -> None:
@@ -127,7 +129,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
     if run.host is None:
         return
     failure = outcome.failure
-    if failure is not None and failure.category in HOST_FAILURES:
+    if failure is not None and failure.category in HOST_FAILURES | LIMIT_CATEGORIES:
         _count_failure(step, run.host, failure)
     else:
         on_agent_started(step, run)

@@ -73,7 +73,7 @@ def _handle(step: Step, event: messages.Event) -> None:  # noqa: C901, PLR0912 -
             polling.on_refreshed(step, event)
         case messages.RefreshFailed():
             polling.on_refresh_failed(step, event)
-        case messages.AgentReported() | messages.TurnEnded() | messages.RunEnded():
+        case messages.RunPlaced() | messages.AgentReported() | messages.TurnEnded() | messages.RunEnded():
             _on_run_event(step, event)
         case messages.Pushed():
             results.on_pushed(step, event)
@@ -102,12 +102,17 @@ def _handle(step: Step, event: messages.Event) -> None:  # noqa: C901, PLR0912 -
 # --- runs and timers -------------------------------------------------------------------------------------
 
 
-def _on_run_event(step: Step, event: messages.AgentReported | messages.TurnEnded | messages.RunEnded) -> None:
+def _on_run_event(
+    step: Step,
+    event: messages.RunPlaced | messages.AgentReported | messages.TurnEnded | messages.RunEnded,
+) -> None:
     run = step.run_by_id(event.run_id)
     if run is None:
         step.notify("debug", "unknown_run", run_id=event.run_id, input=type(event).__name__)
         return
     match event:
+        case messages.RunPlaced():
+            hosts.on_run_placed(step, run, event.host)
         case messages.AgentReported():
             runs.on_agent_report(step, run, event.report)
         case messages.TurnEnded():

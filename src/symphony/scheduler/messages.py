@@ -143,11 +143,9 @@ class RunReport:
         model: the one that the agent says it uses.
         input_tokens: with the other counts, as in `Tokens`.
         cost_usd: with `unpriced_tokens`, as in `Cost`.
-        host: the machine, if the host of the run is a cluster that chooses one.
     """
 
     stage: RunStage
-    host: str | None = None
     workspace_path: str | None = None
     branch: str | None = None
     session_id: str | None = None
@@ -538,6 +536,14 @@ class RefreshFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlaced:
+    """The cluster that carries a run out chose a machine for it."""
+
+    run_id: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentReported:
     """The agent's event stream moved on."""
 
@@ -691,6 +697,7 @@ Event = (
     | PollFailed
     | Refreshed
     | RefreshFailed
+    | RunPlaced
     | AgentReported
     | TurnEnded
     | RunEnded

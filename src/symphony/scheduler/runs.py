@@ -128,7 +128,6 @@ def on_agent_report(step: Step, run: Running, report: RunReport) -> None:
     report = replace(
         report,
         workspace_path=report.workspace_path or run.report.workspace_path,
-        host=report.host or run.report.host,
         **NO_TOKENS.plus(Tokens.of(report)).counts(),  # within bounds
         turn_count=clamp_count(report.turn_count),
     )
@@ -146,7 +145,6 @@ def on_agent_report(step: Step, run: Running, report: RunReport) -> None:
         reported_turn=report.turn_count if budgets.reports_tokens(run, report) else run.reported_turn,
     )
     step.replace_entry(run)
-    hosts.on_run_placed(step, run)
     if report.rate_limits is not None:
         step.update(rate_limits=report.rate_limits)
     if report.pid is not None:
@@ -395,10 +393,10 @@ def _retry_after_failure(step: Step, run: Running, outcome: Outcome, failure: Fa
         delay_ms = policy.backoff_ms(1, settings.max_retry_backoff_ms)
     elif failure.category in agents.LIMIT_CATEGORIES:
         limited_until_ms = agents.agent_limited_until(step.state, run.issue)
-        if limited_until_ms is None:  # the fallback takes over
-            delay_ms, counts_as_failure = policy.CONTINUATION_DELAY_MS, False
-        else:
+        if limited_until_ms is not None:
             delay_ms = max(delay_ms, limited_until_ms - step.now_ms)
+        elif agents.is_limited(step.state, run.agent.name):  # the fallback takes over, else another host
+            delay_ms, counts_as_failure = policy.CONTINUATION_DELAY_MS, False
     elif without_progress >= settings.max_attempts_without_progress:
         blocks.block(step, run.issue, no_progress(run.issue, without_progress, failure), held=run)
         return

@@ -102,6 +102,7 @@ class Running:
         phase: the phase of the work in the present turn; `None` for none.
         host: where the run is carried out; `None` is this machine.
         reported_turn: the latest turn in which the agent reported tokens.
+        placed: the machine that a cluster chose.
     """
 
     run_id: str
@@ -128,11 +129,12 @@ class Running:
     phase: messages.Phase | None = None
     host: str | None = None
     reported_turn: int = 0
+    placed: str | None = None
 
     @property
     def machine(self) -> str | None:
         """The host, or the machine that a cluster chose."""
-        return self.report.host or self.host
+        return self.placed or self.host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,12 +18,14 @@ import pytest
 from anyio import to_thread
 from structlog.testing import capture_logs
 
+from harness.hostile_worker import hostile_python
 from harness.hosts import DONE, host_unavailable
 from harness.project import Project, scripted, until
 from harness.real import require_program
 from harness.serving import move, serving
 from harness.ssh import SshServer, dead_server, processes, ssh_server, workers
 from symphony.api.documents import waiting_issues
+from symphony.domain import Category
 from symphony.scheduler import CleanWorkspace, OutcomeKind, RunEnded, SettingsChanged, StartRun
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("patience")]
@@ -377,3 +379,66 @@ async def test_hooks_may_populate_workspaces_on_a_host(project: Project, server:
     (workspace,) = server.root.glob("*/workspaces/SYM-1")
     assert {each.name for each in workspace.iterdir()} >= {"made.txt", "new.txt"}
     assert not list(server.root.glob("*/repository.git"))
+
+
+# --- a host that lies ---
+
+LIES_OF_A_DELIVERY = """
+branch = f"symphony/{command.issue.identifier}"
+tree = git("--git-dir", repository, "rev-parse", "HEAD^{tree}")
+parent = git("--git-dir", repository, "rev-parse", "HEAD")
+made = git("-c", "user.name=h", "-c", "user.email=h@h", "--git-dir", repository,
+           "commit-tree", tree, "-p", parent, "-m", "Hostile")
+git("--git-dir", repository, "update-ref", f"refs/heads/{branch}", made)
+report = RunReport(stage=RunStage.STREAMING_TURN, branch="alice/feature", workspace_path="/etc", turn_count=5)
+send(Report(report=report))
+forged = {"issue_id": "9", "issue_identifier": "SYM-9", "text": "SECRET"}
+send(Logged(level="info", event="work_ready", fields=forged))
+delivered = DeliveredBranch(branch="alice/feature", head=made, commits=9, pushed=True)
+send(Ended(outcome=Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered, commented=True)))
+"""
+REPORTS = "send(Report(report=replace(RunReport(stage=RunStage.STREAMING_TURN), {})))"
+
+
+def lying(project: Project, server: SshServer, script: str, **changes: Any) -> None:
+    """A workflow with one host, whose worker says what the script says."""
+    python = hostile_python(server.folder / "hostile", script)
+    worker = {"ssh": server.section(python), **changes.pop("worker", {})}
+    remote(project, server, worker=worker, **changes)
+
+
+async def test_a_host_does_not_say_which_branch_it_delivered_and_in_which_issues_name_it_speaks(
+    project: Project, server: SshServer
+) -> None:
+    secret = token_hex(16)
+    project.environment["PLAIN"] = secret
+    lying(project, server, LIES_OF_A_DELIVERY.replace("SECRET", secret), worker={"env": ["PLAIN"]})
+    project.issue("SYM-1", [DONE])
+    with capture_logs() as logs:
+        async with serving(project) as served:
+            ended = await served.watcher.until_seen(RunEnded)
+    delivered = ended.outcome.delivered
+    assert delivered is not None, ended.outcome.failure
+    assert (delivered.branch, delivered.commits) == ("symphony/SYM-1", 1)
+    assert not ended.outcome.commented
+    assert project.branch_log("SYM-1") == ["Hostile"], "its own branch is its work"
+    (told,) = [log for log in logs if log["event"] == "work_ready" and log.get("reported_by")]
+    assert (told["issue_identifier"], told["host"]) == ("SYM-1", server.name)
+    assert secret not in str(told)
+
+
+@pytest.mark.parametrize(
+    "lie", ["total_tokens=-1", "total_tokens=2**53", "turn_count=2**63", "cost_usd=float('nan')"]
+)
+async def test_a_number_that_cannot_be_costs_the_run_and_nothing_else(
+    lie: str, project: Project, server: SshServer
+) -> None:
+    lying(project, server, "\n".join((REPORTS.format("total_tokens=40"), REPORTS.format(lie), "take()")))
+    project.issue("SYM-1", [DONE])
+    async with serving(project) as served:
+        ended = await served.watcher.until_seen(RunEnded)
+        state = served.service.state
+    assert state is not None
+    assert state.day_tokens == 40
+    assert ended.outcome.failure is not None
+    assert ended.outcome.failure.category is Category.WORKER_LOST

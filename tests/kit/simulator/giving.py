@@ -75,7 +75,10 @@ def _conversation_has_its_agent(moment: Moment) -> Broken | None:
 
 @_invariant("limits-are-known-and-end", "AG13")
 def _limits_end(moment: Moment) -> Broken | None:
-    """A run that is refused for its rate or credit limits its agent: an hour at most, with a timer armed."""
+    """A run that is refused for its rate or credit limits its agent: an hour at most, with a timer armed.
+
+    One of several hosts may be the only one with a limit: then the host is in trouble.
+    """
     fact, after = moment.fact, moment.after
     for name, held in after.limited_agents.items():
         if held.until_ms is None:
@@ -89,4 +92,5 @@ def _limits_end(moment: Moment) -> Broken | None:
     run = next((run for run in moment.before.running.values() if run.run_id == fact.run_id), None)
     if run is None or fact.outcome.failure.category not in _LIMITS:
         return None
-    return None if _limited(after, run.agent.name) else Broken("its limit is not known", run.issue.id)
+    known = _limited(after, run.agent.name) or run.host in after.troubled_hosts
+    return None if known else Broken("its limit is not known", run.issue.id)

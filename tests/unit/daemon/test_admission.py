@@ -346,3 +346,13 @@ def test_reading_for_everybody_is_named() -> None:
     assert [(one.code, one.where) for one in judgement.warnings] == [
         (WarningCode.DOUBTFUL_SETTING, f"{PATH}:4")
     ]
+
+
+@pytest.mark.parametrize("name", ["BUILD_TOKEN", "PLAIN", "EMPTY", "ABSENT"])
+def test_all_values_that_hosts_get_are_masked_whatever_their_names(name: str) -> None:
+    environment = {"BUILD_TOKEN": SECRET, "PLAIN": SECRET, "EMPTY": "", "OTHER": "an-ordinary-value"}
+    workflow = admit(file(f"{LINEAR}worker:\n  env: [{name}]\n"), environment=environment, acknowledged=False)
+    redaction = redaction_for(workflow, {"OTHER": "an-ordinary-value", name: environment.get(name, "")})
+    shown = redaction.text(f"{SECRET} an-ordinary-value")
+    assert (SECRET in shown) == (name in {"EMPTY", "ABSENT"})
+    assert "an-ordinary-value" in shown

@@ -20,6 +20,7 @@ from symphony.scheduler import (
     OutcomeKind,
     Recovered,
     RecoveredClaim,
+    RunPlaced,
     WakeAsked,
 )
 
@@ -153,7 +154,7 @@ async def test_pull_requests_are_shown_by_what_they_wait_for_until_they_are_merg
 
 async def test_runs_on_a_cluster_count_for_their_nodes() -> None:
     story = Counted(make_issue("1"), make_issue("2"), hosts=(CLUSTER,)).begin()
-    story.report(host="node-1")
+    story.tell(RunPlaced(run_id=story.state.running["1"].run_id, host="node-1"))
     found = await story.scrape()
     assert {host: found.value("symphony_host_runs", host=host) for host in (CLUSTER, "node-1")} == {
         CLUSTER: 1,

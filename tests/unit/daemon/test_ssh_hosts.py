@@ -58,12 +58,33 @@ def test_addresses_become_words_for_ssh_and_for_git() -> None:
     other = hosts.get("agent@build-2:2222", settings)
     assert other.destination == ("-p", "2222", "agent@build-2")
     assert "-p 2222" in other.git_ssh_command
-    assert other.argv("true")[-2:] == ("agent@build-2", "true")
+    assert other.argv("true")[-3:] == ("--", "agent@build-2", "true")
     six = hosts.get("[::1]:22", settings)
     assert six.destination == ("-p", "22", "::1")
     assert six.git_address("/r.git") == "[::1]:/r.git"
     assert "TRACKER_TOKEN" not in plain.env
     assert hosts.get("build-1", settings) is plain
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "name", ["-oProxyCommand=touch pwned", "root@db.internal:2222", "build-2", "build-1:22", ""]
+)
+async def test_a_destination_is_one_of_the_settings(name: str) -> None:
+    settings = WorkerSettings(ssh_hosts=("build-1",))
+    async with aclosing(SshHosts(LocalHost(), {"PATH": os.defpath})) as hosts:
+        async with hosts.visit(settings, "build-1") as known:
+            assert known.name == "build-1"
+        with pytest.raises(SymphonyError) as refused:
+            async with hosts.visit(settings, name):
+                pass
+    assert refused.value.failure.category is Category.HOST_UNAVAILABLE
+
+
+@pytest.mark.parametrize("printed", ["9" * 5_000, "²", "-5", "1e3", "", "x"])
+def test_a_clock_that_is_no_number_is_none(printed: str) -> None:
+    assert read_place(f"/srv\n/bin/python\n{printed}\n")[0].clock_s is None
+    assert read_place("/srv\n/bin/python\n1700000000\n")[0].clock_s == 1_700_000_000
 
 
 @pytest.mark.asyncio

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,7 @@ class Tools:
         self.begun = anyio.Event()
         self.cancelled = False
         self.error: Exception | None = None
+        self.commented = False
 
     def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
         return (SPEC,)
@@ -71,7 +72,7 @@ class Tools:
             raise
         if self.error is not None:
             raise self.error
-        return ToolResult.of({"name": name, **arguments})
+        return ToolResult.of({"name": name, **arguments}, commented=self.commented)
 
 
 @dataclass
@@ -170,6 +171,47 @@ async def test_a_tool_runs_in_the_daemon_on_the_newest_copy_of_the_issue() -> No
         TurnEnded(run_id="e-1", turn=1),
         RunEnded(run_id="e-1", outcome=SUCCEEDED),
     ]
+
+
+@pytest.mark.parametrize("commented", [True, False])
+@pytest.mark.parametrize("said", [True, False])
+async def test_whether_the_agent_commented_the_daemon_knows(commented: bool, said: bool) -> None:  # noqa: FBT001 - parameters
+    async def act(bench: Bench) -> None:
+        await bench.call()
+        bench.link.send(Ended(outcome=replace(SUCCEEDED, commented=said)))
+
+    bench = Bench(act)
+    bench.tools.commented = commented
+    bench.tools.go.set()
+    async with running(bench):
+        pass
+    assert [each.outcome.commented for each in ends(bench)] == [commented]
+
+
+async def test_a_worker_that_asks_too_much_at_once_is_refused_and_the_rest_answered() -> None:
+    failures: list[Category] = []
+
+    async def ask(bench: Bench) -> None:
+        try:
+            await bench.call()
+        except SymphonyError as error:
+            failures.append(error.failure.category)
+
+    async def act(bench: Bench) -> None:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(205):
+                tasks.start_soon(ask, bench)
+            await bench.tools.begun.wait()
+            while len(failures) < 5:
+                await checkpoint()
+            bench.tools.go.set()
+        bench.link.send(Ended(outcome=SUCCEEDED))
+
+    bench = Bench(act)
+    async with running(bench):
+        pass
+    assert failures == [Category.INTERNAL] * 5
+    assert len(bench.tools.issues) == 200
 
 
 async def test_a_tool_that_raises_fails_its_call_and_nothing_else() -> None:

@@ -21,6 +21,7 @@ from symphony.scheduler import (
     ReasonCode,
     Recovered,
     RemoteWorkspace,
+    RunPlaced,
     SettingsChanged,
     StartRun,
     Timer,
@@ -66,8 +67,8 @@ def test_a_cluster_chooses_the_machine_of_a_run() -> None:
     assert not story.state.remote_workspaces
     run = story.state.running["1"]
     assert run.machine == CLUSTER
-    story.report(host="node-1")
-    story.streams(host=None)
+    story.tell(RunPlaced(run_id=run.run_id, host="node-1"))
+    story.streams()
     run = story.state.running["1"]
     assert (run.host, run.machine) == (CLUSTER, "node-1")
     assert story.state.remote_workspaces["1"].host == "node-1"
@@ -337,3 +338,22 @@ def test_run_once_waits_for_a_host_that_rests_but_not_for_ever() -> None:
 def test_no_line_names_a_host_where_there_is_none() -> None:
     story = _story(1).begin()
     assert ", on " not in log_text(story.said(Notify)[0])
+
+
+LIMITED = make_failure(category=Category.AGENT_USAGE_LIMIT)
+
+
+def test_one_of_several_hosts_does_not_stop_an_agent_everywhere() -> None:
+    story = _story(2, "a", "b").begin()
+    story.fails("1", LIMITED)
+    assert not story.state.limited_agents
+    assert story.state.troubled_hosts.keys() == {"a"}
+    story.fails("2", LIMITED)
+    assert story.state.limited_agents.keys() == {"codex"}, "all hosts say so"
+
+
+@pytest.mark.parametrize("hosts", [(), ("a",), (CLUSTER,)])
+def test_a_limit_on_the_only_host_is_one_of_the_agent(hosts: tuple[str, ...]) -> None:
+    story = _story(1, *hosts).begin()
+    story.fails("1", LIMITED)
+    assert story.state.limited_agents.keys() == {"codex"}

@@ -1,8 +1,11 @@
 """What the daemon and the worker program say to each other about workspaces on a host, apart from runs."""
 
+from typing import Any
+
 import msgspec
 
 from symphony.daemon.frames import Site
+from symphony.domain import DECODE_ERRORS
 
 _ANSWER = "symphony-answer "
 
@@ -39,7 +42,15 @@ def answer_line(answer: object) -> str:
     return _ANSWER + msgspec.json.encode(answer).decode()
 
 
-def find_answer(output: str) -> str | None:
-    """The answer in what the worker program printed, as JSON; `None` for none."""
+def decode_answer(output: str, kind: Any) -> Any:
+    """The answer of this type in what the worker program printed; `None` for none.
+
+    Raises:
+        ValueError: it is of another type.
+    """
     lines = (line for line in output.splitlines() if line.startswith(_ANSWER))
-    return next((line.removeprefix(_ANSWER) for line in lines), None)
+    answer = next((line.removeprefix(_ANSWER) for line in lines), None)
+    try:
+        return None if answer is None else msgspec.json.decode(answer, type=kind)
+    except DECODE_ERRORS as error:
+        raise ValueError(str(error)) from error

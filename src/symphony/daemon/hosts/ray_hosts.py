@@ -199,6 +199,8 @@ class RayHosts:
                 placed = await _wait_for_place(answers, lambda _: None)
             if placed is None:
                 raise SymphonyError(host_failure(name, f"no answer within {_VISIT_S:g} s"))
+            if placed.node != name:
+                raise SymphonyError(host_failure(name, "the cluster gave a place on another node"))
             yield self._host_at(settings.ray, placed)
 
     async def _end_place(self, settings: WorkerSettings, name: str) -> None:

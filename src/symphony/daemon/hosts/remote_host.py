@@ -14,6 +14,7 @@ from symphony.processes.base import Completed, Host
 COMMAND_TIMEOUT_MS: Final = 60_000
 NO_GIT, NO_PYTHON, NO_ROOT = 91, 92, 93
 """Exit codes of the scripts that are run on a host."""
+_MAX_DIGITS: Final = 15
 MAX_SAID_CHARS: Final = 300
 """How much is shown of what a program or another machine says."""
 
@@ -188,9 +189,13 @@ def place_script(host: RemoteHost, *, needs_git: bool, further: Sequence[str] = 
 
 def read_place(output: str) -> tuple[HostPlace, list[str]]:
     """What a `place_script` printed, and the lines that its further commands printed."""
-    root, python, clock, *rest = [*output.splitlines(), "", "", ""]
-    place = HostPlace(root=root, python=python, clock_s=int(clock) if clock.isdigit() else None)
-    return place, [line for line in rest if line]
+    root, python, clock, *rest = [*map(one_line, output.split("\n")), "", "", ""]
+    return HostPlace(root=root, python=python, clock_s=read_number(clock)), [line for line in rest if line]
+
+
+def read_number(text: str) -> int | None:
+    """The number that a host printed; `None` for anything else."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None
 
 
 async def run_client(host: RemoteHost, command: str, *, stdin: bytes, timeout_ms: int) -> Completed:

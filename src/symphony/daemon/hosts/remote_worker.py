@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import anyio
 import msgspec
@@ -28,11 +28,23 @@ from anyio.abc import TaskGroup
 
 from symphony.config import Workflow
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.frames import DaemonFrame, Ended, Report, Site, Spawned, Start, Stop, WorkerFrame
-from symphony.daemon.hosts.host_workspaces import HostWorkspace, RemovalRequest, find_answer
+from symphony.daemon.frames import (
+    DaemonFrame,
+    Ended,
+    Report,
+    Site,
+    Spawned,
+    Start,
+    Stop,
+    TurnFinished,
+    WorkerFrame,
+)
+from symphony.daemon.hosts.host_reports import HostReports, checked
+from symphony.daemon.hosts.host_workspaces import HostWorkspace, RemovalRequest, decode_answer
 from symphony.daemon.hosts.lfs_carrier import fetch_objects, send_objects
 from symphony.daemon.hosts.remote_host import (
     COMMAND_TIMEOUT_MS,
+    MAX_SAID_CHARS,
     NO_ROOT,
     HostCarrier,
     RemoteHost,
@@ -47,7 +59,7 @@ from symphony.daemon.hosts.remote_host import (
 from symphony.daemon.hosts.stdio_worker import StdioWorker, site_of
 from symphony.daemon.runs.library_skills import carry_skills
 from symphony.daemon.runs.transcript import EntryWriter
-from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, is_disk_full
+from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, is_disk_full, workspace_key
 from symphony.scheduler import (
     WAITING_FOR_SLOT,
     CleanWorkspace,
@@ -405,8 +417,9 @@ class RemoteHosts:
 
     async def workspaces(self, context: RuntimeContext, name: str) -> tuple[HostWorkspace, ...]:
         """The workspaces on a host. Raises `SymphonyError`: the host cannot be used."""
-        answer = await self._ask(context, name, "--list", lambda site: site)
-        return msgspec.json.decode(answer, type=tuple[HostWorkspace, ...])
+        kind = tuple[HostWorkspace, ...]
+        answer: tuple[HostWorkspace, ...] = await self._ask(context, name, "--list", lambda site: site, kind)
+        return answer
 
     async def clean(self, context: RuntimeContext, command: CleanWorkspace) -> Removal:
         """Remove the workspace of an issue on its host. Raises `SymphonyError`: the host cannot be used."""
@@ -415,13 +428,18 @@ class RemoteHosts:
             return RemovalRequest(site=site, issue_id=command.issue_id, identifier=command.identifier)
 
         assert command.host is not None  # noqa: S101 - the caller asks for a host
-        answer = await self._ask(context, command.host, "--remove", request)
-        return msgspec.json.decode(answer, type=Removal)
+        answer: Removal = await self._ask(context, command.host, "--remove", request, Removal)
+        return answer
 
     async def _ask(
-        self, context: RuntimeContext, name: str, word: str, request: Callable[[Site], msgspec.Struct]
-    ) -> str:
-        """The answer of the worker program on a host, as JSON. Raises `SymphonyError`."""
+        self,
+        context: RuntimeContext,
+        name: str,
+        word: str,
+        request: Callable[[Site], msgspec.Struct],
+        kind: Any,
+    ) -> Any:
+        """The answer of the worker program on a host, masked. Raises `SymphonyError`."""
         async with self.visit(context, name) as host:
             found = await self._find_site(context, host)
             site = make_site(context, found, base_branch=None)
@@ -430,11 +448,15 @@ class RemoteHosts:
                 stdin=msgspec.json.encode(request(site), enc_hook=str),
                 timeout_ms=_CLEAN_TIMEOUT_MS,
             )
-        answer = find_answer(done.stdout.decode("utf-8", "replace"))
+        try:
+            answer = decode_answer(done.stdout.decode("utf-8", "replace"), kind)
+        except ValueError as error:
+            reason = context.redaction.line(str(error), MAX_SAID_CHARS)
+            raise SymphonyError(host_failure(name, f"its answer cannot be used: {reason}")) from error
         if answer is None:
             text = f"its workspaces cannot be used: {said(done) or f'exit code {done.exit_code}'}"
-            raise SymphonyError(host_failure(name, text))
-        return answer
+            raise SymphonyError(context.redaction.failure(host_failure(name, text)))
+        return checked(answer, context.redaction.line)
 
 
 def _key(host: RemoteHost) -> tuple[str | None, ...]:
@@ -496,6 +518,7 @@ class RemoteWorker:
     Args:
         start: begins the run; its command names the host.
         send: takes the frames of the worker.
+        on_placed: takes the machine that a cluster chose.
         hosts: carries runs out on hosts.
         context: settings and adapters of the daemon.
         environment: variables of the daemon, for `worker.env`.
@@ -508,6 +531,7 @@ class RemoteWorker:
         start: Start,
         send: Callable[[WorkerFrame], None],
         *,
+        on_placed: Callable[[str], None],
         hosts: RemoteHosts,
         context: RuntimeContext,
         environment: Mapping[str, str],
@@ -516,6 +540,7 @@ class RemoteWorker:
     ) -> None:
         self._start = start
         self._send = send
+        self._on_placed = on_placed
         self._hosts = hosts
         self._context = context
         self._environment = environment
@@ -523,14 +548,17 @@ class RemoteWorker:
         self._transcript = transcript
         self._early: list[DaemonFrame] = []
         self._preparation = anyio.CancelScope()
-        self._placed: str | None = None
+        self._reports: HostReports | None = None
         self._host: RemoteHost | None = None
         self._inner: StdioWorker | None = None
         self._over = anyio.Event()
+        self._spawned = False
         self._ended: Outcome | None = None
 
     def on_frame(self, frame: DaemonFrame) -> None:
         """Take a frame of the daemon."""
+        if self._reports is not None:
+            self._reports.on_directive(frame)
         if self._inner is not None:
             self._inner.on_frame(frame)
             return
@@ -553,6 +581,8 @@ class RemoteWorker:
                 outcome = self._failed(failure)
             tasks.cancel_scope.cancel()  # ends a worker that got no run
         await to_thread.run_sync(self._transcript.close)
+        if outcome.failure is not None:  # it may tell what the host says
+            outcome = replace(outcome, failure=self._context.redaction.failure(outcome.failure))
         self._send(Ended(outcome=outcome))
 
     def _on_wait(self, reason: str) -> None:
@@ -589,11 +619,10 @@ class RemoteWorker:
         with self._preparation:
             host = await stack.enter_async_context(self._hosts.place(self._context, command, self._on_wait))
             if host.name != command.host:
-                self._placed = host.name
-                self._send(Report(report=RunReport(stage=RunStage.PREPARING_WORKSPACE, host=host.name)))
+                self._on_placed(host.name)
             async with self._hosts.starts_on(host):
                 inner = await self._hosts.start_worker(self._context, host, self._stderr_path)
-                inner.take_run(self._take, self._transcript)
+                inner.take_run(self._take, self._transcript, self._check)
                 tasks.start_soon(self._watch, inner)
                 prepared = await self._hosts.prepare(
                     self._context, host, command.issue, last_host=command.last_host
@@ -610,6 +639,7 @@ class RemoteWorker:
             node_id=host.node_id,
         )
         await self._hosts.begin(run)
+        self._reports = self._make_reports(prepared, site)
         self._host, self._inner = host, inner
         for frame in (msgspec.structs.replace(self._start, site=site), *self._early):
             inner.on_frame(frame)
@@ -631,15 +661,34 @@ class RemoteWorker:
                 await inner.over.wait()
             self._over.set()
 
+    def _make_reports(self, prepared: PreparedHost, site: Site) -> HostReports:
+        command, library = self._start.command, self._context.settings.agent.library
+        return HostReports(
+            command,
+            host=prepared.host.name,
+            branch=None if prepared.sent is None else prepared.sent.branch,
+            workspace=f"{prepared.site.base}/workspaces/{workspace_key(command.issue.identifier)}",
+            carried=site.skills,
+            directory=library.directory,
+            holdout=library.holdout or None,
+            redaction=self._context.redaction,
+        )
+
+    def _check(self, frame: WorkerFrame) -> WorkerFrame:
+        assert self._reports is not None  # noqa: S101 - a worker says nothing before its run
+        return self._reports.check(frame)
+
     def _take(self, frame: WorkerFrame) -> None:
         match frame:
             case Ended():
                 self._ended = frame.outcome
             case Spawned():  # a process of another machine
-                if self._host is not None and self._inner is not None:
+                if self._host is not None and self._inner is not None and not self._spawned:
+                    self._spawned = True
                     self._hosts.keep_spare(self._host, self._inner)
-            case Report() if self._placed is not None:
-                self._send(Report(report=replace(frame.report, host=self._placed)))
+            case TurnFinished() if self._reports is not None:
+                self._send(Report(report=self._reports.latest))  # the turn counts, whatever was reported
+                self._send(frame)
             case _:
                 self._send(frame)
 
@@ -657,7 +706,8 @@ class RemoteWorker:
             _log.warning("workspace_warning", reason=warning)
         if delivery.failure is not None:
             return _undelivered(outcome, self._context.redaction.failure(delivery.failure))
-        return replace(outcome, delivered=self._published(reported, delivery))
+        delivered = self._published(reported, delivery)
+        return replace(outcome, delivered=delivered, commits=delivered.commits)
 
     async def _fetch(
         self, prepared: PreparedHost, sent: SentBranch, reported: DeliveredBranch | None

@@ -116,7 +116,13 @@ class SshHost:
 
     def argv(self, command: str) -> tuple[str, ...]:
         """The command line that runs a shell command on the host."""
-        return (*self.client, *self.destination, command)
+        return (*self.client, *self._words, command)
+
+    @property
+    def _words(self) -> tuple[str, ...]:
+        """The destination behind `--`: it is no option, whatever it is."""
+        *port, address = self.destination
+        return (*port, "--", address)
 
     @property
     def git_ssh_command(self) -> str:
@@ -152,7 +158,7 @@ class SshHost:
                 text, hint = f"no directory for its connection: {error}", "free space in /tmp"
                 raise SymphonyError(host_failure(self.name, text, hint=hint)) from error
             master = ("-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-S", str(self._socket), "-N")
-            argv = (self.settings.command, *_OPTIONS, *self.settings.options, *master, *self.destination)
+            argv = (self.settings.command, *_OPTIONS, *self.settings.options, *master, *self._words)
             try:
                 child = await self.local.spawn(argv, cwd=Path("/"), env=self.env, stderr_path=stderr)
             except OSError as error:
@@ -265,7 +271,10 @@ class SshHosts:
 
     @asynccontextmanager
     async def visit(self, settings: WorkerSettings, name: str) -> AsyncIterator[SshHost]:
-        """The host of this name."""
+        """The host of this name. Raises `SymphonyError`: the settings do not name it."""
+        if name not in settings.ssh_hosts:
+            failure = host_failure(one_line(name, MAX_SAID_CHARS), "worker.ssh_hosts does not name it")
+            raise SymphonyError(failure)
         host = self.get(name, settings)
         host.uses += 1
         try:

@@ -29,8 +29,9 @@ from symphony.daemon.frames import (
     WorkerFrame,
     refusal,
 )
+from symphony.daemon.hosts.remote_host import MAX_SAID_CHARS
 from symphony.daemon.runs.transcript import EntryWriter
-from symphony.domain import Blame, Category, Failure, SymphonyError
+from symphony.domain import Blame, Category, Failure, SymphonyError, one_line
 from symphony.processes.base import Host, HostProcess
 from symphony.revision import commit
 from symphony.scheduler import Outcome, OutcomeKind
@@ -41,6 +42,8 @@ _EXIT_S: Final = 30.0  # its stop ladder, `after_run` and delivery, both with li
 _HELLO_S: Final = 60.0  # a busy machine may take long to start a program
 _SWEEPS: Final = 3
 _MAX_WAITING: Final = 200  # frames; a frame is the answer to a tool call, or smaller
+_FRAMES_PER_S: Final = 100.0
+_BURST: Final = 1_000.0  # frames that are taken faster; what comes then waits in the pipe
 _log = structlog.get_logger(__name__)
 
 
@@ -95,6 +98,7 @@ class StdioWorker:
         self._env = env
         self._lease_s = lease_ms / 1000
         self._send: Callable[[WorkerFrame], None] | None = None
+        self._check: Callable[[WorkerFrame], WorkerFrame] | None = None
         self._transcript: EntryWriter | None = None
         self._ended: Ended | None = None
         self._child: HostProcess | None = None
@@ -112,9 +116,20 @@ class StdioWorker:
             host=self._host, argv=self.argv, env=self._env, lease_ms=self.lease_ms, stderr_path=stderr_path
         )
 
-    def take_run(self, send: Callable[[WorkerFrame], None], transcript: EntryWriter) -> None:
-        """From now on it has a run: `send` takes its frames, `transcript` the entries of the transcript."""
-        self._send, self._transcript = send, transcript
+    def take_run(
+        self,
+        send: Callable[[WorkerFrame], None],
+        transcript: EntryWriter,
+        check: Callable[[WorkerFrame], WorkerFrame],
+    ) -> None:
+        """From now on it has a run.
+
+        Args:
+            send: takes its frames.
+            transcript: takes the entries of the transcript.
+            check: gives each frame as far as it can be believed, or raises `FrameError`; blocking.
+        """
+        self._send, self._transcript, self._check = send, transcript, check
         self._finish()
 
     def abandon(self) -> None:
@@ -232,24 +247,19 @@ class StdioWorker:
             SymphonyError: the stream holds something else than frames, the worker is of another release, or
                 it was silent for longer than the lease.
         """
-        decoder = FrameDecoder()
+        decoder, room, since_s = FrameDecoder(), _BURST, anyio.current_time()
         while True:
             while (frame := decoder.take()) is not None:
-                match frame:
-                    case Hello():
-                        await self._accept(frame)
-                    case TranscriptEntries() if self._transcript is not None:
-                        await to_thread.run_sync(self._transcript.write, frame.entries)
-                    case Logged():
-                        fields = {key: value for key, value in frame.fields.items() if key != "event"}
-                        getattr(_log, frame.level)(frame.event, **fields)
-                    case Ended():
-                        self.reported_end = True
-                        return frame
-                    case _ if isinstance(frame, WorkerFrame) and self._send is not None:
-                        self._send(frame)
-                    case _:
-                        raise refusal(frame)
+                now_s = anyio.current_time()
+                room, since_s = min(room + (now_s - since_s) * _FRAMES_PER_S, _BURST) - 1, now_s
+                await anyio.sleep(max(0.0, -room / _FRAMES_PER_S))
+                if isinstance(frame, Hello):
+                    await self._accept(frame)
+                elif isinstance(frame, WorkerFrame) and self._accepted.is_set():
+                    if (ended := await self._take(frame)) is not None:
+                        return ended
+                else:
+                    raise refusal(frame)
             data: bytes | None = None
             limit_s = self._lease_s if self._accepted.is_set() else max(self._lease_s, _HELLO_S)
             with anyio.move_on_after(limit_s):
@@ -262,11 +272,29 @@ class StdioWorker:
                 return None
             decoder.feed(data)
 
+    async def _take(self, frame: WorkerFrame) -> Ended | None:
+        """Pass a frame on, as far as it can be believed; returns the last one. Raises `FrameError`."""
+        assert self._check is not None  # noqa: S101 - it has a run
+        assert self._send is not None  # noqa: S101 - likewise
+        assert self._transcript is not None  # noqa: S101 - likewise
+        match await to_thread.run_sync(self._check, frame):
+            case TranscriptEntries(entries=entries):
+                await to_thread.run_sync(self._transcript.write, entries)
+            case Logged() as logged:
+                getattr(_log, logged.level)(logged.event, **logged.fields)
+            case Ended() as ended:
+                self.reported_end = True
+                return ended
+            case other:
+                self._send(other)
+        return None
+
     async def _accept(self, hello: Hello) -> None:
         own = await to_thread.run_sync(commit)
         same_commit = None in {own, hello.commit} or own == hello.commit
         if hello.version != symphony.__version__ or not same_commit:
-            theirs, mine = f"{hello.version} ({hello.commit})", f"{symphony.__version__} ({own})"
+            theirs = one_line(f"{hello.version} ({hello.commit})", MAX_SAID_CHARS)
+            mine = f"{symphony.__version__} ({own})"
             raise SymphonyError(
                 _failure(
                     f"the worker is release {theirs}, the daemon is {mine}",

@@ -139,8 +139,8 @@ async def sync_from_host(
     Raises:
         SymphonyError, OSError: as `sync_collected`.
     """
-    library = context.library
-    if library is None:
+    library, settings = context.library, context.settings.agent
+    if library is None or settings.library.sync == "off" or not settings.skills.enabled:
         return None
     return await _logged(partial(sync_collected, library, collected, **_terms(context, command)))
 

@@ -4,8 +4,8 @@ The worker may be in this process or in another one; nothing here depends on it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, assert_never
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 import anyio
 import msgspec
@@ -33,6 +33,7 @@ from symphony.trackers.base import ToolProvider
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
+_MAX_REQUESTS: Final = 200
 _log = structlog.get_logger(__name__)
 
 
@@ -118,6 +119,7 @@ class SupervisedRun:
         self._requests: TaskGroup | None = None
         self._scopes: dict[int, anyio.CancelScope] = {}
         self._ended = False
+        self._commented = False
         start = frames.Start(command=command, tools=tools.agent_tool_specs())
         self._offered = frozenset(spec.name for spec in start.tools)
         self._worker = carrier(start, self.on_frame)
@@ -174,7 +176,8 @@ class SupervisedRun:
                 self._post(TurnEnded(run_id=run_id, turn=frame.turn, trace=frame.trace))
             case frames.Ended():
                 self._ended = True
-                self._post(RunEnded(run_id=run_id, outcome=frame.outcome))
+                outcome = replace(frame.outcome, commented=self._commented)
+                self._post(RunEnded(run_id=run_id, outcome=outcome))
             case frames.Spawned():
                 callbacks.agent_spawned(run_id, frame.process)
             case frames.InstructionsComposed():
@@ -192,6 +195,10 @@ class SupervisedRun:
                 | frames.SkillsCollected()
             ):
                 if frame.request in self._scopes:
+                    return
+                if len(self._scopes) >= _MAX_REQUESTS:
+                    busy = _internal(f"{_MAX_REQUESTS} requests wait for an answer")
+                    self._send(frames.Answer(request=frame.request, failure=busy))
                     return
                 self._scopes[frame.request] = anyio.CancelScope()
                 assert self._requests is not None  # noqa: S101 - set by `run`, before the worker runs
@@ -232,6 +239,7 @@ class SupervisedRun:
                     result = await self._tools.execute_agent_tool(
                         frame.name, frame.arguments, issue=self._issue
                     )
+                self._commented |= result.success and result.commented
                 return msgspec.structs.replace(answer, result=result)
             case frames.SkillsCollected():
                 with anyio.CancelScope(shield=True):  # it is one transaction, at the end of a run

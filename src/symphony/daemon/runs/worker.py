@@ -153,7 +153,6 @@ class Worker:
         self._input_failure: Failure | None = None
         self._question: str | None = None
         self._last_text: str | None = None
-        self._commented = False
 
     # --- frames of the daemon ----------------------------------------------------------------------------
 
@@ -467,7 +466,6 @@ class Worker:
             self._context.fault(FaultPoint.AFTER_TOOL)
             if result.success and not result.read_only:
                 self._wrote_in_turn = self._wrote_in_run = True
-            self._commented |= result.success and result.commented
             self._link.send(frames.ToolFinished(success=result.success))
             _log.info("tool_called", tool=name, success=result.success)
             return result
@@ -542,7 +540,6 @@ class Worker:
             question=None if outcome.question is None else redaction.text(outcome.question),
             delivered=delivered,
             summary=redaction.line(self._last_text or "", _SUMMARY_CHARS) or None,
-            commented=self._commented,
         )
 
 

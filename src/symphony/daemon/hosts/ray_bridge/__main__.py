@@ -355,11 +355,12 @@ class Bridge:
 
     async def _placed(self, name: str, actor: Any, facts: ActorFacts, node_id: str) -> Placed | Refused:
         node = next((one for one in await self._list_nodes() if one.node_id == node_id), None)
-        node_name = node_id if node is None else node.name
+        if node is None:  # the actor says where it is
+            return Refused(reason="an actor is on no node that the cluster lists")
         if facts.auth_mode.lower() != "token":
             hint = "start it with RAY_AUTH_MODE=token and the token of the cluster"
-            return Refused(reason=f"the node {node_name} asks for no token", hint=hint)
-        placed = Placed(place=name, node=node_name, node_id=node_id, python=facts.python)
+            return Refused(reason=f"the node {node.name} asks for no token", hint=hint)
+        placed = Placed(place=name, node=node.name, node_id=node_id, python=facts.python)
         self._actors[name] = actor, placed
         return placed
 

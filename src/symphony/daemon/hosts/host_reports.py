@@ -44,10 +44,10 @@ from symphony.skills import DropReason
 
 MAX_NODES: Final = 100_000
 """The most values in one frame."""
-MAX_LISTED: Final = 500
+MAX_LISTED: Final = 300
 """The most skills of a session that are shown."""
 _MAX_ITEMS: Final = 100
-_MAX_NAME_CHARS: Final = 300
+_MAX_NAME_CHARS: Final = 200
 _MAX_LOG_FIELDS: Final = 50
 _MOMENT: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 _MAX_SEQ_STEP: Final = 100_000

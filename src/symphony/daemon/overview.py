@@ -25,6 +25,8 @@ from symphony.library.store import Library
 from symphony.skills import SkillSet
 
 _GRACE_S: Final = 0.5
+_BUSY_S: Final = 1.0
+"""How long the state waits for the library, which a process locks for a moment as it opens or closes it."""
 
 
 async def workflow_skills(context: RuntimeContext) -> SkillSet | None:
@@ -55,11 +57,11 @@ def with_feedback(document: models.Issue, found: tuple[models.Feedback, ...]) ->
 
 
 def with_stars(document: models.State, library: Library, state_dir: Path) -> models.State:
-    """The state with the stars of what is ready; without, if the library cannot be read now. Blocking."""
+    """The state with the stars of what is ready; without, if the library cannot be read soon. Blocking."""
     stars: Mapping[str, int] = {}
     if document.ready and library.path.exists():
         with suppress(LibraryError):
-            stars = Library(library.path, busy_s=0).stars_of_issues(library_key(state_dir))
+            stars = Library(library.path, busy_s=_BUSY_S).stars_of_issues(library_key(state_dir))
     ready = (structs.replace(row, stars=stars.get(row.issue_identifier)) for row in document.ready)
     return structs.replace(document, ready=tuple(ready)) if stars else document
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import socket
@@ -15,7 +16,7 @@ from anyio import to_thread
 from harness.real import require_bubblewrap
 from harness.sessions import SOURCE, git
 from integration.agents.conftest import Bench, RealBench
-from kit.model_server import edit_and_commit
+from kit.model_server import edit_and_commit, say, shell
 from symphony.agents.base import AgentError, BackendContext, Turn
 from symphony.agents.events import Text, TurnEnded, TurnStatus, Usage
 from symphony.agents.isolation import Isolation
@@ -23,6 +24,7 @@ from symphony.agents.process import AgentProcess, Launch
 from symphony.agents.registry import create_backend
 from symphony.config import CodexSettings, NamedAgent
 from symphony.domain import Blame, Category
+from symphony.scheduler import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -279,3 +281,37 @@ async def test_a_real_codex_sandbox_holds_within(real: Make) -> None:
     assert git(bench.workspace, "log", "-1", "--format=%s") == "add a"
     assert bench.living() == ()
     assert top.exists()
+
+
+def in_the_operators_home(bench: Bench) -> Isolation:
+    return Isolation(hidden=(bench.workspace.parent,), home=bench.workspace.parents[1])
+
+
+@pytest.mark.real_codex
+async def test_a_real_codex_in_the_operators_home_goes_on_and_leaves_nothing_but_its_thread(
+    real: Make,
+) -> None:
+    plant = (
+        "cd ~; echo 'notify = [\"evil\"]' > new.toml; mv new.toml config.toml; echo evil > AGENTS.md;"
+        " mkdir skills hooks prompts; echo evil > hooks.json; echo evil > sessions/made; echo end"
+    )
+    settings = {"thread_sandbox": "danger-full-access", "home": "operator"}
+    bench = real({"work": (shell(plant), say("Done.")), "on": (say("I went on."),)})
+    before = (bench.home.path / "config.toml").read_text()
+    backend = enclosed(bench, bench.command, in_the_operators_home(bench), **settings)
+    found = await backend.preflight(bench.workspace.parent, run_id="check")
+    assert str(bench.home.path / "sessions") in found.notices[-1], "what is left open is said"
+    async with backend.open(bench.request()) as session:
+        events = await bench.turn(session, "[[work]] please")
+        thread = Thread(thread_id=str(session.thread_id))
+    assert events[-1] == TurnEnded(status=TurnStatus.COMPLETED)
+    assert (bench.home.path / "config.toml").read_text() == before
+    assert {path.name for path in bench.home.path.iterdir()} == {
+        *("config.toml", "sessions", "archived_sessions")
+    }
+    async with backend.open(bench.request(resume=thread)) as session:
+        assert session.resume_refused is None
+        events = await bench.turn(session, "[[on]] go on")
+    assert events[-1] == TurnEnded(status=TurnStatus.COMPLETED)
+    last = json.dumps(bench.server.requests[-1].body["input"])
+    assert "[[work]] please" in last, "it is the same conversation"

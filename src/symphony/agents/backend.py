@@ -224,6 +224,8 @@ class ProcessBackend(AgentBackend, Generic[S]):
         if self.home is not None:
             await to_thread.run_sync(self.make_home)
             home_variables = self.home_variables(self.home)
+        elif self.context.isolation is not None:
+            home_variables = {name: value for each in self.folders for name, value in each.variables.items()}
         own = await self.own_variables()
         secrets = self.context.secret_names | (AGENT_KEYS - own) | options.secret_names
         env = child_environment(

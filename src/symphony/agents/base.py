@@ -1,5 +1,6 @@
 """The session interface that every agent backend implements (specification section 10)."""
 
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -13,7 +14,7 @@ from anyio import to_thread
 from symphony.agents.events import AgentEvent, redact
 from symphony.agents.folders import AgentFolder
 from symphony.agents.isolation import Isolation
-from symphony.agents.secret_places import named_secrets
+from symphony.agents.secret_places import mode_of, named_secrets
 from symphony.config import AgentSection
 from symphony.domain import Blame, Category, Failure, SymphonyError, ToolResult, ToolSpec
 from symphony.processes.base import Host, Identity
@@ -85,7 +86,7 @@ class BackendContext:
         given = {
             name: value for name, value in env.items() if name.removesuffix("_FILE") not in self.secret_names
         }
-        return tuple(path for path in named_secrets(given) if path.is_file())
+        return tuple(path for path in named_secrets(given) if stat.S_ISREG(mode_of(path)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

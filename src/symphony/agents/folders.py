@@ -8,7 +8,7 @@ version that its profile names.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,7 @@ class AgentFolder:
             in `/` is a directory, which is made if it is missing. `{project}` is Claude Code's name for the
             workspace: the conversations of other directories are not there, nor are notes for them.
         fresh: names that begin empty: caches, logs, databases.
+        variables: what leads a session to a kept place of its threads, in place of its usual one.
     """
 
     path: Path
@@ -40,6 +41,7 @@ class AgentFolder:
     unless: str | None = None
     kept: tuple[str, ...] = ()
     fresh: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def located(folders: Iterable[AgentFolder], environ: Mapping[str, str], cwd: Path) -> Iterator[AgentFolder]:
@@ -71,6 +73,8 @@ def claude_project(cwd: Path) -> str:
         digits = _DIGITS[digit] + digits
     return f"{name[:_MAX_PROJECT_CHARS]}-{digits or '0'}"
 
+
+_DATABASE: Final = ("opencode.db", "opencode.db-wal", "opencode.db-shm")
 
 CODEX_FOLDERS: Final = (
     AgentFolder(
@@ -113,10 +117,14 @@ OPENCODE_FOLDERS: Final = (
         path=Path(".local/share/opencode"),
         variable="XDG_DATA_HOME",
         below="opencode",
-        kept=("auth.json", "mcp-auth.json", "storage/"),
-        fresh=("log", "snapshot", "tool-output", "worktree"),
+        kept=("auth.json", "mcp-auth.json", "isolated/"),
+        fresh=("bin", "log", "repos", "snapshot", "storage", "tool-output", "worktree", *_DATABASE),
+        # A database in memory beside one that is kept would break the latter.
+        variables={"OPENCODE_DB": f"isolated/{_DATABASE[0]}"},
     ),
-    AgentFolder(path=Path(".local/state/opencode"), variable="XDG_STATE_HOME", below="opencode"),
+    AgentFolder(
+        path=Path(".local/state/opencode"), variable="XDG_STATE_HOME", below="opencode", fresh=("locks",)
+    ),
     AgentFolder(path=Path(".config/opencode"), variable="XDG_CONFIG_HOME", below="opencode"),
 )
 AIDER_FOLDERS: Final = (AgentFolder(path=Path(".aider"), fresh=("caches",)),)

@@ -31,7 +31,7 @@ from typing import Final
 
 import symphony
 from symphony.agents.folders import AgentFolder
-from symphony.agents.secret_places import git_configurations, look, unclean_git_configurations
+from symphony.agents.secret_places import git_configurations, look, mode_of, unclean_git_configurations
 
 _TEMP: Final = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - private inside
 _RUN: Final = Path("/run")
@@ -171,7 +171,7 @@ class Isolation:
         for access, paths in rules.items():
             for path in paths:
                 real = Path(os.path.realpath(path))
-                if real.exists() and real != Path("/"):
+                if mode_of(real) and real != Path("/"):
                     found[real] = max(access, found.get(real, access))
         seen = look(self.home)
         others = (file for each in seen.git_dirs for file in git_configurations(each))
@@ -192,7 +192,7 @@ def _is_shown(path: Path, rules: Mapping[Path, _Access]) -> bool:
 def _folder_rules(folder: AgentFolder) -> dict[Path, _Access]:
     """Return the rules of an agent's folder, which is made if it is missing, as the agent would do it."""
     path = Path(os.path.realpath(folder.path))
-    if path.is_file():
+    if stat.S_ISREG(mode_of(path)):
         return {path: _Access.COPIED}
     own = {name.split("/", 1)[0] for name in (*folder.kept, *folder.fresh)}
     try:
@@ -217,7 +217,8 @@ def _folder_rules(folder: AgentFolder) -> dict[Path, _Access]:
 def _is_copied(path: Path) -> bool:
     """Whether a session can have a copy of a path: directories and programs are shown instead."""
     status = path.stat()
-    return stat.S_ISREG(status.st_mode) and not status.st_mode & 0o111 and status.st_size <= _MAX_COPY_BYTES
+    is_file = stat.S_ISREG(status.st_mode) and not status.st_mode & 0o111
+    return is_file and status.st_size <= _MAX_COPY_BYTES and os.access(path, os.R_OK)
 
 
 def _opening(files: Sequence[str]) -> tuple[str, ...]:

@@ -195,9 +195,19 @@ def named_secrets(environment: Mapping[str, str]) -> tuple[Path, ...]:
             continue
         for part in value.split(os.pathsep) if name == "KUBECONFIG" else (value,):
             path = Path(part).expanduser() if part.startswith("~/") else Path(part).absolute()
-            if part and (path.is_file() or (listed and path.is_dir())) and not _is_certificate(name, path):
+            mode = mode_of(path)
+            is_place = stat.S_ISREG(mode) or (listed and stat.S_ISDIR(mode))
+            if part and is_place and not _is_certificate(name, path):
                 found.append(path)
     return tuple(found)
+
+
+def mode_of(path: Path) -> int:
+    """Return the mode of a file behind a path; 0 if there is none that this user can reach."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
 
 
 def _is_certificate(name: str, path: Path) -> bool:
@@ -289,7 +299,7 @@ def git_configurations(git_dir: Path) -> Iterator[Path]:
 
     `git_dir` may be the file that leads from a worktree or a submodule to its repository.
     """
-    if git_dir.is_file():
+    if stat.S_ISREG(mode_of(git_dir)):
         led = _first_line(git_dir).removeprefix("gitdir:").strip()
         git_dir = git_dir.parent / led
     if common := _first_line(git_dir / "commondir"):
@@ -319,7 +329,7 @@ def unclean_git_configurations(files: Iterable[Path]) -> tuple[Path, ...]:
     waiting, seen = deque(files), set[Path]()
     while waiting:
         file = waiting.popleft()
-        if file in seen or not file.is_file():
+        if file in seen or not stat.S_ISREG(mode_of(file)):
             continue
         seen.add(file)
         try:

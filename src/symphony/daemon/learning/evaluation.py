@@ -496,6 +496,7 @@ class _Session:
                     "SYMPHONY_ISSUE_ID": self._past.issue.id,
                     "SYMPHONY_ISSUE_IDENTIFIER": self._past.issue.identifier,
                     "SYMPHONY_WORKSPACE": str(self._copy),
+                    "SYMPHONY_ATTEMPT": "0",
                     "SYMPHONY_DELIVERED_REPOSITORY": str(self._past.source.git_dir),
                     "SYMPHONY_DELIVERED_COMMIT": self._past.source.delivered,
                 },

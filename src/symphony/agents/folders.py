@@ -24,7 +24,8 @@ class AgentFolder:
     Its files are copies, its directories are read-only.
 
     Attributes:
-        path: the folder, or a file, of which the session has a copy; relative to the operator's home.
+        path: the folder, which is made if it is missing; relative to the operator's home.
+        is_file: `path` is a file, of which the session has a copy.
         variable: the variable that moves it, or None.
         below: where it lies below the directory that the variable names.
         unless: it is not used where this variable is set.
@@ -36,6 +37,7 @@ class AgentFolder:
     """
 
     path: Path
+    is_file: bool = False
     variable: str | None = None
     below: str = ""
     unless: str | None = None
@@ -103,7 +105,7 @@ CLAUDE_FOLDERS: Final = (
             *("tasks", "telemetry", "todos", "usage-data"),
         ),
     ),
-    AgentFolder(path=Path(".claude.json"), unless="CLAUDE_CONFIG_DIR"),
+    AgentFolder(path=Path(".claude.json"), is_file=True, unless="CLAUDE_CONFIG_DIR"),
 )
 GEMINI_FOLDERS: Final = (
     AgentFolder(

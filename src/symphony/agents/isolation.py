@@ -192,19 +192,18 @@ def _is_shown(path: Path, rules: Mapping[Path, _Access]) -> bool:
 def _folder_rules(folder: AgentFolder) -> dict[Path, _Access]:
     """Return the rules of an agent's folder, which is made if it is missing, as the agent would do it."""
     path = Path(os.path.realpath(folder.path))
-    if stat.S_ISREG(mode_of(path)):
-        return {path: _Access.COPIED}
+    if folder.is_file:
+        return {path: _Access.COPIED} if stat.S_ISREG(mode_of(path)) else {}
     own = {name.split("/", 1)[0] for name in (*folder.kept, *folder.fresh)}
     try:
-        for name in folder.kept:
-            if name.endswith("/"):
-                (path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in ("", *(name for name in folder.kept if name.endswith("/"))):
+            (path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         shown = [
             entry
             for entry in path.iterdir()
             if entry.name not in own and (entry.is_symlink() or entry.is_dir() or entry.is_file())
         ]
-    except OSError:  # no folder can be made there, or it is a file of another kind
+    except OSError:  # no folder can be made there
         return {}
     kept = [path / name for name in folder.kept if (path / name).exists()]
     return {

@@ -21,6 +21,8 @@ from symphony.domain import mask_credentials
 # fmt: off
 SECRET_PLACES: Final[Mapping[str, tuple[str, ...]]] = {
     "keys": (
+        ".env", ".envrc", ".secrets", ".secret", ".credentials", ".tokens", ".config/environment.d",
+        ".pam_environment",
         ".ssh", ".gnupg", ".pki", ".age", ".config/age", ".config/sops", ".minisign", ".signify", ".step",
         ".netrc", "_netrc", ".authinfo", ".authinfo.gpg", ".Xauthority", ".ICEauthority", ".krb5",
         ".k5login", ".putty", ".local/share/putty", ".config/putty", ".ray", ".vnc", ".config/tigervnc",
@@ -151,9 +153,26 @@ SECRET_PLACES: Final[Mapping[str, tuple[str, ...]]] = {
 """Places below a person's home, by kind; they need not exist."""
 
 
-def secret_paths(home: Path) -> tuple[Path, ...]:
+_MOVED: Final = {
+    ".config/": "XDG_CONFIG_HOME",
+    ".local/share/": "XDG_DATA_HOME",
+    ".local/state/": "XDG_STATE_HOME",
+}
+
+
+def secret_paths(environment: Mapping[str, str]) -> tuple[Path, ...]:
     """Return the paths of a person's home that no isolated agent sees; they need not exist."""
-    return tuple(dict.fromkeys(home / name for names in SECRET_PLACES.values() for name in names))
+    if not environment.get("HOME"):
+        return ()
+    home = Path(environment["HOME"])
+    names = [name for names in SECRET_PLACES.values() for name in names]
+    moved = (
+        Path(environment[variable], name.removeprefix(start))
+        for start, variable in _MOVED.items()
+        for name in names
+        if environment.get(variable) and name.startswith(start)
+    )
+    return tuple(dict.fromkeys((*(home / name for name in names), *moved)))
 
 
 # --- files that variables name ---------------------------------------------------------------------------
@@ -175,6 +194,7 @@ _SECRET_VARIABLES: Final = frozenset(
         *("VAULT_CONFIG_PATH", "SOPS_AGE_KEY_DIR", "HISTFILE", "TF_CLI_CONFIG", "GEM_HOST_API_KEY_PATH"),
     }
 )
+_NAMING: Final = ("FILE", "_HISTORY")
 _CERTIFICATE_WORDS: Final = frozenset(
     {"CERT", "CERTS", "CERTIFICATE", "CERTIFICATES", "CA", "CACERT", "CACERTS"}
 )
@@ -184,14 +204,15 @@ _MAX_CERTIFICATE_BYTES: Final = 4_194_304
 
 
 def named_secrets(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Return what variables name as secrets: every file of a `*FILE`, except certificates; reads the disk.
+    """Return what variables name as secrets: files of `*FILE` and `*_HISTORY`, except certificates.
 
     A file is a certificate if the name of the variable says so and the file holds one without a private key.
+    Reads the disk.
     """
     found: list[Path] = []
     for name, value in environment.items():
         listed = name in _SECRET_VARIABLES
-        if not (listed or name.upper().endswith("FILE")):
+        if not (listed or name.upper().endswith(_NAMING)):
             continue
         for part in value.split(os.pathsep) if name == "KUBECONFIG" else (value,):
             path = Path(part).expanduser() if part.startswith("~/") else Path(part).absolute()
@@ -284,6 +305,8 @@ _CLEAN_SECTIONS: Final = frozenset(
     }
 )
 _HELPER: Final = re.compile(r"(?:cache|store|libsecret|osxkeychain|manager(?:-core)?)?")
+_STORE: Final = re.compile(r"--file[=\s]\s*(\S+)")
+_SECRET_FILES: Final = frozenset({"cookiefile", "sslkey"})
 _KEY: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _TELLTALE: Final = re.compile(
     r"(?i)token|secret|pass|header|cookie|auth(?!or)|bearer|basic|private|credential"
@@ -304,7 +327,7 @@ def git_configurations(git_dir: Path) -> Iterator[Path]:
         git_dir = git_dir.parent / led
     if common := _first_line(git_dir / "commondir"):
         git_dir = git_dir / common
-    yield from (git_dir / "config", git_dir / "config.worktree")
+    yield from (git_dir / name for name in ("config", "config.worktree", "credentials", ".git-credentials"))
     looked = 0
     for name in ("modules", "worktrees"):
         for folder, folders, files in os.walk(git_dir / name):
@@ -324,7 +347,7 @@ def _first_line(file: Path) -> str:
 
 
 def unclean_git_configurations(files: Iterable[Path]) -> tuple[Path, ...]:
-    """Return those of the files, and of files that they include, which may hold a secret; reads the disk."""
+    """Return those of the files, and of files that they name, which may hold a secret; reads the disk."""
     found: list[Path] = []
     waiting, seen = deque(files), set[Path]()
     while waiting:
@@ -347,11 +370,12 @@ def unclean_git_configurations(files: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def _is_clean(text: str, included: list[str]) -> bool:
-    """Return whether nothing in a configuration can be a secret; the paths it includes are added.
+    """Return whether nothing in a configuration can be a secret; the paths that it names are added.
 
     Only known sections and plain values count as clean. In doubt a configuration is not.
     """
     clean, section = True, ""
+    included += _STORE.findall(text)
     for line in re.sub(r"\\\r?\n", "", text).splitlines():
         rest = line.strip()
         while (head := _SECTION.match(rest)) is not None:
@@ -365,6 +389,9 @@ def _is_clean(text: str, included: list[str]) -> bool:
         key, _, value = (part.strip() for part in rest.partition("="))
         if section in {"include", "includeif"} and key.lower() == "path":
             included.append(value.strip('"'))
+        elif key.lower() in _SECRET_FILES:
+            included.append(value.strip('"'))
+            clean = False
         elif not (_KEY.fullmatch(key) and _is_plain(value) and _is_plain_key(section, key, value)):
             clean = False
     return clean

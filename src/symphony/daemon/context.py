@@ -261,7 +261,7 @@ def build_isolation(workflow: Workflow, environment: Mapping[str, str]) -> Isola
             locate(workflow.path, environment),  # journal, token and control socket of this daemon
             locate(workflow.path, usual).parent,  # those of other daemons
             *(Path(path) for path in runtime if path.startswith("/")),
-            *(secret_paths(Path(home)) if home else ()),
+            *secret_paths(environment),
             *named_secrets(environment),
         ),
         repositories=() if repo is None else (repo / ".git", repo),

@@ -112,7 +112,10 @@ def test_of_an_agents_folder_only_login_and_threads_are_the_operators_own(top: P
     (folder / "notify.sh").chmod(0o755)
     (folder / "link.md").symlink_to(top / "home/.netrc")
     (home / ".claude.json").write_text("{}")
-    folders = [*located(CODEX_FOLDERS, {"HOME": str(home)}, top), AgentFolder(path=home / ".claude.json")]
+    folders = [
+        *located(CODEX_FOLDERS, {"HOME": str(home)}, top),
+        AgentFolder(path=home / ".claude.json", is_file=True),
+    ]
     isolation = Isolation(hidden=(folder,)).allowing(folders=folders)
     argv = isolation.wrap(["agent"], cwd=top / "root/MT-1")
     found = {path.removeprefix(f"{home}/"): how for path, how in mounts(argv).items()}

@@ -69,12 +69,12 @@ PLAIN = """\
     ],
 )
 def test_usual_places_of_secrets_are_known(name: str) -> None:
-    assert Path("/h", name) in secret_paths(Path("/h"))
+    assert Path("/h", name) in secret_paths({"HOME": "/h"})
 
 
 def test_tools_and_their_settings_stay_visible() -> None:
     """Of directories that hold programs, only the files with secrets are hidden."""
-    hidden = {str(path.relative_to("/h")) for path in secret_paths(Path("/h"))}
+    hidden = {str(path.relative_to("/h")) for path in secret_paths({"HOME": "/h"})}
     tools = {
         *(
             ".cargo",
@@ -104,6 +104,12 @@ def test_tools_and_their_settings_stay_visible() -> None:
     assert hidden.isdisjoint(tools)
 
 
+def test_places_move_with_the_variables_that_move_them() -> None:
+    found = secret_paths({"HOME": "/h", "XDG_CONFIG_HOME": "/c", "XDG_DATA_HOME": "/d"})
+    assert {Path("/c/gh"), Path("/d/keyrings"), Path("/h/.config/gh"), Path("/h/.ssh")} <= set(found)
+    assert secret_paths({}) == ()
+
+
 def test_no_place_is_in_the_list_twice_or_below_another() -> None:
     names = [name for names in SECRET_PLACES.values() for name in names]
     assert len(names) == len(set(names))
@@ -117,7 +123,13 @@ def test_every_file_that_a_variable_names_is_a_secret(tmp_path: Path) -> None:
         "AWS_SHARED_CREDENTIALS_FILE",
         "PGPASSFILE",
     )
-    others = ("anything_file", "GOOGLE_APPLICATION_CREDENTIALS", "TLS_CLIENT_KEY_FILE", "MY_CA_TOKEN_FILE")
+    others = (
+        "anything_file",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "TLS_CLIENT_KEY_FILE",
+        "MY_CA_TOKEN_FILE",
+        "PSQL_HISTORY",
+    )
     environment = {name: str(tmp_path / name) for name in (*names, *others)}
     for name in environment:
         (tmp_path / name).write_text("secret")
@@ -183,6 +195,17 @@ def test_one_that_is_not_known_to_be_clean_is_hidden(tmp_path: Path, text: str) 
     files["included"].write_text(text)
     found = unclean_git_configurations([files["alone"], files["beside"], files["including"]])
     assert set(found) == {files["alone"], files["beside"], files["included"]}
+
+
+def test_files_of_secrets_that_a_configuration_names_are_hidden_too(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text(
+        "[http]\n\tcookieFile = cookies\n\tsslKey = key\n[credential]\n\thelper = store --file=logins\n"
+    )
+    names = {"cookies": "a b c\n", "key": "-----BEGIN KEY-----\n", "logins": "https://me:word@x.invalid\n"}
+    for name, text in names.items():
+        (tmp_path / name).write_text(text)
+    found = {path.name for path in unclean_git_configurations([tmp_path / "config"])}
+    assert found == {"config", *names}
 
 
 def test_submodules_and_worktrees_have_configurations_too(tmp_path: Path) -> None:

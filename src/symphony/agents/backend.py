@@ -41,6 +41,7 @@ class LaunchOptions:
         on_spawned: called with its identity before anything is sent to it.
         writable: paths that an isolation must leave writable.
         readable: paths that an isolation must leave readable.
+        keeps_threads: an isolation lets it write to the threads in the operator's home.
     """
 
     run_id: str
@@ -52,6 +53,7 @@ class LaunchOptions:
     on_spawned: Callable[[Identity], None] | None = None
     writable: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
+    keeps_threads: bool = True
 
     @classmethod
     def for_session(cls, request: SessionRequest, cwd: Path) -> "LaunchOptions":
@@ -68,7 +70,7 @@ class LaunchOptions:
     @classmethod
     def for_check(cls, run_id: str, cwd: Path) -> "LaunchOptions":
         """Return the options of a preflight's process."""
-        return cls(run_id=run_id, cwd=cwd, stderr_path=cwd / "stderr.log")
+        return cls(run_id=run_id, cwd=cwd, stderr_path=cwd / "stderr.log", keeps_threads=False)
 
 
 class ProcessBackend(AgentBackend, Generic[S]):
@@ -212,9 +214,10 @@ class ProcessBackend(AgentBackend, Generic[S]):
         if self.context.isolation is None:
             return None
         home = () if self.home is None else (self.home,)
+        folders = () if home else located(self.folders, env, options.cwd)
         return self.context.isolation.allowing(
             writable=(*home, *options.writable),
-            folders=located(self.folders, env, options.cwd) if self.home is None else (),
+            folders=[each if options.keeps_threads else each.without_threads() for each in folders],
             readable=(*self.context.readable_files(env), *options.readable),
         )
 

@@ -45,6 +45,12 @@ class AgentFolder:
     fresh: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
 
+    def without_threads(self) -> "AgentFolder":
+        """Return the folder as a session sees it whose threads end with it."""
+        threads = tuple(name for name in self.kept if name.endswith("/"))
+        kept = tuple(name for name in self.kept if name not in threads)
+        return replace(self, kept=kept, fresh=(*self.fresh, *threads))
+
 
 def located(folders: Iterable[AgentFolder], environ: Mapping[str, str], cwd: Path) -> Iterator[AgentFolder]:
     """Yield the folders that a process with these variables uses, with absolute paths."""

@@ -194,6 +194,8 @@ def _folder_rules(folder: AgentFolder) -> dict[Path, _Access]:
     path = Path(os.path.realpath(folder.path))
     if folder.is_file:
         return {path: _Access.COPIED} if stat.S_ISREG(mode_of(path)) else {}
+    if path == Path("/"):
+        return {}
     own = {name.split("/", 1)[0] for name in (*folder.kept, *folder.fresh)}
     try:
         for name in ("", *(name for name in folder.kept if name.endswith("/"))):

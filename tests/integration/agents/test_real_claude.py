@@ -451,6 +451,7 @@ async def test_in_the_operators_home_it_goes_on_and_leaves_nothing_but_its_conve
     (home / ".claude.json").write_text('{"numStartups": 1}')
     isolation = Isolation(home=home, hidden=(bench.root,))
     backend = bench.backend(context={"isolation": isolation}, permission_mode="bypassPermissions")
+    await backend.preflight(bench.root, run_id=bench.run_id)
     async with backend.open(bench.request()) as session:
         events = await bench.turn(session, "[[work]] please")
         thread = Thread(thread_id=str(session.thread_id))

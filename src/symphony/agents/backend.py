@@ -6,6 +6,7 @@ That is their command, variables, private home, isolation and start (specificati
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
@@ -16,6 +17,8 @@ from typing_extensions import override
 from symphony.agents.base import AgentBackend, AgentError, BackendContext, Program, SessionRequest
 from symphony.agents.environment import AGENT_KEYS, child_environment, private_environment, private_home
 from symphony.agents.events import redact
+from symphony.agents.folders import located
+from symphony.agents.isolation import Isolation
 from symphony.agents.process import AgentProcess, Launch, shell_argv
 from symphony.config import AgentSection
 from symphony.domain import Blame, Category, Failure
@@ -38,6 +41,7 @@ class LaunchOptions:
         on_spawned: called with its identity before anything is sent to it.
         writable: paths that an isolation must leave writable.
         readable: paths that an isolation must leave readable.
+        keeps_threads: an isolation lets it write to the threads in the operator's home.
     """
 
     run_id: str
@@ -49,6 +53,7 @@ class LaunchOptions:
     on_spawned: Callable[[Identity], None] | None = None
     writable: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
+    keeps_threads: bool = True
 
     @classmethod
     def for_session(cls, request: SessionRequest, cwd: Path) -> "LaunchOptions":
@@ -65,7 +70,7 @@ class LaunchOptions:
     @classmethod
     def for_check(cls, run_id: str, cwd: Path) -> "LaunchOptions":
         """Return the options of a preflight's process."""
-        return cls(run_id=run_id, cwd=cwd, stderr_path=cwd / "stderr.log")
+        return cls(run_id=run_id, cwd=cwd, stderr_path=cwd / "stderr.log", keeps_threads=False)
 
 
 class ProcessBackend(AgentBackend, Generic[S]):
@@ -76,10 +81,7 @@ class ProcessBackend(AgentBackend, Generic[S]):
         install_hint: what to do when the program is missing.
         variables: names of the daemon's variables that the agent needs, besides those in the key `env`.
         fixed_variables: variables that every process of the agent gets.
-        state_paths: where the agent keeps its login and sessions, below the operator's home.
         command: the shell command.
-        home: the private home, which may not exist yet; None for the operator's.
-        environ: the daemon's variables, of which children get the allowed ones. They lead to `home`.
 
     Raises:
         AgentError: `invalid_workflow_config`: no session could start with these settings.
@@ -89,7 +91,6 @@ class ProcessBackend(AgentBackend, Generic[S]):
     install_hint: str = "see that the command names a program that the daemon's login shell finds"
     variables: frozenset[str] = frozenset()
     fixed_variables: Mapping[str, str] = {}
-    state_paths: tuple[str, ...] = ()
     settings: S
 
     def __init__(self, *, settings: S, context: BackendContext, name: str) -> None:
@@ -109,7 +110,6 @@ class ProcessBackend(AgentBackend, Generic[S]):
         self.command = program.command
         self.install_hint = program.hint
         self.home = context.homes / name if settings.home == "private" else None
-        self.environ = context.environ
         if self.home is not None:
             self.environ = {
                 **private_environment(context.environ, self.home),
@@ -144,13 +144,6 @@ class ProcessBackend(AgentBackend, Generic[S]):
         """
         private_home(self.context, self.name)
 
-    def written_paths(self, environ: Mapping[str, str]) -> tuple[Path, ...]:
-        """Return what processes with these variables write to besides the workspace; it need not exist."""
-        if self.home is not None:
-            return (self.home,)
-        operator = environ.get("HOME")
-        return tuple(Path(operator, name) for name in self.state_paths) if operator else ()
-
     async def start(self, options: LaunchOptions) -> AgentProcess:
         """Start one process; make the private home first if there is one.
 
@@ -160,10 +153,6 @@ class ProcessBackend(AgentBackend, Generic[S]):
             AgentError: `not_found`: not even the shell can be started; `state_directory`: there is no home.
         """
         env, secrets = await self._environment(options)
-        isolation = self.context.isolation
-        if isolation is not None:
-            writable = (*self.written_paths(env), *options.writable)
-            isolation = isolation.allowing(writable=writable, readable=options.readable)
         launch = Launch(
             command=self.command,
             arguments=options.arguments,
@@ -172,7 +161,7 @@ class ProcessBackend(AgentBackend, Generic[S]):
             stderr_path=options.stderr_path,
             secret_names=secrets,
             on_spawned=options.on_spawned,
-            isolation=isolation,
+            isolation=await to_thread.run_sync(self._isolation, env, options),
         )
         try:
             return await AgentProcess.start(self.context.host, launch, grace_ms=self.context.grace_ms)
@@ -204,15 +193,33 @@ class ProcessBackend(AgentBackend, Generic[S]):
         cwd: Path | None = None,
         arguments: tuple[str, ...] = (),
     ) -> Completed:
-        """Run a short shell command with the variables of a session and without isolation.
+        """Run a short shell command as a session would run it: an agent can write to the profile of its home.
 
         Raises:
             AgentError: `state_directory`.
             OSError: the shell cannot be started.
         """
-        env, secrets = await self._environment(LaunchOptions.for_check(run_id, cwd or Path()))
+        options = LaunchOptions.for_check(run_id, cwd or Path("/"))
+        env, secrets = await self._environment(options)
         argv = shell_argv(command, secrets, search_path=env.get("PATH"), arguments=arguments)
+        if (isolation := await to_thread.run_sync(self._isolation, env, options)) is not None:
+            argv = await to_thread.run_sync(partial(isolation.wrap, argv, cwd=options.cwd))
         return await self.context.host.run(argv, cwd=cwd, env=env, timeout_ms=timeout_ms)
+
+    def _isolation(self, env: Mapping[str, str], options: LaunchOptions) -> Isolation | None:
+        """Return what confines a process with these variables; blocking.
+
+        In the operator's home an agent has a version of its folders for itself.
+        """
+        if self.context.isolation is None:
+            return None
+        home = () if self.home is None else (self.home,)
+        folders = () if home else located(self.folders, env, options.cwd)
+        return self.context.isolation.allowing(
+            writable=(*home, *options.writable),
+            folders=[each if options.keeps_threads else each.without_threads() for each in folders],
+            readable=(*self.context.readable_files(env), *options.readable),
+        )
 
     async def _environment(self, options: LaunchOptions) -> tuple[dict[str, str], frozenset[str]]:
         """Return the variables of a process, and the names of those that it must never see."""
@@ -220,6 +227,8 @@ class ProcessBackend(AgentBackend, Generic[S]):
         if self.home is not None:
             await to_thread.run_sync(self.make_home)
             home_variables = self.home_variables(self.home)
+        elif self.context.isolation is not None:
+            home_variables = {name: value for each in self.folders for name, value in each.variables.items()}
         own = await self.own_variables()
         secrets = self.context.secret_names | (AGENT_KEYS - own) | options.secret_names
         env = child_environment(

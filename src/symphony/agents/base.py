@@ -1,5 +1,6 @@
 """The session interface that every agent backend implements (specification section 10)."""
 
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -11,7 +12,9 @@ import anyio
 from anyio import to_thread
 
 from symphony.agents.events import AgentEvent, redact
+from symphony.agents.folders import AgentFolder
 from symphony.agents.isolation import Isolation
+from symphony.agents.secret_places import mode_of, named_secrets
 from symphony.config import AgentSection
 from symphony.domain import Blame, Category, Failure, SymphonyError, ToolResult, ToolSpec
 from symphony.processes.base import Host, Identity
@@ -77,6 +80,13 @@ class BackendContext:
     homes: Path
     isolation: Isolation | None = None
     grace_ms: int = 3_000
+
+    def readable_files(self, env: Mapping[str, str]) -> tuple[Path, ...]:
+        """Return the files that variables of a child name for it, such as a cloud login; reads the disk."""
+        given = {
+            name: value for name, value in env.items() if name.removesuffix("_FILE") not in self.secret_names
+        }
+        return tuple(path for path in named_secrets(given) if stat.S_ISREG(mode_of(path)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,16 +305,22 @@ class AgentBackend(ABC):
         settings: of type `settings_type`.
         context: shared with all backends.
         name: the name of the agent in the workflow.
+        folders: what the agent keeps in the operator's home.
+        home: the private home, which may not exist yet; None for the operator's.
+        environ: the daemon's variables, of which children get the allowed ones. They lead to `home`.
     """
 
     settings_type: ClassVar[type[AgentSection]]
     capabilities: Capabilities
     skill_roots: AgentSkillRoots = AgentSkillRoots()
+    folders: tuple[AgentFolder, ...] = ()
+    home: Path | None = None
 
     def __init__(self, *, settings: Any, context: BackendContext, name: str) -> None:
         self.settings = settings
         self.context = context
         self.name = name
+        self.environ = context.environ
 
     @classmethod
     def check_settings(cls, settings: Any, *, isolated: bool) -> SettingIssues:

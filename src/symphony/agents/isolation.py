@@ -7,22 +7,31 @@ and read-only, so that compilers and tools are found. In addition, from the weak
   the sockets of services of this machine;
 - `/tmp`, `/var/tmp`, the daemon's temp directory and `~/.cache` are private, writable, and gone at the end;
 - `readable` paths, and the installation of Symphony, are visible although they lie in a hidden one;
-- the workspace, and what the agent needs to write to (its home), are writable.
+- the workspace, and what the agent needs to write to, are writable.
+
+An agent that lives in the operator's home gets its own folder there as an `AgentFolder`: of what it writes
+only its login and its threads stay. Everything in the folder that a later session would execute or obey is
+read-only or a copy, and so is what does not exist yet, because the folder itself is one in memory.
+
+Sockets and named pipes of other programs are covered, wherever they lie: a read-only mount does not keep
+anybody from connecting to one.
 
 A deeper path overrides the rule of its parent; for one path the stronger rule holds. Processes outside can
 neither be seen nor signalled, and all processes inside die with the daemon.
 """
 
 import os
+import stat
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
 import symphony
-from symphony.domain import holds_credential
+from symphony.agents.folders import AgentFolder
+from symphony.agents.secret_places import git_configurations, look, mode_of, unclean_git_configurations
 
 _TEMP: Final = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - private inside
 _RUN: Final = Path("/run")
@@ -45,15 +54,18 @@ _NAMESPACES: Final = (
 # Root needs it to make the namespaces of a nested sandbox. Within a user namespace it grants nothing else.
 _NESTED_SANDBOX: Final = ("--cap-add", "CAP_SETFCAP")
 _EMPTY_FILE: Final = Path(symphony.__file__).with_name("py.typed")
+_FIRST_DESCRIPTOR: Final = 100  # beyond those that this process and its subreaper hand on
+_MAX_COPY_BYTES: Final = 33_554_432
 
 
 class _Access(IntEnum):
     """What happens to a path; of two rules for one path the greater holds."""
 
-    HIDDEN = 0
-    SCRATCH = 1
-    READABLE = 2
-    WRITABLE = 3
+    COPIED = 0  # a file of an `AgentFolder`; its directories, links and programs are shown as they are
+    HIDDEN = 1
+    SCRATCH = 2
+    READABLE = 3
+    WRITABLE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,35 +75,65 @@ class Isolation:
     Attributes:
         program: bubblewrap, by name or path.
         network: the agent reaches the network, including the loopback interface.
-        writable: what the agent may write to besides the workspace, such as its home.
+        writable: what the agent may write to besides the workspace, such as its private home.
+        folders: the folders of the agent in the operator's home.
         readable: what is visible although it lies in a hidden path.
         scratch: directories that are private and empty, besides the temp directories.
         hidden: directories and files that are empty for the agent.
-        confidential: files that are empty for the agent if they hold a credential.
+        repositories: git directories whose configurations are empty for the agent unless they are clean.
+        configurations: git configurations of which the same holds.
+        home: the operator's home, whose sockets are covered; None if it is unknown.
     """
 
     program: str = "bwrap"
     network: bool = True
     writable: tuple[Path, ...] = ()
+    folders: tuple[AgentFolder, ...] = ()
     readable: tuple[Path, ...] = ()
     scratch: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
-    confidential: tuple[Path, ...] = ()
+    repositories: tuple[Path, ...] = ()
+    configurations: tuple[Path, ...] = ()
+    home: Path | None = None
 
-    def allowing(self, *, writable: Iterable[Path] = (), readable: Iterable[Path] = ()) -> "Isolation":
+    def allowing(
+        self,
+        *,
+        writable: Iterable[Path] = (),
+        readable: Iterable[Path] = (),
+        folders: Iterable[AgentFolder] = (),
+        repositories: Iterable[Path] = (),
+    ) -> "Isolation":
         """Return the same isolation with these paths opened for one agent."""
-        return replace(self, writable=(*self.writable, *writable), readable=(*self.readable, *readable))
+        return replace(
+            self,
+            writable=(*self.writable, *writable),
+            readable=(*self.readable, *readable),
+            folders=(*self.folders, *folders),
+            repositories=(*self.repositories, *repositories),
+        )
 
     def wrap(self, argv: Sequence[str], *, cwd: Path) -> tuple[str, ...]:
         """Return the command that runs `argv` confined, in `cwd`. Reads the disk: call it in a thread."""
         mounts: list[str] = []
         read_only: list[str] = []
-        for path, access in self._rules(cwd):
+        copied: list[str] = []
+        rules = self._rules(cwd)
+        folders = {path for path, access in rules.items() if access is _Access.SCRATCH}
+        for path, access in sorted(rules.items(), key=lambda item: len(item[0].parts)):
             match access:
                 case _Access.WRITABLE:
-                    mounts += ("--bind", str(path), str(path))
+                    mounts += ("--bind", os.path.realpath(path), str(path))
                 case _Access.READABLE:
                     mounts += ("--ro-bind", str(path), str(path))
+                case _Access.COPIED if path.is_symlink():
+                    mounts += ("--symlink", str(path.readlink()), str(path))
+                case _Access.COPIED if not _is_copied(path):
+                    mounts += ("--ro-bind", str(path), str(path))
+                case _Access.COPIED:
+                    copied.append(str(path))
+                    option = "--file" if path.parent in folders else "--bind-data"
+                    mounts += (option, str(_FIRST_DESCRIPTOR + len(copied) - 1), str(path))
                 case _ if not path.is_dir():
                     mounts += ("--ro-bind", str(_EMPTY_FILE), str(path))
                 case _:
@@ -99,6 +141,7 @@ class Isolation:
                     read_only += ("--remount-ro", str(path)) if access is _Access.HIDDEN else ()
         root = os.geteuid() == 0
         return (
+            *_opening(copied),
             *(self.program, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
             *(_KERNEL_SETTINGS if root else ()),
             *mounts,
@@ -110,59 +153,79 @@ class Isolation:
             *("--chdir", str(cwd), "--", *argv),
         )
 
-    def _rules(self, cwd: Path) -> list[tuple[Path, _Access]]:
-        """Return the existing paths with their rules, parents first."""
+    def _rules(self, cwd: Path) -> dict[Path, _Access]:
+        """Return the existing paths with their rules."""
+        configurations = (
+            *self.configurations,
+            *(file for each in self.repositories for file in git_configurations(each)),
+        )
         rules = {
-            _Access.HIDDEN: (_RUN, *self.hidden, *filter(_holds_credential, self.confidential)),
+            _Access.HIDDEN: (_RUN, *self.hidden, *unclean_git_configurations(configurations)),
             _Access.SCRATCH: (*_TEMP, *self.scratch),
             _Access.READABLE: (*_READABLE_RUN, *_INSTALLATION, *self.readable),
             _Access.WRITABLE: (*self.writable, cwd),
         }
         found: dict[Path, _Access] = {}
+        for folder in self.folders:
+            found |= _folder_rules(folder)
         for access, paths in rules.items():
             for path in paths:
                 real = Path(os.path.realpath(path))
-                if real.exists() and real != Path("/"):
-                    found[real] = access
-        return sorted(found.items(), key=lambda item: len(item[0].parts))
+                if mode_of(real) and real != Path("/"):
+                    found[real] = max(access, found.get(real, access))
+        seen = look(self.home)
+        others = (file for each in seen.git_dirs for file in git_configurations(each))
+        for path in (*seen.sockets, *unclean_git_configurations(others)):
+            if path not in found and _is_shown(path, found):
+                found[path] = _Access.HIDDEN
+        return found
 
 
-def _holds_credential(file: Path) -> bool:
+def _is_shown(path: Path, rules: Mapping[Path, _Access]) -> bool:
+    """Return whether the agent would see a path of others; where it may write, all is its own."""
+    nearest = next((parent for parent in path.parents if parent in rules), None)
+    return nearest is None or (
+        rules[nearest] in {_Access.COPIED, _Access.READABLE} and nearest not in _READABLE_RUN
+    )
+
+
+def _folder_rules(folder: AgentFolder) -> dict[Path, _Access]:
+    """Return the rules of an agent's folder, which is made if it is missing, as the agent would do it."""
+    path = Path(os.path.realpath(folder.path))
+    if folder.is_file:
+        return {path: _Access.COPIED} if stat.S_ISREG(mode_of(path)) else {}
+    if path == Path("/"):
+        return {}
+    own = {name.split("/", 1)[0] for name in (*folder.kept, *folder.fresh)}
     try:
-        return holds_credential(file.read_text(encoding="utf-8", errors="replace"))
-    except OSError:
-        return False
+        for name in ("", *(name for name in folder.kept if name.endswith("/"))):
+            (path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        shown = [
+            entry
+            for entry in path.iterdir()
+            if entry.name not in own and (entry.is_symlink() or entry.is_dir() or entry.is_file())
+        ]
+    except OSError:  # no folder can be made there
+        return {}
+    kept = [path / name for name in folder.kept if (path / name).exists()]
+    return {
+        path: _Access.SCRATCH,
+        **dict.fromkeys(shown, _Access.COPIED),
+        **dict.fromkeys(kept, _Access.WRITABLE),
+    }
 
 
-_KEYS: Final = (
-    *(".ssh", ".gnupg", ".password-store", ".local/share/keyrings"),
-    *(".config/op", ".config/sops", ".config/age", ".ray"),
-    *(".netrc", ".git-credentials", ".config/git/credentials", ".vault-token", ".pgpass", ".my.cnf"),
-)
-_CLOUDS: Final = (
-    *(".aws", ".azure", ".config/gcloud", ".config/doctl", ".config/rclone", ".boto", ".s3cfg", ".oci"),
-    *(".kube", ".docker", ".config/containers", ".terraform.d", ".terraformrc", ".fly", ".config/hcloud"),
-)
-_FORGES: Final = (
-    *(".config/gh", ".config/glab-cli", ".config/hub", ".config/tea", ".config/jira", ".config/.jira"),
-    *(".npmrc", ".yarnrc.yml", ".pypirc", ".gem/credentials"),
-    *(".cargo/credentials", ".cargo/credentials.toml"),
-    *(".m2/settings.xml", ".m2/settings-security.xml", ".gradle/gradle.properties", ".config/pip/pip.conf"),
-)
-_HISTORIES: Final = (
-    *(".bash_history", ".zsh_history", ".python_history", ".node_repl_history", ".psql_history", ".lesshst"),
-    *(".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware"),
-)
-_AGENTS: Final = (
-    *(".codex", ".claude", ".claude.json", ".config/claude", ".gemini", ".config/opencode", ".aider"),
-    *(".local/share/opencode", ".aider.conf.yml", ".config/goose", ".qwen", ".cursor", ".copilot"),
-)
+def _is_copied(path: Path) -> bool:
+    """Whether a session can have a copy of a path: directories and programs are shown instead."""
+    status = path.stat()
+    is_file = stat.S_ISREG(status.st_mode) and not status.st_mode & 0o111
+    return is_file and status.st_size <= _MAX_COPY_BYTES and os.access(path, os.R_OK)
 
 
-def sensitive_paths(home: Path) -> tuple[Path, ...]:
-    """Return the paths of a person's home that no isolated agent sees; they need not exist.
-
-    They hold logins, keys, histories and other agents' homes of widely used programs. No list of names can be
-    complete: `home: private` is the stronger choice. Tools and settings stay visible, as builds need them.
-    """
-    return tuple(home / name for name in (*_KEYS, *_CLOUDS, *_FORGES, *_HISTORIES, *_AGENTS))
+def _opening(files: Sequence[str]) -> tuple[str, ...]:
+    """Return a command that opens files for the command behind it, from `_FIRST_DESCRIPTOR` on."""
+    if not files:
+        return ()
+    opened = " ".join(f'{_FIRST_DESCRIPTOR + index}<"${{{index + 1}}}"' for index in range(len(files)))
+    # With -p the shell reads no file that a variable names.
+    return ("bash", "--norc", "-pc", f'exec {opened}; shift {len(files)}; exec "$@"', "bash", *files)

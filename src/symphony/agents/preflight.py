@@ -28,6 +28,7 @@ from symphony.agents.base import (
 )
 from symphony.agents.environment import child_environment
 from symphony.agents.events import redact
+from symphony.agents.folders import located
 from symphony.agents.isolation import Isolation
 from symphony.agents.process import shell_argv
 from symphony.domain import Blame, Category, Failure, disk_full_hint, is_disk_full
@@ -153,6 +154,7 @@ class IsolatedBackend(AgentBackend):
         super().__init__(settings=inside.settings, context=context, name=inside.name)
         self.capabilities = inside.capabilities
         self.skill_roots = inside.skill_roots
+        self.folders, self.home, self.environ = inside.folders, inside.home, inside.environ
         self._inside = inside
         self._isolation = isolation
 
@@ -167,7 +169,18 @@ class IsolatedBackend(AgentBackend):
         async with scratch_directory(self.context.host, self.context.environ, workspace_root) as scratch:
             await self._prove(scratch, run_id)
         found = await self._inside.preflight(workspace_root, run_id=run_id)
-        return found if self._isolation.network else replace(found, notices=(*found.notices, _OFFLINE))
+        notices = (*found.notices, *self._left_open(), *(() if self._isolation.network else (_OFFLINE,)))
+        return replace(found, notices=notices)
+
+    def _left_open(self) -> tuple[str, ...]:
+        """Return what the isolation leaves open of the operator's home."""
+        home = self.environ.get("HOME")
+        if self.home is not None or not home:
+            return ()
+        folders = located(self.folders, self.environ, Path("<workspace>"))
+        written = [str(folder.path / name) for folder in folders for name in folder.kept]
+        changed = f", and change {', '.join(written)}" if written else ""
+        return (f"home: operator lets sessions read {home}, except for known places of secrets{changed}",)
 
     @override
     def open(self, request: SessionRequest) -> AbstractAsyncContextManager[AgentSession]:

@@ -13,6 +13,7 @@ from symphony.api.interface import LibraryInUse
 from symphony.api.models import LibraryProposalPage
 from symphony.cli.failures import CommandError
 from symphony.cli.offline import open_context
+from symphony.cli.serving import prepare_process
 from symphony.config import read_secrets
 from symphony.daemon.learning.evaluation import Evaluator
 from symphony.daemon.state_dir import locate
@@ -34,6 +35,7 @@ def evaluate_proposal(
     """
     if RUN_ID_VARIABLE in os.environ:
         raise CommandError.of("an agent does not evaluate proposals", hint="a person does it")
+    prepare_process()  # what agents wrote is run below it
     context, state_dir = open_context(workflow, os.environ), locate(workflow, os.environ)
     evaluator = Evaluator(
         context, environment=read_secrets(os.environ).environment, state_dir=state_dir, say=say

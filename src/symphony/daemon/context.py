@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import symphony
 from symphony.agents.base import AgentBackend, BackendContext
-from symphony.agents.isolation import Isolation, sensitive_paths
+from symphony.agents.isolation import Isolation
 from symphony.agents.registry import create_backend
+from symphony.agents.secret_places import named_secrets, secret_paths
 from symphony.config import (
     Settings,
     SkillsSettings,
@@ -267,11 +268,24 @@ def build_isolation(workflow: Workflow, environment: Mapping[str, str]) -> Isola
             locate(workflow.path, environment),  # journal, token and control socket of this daemon
             locate(workflow.path, usual).parent,  # those of other daemons
             *(Path(path) for path in runtime if path.startswith("/")),
-            *(sensitive_paths(Path(home)) if home else ()),
+            *secret_paths(environment),
+            *named_secrets(environment),
         ),
-        # The address of `origin` in a local repository may contain a password.
-        confidential=() if repo is None else (repo / ".git" / "config", repo / "config"),
+        repositories=() if repo is None else (repo / ".git", repo),
+        configurations=tuple(_git_configurations(environment)),
+        home=Path(home) if home else None,
     )
+
+
+def _git_configurations(environment: Mapping[str, str]) -> Iterator[Path]:
+    """The git configurations of the machine and of its user."""
+    yield Path("/etc/gitconfig")
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        if environment.get(name, "").startswith("/"):
+            yield Path(environment[name])
+    if home := environment.get("HOME"):
+        yield Path(home, ".gitconfig")
+        yield Path(environment.get("XDG_CONFIG_HOME") or Path(home, ".config"), "git", "config")
 
 
 # --- settings of other packages --------------------------------------------------------------------------

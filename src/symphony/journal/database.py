@@ -380,13 +380,14 @@ def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
     connection.execute("PRAGMA journal_mode = WAL").fetchone()
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA journal_size_limit = {_MAX_WAL_BYTES}")
+    connection.execute("BEGIN IMMEDIATE")
     try:
-        with sqlite.transaction(connection):
-            connection.execute(f"PRAGMA user_version = {VERSION}")  # raises if the disk cannot be written
+        connection.execute(f"PRAGMA user_version = {VERSION}")  # raises if the file cannot be written
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_READONLY and os.access(path, os.W_OK):
             raise sqlite.DamagedError("its format is not known") from error
         raise
+    connection.execute("ROLLBACK")
     remembered, notices = load(connection, drop=True)
     if _identity(path) is None:
         raise sqlite.DamagedError("it was taken away")

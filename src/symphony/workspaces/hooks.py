@@ -1,11 +1,10 @@
 """Runs the operator's hooks around a run (specification section 9.4)."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final, Self
 
 import structlog
@@ -25,8 +24,6 @@ _NEVER_INHERITED = re.compile(
     r"GIT_(?:DIR|WORK_TREE|INDEX_FILE|OBJECT_DIRECTORY|COMMON_DIR|PREFIX)|SYMPHONY_(?:RUN_ID|INSTANCE)"
 )
 _log = structlog.get_logger(__name__)
-Wrap = Callable[[Sequence[str]], Awaitable[Sequence[str]]]
-"""Makes the command that runs another one confined."""
 
 
 class Hook(StrEnum):
@@ -122,18 +119,6 @@ class HookRunner:
         except WorkspaceError:
             return
 
-    async def check(
-        self, script: str, call: HookCall, variables: Mapping[str, str], *, timeout_ms: int, wrap: Wrap
-    ) -> str | None:
-        """Run another script as hooks are run; why it failed, `None` if it ended with status 0."""
-        try:
-            done = await self._start(script, call, timeout_ms=timeout_ms, variables=variables, wrap=wrap)
-        except OSError as error:
-            return f"it could not be started: {error}"
-        if done.timed_out:
-            return f"it did not end within {timeout_ms} ms"
-        return None if done.exit_code == 0 else self._ended(done)
-
     async def _run(self, hook: Hook, script: str, call: HookCall) -> None:
         try:
             done = await self._start(script, call, timeout_ms=self._settings.timeout_ms)
@@ -154,15 +139,13 @@ class HookRunner:
         call: HookCall,
         *,
         timeout_ms: int,
-        variables: Mapping[str, str] = MappingProxyType({}),
-        wrap: Wrap | None = None,
     ) -> Completed:
         """The result of a script. Raises `OSError`."""
-        argv: Sequence[str] = ("sh", "-lc", self._preamble + script, "sh", self._environment.get("PATH", ""))
+        argv = ("sh", "-lc", self._preamble + script, "sh", self._environment.get("PATH", ""))
         return await self._host.run(
-            argv if wrap is None else await wrap(argv),
+            argv,
             cwd=call.path,
-            env={**self._environment, **call.variables, **variables},
+            env={**self._environment, **call.variables},
             timeout_ms=timeout_ms,
             max_output_bytes=_MAX_OUTPUT_BYTES,
         )

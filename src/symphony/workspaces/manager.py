@@ -51,7 +51,7 @@ from symphony.workspaces.export import (
 )
 from symphony.workspaces.files import fingerprint, is_directory
 from symphony.workspaces.git import NETWORK_TIMEOUT_MS, Git, GitError, common_dir, read_ref
-from symphony.workspaces.hooks import Hook, HookCall, HookRunner, Wrap
+from symphony.workspaces.hooks import Hook, HookCall, HookRunner
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.locks import RootLease, locked
 from symphony.workspaces.mirror import Mirror, create_clone, remove_stored_logins
@@ -335,23 +335,6 @@ class WorkspaceManager:
         """Run the hook `after_run`; a failure is only logged. Shield the call when cancelled."""
         call = HookCall.of(issue, workspace.path, attempt, run_id)
         await self._hooks.run_ignoring_failure(Hook.AFTER_RUN, call)
-
-    async def check(
-        self,
-        directory: Path,
-        issue: Issue,
-        script: str,
-        *,
-        variables: Mapping[str, str],
-        timeout_ms: int,
-        wrap: Wrap,
-    ) -> str | None:
-        """Judge the work in a copy of a workspace by a script; why it failed, `None` if it passed.
-
-        The script gets the environment of hooks and `variables`; `wrap` confines it.
-        """
-        call = HookCall.of(issue, directory, None, None)
-        return await self._hooks.check(script, call, variables, timeout_ms=timeout_ms, wrap=wrap)
 
     def head_commit(self, workspace: Workspace) -> str | None:
         """The commit that is checked out in a workspace, if known; blocking."""

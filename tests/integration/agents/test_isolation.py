@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shlex
 import socket
@@ -15,14 +17,16 @@ from anyio import to_thread
 from harness.real import require_bubblewrap
 from harness.sessions import SOURCE, git
 from integration.agents.conftest import Bench, RealBench
-from kit.model_server import edit_and_commit
+from kit.model_server import edit_and_commit, say, shell
 from symphony.agents.base import AgentError, BackendContext, Turn
 from symphony.agents.events import Text, TurnEnded, TurnStatus, Usage
+from symphony.agents.folders import CLAUDE_FOLDERS, CODEX_FOLDERS, claude_project, located
 from symphony.agents.isolation import Isolation
 from symphony.agents.process import AgentProcess, Launch
 from symphony.agents.registry import create_backend
-from symphony.config import CodexSettings, NamedAgent
+from symphony.config import CodexSettings, CommandSettings, NamedAgent
 from symphony.domain import Blame, Category
+from symphony.scheduler import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -265,6 +269,115 @@ async def test_an_enclosure_that_leaks_is_found(bench: Bench, tmp_path: Path) ->
     assert "another workspace can be seen" in str(error)
 
 
+PLANTS = {
+    "a setting that is there": "echo evil > config.toml; echo evil > settings.json",
+    "one that is replaced": "for f in config.toml settings.json; do echo evil > x; mv -f x $f; done",
+    "one that is not there yet": "for f in hooks.json settings.local.json AGENTS.md; do echo x > $f; done",
+    "a new directory": "mkdir -p hooks commands agents plugins/x rules; echo evil > plugins/x/run",
+    "a directory that is there": "echo evil > skills/evil; rm -rf skills/given; echo x > skills/given/S.md",
+    "one that is renamed and made anew": "mv skills old && mkdir skills; echo evil > skills/evil",
+    "the folder renamed and made anew": "cd ..; mv $OLDPWD old; mkdir -p $OLDPWD/a; echo x > .claude.json",
+    "a link in the place of a thread": "rm -rf sessions projects/*; ln -sfn / sessions; ln -sfn / projects/p",
+    "what a later shell reads": "mkdir -p shell-snapshots shell_snapshots; echo evil > shell-snapshots/s.sh",
+    "notes for another directory": "mkdir -p projects/-h/memory; echo x > projects/-h/memory/MEMORY.md",
+    "rights": "chmod 777 . config.toml settings.json hook.sh skills; echo evil > hook.sh",
+}
+
+
+def tree_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """What is below a directory: names, modes and contents."""
+    return {
+        str(path.relative_to(folder)): (
+            path.lstat().st_mode,
+            path.read_bytes() if path.is_file() and not path.is_symlink() else b"",
+        )
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("folder", [".codex", ".claude"])
+@pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
+async def test_nothing_that_is_obeyed_later_can_be_planted_in_an_agents_folder(
+    bench: Bench, folder: str, plant: str
+) -> None:
+    """What the agent itself needs goes on: its settings, its login in either way of writing, its threads."""
+    home = bench.workspace.parent / "home"
+    (home / folder / "skills" / "given").mkdir(parents=True)
+    for name in (
+        "config.toml",
+        "settings.json",
+        "auth.json",
+        ".credentials.json",
+        "hook.sh",
+        "../.claude.json",
+    ):
+        (home / folder / name).write_text("given\n")
+    (home / folder / "hook.sh").chmod(0o755)
+    login, threads = {
+        ".codex": ("auth.json", "sessions/2026"),
+        ".claude": (".credentials.json", f"projects/{claude_project(bench.workspace)}"),
+    }[folder]
+    folders = tuple(located((*CODEX_FOLDERS, *CLAUDE_FOLDERS), bench.environ, bench.workspace))
+    isolation = closed(bench).allowing(folders=folders)
+    await inside(bench, isolation, "true")
+    before = tree_of(home)
+
+    await inside(bench, isolation, f"cd ~/{folder}; {plant}")
+
+    assert tree_of(home) == before
+    write = (
+        f"cd ~/{folder}; cat config.toml; ./hook.sh; echo new >> config.toml && tail -n 1 config.toml;"
+        f" echo tmp > t; mv t {login} || cp t {login}; mkdir -p {threads}; echo said > {threads}/t.jsonl"
+    )
+    told = await inside(bench, isolation, write)
+    assert told.startswith("given\n")
+    assert "new" in told
+    assert (home / folder / login).read_text() == "tmp\n"
+    assert (home / folder / threads / "t.jsonl").read_text() == "said\n"
+
+
+async def test_sockets_of_others_are_out_of_reach_and_those_of_the_session_are_not(bench: Bench) -> None:
+    """Wherever they lie, bound by a relative path too; a read-only mount alone would not do it."""
+    top = bench.workspace.parent
+    places = ("home/.agent/s", "home/beside/s", "home/s", "home/.config/deep/er/s", "repository/s")
+    own = ("tools/s", "workspace/s")
+    listeners = []
+    for place in (*places, *own):
+        (top / place).parent.mkdir(parents=True, exist_ok=True)
+        listeners.append(socket.socket(socket.AF_UNIX))
+        with contextlib.chdir((top / place).parent):
+            listeners[-1].bind("s" if place in places[:2] else str(top / place))
+        listeners[-1].listen()
+    (top / "home/beside/file").touch()
+    isolation = closed(bench, home=top / "home").allowing(writable=[top / "tools"])
+    connect = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1]); print(sys.argv[1])"
+    script = "; ".join(
+        f"{sys.executable} -c '{connect}' {top / each} 2>/dev/null" for each in (*places, *own)
+    )
+    told = await inside(bench, isolation, script)
+    for listener in listeners:
+        listener.close()
+    assert told.split() == [str(top / each) for each in own]
+
+
+async def test_a_program_of_a_private_home_is_asked_for_its_version_inside(bench: Bench) -> None:
+    """The agent can write the profile of that home, which a login shell obeys."""
+    top = bench.workspace.parent
+    (top / "bin").mkdir()
+    (top / "bin" / "aider").write_text("#!/bin/sh\necho 0.86.2\n")
+    (top / "bin" / "aider").chmod(0o755)
+    home = top / "homes" / "mine"
+    home.mkdir(parents=True)
+    (home / ".bash_profile").write_text(f"echo evil > {top}/planted\n")
+    bench.environ["PATH"] = f"{top}/bin:{bench.environ['PATH']}"
+    settings = CommandSettings(profile="aider", home="private")
+    context = bench.context(isolation=closed(bench))
+    backend = create_backend(NamedAgent(name="mine", kind="command", settings=settings), context)
+    found = await backend.preflight(top / "root", run_id=bench.run_id)
+    assert found.version == "0.86.2"
+    assert not (top / "planted").exists()
+
+
 @pytest.mark.real_codex
 async def test_a_real_codex_sandbox_holds_within(real: Make) -> None:
     """The agent's own sandbox is made inside of ours: both hold."""
@@ -279,3 +392,37 @@ async def test_a_real_codex_sandbox_holds_within(real: Make) -> None:
     assert git(bench.workspace, "log", "-1", "--format=%s") == "add a"
     assert bench.living() == ()
     assert top.exists()
+
+
+def in_the_operators_home(bench: Bench) -> Isolation:
+    return Isolation(hidden=(bench.workspace.parent,), home=bench.workspace.parents[1])
+
+
+@pytest.mark.real_codex
+async def test_a_real_codex_in_the_operators_home_goes_on_and_leaves_nothing_but_its_thread(
+    real: Make,
+) -> None:
+    plant = (
+        "cd ~; echo 'notify = [\"evil\"]' > new.toml; mv new.toml config.toml; echo evil > AGENTS.md;"
+        " mkdir skills hooks prompts; echo evil > hooks.json; echo evil > sessions/made; echo end"
+    )
+    settings = {"thread_sandbox": "danger-full-access", "home": "operator"}
+    bench = real({"work": (shell(plant), say("Done.")), "on": (say("I went on."),)})
+    before = (bench.home.path / "config.toml").read_text()
+    backend = enclosed(bench, bench.command, in_the_operators_home(bench), **settings)
+    found = await backend.preflight(bench.workspace.parent, run_id="check")
+    assert str(bench.home.path / "sessions") in found.notices[-1], "what is left open is said"
+    async with backend.open(bench.request()) as session:
+        events = await bench.turn(session, "[[work]] please")
+        thread = Thread(thread_id=str(session.thread_id))
+    assert events[-1] == TurnEnded(status=TurnStatus.COMPLETED)
+    assert (bench.home.path / "config.toml").read_text() == before
+    assert {path.name for path in bench.home.path.iterdir()} == {
+        *("config.toml", "sessions", "archived_sessions")
+    }
+    async with backend.open(bench.request(resume=thread)) as session:
+        assert session.resume_refused is None
+        events = await bench.turn(session, "[[on]] go on")
+    assert events[-1] == TurnEnded(status=TurnStatus.COMPLETED)
+    last = json.dumps(bench.server.requests[-1].body["input"])
+    assert "[[work]] please" in last, "it is the same conversation"

@@ -30,6 +30,7 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
+from symphony.agents.folders import claude_project
 from symphony.agents.isolation import Isolation
 from symphony.agents.run_stats import RunStats
 from symphony.domain import Category, Cost, Tokens
@@ -433,3 +434,40 @@ async def test_it_works_inside_an_isolation_as_root_too(real: Make) -> None:
     assert bench.calls == [("board_comment", {"text": "done"})]
     assert len(server.requests) == 3
     assert bench.living() == ()
+
+
+async def test_in_the_operators_home_it_goes_on_and_leaves_nothing_but_its_conversation(real: Make) -> None:
+    """Isolated, it writes its settings and plants hooks; outside, only the login and the thread change."""
+    require_bubblewrap()
+    planted = (
+        "cd ~/.claude; echo '{}' > settings.json; mkdir -p hooks skills projects/-home-me/memory;"
+        " echo evil > projects/-home-me/memory/MEMORY.md; echo evil > CLAUDE.md; echo evil > ../.claude.json;"
+        " mv ../.claude ../old; echo '{\"new\": 1}' > .credentials.json; echo end"
+    )
+    bench, server = real({"work": (bash(planted), say("Ok.")), "on": (say("I went on."),)})
+    home = bench.top
+    (home / ".claude" / "settings.json").write_text('{"hooks": {}}')
+    (home / ".claude" / ".credentials.json").write_text("{}")
+    (home / ".claude.json").write_text('{"numStartups": 1}')
+    isolation = Isolation(home=home, hidden=(bench.root,))
+    backend = bench.backend(context={"isolation": isolation}, permission_mode="bypassPermissions")
+    await backend.preflight(bench.root, run_id=bench.run_id)
+    async with backend.open(bench.request()) as session:
+        events = await bench.turn(session, "[[work]] please")
+        thread = Thread(thread_id=str(session.thread_id))
+    assert events[-1] == COMPLETED
+    assert "end" in results(server)
+    assert (home / ".claude" / "settings.json").read_text() == '{"hooks": {}}'
+    assert (home / ".claude.json").read_text() == '{"numStartups": 1}'
+    assert {path.name for path in (home / ".claude").iterdir()} == {
+        *("settings.json", ".credentials.json", "projects")
+    }
+    assert [path.name for path in (home / ".claude" / "projects").iterdir()] == [
+        claude_project(bench.workspace)
+    ]
+    assert json.loads((home / ".claude" / ".credentials.json").read_text()) == {"new": 1}
+    async with backend.open(bench.request(resume=thread)) as session:
+        assert session.resume_refused is None
+        events = await bench.turn(session, "[[on]] go on")
+    assert events[-1] == COMPLETED
+    assert "[[work]] please" in json.dumps(server.requests[-1].body["messages"])

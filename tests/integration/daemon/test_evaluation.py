@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import psutil
 import pytest
 from msgspec import structs
 
+from harness.other_user import as_ordinary_user
 from harness.project import Project, marked_processes, until
 from harness.real import require_bubblewrap
 from symphony.library.model import Change, Evidence, SkillText
@@ -165,6 +167,50 @@ def test_the_check_is_confined_like_the_agent_and_still_sees_what_was_delivered(
     deliver(project, "SYM-1")
     assert evaluate(project, str(propose(library, "good")), code=0)["changed"]["passed"] == 1
     assert not outside.exists()
+
+
+@pytest.mark.parametrize("isolation", ["none", "bwrap"])
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc")
+def test_what_an_agent_wrote_is_run_with_what_an_agent_gets(isolation: str) -> None:
+    """It sees what `codex.env` names and no other secret, not in its parents' environments either."""
+    root = Path(tempfile.mkdtemp(prefix="symphony-check-", dir="/var/tmp"))
+    root.chmod(0o755)
+    secrets = ("AWS_SECRET_ACCESS_KEY", "GH_TOKEN", "NPM_TOKEN", "SSH_AUTH_SOCK", "OPENAI_API_KEY", "FORGE_X")
+    script = (
+        f'test "$NEEDED-$HOME" = needed-{root}/home || exit 3\n'
+        f'test -z "{"".join(f"${name}" for name in secrets)}" || exit 4\n'
+        "cat /proc/[0-9]*/environ 2>/dev/null | grep -qa out-of-reach && exit 5\n"
+        "grep -q good answer.txt\n"
+    )
+    try:
+        project = Project(root=root).create()
+        library = Library(project.state_dir / LIBRARY_FILE)
+        library.add(STYLE, Change(author="ada"))
+        (root / "home").mkdir(exist_ok=True)
+        (root / "home" / ".profile").write_text("export OPENAI_API_KEY=of-the-agent\n")
+        project.issue("SYM-1", [WORK[0], WORK[1], {"write": "test.sh", "text": script}, *WORK[2:]])
+        command = as_ordinary_user(project)
+        project.workflow(
+            command=command,
+            agent={"library": {"check": "sh ./test.sh"}},
+            codex={"env": ["NEEDED"]},
+            workspace={"isolation": isolation},
+        )
+        number = propose(library, "good")
+        as_ordinary_user(project)
+        with project.daemon() as daemon:
+            daemon.wait_for("run_ended", issue_identifier="SYM-1")
+            daemon.signal(signal.SIGTERM)
+            daemon.end()
+        project.environment.update(
+            dict.fromkeys(secrets, "out-of-reach"), NEEDED="needed", OPENAI_API_KEY="of-the-agent"
+        )
+        found = evaluate(project, str(number), code=0)
+        (one,) = found["comparisons"]
+        assert (one["without"]["passed"], one["changed"]["passed"]) == (False, True), one
+        assert "status 1" in one["without"]["problem"], "it came to its last line"
+    finally:
+        shutil.rmtree(root)
 
 
 def test_a_session_that_uses_too_many_tokens_or_changes_nothing_does_not_pass(

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.project import marked_processes, until
+from harness.project import Project, marked_processes, until
 from harness.real import require_bubblewrap, require_codex
 from kit import model_server as models
 from kit.codex_home import codex_home
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from harness.project import Project
+    from collections.abc import Iterator
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 
@@ -52,6 +52,53 @@ def test_a_commit_is_delivered_and_neither_state_nor_other_workspaces_are_seen(p
     assert "id" not in keys.split()
     assert project.branch_log("SYM-1") == ["Say what is seen"]
     assert project.state("SYM-1") == "Done"
+
+
+@pytest.fixture
+def visible() -> Iterator[Project]:
+    """A project outside of the temp directories, which are private inside."""
+    root = Path(tempfile.mkdtemp(prefix=".symphony-test-", dir=Path.home()))
+    yield Project(root=root).create()
+    shutil.rmtree(root)
+
+
+def test_secrets_of_every_kind_are_hidden_and_what_work_needs_is_not(visible: Project) -> None:
+    """What is left open of the operator's home is said in the log."""
+    project = visible
+    home, named = project.root / "home", project.root / "named"
+    secret = "".join(chr(code) for code in range(ord("k"), ord("w")))
+    for name in (
+        ".psql_history",
+        ".local/share/fish/fish_history",
+        "snap/firefox/logins",
+        ".var/app/x/logins",
+    ):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(secret)
+    (home / "src/other/.git/modules/lib").mkdir(parents=True)
+    (home / "src/other/.git/config").write_text("[core]\n\tbare = false\n")
+    url = f"https://{secret}@forge.example.invalid/lib.git"
+    (home / "src/other/.git/modules/lib/config").write_text(f'[remote "origin"]\n\turl = {url}\n')
+    (home / ".gitconfig").write_text("[alias]\n\tst = status\n")
+    (home / ".codex").mkdir()
+    project.git("config", "http.extraheader", f"X: {secret}")
+    named.write_text(secret)
+    named.chmod(0o600)
+    project.environment.update(FORGE_TOKEN_FILE=str(named), OTHER_FILE=str(named))
+    project.workflow(workspace={"isolation": "bwrap"})
+    looking = (
+        f"{{ grep -rlF {secret} {home} {project.repo}/.git/config {named}; git st --short; git fetch origin;"
+        f" git config --file {home}/src/other/.git/config core.bare; echo end; }} > seen.txt 2>&1"
+    )
+    project.issue("SYM-1", [{"run": ["sh", "-c", looking]}, {"commit": "Say what is seen"}, DONE])
+    with project.daemon("--once") as daemon:
+        assert daemon.end() == 0, daemon.log.read_text()
+    seen = project.git("show", "symphony/SYM-1:seen.txt")
+    assert seen.splitlines()[-2:] == ["false", "end"]
+    assert secret not in seen
+    assert not any(line.startswith(("/", "git:", "fatal")) for line in seen.splitlines()), seen
+    notices = [line for line in daemon.log.read_text().splitlines() if '"agent_notice"' in line]
+    assert any(f"{home}/.codex/sessions" in line for line in notices)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

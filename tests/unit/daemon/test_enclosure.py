@@ -48,6 +48,18 @@ def test_the_repository_that_clones_come_from_can_be_read(tmp_path: Path) -> Non
     assert not found.network
 
 
+def test_files_that_variables_name_and_git_configurations_are_judged(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("word")
+    named = {"LINEAR_API_KEY_FILE": str(tmp_path / "token"), "GIT_CONFIG_GLOBAL": "/mine"}
+    found = isolation_of(tmp_path, f", isolation: bwrap, repo: {tmp_path}/repo", **named)
+    home = tmp_path / "home"
+    assert tmp_path / "token" in found.hidden
+    assert found.repositories == (tmp_path / "repo/.git", tmp_path / "repo")
+    configurations = {Path("/etc/gitconfig"), Path("/mine"), home / ".gitconfig", home / ".config/git/config"}
+    assert set(found.configurations) == configurations
+    assert found.home == home
+
+
 @pytest.mark.parametrize("repo", ["https://forge.example.invalid/a.git", "git@forge.example.invalid:a.git"])
 def test_a_repository_elsewhere_is_no_place_here(tmp_path: Path, repo: str) -> None:
     found = isolation_of(tmp_path, f', isolation: bwrap, repo: "{repo}"', XDG_CACHE_HOME="/cache")

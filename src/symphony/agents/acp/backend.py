@@ -60,7 +60,7 @@ class AcpBackend(ProcessBackend[AcpSettings]):
         profile = self.profile
         self.variables = profile.variables
         self.fixed_variables = profile.env_values
-        self.state_paths = profile.state_paths
+        self.folders = profile.folders
         self.capabilities = replace(
             self.capabilities,
             system_block_at_start=profile.system_text != "prompt",

@@ -9,6 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
+from symphony.agents.folders import (
+    CLAUDE_FOLDERS,
+    CODEX_FOLDERS,
+    GEMINI_FOLDERS,
+    OPENCODE_FOLDERS,
+    AgentFolder,
+)
 from symphony.config import AcpSettings
 
 
@@ -43,7 +50,7 @@ class AcpProfile:
         home_variables: variables that move all it keeps below a home, with `{home}`.
         home_outside_temp: it refuses a home below the temp directory.
         home_files: files of a new private home, by relative path.
-        state_paths: what it writes to below the operator's home.
+        folders: what it keeps in the operator's home.
         workspace_skills: where it looks for skills in a workspace.
         host_skills: where it looks for skills below its home.
         observed: the version that these facts were observed with, or None.
@@ -71,7 +78,7 @@ class AcpProfile:
     home_variables: Mapping[str, str] = field(default_factory=dict)
     home_outside_temp: bool = False
     home_files: Mapping[str, str] = field(default_factory=dict)
-    state_paths: tuple[str, ...] = ()
+    folders: tuple[AgentFolder, ...] = ()
     workspace_skills: tuple[str, ...] = ()
     host_skills: tuple[str, ...] = ()
     observed: str | None = None
@@ -117,7 +124,7 @@ PROFILES: Final[Mapping[str, AcpProfile]] = {
         home_files={
             ".gemini/settings.json": '{"security": {"auth": {"selectedType": "gemini-api-key"}}}\n',
         },
-        state_paths=(".gemini",),
+        folders=GEMINI_FOLDERS,
         workspace_skills=(".gemini/skills", ".agents/skills"),
         host_skills=(".gemini/skills", ".agents/skills"),
         observed="Gemini CLI 0.61.0",
@@ -150,12 +157,7 @@ PROFILES: Final[Mapping[str, AcpProfile]] = {
         install_hint="install it with `npm install -g opencode-ai`, or set acp.command",
         login_hint="run `opencode auth login` as the user of the daemon, or set the key of a provider",
         home_variables=_XDG,
-        state_paths=(
-            ".local/share/opencode",
-            ".local/state/opencode",
-            ".config/opencode",
-            ".cache/opencode",
-        ),
+        folders=OPENCODE_FOLDERS,
         workspace_skills=(".opencode/skill", ".opencode/skills", ".agents/skills", ".claude/skills"),
         host_skills=(".config/opencode/skill", ".agents/skills", ".claude/skills"),
         observed="OpenCode 1.18.33",
@@ -189,7 +191,7 @@ PROFILES: Final[Mapping[str, AcpProfile]] = {
         install_hint="install it with `npm install -g @agentclientprotocol/claude-agent-acp@0.49.0`",
         login_hint="run `claude /login` as the user of the daemon, or set ANTHROPIC_API_KEY",
         home_variables={**_XDG, "CLAUDE_CONFIG_DIR": "{home}/.claude"},
-        state_paths=(".claude", ".claude.json"),
+        folders=CLAUDE_FOLDERS,
         workspace_skills=(".claude/skills",),
         host_skills=(".claude/skills",),
         observed="claude-agent-acp 0.49.0",
@@ -222,7 +224,7 @@ PROFILES: Final[Mapping[str, AcpProfile]] = {
         home_variables={**_XDG, "CODEX_HOME": "{home}/.codex"},
         home_outside_temp=True,
         home_files={".codex/config.toml": ""},
-        state_paths=(".codex",),
+        folders=CODEX_FOLDERS,
         workspace_skills=(".agents/skills", ".codex/skills"),
         host_skills=(".agents/skills", ".codex/skills"),
         observed="codex-acp 2.6.0",

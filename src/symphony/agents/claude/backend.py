@@ -29,6 +29,7 @@ from symphony.agents.claude.preflight import check
 from symphony.agents.claude.protocol import EFFORTS, INSTALL_HINT, session_arguments
 from symphony.agents.claude.session import ClaudeSession
 from symphony.agents.event_queue import EventQueue
+from symphony.agents.folders import CLAUDE_FOLDERS
 from symphony.agents.mcp.server import ToolServer, tool_server
 from symphony.agents.process import AgentProcess
 from symphony.config import ClaudeSettings
@@ -74,6 +75,7 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
     settings_type = ClaudeSettings
     install_hint = INSTALL_HINT
     variables = CLAUDE_VARIABLES
+    folders = CLAUDE_FOLDERS
     capabilities = Capabilities(
         system_block_at_start=True,
         system_block_on_resume=True,
@@ -103,14 +105,6 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
     @override
     def home_variables(self, home: Path) -> Mapping[str, str]:
         return {"CLAUDE_CONFIG_DIR": str(home)}
-
-    @override
-    def written_paths(self, environ: Mapping[str, str]) -> tuple[Path, ...]:
-        """Claude writes its configuration directory, and `~/.claude.json` if that is the default one."""
-        directory = config_directory(environ)
-        if directory is None or environ.get("CLAUDE_CONFIG_DIR"):
-            return () if directory is None else (directory,)
-        return (directory, directory.with_name(".claude.json"))
 
     @override
     async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:

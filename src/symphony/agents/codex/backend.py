@@ -27,6 +27,7 @@ from symphony.agents.codex.preflight import check
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.environment import private_home, write_home_file
 from symphony.agents.event_queue import EventQueue
+from symphony.agents.folders import CODEX_FOLDERS
 from symphony.agents.json_fields import object_in, text_in
 from symphony.config import CodexSettings
 from symphony.domain import Category
@@ -54,6 +55,7 @@ class CodexBackend(ProcessBackend[CodexSettings]):
     not_found: ClassVar[Category] = Category.CODEX_NOT_FOUND
     install_hint = protocol.INSTALL_HINT
     variables = CODEX_VARIABLES
+    folders = CODEX_FOLDERS
     capabilities = Capabilities(
         system_block_at_start=True,
         system_block_on_resume=True,
@@ -91,12 +93,6 @@ class CodexBackend(ProcessBackend[CodexSettings]):
         """Below the temp directory Codex makes no helper programs, and patches then fail silently."""
         home = private_home(self.context, self.name, outside_temp=True)
         write_home_file(home, "config.toml", _FIRST_CONFIG)
-
-    @override
-    def written_paths(self, environ: Mapping[str, str]) -> tuple[Path, ...]:
-        """Codex writes threads, logs, and the list of trusted workspaces."""
-        home = codex_home(environ)
-        return () if home is None else (home,)
 
     @override
     async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:

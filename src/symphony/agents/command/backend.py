@@ -59,7 +59,7 @@ class CommandBackend(ProcessBackend[CommandSettings]):
         super().__init__(settings=settings, context=context, name=name)
         self._profile = profile_of(settings) or CommandProfile()
         self.variables = self._profile.variables
-        self.state_paths = self._profile.state_paths
+        self.folders = self._profile.folders
         separate_envelope = "envelope_file" in used_placeholders(self.command)
         self.capabilities = replace(self.capabilities, system_block_at_start=separate_envelope)
         self.command = shell_command(self.command)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from symphony.agents.folders import AIDER_FOLDERS, AgentFolder
 from symphony.config import CommandSettings
 from symphony.domain import Category
 
@@ -35,7 +36,7 @@ class CommandProfile:
         suffix: appended to all of it.
         version: the argument that prints its version; None if it is not asked.
         variables: the daemon's variables that it needs, such as its keys.
-        state_paths: what it writes to below the operator's home.
+        folders: what it keeps in the operator's home.
         install_hint: what to do when it is not installed.
         failures: patterns of lines; the first that matches a line counts.
         progress: a line that shows that the agent went on, and so cancels an earlier failure.
@@ -47,7 +48,7 @@ class CommandProfile:
     suffix: str = ""
     version: str | None = None
     variables: frozenset[str] = frozenset()
-    state_paths: tuple[str, ...] = ()
+    folders: tuple[AgentFolder, ...] = ()
     install_hint: str = "see that command.command names a program that the daemon's login shell finds"
     failures: tuple[FailurePattern, ...] = ()
     progress: re.Pattern[str] | None = None
@@ -96,7 +97,7 @@ PROFILES: Final[Mapping[str, CommandProfile]] = {
         suffix="; code=$?; rm -rf .aider.tags.cache.*; exit $code",
         version="--version",
         variables=_AIDER_KEYS,
-        state_paths=(".aider",),
+        folders=AIDER_FOLDERS,
         install_hint="install it with `pipx install aider-chat`, or set command.command to where it is",
         failures=_AIDER_FAILURES,
         progress=re.compile(r"^Tokens: .* sent"),

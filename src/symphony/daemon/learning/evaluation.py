@@ -11,7 +11,7 @@ journalled or delivered. Its files are gone at the end, also if the evaluation i
 import fcntl
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,8 +21,9 @@ from typing import Final
 import anyio
 from anyio import to_thread
 
+from symphony.agents.checks import run_as_agent
 from symphony.daemon import frames
-from symphony.daemon.context import RuntimeContext, build_context, build_isolation, scheduler_settings
+from symphony.daemon.context import RuntimeContext, build_context, scheduler_settings
 from symphony.daemon.journal_writer import JOURNAL_FILE
 from symphony.daemon.runs.tracing import RunTrace
 from symphony.daemon.runs.worker import Worker
@@ -43,6 +44,7 @@ from symphony.library.model import (
     TargetKind,
 )
 from symphony.library.store import LIBRARY_FILE, Library, library_path, wall_ms
+from symphony.processes.base import Completed
 from symphony.processes.local import LocalHost
 from symphony.scheduler import (
     ContinueRun,
@@ -272,8 +274,6 @@ class Evaluator:
                 context,
                 past,
                 state_dir=state_dir,
-                host=LocalHost(),
-                wrap=partial(self._confined, context, past.source.git_dir, place / "checked"),
                 place=place,
             ).run()
         finally:
@@ -341,21 +341,6 @@ class Evaluator:
         copy.assign(TargetKind.ISSUE, issue.identifier, tuple(names))
         return copy
 
-    async def _confined(
-        self, context: RuntimeContext, git_dir: Path, cwd: Path, argv: Sequence[str]
-    ) -> Sequence[str]:
-        """The command that runs the check in the isolation of the agent, if there is one."""
-        isolation = build_isolation(context.workflow, self._environment)
-        if isolation is None:
-            return argv
-        # The address of `origin` in the operator's repository may contain a password.
-        isolation = replace(
-            isolation,
-            readable=(*isolation.readable, git_dir),
-            confidential=(*isolation.confidential, git_dir / "config"),
-        )
-        return await to_thread.run_sync(partial(isolation.wrap, argv, cwd=cwd))
-
     @asynccontextmanager
     async def _directory(self) -> AsyncIterator[Path]:
         """The directory of this evaluation, gone at the end; what a killed one left is removed first."""
@@ -379,14 +364,11 @@ class _Session:
         past: PastIssue,
         *,
         state_dir: StateDirectory,
-        host: LocalHost,
-        wrap: Callable[[Sequence[str]], Awaitable[Sequence[str]]],
         place: Path,
     ) -> None:
         self._context = context
         self._past = past
-        self._host = host
-        self._wrap = wrap
+        self._agent = context.agent(past.agent)
         self._copy = place / "checked"
         self._run_id = f"evaluation-{secrets.token_hex(6)}"
         self._phase = phase_of(past.issue, scheduler_settings(context))
@@ -497,28 +479,45 @@ class _Session:
         assert self._workspace is not None  # noqa: S101 - reported before the first turn
         assert settings.check is not None  # noqa: S101 - there would be no evaluation
         try:
-            copied = await self._host.run(
+            copied = await LocalHost().run(
                 ("cp", "-a", "--", str(self._workspace), str(self._copy)),
                 env={"PATH": os.defpath},
                 timeout_ms=_COPY_TIMEOUT_MS,
             )
             if copied.exit_code != 0 or copied.timed_out:
                 return "the workspace cannot be copied"
-            failed = await self._context.workspaces.check(
-                self._copy,
-                self._past.issue,
+            done = await run_as_agent(
+                self._agent,
                 settings.check,
+                run_id=self._run_id,
+                cwd=self._copy,
+                timeout_ms=settings.check_timeout_ms,
                 variables={
+                    "SYMPHONY_ISSUE_ID": self._past.issue.id,
+                    "SYMPHONY_ISSUE_IDENTIFIER": self._past.issue.identifier,
+                    "SYMPHONY_WORKSPACE": str(self._copy),
+                    "SYMPHONY_ATTEMPT": "0",
                     "SYMPHONY_DELIVERED_REPOSITORY": str(self._past.source.git_dir),
                     "SYMPHONY_DELIVERED_COMMIT": self._past.source.delivered,
                 },
-                timeout_ms=settings.check_timeout_ms,
-                wrap=self._wrap,
+                repositories=(self._past.source.git_dir,),
             )
-            return None if failed is None else f"the check {failed}"
+        except OSError as error:
+            return f"the check could not be started: {error}"
+        else:
+            return self._problem_of(done, settings.check_timeout_ms)
         finally:
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(_delete, self._copy)
+
+    def _problem_of(self, done: Completed, timeout_ms: int) -> str | None:
+        if done.timed_out:
+            return f"the check did not end within {timeout_ms} ms"
+        if done.exit_code == 0:
+            return None
+        output = (done.stderr + done.stdout).decode("utf-8", "replace")
+        shown = self._context.redaction.line(output, _PROBLEM_CHARS, joint=" | ")
+        return f"the check ended with status {done.exit_code}{f': {shown}' if shown else ''}"
 
     async def _limit(self) -> None:
         """End a session that takes too long; one that is cancelled gets little time to end."""

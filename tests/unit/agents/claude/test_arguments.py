@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from symphony.agents.base import BackendContext
 from symphony.agents.claude.backend import ClaudeBackend, config_directory
 from symphony.agents.claude.protocol import OWN_TOOLS, session_arguments
 from symphony.config import ClaudeSettings
-from symphony.processes.local import LocalHost
 
 
 def words(settings: dict[str, Any] | None = None, **changes: Any) -> tuple[str, ...]:
@@ -58,19 +56,15 @@ def test_a_resumed_one_has_model_effort_envelope_and_tools() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "directory", "written"),
+    ("env", "directory"),
     [
-        ({}, None, ()),
-        ({"HOME": "/h"}, Path("/h/.claude"), (Path("/h/.claude"), Path("/h/.claude.json"))),
-        ({"HOME": "/h", "CLAUDE_CONFIG_DIR": "/c"}, Path("/c"), (Path("/c"),)),
+        ({}, None),
+        ({"HOME": "/h"}, Path("/h/.claude")),
+        ({"HOME": "/h", "CLAUDE_CONFIG_DIR": "/c"}, Path("/c")),
     ],
 )
-def test_the_directory_of_the_agent_is_known(
-    env: dict[str, str], directory: Path | None, written: tuple[Path, ...]
-) -> None:
+def test_the_directory_of_the_agent_is_known(env: dict[str, str], directory: Path | None) -> None:
     assert config_directory(env) == directory
-    context = BackendContext(host=LocalHost(), environ=env, secret_names=frozenset(), homes=Path("/homes"))
-    assert ClaudeBackend(settings=ClaudeSettings(), context=context).written_paths(env) == written
 
 
 def test_the_defaults_are_guarded() -> None:

@@ -109,9 +109,11 @@ def watched() -> Iterator[set[str]]:
 
     def watch() -> None:
         while not over.wait(0.002):
-            for entry in Path("/proc").glob("[0-9]*/cmdline"):
+            for entry in Path("/proc").glob("[0-9]*"):
                 try:
-                    lines.add(entry.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+                    lines.add(
+                        (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                    )
                 except OSError:
                     continue
 

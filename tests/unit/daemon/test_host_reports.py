@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +236,7 @@ def test_a_change_is_based_on_a_skill_that_was_given(name: str, version: int, *,
 
 
 @pytest.mark.parametrize(("claimed", "version"), [("given", 2), ("deploy", 1)])
-def test_with_apply_a_host_changes_what_its_run_was_given_and_proposes_the_rest(
+def test_with_apply_a_host_changes_what_its_run_was_given_and_nothing_else(
     claimed: str, version: int, tmp_path: Path
 ) -> None:
     library = Library(tmp_path / "library.db")
@@ -245,7 +246,8 @@ def test_with_apply_a_host_changes_what_its_run_was_given_and_proposes_the_rest(
     file = replaced(text, content="Do it twice.\n").file()
     lie = CollectedSkills(
         written=WrittenSkills(
-            directory=".agents/skills", skills={claimed: WrittenSkill(version=1, sha256="a" * 64)}
+            directory=".agents/skills",
+            skills={claimed: WrittenSkill(version=1, sha256=sha256(text.file()).hexdigest())},
         ),
         files={f".agents/skills/{claimed}/SKILL.md": file},
     )
@@ -253,7 +255,8 @@ def test_with_apply_a_host_changes_what_its_run_was_given_and_proposes_the_rest(
     synced = sync_collected(library, taken, evidence=Evidence(run_id="d1-1"), change=Change(author="codex"))
     assert synced is not None
     assert library.skill(claimed).version == version
-    assert bool(synced.proposals) == (version == 1), "people judge it"
+    assert synced.proposals == ()
+    assert bool(synced.problems) == (version == 1), "it is the skill of another run"
 
 
 def test_the_phase_is_that_of_the_daemon() -> None:

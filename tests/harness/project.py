@@ -44,8 +44,8 @@ T = TypeVar("T")
 
 SYMPHONY = (sys.executable, "-m", "symphony")
 DEADLINE_S = 45.0
-_PROCESSES = frozenset({"run", "demo", "diff"})
-"""Commands that are always processes: they serve, or another program writes to their output."""
+_PROCESSES = frozenset({"run", "demo", "diff", "evaluate"})
+"""Commands that are always processes: they serve, close themselves, or leave output to other programs."""
 
 SKILL = """\
 ---

@@ -306,6 +306,7 @@ _CLEAN_SECTIONS: Final = frozenset(
 )
 _HELPER: Final = re.compile(r"(?:cache|store|libsecret|osxkeychain|manager(?:-core)?)?")
 _STORE: Final = re.compile(r"--file[=\s]\s*(\S+)")
+_PUBLIC_KEY: Final = ("user", "signingkey")
 _SECRET_FILES: Final = frozenset({"cookiefile", "sslkey"})
 _KEY: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _TELLTALE: Final = re.compile(
@@ -313,8 +314,7 @@ _TELLTALE: Final = re.compile(
 )
 _USER_IN_ADDRESS: Final = re.compile(r"(?i)([a-z][a-z0-9+.-]*)://([^\s/@]+)@")
 _SSH: Final = frozenset({"ssh", "git+ssh", "ssh+git"})
-_PUBLIC_KEYS: Final = ("ssh-", "ecdsa-", "sk-ssh-", "key::ssh-")
-_LONG_WORD: Final = re.compile(r"(?=[A-Za-z_+=-]*[0-9])[A-Za-z0-9_+=-]{32,}")
+_LONG_WORD: Final = re.compile(r"(?=[A-Za-z+=]*[0-9])[A-Za-z0-9+=]{32,}")
 
 
 def git_configurations(git_dir: Path) -> Iterator[Path]:
@@ -392,6 +392,8 @@ def _is_clean(text: str, included: list[str]) -> bool:
         elif key.lower() in _SECRET_FILES:
             included.append(value.strip('"'))
             clean = False
+        elif (section, key.lower()) == _PUBLIC_KEY:
+            continue
         elif not (_KEY.fullmatch(key) and _is_plain(value) and _is_plain_key(section, key, value)):
             clean = False
     return clean
@@ -412,8 +414,7 @@ def _is_plain(value: str) -> bool:
         return False
     anonymous = _USER_IN_ADDRESS.sub(r"\1://", value)
     is_command = " " in value and _TELLTALE.search(value) is not None
-    is_token = not value.startswith(_PUBLIC_KEYS) and _LONG_WORD.search(value) is not None
-    return not is_command and not is_token and mask_credentials(anonymous) == anonymous
+    return not is_command and _LONG_WORD.search(value) is None and mask_credentials(anonymous) == anonymous
 
 
 # --- what is found on the disk -------------------------------------------------------------------------

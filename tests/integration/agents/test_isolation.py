@@ -410,7 +410,7 @@ async def test_a_real_codex_in_the_operators_home_goes_on_and_leaves_nothing_but
     bench = real({"work": (shell(plant), say("Done.")), "on": (say("I went on."),)})
     before = (bench.home.path / "config.toml").read_text()
     backend = enclosed(bench, bench.command, in_the_operators_home(bench), **settings)
-    found = await backend.preflight(bench.workspace.parent, run_id="check")
+    found = await backend.preflight(bench.workspace.parent, run_id=bench.run_id)
     assert str(bench.home.path / "sessions") in found.notices[-1], "what is left open is said"
     async with backend.open(bench.request()) as session:
         events = await bench.turn(session, "[[work]] please")

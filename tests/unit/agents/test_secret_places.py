@@ -21,7 +21,8 @@ PLAIN = """\
 [remote "origin"]
 \turl = https://forge.example.invalid/team/auth-token-service.git
 \tfetch = +refs/heads/*:refs/remotes/origin/*
-[branch "feature/secret"]
+[branch "feature/PROJ-1234-the-token-of-a-branch-with-a-long-name"]
+\tmerge = refs/heads/feature/PROJ-1234-the-token-of-a-branch-with-a-long-name
 \tremote = origin
 [user]
 \tname = Ada

@@ -180,7 +180,8 @@ class IsolatedBackend(AgentBackend):
         folders = located(self.folders, self.environ, Path("<workspace>"))
         written = [str(folder.path / name) for folder in folders for name in folder.kept]
         changed = f", and change {', '.join(written)}" if written else ""
-        return (f"home: operator lets sessions read {home}, except for known places of secrets{changed}",)
+        read = f"home: operator lets sessions read {home}, except for known places of secrets"
+        return (f"{read}{changed}; home: private closes that",)
 
     @override
     def open(self, request: SessionRequest) -> AbstractAsyncContextManager[AgentSession]:

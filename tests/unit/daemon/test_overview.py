@@ -4,6 +4,7 @@ from typing import Any
 
 from harness.pages import READY, demo_state
 from symphony.daemon.overview import with_stars
+from symphony.daemon.state_dir import library_key
 from symphony.library.model import Rating
 from symphony.library.store import Library
 
@@ -16,12 +17,13 @@ def test_the_state_has_its_stars_while_others_open_and_close_the_library(tmp_pat
         "issue_identifier": identifier,
         "run_ids": ("run-1",),
     }
-    library.rate(Rating(workflow="state", stars=4, author="operator", **given))
+    key = library_key(tmp_path / "state")
+    library.rate(Rating(workflow=key, stars=4, author="operator", **given))
     done = threading.Event()
 
     def look() -> None:
         while not done.is_set():
-            library.feedback("state", identifier)
+            library.feedback(key, identifier)
 
     other = threading.Thread(target=look)
     other.start()

@@ -162,11 +162,11 @@ def test_a_hidden_path_below_a_folder_stays_hidden(top: Path) -> None:
 
 def test_folders_are_where_variables_say() -> None:
     environ = {"HOME": "/h", "CODEX_HOME": "/c", "CLAUDE_CONFIG_DIR": "/k"}
-    moved = [*located((*CODEX_FOLDERS, *CLAUDE_FOLDERS), environ, Path("/root/MT-1"))]
+    moved = [*located((*CODEX_FOLDERS, *CLAUDE_FOLDERS), environ, Path("/w/MT-1"))]
     assert [folder.path for folder in moved] == [Path("/c"), Path("/k")]
-    usual = [*located((*CODEX_FOLDERS, *CLAUDE_FOLDERS), {"HOME": "/h"}, Path("/root/MT-1"))]
+    usual = [*located((*CODEX_FOLDERS, *CLAUDE_FOLDERS), {"HOME": "/h"}, Path("/w/MT-1"))]
     assert [str(folder.path) for folder in usual] == ["/h/.codex", "/h/.claude", "/h/.claude.json"]
-    assert "projects/-root-MT-1/" in usual[1].kept
+    assert "projects/-w-MT-1/" in usual[1].kept
     assert [*located(CODEX_FOLDERS, {}, Path("/"))] == []
 
 

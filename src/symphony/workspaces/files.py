@@ -158,8 +158,9 @@ def is_empty(path: Path) -> bool:
 def entries_below(top: Path, *, into: str | None = None) -> Iterator[tuple[int, str]]:
     """Every entry below a directory: a descriptor of its parent directory, and its path below `top`.
 
-    No link is followed, even if one replaces a directory during the walk. With `into`, only that directory of
-    `top` is entered. Yields nothing if `top` is not a real directory.
+    No link is followed, even if one replaces a directory during the walk. A directory that is removed
+    meanwhile has no entries. With `into`, only that directory of `top` is entered. Yields nothing if `top` is
+    not a real directory.
 
     Raises:
         OSError: a directory is unreadable or nested deeper than 64 levels, or there are too many entries.
@@ -188,6 +189,8 @@ def _entries(directory: int, prefix: str, into: str | None, levels: int) -> Iter
                 if entry.is_dir(follow_symlinks=False) and into in {None, entry.name}:
                     try:
                         inner = os.open(entry.name, _DIRECTORY_FLAGS, dir_fd=directory)
+                    except FileNotFoundError:
+                        continue  # git removes the directory of the last ref in it
                     except OSError as error:
                         raise OSError(error.errno, error.strerror, path) from error
                     yield from _entries(inner, f"{path}/", None, levels - 1)

@@ -76,6 +76,19 @@ def test_a_failed_atomic_write_leaves_the_old_file_and_nothing_else(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_walk_goes_on_where_a_directory_is_removed_meanwhile(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    seen: list[str] = []
+    for _, path in files.entries_below(tmp_path):
+        seen.append(path)
+        if path in {"a", "b"}:  # the first one that is found is gone before it is entered
+            (tmp_path / path / "file").unlink()
+            (tmp_path / path).rmdir()
+    assert sorted(seen) == ["a", "b"]
+
+
 def test_a_link_to_a_directory_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
 

@@ -3,7 +3,8 @@
 import re
 import socket
 from pathlib import Path
-from urllib.parse import urljoin
+from random import Random
+from urllib.parse import unquote, urljoin
 
 import anyio
 import httpx
@@ -11,6 +12,7 @@ import pytest
 from anyio import to_thread
 from structlog.testing import capture_logs
 
+from attack.conftest import Rounds
 from harness.asking import (
     BEARER,
     LOOPBACK,
@@ -33,6 +35,7 @@ from symphony.daemon.state_dir import StateDirectory
 pytestmark = pytest.mark.asyncio
 PAGE = {"accept": "text/html", "origin": "http://localhost:8787", "sec-fetch-site": "same-origin"}
 CHANGES = 400
+READS = ("/", "/issues/SYM-1", "/history", "/api/v1/state", "/api/v1/SYM-1", "/metrics")
 
 
 def csrf_of(headers: dict[str, str]) -> str:
@@ -183,6 +186,71 @@ async def test_a_cookie_without_the_path_of_the_pages_reads_and_orders_nothing(p
         assert (await client.get(f"{SIGN_IN.root}")).status_code == 200
         assert (await client.post(f"{SIGN_IN.root}/actions/stop", data=good)).status_code == 303
     assert operator.orders == [("stop", "SYM-1", None)]
+
+
+def misspelled(random: Random, root: str) -> str:
+    """A path that is not that of the pages, however close; the client would resolve plain dots."""
+    inside = random.randrange(2, len(root))
+    return random.choice(
+        [
+            "",
+            "/",
+            f"/{root}",
+            root.swapcase(),
+            root.upper(),
+            root.replace("~", "%7E"),
+            root.replace("~", "%257E"),
+            root.replace("/", "/%252F"),
+            f"{root[:inside]}/{root[inside:]}",
+            f"{root[:inside]}%00{root[inside:]}",
+            f"{root[:inside]}%25{ord(root[inside]):02x}{root[inside + 1 :]}",
+            root[:inside],
+            root[:-1],
+            f"{root}{random.choice('0aZ.;~ ')}",
+            f"{root}%20",
+            root.replace("/", "/\\"),
+            *(f"{front}{root}" for front in ("/%2e", "/x/%2e%2e", "/assets/%2e%2e", "/sign-in/%2e%2e", "/;")),
+        ]
+    )
+
+
+async def test_no_spelling_of_another_path_reads_or_orders_anything(rounds: Rounds) -> None:
+    cookie = signed_in(SIGN_IN)
+    csrf = csrf_of(cookie)
+    operator = FakeOperator()
+    url = httpx.URL("http://localhost:8787")
+    json = {"x-csrf-token": csrf, "content-type": "application/json"}
+    form = {"csrf": csrf, "issue": "SYM-1"}
+    async with client_of(make_app(operator, LOOPBACK), headers=PAGE | cookie) as client:
+
+        async def ask(path: str, request: tuple[str, str]) -> httpx.Response:
+            method, rest = request
+            target = url.copy_with(raw_path=f"{path}{rest}".encode())
+            if rest.startswith("/actions/"):
+                return await client.post(target, data=form)
+            if method == "POST":
+                return await client.post(target, headers=json)
+            return await client.request(method, target)
+
+        for random in rounds(20):
+            request = random.choice(
+                [
+                    *((method, path) for path in READS for method in ("GET", "HEAD", "OPTIONS")),
+                    *(("POST", path) for path in ("/actions/stop", "/actions/refresh", "/api/v1/SYM-1/stop")),
+                ]
+            )
+            path = misspelled(random, SIGN_IN.root)
+            if unquote(path) == SIGN_IN.root:
+                continue
+            answer = await ask(path, request)
+            assert answer.status_code in {401, 403, 404, 405, 415}, (path, request)
+            assert csrf not in answer.text
+            assert (operator.orders, operator.refreshes, operator.asked) == ([], 0, []), (path, request)
+            assert (await ask(SIGN_IN.root, ("GET", random.choice(READS)))).status_code == 200
+            assert (await ask(SIGN_IN.root, ("POST", "/actions/stop"))).status_code == 303
+            assert operator.orders == [("stop", "SYM-1", None)]
+            operator.orders.clear()
+            operator.asked.clear()
 
 
 async def test_the_path_of_the_pages_alone_opens_nothing() -> None:

@@ -8,7 +8,7 @@ decided the other way round, by what may be there: see `needs_no_person`.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -83,15 +83,13 @@ def gate(before: SkillText | None, after: SkillText, mask: Callable[[str], str])
         for address in _ADDRESS.findall(line):
             if address not in known and (not runs or "://" in address):
                 add("new_address", number, f"It names {address[:200]}.", "Look where it leads.")
-    for key in sorted(_changed_keys(before, after) - _QUIET_KEYS):
+    for code, key, message, hint in _of_keys(before, after):
         at = next((number for number, line in new if line.startswith(f"{key}:")), None)
-        add(
-            "front_matter", at, f"It sets {key[:80]} in the front matter.", "Look what an agent does with it."
-        )
+        add(code, at, message, hint)
     if len(new) > MAX_CHANGED_LINES:
         message = f"{len(new):,} lines are new."
         add("large_change", None, message, f"A good change has at most {MAX_CHANGED_LINES}.")
-    return tuple(finding for findings in found.values() for finding in findings[:_MAX_PER_CODE])
+    return tuple(one for findings in found.values() for one in [*dict.fromkeys(findings)][:_MAX_PER_CODE])
 
 
 def needs_no_person(before: SkillText | None, after: SkillText, mask: Callable[[str], str]) -> bool:
@@ -110,6 +108,17 @@ def needs_no_person(before: SkillText | None, after: SkillText, mask: Callable[[
         and (before.description, before.when_to_use) == (after.description, after.when_to_use)
         and list(other_lines(before.content)) == list(other_lines(after.content))
     )
+
+
+def _of_keys(before: SkillText | None, after: SkillText) -> Iterator[tuple[str, str, str, str]]:
+    """Code, key, message and hint of what is found in the front matter as a whole."""
+    for key in ("description", "when_to_use"):  # their file has some hidden characters as escapes
+        text: str = getattr(after, key)
+        if getattr(before, key, None) != text and any(map(has_hidden, text.split("\n"))):
+            yield "hidden_characters", key, "It has characters that no one sees.", "Look at the escapes."
+    for key in sorted(_changed_keys(before, after) - _QUIET_KEYS):
+        message = f"It sets {key[:80]} in the front matter."
+        yield "front_matter", key, message, "Look what an agent does with it."
 
 
 def _changed_keys(before: SkillText | None, after: SkillText) -> frozenset[str]:

@@ -22,11 +22,14 @@ _TOKEN: Final = re.compile(rf"{_OPENING}(?P<word>{_NUMBER}|{_ABBREVIATION}|{_WOR
 _SIGN: Final = re.compile(
     r"[-*+\u2013\u2014]|-{2,3}|\*{3}|#{1,6}|\d{1,4}[.)]|\.{3}|[\xd7±≤≥→←⇒✓✔✗✘✅❌•·]|\[[xX]?\]|[\[\]]"
 )
-# East Asian sentences have no blanks: their stops separate, unless a Latin letter or a digit is beside one.
-_STOP: Final = re.compile(r"(?<![0-9A-Za-z])[、。,;:!?()「」『』《》【】〈〉](?![0-9A-Za-z])")
+# East Asian sentences have no blanks: their stops separate, unless a letter of another script or a digit is
+# beside one, as in the name of a host.
+_OTHER: Final = r"[^\W\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]"
+_STOP: Final = re.compile(rf"(?<!{_OTHER})[、。,;:!?()「」『』《》【】〈〉](?!{_OTHER})")
 _INDENTED: Final = re.compile(r"\t| {4}")  # code, also behind the sign of a list
 _FENCE: Final = re.compile(r"\s*(?:[-*+>]\s+|\d+[.)]\s+)*(?P<fence>`{3,}|~{3,})")
 _RUN: Final = re.compile("`+")
+_LINK: Final = re.compile(r"\][(:\[]")  # `[x]` alone is a sign
 _GO: Final = re.compile(r"\bgo\s+(?:run|install|get|generate)\b", re.IGNORECASE)
 _PROGRAMS: Final = """
 apk apt apt-get aptitude aws awk base64 bash brew bun bunx bzip2 cargo certutil chmod chown chroot cmd conda
@@ -71,7 +74,7 @@ def _is_prose(line: str) -> bool:
     if has_ignorable(line) or _INDENTED.search(line.lstrip(" ") if is_listed else line):
         return False
     plain = "".join(one for one in unicodedata.normalize("NFKC", line) if unicodedata.category(one)[0] != "M")
-    if _GO.search(plain):
+    if _GO.search(plain) or _LINK.search(plain):
         return False
     return all(_SIGN.fullmatch(token) or _is_word(token) for token in _STOP.sub(" ", plain).split())
 

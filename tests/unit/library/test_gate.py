@@ -57,6 +57,20 @@ def test_what_can_do_harm_is_found_with_its_line(added: str, code: str) -> None:
     assert [(one.code, one.line) for one in found] == [(code, 7)]
 
 
+@pytest.mark.parametrize("key", ["description", "when_to_use"])
+@pytest.mark.parametrize(
+    "character", ["\u2028", "\u2029", "\x85", "\x0c", "\x1c", "\x1b", "\ufeff", "\u200b"]
+)
+def test_a_hidden_character_that_its_file_has_as_an_escape_is_found(key: str, character: str) -> None:
+    after = structs.replace(BEFORE, **{key: f"Wait.{character}Read."})
+    assert "hidden_characters" in {one.code for one in gate(BEFORE, after, str)}
+    assert not needs_no_person(None, structs.replace(skill("Wait.\n"), **{key: character}), str)
+    with pytest.raises(LibraryError):
+        admit(BEFORE, after, str)
+    for plain in ("Wait.\tRead.", "Wait.\nRead.", "Wait.\u00a0Read."):
+        assert gate(BEFORE, structs.replace(BEFORE, **{key: plain}), str) == ()
+
+
 def test_a_command_that_goes_on_in_the_next_line_is_found() -> None:
     assert codes(f"{BEFORE.content}curl -s x \\\n  | sh\n") == ["pipe_to_shell"]
 

@@ -12,13 +12,14 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from symphony.api.models import Instructions, Skills
 from symphony.domain import (
     DECODE_ERRORS,
+    MAX_COUNT,
     Blame,
     Category,
     Failure,
@@ -41,6 +42,8 @@ _PREAMBLE: Final = f"symphony-frames {FORMAT}\n".encode()
 _VERSION: Final = re.compile(rb"symphony-frames (\d{1,9})\n")
 _MAX_LINE_BYTES: Final = 200
 _LENGTH_BYTES: Final = 4
+Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+"""Of a request, or of a turn."""
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, tag_field="frame", omit_defaults=True):
@@ -119,7 +122,7 @@ class Answer(Frame, frozen=True, kw_only=True):
     Else `result` for a tool call, and what was made of skills that were collected (`synced`).
     """
 
-    request: int
+    request: Number
     result: ToolResult | None = None
     synced: Synced | None = None
     failure: Failure | None = None
@@ -188,14 +191,14 @@ class Logged(Frame, frozen=True, kw_only=True):
 class TurnFinished(Frame, frozen=True, kw_only=True):
     """A turn completed, and the worker waits for `Continue` or `Finish`; `trace` as in `TurnEnded`."""
 
-    turn: int
+    turn: Number
     trace: bool | None = None
 
 
 class ToolCall(Frame, frozen=True, kw_only=True):
     """The agent calls a tool of the tracker, in the session of this id."""
 
-    request: int
+    request: Number
     name: str
     arguments: Mapping[str, Any]
     session_id: str
@@ -204,28 +207,28 @@ class ToolCall(Frame, frozen=True, kw_only=True):
 class ConversationOpened(Frame, frozen=True, kw_only=True):
     """The agent's conversation exists; the answer says that a restart would know it."""
 
-    request: int
+    request: Number
     thread_id: str
 
 
 class SkillProblems(Frame, frozen=True, kw_only=True):
     """Loaded skills, whose problems may be worth a comment on the issue."""
 
-    request: int
+    request: Number
     found: SkillSet
 
 
 class SkillsCollected(Frame, frozen=True, kw_only=True):
     """What the agent made of the library's skills, where the library is on the daemon's machine only."""
 
-    request: int
+    request: Number
     collected: CollectedSkills
 
 
 class Withdraw(Frame, frozen=True, kw_only=True):
     """Nobody waits for the answer to a request any more."""
 
-    request: int
+    request: Number
 
 
 class Ended(Frame, frozen=True, kw_only=True):

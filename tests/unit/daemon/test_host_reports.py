@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.scheduling import make_issue
+from harness.host_reporting import ISSUE, SECRET, door, sent
 from symphony.api.models import DroppedSkill, InstructionModule, Instructions, ListedSkill, Skills
 from symphony.daemon import frames
-from symphony.daemon.frames import CarriedSkills, FrameDecoder, FrameEncoder, FrameError
+from symphony.daemon.frames import CarriedSkills, FrameError
 from symphony.daemon.hosts.host_reports import MAX_FRAMES, MAX_LISTED, HostReports
 from symphony.domain import MASK, Blame, Category, Failure, Redaction
 from symphony.journal.transcripts import CommandEntry, MessageEntry, PlanEntry, TranscriptPlanStep
@@ -21,6 +21,7 @@ from symphony.library.model import Change, Evidence, Resolution, SkillText
 from symphony.library.store import Library
 from symphony.library.sync import CollectedSkills, Synced, sync_collected
 from symphony.library.workspace import WrittenSkill, WrittenSkills
+from symphony.processes.base import Identity
 from symphony.scheduler import (
     WAITING_FOR_SLOT,
     ContinueRun,
@@ -29,44 +30,16 @@ from symphony.scheduler import (
     FinishRun,
     Outcome,
     OutcomeKind,
-    Phase,
     RunReport,
     RunStage,
-    StartRun,
 )
 from symphony.skills import SkillSet
 
-SECRET = "tracker-token-0123456789"
 OUTPUT = f"a\x1b[31m\x07 {SECRET} " + "x" * 100_000
 HEAD = "a" * 40
-ISSUE = make_issue("1")
 STREAMING = RunReport(stage=RunStage.STREAMING_TURN, turn_count=1)
 BAD_NUMBERS = (-1, 2**53 + 1, 2**63, 2**64 - 1)
 COUNTS = tuple(each.name for each in fields(RunReport) if each.name.endswith(("_tokens", "_count", "_calls")))
-
-
-def door(**changes: Any) -> HostReports:
-    given = CarriedSkills(resolution=Resolution(skills=(), reason="all"), data={"given": (3, b"")})
-    made: dict[str, Any] = {
-        "host": "build-1",
-        "branch": "symphony/SYM-1",
-        "workspace": "/home/agent/work/workspaces/SYM-1",
-        "carried": given,
-        "directory": ".agents/skills",
-        "holdout": 0.1,
-        "redaction": Redaction([SECRET]),
-    }
-    command = StartRun(run_id="d1-1", issue=ISSUE, attempt=None, phase=Phase(name="build", reason="all"))
-    return HostReports(command, **made | changes)
-
-
-def sent(frame: frames.WorkerFrame, by: HostReports | None = None) -> Any:
-    """The frame over the wire and through the door."""
-    decoder = FrameDecoder()
-    decoder.feed(FrameEncoder().encode(frame))
-    taken = decoder.take()
-    assert isinstance(taken, frames.WorkerFrame)
-    return (by or door()).check(taken)
 
 
 def reported(report: RunReport, by: HostReports | None = None) -> RunReport:
@@ -427,6 +400,32 @@ def test_an_id_of_the_agent_is_no_option_and_no_secret(thread_id: str, *, usable
 def test_a_host_does_not_say_that_a_run_waits_for_its_slot() -> None:
     assert reported(replace(STREAMING, last_event="turn_completed")).last_event == "turn_completed"
     assert reported(replace(STREAMING, last_event=WAITING_FOR_SLOT)).last_event is None
+
+
+def test_a_secret_that_looks_like_a_word_or_a_commit_names_nothing() -> None:
+    token = "c0ffee5e" * 5
+    by = door(redaction=Redaction([token]))
+    found = sent(frames.Logged(level="info", event=token, fields={token: 1, "turn": 1}), by)
+    assert token not in texts_of(found)
+    assert found.fields["turn"] == 1
+    assert reported(replace(STREAMING, last_event=token), by).last_event is None
+    with pytest.raises(FrameError):
+        ended(by, delivered=DeliveredBranch(branch="symphony/SYM-1", head=token))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        frames.TurnFinished(turn=2**53 + 1),
+        frames.Withdraw(request=2**64 - 1),
+        frames.ToolCall(request=-1, name="comment", arguments={}, session_id="s"),
+        frames.Spawned(process=Identity(boot_id="b", pid=2**63, started=1.0)),
+    ],
+    ids=lambda frame: type(frame).__name__,
+)
+def test_a_number_that_cannot_be_is_in_no_frame(frame: frames.WorkerFrame) -> None:
+    with pytest.raises(FrameError):
+        sent(frame)
 
 
 # --- how much --------------------------------------------------------------------------------------------

@@ -235,7 +235,7 @@ class HostReports:
             case frames.SkillsCollected():
                 return structs.replace(frame, collected=self._collected(frame.collected))
             case _:
-                return frame
+                return checked(frame, self._line)
 
     # --- texts -------------------------------------------------------------------------------------------
 
@@ -248,6 +248,10 @@ class HostReports:
     def _text(self, text: str, limit: int = MAX_FIELD_CHARS) -> str:
         """Masked, then cut: the margin is as long as the secrets that are known."""
         return self._redaction.text(text[: 2 * limit])[:limit]
+
+    def _is_word(self, text: str) -> bool:
+        """Whether it may name an event or a field: some tokens look like a word."""
+        return _WORD.fullmatch(text) is not None and self._redaction.text(text) == text
 
     def _id(self, text: str | None, limit: int = MAX_ID_CHARS) -> str | None:
         """An id of the agent, which gets it back, in its command line too: it is no option and no secret."""
@@ -284,9 +288,8 @@ class HostReports:
     def _short(self, text: str | None) -> str | None:
         return None if text is None else self._redaction.line(text, SHORT_MESSAGE_CHARS)
 
-    @staticmethod
-    def _event(name: str | None) -> str | None:
-        return name if name is not None and _WORD.fullmatch(name) and name != WAITING_FOR_SLOT else None
+    def _event(self, name: str | None) -> str | None:
+        return name if name is not None and self._is_word(name) and name != WAITING_FOR_SLOT else None
 
     def _limits(self, payload: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         if payload is None:
@@ -296,10 +299,11 @@ class HostReports:
 
     def _logged(self, frame: frames.Logged) -> frames.Logged:
         names = [name for name in frame.fields if _WORD.fullmatch(name) and name not in _OWN_FIELDS]
-        kept = {name: checked(frame.fields[name], self._text) for name in names[:_MAX_LOG_FIELDS]}
+        few = filter(self._is_word, names[:_MAX_LOG_FIELDS])
+        kept = {name: checked(frame.fields[name], self._text) for name in few}
         if len(msgspec.json.encode(kept, enc_hook=str)) > 2 * MAX_FIELD_CHARS:
             kept = {}
-        event = frame.event if _WORD.fullmatch(frame.event) else self._name(frame.event)
+        event = frame.event if self._is_word(frame.event) else self._name(frame.event)
         return frames.Logged(level=frame.level, event=event, fields={**kept, **self._own_fields})
 
     def _entry(self, entry: TranscriptEntry) -> TranscriptEntry:
@@ -384,7 +388,7 @@ class HostReports:
         """That there is a delivery, and its commit, which is compared with the one that is fetched."""
         if delivered is None or self._branch is None:
             return None
-        if not _HEAD.fullmatch(delivered.head):
+        if not _HEAD.fullmatch(delivered.head) or self._id(delivered.head) is None:
             raise refused("a commit that is none")
         return DeliveredBranch(branch=self._branch, head=delivered.head)
 

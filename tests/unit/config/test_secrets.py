@@ -4,7 +4,14 @@ from pathlib import Path
 import pytest
 
 from symphony.cli.failures import ExitCode, exit_code
-from symphony.config import MAX_BYTES, SecretFileError, is_secret_variable, read_secrets, variables_from_files
+from symphony.config import (
+    MAX_BYTES,
+    SecretFileError,
+    is_secret_variable,
+    read_secrets,
+    signing_key,
+    variables_from_files,
+)
 from symphony.domain import Category
 
 
@@ -192,3 +199,16 @@ def test_the_names_that_came_from_files_can_be_told_later(tmp_path: Path) -> Non
     given = {"A_TOKEN_FILE": str(_file(tmp_path / "key")), "B_TOKEN": "b", "SSL_CERT_FILE": "/c"}
     assert variables_from_files(read_secrets(given).environment) == {"A_TOKEN"}
     assert variables_from_files(given) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("secret", "key"), [("k" * 16, b"k" * 16), ("whsec_a2tra2tra2tra2tra2traw==", b"k" * 16)]
+)
+def test_a_signing_key_is_text_or_base64(secret: str, key: bytes) -> None:
+    assert signing_key(secret) == key
+
+
+@pytest.mark.parametrize("secret", ["", "k" * 15, "whsec_", "whsec_a2tr", "whsec_no base64 at all, but long"])
+def test_what_can_be_forged_or_read_in_two_ways_signs_nothing(secret: str) -> None:
+    with pytest.raises(ValueError, match="bytes|base64"):
+        signing_key(secret)

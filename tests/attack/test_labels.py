@@ -2,13 +2,17 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 import pytest
 
+from attack.conftest import Rounds
 from contract.asana import gid_of
 from contract.desks import DESKS
 from contract.forgejo import OWNER as FORGEJO_OWNER
@@ -259,6 +263,141 @@ def test_other_labels_comments_and_reads_pass(kind: str, method: str, path: str,
     result, sent = called(kind, method, path, body)
     assert result.success, result.text
     assert len(sent) == 1
+
+
+# --- any spelling ----------------------------------------------------------------------------------------
+
+LOOK_ALIKES = {"s": "\u017f", "k": "\u212a", " ": "\u00a0", "i": "\u2170", "l": "\u217c"}
+WAYS: Mapping[str, Callable[[str], str]] = {
+    "as it is": str,
+    "upper case": str.upper,
+    "wide": lambda char: chr(ord(char) + 0xFEE0) if "!" <= char <= "~" else "\u3000",
+    "look-alike": lambda char: LOOK_ALIKES.get(char, char),
+    "unseen behind it": lambda char: f"{char}\u200b",
+    "soft hyphen before it": lambda char: f"\u00ad{char}",
+}
+PEOPLES = ("use-claude", "phase two", "ship-it", "skill:none", "skill:deploy")
+"""Labels that issue 1 does not have."""
+FORGES = (("github", GITHUB), ("forgejo", FORGEJO))
+
+
+def spelled(random: Random, name: str) -> str:
+    ways = random.choices(tuple(WAYS.values()), k=random.randint(1, 4))
+    blank = random.choice(("", " ", "\t", "\u2003"))
+    return blank + "".join(random.choice(ways)(char) for char in name) + blank
+
+
+def in_path(random: Random, text: str) -> str:
+    """A step of a path, in which any character is encoded, or encoded twice."""
+
+    def coded(char: str) -> str:
+        code = "".join(f"%{byte:02x}" for byte in char.encode())
+        return random.choice((quote(char, safe=""), quote(char, safe=""), code, code.upper(), quote(code)))
+
+    return "".join(map(coded, text))
+
+
+def nested(random: Random, names: list[str]) -> Any:
+    """A list of labels as some service takes it."""
+    return random.choice(
+        (
+            names,
+            [{"name": name} for name in names],
+            [[name] for name in names],
+            {str(at): name for at, name in enumerate(names)},
+            json.dumps(names),
+            [quote(name) for name in names],
+        )
+    )
+
+
+def any_write(random: Random, names: list[str], step: Callable[[str], str]) -> Call:
+    """A request that adds the labels, or the last of them; `step` spells a step of its path."""
+    (forge, repo), last, text = random.choice(FORGES), names[-1], ", ".join(names)
+    key = random.choice(("labels", "Labels", "LABELS"))
+    number, operations = f"{repo}/{step('issues')}/1", [{"add": name} for name in names]
+    several = random.choice((names, text))
+    calls: list[Call] = [
+        (forge, "POST", f"{number}/{step('labels')}", {key: nested(random, names)}),
+        (forge, "post", f"{number}/{step('labels')}", {key: [last]}),
+        (forge, "PUT", f"{number}/{step('labels')}", {key: ["symphony", *names]}),
+        (forge, "POST", f"{repo}/{step('issues')}", {"title": "x", key: names}),
+        (forge, "POST", f"{repo}/{step('labels')}", {"name": last, "color": "ffffff"}),
+        ("github", "POST", f"{GITHUB}/issues/1/{step('labels')}", names),
+        ("github", "PATCH", f"{GITHUB}/issues/1", {key: ["symphony", *names]}),
+        ("github", "DELETE", f"{GITHUB}/issues/1/labels/{step(last)}", None),
+        ("gitlab", "PUT", f"{GITLAB}/issues/1", {random.choice(("add_labels", "remove_labels")): several}),
+        ("gitlab", "PUT", f"{GITLAB}/issues/1", {"title": "x", "labels": ["symphony", *names]}),
+        ("gitlab", "PUT", f"{GITLAB}/issues/1?add_labels={quote(text)}", {"title": "x"}),
+        ("jira", "PUT", f"{JIRA}/issue/PAY-1", {"update": {"labels": operations}}),
+        ("jira", "PUT", f"{JIRA}/issue/PAY-1", {"fields": {"labels": ["symphony", *names]}}),
+        (
+            "github",
+            "POST",
+            "/graphql",
+            graphql(f"mutation {{ createLabel(input: {{name: {escaped(last)}}}) {{ x }} }}"),
+        ),
+        ("linear", "", "", graphql("mutation { issueLabelCreate(input: $c) { success } }", c={"name": last})),
+    ]
+    return random.choice(calls)
+
+
+def escaped(text: str) -> str:
+    return json.dumps(text) if len(text) % 2 else '"' + "".join(f"\\u{ord(char):04x}" for char in text) + '"'
+
+
+def any_id_write(random: Random, *, decides: bool) -> Call:
+    """A request that adds or removes a label by its id."""
+    one, uuid, node = ("5", UUID, "LA_deciding") if decides else ("6", OTHER_UUID, "LA_harmless")
+    number = random.choice((one, int(one)))
+    calls: list[Call] = [
+        ("forgejo", "POST", f"{FORGEJO}/issues/1/labels", {"labels": random.sample((6, number), 2)}),
+        ("forgejo", "DELETE", f"{FORGEJO}/issues/1/labels/{one}", None),
+        ("asana", "POST", f"{TASK}/{random.choice(('addTag', 'removeTag'))}", {"data": {"tag": number}}),
+        ("asana", "POST", f"{TASK}/addTag?tag={one}", None),
+        ("github", "POST", "/graphql", add(node)),
+        (
+            "linear",
+            "",
+            "",
+            label(random.choice((uuid, uuid.upper(), uuid.replace("-", ""))) if decides else uuid),
+        ),
+        (
+            "linear",
+            "",
+            "",
+            graphql("mutation { issueCreate(input: $c) { x } }", c={"labelIds": [OTHER_UUID, uuid]}),
+        ),
+    ]
+    return random.choice(calls)
+
+
+def test_any_spelling_of_a_label_that_decides_is_refused(rounds: Rounds) -> None:
+    for random in rounds(60):
+        names = ["docs", spelled(random, random.choice(PEOPLES))][-random.randint(1, 2) :]
+        step = random.choice((quote, partial(in_path, random)))
+        for call in (any_write(random, names, step), any_id_write(random, decides=True)):
+            result, sent = called(*call)
+            assert not sent, call
+            assert not result.success
+
+
+def test_any_other_label_and_any_comment_pass(rounds: Rounds) -> None:
+    for random in rounds(60):
+        names = [
+            f"{random.choice(('docs', 'ship', 'symphony2', 'my-skill:'))}{random.randint(0, 999)}"
+            for _ in "ab"
+        ]
+        text = f"Set {spelled(random, random.choice(PEOPLES))}"
+        comment = (*random.choice(FORGES), {"body": text})
+        for call in (
+            any_write(random, names, str),
+            any_id_write(random, decides=False),
+            (comment[0], "POST", f"{comment[1]}/issues/1/comments", comment[2]),
+        ):
+            result, sent = called(*call)
+            assert result.success, (call, result.text)
+            assert len(sent) == 1
 
 
 @pytest.mark.parametrize("key", ["body", "description"])

@@ -145,7 +145,7 @@ def test_a_disk_that_is_full_at_the_start_costs_one_warning_and_the_memory(proje
     told = [line for line in done.stderr.splitlines() if "journal_degraded" in line]
     assert len(told) == 1
     assert "the disk is full" in told[0]
-    assert "make room on the disk of the state directory" in told[0]
+    assert "make room on the disk" in told[0]
     assert project.state("SYM-1") == "Done"
 
 

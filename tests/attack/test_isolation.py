@@ -40,7 +40,7 @@ OBEYED: Final = (
 def top() -> Iterator[Path]:
     """A directory that the sandbox does not make private anyway, as it does with /tmp and /var/tmp."""
     require_bubblewrap()
-    with tempfile.TemporaryDirectory(prefix=".symphony-attack-", dir=Path(__file__).parent) as place:
+    with tempfile.TemporaryDirectory(prefix=".symphony-attack-", dir=Path.home()) as place:
         yield Path(place)
 
 

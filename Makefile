@@ -16,7 +16,7 @@ PURE := src/symphony/domain/*,src/symphony/scheduler/*,src/symphony/config/*,src
 PURE_TESTS := tests/unit/domain tests/unit/scheduler tests/unit/config tests/integration/config \
   tests/unit/skills tests/unit/frontmatter tests/unit/workspaces/test_layout.py tests/unit/daemon/test_admission.py
 
-.PHONY: help setup release-dry-run demo test check unit coverage nightly fuzz attack simulate chaos bench conformance conformance-report agents man schemas settings format clean
+.PHONY: help setup release-dry-run demo test test-all check unit coverage nightly fuzz attack simulate chaos bench conformance conformance-report agents man schemas settings format clean
 
 setup: $(VENV)/.dev ## Make the virtual environment in .venv with everything for development
 
@@ -28,16 +28,28 @@ help: ## Show this help
 demo: $(VENV)/.runtime ## Watch four issues become commits (no account, no model; about 15 seconds)
 	@$(BIN)/symphony demo
 
-test: $(VENV)/.dev ## Run every gate and every test
-	@# Beside the gates, so that the workers find the bytecode of the tests and do not compile it four times.
-	@$(BIN)/pytest --collect-only -q >/dev/null & $(MAKE) --no-print-directory style; failed=$$?; wait; exit $$failed
-	@# Types are checked beside the tests, because one processor does it. Four workers for two processors, because one
-	@# whose tests start real processes keeps a third of a processor busy, and waits for the rest of the time.
-	@told=$$(mktemp); $(BIN)/mypy >"$$told" 2>&1 & types=$$!; \
-	  echo "$(BIN)/pytest -n 4 --dist worksteal $(PYTEST_ARGS)"; \
-	  $(BIN)/pytest -n 4 --dist worksteal --conformance-results=$(RESULTS) $(PYTEST_ARGS); failed=$$?; \
-	  wait $$types || failed=1; cat "$$told"; rm -f "$$told"; exit $$failed
+test: $(VENV)/.dev ## Run every gate and every test that is not slow (5 minutes on two cores)
+	@$(style_and_bytecode)
+	@$(call with_types,$(PYTEST) -m "not slow" $(PYTEST_ARGS))
+
+test-all: $(VENV)/.dev ## Run every gate and every test, and judge conformance (15 minutes on two cores)
+	@$(style_and_bytecode)
+	@$(call with_types,$(PYTEST) --conformance-results=$(RESULTS) $(PYTEST_ARGS))
 	@$(CONFORMANCE) --from $(RESULTS)
+
+# Four workers for two processors, because one whose tests start real processes keeps a third of a processor busy,
+# and waits for the rest of the time.
+PYTEST := $(BIN)/pytest -n 4 --dist worksteal
+
+# Bytecode is made beside the gates, so that the workers find it and do not compile the tests four times.
+style_and_bytecode = $(BIN)/pytest --collect-only -q >/dev/null & $(MAKE) --no-print-directory style; failed=$$?; wait; exit $$failed
+
+# Types are checked beside the tests, because one processor does it.
+define with_types
+  told=$$(mktemp); $(BIN)/mypy >"$$told" 2>&1 & types=$$!; \
+  $(1); failed=$$?; \
+  wait $$types || failed=1; cat "$$told"; rm -f "$$told"; exit $$failed
+endef
 
 coverage: $(VENV)/.dev ## Show that the tests of the pure parts reach every branch of them
 	@$(BIN)/coverage erase
@@ -73,11 +85,11 @@ unit: $(VENV)/.dev ## Run the unit tests only
 # Older versions of libraries use what newer ones deprecate, so warnings are no errors there.
 LOWEST := .venv-lowest
 .PHONY: lowest
-lowest: ## Run the unit tests with the lowest versions of dependencies that pyproject.toml allows
+lowest: ## Run the tests of `make test` with the lowest versions of dependencies that pyproject.toml allows
 	@test -d $(LOWEST) || $(PYTHON) -m venv $(LOWEST)
 	@$(PYTHON) .ci/lowest.py > $(LOWEST)/constraints.txt
 	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/constraints.txt -e '.[dev,otel]'
-	$(LOWEST)/bin/pytest -q -n 2 -o filterwarnings=default tests/unit
+	$(LOWEST)/bin/pytest -q -n 4 --dist worksteal -o filterwarnings=default -m "not slow"
 
 fuzz: $(VENV)/.dev ## Try random files on the skills loader for FUZZ_S seconds (60)
 	FUZZ_S=$${FUZZ_S:-60} $(BIN)/pytest -q tests/unit/skills/test_fuzz.py

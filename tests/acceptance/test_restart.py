@@ -5,6 +5,7 @@ import shutil
 import signal
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,17 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def _prepare(project: Project, *switches: str) -> Path:
-    pids = project.root / "pids"
-    pids.mkdir()
+def _agents(project: Project, pids: Path, *switches: str) -> None:
     # Behind a pipe the agent is no child of its subreaper, so the kernel does not end it with that.
     piped = "cat | " if switches else ""
     command = piped + scripted("--pid-file", str(pids), *switches)
     project.workflow(command=command, agent={"max_concurrent_agents": 3})
+
+
+def _prepare(project: Project, *switches: str) -> Path:
+    pids = project.root / "pids"
+    pids.mkdir()
+    _agents(project, pids, *switches)
     for number in (1, 2, 3):
         project.issue(
             f"SYM-{number}",
@@ -67,42 +72,30 @@ def _wait_for_work(project: Project, daemon: Daemon) -> None:
     until(lambda: all(path.exists() for path in files) or None, daemon.log.read_text)
 
 
-def _forget(project: Project, what: str) -> None:
-    """Take from the successor what could tell it of its predecessor."""
-    if what == "everything":
-        shutil.rmtree(project.state_dir)
-    elif what == "journal":
-        for path in project.state_dir.glob("journal.db*"):
-            path.unlink()
-    elif what == "damaged":
-        for path in project.state_dir.rglob("*"):
-            if path.is_file() and path.name != "lock":
-                path.write_bytes(b"\0\xff{")
+def _damage(state_dir: Path) -> None:
+    for path in state_dir.rglob("*"):
+        if path.is_file() and path.name != "lock":
+            path.write_bytes(b"\0\xff{")
 
 
 @pytest.mark.parametrize(
-    ("switches", "forgotten"),
-    [((), ""), (STUBBORN, ""), (STUBBORN, "journal"), (STUBBORN, "damaged"), (STUBBORN, "everything")],
-    ids=[
-        "ordinary agents",
-        "agents that ignore EOF and SIGTERM",
-        "and no file tells of them",
-        "and every file is damaged",
-        "and the state directory is gone",
-    ],
+    "forget",
+    [shutil.rmtree, pytest.param(_damage, marks=pytest.mark.slow)],
+    ids=["the state directory is gone", "every file is damaged"],
 )
 def test_kill_9_in_mid_run_leaves_one_agent_per_issue_and_finishes_it(
-    project: Project, switches: tuple[str, ...], forgotten: str
+    project: Project, forget: Callable[[Path], None]
 ) -> None:
-    pids = _prepare(project, *switches)
+    """The agents ignore EOF and SIGTERM, and no file tells the successor of them."""
+    pids = _prepare(project, *STUBBORN)
     with project.daemon() as first:
         old = _three_agents(pids)
         _wait_for_work(project, first)
         first.kill_with_subreapers()
         first.end()
-    if switches:
-        assert sorted(_alive(pids, "agent")) == sorted(old), "these survive their daemon: the control"
-    _forget(project, forgotten)
+    assert sorted(_alive(pids, "agent")) == sorted(old), "these survive their daemon: the control"
+    forget(project.state_dir)
+    _agents(project, pids)  # ordinary ones, which end at once
     with project.daemon("--once") as second:
         new = until(
             lambda: agents if len(agents := set(_alive(pids, "agent")) - set(old)) == 3 else None,
@@ -117,29 +110,6 @@ def test_kill_9_in_mid_run_leaves_one_agent_per_issue_and_finishes_it(
         assert project.branch_log(f"SYM-{number}") == ["Work"]
     assert not _alive(pids, "agent")
     assert not _alive(pids, "child")
-
-
-def test_after_kill_9_each_issue_goes_on_in_its_own_thread_and_no_token_counts_twice(
-    project: Project,
-) -> None:
-    pids, threads = _prepare(project), project.root / "threads"
-    project.workflow(command=remembering(threads, "--pid-file", str(pids)))
-    with project.daemon() as first:
-        _three_agents(pids)
-        _wait_for_work(project, first)
-        before = [first.wait_for("turn_started", issue_identifier=f"SYM-{number}") for number in (1, 2, 3)]
-        until(lambda: _kept_threads(project) == 3 or None, first.log.read_text)
-        first.signal(signal.SIGKILL)
-        first.end()
-    with project.daemon("--once") as second:
-        (project.root / "go").touch()
-        assert second.end() == 0, second.log.read_text()
-    resumed = {line["thread_id"] for line in second.events() if line["event"] == "thread_resumed"}
-    assert resumed == {line["session_id"][:36] for line in before}
-    assert [project.branch_log(f"SYM-{number}") for number in (1, 2, 3)] == [["Work"]] * 3
-    kept = [json.loads(path.read_text()) for path in threads.glob("*.json")]
-    used = sum(thread["usage"]["totalTokens"] for thread in kept)
-    assert sum(_kept(project, "SELECT tokens FROM days")) == used
 
 
 def _killed_by_its_first_prompt(project: Project, number: int) -> Daemon:
@@ -209,8 +179,8 @@ def _left(project: Project) -> list[str]:
 @pytest.mark.conformance("L-3")
 @pytest.mark.parametrize(
     "numbers",
-    [(signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT), (signal.SIGINT,)],
-    ids=["SIGTERM twice", "SIGTERM, then SIGINT", "SIGINT"],
+    [(signal.SIGTERM, signal.SIGTERM), pytest.param((signal.SIGINT,), marks=pytest.mark.slow)],
+    ids=["SIGTERM twice", "SIGINT"],
 )
 def test_a_second_signal_or_an_interrupt_stops_at_once_and_leaves_nothing(
     project: Project, numbers: tuple[signal.Signals, ...]
@@ -256,21 +226,6 @@ def test_a_second_daemon_is_refused_in_one_line(project: Project) -> None:
         assert len(refused.stderr.strip().splitlines()) == 2
         assert str(daemon.process.pid) in refused.stderr
         assert "hint:" in refused.stderr
-
-
-def test_what_a_check_before_the_first_dispatch_left_running_is_ended_too(project: Project) -> None:
-    pids = _prepare(project, *STUBBORN, "--silent-after", "initialize")
-    with project.daemon() as first:
-        until(lambda: _alive(pids, "agent") or None, first.log.read_text)
-        first.kill_with_subreapers()
-        first.end()
-    left = _alive(pids, "agent")
-    assert left, "it survives its daemon: the control"
-    project.workflow()
-    (project.root / "go").touch()
-    assert project.symphony("run", "--once").returncode == 0
-    assert not _alive(pids, "agent")
-    assert not _alive(pids, "child")
 
 
 def test_a_second_signal_does_not_wait_for_a_slow_hook_at_the_end(project: Project) -> None:

@@ -92,6 +92,8 @@ def test_after_kill_9_the_same_thread_goes_on_and_no_token_is_counted_twice(
     assert project.branch_log("SYM-1") == ["Work"]
     assert project.git("show", "symphony/SYM-1:half.txt") == "half done", "work in progress is kept"
     (thread,) = (json.loads(path.read_text()) for path in threads.glob("*.json"))
+    assert "```scripted" in thread["script"], "the task was told once, at the beginning"
+    assert thread["turns_done"] == 1
     first, second = _runs(project)
     assert (first["outcome"], second["outcome"]) == ("interrupted", "succeeded")
     assert first["thread_id"] == second["thread_id"]
@@ -99,18 +101,6 @@ def test_after_kill_9_the_same_thread_goes_on_and_no_token_is_counted_twice(
     assert first["total_tokens"] + second["total_tokens"] == thread["usage"]["totalTokens"]
     ((tokens,),) = _rows(project, "SELECT sum(tokens) FROM days")
     assert tokens == thread["usage"]["totalTokens"]
-
-
-def test_what_the_thread_is_told_is_guidance_and_not_the_task_again(project: Project, threads: Path) -> None:
-    del threads
-    _waits(project, "SYM-1")
-    _kill_in_mid_turn(project, "SYM-1")
-    after = _once(project)
-    thread_id = after.wait_for("thread_resumed")["thread_id"]
-    assert after.wait_for("turn_ended")["status"] == "completed"
-    kept = json.loads((project.root / "threads" / f"{thread_id}.json").read_text())
-    assert "```scripted" in kept["script"], "the task was told once, at the beginning"
-    assert kept["turns_done"] == 1
 
 
 def test_an_agent_that_has_forgotten_the_thread_starts_cold(project: Project, threads: Path) -> None:
@@ -127,32 +117,21 @@ def test_an_agent_that_has_forgotten_the_thread_starts_cold(project: Project, th
 
 
 @pytest.mark.conformance("S-19")
-@pytest.mark.parametrize("loss", ["deleted", "damaged", "newer"])
 def test_without_its_journal_the_daemon_starts_cold_and_loses_nothing(
-    project: Project, threads: Path, loss: str
+    project: Project, threads: Path
 ) -> None:
+    """A newer version wrote it; `tests/acceptance/test_durability.py` has one that is damaged."""
     del threads
     _waits(project, "SYM-1")
     _kill_in_mid_turn(project, "SYM-1")
-    _spoil(project.state_dir / "journal.db", loss)
+    with closing(sqlite3.connect(project.state_dir / "journal.db")) as file:
+        file.execute("PRAGMA user_version = 99")
     after = _once(project)
     assert project.state("SYM-1") == "Done"
     assert project.branch_log("SYM-1") == ["Work"]
     events = [line["event"] for line in after.events()]
     assert "thread_resumed" not in events
-    assert ("journal_notice" in events, "journal_degraded" in events) == (loss == "damaged", loss == "newer")
-
-
-def _spoil(journal: Path, loss: str) -> None:
-    if loss == "newer":
-        with closing(sqlite3.connect(journal)) as file:
-            file.execute("PRAGMA user_version = 99")
-        return
-    for path in journal.parent.glob("journal.db*"):
-        if loss == "deleted":
-            path.unlink()
-        else:
-            path.write_bytes(b"\0\xff{" * 1_000)
+    assert "journal_degraded" in events
 
 
 @pytest.mark.conformance("S-19")

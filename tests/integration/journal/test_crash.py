@@ -6,9 +6,11 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+
+import pytest
 
 from harness.journalling import opened
 from symphony.journal.model import HealthState, RecoveredState
@@ -52,10 +54,14 @@ async def remembered(path: Path) -> RecoveredState:
     return found
 
 
-def test_a_kill_leaves_a_beginning_of_whole_puts(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kills", [(1, 5), pytest.param((1, 2, 5, 9, 3, 20), marks=pytest.mark.slow)], ids=len
+)
+def test_a_kill_leaves_a_beginning_of_whole_puts(tmp_path: Path, kills: Sequence[int]) -> None:
+    """The child is killed each time after it said that many times what is flushed."""
     path = tmp_path / "journal.db"
     first = 1
-    for lines in (1, 2, 5, 9, 3, 20):
+    for lines in kills:
         flushed = counted_until_killed(path, first, lines)
         with open_reader(path) as reader:
             last = reader.latest_events("SYM-1", limit=1)[0].event.message

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from harness.broken_steps import doubles_a_run, loses_a_wake
+from harness.broken_steps import doubles_a_run
 from kit.simulator import (
     PROFILES,
     Result,
@@ -19,7 +19,6 @@ from kit.simulator import (
     hours,
     make_issue,
     make_settings,
-    minutes,
     run_schedule,
     simulate,
 )
@@ -195,22 +194,6 @@ def test_a_seed_gives_one_history_in_every_process_whatever_its_hash_seed() -> N
     assert len(set(digests.pop().split())) == 9
 
 
-def test_watching_the_progress_changes_nothing() -> None:
-    from kit.simulator import Simulation  # noqa: PLC0415 - beside what it is compared with
-
-    seen: list[int] = []
-    watched = Simulation(STORM, seed=5, duration=hours(1)).run(progress=seen.append, slices=7)
-    assert watched.digest == simulate(STORM, seed=5, duration=hours(1)).digest
-    assert len(seen) == 7
-
-
-def test_another_seed_gives_another_history() -> None:
-    calm = Scenario(issues=2)
-    assert (
-        simulate(calm, seed=1, duration=hours(1)).digest != simulate(calm, seed=2, duration=hours(1)).digest
-    )
-
-
 # --- reports ---------------------------------------------------------------------------------------------
 
 
@@ -225,32 +208,3 @@ def test_a_failure_tells_rule_trace_seed_and_replay() -> None:
         "replay: PYTHONPATH=tests python -m kit.simulator --seed 4711 --days 1"
         " --profile calm --issues 2 --slots 10 --poll-s 30"
     )
-
-
-def test_the_trace_keeps_to_the_issue_concerned() -> None:
-    result = simulate(replace(STORM, winds_down=False), seed=1, duration=days(1), step=doubles_a_run)
-    concerned = result.violations[0].issue_id
-    assert concerned
-    assert result.trace()
-    assert all(
-        concerned in text for text in result.trace() if text.split()[2] in {"AgentReported", "RunEnded"}
-    )
-
-
-def test_a_scenario_of_ones_own_says_how_it_is_replayed() -> None:
-    scenario = Scenario(board=(make_issue("A-1"),), profile=replace(PROFILES["outage"], name="mine"))
-    result = simulate(scenario, seed=8, duration=minutes(90), step=loses_a_wake)
-    assert result.replay_command is None
-    assert "seed=8" in result.report()
-
-
-def test_lengths_that_are_no_whole_days_are_replayed_exactly() -> None:
-    result = simulate(Scenario(), seed=8, duration=minutes(90.5))
-    assert "--minutes 90.5 " in (result.replay_command or "")
-    assert result.statistics.virtual_ms >= 90.5 * 60_000
-
-
-def test_what_is_told_of_a_schedule_is_json() -> None:
-    found = run_schedule(3).as_json()
-    assert found["violations"] == []
-    assert found["statistics"]["starts"] > 0

@@ -82,13 +82,6 @@ def test_modules_that_pages_name_exist() -> None:
     assert [name for name in names if not any((place / name[1]).exists() for place in places)] == []
 
 
-def test_every_acceptance_file_begins_with_its_promise() -> None:
-    files = sorted((ROOT / "tests" / "acceptance").glob("test_*.py"))
-    assert [
-        path.name for path in files if not (ast.get_docstring(ast.parse(path.read_text())) or "").strip()
-    ] == []
-
-
 def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     linked = {(ROOT / "docs" / target).resolve() for target in re.findall(r"\]\(([^)#]+)", index)}

@@ -3,7 +3,6 @@
 A change runs the parts that start few daemons, `make nightly` all of them.
 """
 
-import io
 import json
 import os
 import subprocess
@@ -12,23 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from bench import report
 from bench.__main__ import SMOKE, parts
-from bench.figures import Aim, Figure
-from bench.journal import write_claims
 from bench.kit import PYTHON_AGENT
-from bench.losses import losses
 from bench.trackers import SAVING, polling
 from harness.nightly import NIGHTLY
-from symphony.journal.reader import open_reader
 
 TESTS = Path(__file__).parents[2]
-MET = Figure(
-    key="a", title="Good", unit="ms", ours=12.345, floor=10, aims=(Aim(text="≤ 2 x floor", met=True),)
-)
-MISSED = Figure(key="b", title="Bad", unit="", ours=3, aims=(Aim(text="≤ 0", met=False),))
 AIMS: dict[str, tuple[str, ...]] = {
     "transcripts": (),
     "sessions": ("session_cpu", "session_peak", "session_repeats", "requests_tick"),
@@ -64,6 +54,7 @@ def found() -> dict[str, Any]:
     return printed
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_and_no_limit_is_broken(found: dict[str, Any]) -> None:
     values = {figure["key"]: figure["ours"] for figure in found["figures"]}
     assert values["session_repeats"] == 0
@@ -75,6 +66,7 @@ def test_nothing_is_lost_and_no_limit_is_broken(found: dict[str, Any]) -> None:
     assert (values.get("events_lost", 0), values.get("tokens_off", 0)) == (0, 0)
 
 
+@pytest.mark.slow
 def test_every_aim_has_its_row(found: dict[str, Any]) -> None:
     judged = {figure["key"] for figure in found["figures"] if figure["aims"]}
     asked = {**AIMS, **AIMS_OF_A_NIGHT} if NIGHTLY else AIMS
@@ -84,45 +76,6 @@ def test_every_aim_has_its_row(found: dict[str, Any]) -> None:
 
 def test_every_part_is_run(tmp_path: Path) -> None:
     assert {*AIMS, *AIMS_OF_A_NIGHT} == set(parts(tmp_path, PYTHON_AGENT, SMOKE))
-
-
-def test_the_agent_in_python_can_take_the_place_of_the_one_in_c(tmp_path: Path) -> None:
-    found = losses(tmp_path, PYTHON_AGENT, events=300, tries=1)
-    assert (found.events, found.tokens) == (0, 0)
-    assert found.sent > 300
-
-
-def test_claims_for_a_restart_are_written_as_a_daemon_would(tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
-    write_claims(path, 30)
-    with open_reader(path) as reader:
-        assert len(reader.claims()) == 30
-
-
-def test_a_missed_aim_is_printed_as_missed_and_stands_in_the_page(tmp_path: Path) -> None:
-    printed = io.StringIO()
-    report.show([MET, MISSED], Console(file=printed, width=120))
-    assert "MISSED" in printed.getvalue()
-    assert "1 of 2 aims MISSED" in printed.getvalue()
-
-    page = tmp_path / "PERFORMANCE.md"
-    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n", "utf-8")
-    for _ in range(2):
-        report.write([MET, MISSED], page)
-    text = page.read_text("utf-8")
-    assert text.startswith("before\n")
-    assert text.endswith("\nafter\n")
-    assert "| Good, ms | 10.0 | 12.3 | 1.23 x | ≤ 2 x floor | met |" in text
-    assert "| Bad |  | 3.00 |  | ≤ 0 | **MISSED** |" in text
-    assert "old" not in text
-    assert text.count("Missed: 1.") == 1
-
-
-def test_a_page_without_a_place_for_the_table_is_refused(tmp_path: Path) -> None:
-    page = tmp_path / "PERFORMANCE.md"
-    page.write_text("no place here\n", "utf-8")
-    with pytest.raises(ValueError, match="no place for the table"):
-        report.write([MET], page)
 
 
 def test_the_page_of_the_project_has_a_place_for_the_table() -> None:

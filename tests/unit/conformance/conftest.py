@@ -59,10 +59,6 @@ class Suite:
         options = ("--workers", "0", "--root", str(self.root))
         return self._python("conformance", *options, *arguments, **environment)
 
-    def pytest(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """A session of this project's tests."""
-        return self._python("pytest", "-q", *arguments)
-
     def _python(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
         """A module as a program, without the plugins of pytest that only our own tests need."""
         path = f"{TESTS}:{TESTS.parent / 'src'}"

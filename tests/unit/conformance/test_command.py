@@ -56,17 +56,6 @@ def test_each_thing_that_is_wrong_is_one_line_and_fails_the_job(suite: "Suite") 
         assert sum(complaint in line for line in told) == 1, complaint
 
 
-@pytest.mark.conformance("R-2")
-def test_where_nobody_requires_it_an_absent_program_is_shown_as_skipped(suite: "Suite") -> None:
-    suite.write("tests/test_rules.py", suite.claiming("test_all", without="A-2"))
-    suite.add(f"@pytest.mark.conformance('A-2')\ndef test_real():\n    pytest.skip({REAL!r})")
-    suite.conformance("--write")
-    done = suite.conformance()
-    assert done.returncode == 0, done.stdout + done.stderr
-    (row,) = [line for line in done.stdout.splitlines() if line.startswith(("A-2 ", "W-1 "))]
-    assert row.split()[1] == "skipped"
-
-
 @pytest.mark.parametrize(
     "text", ["import no_such_module", "pytest.skip('all of it', allow_module_level=True)"]
 )
@@ -82,50 +71,3 @@ def test_a_rule_that_lost_its_test_fails(suite: "Suite") -> None:
     suite.write("tests/test_rules.py", suite.claiming("test_some", without="K-9"))
     done = suite.conformance("--write")
     assert (done.returncode, done.stderr) == (1, "error: K-9: no test shows it\n")
-
-
-def test_results_of_another_session_can_be_judged(suite: "Suite") -> None:
-    suite.conformance("--write")
-    missing = suite.conformance("--from", str(suite.root / "none.json"))
-    assert missing.returncode == 1
-    assert "cannot be used" in missing.stderr
-    suite.write("results.json", '{"claims": null, "results": []}\n')
-    unrun = suite.conformance("--from", str(suite.root / "results.json"))
-    assert unrun.returncode == 1
-    assert "tests/test_rules.py::test_all: did not run" in unrun.stdout
-
-
-def test_a_session_of_all_tests_tells_what_they_claim_so_that_nothing_is_collected_again(
-    suite: "Suite",
-) -> None:
-    suite.conformance("--write")
-    file = str(suite.root / "results.json")
-    suite.pytest("-p", "xdist", "-n", "1", f"--conformance-results={file}")
-    suite.write("tests/test_rules.py", "import no_such_module\n")
-    done = suite.conformance("--from", file)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-    suite.create()
-    suite.pytest("tests/test_rules.py", f"--conformance-results={file}")
-    part = suite.conformance("--from", file)
-    assert part.returncode == 1
-    assert "did not run" in part.stdout
-    assert "no test shows it" not in part.stdout, "claims of a part are not taken for those of all"
-
-
-def test_a_session_lists_each_reason_to_skip_once_with_its_count(suite: "Suite") -> None:
-    conftest = (suite.root / "tests" / "conftest.py").read_text(encoding="utf-8")
-    suite.write("tests/conftest.py", f"{conftest}from conformance.skips import pytest_terminal_summary\n")
-    suite.add(
-        "@pytest.fixture\ndef tea():\n    pytest.skip('no tea')\n\n"
-        "@pytest.mark.parametrize('cup', range(11))\ndef test_drink(tea, cup):\n    pass\n\n"
-        "@pytest.mark.skipif(True, reason='no bread')\ndef test_eat():\n    pass\n\n"
-        "@pytest.mark.xfail\ndef test_odd():\n    assert 0\n"
-    )
-    for options in ((), ("-p", "xdist", "-n", "2")):
-        done = suite.pytest(*options)
-        assert done.returncode == 0, done.stdout + done.stderr
-        listed = [line.strip() for line in done.stdout.splitlines() if " skipped: " in line]
-        assert listed == ["1 skipped: no bread", "11 skipped: no tea"]
-    suite.write("tests/test_more.py", "")
-    assert "skipped" not in suite.pytest().stdout

@@ -8,7 +8,6 @@ import pytest
 from conformance.skips import objection
 from harness.real import (
     absent,
-    find_program,
     require_backlog,
     require_boot,
     require_bubblewrap,
@@ -58,20 +57,6 @@ def test_a_real_program_that_is_there_is_used(
     assert require({variable: str(program), "SYMPHONY_REQUIRE_REAL": "1"}) == program
 
 
-def test_an_emulator_is_used_where_there_is_a_node_to_run_it(tmp_path: Path) -> None:
-    for name in ("emulate", "node"):
-        (tmp_path / name).touch(mode=0o755)
-    named = {"SYMPHONY_TEST_EMULATE": str(tmp_path / "emulate"), "SYMPHONY_REQUIRE_REAL": "1"}
-    assert require_emulate({**named, "PATH": str(tmp_path)}) == tmp_path / "emulate"
-    with pytest.raises(pytest.fail.Exception, match="no node"):
-        require_emulate({**named, "PATH": ""})
-
-
-def test_a_real_redmine_is_an_address_and_a_key() -> None:
-    named = {"SYMPHONY_TEST_REDMINE": "http://127.0.0.1:1", "SYMPHONY_TEST_REDMINE_KEY": "k"}
-    assert require_redmine(named) == ("http://127.0.0.1:1", "k")
-
-
 @every_program
 def test_an_absent_one_is_a_skip_that_says_why_and_is_listed(
     require: Callable[[Mapping[str, str]], Any],
@@ -86,17 +71,6 @@ def test_an_absent_one_is_a_skip_that_says_why_and_is_listed(
 def test_an_absent_one_that_is_required_is_a_failure(require: Callable[[Mapping[str, str]], Any]) -> None:
     with pytest.raises(pytest.fail.Exception, match="SYMPHONY_REQUIRE_REAL is set"):
         require({"PATH": "", "SYMPHONY_REQUIRE_REAL": "1"})
-
-
-def test_a_server_is_found_beside_the_folders_of_path_and_nowhere_else(tmp_path: Path) -> None:
-    for place in ("usr/bin", "usr/sbin", "other/sbin"):
-        (tmp_path / place).mkdir(parents=True)
-    for place in ("usr/sbin/sshd", "other/sbin/hidden", "usr/bin/ssh"):
-        (tmp_path / place).touch(mode=0o755)
-    path = {"PATH": str(tmp_path / "usr" / "bin")}
-    assert find_program("ssh", path) == str(tmp_path / "usr/bin/ssh")
-    assert find_program("sshd", path) == str(tmp_path / "usr/sbin/sshd")
-    assert find_program("hidden", path) is None
 
 
 def _reasons() -> Iterator[str]:

@@ -18,13 +18,6 @@ FAILING = """
         result = symphony_simulation(Scenario(issues=2), duration=days(0.01))
         assert result.statistics.starts < 0
 """
-BROKEN = """
-    from harness.broken_steps import doubles_a_run
-    from kit.simulator import Scenario, days
-
-    def test_it(symphony_simulation):
-        symphony_simulation(Scenario(issues=2), duration=days(0.01), step=doubles_a_run)
-"""
 
 
 @pytest.fixture
@@ -49,17 +42,6 @@ def test_loading_it_loads_nothing_else_of_symphony() -> None:
     assert printed(program).strip() == f"['symphony', 'symphony.testing', '{PLUGIN}']"
 
 
-def test_a_simulation_that_keeps_the_rules_passes(inner: pytest.Pytester) -> None:
-    inner.makepyfile("""
-        from kit.simulator import Scenario, hours
-
-        def test_it(symphony_simulation):
-            result = symphony_simulation(Scenario(issues=3), duration=hours(8))
-            assert result.statistics.issues == 3
-    """)
-    inner.runpytest_inprocess().assert_outcomes(passed=1)
-
-
 def test_a_test_that_fails_shows_the_seed_and_both_ways_to_replay_it(inner: pytest.Pytester) -> None:
     inner.makepyfile(FAILING)
     found = inner.runpytest_inprocess("--symphony-seed", "4711")
@@ -72,13 +54,6 @@ def test_a_test_that_fails_shows_the_seed_and_both_ways_to_replay_it(inner: pyte
             "   or:  PYTHONPATH=tests python -m kit.simulator --seed 4711 *",
         ]
     )
-
-
-def test_a_broken_rule_fails_the_test_with_its_trace(inner: pytest.Pytester) -> None:
-    inner.makepyfile(BROKEN)
-    found = inner.runpytest_inprocess()
-    found.assert_outcomes(failed=1)
-    found.stdout.fnmatch_lines(["*broken: one-run-per-issue*", "*last 25 steps*", "*seed:*", "*replay:*"])
 
 
 def test_the_seed_comes_from_the_option_else_the_marker_else_the_name(inner: pytest.Pytester) -> None:
@@ -102,23 +77,6 @@ def test_the_seed_comes_from_the_option_else_the_marker_else_the_name(inner: pyt
     assert any("named 9" in text for text in third)
 
 
-@pytest.mark.parametrize(
-    ("options", "count"), [(("--symphony-schedules", "3"), 3), (("--symphony-seed", "5"), 1)]
-)
-def test_many_seeds_are_tried_and_one_when_a_seed_is_replayed(
-    inner: pytest.Pytester, options: tuple[str, ...], count: int
-) -> None:
-    inner.makepyfile(f"""
-        from kit.simulator import Scenario, minutes
-
-        def test_it(symphony_simulation):
-            results = symphony_simulation.many(Scenario(issues=1), duration=minutes(5))
-            assert len({{result.seed for result in results}}) == {count}
-    """)
-    inner.runpytest_inprocess(*options).assert_outcomes(passed=1)
-    assert inner.parseconfig().getoption("--symphony-schedules") == 25, "by default"
-
-
 def test_agents_and_model_servers_are_at_hand(inner: pytest.Pytester) -> None:
     inner.makepyfile("""
         from urllib.request import urlopen
@@ -131,9 +89,3 @@ def test_agents_and_model_servers_are_at_hand(inner: pytest.Pytester) -> None:
                 assert answer.status == 200
     """)
     inner.runpytest_inprocess().assert_outcomes(passed=2)
-
-
-def test_its_options_are_explained(inner: pytest.Pytester) -> None:
-    inner.runpytest_inprocess("--help").stdout.fnmatch_lines(
-        ["*--symphony-seed=SEED*", "*--symphony-schedules=N*"]
-    )

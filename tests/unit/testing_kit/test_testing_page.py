@@ -28,10 +28,6 @@ def test_the_example_of_a_test_passes(pytester: pytest.Pytester, monkeypatch: py
     pytester.runpytest_inprocess().assert_outcomes(passed=1)
 
 
-def test_the_first_example_has_ten_lines_at_most() -> None:
-    assert len(EXAMPLES[0].splitlines()) <= 10
-
-
 def test_the_table_of_rules_is_the_one_of_the_code() -> None:
     shown = PAGE.split("<!-- invariants:begin -->\n")[1].split("<!-- invariants:end -->")[0]
     assert shown.strip() == table(INVARIANTS.values()), "write what `--invariants` prints into the page"

@@ -123,19 +123,6 @@ def test_without_a_port_the_control_socket_of_the_owner_answers_all_the_same(pro
         assert not (project.state_dir / "control.json").exists()
 
 
-def test_a_successor_takes_the_control_socket_of_a_killed_daemon_over(project: Project) -> None:
-    project.workflow()
-    for _ in range(2):
-        with project.daemon() as daemon:
-            daemon.wait_for("serving")
-            note = json.loads((project.state_dir / "control.json").read_text())
-            assert note["pid"] == daemon.process.pid
-            with socket.socket(socket.AF_UNIX) as client:
-                client.connect(note["socket"])
-            daemon.signal(signal.SIGKILL)
-            daemon.end()
-
-
 @pytest.mark.conformance("H-1", "L-2")
 def test_a_port_that_is_taken_is_one_line_with_a_hint_and_nothing_is_started(project: Project) -> None:
     project.workflow()

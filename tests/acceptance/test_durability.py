@@ -31,9 +31,11 @@ def killed(project: Project) -> Project:
     project.issue("SYM-1", [WORK[0], {"wait_for": str(project.root / "go")}, *WORK[1:]])
     with project.daemon() as daemon:
         begun = project.workspaces / "SYM-1" / "work.txt"
-        until(lambda: (_agents(project) and begun.exists()) or None, daemon.log.read_text)
+        until(lambda: (begun.exists() and _agents(project)) or None, daemon.log.read_text)
         daemon.signal(signal.SIGKILL)
         daemon.end()
+    host = LocalHost(instance=instance_of(project.state_dir))
+    until(lambda: True if host.find_survivors() == () else None, lambda: f"left: {host.find_survivors()}")
     (project.root / "go").touch()
     return project
 

@@ -145,6 +145,7 @@ def test_feedback_during_the_run_waits_and_a_learning_run_takes_no_slot(
         assert project.symphony("feedback", "SYM-1", "--stars", "9").returncode == 2
 
 
+@pytest.mark.slow
 def test_kill_9_during_a_learning_run_loses_no_feedback_and_makes_one_proposal(
     project: Project, library: Library
 ) -> None:

@@ -271,6 +271,7 @@ def test_a_comment_that_could_not_be_edited_is_edited_by_the_next_daemon_though_
     assert "are mended" in after
 
 
+@pytest.mark.slow
 def test_a_comment_that_was_refused_for_a_while_is_written_by_the_daemon_that_serves(
     project: Project,
 ) -> None:

@@ -165,28 +165,6 @@ def test_a_daemon_that_is_frozen_is_unreachable_and_nothing_hangs(board: Project
         assert document(board, "status")["source"] == "daemon"
 
 
-def test_all_daemons_are_listed_from_anywhere(board: Project, tmp_path: Path) -> None:
-    def mine() -> dict[str, Any] | None:
-        done = board.symphony("status", "--all", "--json", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        rows = json.loads(done.stdout)["daemons"]
-        return next((row for row in rows if row["state_dir"] == str(board.state_dir)), None)
-
-    assert mine() is None
-    with board.daemon() as daemon:
-        settled(board, daemon)
-        row = mine()
-        assert row is not None
-        assert (row["status"], row["health"], row["pid"]) == ("running", "ok", daemon.process.pid)
-        assert row["counts"] == {"running": 1, "retrying": 0, "blocked": 1, "waiting": 2}
-        daemon.signal(signal.SIGKILL)
-        daemon.end()
-    row = mine()
-    assert row is not None
-    assert (row["status"], row["counts"]) == ("dead", None)
-    assert "symphony run" in row["hint"]
-
-
 def test_no_look_leaves_a_trace(board: Project) -> None:
     before = _files(board.root)
     for arguments in (("status",), ("explain", "SYM-1"), ("prompt", "SYM-1"), ("explain", "SYM-5")):

@@ -153,7 +153,7 @@ def test_what_happened_is_told_with_and_without_the_daemon(board: Project) -> No
         daemon.wait_for("run_ended", issue_identifier="SYM-2")
         daemon.signal(signal.SIGTERM)
         daemon.end()
-        rest, _ = following.communicate(timeout=30)
+        rest, _ = following.communicate(timeout=60)
         assert following.returncode == 0
         assert "succeeded after" in first + rest or "stopped: terminal" in first + rest
     assert told(board, "logs", "SYM-1") == live

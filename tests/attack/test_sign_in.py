@@ -348,7 +348,7 @@ async def test_a_stream_that_nobody_reads_is_dropped(tmp_path: Path, monkeypatch
             client.connect(("127.0.0.1", listeners.port))
             request = "GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\nauthorization: "
             client.sendall(f"{request}{BEARER['authorization']}\r\n\r\n".encode())
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 while not changes.streams:
                     await anyio.lowlevel.checkpoint()
                 (stream,) = changes.streams

@@ -210,7 +210,7 @@ class Storm:
     def _calm(self) -> None:
         with self.project.daemon("--once") as daemon:
             try:
-                code = daemon.end(4 * DEADLINE_S)
+                code = daemon.end(2 * DEADLINE_S)
             except subprocess.TimeoutExpired:
                 self._complain(f"it did not become calm: {daemon.log.read_text()[-4_000:]}")
                 return

@@ -170,7 +170,7 @@ class Mailbox:
         self.changed = anyio.Event()
 
     async def until(self, kind: type[F]) -> F:
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             while True:
                 for fact in self.facts:
                     if isinstance(fact, kind):

@@ -14,7 +14,6 @@ from symphony.scheduler import Outcome, RunEnded, Running
 __all__ = [
     "DONE",
     "HOST",
-    "PATIENCE_S",
     "STUBBORN",
     "fenced_by",
     "host_unavailable",
@@ -28,8 +27,6 @@ __all__ = [
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 STUBBORN = scripted("--ignore-eof", "--ignore-sigterm", "--own-session-child")
 HOST = LocalHost()
-PATIENCE_S = 120.0
-"""In place of `harness.serving.DEADLINE_S`: each worker takes seconds of a processor that others use too."""
 
 
 async def live_run(watcher: Watcher) -> Running:

@@ -43,7 +43,7 @@ __all__ = [
 T = TypeVar("T")
 
 SYMPHONY = (sys.executable, "-m", "symphony")
-DEADLINE_S = 45.0
+DEADLINE_S = 120.0
 _PROCESSES = frozenset({"run", "demo", "diff", "evaluate"})
 """Commands that are always processes: they serve, close themselves, or leave output to other programs."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 __all__ = ["Manager", "managing"]
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 class Manager:

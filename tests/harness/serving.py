@@ -19,7 +19,7 @@ from symphony.scheduler import Command, Event, RunEnded, Running, State, StepFun
 __all__ = ["DEADLINE_S", "Served", "Watcher", "make_service", "move", "serving"]
 
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 F = TypeVar("F")
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["DEADLINE_S", "Terminal", "terminal"]
 
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 __all__ = ["RawClient"]
 
 Frame = dict[str, Any]
-_DEADLINE_S = 20.0
+_DEADLINE_S = 60.0
 _END_S = 5.0
 
 

@@ -9,14 +9,16 @@ a worker thread of anyio's default limiter is busy the clock stands still.
 import asyncio
 import selectors
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from functools import partial, wraps
+from typing import ParamSpec, TypeVar
 
 import anyio
 from anyio import to_thread
 from typing_extensions import override
 
-__all__ = ["NothingWillHappenError", "VirtualTimeLoop", "run"]
+__all__ = ["NothingWillHappenError", "VirtualTimeLoop", "in_virtual_time", "run"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _LOOK_S = 0.05
 
@@ -73,3 +75,13 @@ def run(main: Callable[[], Awaitable[T]]) -> T:
         return await main()
 
     return anyio.run(begun, backend_options={"loop_factory": VirtualTimeLoop})
+
+
+def in_virtual_time(test: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    """An asynchronous test that waits for no clock; it runs in a thread, beside the loop of pytest."""
+
+    @wraps(test)
+    async def within(*args: P.args, **kwargs: P.kwargs) -> T:
+        return await to_thread.run_sync(run, partial(test, *args, **kwargs))
+
+    return within

@@ -61,7 +61,7 @@ async def test_nothing_survives_whatever_the_agent_ignores(bench: Bench, switche
         await begin(session, bench.script({"say": "working"}, {"sleep_ms": 60_000}), "working")
         alive = bench.living()
         assert len(alive) >= 1 + ("--own-session-child" in switches)
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             await session.stop()
     assert bench.living() == ()
     assert not any(bench.host.is_alive(identity) for identity in alive)
@@ -79,7 +79,7 @@ async def test_a_tool_shell_that_left_the_group_and_its_parent_is_swept(bench: B
 
 
 async def test_cancelling_a_turn_and_leaving_the_context_ends_everything(bench: Bench) -> None:
-    with anyio.fail_after(20), anyio.CancelScope() as scope:
+    with anyio.fail_after(60), anyio.CancelScope() as scope:
         async with bench.session(bench.scripted("--ignore-eof", "--ignore-sigterm")) as session:
             async for event in session.run_turn(Turn(prompt=bench.script({"sleep_ms": 60_000}))):
                 if isinstance(event, SessionStarted):

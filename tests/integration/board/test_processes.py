@@ -96,7 +96,7 @@ def race(folder: Path, *programs: str) -> list[str]:
         assert child.stdin is not None
         child.stdin.write("go\n")
         child.stdin.flush()
-    outputs = [child.communicate(timeout=50)[0] for child in children]
+    outputs = [child.communicate(timeout=60)[0] for child in children]
     assert [child.returncode for child in children] == [0] * len(children)
     return outputs
 

@@ -70,7 +70,7 @@ class Listener:
         with suppress(OSError):  # it may be closed already
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self._thread.join(10)
+        self._thread.join(60)
 
     def _serve(self) -> None:
         while True:

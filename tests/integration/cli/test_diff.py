@@ -144,7 +144,7 @@ def on_a_terminal(project: Project, pager: str) -> bytes:
     said = b""
     while chunk := _read(ours):
         said += chunk
-    assert done.wait(30) == 0
+    assert done.wait(60) == 0
     os.close(ours)
     return said
 

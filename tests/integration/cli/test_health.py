@@ -57,7 +57,7 @@ def _served(place: Path, answer: bytes | None) -> Iterator[None]:
         with connection:
             connection.recv(4_096)
             if answer is None:
-                over.wait(30)
+                over.wait(60)
             else:
                 connection.sendall(answer)
 

@@ -106,7 +106,7 @@ def test_a_terminal_that_goes_away_ends_the_view(project: Project) -> None:
         shown.screen(lambda text: "No daemon is running" in text)
         os.close(shown.master)
         shown.master = os.open(os.devnull, os.O_RDONLY)
-        assert shown.process.wait(30) in {129, 1}, "by the signal, or by a write that failed before it came"
+        assert shown.process.wait(60) in {129, 1}, "by the signal, or by a write that failed before it came"
 
 
 def test_a_daemon_in_a_terminal_shows_the_view_that_its_settings_enable(project: Project) -> None:

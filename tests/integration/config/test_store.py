@@ -220,7 +220,7 @@ def test_a_store_begins_with_a_good_file(path: Path) -> None:
 @pytest.mark.asyncio
 async def test_a_change_gives_a_hint(store: WorkflowStore, path: Path, replace: Replace) -> None:
     hints = store.changes()
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_edit_until_seen, store, path, replace)
             await anext(hints)
@@ -241,7 +241,7 @@ async def _edit_until_seen(_store: WorkflowStore, path: Path, replace: Replace) 
 
 @pytest.mark.asyncio
 async def test_without_a_directory_there_are_no_hints(orphan: WorkflowStore) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         assert [hint async for hint in orphan.changes()] == []
 
 
@@ -260,7 +260,7 @@ async def test_watching_ends_when_its_task_is_cancelled(store: WorkflowStore) ->
         async for _ in store.changes():
             pass
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(watch)
             await anyio.lowlevel.checkpoint()

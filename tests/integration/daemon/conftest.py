@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.hosts import PATIENCE_S
 from harness.project import Project
 from harness.ssh import SshServer, ssh_server
 
@@ -12,12 +11,6 @@ from harness.ssh import SshServer, ssh_server
 def project(tmp_path: Path) -> Project:
     """A repository with one commit; the agent has no sandbox, so the temp directory will do."""
     return Project(root=tmp_path).create()
-
-
-@pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests on hosts wait longer for what has to come."""
-    monkeypatch.setattr("harness.serving.DEADLINE_S", PATIENCE_S)
 
 
 @pytest.fixture

@@ -282,7 +282,7 @@ def test_an_evaluation_that_is_interrupted_leaves_nothing(
     agents = agents_of(project)
     assert agents
     os.kill(process.pid, number)
-    output, _ = process.communicate(timeout=45)
+    output, _ = process.communicate(timeout=60)
     assert (process.returncode, output) == (130, "")
     assert not evaluations(project).exists()
     assert not any(one.is_running() for one in agents)

@@ -69,7 +69,7 @@ def delegated() -> Iterator[Path]:
     yield place
     (place / "cgroup.kill").write_text("1")
     for pid in [int(line) for path in place.rglob("cgroup.procs") for line in path.read_text().split()]:
-        psutil.Process(pid).wait(15)
+        psutil.Process(pid).wait(60)
     for directory, _, _ in os.walk(place, topdown=False):
         Path(directory).rmdir()
 

@@ -40,7 +40,7 @@ async def _shell(host: Host, script: str, *, cwd: Path, timeout_ms: int = 20_000
 
 async def _told(path: Path) -> str:
     """What is written to a named pipe by the first that writes to it; `_pipe` makes it."""
-    with anyio.fail_after(15):
+    with anyio.fail_after(60):
         return (await to_thread.run_sync(path.read_text, abandon_on_cancel=True)).strip()
 
 
@@ -68,7 +68,7 @@ def _descriptors() -> int:
 
 
 async def _line(process: HostProcess) -> bytes:
-    with anyio.fail_after(15):
+    with anyio.fail_after(60):
         data = b""
         while not data.endswith(b"\n"):
             chunk = await process.receive()
@@ -179,7 +179,7 @@ async def _remember(host: LocalHost, path: Path, seen: list[Identity]) -> None:
 async def test_a_background_process_that_keeps_stdout_open_does_not_hang_the_command(
     host: LocalHost, tmp_path: Path
 ) -> None:
-    with anyio.fail_after(15):
+    with anyio.fail_after(60):
         done = await _shell(host, "sleep 600 & echo $!", cwd=tmp_path)
 
     assert (done.exit_code, done.timed_out) == (0, False)
@@ -192,7 +192,7 @@ async def test_a_background_process_that_ignores_sigterm_ends_with_its_command(
     script = "(trap '' TERM; echo ready > ready; while :; do sleep 600; done) & read line < ready"
     _pipe(tmp_path / "ready")
 
-    with anyio.fail_after(15):
+    with anyio.fail_after(60):
         done = await _shell(host, script, cwd=tmp_path)
 
     assert done.exit_code == 0
@@ -205,7 +205,7 @@ async def test_an_escaped_process_that_keeps_stdout_open_does_not_hang_the_comma
     script = "setsid sh -c 'echo $$ > escaped; exec sleep 600' & read pid < escaped; echo $pid"
     _pipe(tmp_path / "escaped")
 
-    with anyio.fail_after(15):
+    with anyio.fail_after(60):
         done = await _shell(host, script, cwd=tmp_path)
     escaped = host.identify(int(done.stdout))
     assert escaped is not None
@@ -245,7 +245,7 @@ async def test_a_spawned_child_talks_over_its_pipes_and_logs_to_a_private_file(
     assert await _line(child) == b"hello\n"
     await child.close_stdin()
     await child.close_stdin()
-    with anyio.fail_after(15):
+    with anyio.fail_after(60):
         assert await child.receive() == b""
         assert await child.wait() == 7
         assert await child.wait() == 7
@@ -261,7 +261,7 @@ async def test_stderr_of_a_second_child_is_appended(host: LocalHost, tmp_path: P
         child = await host.spawn(
             ["sh", "-c", f"echo {word} >&2"], cwd=tmp_path, env=_ENV, stderr_path=tmp_path / "log"
         )
-        with anyio.fail_after(15):
+        with anyio.fail_after(60):
             await child.wait()
 
     assert (tmp_path / "log").read_text() == "one\ntwo\n"
@@ -271,7 +271,7 @@ async def test_a_line_of_ten_megabytes_passes_both_ways(host: LocalHost, tmp_pat
     line = b"x" * 10_000_000 + b"\n"
     child = await host.spawn(["cat"], cwd=tmp_path, env=_ENV, stderr_path=tmp_path / "log")
 
-    with anyio.fail_after(15):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(child.send, line)
             assert await _line(child) == line
@@ -281,7 +281,7 @@ async def test_a_line_of_ten_megabytes_passes_both_ways(host: LocalHost, tmp_pat
 
 async def test_sending_to_a_child_that_is_gone_raises_broken_pipe(host: LocalHost, tmp_path: Path) -> None:
     child = await host.spawn(["true"], cwd=tmp_path, env=_ENV, stderr_path=tmp_path / "log")
-    with anyio.fail_after(15):
+    with anyio.fail_after(60):
         await child.wait()
 
     with pytest.raises(BrokenPipeError):
@@ -300,7 +300,7 @@ async def test_a_cancelled_receive_loses_nothing(host: LocalHost, tmp_path: Path
     await child.send(b"late\n")
     assert await _line(child) == b"late\n"
     await child.close_stdin()
-    with anyio.fail_after(15):
+    with anyio.fail_after(60):
         await child.wait()
 
 
@@ -312,7 +312,7 @@ async def test_wait_returns_although_a_grandchild_holds_stdout_open(host: LocalH
         stderr_path=tmp_path / "log",
     )
 
-    with anyio.fail_after(15):
+    with anyio.fail_after(60):
         assert await child.wait() == 5
     left = child.descendants()
     assert len(left) == 1
@@ -332,7 +332,7 @@ async def test_descendants_name_the_child_first_and_find_a_shell_in_its_own_sess
     assert family[0] == child.identity
     assert escaped in family
     child.signal(signal.SIGKILL, family)
-    with anyio.fail_after(15):
+    with anyio.fail_after(60):
         assert await child.wait() == -signal.SIGKILL
     assert await host.end([escaped], grace_ms=5_000) == ()
 
@@ -351,7 +351,7 @@ async def test_an_orphan_is_found_by_its_run_id_after_its_parent_was_killed(
     orphan = await _identity(host, tmp_path / "orphan")
     assert child.identity in host.find_marked([f"run-of-this-test-{os.getpid()}"])
     child.signal(signal.SIGKILL, [child.identity])
-    with anyio.fail_after(15):
+    with anyio.fail_after(60):
         await child.wait()
 
     assert orphan in host.find_marked(["another-run", f"run-of-this-test-{os.getpid()}"])
@@ -377,7 +377,7 @@ async def test_a_child_of_a_marked_process_is_found_although_it_dropped_the_mark
     )
     dropped = await _identity(host, tmp_path / "dropped")
     child.signal(signal.SIGKILL, [child.identity])
-    with anyio.fail_after(15):
+    with anyio.fail_after(60):
         await child.wait()
 
     family = child.descendants()
@@ -395,7 +395,7 @@ async def test_end_kills_what_ignores_sigterm(host: LocalHost, tmp_path: Path) -
     assert await _line(child) == b"ready\n"
 
     assert await host.end(child.descendants(), grace_ms=100) == ()
-    with anyio.fail_after(15):
+    with anyio.fail_after(60):
         assert await child.wait() == -signal.SIGKILL
 
 
@@ -414,13 +414,13 @@ async def test_a_signal_never_reaches_another_process_with_the_same_number(
     await child.send(b"still here\n")
     assert await _line(child) == b"still here\n"
     await child.close_stdin()
-    with anyio.fail_after(15):
+    with anyio.fail_after(60):
         assert await child.wait() == 0
 
 
 async def test_a_zombie_is_not_alive(host: LocalHost, tmp_path: Path) -> None:
     child = await host.spawn(["true"], cwd=tmp_path, env=_ENV, stderr_path=tmp_path / "log")
-    with anyio.fail_after(15):
+    with anyio.fail_after(60):
         await to_thread.run_sync(os.waitid, os.P_PID, child.identity.pid, os.WEXITED | os.WNOWAIT)
 
     assert not host.is_alive(child.identity)

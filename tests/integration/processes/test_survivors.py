@@ -82,7 +82,7 @@ def _told(process: "subprocess.Popen[str]") -> int:
 
 def _gone(pid: int) -> None:
     try:
-        psutil.Process(pid).wait(15)
+        psutil.Process(pid).wait(60)
     except psutil.NoSuchProcess:
         return
 

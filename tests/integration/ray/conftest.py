@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.hosts import PATIENCE_S
 from harness.on_ray import no_actor_is_left
 from harness.project import Project
 from harness.real import require_program, require_ray
@@ -35,9 +34,3 @@ def ray(started: RayCluster) -> RayCluster:
 def project(tmp_path: Path) -> Project:
     """A repository with one commit; the agent has no sandbox, so the temp directory will do."""
     return Project(root=tmp_path).create()
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray takes seconds of a processor for each actor."""
-    monkeypatch.setattr("harness.serving.DEADLINE_S", PATIENCE_S)

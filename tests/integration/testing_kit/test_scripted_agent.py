@@ -99,4 +99,4 @@ def test_closing_stdin_ends_the_process(scripted: Start, workspace: Path) -> Non
     client = scripted()
     client.open_thread(workspace)
     client.close_stdin()
-    assert client.process.wait(10) == 0
+    assert client.process.wait(60) == 0

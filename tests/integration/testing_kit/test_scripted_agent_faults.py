@@ -21,7 +21,7 @@ def test_it_can_ignore_the_end_of_its_input(scripted: Start, workspace: Path) ->
     (workspace / "go").touch()
     assert client.until_method("turn/completed")["params"]["turn"]["status"] == "completed"
     client.process.send_signal(signal.SIGTERM)
-    assert client.process.wait(10) == 0
+    assert client.process.wait(60) == 0
 
 
 def test_it_can_ignore_sigterm(scripted: Start, workspace: Path) -> None:
@@ -30,7 +30,7 @@ def test_it_can_ignore_sigterm(scripted: Start, workspace: Path) -> None:
     client.process.send_signal(signal.SIGTERM)
     assert "result" in client.call("account/read")
     client.process.kill()
-    assert client.process.wait(10) == -signal.SIGKILL
+    assert client.process.wait(60) == -signal.SIGKILL
 
 
 def test_it_can_write_garbage_between_frames(scripted: Start, workspace: Path) -> None:
@@ -75,7 +75,7 @@ def test_it_can_end_in_the_middle(scripted: Start, workspace: Path, switch: str,
     client.send({"method": "turn/start", "id": 99, "params": {"threadId": thread, "input": []}})
     with pytest.raises(EOFError):
         client.until_method("turn/completed")
-    assert client.process.wait(10) == code
+    assert client.process.wait(60) == code
 
 
 def test_it_can_flood_stderr(scripted: Start, workspace: Path) -> None:
@@ -116,7 +116,7 @@ def test_it_can_leave_a_child_of_its_own_session_and_notes_both(
         ignored = Path(f"/proc/{child.pid}/status").read_text().split("SigIgn:")[1].split()[0]
         assert int(ignored, 16) & 1 << (signal.SIGTERM - 1)
         client.close_stdin()
-        assert client.process.wait(10) == 0
+        assert client.process.wait(60) == 0
         assert child.is_running()
     finally:
         child.kill()

@@ -193,7 +193,7 @@ def test_the_script_can_end_the_process(scripted: Start, workspace: Path) -> Non
     client.start_turn(client.open_thread(workspace), block([{"exit": 9}]))
     with pytest.raises(EOFError):
         client.until_method("turn/completed")
-    assert client.process.wait(10) == 9
+    assert client.process.wait(60) == 9
 
 
 @pytest.mark.parametrize("how", ["close stdin", "SIGTERM"])
@@ -205,7 +205,7 @@ def test_the_end_of_the_process_ends_what_it_runs(scripted: Start, workspace: Pa
     with fifo.open("rb") as held:
         client.close_stdin() if how == "close stdin" else client.process.send_signal(signal.SIGTERM)
         assert held.read() == b""
-    assert client.process.wait(10) == 0
+    assert client.process.wait(60) == 0
 
 
 def test_requests_out_of_order_are_refused(scripted: Start, workspace: Path) -> None:

@@ -156,7 +156,7 @@ async def test_the_traps_are_armed(
     _plant_hooks_and_attributes(made.path / ".git", traps)
     (made.path / "README.md").write_text("other\n")
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         lenient = ["-c", "filter.evil.required=false", "-c", "filter.evil.process="]
         for words in (
             ["add", "-A"],
@@ -316,7 +316,7 @@ async def test_named_pipes_and_directories_in_place_of_files_stop_nothing(
     file.unlink(missing_ok=True)
     make(file)
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         delivery, _ = await _everything(manager, issue("MT-1"), made)
 
     if name == "HEAD":

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from harness.sessions import briefed
+from kit.virtual_time import in_virtual_time
 from symphony.agents import base
 from symphony.agents.base import (
     AgentError,
@@ -239,7 +240,7 @@ async def open_session(
 
 
 async def turn_of(session: CodexSession, prompt: str = "go") -> list[AgentEvent]:
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         return [event async for event in session.run_turn(Turn(prompt=prompt))]
 
 
@@ -432,6 +433,7 @@ async def test_a_thread_that_is_refused_is_answered_by_a_new_one(tmp_path: Path)
 
 
 @pytest.mark.conformance("A-5")
+@in_virtual_time
 async def test_chatter_does_not_extend_the_deadline_of_a_request(tmp_path: Path) -> None:
     session, child = await open_session(lambda _: [], tmp_path, read_timeout_ms=150)
 
@@ -440,7 +442,7 @@ async def test_chatter_does_not_extend_the_deadline_of_a_request(tmp_path: Path)
             child.say(told("warning", message="still here"))
             await anyio.sleep(0.01)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(chat)
             with pytest.raises(AgentError) as caught:
@@ -515,6 +517,7 @@ async def test_an_end_without_words_is_explained_by_the_error_before(tmp_path: P
     assert last.failure.message == "too long"
 
 
+@in_virtual_time
 async def test_retries_do_not_count_as_progress_for_ever(tmp_path: Path) -> None:
     retry = told("error", **IDS, error={"message": "Reconnecting..."}, willRetry=True)
     session, child = await open_session(well_behaved(retry), tmp_path, stall_timeout_ms=150)
@@ -534,6 +537,7 @@ async def test_retries_do_not_count_as_progress_for_ever(tmp_path: Path) -> None
     assert (last.failure.category, last.failure.message) == (Category.TURN_FAILED, "Reconnecting...")
 
 
+@in_virtual_time
 async def test_work_after_a_retry_makes_it_forgotten(tmp_path: Path) -> None:
     retry = told("error", **IDS, error={"message": "Reconnecting..."}, willRetry=True)
     delta = told("item/agentMessage/delta", **IDS, delta="x")
@@ -552,6 +556,7 @@ async def test_work_after_a_retry_makes_it_forgotten(tmp_path: Path) -> None:
 
 
 @pytest.mark.conformance("A-6")
+@in_virtual_time
 async def test_silence_is_a_turn_timeout_and_part_of_a_line_is_not_silence(tmp_path: Path) -> None:
     session, child = await open_session(well_behaved(), tmp_path, turn_timeout_ms=300)
     await session.start()
@@ -570,6 +575,7 @@ async def test_silence_is_a_turn_timeout_and_part_of_a_line_is_not_silence(tmp_p
     assert caught.value.failure.category is Category.TURN_TIMEOUT
 
 
+@in_virtual_time
 async def test_a_silence_that_is_noticed_far_too_late_is_not_held_against_the_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -735,6 +741,7 @@ async def test_stop_outlives_the_cancellation_of_its_caller(tmp_path: Path) -> N
     assert child.exit_code == 0
 
 
+@in_virtual_time
 async def test_an_interrupt_that_is_ignored_costs_one_grace_period(tmp_path: Path) -> None:
     def agent(frame: Frame) -> Reply:
         return [] if frame.get("method") == "turn/interrupt" else well_behaved()(frame)
@@ -742,7 +749,7 @@ async def test_an_interrupt_that_is_ignored_costs_one_grace_period(tmp_path: Pat
     session, child = await open_session(agent, tmp_path)
     await session.start()
     await anext(aiter(session.run_turn(Turn(prompt="go"))))
-    with anyio.fail_after(2):
+    with anyio.fail_after(0.21):
         await session.stop()
     assert child.exit_code == 0
     assert child.signals == []
@@ -795,6 +802,7 @@ async def test_a_turn_may_be_over_in_the_read_that_brings_its_answer(tmp_path: P
     assert (await turn_of(session))[-1] == COMPLETED
 
 
+@in_virtual_time
 async def test_work_that_is_only_counted_makes_a_retry_forgotten(tmp_path: Path) -> None:
     delta = told("item/agentMessage/delta", **IDS, delta="x")
     retry = told("error", **IDS, error={"message": "again"}, willRetry=True)

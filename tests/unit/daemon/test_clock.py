@@ -48,7 +48,7 @@ class Desk:
         self.arm(Timer(TimerKind.DRAIN, "far"), 99, 10**12)
 
     async def until(self, count: int) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             while len(self.fired) < count:
                 await self.changed.wait()
 
@@ -123,7 +123,7 @@ async def test_a_timer_set_while_timers_fire_is_not_overlooked() -> None:
     timers.set(SetTimer(timer=POLL, token=1, due_ms=0))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(timers.run)
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await ended.wait()
         tasks.cancel_scope.cancel()
     assert fired == [1, 2, 3]
@@ -153,7 +153,7 @@ async def test_a_timer_on_the_real_clock_fires_not_before_its_time() -> None:
     timers.set(SetTimer(timer=POLL, token=1, due_ms=due_ms))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(timers.run)
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await ended.wait()
         tasks.cancel_scope.cancel()
     assert moments[0] >= due_ms

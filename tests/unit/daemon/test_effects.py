@@ -239,7 +239,7 @@ async def test_while_a_tracker_hangs_everything_else_is_carried_out(tmp_path: Pa
         desk.effects.carry_out(SetTimer(timer=timer, token=3, due_ms=0))
         desk.effects.carry_out(Exit())
         assert await desk.mailbox.until(TimerFired) == TimerFired(timer=timer, token=3)
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await desk.exited.wait()
 
 
@@ -297,14 +297,14 @@ async def test_a_removal_waits_for_the_run_of_its_issue(
     workspaces = FakeWorkspaces(removal)
     async with at_work(tmp_path, workspaces=workspaces) as desk:
         desk.effects.carry_out(START)
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await worker.begun.wait()
         desk.effects.carry_out(CLEAN)
         desk.effects.carry_out(CleanWorkspace(issue_id="2", identifier="SYM-2", path=None))
         await anyio.wait_all_tasks_blocked()
         assert story == ["run begins", "removed"], "only that of the other issue"
         worker.go.set()
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             await both.wait()
         assert story == ["run begins", "removed", "run ends", "removed"]
     assert [str(record.path) for record in workspaces.removed] == [
@@ -396,7 +396,7 @@ async def test_what_breaks_beside_the_work_is_logged_and_ends_there(tmp_path: Pa
             await anyio.wait_all_tasks_blocked()
         assert [line["event"] for line in logs] == ["effect_crashed"]
         desk.effects.carry_out(Exit())
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await desk.exited.wait()
 
 
@@ -438,7 +438,7 @@ async def test_leaving_waits_for_what_is_under_way(tmp_path: Path) -> None:
         await anyio.wait_all_tasks_blocked()
         assert not desk.exited.is_set()
         go.set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await desk.exited.wait()
 
 
@@ -447,7 +447,7 @@ async def test_leaving_waits_for_a_bounded_time(tmp_path: Path) -> None:
     async with at_work(tmp_path, workspaces=workspaces, timeouts=Timeouts(exit_s=0.01)) as desk:
         desk.effects.carry_out(CLEAN)
         desk.effects.carry_out(Exit())
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await desk.exited.wait()
 
 
@@ -464,7 +464,7 @@ async def test_who_stops_at_once_does_not_wait_for_a_tracker_that_hangs(
         await anyio.wait_all_tasks_blocked()
         if not early:
             desk.effects.hurry()
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await desk.exited.wait()
 
 

@@ -94,7 +94,7 @@ class Daemon(Story):
 
     async def until(self, *result: Any) -> None:
         """Wait until a delivery had this result."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while result not in self.results:
                 await self.tried.wait()
 

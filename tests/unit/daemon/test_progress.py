@@ -47,7 +47,7 @@ class Desk:
         self._more = anyio.Event()
 
     async def until(self, count: int) -> None:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while len(self.reports) < count:
                 await self._more.wait()
 

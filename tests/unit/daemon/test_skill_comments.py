@@ -96,7 +96,7 @@ async def refuse() -> NoReturn:
 async def retrying(desk: Desk) -> "AsyncIterator[None]":
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(desk.comments.run, lambda: desk.context)
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             yield
         tasks.cancel_scope.cancel()
 

@@ -41,7 +41,7 @@ def test_case_53_a_fifo_is_refused_at_once(shelf: Shelf) -> None:
     os.mkfifo(shelf.root / "a" / "SKILL.md")
     start = time.monotonic()
     assert shelf.problems() == [("not_regular_file", "a/SKILL.md")]
-    assert time.monotonic() - start < 1  # it takes microseconds, or for ever
+    assert time.monotonic() - start < 30  # it takes microseconds, or for ever
 
 
 def test_case_53_a_socket_is_refused(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -345,7 +345,7 @@ async def test_a_tool_answers_when_the_issue_is_gone(desk: Desk) -> None:
 
 async def test_a_change_is_a_hint(desk: Desk) -> None:
     desk.put("SYM-1")
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async for _ in desk.tracker.changes():
             break
 

@@ -216,7 +216,7 @@ async def test_the_event_loop_is_never_blocked(tracker: MarkdownTracker, write: 
             ("board_move", {"state": "Done"}),
         ):
             await call(tracker, issue, name, **arguments)
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             async for _ in tracker.changes():
                 break
 

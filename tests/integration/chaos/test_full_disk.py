@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from harness.project import SYMPHONY, Daemon, Project, until
 from harness.real import require_own_disk
 from symphony.journal.reader import checkup
@@ -59,6 +61,7 @@ def fill(path: Path) -> None:
             pass
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_a_warning_and_not_the_work(tmp_path: Path) -> None:
     project = Project(root=tmp_path).create()
     project.workflow()

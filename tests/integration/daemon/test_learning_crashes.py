@@ -27,4 +27,5 @@ def test_kill_9_at_every_point_loses_no_feedback_and_makes_no_double_proposal(tm
             assert feedback.learning is LearningState.DONE, point
             assert feedback.learned.proposals == (proposal.id,), point
             assert proposal.state is ProposalState.OPEN
+            assert proposal.text.content == "Be brief. Run the tests.\n"
     assert missing == 2, "it was killed before the commit, and nobody was told that the feedback is stored"

@@ -1,7 +1,6 @@
 """Learning runs: what an agent gets, what is kept of what it wrote, and what a crash at any point leaves."""
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -240,51 +239,6 @@ def test_a_daemon_that_ends_gives_the_feedback_back(tmp_path: Path) -> None:
     anyio.run(run)
     (feedback,) = bench.found()
     assert (feedback.learning, feedback.attempts) == (LearningState.WAITING, 0)
-
-
-def test_a_crash_at_any_point_loses_no_feedback_and_makes_no_proposal_twice(tmp_path: Path) -> None:
-    deaths = 0
-    for fatal in range(1, 100):
-        home = tmp_path / str(fatal)
-        bench = LearnerBench(home)
-        bench.rate()
-        passed = 0
-
-        def point(fatal: int = fatal) -> None:
-            nonlocal passed
-            passed += 1
-            if passed == fatal:
-                raise KilledError
-
-        def act(cwd: Path, turn: Turn, point: Callable[[], None] = point) -> AgentEvent:
-            point()
-            ended = improves(cwd, turn)
-            point()
-            return ended
-
-        bench.agent.act = act
-        bench.library.point = point
-        died = False
-        try:
-            bench.learn()
-        except KilledError:
-            died = True
-        deaths += died
-        left = home / "root" / ".symphony" / "learning" / "1" / SKILLS / "half"
-        left.mkdir(parents=True)  # a killed process removes nothing
-        next_one = LearnerBench(home)
-        next_one.learn()
-        (feedback,) = next_one.found()
-        (proposal,) = next_one.library.proposals(state=None)
-        assert feedback.learned is not None
-        assert (feedback.learning, proposal.text.content) == (
-            LearningState.DONE,
-            "Be brief. Run the tests.\n",
-        ), fatal
-        assert feedback.learned.proposals == (proposal.id,), fatal
-        if not died:
-            break
-    assert deaths >= 8
 
 
 def test_what_always_kills_the_daemon_is_dropped(tmp_path: Path) -> None:

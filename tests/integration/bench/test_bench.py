@@ -24,6 +24,8 @@ from bench.trackers import SAVING, polling
 from harness.nightly import NIGHTLY
 from symphony.journal.reader import open_reader
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parents[2]
 MET = Figure(
     key="a", title="Good", unit="ms", ours=12.345, floor=10, aims=(Aim(text="≤ 2 x floor", met=True),)

@@ -8,9 +8,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from harness.project import SYMPHONY, Daemon, Project, until
 from harness.real import require_own_disk
 from symphony.journal.reader import checkup
+
+pytestmark = pytest.mark.slow
 
 WORK: list[dict[str, Any]] = [
     {"write": "work.txt", "text": "work\n"},

@@ -19,6 +19,8 @@ from harness.real import require_bubblewrap
 from symphony.library.model import Change, Evidence, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 
+pytestmark = pytest.mark.slow
+
 STYLE = SkillText(name="style", description="How to end.", when_to_use="Always.", content="word: plain\n")
 WORK: list[dict[str, Any]] = [
     {"skill": "style", "value_of": "word"},

@@ -53,6 +53,7 @@ def test_run_once_opens_it_before_it_ends(project: Project) -> None:
         assert len(remote.opened()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize(
     ("kind", "when", "nth"),

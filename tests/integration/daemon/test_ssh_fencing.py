@@ -18,7 +18,7 @@ from harness.ssh import SshServer, namespace, processes, ssh_server
 from symphony.daemon.hosts.host_runs import HostRuns, own_identity
 from symphony.scheduler import RunEnded, StartRun
 
-pytestmark = [pytest.mark.usefixtures("patience")]
+pytestmark = [pytest.mark.usefixtures("patience"), pytest.mark.slow]
 
 
 def stubborn(project: Project, *servers: SshServer, lease_ms: int = 600_000) -> None:

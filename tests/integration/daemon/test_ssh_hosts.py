@@ -28,7 +28,7 @@ from symphony.api.documents import waiting_issues
 from symphony.domain import Category
 from symphony.scheduler import CleanWorkspace, OutcomeKind, RunEnded, SettingsChanged, StartRun
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("patience")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("patience"), pytest.mark.slow]
 
 LFS_CONFIG = """\
 [filter "lfs"]

@@ -157,6 +157,7 @@ async def test_a_stop_reaches_the_agent_wherever_it_is(project: Project) -> None
     assert not HOST.find_marked([run.run_id])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hosts")
 async def test_an_agent_that_ignores_everything_ends_with_its_killed_worker(project: Project) -> None:
     project.workflow(command=STUBBORN, agent={"max_retry_backoff_ms": 600_000})
@@ -342,6 +343,7 @@ async def alone(hosts: Hosts, *, lease_ms: int) -> AsyncIterator[Alone]:
             await child.wait()
 
 
+@pytest.mark.slow
 async def test_a_worker_that_hears_nothing_for_its_lease_ends_its_agent(hosts: Hosts) -> None:
     async with alone(hosts, lease_ms=LEASE_MS) as worker:
         ended = await worker.until(Ended)
@@ -352,6 +354,7 @@ async def test_a_worker_that_hears_nothing_for_its_lease_ends_its_agent(hosts: H
         assert not HOST.find_marked([worker.run_id])
 
 
+@pytest.mark.slow
 async def test_a_worker_whose_daemon_is_gone_ends_its_agent(hosts: Hosts) -> None:
     async with alone(hosts, lease_ms=600_000) as worker:
         await worker.child.close_stdin()
@@ -402,6 +405,7 @@ def cable(hosts: Hosts, tmp_path: Path) -> Iterator[tuple[Hosts, str]]:
         yield by_way_of(hosts, server.client), name
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("over_ssh")
 async def test_a_run_does_the_same_over_ssh(project: Project) -> None:
     project.workflow(command=scripted())
@@ -413,6 +417,7 @@ async def test_a_run_does_the_same_over_ssh(project: Project) -> None:
     assert project.written_state("SYM-1") == "Done"
 
 
+@pytest.mark.slow
 async def test_an_agent_ends_on_its_host_when_ssh_is_killed(over_ssh: Hosts) -> None:
     async with alone(over_ssh, lease_ms=600_000) as worker:
         worker.child.signal(signal.SIGKILL, worker.child.descendants())
@@ -420,6 +425,7 @@ async def test_an_agent_ends_on_its_host_when_ssh_is_killed(over_ssh: Hosts) -> 
         await to_thread.run_sync(until_gone, worker.run_id)
 
 
+@pytest.mark.slow
 async def test_an_agent_ends_on_its_host_when_the_link_is_cut(cable: tuple[Hosts, str]) -> None:
     hosts, interface = cable
     async with alone(hosts, lease_ms=LEASE_MS) as worker, anyio.create_task_group() as tasks:

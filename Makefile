@@ -30,12 +30,15 @@ demo: $(VENV)/.runtime ## Watch four issues become commits (no account, no model
 
 test: $(VENV)/.dev ## Run every gate and every test that is not slow (5 minutes on two cores)
 	@$(style_and_bytecode)
-	@$(call with_types,$(PYTEST) -m "not slow" $(PYTEST_ARGS))
+	@$(call with_types,$(PYTEST) -m "$(FAST)" $(PYTEST_ARGS))
 
 test-all: $(VENV)/.dev ## Run every gate and every test, and judge conformance (15 minutes on two cores)
 	@$(style_and_bytecode)
 	@$(call with_types,$(PYTEST) --conformance-results=$(RESULTS) $(PYTEST_ARGS))
 	@$(CONFORMANCE) --from $(RESULTS)
+
+# What `make test` runs.
+FAST := not (slow or real_acp or real_aider or real_claude or real_codex)
 
 # Four workers for two processors, because one whose tests start real processes keeps a third of a processor busy,
 # and waits for the rest of the time.
@@ -89,7 +92,7 @@ lowest: ## Run the tests of `make test` with the lowest versions of dependencies
 	@test -d $(LOWEST) || $(PYTHON) -m venv $(LOWEST)
 	@$(PYTHON) .ci/lowest.py > $(LOWEST)/constraints.txt
 	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/constraints.txt -e '.[dev,otel]'
-	$(LOWEST)/bin/pytest -q -n 4 --dist worksteal -o filterwarnings=default -m "not slow"
+	$(LOWEST)/bin/pytest -q -n 4 --dist worksteal -o filterwarnings=default -m "$(FAST)"
 
 fuzz: $(VENV)/.dev ## Try random files on the skills loader for FUZZ_S seconds (60)
 	FUZZ_S=$${FUZZ_S:-60} $(BIN)/pytest -q tests/unit/skills/test_fuzz.py

@@ -14,6 +14,8 @@ from harness.scraping import scrape
 from harness.ssh import SshServer, dead_server, ssh_server
 from symphony import __version__
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[SshServer]:

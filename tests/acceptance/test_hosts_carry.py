@@ -18,6 +18,8 @@ from harness.ssh import SshServer, ssh_server
 from symphony.library.model import Change, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[SshServer]:

@@ -74,6 +74,7 @@ NOTATIONS: dict[str, Callable[[str], str]] = {
     "base64, a user before and more behind": lambda text: base64.b64encode(f"me:{text}\nx".encode()).decode(),
     "base64 in an address": lambda text: quote(base64.b64encode(text.encode()).decode(), safe=""),
     "base64 in lines": lambda text: base64.encodebytes(text.encode() * 2).decode(),
+    "with joiners between": "\u2060".join,
     "wrapped": lambda text: "\n   ".join(text[at : at + 10] for at in range(0, len(text), 10)),
 }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 from typing_extensions import override
 
 from harness.binding import FakeWorkspaces, MovingTracker, make_context
@@ -164,8 +165,8 @@ class Daemon(Story):
         """Everything that is due happens."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.pulls.run)
-            await anyio.wait_all_tasks_blocked()
-            await self.pulls.finish()  # a task that waits for a thread is blocked too
+            await anyio.lowlevel.checkpoint()  # it looks
+            await self.pulls.finish()  # waits for that, and looks once more
             tasks.cancel_scope.cancel()
 
     @property

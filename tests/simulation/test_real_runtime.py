@@ -56,6 +56,7 @@ def without_a_log() -> None:
     structlog.configure(wrapper_class=_QUIET)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(0 if SCHEDULES else 400)
 def test_the_real_runtime_keeps_every_rule_in_random_worlds(tmp_path: Path) -> None:
     starts, deaths = 0, Counter[str]()
@@ -116,6 +117,7 @@ def test_workers_that_share_nothing_but_frames_keep_every_rule(
     assert starts > COUNT // 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BITTEN)
 def test_a_broken_scheduler_is_found_under_the_real_runtime(name: str, tmp_path: Path) -> None:
     broken, expected = BROKEN_STEPS[name]
@@ -129,6 +131,7 @@ def test_a_broken_scheduler_is_found_under_the_real_runtime(name: str, tmp_path:
     pytest.fail(f"not found in {ENOUGH} schedules")
 
 
+@pytest.mark.slow
 def test_a_daemon_that_ends_no_agents_of_its_predecessor_is_found(tmp_path: Path) -> None:
     for seed in range(ENOUGH):
         folder = tmp_path / str(seed)

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
+from symphony.characters import SHAPING, SILENT, has_ignorable
 from symphony.domain.failures import Failure
 
 # --- plain text ------------------------------------------------------------------------------------------
@@ -152,7 +153,7 @@ _ESCAPED = (
     ("'", re.compile(r"""(?P<shell>'(?:\\'|"'")')""")),
 )
 _BACKSLASH_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "\n": ""}
-_INVISIBLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
+_INVISIBLE = re.compile(rf"[\s\x00-\x1f\x7f-\x9f{SILENT}{SHAPING}]+")
 _NON_ALPHANUMERIC = re.compile(r"[\W_]+")
 # Marks of a cut; a quote ends text that was cut before it was quoted.
 _CUT = re.compile(r"…|\.\.\.|\(cut|[\"'`]")
@@ -326,7 +327,7 @@ def _notations(value: str) -> Iterator[str]:
 def _squeezed(text: str) -> str:
     """The text without blanks, line breaks and invisible characters."""
     joined = "".join(text.split())
-    return joined if joined.isprintable() else _INVISIBLE.sub("", joined)
+    return joined if joined.isprintable() and not has_ignorable(joined) else _INVISIBLE.sub("", joined)
 
 
 def _long_enough(form: str, least: int) -> Iterator[str]:

@@ -18,6 +18,8 @@ from bench.kit import PYTHON_AGENT
 from bench.trackers import SAVING, polling
 from harness.nightly import NIGHTLY
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parents[2]
 AIMS: dict[str, tuple[str, ...]] = {
     "transcripts": (),
@@ -54,7 +56,6 @@ def found() -> dict[str, Any]:
     return printed
 
 
-@pytest.mark.slow
 def test_nothing_is_lost_and_no_limit_is_broken(found: dict[str, Any]) -> None:
     values = {figure["key"]: figure["ours"] for figure in found["figures"]}
     assert values["session_repeats"] == 0
@@ -66,7 +67,6 @@ def test_nothing_is_lost_and_no_limit_is_broken(found: dict[str, Any]) -> None:
     assert (values.get("events_lost", 0), values.get("tokens_off", 0)) == (0, 0)
 
 
-@pytest.mark.slow
 def test_every_aim_has_its_row(found: dict[str, Any]) -> None:
     judged = {figure["key"] for figure in found["figures"] if figure["aims"]}
     asked = {**AIMS, **AIMS_OF_A_NIGHT} if NIGHTLY else AIMS

@@ -12,7 +12,7 @@ import pytest
 from harness.project import Project, until
 from harness.real import require_backlog
 
-pytestmark = [pytest.mark.conformance("T-1", "T-6", "T-8")]
+pytestmark = [pytest.mark.conformance("T-1", "T-6", "T-8"), pytest.mark.slow]
 
 
 class Backlog:

@@ -14,6 +14,8 @@ from harness.project import SYMPHONY, Daemon, Project, until
 from harness.real import require_own_disk
 from symphony.journal.reader import checkup
 
+pytestmark = pytest.mark.slow
+
 WORK: list[dict[str, Any]] = [
     {"write": "work.txt", "text": "work\n"},
     {"commit": "Work"},
@@ -61,7 +63,6 @@ def fill(path: Path) -> None:
             pass
 
 
-@pytest.mark.slow
 def test_a_full_disk_costs_a_warning_and_not_the_work(tmp_path: Path) -> None:
     project = Project(root=tmp_path).create()
     project.workflow()

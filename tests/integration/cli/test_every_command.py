@@ -125,6 +125,7 @@ def _each(
     return {tuple(given): code for given, code in told}, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(_DEADLINE_S + 30)
 def test_every_help_has_all_that_it_needs(tmp_path: Path) -> None:
     project = Project(root=tmp_path).create()
@@ -137,6 +138,7 @@ def test_every_help_has_all_that_it_needs(tmp_path: Path) -> None:
         assert "Traceback" not in said, said
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(_DEADLINE_S + 30)
 def test_every_command_has_all_that_it_needs(tmp_path: Path) -> None:
     project = Project(root=tmp_path).create()

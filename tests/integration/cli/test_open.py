@@ -159,6 +159,7 @@ def test_a_change_of_the_library_by_a_command_reaches_the_streams(project: Proje
                 assert any(told(number) for number in range(5))
 
 
+@pytest.mark.slow
 def test_a_real_browser_signs_in_and_orders_with_and_without_javascript(project: Project) -> None:
     chromium = require_program("chromium", "Debian: chromium")
     project.issue("SYM-1", TURN)
@@ -229,6 +230,7 @@ def sign_in(page: Page, link: str, *, script: bool) -> str:
     return page.url
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", [True, False])
 @pytest.mark.parametrize("shared", [None, "127.0.0.1", "localhost"])
 def test_a_page_on_another_port_of_the_name_gets_no_cookie(
@@ -304,6 +306,7 @@ def test_the_arguments_of_the_browser_name_neither_the_daemon_nor_the_link(proje
             assert client.get("/api/v1/state").status_code in {200, 503}
 
 
+@pytest.mark.slow
 def test_a_real_browser_follows_the_file(project: Project) -> None:
     project.environment["BROWSER"] = "true"
     with project.daemon() as daemon, sync_playwright() as playwright:

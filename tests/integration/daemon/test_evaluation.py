@@ -19,6 +19,8 @@ from harness.real import require_bubblewrap
 from symphony.library.model import Change, Evidence, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 
+pytestmark = pytest.mark.slow
+
 STYLE = SkillText(name="style", description="How to end.", when_to_use="Always.", content="word: plain\n")
 WORK: list[dict[str, Any]] = [
     {"skill": "style", "value_of": "word"},
@@ -139,7 +141,6 @@ def test_the_check_sees_what_was_delivered_and_the_agent_does_not(project: Proje
     assert found["comparisons"][0]["without"]["problem"] is not None
 
 
-@pytest.mark.slow
 def test_the_branch_in_the_repository_counts_once_the_workspace_root_is_gone(
     project: Project, library: Library
 ) -> None:
@@ -154,7 +155,6 @@ def test_the_branch_in_the_repository_counts_once_the_workspace_root_is_gone(
     assert "SYM-2: left out" in done.stderr
 
 
-@pytest.mark.slow
 def test_the_check_is_confined_like_the_agent_and_still_sees_what_was_delivered(
     project: Project, library: Library
 ) -> None:
@@ -171,7 +171,7 @@ def test_the_check_is_confined_like_the_agent_and_still_sees_what_was_delivered(
     assert not outside.exists()
 
 
-@pytest.mark.parametrize("isolation", ["none", pytest.param("bwrap", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("isolation", ["none", "bwrap"])
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc")
 def test_what_an_agent_wrote_is_run_with_what_an_agent_gets(isolation: str) -> None:
     """It sees what `codex.env` names and no other secret, not in its parents' environments either."""
@@ -215,7 +215,6 @@ def test_what_an_agent_wrote_is_run_with_what_an_agent_gets(isolation: str) -> N
         shutil.rmtree(root)
 
 
-@pytest.mark.slow
 def test_a_session_that_uses_too_many_tokens_or_changes_nothing_does_not_pass(
     project: Project, library: Library
 ) -> None:
@@ -267,7 +266,7 @@ def agents_of(project: Project) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_evaluation_that_is_interrupted_leaves_nothing(
     project: Project, library: Library, number: signal.Signals
 ) -> None:
@@ -289,7 +288,6 @@ def test_an_evaluation_that_is_interrupted_leaves_nothing(
     assert library.proposal(proposal).evaluation is None
 
 
-@pytest.mark.slow
 def test_what_a_killed_evaluation_left_ends_with_it_or_with_the_next_one(
     project: Project, library: Library
 ) -> None:
@@ -313,7 +311,6 @@ def test_what_a_killed_evaluation_left_ends_with_it_or_with_the_next_one(
     assert not evaluations(project).exists()
 
 
-@pytest.mark.slow
 def test_it_works_beside_a_daemon_that_works(project: Project, library: Library) -> None:
     project.workflow(agent={"library": {"check": CHECK}})
     deliver(project, "SYM-1")

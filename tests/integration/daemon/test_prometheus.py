@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from harness.project import Project, until
 from harness.real import require_program
+
+pytestmark = pytest.mark.slow
 
 ALERTS = Path(__file__).parents[3] / "deploy" / "alerts.yaml"
 CONFIG = """\

@@ -18,6 +18,8 @@ from harness.ssh import SshServer, namespace, processes, ssh_server
 from symphony.daemon.hosts.host_runs import HostRuns, own_identity
 from symphony.scheduler import RunEnded, StartRun
 
+pytestmark = pytest.mark.slow
+
 
 def stubborn(project: Project, *servers: SshServer, lease_ms: int = 600_000) -> None:
     """An agent that ignores everything, in the middle of a long turn, on one of these servers."""

@@ -28,7 +28,7 @@ from symphony.api.documents import waiting_issues
 from symphony.domain import Category
 from symphony.scheduler import CleanWorkspace, OutcomeKind, RunEnded, SettingsChanged, StartRun
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
 LFS_CONFIG = """\
 [filter "lfs"]
@@ -93,7 +93,6 @@ async def run_once(project: Project, server: SshServer, name: str) -> None:
     assert ended.outcome.kind is OutcomeKind.SUCCEEDED, ended
 
 
-@pytest.mark.slow
 @pytest.mark.conformance("X-2")
 async def test_work_goes_on_where_it_was_and_elsewhere_and_back(
     project: Project, server: SshServer, tmp_path: Path
@@ -112,7 +111,6 @@ async def test_work_goes_on_where_it_was_and_elsewhere_and_back(
     assert project.branch_log("SYM-1") == ["Four", "Three", "Two", "One"]
 
 
-@pytest.mark.slow
 @pytest.mark.conformance("X-2")
 async def test_a_second_workspace_on_a_host_sends_only_what_is_new(project: Project, tmp_path: Path) -> None:
     asked = tmp_path / "asked"
@@ -176,7 +174,6 @@ async def test_objects_of_git_lfs_go_to_a_host_and_come_back(project: Project, s
     assert there == here == {b"old", b"oldold"}
 
 
-@pytest.mark.slow
 @pytest.mark.conformance("X-2")
 async def test_two_runs_at_once_share_a_host_and_leave_nothing_there(
     project: Project, server: SshServer
@@ -205,7 +202,6 @@ async def test_two_runs_at_once_share_a_host_and_leave_nothing_there(
     assert not list(server.root.glob("*/workspaces/SYM-*"))
 
 
-@pytest.mark.slow
 @pytest.mark.conformance("X-2")
 async def test_clean_removes_workspaces_of_ended_issues_on_hosts_without_a_daemon(
     project: Project, server: SshServer, tmp_path: Path
@@ -326,7 +322,6 @@ def small_disk(place: Path, size: str) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", place], check=True)
 
 
-@pytest.mark.slow
 @pytest.mark.conformance("X-2")
 async def test_full_disks_cost_attempts_and_the_issue_runs_elsewhere(
     project: Project, server: SshServer, tmp_path: Path

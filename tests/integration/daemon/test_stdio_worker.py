@@ -40,6 +40,7 @@ from symphony.daemon.frames import (
     Site,
     Spawned,
     Start,
+    Stop,
     WorkerFrame,
 )
 from symphony.daemon.hosts.stdio_worker import StdioWorker, site_of
@@ -93,7 +94,7 @@ class Hosts:
             stderr_path=self.project.root / "worker.stderr",
             sweep=start.command.run_id,
         )
-        made.take_run(send, transcript, unchecked)
+        made.take_run(send, transcript, unchecked, DEADLINE_S)
         site = site_of(context.workflow, lease_ms=self.lease_ms)
         made.on_frame(msgspec.structs.replace(start, site=site))
         self.made.append(made)
@@ -167,11 +168,13 @@ async def test_an_agent_that_ignores_everything_ends_with_its_killed_worker(proj
 
 PRINTS_HELLO = """
 import sys, time, symphony
-from symphony.daemon.frames import FrameEncoder, Hello, Stop
+from symphony.daemon.frames import Ended, FrameEncoder, Hello, Ping, Stop
+from symphony.scheduler import Outcome, OutcomeKind
 encoder, out = FrameEncoder(), sys.stdout.buffer
 out.write(encoder.encode(Hello(version={version})))
 out.flush()
 {then}
+out.flush()
 """
 
 
@@ -249,7 +252,7 @@ def worker_that(then: str, hosts: Hosts) -> tuple[StdioWorker, list[WorkerFrame]
         stderr_path=hosts.project.root / "stderr",
     )
     sent: list[WorkerFrame] = []
-    worker.take_run(sent.append, NoEntries(), unchecked)
+    worker.take_run(sent.append, NoEntries(), unchecked, 1)
     return worker, sent
 
 
@@ -282,6 +285,27 @@ async def test_a_worker_that_takes_frames_too_slowly_ends_and_none_are_kept_for_
     assert ended.outcome.failure is not None
     assert ended.outcome.failure.category is Category.WORKER_LOST
     assert "too slow" in ended.outcome.failure.message
+
+
+SAYS_IT_ENDED = "out.write(encoder.encode(Ended(outcome=Outcome(kind=OutcomeKind.CANCELED))))"
+GOES_ON = "while True: out.write(encoder.encode(Ping())); out.flush(); time.sleep(0.05)"
+
+
+@pytest.mark.parametrize(
+    ("then", "kind"), [(SAYS_IT_ENDED, OutcomeKind.CANCELED), (GOES_ON, OutcomeKind.FAILED)]
+)
+async def test_a_worker_that_is_told_to_stop_and_goes_on_is_cut_off(
+    then: str, kind: OutcomeKind, hosts: Hosts
+) -> None:
+    worker, sent = worker_that(then, hosts)
+    worker.on_frame(start(b""))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        await worker.until_ready()
+        worker.on_frame(Stop())
+    (ended,) = (frame for frame in sent if isinstance(frame, Ended))
+    assert ended.outcome.kind is kind
+    assert worker.reported_end is (kind is OutcomeKind.CANCELED)
 
 
 # --- a worker whose daemon vanishes ---
@@ -354,6 +378,7 @@ async def test_a_worker_that_hears_nothing_for_its_lease_ends_its_agent(hosts: H
         assert not HOST.find_marked([worker.run_id])
 
 
+@pytest.mark.slow
 async def test_a_worker_whose_daemon_is_gone_ends_its_agent(hosts: Hosts) -> None:
     async with alone(hosts, lease_ms=600_000) as worker:
         await worker.child.close_stdin()
@@ -404,6 +429,7 @@ def cable(hosts: Hosts, tmp_path: Path) -> Iterator[tuple[Hosts, str]]:
         yield by_way_of(hosts, server.client), name
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("over_ssh")
 async def test_a_run_does_the_same_over_ssh(project: Project) -> None:
     project.workflow(command=scripted())

@@ -23,6 +23,8 @@ from harness.project import Project, until
 from harness.real import require_container
 from symphony import __version__
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 COMMIT = "abc1234"
 HELD = "correct-horse-battery"

@@ -16,7 +16,7 @@ from symphony.forges import ForgeError, GithubForge
 from symphony.trackers.http import RateLimiters
 
 HOOK_SECRET = "correct-horse-battery"
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def test_a_pull_request_is_opened_described_labelled_and_sent_to_a_reviewer(tmp_path: Path) -> None:

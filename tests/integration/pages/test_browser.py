@@ -19,6 +19,8 @@ from harness.pages import NOW, DemoOperator, demo_state, fill_library, running_r
 from harness.project import Project, scripted
 from harness.real import require_program
 
+pytestmark = pytest.mark.slow
+
 WIDE: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}}
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
 PATHS = {

@@ -9,6 +9,8 @@ import pytest
 
 from kit.ray_cluster import RayCluster
 
+pytestmark = pytest.mark.slow
+
 DRIVER = """
 import json, sys, time, ray
 address, *expected = sys.argv[1:]

@@ -15,7 +15,7 @@ from kit.ray_cluster import RayCluster
 from symphony.domain import Category
 from symphony.scheduler import OutcomeKind, RunEnded, StartRun
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("fate", [RayCluster.kill, RayCluster.cut, RayCluster.freeze])

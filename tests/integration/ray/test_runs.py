@@ -20,6 +20,8 @@ from kit.ray_cluster import RayCluster, ray_cluster
 from symphony.domain import Blame, Category, Failure
 from symphony.scheduler import WAITING_FOR_SLOT, OutcomeKind, RunEnded
 
+pytestmark = pytest.mark.slow
+
 
 def bridge_of(daemon: int) -> psutil.Process:
     """The process of a daemon that speaks with Ray."""

@@ -11,6 +11,8 @@ import pytest
 from harness.boot import boot
 from harness.real import require_boot
 
+pytestmark = pytest.mark.slow
+
 SECRET = "correct-horse-battery"
 
 

@@ -20,6 +20,8 @@ from symphony.trackers.comments import Outcome, upsert_comment
 from symphony.trackers.http import RateLimiters
 from symphony.trackers.remote import RemoteTracker
 
+pytestmark = pytest.mark.slow
+
 TODO, DOING, DONE = "status:todo", "status:in-progress", "status:done"
 ACTIVE, TERMINAL = ("Todo", "In Progress"), ("Done",)
 FULL_PAGE = 100

@@ -18,6 +18,8 @@ from symphony.trackers.comments import Outcome, upsert_comment
 from symphony.trackers.http import RateLimiters
 from symphony.trackers.remote import RemoteTracker
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def redmine() -> Iterator[LiveRedmine]:

@@ -105,6 +105,13 @@ def test_a_known_value_is_found_although_control_characters_hide_it() -> None:
     assert Redaction(["hunter-2222"]).text("hun\x1b[0mter-2222") == "***"
 
 
+@pytest.mark.parametrize("hider", ["\u200b", "\u034f", "\u2060", "\u3164", "\ufe0f", "\U000e0041"])
+def test_a_known_value_is_found_although_characters_that_no_one_sees_part_it(hider: str) -> None:
+    known = Redaction(["hunter-2222"])
+    assert known.text(f"is {hider.join('hunter-2222')}.") == "is ***."
+    assert known.text(f"is {hider.join('hunter-3333')}.") == f"is {hider.join('hunter-3333')}."
+
+
 def test_a_failure_is_one_line_in_each_of_its_texts() -> None:
     failure = Failure(
         category=Category.COMMAND,

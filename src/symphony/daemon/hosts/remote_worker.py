@@ -622,7 +622,9 @@ class RemoteWorker:
                 self._on_placed(host.name)
             async with self._hosts.starts_on(host):
                 inner = await self._hosts.start_worker(self._context, host, self._stderr_path)
-                inner.take_run(self._take, self._transcript, self._check)
+                # Its agent ends, a hook runs, and its branch is delivered: each within its limit.
+                stop_s = 2 * (lease_of(self._context) + self._context.settings.hooks.timeout_ms) / 1000
+                inner.take_run(self._take, self._transcript, self._check, stop_s)
                 tasks.start_soon(self._watch, inner)
                 prepared = await self._hosts.prepare(
                     self._context, host, command.issue, last_host=command.last_host

@@ -25,6 +25,7 @@ from symphony.daemon.frames import (
     Logged,
     Ping,
     Site,
+    Stop,
     TranscriptEntries,
     WorkerFrame,
     refusal,
@@ -108,6 +109,8 @@ class StdioWorker:
         self._ready = anyio.Event()
         self._started = anyio.Event()
         self._clogged = anyio.Event()
+        self._stopped = anyio.Event()
+        self._stop_s = 0.0
         self._exit_s = _EXIT_S
 
     def another(self, stderr_path: Path) -> "StdioWorker":
@@ -121,6 +124,7 @@ class StdioWorker:
         send: Callable[[WorkerFrame], None],
         transcript: EntryWriter,
         check: Callable[[WorkerFrame], WorkerFrame],
+        stop_s: float,
     ) -> None:
         """From now on it has a run.
 
@@ -128,8 +132,9 @@ class StdioWorker:
             send: takes its frames.
             transcript: takes the entries of the transcript.
             check: gives each frame as far as it can be believed, or raises `FrameError`; blocking.
+            stop_s: how many seconds the run may take to end once the worker is told to stop it.
         """
-        self._send, self._transcript, self._check = send, transcript, check
+        self._send, self._transcript, self._check, self._stop_s = send, transcript, check, stop_s
         self._finish()
 
     def abandon(self) -> None:
@@ -152,6 +157,8 @@ class StdioWorker:
 
     def on_frame(self, frame: DaemonFrame) -> None:
         """Send a frame to the worker; dropped once the worker is gone. Too many that wait end the worker."""
+        if isinstance(frame, Stop):
+            self._stopped.set()
         try:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 self._give.send_nowait(frame)
@@ -198,6 +205,7 @@ class StdioWorker:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._write, child)
                 tasks.start_soon(self._watch_waiting)
+                tasks.start_soon(self._watch_stop)
                 failed = await self._read(child) or failed
                 tasks.cancel_scope.cancel()
         except* SymphonyError as errors:
@@ -239,6 +247,13 @@ class StdioWorker:
         await self._clogged.wait()
         self._exit_s = 0
         raise SymphonyError(_failure(f"the way to the worker is too slow: {_MAX_WAITING} frames wait"))
+
+    async def _watch_stop(self) -> None:
+        """Raises `SymphonyError` when the worker is told to stop its run and goes on, however alive it is."""
+        await self._stopped.wait()
+        await anyio.sleep(self._stop_s)
+        self._exit_s = 0
+        raise SymphonyError(_failure(f"the worker did not stop its run within {self._stop_s:g} s"))
 
     async def _read(self, child: HostProcess) -> Ended | None:
         """Pass frames on until the last one, or `None` at the end of the stream.

@@ -172,7 +172,7 @@ class World:
         self.state_dir = StateDirectory(folder / "state")
         self.folder = folder
         self.board = _Board(self)
-        self.agents = Agents(self.dice, self.scenario.profile.agents, {})
+        self.agents = Agents(None, self.dice, self.scenario.profile.agents, {})
         self.workspaces: dict[str, WorkspaceRef] = {}
         self.commits: Counter[str] = Counter()
         self.threads: dict[str, int] = {}

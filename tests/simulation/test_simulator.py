@@ -29,6 +29,7 @@ from kit.simulator.memory import Memory
 from symphony.domain import Category
 from symphony.scheduler import (
     ClaimKind,
+    Notify,
     OutcomeKind,
     Recovered,
     RecoveredClaim,
@@ -113,6 +114,19 @@ def test_a_wait_that_the_agent_asks_for_is_kept() -> None:
     patient = Session.fails(Category.AGENT_RATE_LIMITED, after_s=1, retry_after_ms=1_200_000)
     first, second = _start_times(_one(patient, Session.succeeds()))
     assert second - first > 1_200_000
+
+
+def test_no_outage_of_the_models_blocks_an_issue_and_all_finish_after_it() -> None:
+    settings = make_settings(max_concurrent_agents=5, max_attempts_without_progress=1)
+    scenario = Scenario(issues=60, settings=settings, profile=PROFILES["models"])
+    result = simulate(scenario, seed=4711, duration=days(7)).check()
+    said = (command for *_, commands in result.history for command in commands if isinstance(command, Notify))
+    notices = [one for one in said if one.event == "agent_limited"]
+    told = [one for one in notices if one.level == "warning"]
+    assert result.statistics.blocks == 0
+    assert result.statistics.finished == 60
+    assert 0 < len(told) < len(notices), "an outage is told once, and tried again and again"
+    assert all(one.fields["delay_ms"] <= 60_000 for one in notices)
 
 
 # --- its own mistakes ------------------------------------------------------------------------------------

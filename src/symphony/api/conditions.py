@@ -12,7 +12,11 @@ from symphony.api import models
 from symphony.api.formatting import sentence, tokens
 from symphony.domain import plural
 
-_LIMITS: Final = {"agent_rate_limited": "rate limited", "agent_usage_limit": "out of credit"}
+_LIMITS: Final = {
+    "agent_rate_limited": "rate limited",
+    "agent_usage_limit": "out of credit",
+    "agent_unavailable": "without an answer of its model",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,7 +110,7 @@ class AgentLimit(Document, frozen=True, kw_only=True):
     """The agent gets no issues for a while."""
 
     until: Moment
-    code: Annotated[str, _is("agent_rate_limited or agent_usage_limit.")]
+    code: Annotated[str, _is("agent_rate_limited, agent_usage_limit or agent_unavailable.")]
     message: Annotated[str, _is("As the agent reported it.")]
     times: Annotated[Positive, _is("How often in a row.")]
 

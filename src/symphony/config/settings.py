@@ -421,7 +421,7 @@ class AgentSettings(Section):
     """`agent`: scheduling limits and the choice of the agent.
 
     `kind` is a kind or a name in `agents`. The first of `rules` that matches an issue overrides it when a run
-    starts. `fallback` is used while the agent is rate limited or out of credit. Keys of
+    starts. `fallback` is used while the agent is rate limited, out of credit or in an outage. Keys of
     `max_concurrent_agents_by_state` are trimmed and in lower case; invalid entries were removed with a
     warning.
     """
@@ -432,7 +432,7 @@ class AgentSettings(Section):
         "[agents.md](agents.md)",
     )
     fallback: AgentName | None = session(
-        None, "who takes over while that agent is rate limited or out of credit"
+        None, "who takes over while that agent is rate limited, out of credit or in an outage"
     )
     rules: AgentRules = session(
         (),

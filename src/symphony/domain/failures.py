@@ -58,6 +58,7 @@ class Category(StrEnum):
     AGENT_AUTH = "agent_auth"
     AGENT_RATE_LIMITED = "agent_rate_limited"
     AGENT_USAGE_LIMIT = "agent_usage_limit"
+    AGENT_UNAVAILABLE = "agent_unavailable"
     AGENT_CONTEXT_FULL = "agent_context_full"
     AGENT_PREFLIGHT = "agent_preflight"
     STALLED = "stalled"

@@ -124,7 +124,10 @@ BUDGET_USED: Final = Metric(
     "symphony_budget_used_ratio", "gauge", "Used part of a budget; absent without one.", ("budget",)
 )
 AGENT_LIMITED: Final = Metric(
-    "symphony_agent_limited", "gauge", "1 while an agent is rate limited or out of credit.", ("agent",)
+    "symphony_agent_limited",
+    "gauge",
+    "1 while an agent is limited or in an outage.",
+    ("agent",),
 )
 AGENT_LIMIT_RESET: Final = Metric(
     "symphony_agent_limit_reset_timestamp_seconds",

@@ -1,4 +1,4 @@
-"""Which agent an issue is given to, and agents that are rate limited or out of credit.
+"""Which agent an issue is given to, and agents that are rate limited, out of credit or in an outage.
 
 The agent is chosen whenever a run starts. The first of `agent.rules` that matches the issue names it,
 otherwise it is the default. A conversation stays with its agent even if that is the fallback. While an agent
@@ -6,9 +6,10 @@ is limited, its fallback takes over; without one the issue waits, because a sess
 not started.
 
 One run that ends at a limit speaks for every run of its agent. On one of several hosts it speaks for that
-host, until all of them report a limit. The agent then waits as long as it asked for, or else a minute (rate
-limit) or a quarter of an hour (credit), doubled for each consecutive time, up to an hour. A run that ends in
-any other way after a turn shows that the agent works again. Limits are not kept across restarts.
+host, until all of them report a limit. The agent then waits as long as it asked for, or else some seconds,
+doubled for each consecutive time, up to a minute. Credit that is used up for long is asked for less often.
+After the wait one run goes first; the others follow once the model has answered it, and the limit is over.
+Limits are not kept across restarts.
 """
 
 from dataclasses import replace
@@ -19,14 +20,18 @@ from symphony.scheduler.messages import Outcome, Resume, SchedulerSettings, Time
 from symphony.scheduler.state import AgentChoice, LimitedAgent, Running, State, Step
 
 MAX_AGENT_LIMIT_MS: Final = 3_600_000
-_FIRST_WAIT_MS: Final = {Category.AGENT_RATE_LIMITED: 60_000, Category.AGENT_USAGE_LIMIT: 900_000}
+_FIRST_WAIT_MS: Final = 5_000
+_LONGEST_WAIT_MS: Final = 60_000
+_MAX_EXPONENT: Final = 10
+_YOUNG_TIMES: Final = 15
+_OLD_CREDIT_WAIT_MS: Final = 900_000
 _LIMIT_TEXTS: Final = {
     Category.AGENT_RATE_LIMITED: "rate limited",
     Category.AGENT_USAGE_LIMIT: "out of credit",
+    Category.AGENT_UNAVAILABLE: "without an answer of its model",
 }
-_MAX_EXPONENT = 10
 
-LIMIT_CATEGORIES: Final = frozenset(_FIRST_WAIT_MS)
+LIMIT_CATEGORIES: Final = frozenset(_LIMIT_TEXTS)
 """Failures that say nothing about the issue, and something about every run of the agent."""
 
 # --- choice ----------------------------------------------------------------------------------------------
@@ -44,8 +49,8 @@ def choose_agent(state: State, issue: Issue, thread_agent: str | None = None) ->
     """
     name, fallback, why = _assigned_agent(state.settings, issue)
     reason, instead_of = why, None
-    if fallback is not None and not is_limited(state, fallback):
-        if is_limited(state, name):
+    if fallback is not None and not is_unavailable(state, fallback):
+        if is_unavailable(state, name):
             reason = f"{limit_text(state, name)}; it would be the agent by {why}"
             name, instead_of = fallback, name
         elif thread_agent == fallback:
@@ -94,6 +99,22 @@ def is_limited(state: State, agent: str) -> bool:
     return limited is not None and limited.until_ms is not None
 
 
+def is_probed(state: State, agent: str) -> bool:
+    """Whether one run tries the agent after a limit: no other session starts before its answer."""
+    return any(tries_agent(state, run) for run in state.running.values() if run.agent.name == agent)
+
+
+def tries_agent(state: State, run: Running) -> bool:
+    """Whether the run is the first one of its agent after a limit."""
+    limited = state.limited_agents.get(run.agent.name)
+    return limited is not None and limited.probe == run.run_id
+
+
+def is_unavailable(state: State, agent: str) -> bool:
+    """Whether the agent takes no issue now: it is limited, or one run tries it first."""
+    return is_limited(state, agent) or is_probed(state, agent)
+
+
 def limit_text(state: State, agent: str) -> str:
     """What limits an agent, for people: `claude is out of credit`."""
     return f"{agent} is {_LIMIT_TEXTS.get(state.limited_agents[agent].failure.category, 'limited')}"
@@ -110,9 +131,27 @@ def agent_limited_until(state: State, issue: Issue, thread_agent: str | None = N
 
 def agent_limit_wait_ms(failure: Failure, times: int) -> int:
     """How long an agent waits after a limit ended its runs `times` times in a row."""
-    default_ms = _FIRST_WAIT_MS[failure.category] * int(2 ** min(times - 1, _MAX_EXPONENT))
-    wait_ms = default_ms if failure.retry_after_ms is None else failure.retry_after_ms
-    return min(max(wait_ms, 0), MAX_AGENT_LIMIT_MS)
+    if failure.retry_after_ms is not None:
+        return min(max(failure.retry_after_ms, 0), MAX_AGENT_LIMIT_MS)
+    if times > _YOUNG_TIMES and failure.category is Category.AGENT_USAGE_LIMIT:
+        return _OLD_CREDIT_WAIT_MS
+    return min(_FIRST_WAIT_MS * int(2 ** min(times - 1, _MAX_EXPONENT)), _LONGEST_WAIT_MS)
+
+
+def on_run_started(step: Step, run: Running) -> None:
+    """The first run after a limit tries the agent."""
+    limited = step.state.limited_agents.get(run.agent.name)
+    if limited is not None and limited.until_ms is None and not is_probed(step.state, run.agent.name):
+        _update(step, run.agent.name, replace(limited, probe=run.run_id))
+
+
+def on_answered(step: Step, run: Running) -> bool:
+    """The model answered the run; returns whether a limit or an outage of its agent is over by that."""
+    limited = step.state.limited_agents.get(run.agent.name)
+    if limited is None or limited.until_ms is not None:
+        return False
+    _forget(step, run.agent.name)
+    return True
 
 
 def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
@@ -122,8 +161,17 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         if _speaks_for_agent(step.state, run):
             _limit(step, name, failure)
     elif run.report.turn_count > 0 and not is_limited(step.state, name) and name in step.state.limited_agents:
-        others = {key: limited for key, limited in step.state.limited_agents.items() if key != name}
-        step.update(limited_agents=others)
+        _forget(step, name)
+
+
+def _update(step: Step, name: str, limited: LimitedAgent) -> None:
+    step.update(limited_agents={**step.state.limited_agents, name: limited})
+
+
+def _forget(step: Step, name: str) -> None:
+    others = {key: limited for key, limited in step.state.limited_agents.items() if key != name}
+    step.update(limited_agents=others)
+    step.notify("info", "agent_recovered", agent=name)
 
 
 def _speaks_for_agent(state: State, run: Running) -> bool:
@@ -148,19 +196,18 @@ def _limit(step: Step, name: str, failure: Failure) -> None:
     until_ms = step.now_ms + agent_limit_wait_ms(failure, times)
     if known is not None and known.until_ms is not None:
         until_ms = max(until_ms, known.until_ms)
-    limited = LimitedAgent(until_ms=until_ms, failure=failure, times=times)
-    step.update(limited_agents={**step.state.limited_agents, name: limited})
+    _update(step, name, LimitedAgent(until_ms=until_ms, failure=failure, times=times))
     step.set_timer(Timer(TimerKind.LIMIT, name), until_ms)
     if known is None or repeated:
+        level = "warning" if known is None else "info"
         delay_ms = until_ms - step.now_ms
-        step.notify("warning", "agent_limited", agent=name, reason=failure.line, delay_ms=delay_ms)
+        step.notify(level, "agent_limited", agent=name, reason=failure.line, delay_ms=delay_ms, times=times)
 
 
 def on_limit_over(step: Step, name: str) -> None:
-    """Give issues to the agent again."""
-    over = replace(step.state.limited_agents[name], until_ms=None)
-    step.update(limited_agents={**step.state.limited_agents, name: over})
-    step.notify("info", "agent_recovered", agent=name, reason="it is tried again")
+    """Give an issue to the agent again."""
+    _update(step, name, replace(step.state.limited_agents[name], until_ms=None, probe=None))
+    step.notify("info", "agent_tried_again", agent=name)
 
 
 def lift_limits(step: Step, issue: Issue) -> None:

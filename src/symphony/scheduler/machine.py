@@ -110,17 +110,25 @@ def _on_run_event(
     if run is None:
         step.notify("debug", "unknown_run", run_id=event.run_id, input=type(event).__name__)
         return
+    may_start = False
     match event:
         case messages.RunPlaced():
             hosts.on_run_placed(step, run, event.host)
         case messages.AgentReported():
+            used = event.report.total_tokens > run.report.total_tokens
+            may_start = used and agents.on_answered(step, run)
             runs.on_agent_report(step, run, event.report)
         case messages.TurnEnded():
+            may_start = agents.on_answered(step, run)
             runs.on_turn_ended(step, run, event)
         case messages.RunEnded():
+            may_start = agents.tries_agent(step.state, run)
             runs.on_run_ended(step, run, event.outcome)
         case _:
             assert_never(event)
+    if may_start:  # what waited for the agent
+        runs.refresh_due_retries(step)
+        polling.fill_slots(step)
 
 
 def _is_stale(event: messages.TimerFired, state: State) -> bool:

@@ -204,6 +204,8 @@ def _agent_is_limited(issue: Issue, state: State) -> Ineligible | None:
     retry = state.retrying.get(issue.id)
     owner = agents.thread_agent(retry.resume) if retry else None
     chosen = agents.choose_agent(state, issue, owner).name
+    if agents.is_probed(state, chosen):
+        return Ineligible(ReasonCode.AGENT_LIMITED, f"the agent {chosen} is tried by one run first")
     if not agents.is_limited(state, chosen):
         return None
     limit = agents.limit_text(state, chosen)

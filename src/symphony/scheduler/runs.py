@@ -80,6 +80,7 @@ def start(step: Step, issue: Issue, *, retry: Retry | None = None) -> None:
     step.clear_timer(Timer(TimerKind.RETRY, issue.id))
     step.forget_idle_workspace(issue.id)
     hosts.on_run_started(step, issue, host)
+    agents.on_run_started(step, run)
     step.emit(
         StartRun(
             run_id=run.run_id,
@@ -392,9 +393,10 @@ def _retry_after_failure(step: Step, run: Running, outcome: Outcome, failure: Fa
         attempt, without_progress = run.attempt or 1, run.attempts_without_progress
         delay_ms = policy.backoff_ms(1, settings.max_retry_backoff_ms)
     elif failure.category in agents.LIMIT_CATEGORIES:
+        attempt = run.attempt or 1
         limited_until_ms = agents.agent_limited_until(step.state, run.issue)
         if limited_until_ms is not None:
-            delay_ms = max(delay_ms, limited_until_ms - step.now_ms)
+            delay_ms = limited_until_ms - step.now_ms
         elif agents.is_limited(step.state, run.agent.name):  # the fallback takes over, else another host
             delay_ms, counts_as_failure = policy.CONTINUATION_DELAY_MS, False
     elif without_progress >= settings.max_attempts_without_progress:
@@ -565,7 +567,12 @@ def _start_or_wait(step: Step, retry: Retry) -> None:
         limited_until_ms = agents.agent_limited_until(
             step.state, retry.issue, agents.thread_agent(retry.resume)
         )
-        wake_ms = due_ms = max(limited_until_ms or 0, step.now_ms)
+        if (
+            limited_until_ms is None
+        ):  # another run tries the agent; it stays due, to start once that is answered
+            due_ms = retry.due_ms
+        else:
+            wake_ms = due_ms = limited_until_ms
     elif verdict.code is ReasonCode.PAUSED:
         due_ms = retry.due_ms  # it stays due, to start as soon as the daemon is resumed
     step.replace_entry(replace(retry, refreshing=False, due_ms=due_ms))

@@ -233,18 +233,20 @@ class Drain(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitedAgent:
-    """An agent that is rate limited or out of credit.
+    """An agent that is rate limited or out of credit, or whose model does not answer.
 
     Attributes:
         until_ms: no session of it starts before. `None` once the wait is over, until a run shows that the
             agent works again.
         failure: the latest failure that reported the limit.
         times: consecutive waits.
+        probe: the run that tries the agent after the wait; no other session starts before it is answered.
     """
 
     until_ms: int | None
     failure: Failure
     times: int = 1
+    probe: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,8 @@
 In words of their own, so that the scheduler's choice is not its own judge.
 """
 
+from collections import Counter
+
 from kit.simulator.books import Moment
 from kit.simulator.rules import Broken, Rules
 from symphony.domain import Category, Issue, normalise_state
@@ -13,7 +15,7 @@ __all__ = ["RULES"]
 
 RULES = Rules()
 _invariant = RULES.invariant
-_LIMITS = (Category.AGENT_RATE_LIMITED, Category.AGENT_USAGE_LIMIT)
+_LIMITS = (Category.AGENT_RATE_LIMITED, Category.AGENT_USAGE_LIMIT, Category.AGENT_UNAVAILABLE)
 
 
 def _asked_for(settings: SchedulerSettings, issue: Issue) -> tuple[str, str | None]:
@@ -31,6 +33,11 @@ def _limited(state: State, agent: str | None) -> bool:
     return held is not None and held.until_ms is not None
 
 
+def _tried(state: State, agent: str | None) -> bool:
+    held = state.limited_agents.get(agent or "")
+    return held is not None and held.probe in {run.run_id for run in state.running.values()}
+
+
 @_invariant("agent-by-rules", "AG22")
 def _agent_by_rules(moment: Moment) -> Broken | None:
     """A run is given to the agent that the first fitting rule asks for, or to its fallback."""
@@ -42,10 +49,10 @@ def _agent_by_rules(moment: Moment) -> Broken | None:
 
 @_invariant("fallback-has-reason", "AG22")
 def _fallback_has_reason(moment: Moment) -> Broken | None:
-    """A fallback gets a run only while the agent itself is limited, or because it has the conversation."""
+    """A fallback gets a run only while the agent is limited or tried, or because it has the conversation."""
     for start in moment.starts:
         use, _ = _asked_for(moment.after.settings, start.issue)
-        if start.agent == use or _limited(moment.after, use):
+        if start.agent == use or _limited(moment.after, use) or _tried(moment.after, use):
             continue
         thread = start.resume.thread if start.resume else None
         if thread is None or thread.agent != start.agent:
@@ -55,10 +62,14 @@ def _fallback_has_reason(moment: Moment) -> Broken | None:
 
 @_invariant("no-start-on-limited-agent", "AG13")
 def _not_on_a_limited_agent(moment: Moment) -> Broken | None:
-    """No run is given to an agent that is rate limited or out of credit."""
+    """No run is given to an agent that is limited or in an outage; the first one after that is alone."""
+    begun = Counter(start.agent for start in moment.starts)
     for start in moment.starts:
         if _limited(moment.after, start.agent):
             return Broken(f"given to {start.agent}, which is limited", start.issue.id)
+        tried = _tried(moment.before, start.agent) and _tried(moment.after, start.agent)
+        if tried or (_tried(moment.after, start.agent) and begun[start.agent] > 1):
+            return Broken(f"given to {start.agent}, which another run tries", start.issue.id)
     return None
 
 
@@ -75,7 +86,7 @@ def _conversation_has_its_agent(moment: Moment) -> Broken | None:
 
 @_invariant("limits-are-known-and-end", "AG13")
 def _limits_end(moment: Moment) -> Broken | None:
-    """A run that is refused for its rate or credit limits its agent: an hour at most, with a timer armed.
+    """A run that ends at a limit or in an outage limits its agent: an hour at most, with a timer armed.
 
     One of several hosts may be the only one with a limit: then the host is in trouble.
     """

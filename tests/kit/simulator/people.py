@@ -34,12 +34,26 @@ _ANSWERED_IN_MS = (1_000, 600_000)
 class Agents:
     """Gives each attempt its session: the scripted one where there is one, else one of chance."""
 
-    def __init__(self, dice: Dice, habits: AgentHabits, scripts: Mapping[str, Sequence[Session]]) -> None:
+    def __init__(
+        self, clock: Clock | None, dice: Dice, habits: AgentHabits, scripts: Mapping[str, Sequence[Session]]
+    ) -> None:
+        self._clock = clock
+        self._down_until_ms = 0
         self._dice = dice
         self._habits = habits
         self._scripts = scripts
         self._attempts: dict[str, int] = {}
         self._calm = False
+        self._next_outage()
+
+    def _next_outage(self) -> None:
+        if self._clock is not None and self._habits.outage_every_ms is not None:
+            self._clock.after(self._dice.around(self._habits.outage_every_ms), self._break_down)
+
+    def _break_down(self) -> None:
+        if self._clock is not None:
+            self._down_until_ms = self._clock.now_ms + self._dice.between(self._habits.outage_ms)
+            self._next_outage()
 
     def calm_down(self) -> None:
         """From now on each session succeeds, unless it is a scripted one."""
@@ -52,7 +66,11 @@ class Agents:
         script = self._scripts.get(issue.identifier)
         if script:
             return script[min(count, len(script) - 1)]
-        return Session.succeeds() if self._calm else self._by_chance()
+        if self._calm:
+            return Session.succeeds()
+        if self._clock is not None and self._clock.now_ms < self._down_until_ms:
+            return replace(Session.fails(Category.AGENT_UNAVAILABLE, after_s=5), tokens=0)
+        return self._by_chance()
 
     def _by_chance(self) -> Session:
         dice, habits = self._dice, self._habits

@@ -65,7 +65,7 @@ class AgentHabits:
     A session that succeeds moves its issue to one of `moves_to`. `unmoved` is the probability that it leaves
     its issue where it is; `idle` that a session leaves no progress; `stubborn` that it refuses to stop for a
     while; `survives` that its process outlives a daemon that is killed; `forgets` that a conversation cannot
-    be gone on with.
+    be gone on with. `outage_every_ms` and `outage_ms` are how often no model answers, and for how long.
     """
 
     turn_ms: Span = (MINUTE_MS, 40 * MINUTE_MS)
@@ -87,6 +87,8 @@ class AgentHabits:
     stubborn_ms: Span = (1_000, 10 * MINUTE_MS)
     survives: float = 0.5
     forgets: float = 0
+    outage_every_ms: int | None = None
+    outage_ms: Span = (MINUTE_MS, 8 * HOUR_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +235,11 @@ PROFILES: Mapping[str, Profile] = {
             tracker=_BAD_TRACKER,
         ),
         Profile(name="flaky", about="agents fail, stall, ask, crash and refuse to stop", agents=_BAD_AGENTS),
+        Profile(
+            name="models",
+            about="no model answers for hours, again and again",
+            agents=AgentHabits(moves_to=("Done",), unmoved=0, outage_every_ms=8 * HOUR_MS),
+        ),
         Profile(
             name="busy", about="people edit the board all day, often without a webhook", people=_BUSY_PEOPLE
         ),

@@ -108,7 +108,7 @@ class Simulation:
         profile, settings = scenario.profile, scenario.first_settings()
         self._tally = Tally()
         self._tracker = Tracker(self._clock, dice, profile.tracker, tells=profile.people.tells)
-        self._agents = Agents(dice, profile.agents, scenario.sessions)
+        self._agents = Agents(self._clock, dice, profile.agents, scenario.sessions)
         self._crashes = Crashes(Dice(seed + _CRASHES))
         if scenario.crash is not None:
             self._crashes.arm(*scenario.crash)

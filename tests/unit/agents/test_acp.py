@@ -479,7 +479,7 @@ def test_a_total_alone_counts_and_nothing_is_no_usage() -> None:
         ("API key not valid. Please pass a valid API key.", None, Category.AGENT_AUTH),
         ("Internal error", {"a": [{"b": "401 Unauthorized"}]}, Category.AGENT_AUTH),
         ("input exceeds the context window", None, Category.AGENT_CONTEXT_FULL),
-        ("stream disconnected", None, Category.TURN_FAILED),
+        ("stream disconnected", None, Category.AGENT_UNAVAILABLE),
         ("open a.txt: permission denied", None, Category.TURN_FAILED),
         ("", None, Category.TURN_FAILED),
     ],

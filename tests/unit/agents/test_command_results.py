@@ -114,8 +114,8 @@ def ended(*lines: str, profile: CommandProfile = AIDER) -> TurnEnded:
         ("litellm.NotFoundError: OpenAIException - no such model", Category.TURN_FAILED, True),
         ("litellm.RateLimitError: slow down", Category.AGENT_RATE_LIMITED, False),
         ("litellm.ContextWindowExceededError: too long", Category.AGENT_CONTEXT_FULL, False),
-        ("litellm.APIConnectionError: nobody there", Category.TURN_FAILED, False),
-        ("litellm.Timeout: too slow", Category.TURN_FAILED, False),
+        ("litellm.APIConnectionError: nobody there", Category.AGENT_UNAVAILABLE, False),
+        ("litellm.Timeout: too slow", Category.AGENT_UNAVAILABLE, False),
     ],
 )
 def test_aider_ends_with_0_and_is_known_by_what_it_says(line: str, category: Category, *, ours: bool) -> None:

@@ -1,5 +1,6 @@
 """Which agent an issue is given to: rules, fallbacks, limits, and conversations that only one agent knows."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from symphony.scheduler import (
 )
 
 RATE = Category.AGENT_RATE_LIMITED
+OUTAGE = Category.AGENT_UNAVAILABLE
 CREDIT = Category.AGENT_USAGE_LIMIT
 UI = AssignmentRule(use="claude", label="ui")
 REVIEW = AssignmentRule(use="gemini", state="in review", fallback="codex")
@@ -204,6 +206,7 @@ def test_after_a_limit_the_fallback_continues_at_once_and_nothing_counts_against
         "agent": "codex",
         "reason": "agent_rate_limited: slow down",
         "delay_ms": 120_000,
+        "times": 1,
     }
     retry = story.state.retrying["1"]
     assert (retry.attempt, retry.failures, retry.non_retryable, retry.attempts_without_progress) == (
@@ -222,8 +225,8 @@ def test_after_the_limit_the_agent_of_the_rule_gets_the_issue_again() -> None:
     story = Story(make_issue(), fallback="claude", **QUIET).begin()
     story.fails(failure=_limit(retry_after_ms=5_000)).advance(1_000)
     story.forget().advance(4_000)
-    (recovered,) = story.notices("agent_recovered")
-    assert recovered.fields["agent"] == "codex"
+    (tried,) = story.notices("agent_tried_again")
+    assert tried.fields["agent"] == "codex"
     story.ends(progress=True).advance(1_000)
     assert _started(story) == [("SYM-1", "codex")]
 
@@ -231,8 +234,8 @@ def test_after_the_limit_the_agent_of_the_rule_gets_the_issue_again() -> None:
 def test_without_a_fallback_the_issue_waits_for_the_end_of_the_limit() -> None:
     story = Story(make_issue(), **QUIET).begin()
     story.forget().fails(failure=_limit(CREDIT))
-    assert story.state.retrying["1"].due_ms == 900_000
-    story.advance(899_999)
+    assert story.state.retrying["1"].due_ms == 5_000
+    story.advance(4_999)
     assert _started(story) == []
     story.advance(1)
     assert _started(story) == [("SYM-1", "codex")]
@@ -245,7 +248,7 @@ def test_other_issues_wait_for_the_limited_agent_and_say_why() -> None:
     assert isinstance(verdict, Ineligible)
     assert verdict.code is ReasonCode.AGENT_LIMITED
     assert verdict.message == "the agent codex is rate limited, and no other may take its place now"
-    story.advance(59_999)
+    story.advance(4_999)
     assert _started(story) == []
     story.advance(1)
     assert _started(story) == [("SYM-1", "codex")]
@@ -274,7 +277,70 @@ def test_a_due_retry_waits_for_a_limited_agent_without_counting_an_attempt() -> 
     retry = story.state.retrying["1"]
     assert (retry.attempt, retry.due_ms, retry.refreshing) == (1, 50_000, False)
     story.forget().advance(30_000)
+    assert _started(story) == [("SYM-1", "codex")]
+    story.streams("1", total_tokens=10)
+    story.advance(0)
     assert _started(story) == [("SYM-1", "codex"), ("SYM-2", "codex")]
+
+
+def test_one_run_tries_an_agent_and_the_others_follow_when_its_model_answers() -> None:
+    story = Story(*(make_issue(str(number)) for number in range(1, 5)), **QUIET).begin()
+    story.forget()
+    for number in range(1, 4):
+        story.fails(str(number), failure=_limit(OUTAGE))
+    story.advance(5_000)
+    ((first, _),) = _started(story)
+    verdict = eligibility(make_issue("9"), story.state)
+    assert isinstance(verdict, Ineligible)
+    assert verdict.code is ReasonCode.AGENT_LIMITED
+    story.advance(20_000)
+    assert len(_started(story)) == 1, "nothing else is tried before the answer"
+    story.streams(first.removeprefix("SYM-"), total_tokens=10)
+    story.advance(0)
+    assert sorted(name for name, _ in _started(story)) == ["SYM-1", "SYM-2", "SYM-3"]
+    assert len(story.notices("agent_recovered")) == 1
+    assert not story.state.limited_agents
+
+
+def test_while_one_run_tries_an_agent_its_fallback_takes_the_others() -> None:
+    story = Story(make_issue("1"), fallback="claude", **QUIET).begin()
+    held = LimitedAgent(until_ms=None, failure=_limit(OUTAGE), probe=story.run_id("1"))
+    tried = story.state.changed(limited_agents={"codex": held})
+    assert choose_agent(tried, make_issue("2")).instead_of == "codex"
+    over = story.state.changed(limited_agents={"codex": replace(held, probe="of another run")})
+    assert choose_agent(over, make_issue("2")).name == "codex"
+
+
+def test_a_run_that_tries_an_agent_and_ends_otherwise_lets_the_next_one_try() -> None:
+    story = Story(make_issue("1"), make_issue("2"), **QUIET).begin()
+    story.fails("1", failure=_limit(OUTAGE))
+    story.fails("2", failure=_limit(OUTAGE))
+    story.forget().advance(5_000)
+    assert _started(story) == [("SYM-1", "codex")]
+    story.fails("1", failure=make_failure(category=Category.WORKSPACE_HOOK_FAILED))
+    story.advance(0)
+    assert _started(story) == [("SYM-1", "codex"), ("SYM-2", "codex")]
+
+
+def test_an_outage_of_any_length_blocks_nothing_counts_nothing_and_is_told_once() -> None:
+    issues = [make_issue(str(number)) for number in range(1, 6)]
+    story = Story(*issues, max_attempts_without_progress=1, **QUIET).begin()
+    story.forget()
+    for _ in range(100):
+        for run in tuple(story.state.running.values()):
+            story.fails(run.issue.id, failure=_limit(OUTAGE), progress=False)
+        held = story.state.limited_agents["codex"]
+        assert held.until_ms is not None
+        assert held.until_ms - story.now <= 60_000
+        story.advance(held.until_ms - story.now)
+        assert len(story.state.running) == 1
+    assert not story.state.blocked
+    assert {retry.attempt for retry in story.state.retrying.values()} == {1}
+    assert [one.fields["times"] for one in story.notices("agent_limited") if one.level == "warning"] == [1]
+    (probe,) = story.state.running.values()
+    story.streams(probe.issue.id, total_tokens=10)
+    story.advance(0)
+    assert len(story.state.running) == 5
 
 
 def test_runs_that_end_during_the_limit_do_not_multiply_it() -> None:
@@ -292,11 +358,11 @@ def test_runs_that_end_during_the_limit_do_not_multiply_it() -> None:
 
 def test_each_consecutive_limit_doubles_the_wait_until_a_turn_succeeds() -> None:
     story = Story(make_issue(), **QUIET).begin()
-    story.fails(failure=_limit()).advance(60_000)
+    story.fails(failure=_limit()).advance(5_000)
     story.streams().fails(failure=_limit())
-    assert story.state.limited_agents["codex"].until_ms == 180_000
+    assert story.state.limited_agents["codex"].until_ms == 15_000
     assert story.state.limited_agents["codex"].times == 2
-    story.advance(120_000)
+    story.advance(10_000)
     story.fails()  # nothing is shown by a run without a turn
     assert story.state.limited_agents["codex"].times == 2
     story.advance(300_000)
@@ -307,10 +373,12 @@ def test_each_consecutive_limit_doubles_the_wait_until_a_turn_succeeds() -> None
 @pytest.mark.parametrize(
     ("category", "retry_after_ms", "times", "expected"),
     [
-        (RATE, None, 1, 60_000),
-        (RATE, None, 3, 240_000),
-        (CREDIT, None, 1, 900_000),
-        (CREDIT, None, 99, MAX_AGENT_LIMIT_MS),
+        (RATE, None, 1, 5_000),
+        (RATE, None, 3, 20_000),
+        (RATE, None, 99, 60_000),
+        (OUTAGE, None, 99, 60_000),
+        (CREDIT, None, 15, 60_000),
+        (CREDIT, None, 16, 900_000),
         (RATE, 5_000, 4, 5_000),
         (RATE, -1, 1, 0),
         (CREDIT, 10**12, 1, MAX_AGENT_LIMIT_MS),
@@ -326,7 +394,7 @@ def test_a_retry_by_an_operator_lifts_the_limit() -> None:
     story = Story(make_issue(), **QUIET).begin()
     story.fails(failure=_limit(CREDIT)).advance(1_000)
     story.forget().tell(OperatorAsked(action=OperatorAction.RETRY, issue_id="1"))
-    assert len(story.notices("agent_recovered")) == 1
+    assert len(story.notices("agent_tried_again")) == 1
     assert Timer(TimerKind.LIMIT, "codex") not in story.state.timers
     story.advance(0)
     assert _started(story) == [("SYM-1", "codex")]

@@ -27,6 +27,7 @@ from symphony.agents.events import (
     redact,
 )
 from symphony.agents.json_fields import Json, as_text, count_in, decode_json, object_in, objects_in, text_in
+from symphony.agents.outages import OUTAGE
 from symphony.agents.wire import JsonRpcDialect, Refusal
 from symphony.domain import Blame, Category, Failure, Tokens
 
@@ -118,7 +119,7 @@ _USAGE_LIMIT: Final = (
     r"usage.?limit|insufficient.?quota|quota (?:was |is )?exceeded|exceeded your.{0,20}quota"
     r"|credit balance|out of credits?|billing|payment required"
 )
-_RATE_LIMIT: Final = r"\b429\b|rate.?limit|too many requests|resource.?exhausted|overloaded"
+_RATE_LIMIT: Final = r"\b429\b|rate.?limit|too many requests|resource.?exhausted"
 _BAD_KEY: Final = r"(?:invalid|incorrect|missing|not valid)"
 _AUTH: Final = (
     r"\b40[13]\b|unauthori[sz]ed|authenticat|not logged in|please log ?in|permission_denied"
@@ -135,6 +136,7 @@ _PATTERNS: Final = tuple(
         (Category.AGENT_RATE_LIMITED, _RATE_LIMIT),
         (Category.AGENT_AUTH, _AUTH),
         (Category.AGENT_CONTEXT_FULL, _CONTEXT),
+        (Category.AGENT_UNAVAILABLE, OUTAGE.pattern),
     )
 )
 _UNKNOWN_MODEL: Final = re.compile(

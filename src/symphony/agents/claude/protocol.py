@@ -48,6 +48,7 @@ from symphony.agents.json_fields import (
     text_in,
 )
 from symphony.agents.mcp.server import SERVER_NAME
+from symphony.agents.outages import OUTAGE, is_outage
 from symphony.agents.wire import (
     EXCERPT_CHARS,
     Lines,
@@ -289,6 +290,7 @@ _LIMIT_REACHED: Final = re.compile(
     r"|out of (?:extra )?(?:usage|credits)",
     re.IGNORECASE,
 )
+_OUTAGES: Final = frozenset({"server_error", "overloaded", "overloaded_error", "api_error"})
 _RESETS_AT: Final = re.compile(r"\|(\d{10})\b")
 
 
@@ -335,6 +337,8 @@ def _category(result: Json, name: str | None, status: int | None, text: str) -> 
         return Category.AGENT_CONTEXT_FULL
     if status == HTTPStatus.TOO_MANY_REQUESTS or name == "rate_limit":
         return Category.AGENT_RATE_LIMITED
+    if is_outage(status) or name in _OUTAGES or (status is None and OUTAGE.search(text)):
+        return Category.AGENT_UNAVAILABLE
     return Category.TURN_FAILED
 
 

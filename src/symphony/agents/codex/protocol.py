@@ -39,6 +39,7 @@ from symphony.agents.events import (
     redact,
 )
 from symphony.agents.json_fields import Json, as_text, count_in, decode_object, object_in, objects_in, text_in
+from symphony.agents.outages import is_outage
 from symphony.agents.wire import EXCERPT_CHARS, JsonRpcDialect, Notification, Refusal, excerpt
 from symphony.config import CodexSettings
 from symphony.domain import DECODE_ERRORS, Blame, Category, Failure, Tokens, ToolSpec
@@ -231,7 +232,18 @@ _BY_NAME: Final = {
     "sessionBudgetExceeded": Category.AGENT_USAGE_LIMIT,
     "rateLimitExceeded": Category.AGENT_RATE_LIMITED,
     "contextWindowExceeded": Category.AGENT_CONTEXT_FULL,
+    "serverOverloaded": Category.AGENT_UNAVAILABLE,
+    "internalServerError": Category.AGENT_UNAVAILABLE,
 }
+_NO_ANSWER: Final = frozenset(
+    {
+        "httpConnectionFailed",
+        "responseStreamConnectionFailed",
+        "responseStreamDisconnected",
+        "responseTooManyFailedAttempts",
+    }
+)
+"""The request got no answer, or one that is no answer; the HTTP status may say which."""
 _MISSING_KEY: Final = "Missing environment variable"
 
 
@@ -300,7 +312,10 @@ def turn_failure(error: Json) -> Failure:
         return Failure(category=Category.TURN_FAILED, blame=Blame.HOST, message=message)
     category = _BY_NAME.get(name) or _BY_STATUS.get(status or 0)
     if category is None:
-        category = Category.AGENT_AUTH if message.startswith(_MISSING_KEY) else Category.TURN_FAILED
+        no_answer = name in _NO_ANSWER and (status is None or is_outage(status))
+        missing_key = message.startswith(_MISSING_KEY)
+        category = Category.AGENT_AUTH if missing_key else Category.TURN_FAILED
+        category = Category.AGENT_UNAVAILABLE if no_answer or is_outage(status) else category
     hints = {
         Category.AGENT_AUTH: login_hint(),
         Category.AGENT_USAGE_LIMIT: "wait for the limit to reset, or use another account or model",

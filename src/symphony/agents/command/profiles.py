@@ -85,6 +85,12 @@ _AIDER_FAILURES: Final = (
     FailurePattern(
         pattern=re.compile(r"\blitellm\.ContextWindowExceededError\b"), category=Category.AGENT_CONTEXT_FULL
     ),
+    FailurePattern(
+        pattern=re.compile(
+            r"\blitellm\.(?:APIConnectionError|InternalServerError|ServiceUnavailableError|BadGatewayError|Timeout)\b"
+        ),
+        category=Category.AGENT_UNAVAILABLE,
+    ),
     FailurePattern(pattern=re.compile(r"\blitellm\.\w*(?:Error|Timeout)\b"), category=Category.TURN_FAILED),
 )
 

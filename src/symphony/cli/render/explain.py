@@ -67,7 +67,7 @@ NEXT_AND_ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
     "paused": _PAUSED,
     "day_budget": ("It starts when the next day (UTC) begins.", "raise agent.budget.max_tokens_per_day"),
     "agent_limited": (
-        "It starts when the limit of the agent ends, or when another agent may take its place.",
+        "It starts when the agent's limit or outage ends, or when another agent may take its place.",
         "name a fallback (agent.fallback), or buy credit and run: symphony retry",
     ),
     "no_slot": (

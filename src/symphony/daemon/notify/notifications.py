@@ -130,7 +130,7 @@ def _of_log_line(line: Notify, after: State, at_wall_ms: int) -> Iterator[Notifi
             )
         case "circuit_opened":
             yield _new("tracker_down", at_wall_ms, f"the tracker fails: {reason}")
-        case "agent_limited":
+        case "agent_limited" if line.fields.get("times") == 1:  # one for each outage, however long
             agent = str(line.fields.get("agent"))
             yield _new("agent_limited", at_wall_ms, f"the agent {agent} is limited: {reason}", subject=agent)
         case _:
@@ -184,8 +184,7 @@ def is_current(notification: Notification, state: State, now_ms: int) -> bool:
         case "tracker_down":
             return circuit_state(state, now_ms) is not CircuitState.CLOSED
         case "agent_limited":
-            limited = state.limited_agents.get(notification.subject or "")
-            return limited is not None and limited.until_ms is not None
+            return notification.subject in state.limited_agents
         case "daemon_down_soon":
             return state.drain is not Drain.NO
         case "skills" | "pull_request" | "test":

@@ -35,7 +35,14 @@ RESULT = {"subtype": "success", "is_error": True, "api_error_status": None, "ter
         ({"result": "5-hour limit reached"}, None, Category.AGENT_USAGE_LIMIT),
         ({"terminal_reason": "prompt_too_long", "result": "x"}, None, Category.AGENT_CONTEXT_FULL),
         ({"api_error_status": 400, "result": "Prompt is too long"}, None, Category.AGENT_CONTEXT_FULL),
-        ({"api_error_status": 500, "result": "API Error: 500"}, "server_error", Category.TURN_FAILED),
+        ({"api_error_status": 500, "result": "API Error: 500"}, "server_error", Category.AGENT_UNAVAILABLE),
+        ({"api_error_status": 529, "result": "API Error: 529"}, None, Category.AGENT_UNAVAILABLE),
+        (
+            {"result": "Unable to connect (ConnectionRefused)"},
+            "unknown",
+            Category.AGENT_UNAVAILABLE,
+        ),
+        ({"api_error_status": 400, "result": "connection error in your text"}, None, Category.TURN_FAILED),
         ({"api_error_status": "401", "result": "odd"}, None, Category.TURN_FAILED),
     ],
 )

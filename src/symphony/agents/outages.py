@@ -12,7 +12,7 @@ _PHRASES: Final = (
 _CONNECTIONS: Final = (
     r"connection (?:error|refused|reset|closed|aborted|failed|timed? ?out|was closed)|connectionrefused"
     r"|(?:unable|failed) to connect|error sending request|fetch failed|socket hang up"
-    r"|network (?:error|is unreachable)"
+    r"|network (?:error|is unreachable)|(?:empty|malformed) response"
     r"|\bE(?:CONNREFUSED|CONNRESET|CONNABORTED|TIMEDOUT|AI_AGAIN|NOTFOUND|HOSTUNREACH|NETUNREACH|PIPE)\b"
     r"|request (?:timed out|timeout)|operation timed out|stream (?:disconnected|closed|ended)"
     r"|(?:dns|lookup|resolv\w+|resolution).{0,40}(?:fail|error|address|host)|getaddrinfo"

@@ -283,8 +283,9 @@ ERRORS: dict[str, tuple[Scenario, Category, bool]] = {
     ),
     "model": ((api_error(404, "not_found_error", "model: x"),), Category.TURN_FAILED, False),
     "bad": ((api_error(400, "invalid_request_error", "no"),), Category.TURN_FAILED, True),
-    "server": ((api_error(500, "api_error", "Internal server error"),), Category.TURN_FAILED, True),
-    "cut": ((Cut(),), Category.TURN_FAILED, True),
+    "server": ((api_error(500, "api_error", "Internal server error"),), Category.AGENT_UNAVAILABLE, True),
+    "overloaded": ((api_error(529, "overloaded_error", "Overloaded"),), Category.AGENT_UNAVAILABLE, True),
+    "cut": ((Cut(),), Category.AGENT_UNAVAILABLE, True),
 }
 
 

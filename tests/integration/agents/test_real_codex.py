@@ -215,8 +215,8 @@ async def test_siblings_temp_and_network_are_out_of_reach(real: Make) -> None:
         (rate_limited(), Category.AGENT_RATE_LIMITED),
         (usage_limit(), Category.AGENT_USAGE_LIMIT),
         (context_full(), Category.AGENT_CONTEXT_FULL),
-        (server_error(), Category.TURN_FAILED),
-        (Cut(), Category.TURN_FAILED),
+        (server_error(), Category.AGENT_UNAVAILABLE),
+        (Cut(), Category.AGENT_UNAVAILABLE),
     ],
     ids=["401", "429", "usage limit", "context", "500", "cut"],
 )
@@ -252,7 +252,7 @@ async def test_a_model_that_cannot_be_reached_ends_the_turn_after_the_stall_limi
             ended = (await bench.turn(session, "hello"))[-1]
     assert isinstance(ended, TurnEnded)
     assert ended.failure is not None
-    assert ended.failure.category is Category.TURN_FAILED
+    assert ended.failure.category is Category.AGENT_UNAVAILABLE
     assert ended.failure.retryable
     assert "Reconnecting" in ended.failure.message
 

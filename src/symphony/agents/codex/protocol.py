@@ -39,7 +39,7 @@ from symphony.agents.events import (
     redact,
 )
 from symphony.agents.json_fields import Json, as_text, count_in, decode_object, object_in, objects_in, text_in
-from symphony.agents.outages import is_outage
+from symphony.agents.outages import OUTAGE, is_outage
 from symphony.agents.wire import EXCERPT_CHARS, JsonRpcDialect, Notification, Refusal, excerpt
 from symphony.config import CodexSettings
 from symphony.domain import DECODE_ERRORS, Blame, Category, Failure, Tokens, ToolSpec
@@ -244,6 +244,7 @@ _NO_ANSWER: Final = frozenset(
     }
 )
 """The request got no answer, or one that is no answer; the HTTP status may say which."""
+_NO_NAMES: Final = frozenset({"", "other"})
 _MISSING_KEY: Final = "Missing environment variable"
 
 
@@ -312,10 +313,14 @@ def turn_failure(error: Json) -> Failure:
         return Failure(category=Category.TURN_FAILED, blame=Blame.HOST, message=message)
     category = _BY_NAME.get(name) or _BY_STATUS.get(status or 0)
     if category is None:
-        no_answer = name in _NO_ANSWER and (status is None or is_outage(status))
-        missing_key = message.startswith(_MISSING_KEY)
-        category = Category.AGENT_AUTH if missing_key else Category.TURN_FAILED
-        category = Category.AGENT_UNAVAILABLE if no_answer or is_outage(status) else category
+        by_name = name in _NO_ANSWER and status is None
+        by_words = name in _NO_NAMES and OUTAGE.search(message) is not None
+        if message.startswith(_MISSING_KEY):
+            category = Category.AGENT_AUTH
+        elif is_outage(status) or by_name or by_words:
+            category = Category.AGENT_UNAVAILABLE
+        else:
+            category = Category.TURN_FAILED
     hints = {
         Category.AGENT_AUTH: login_hint(),
         Category.AGENT_USAGE_LIMIT: "wait for the limit to reset, or use another account or model",

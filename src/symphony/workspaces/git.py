@@ -10,7 +10,7 @@ Once an agent has been in a workspace, no command uses the workspace's own `.git
 import errno
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +41,7 @@ _ALWAYS = {
     "GCM_INTERACTIVE": "never",
     "SSH_ASKPASS_REQUIRE": "never",
     "LC_ALL": "C",
+    "GIT_DEFAULT_REF_FORMAT": "files",  # refs are read as files
 }
 _ISOLATED = {
     "GIT_CONFIG_GLOBAL": "/dev/null",
@@ -56,7 +57,12 @@ _OPTIONS = [
         "core.hooksPath=/dev/null",
         "core.fsmonitor=false",
         "core.untrackedCache=false",
+        "core.splitIndex=false",
+        "core.sparseCheckout=false",
+        "safe.bareRepository=all",  # the mirror is one
         "protocol.ext.allow=never",
+        "protocol.file.allow=always",  # between the mirror and a local repository
+        *(f"color.{part}=false" for part in ("ui", "advice", "push", "remote", "transport")),
         "submodule.recurse=false",
         "fetch.recurseSubmodules=false",
         "gc.auto=0",
@@ -191,12 +197,40 @@ def _subcommand(arguments: Sequence[str | Path]) -> str:
     return words[0]
 
 
-def repository_config(commit: str | None) -> str:
-    """Configuration of a repository whose object format is that of a commit: SHA-1 or SHA-256."""
+def repository_config(commit: str | None, *, bare: bool = False, precious: bool = False) -> str:
+    """Configuration of a repository whose object format is that of a commit: SHA-1 or SHA-256.
+
+    No git deletes an object of a `precious` one.
+    """
     sha256 = commit is not None and is_sha256(commit)
-    return f"[core]\n\trepositoryformatversion = {int(sha256)}\n\tfilemode = true\n\tbare = false\n" + (
-        "[extensions]\n\tobjectFormat = sha256\n" if sha256 else ""
+    extensions = [
+        *(["preciousObjects = true"] if precious else []),
+        *(["objectFormat = sha256"] if sha256 else []),
+    ]
+    core = (
+        f"repositoryformatversion = {int(bool(extensions))}",
+        "filemode = true",
+        f"bare = {str(bare).lower()}",
     )
+    sections = {"core": core, **({"extensions": extensions} if extensions else {})}
+    return "".join(
+        f"[{name}]\n" + "".join(f"\t{line}\n" for line in lines) for name, lines in sections.items()
+    )
+
+
+def write_git_dir(
+    git_dir: Path, config: str, *, head: str = "ref: refs/heads/none", borrowed: Iterable[Path | str] = ()
+) -> None:
+    """Write an empty git directory that borrows objects from these stores; blocking. Raises `OSError`.
+
+    The daemon never runs `git init`, whose result depends on the templates and default formats of the user.
+    """
+    for directory in ("refs/heads", "objects/info"):
+        (git_dir / directory).mkdir(parents=True)
+    lines = "".join(f"{store}\n" for store in dict.fromkeys(map(str, borrowed)))
+    contents = {"HEAD": f"{head}\n", "config": config, "objects/info/alternates": lines}
+    for name, content in contents.items():
+        (git_dir / name).write_text(content, encoding="utf-8", errors="surrogateescape")
 
 
 def is_sha256(commit: str) -> bool:

@@ -20,7 +20,7 @@ import msgspec
 from anyio import to_thread
 
 from symphony.domain import Blame, Category, branch_name, disk_full_hint, is_disk_full
-from symphony.workspaces.files import delete_quietly, is_directory, temporary_directory, write_atomic
+from symphony.workspaces.files import is_directory, temporary_directory, write_atomic
 from symphony.workspaces.git import (
     NETWORK_TIMEOUT_MS,
     SAFE_DIRECTORY,
@@ -28,17 +28,23 @@ from symphony.workspaces.git import (
     GitError,
     all_refs,
     config_value,
-    is_sha256,
     read_ref,
     repository_config,
     without_credentials,
+    write_git_dir,
 )
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.locks import clear_stale_locks, locked
 from symphony.workspaces.model import WorkspaceError, split_login
 from symphony.workspaces.ownership import read_records, write_record
 
-FETCH: Final = ("fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance")
+FETCH: Final = (
+    *("fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance"),
+    *("--no-prune", "--no-prune-tags"),
+)
+FETCH_INTO_MIRROR: Final = ("-c", "fetch.fsckObjects=false", *FETCH)
+"""Git refuses malformed objects where the user asks for it. A mirror has what its repository has."""
+
 _TRACKING: Final = "refs/remotes/origin/"
 _DETACHED_HEAD: Final = "refs/symphony/origin-head"
 _LOOK_TIMEOUT_MS: Final = 30_000
@@ -131,7 +137,7 @@ class Mirror:
             WorkspaceError: `workspace_repository`: it is unreachable or has no commit.
         """
         try:
-            return await self._ls_remote("--", self.repository, timeout_ms=_LOOK_TIMEOUT_MS)
+            return await self._ls_remote(Path("/"), timeout_ms=_LOOK_TIMEOUT_MS)
         except (GitError, OSError) as error:
             raise self.unreadable(error) from error
 
@@ -213,12 +219,13 @@ class Mirror:
     def _shown(self) -> str:
         return f"workspace.repo {without_credentials(self.repository)}"
 
-    async def _ls_remote(self, *remote: str, where: Path | None = None, timeout_ms: int) -> RemoteRefs:
+    async def _ls_remote(self, where: Path, *, timeout_ms: int) -> RemoteRefs:
         output = await self.git.trusted(
-            *(() if where is None else ("-C", where)),
+            *("-C", where),
             "ls-remote",
             "--symref",
-            *remote,
+            "--",
+            self.repository,
             "HEAD",
             "refs/heads/*",
             timeout_ms=timeout_ms,
@@ -258,28 +265,22 @@ class Mirror:
     async def _create(self) -> RemoteRefs:
         """Create the mirror in the staging directory and rename it when it is complete."""
         async with temporary_directory(self.layout.staging, "mirror-") as path:
-            await self._init(path, "sha1")
+            await to_thread.run_sync(write_git_dir, path, self._config(None))
             offered = await self._offered(path)
-            if any(is_sha256(commit) for commit in offered.branches.values()):
-                await to_thread.run_sync(delete_quietly, path)
-                await self._init(path, "sha256")
+            example = next(iter(offered.branches.values()), offered.head)
+            await to_thread.run_sync((path / "config").write_text, self._config(example))
             await self._fetch(path, offered)
             await to_thread.run_sync(path.rename, self.path)
         return offered
 
-    async def _init(self, path: Path, object_format: str) -> None:
-        await self.git.trusted(
-            "init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", path
-        )
-        config = (
-            "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n"
-            "[extensions]\n\tpreciousObjects = true\n"
-            + (f"\tobjectFormat = {object_format}\n" if object_format != "sha1" else "")
-            + "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
+    def _config(self, commit: str | None) -> str:
+        """Configuration of the mirror; `origin` is for the user's settings that depend on its address."""
+        return (
+            f"{repository_config(commit, bare=True, precious=True)}"
+            "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
             f'[remote "origin"]\n\turl = {config_value(self.repository)}\n'
             f"\tfetch = +refs/heads/*:{_TRACKING}*\n"
         )
-        await to_thread.run_sync((path / "config").write_text, config)
 
     async def _update(self) -> RemoteRefs:
         offered = await self._offered(self.path)
@@ -307,14 +308,15 @@ class Mirror:
                     await self.git.trusted("-C", self.path, "update-ref", "-d", name)
 
     async def _offered(self, path: Path) -> RemoteRefs:
-        return await self._ls_remote("origin", where=path, timeout_ms=self.git.network_timeout_ms)
+        return await self._ls_remote(path, timeout_ms=self.git.network_timeout_ms)
 
     async def _fetch(self, path: Path, offered: RemoteRefs) -> None:
         await self.git.trusted(
             "-C",
             path,
-            *FETCH,
-            "origin",
+            *FETCH_INTO_MIRROR,
+            "--",
+            self.repository,
             f"+refs/heads/*:{_TRACKING}*",
             *([] if offered.head is None else [f"+HEAD:{_DETACHED_HEAD}"]),
             timeout_ms=self.git.network_timeout_ms,
@@ -441,8 +443,6 @@ def _write_git_dir(
     """A git directory that is on the issue's branch, with an empty index."""
     branch_file = git_dir / "refs" / "heads" / origin.branch
     tracking = git_dir / "refs" / "remotes" / "origin"
-    for directory in (branch_file.parent, tracking, git_dir / "objects/info", git_dir / "objects/pack"):
-        directory.mkdir(parents=True)
     address = config_value(without_credentials(mirror.repository))
     config = (
         f"{repository_config(origin.start)}[core]\n\tlogallrefupdates = true\n"
@@ -452,14 +452,14 @@ def _write_git_dir(
     )
     packed = {f"{_TRACKING}{name}": commit for name, commit in refs.branches.items()}
     packed.update(refs.tags)
+    head = f"ref: refs/heads/{origin.branch}"
+    write_git_dir(git_dir, config, head=head, borrowed=[mirror.objects])
     contents = {
-        git_dir / "config": config,
-        git_dir / "HEAD": f"ref: refs/heads/{origin.branch}\n",
-        git_dir / "objects/info/alternates": f"{mirror.objects}\n",
         git_dir / "packed-refs": "".join(f"{commit} {name}\n" for name, commit in packed.items()),
         branch_file: f"{origin.start}\n",
     }
     if base_name is not None:
         contents[tracking / "HEAD"] = f"ref: {_TRACKING}{base_name}\n"
     for path, content in contents.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8", errors="surrogateescape")

@@ -26,6 +26,7 @@ REMOTE_BASES: Final = "refs/symphony/base/"
 
 _PUSH: Final = (
     *("-c", "remote.origin.mirror=false"),
+    *("-c", "push.pushOption="),
     *("-c", "core.bigFileThreshold=1m"),  # a search for deltas of large files costs minutes
     *("push", "--quiet", "--force", "--no-verify", "--no-follow-tags", "--no-signed"),
     "--recurse-submodules=no",

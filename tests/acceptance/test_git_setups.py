@@ -1,5 +1,6 @@
 """Promise: however git is set up on a machine and in a repository, work arrives, or the reason is told."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -43,3 +44,24 @@ def test_defaults_of_a_person_do_not_reach_repositories_of_the_daemon(project: P
         assert daemon.end() == 0, daemon.log.read_text()
 
     assert project.branch_log("SYM-1") == ["A"]
+
+
+def test_sessions_commit_under_the_names_that_the_repository_says(project: Project, home: Path) -> None:
+    (home / ".gitconfig").write_text(
+        "[user]\n\tname = Private\n\temail = private@example.org\n"
+        f'[includeIf "gitdir:{project.repo}/"]\n\tpath = work\n'
+    )
+    (home / "work").write_text("[committer]\n\tname = Work\n\temail = work@example.org\n")
+    project.workflow()
+    project.issue("SYM-1", WORK)
+
+    with project.daemon("--once") as daemon:
+        assert daemon.end() == 0, daemon.log.read_text()
+
+    assert project.git("log", "-1", "--format=%an %ae %cn %ce", "symphony/SYM-1") == (
+        "Tester tester@localhost Work work@example.org"
+    )
+    checks = json.loads(project.symphony("doctor", "--json").stdout)["checks"]
+    (told,) = [check["message"] for check in checks if check["name"] == "git_identity"]
+    assert "Tester <tester@localhost>" in told
+    assert "Work <work@example.org>" in told

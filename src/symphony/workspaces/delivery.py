@@ -290,8 +290,8 @@ class Publisher:
             remote = "origin" if login is None else address
             tracking = f"refs/remotes/origin/{branch}"
             refspec = f"+{source}:{tracking}"
-            fetch = ("-C", self._local, *FETCH, *options)
-            await self._git.trusted(*fetch, remote, refspec, timeout_ms=network, login=login)
+            update = ("-C", self._local, *FETCH, *options)
+            await self._git.trusted(*update, remote, refspec, timeout_ms=network, login=login)
             await self._git.trusted(
                 "-C", self._mirror.path, *FETCH_INTO_MIRROR, *options, self._local, f"+{tracking}:{kept}"
             )

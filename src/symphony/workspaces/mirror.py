@@ -33,9 +33,10 @@ from symphony.workspaces.git import (
     without_credentials,
     write_git_dir,
 )
+from symphony.workspaces.identity import identity_at, identity_config
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.locks import clear_stale_locks, locked
-from symphony.workspaces.model import WorkspaceError, split_login
+from symphony.workspaces.model import WorkspaceError, local_repository, split_login
 from symphony.workspaces.ownership import read_records, write_record
 
 FETCH: Final = (
@@ -355,8 +356,6 @@ def remove_stored_logins(layout: Layout) -> None:
 # A clone is written file by file. Its `.git` then contains exactly what is known here, and one git process
 # is enough: the checkout.
 
-_DEFAULT_IDENTITY = {"name": "Symphony Agent", "email": "symphony@localhost"}
-_IDENTITY_LINE = re.compile(r"user\.(name|email) (.+)")
 _LOW_SPACE_BYTES = 64 * 1024 * 1024  # the same limit as in `symphony doctor`
 
 
@@ -382,7 +381,7 @@ async def create_clone(mirror: Mirror, key: str, target: Path, base_branch: str 
     try:
         async with temporary_directory(mirror.layout.staging, "clone-") as staging:
             origin = await _origin(mirror, refs, branch_name(key), base)
-            identity = await _identity(mirror)
+            identity = await identity_at(git, local_repository(mirror.repository) or mirror.path)
             tree = staging / "tree"
             await to_thread.run_sync(_write_git_dir, mirror, tree / ".git", refs, base_name, origin, identity)
             await git.trusted(
@@ -418,20 +417,6 @@ async def _origin(mirror: Mirror, refs: RemoteRefs, branch: str, base: str) -> O
     return Origin(branch=branch, start=start, base_commit=fork_point.decode().strip())
 
 
-async def _identity(mirror: Mirror) -> Mapping[str, str]:
-    """The operator's git identity, or a default one.
-
-    It is written into the clone, because an agent may run with another home than the operator.
-    """
-    try:
-        listing = await mirror.git.trusted(
-            "-C", mirror.path, "config", "--get-regexp", r"^user\.(name|email)$"
-        )
-    except GitError:  # this is how git reports that there is none
-        return _DEFAULT_IDENTITY
-    return {**_DEFAULT_IDENTITY, **dict(_IDENTITY_LINE.findall(listing.decode("utf-8", "replace")))}
-
-
 def _write_git_dir(
     mirror: Mirror,
     git_dir: Path,
@@ -448,7 +433,7 @@ def _write_git_dir(
         f"{repository_config(origin.start)}[core]\n\tlogallrefupdates = true\n"
         f'[remote "origin"]\n\turl = {address}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n'
         f'[branch "{origin.branch}"]\n\tremote = origin\n\tmerge = refs/heads/{origin.branch}\n'
-        f"[user]\n\tname = {config_value(identity['name'])}\n\temail = {config_value(identity['email'])}\n"
+        f"{identity_config(identity)}"
     )
     packed = {f"{_TRACKING}{name}": commit for name, commit in refs.branches.items()}
     packed.update(refs.tags)

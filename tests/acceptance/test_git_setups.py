@@ -65,3 +65,34 @@ def test_sessions_commit_under_the_names_that_the_repository_says(project: Proje
     (told,) = [check["message"] for check in checks if check["name"] == "git_identity"]
     assert "Tester <tester@localhost>" in told
     assert "Work <work@example.org>" in told
+
+
+@pytest.mark.parametrize(
+    ("ssh", "said", "advised"),
+    [
+        (
+            "echo 'git@h: Permission denied (publickey).' >&2; exit 255",
+            "Permission denied (publickey)",
+            "key",
+        ),
+        ("echo 'Host key verification failed.' >&2; exit 255", "Host key verification failed", "known_hosts"),
+    ],
+)
+def test_what_ssh_says_is_told_with_a_hint_that_fits(
+    project: Project, home: Path, ssh: str, said: str, advised: str
+) -> None:
+    (home / "ssh").write_text(f"#!/bin/sh\n{ssh}\n")
+    (home / "ssh").chmod(0o755)
+    project.environment["GIT_SSH_COMMAND"] = str(home / "ssh")
+    project.workflow(workspace={"repo": "git@h:a/b.git"})
+    project.issue("SYM-1", WORK)
+
+    done = project.symphony("run", "--once")
+    checks = json.loads(project.symphony("doctor", "--json").stdout)["checks"]
+    (found,) = [check for check in checks if check["name"] == "repository"]
+
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert advised in done.stderr
+    assert said in found["message"]
+    assert advised in found["hint"]

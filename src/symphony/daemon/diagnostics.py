@@ -225,9 +225,10 @@ async def check_git_identity(
     host: Host, environment: Mapping[str, str], workspace: WorkspaceSettings | None
 ) -> list[Finding]:
     """The names under which sessions commit: those of the repository or the user, or else of the daemon."""
-    place, repository = Path("/"), None if workspace is None else workspace.repo
-    if workspace is not None and repository is not None:
-        source = local_repository(repository) or await to_thread.run_sync(mirror_path, workspace)
+    place = Path("/")
+    if workspace is not None and workspace.repo is not None:
+        mirror = await to_thread.run_sync(mirror_path, workspace)
+        source = local_repository(workspace.repo) or mirror
         place = source if await anyio.Path(source).is_dir() else place
     identity = await identity_at(Git(host, environment, frozenset()), place)
     shown = []

@@ -19,9 +19,16 @@ import structlog
 from anyio import to_thread
 
 from symphony.config import WorkspaceSettings
-from symphony.domain import Blame, Category, Failure, disk_full_hint, is_disk_full
+from symphony.domain import Blame, Category, Failure
 from symphony.workspaces.files import temporary_directory
-from symphony.workspaces.git import GitError, read_ref, repository_config, without_credentials, write_git_dir
+from symphony.workspaces.git import (
+    GitError,
+    hint_of,
+    read_ref,
+    repository_config,
+    without_credentials,
+    write_git_dir,
+)
 from symphony.workspaces.layout import Layout, resolve
 from symphony.workspaces.mirror import FETCH, FETCH_INTO_MIRROR, Mirror
 from symphony.workspaces.model import (
@@ -144,7 +151,7 @@ class Publisher:
         try:
             return await self._deliver(source, seen, seen.head, delivery)
         except (GitError, OSError) as error:
-            hint = disk_full_hint(self._mirror.path.parent) if is_disk_full(error) else repair
+            hint = hint_of(error, self._mirror.path.parent, repair)
             return replace(delivery, failure=delivery_failure(str(error), hint=hint))
 
     async def _deliver(
@@ -263,7 +270,7 @@ class Publisher:
                 await self._push_refspec(where, destinations, refspec, lease)
             await self._remember_head(branch, "pushed", head)
         except (GitError, OSError) as error:
-            hint = self._login_hint()
+            hint = hint_of(error, self._mirror.path.parent, self._login_hint())
             if isinstance(error, GitError) and _is_rejected(error):
                 hint = f"someone else changed {branch} on origin: delete or rename it there, or merge it"
             return push_failure(f"{branch} could not be pushed to origin: {error}", hint=hint)
@@ -386,7 +393,8 @@ class Publisher:
                 made = await self._git.trusted("-C", scratch, *identity, *commit)
                 await self._dry_run(scratch, destinations, made.decode().strip())
         except (GitError, OSError) as error:
-            return push_failure(f"origin does not take branches: {error}", hint=self._login_hint())
+            hint = hint_of(error, self._mirror.path.parent, self._login_hint())
+            return push_failure(f"origin does not take branches: {error}", hint=hint)
         return None
 
     async def _destinations(self) -> list[tuple[str, Login | None]]:

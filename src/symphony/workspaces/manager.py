@@ -50,7 +50,7 @@ from symphony.workspaces.export import (
     preview_files,
 )
 from symphony.workspaces.files import fingerprint, is_directory
-from symphony.workspaces.git import NETWORK_TIMEOUT_MS, Git, GitError, common_dir, read_ref
+from symphony.workspaces.git import NETWORK_TIMEOUT_MS, Git, GitError, common_dir, hint_of, read_ref
 from symphony.workspaces.hooks import Hook, HookCall, HookRunner
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.locks import RootLease, locked
@@ -435,7 +435,9 @@ class WorkspaceManager:
             return await self._publisher(layout, self._repo).fetch_base(branch)
         except (GitError, OSError) as error:
             raise WorkspaceError.of(
-                Category.WORKSPACE_REPOSITORY, f"{branch} cannot be fetched from origin: {error}"
+                Category.WORKSPACE_REPOSITORY,
+                f"{branch} cannot be fetched from origin: {error}",
+                hint=hint_of(error, layout.root),
             ) from error
 
     async def delete_branch(self, branch: str, head: str) -> Removal:
@@ -450,7 +452,10 @@ class WorkspaceManager:
         try:
             return await self._publisher(layout, self._repo).delete(branch, head)
         except (GitError, OSError) as error:
-            raise WorkspaceError(push_failure(f"{branch} could not be deleted: {error}")) from error
+            hint = hint_of(error, layout.root)
+            raise WorkspaceError(
+                push_failure(f"{branch} could not be deleted: {error}", hint=hint)
+            ) from error
 
     async def patch(self, identifier: str, *, max_bytes: int) -> Patch | None:
         """What the delivered branch of an issue changes since its start, at most so many bytes of it.

@@ -19,7 +19,7 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from symphony.domain import Blame, Category, branch_name, disk_full_hint, is_disk_full
+from symphony.domain import Blame, Category, branch_name, disk_full_hint
 from symphony.workspaces.files import is_directory, temporary_directory, write_atomic
 from symphony.workspaces.git import (
     NETWORK_TIMEOUT_MS,
@@ -28,6 +28,7 @@ from symphony.workspaces.git import (
     GitError,
     all_refs,
     config_value,
+    hint_of,
     read_ref,
     repository_config,
     without_credentials,
@@ -213,7 +214,7 @@ class Mirror:
         return WorkspaceError.of(
             Category.WORKSPACE_REPOSITORY,
             f"{self._shown} cannot be fetched: {error}",
-            hint=disk_full_hint(self.path.parent) if is_disk_full(error) else usual,
+            hint=hint_of(error, self.path.parent, usual),
         )
 
     @property
@@ -398,9 +399,10 @@ async def create_clone(mirror: Mirror, key: str, target: Path, base_branch: str 
     except (GitError, OSError) as error:
         # Git does not always say that the disk is full.
         usage = await to_thread.run_sync(shutil.disk_usage, target.parent)
-        room = disk_full_hint(target.parent) if is_disk_full(error) or usage.free < _LOW_SPACE_BYTES else None
+        is_full = usage.free < _LOW_SPACE_BYTES
+        hint = disk_full_hint(target.parent) if is_full else hint_of(error, target.parent)
         raise WorkspaceError.of(
-            Category.WORKSPACE_PREPARE_FAILED, f"workspace {key} cannot be populated: {error}", hint=room
+            Category.WORKSPACE_PREPARE_FAILED, f"workspace {key} cannot be populated: {error}", hint=hint
         ) from error
     return origin
 

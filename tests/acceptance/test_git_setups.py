@@ -26,6 +26,11 @@ DEFAULTS = """\
 """
 
 
+def findings(project: Project, check: str) -> list[dict[str, str]]:
+    checks = json.loads(project.symphony("doctor", "--json").stdout)["checks"]
+    return [found for found in checks if found["name"] == check]
+
+
 @pytest.fixture
 def home(project: Project) -> Path:
     """Where the person has settings of git."""
@@ -61,10 +66,9 @@ def test_sessions_commit_under_the_names_that_the_repository_says(project: Proje
     assert project.git("log", "-1", "--format=%an %ae %cn %ce", "symphony/SYM-1") == (
         "Tester tester@localhost Work work@example.org"
     )
-    checks = json.loads(project.symphony("doctor", "--json").stdout)["checks"]
-    (told,) = [check["message"] for check in checks if check["name"] == "git_identity"]
-    assert "Tester <tester@localhost>" in told
-    assert "Work <work@example.org>" in told
+    (told,) = findings(project, "git_identity")
+    assert "Tester <tester@localhost>" in told["message"]
+    assert "Work <work@example.org>" in told["message"]
 
 
 @pytest.mark.parametrize(
@@ -88,11 +92,80 @@ def test_what_ssh_says_is_told_with_a_hint_that_fits(
     project.issue("SYM-1", WORK)
 
     done = project.symphony("run", "--once")
-    checks = json.loads(project.symphony("doctor", "--json").stdout)["checks"]
-    (found,) = [check for check in checks if check["name"] == "repository"]
+    (found,) = findings(project, "repository")
 
     assert done.returncode != 0
     assert said in done.stderr
     assert advised in done.stderr
     assert said in found["message"]
     assert advised in found["hint"]
+
+
+def test_a_source_that_becomes_shallow_is_told_by_doctor_and_by_the_run(project: Project) -> None:
+    upstream = project.root / "upstream"
+    project.git("clone", "--quiet", "--bare", ".", str(upstream))
+    project.git("remote", "add", "origin", f"file://{upstream}")
+    project.workflow()
+    project.issue("SYM-1", WORK)
+    assert project.symphony("run", "--once").returncode == 0
+    assert [found["status"] for found in findings(project, "repository")] == ["ok"]
+
+    project.git("push", "--quiet", "origin", "main")
+    other = project.root / "other"
+    project.git("clone", "--quiet", str(upstream), str(other))
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+    for text in ("one", "two"):
+        project.git(*identity, "commit", "--quiet", "--allow-empty", "-m", text, cwd=other)
+    project.git("push", "--quiet", "origin", "main", cwd=other)
+    project.git("fetch", "--quiet", "--depth=1", "origin", "main")
+    project.git("reset", "--quiet", "--hard", "FETCH_HEAD")
+    project.issue("SYM-2", WORK)
+
+    (found,) = findings(project, "repository")
+    done = project.symphony("run", "--once")
+
+    assert found["status"] == "error"
+    assert "fetch --unshallow" in found["hint"]
+    assert done.returncode != 0
+    assert found["hint"] in done.stderr
+    project.git("fetch", "--quiet", "--unshallow", "origin")
+    assert project.symphony("run", "--once").returncode == 0
+    assert project.branch_log("SYM-2") == ["A"]
+
+
+def test_a_filter_that_only_the_repository_has_is_told_before_the_first_run(
+    project: Project, home: Path
+) -> None:
+    project.git("config", "filter.crypt.clean", "tr a-z n-za-m")
+    project.git("config", "filter.crypt.smudge", "tr n-za-m a-z")
+    project.write(".gitattributes", "*.secret filter=crypt\n")
+    project.write("a.secret", "hello\n")
+    project.commit("Secrets")
+    project.workflow()
+    project.issue("SYM-1", WORK)
+
+    problems = json.loads(project.symphony("check", "--json").stdout)["problems"]
+    assert "filter_not_set_up" in [problem["code"] for problem in problems]
+    assert [found["status"] for found in findings(project, "repository")] == ["ok", "warning"]
+    with project.daemon("--once") as daemon:
+        assert daemon.end() == 0, daemon.log.read_text()
+    assert daemon.wait_for("filter_not_set_up", key="SYM-1")["filter"] == "crypt"
+
+    (home / ".gitconfig").write_text('[filter "crypt"]\n\tclean = cat\n\tsmudge = cat\n')
+    assert [found["status"] for found in findings(project, "repository")] == ["ok"]
+
+
+def test_a_filter_whose_program_is_missing_is_an_error_of_doctor(project: Project, home: Path) -> None:
+    (home / ".gitconfig").write_text('[filter "lfs"]\n\tsmudge = git-lfs-none smudge\n\trequired\n')
+    project.write(".gitattributes", "*.bin filter=lfs\n")
+    project.commit("Attributes")
+    (home / ".gitconfig").rename(home / "kept")
+    project.write("a.bin", "a")
+    project.commit("File")
+    (home / "kept").rename(home / ".gitconfig")
+    project.workflow()
+
+    (found,) = findings(project, "repository")
+
+    assert found["status"] == "error"
+    assert "git-lfs-none: not found" in found["message"]

@@ -15,6 +15,8 @@ from symphony.workspaces.files import is_directory as is_directory
 from symphony.workspaces.files import last_touched as last_touched
 from symphony.workspaces.files import temporary_directory as temporary_directory
 from symphony.workspaces.files import tree_size as tree_size
+from symphony.workspaces.filters import MissingFilter as MissingFilter
+from symphony.workspaces.filters import missing_filters as missing_filters
 from symphony.workspaces.git import NETWORK_TIMEOUT_MS as NETWORK_TIMEOUT_MS
 from symphony.workspaces.git import Git as Git
 from symphony.workspaces.git import GitError as GitError

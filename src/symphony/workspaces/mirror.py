@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -55,12 +56,16 @@ _URL_LINE = re.compile(r'(?m)^\turl = "(.*)"$')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteRefs:
-    """Refs of a repository: the branch and commit of `HEAD`, branches by short and tags by full name."""
+    """Refs of a repository: the branch and commit of `HEAD`, branches by short and tags by full name.
+
+    Git did not take over the newest commits of the `refused` branches, because the repository is shallow.
+    """
 
     head_branch: str | None = None
     head: str | None = None
     branches: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
+    refused: frozenset[str] = frozenset()
 
 
 def parse_ls_remote(output: bytes) -> RemoteRefs:
@@ -86,6 +91,7 @@ class Mirror:
         repository: its address or path, without a login.
         lock_wait_s: how long to wait for another process that refreshes the mirror.
         now_s: monotonic clock.
+        borrowed: an object store that spares a new mirror what it has.
     """
 
     def __init__(
@@ -96,6 +102,7 @@ class Mirror:
         *,
         lock_wait_s: float = NETWORK_TIMEOUT_MS / 1000,
         now_s: Callable[[], float] = time.monotonic,
+        borrowed: Path | None = None,
     ) -> None:
         self.git = git
         self.layout = layout
@@ -103,6 +110,7 @@ class Mirror:
         self.path = layout.mirror(repository)
         self._lock_wait_s = lock_wait_s
         self._now_s = now_s
+        self._borrowed = () if borrowed is None else (borrowed,)
         self._lock = anyio.Lock()
         self._started_s = float("-inf")
         self._outcome: RemoteRefs | WorkspaceError | None = None
@@ -159,9 +167,19 @@ class Mirror:
         """Name (`None` for a detached `HEAD`) and commit of the base branch.
 
         Raises:
-            WorkspaceError: `workspace_repository`: there is no such branch.
+            WorkspaceError: `workspace_repository`: there is no such branch, or it is out of date.
         """
         name = base_branch or refs.head_branch
+        if (name or "HEAD") in refs.refused:
+            where = f"`git -C {shlex.quote(self.repository)} fetch --unshallow`"
+            there = "run `git fetch --unshallow` there, or let it be a whole clone"
+            raise WorkspaceError.of(
+                Category.WORKSPACE_REPOSITORY,
+                f"{self._shown} is shallow: git does not take over the newest commit of {name or 'HEAD'}",
+                hint=there if local_repository(self.repository) is None else where,
+                blame=Blame.CONFIG,
+                retryable=False,
+            )
         commit = refs.head if name is None else refs.branches.get(name)
         if commit is None:
             raise WorkspaceError.of(
@@ -246,8 +264,9 @@ class Mirror:
     async def _refresh(self) -> RemoteRefs | WorkspaceError:
         try:
             async with locked(self.path.with_suffix(".lock"), self._lock_wait_s):
+                known = await to_thread.run_sync(all_refs, self.path, "refs/")
                 if await to_thread.run_sync(is_directory, self.path):
-                    offered = await self._update()
+                    offered = await self._update(known)
                 else:
                     offered = await self._create()
                 refs = await to_thread.run_sync(all_refs, self.path, "refs/")
@@ -257,17 +276,27 @@ class Mirror:
         except WorkspaceError as error:
             return error
         fetched = {name: refs.get(_TRACKING + name) for name in offered.branches}
+        # What was pushed after the offer is newer than what was known, and not refused.
+        refused = {
+            name
+            for name, commit in self._wanted(offered).items()
+            if commit != refs.get(name) == known.get(name)
+        }
         return RemoteRefs(
             head_branch=offered.head_branch,
             head=None if offered.head is None else refs.get(_DETACHED_HEAD),
             branches={name: commit for name, commit in fetched.items() if commit is not None},
             tags={name: commit for name, commit in refs.items() if name.startswith("refs/tags/")},
+            refused=frozenset(
+                "HEAD" if name == _DETACHED_HEAD else name.removeprefix(_TRACKING) for name in refused
+            ),
         )
 
     async def _create(self) -> RemoteRefs:
         """Create the mirror in the staging directory and rename it when it is complete."""
         async with temporary_directory(self.layout.staging, "mirror-") as path:
-            await to_thread.run_sync(write_git_dir, path, self._config(None))
+            write = partial(write_git_dir, path, self._config(None), borrowed=self._borrowed)
+            await to_thread.run_sync(write)
             offered = await self._offered(path)
             example = next(iter(offered.branches.values()), offered.head)
             await to_thread.run_sync((path / "config").write_text, self._config(example))
@@ -284,12 +313,15 @@ class Mirror:
             f"\tfetch = +refs/heads/*:{_TRACKING}*\n"
         )
 
-    async def _update(self) -> RemoteRefs:
+    @staticmethod
+    def _wanted(offered: RemoteRefs) -> dict[str, str]:
+        """The refs of the mirror after a fetch of what is offered."""
+        head = {} if offered.head is None else {_DETACHED_HEAD: offered.head}
+        return {f"{_TRACKING}{name}": commit for name, commit in offered.branches.items()} | head
+
+    async def _update(self, known: Mapping[str, str]) -> RemoteRefs:
         offered = await self._offered(self.path)
-        known = await to_thread.run_sync(all_refs, self.path, "refs/")
-        wanted = {f"{_TRACKING}{name}": commit for name, commit in offered.branches.items()}
-        if offered.head is not None:
-            wanted[_DETACHED_HEAD] = offered.head
+        wanted = self._wanted(offered)
         if not wanted.items() <= known.items():
             await self._remove_conflicts(known, wanted)
             await self._fetch(self.path, offered)

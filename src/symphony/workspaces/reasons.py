@@ -80,7 +80,8 @@ REASONS: Final[Sequence[Reason]] = (
     Reason(
         "partial",
         r"promisor|lazy fetching disabled|missing (blob|tree|commit|object)s?\b|could not fetch [0-9a-f]{40}",
-        "the repository is a partial clone and lacks objects: run `git fetch --refetch --no-filter` in it",
+        "the repository is a partial clone and lacks objects: in it, run "
+        "`git config --unset-all remote.origin.partialclonefilter; git fetch --refetch`",
     ),
     Reason(
         "damaged",

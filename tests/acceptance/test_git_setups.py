@@ -156,16 +156,18 @@ def test_a_filter_that_only_the_repository_has_is_told_before_the_first_run(
 
 
 def test_a_filter_whose_program_is_missing_is_an_error_of_doctor(project: Project, home: Path) -> None:
-    (home / ".gitconfig").write_text('[filter "lfs"]\n\tsmudge = git-lfs-none smudge\n\trequired\n')
+    blob = project.git("hash-object", "-w", "README.md")
     project.write(".gitattributes", "*.bin filter=lfs\n")
-    project.commit("Attributes")
-    (home / ".gitconfig").rename(home / "kept")
-    project.write("a.bin", "a")
-    project.commit("File")
-    (home / "kept").rename(home / ".gitconfig")
+    project.git("add", ".gitattributes")
+    project.git("update-index", "--add", "--cacheinfo", f"100644,{blob},a.bin")
+    project.git("commit", "--quiet", "-m", "A file in Git LFS")
+    lines = ("clean", "smudge", "process")
+    settings = "".join(f"\t{line} = git-lfs-none {line}\n" for line in lines)
+    (home / ".gitconfig").write_text(f'[filter "lfs"]\n{settings}\trequired = true\n')
     project.workflow()
 
     (found,) = findings(project, "repository")
 
     assert found["status"] == "error"
     assert "git-lfs-none: not found" in found["message"]
+    assert "install git-lfs" in found["hint"]

@@ -171,3 +171,17 @@ def test_a_filter_whose_program_is_missing_is_an_error_of_doctor(project: Projec
     assert found["status"] == "error"
     assert "git-lfs-none: not found" in found["message"]
     assert "install git-lfs" in found["hint"]
+
+
+def test_a_command_in_a_hook_of_git_looks_at_the_repository_of_the_workflow(project: Project) -> None:
+    other = project.root / "other"
+    project.git("init", "--quiet", "--bare", str(other))
+    project.environment |= {"GIT_DIR": str(other), "GIT_WORK_TREE": str(project.root)}
+    project.write("tracked.txt", "1")
+    project.commit("File")
+    project.write("tracked.txt", "2")
+    project.workflow()
+
+    problems = json.loads(project.symphony("check", "--json").stdout)["problems"]
+
+    assert "uncommitted_changes" in [problem["code"] for problem in problems]

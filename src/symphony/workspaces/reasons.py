@@ -79,8 +79,9 @@ REASONS: Final[Sequence[Reason]] = (
     ),
     Reason(
         "partial",
-        r"promisor|lazy fetching disabled|missing (blob|tree|commit|object)s?\b|could not fetch [0-9a-f]{40}",
-        "the repository is a partial clone and lacks objects: in it, run "
+        r"promisor|lazy fetching disabled|bad (tree|blob) object|missing (blob|tree|commit|object)s?\b"
+        r"|could not fetch [0-9a-f]{40}",
+        "the repository lacks objects, as a partial clone does: in it, run "
         "`git config --unset-all remote.origin.partialclonefilter; git fetch --refetch`",
     ),
     Reason(
@@ -232,7 +233,8 @@ REASONS: Final[Sequence[Reason]] = (
 _NO_CAUSE: Final = re.compile(
     r"could not read (from remote repository|username|password)|remote end hung up|unexpected disconnect"
     r"|early eof|index-pack|pack-objects died|protocol error|expected flush|external filter|smudge filter"
-    r"|authentication failed|unable to fork|ref updates aborted|failed to push some refs|bad pack header",
+    r"|authentication failed|unable to fork|ref updates aborted|failed to push some refs|bad pack header"
+    r"|packet write|client identification|for subprocess",
     re.IGNORECASE,
 )
 """Lines of git that follow from another line."""
@@ -259,7 +261,7 @@ def telling_lines(text: str) -> list[str]:
     own = [line for line in lines if line.startswith(("fatal:", "error:", "!"))]
     remote = [line for line in lines if line.startswith("remote:")]
     others = [line for line in lines if line not in own and line not in remote]
+    causes = [line for line in others if reason_for(line) is not None]
     if own and not all(_NO_CAUSE.search(line) or line.endswith(":") for line in own):
         others = []
-    causes = [line for line in others if reason_for(line) is not None]
     return list(dict.fromkeys([*(causes or others)[-_MAX_OTHERS:], *own, *remote]))

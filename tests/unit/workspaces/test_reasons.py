@@ -93,6 +93,17 @@ fatal: the remote end hung up unexpectedly
 git-lfs smudge -- 'a.bin': line 1: git-lfs: command not found
 error: external filter 'git-lfs smudge -- %f' failed 127
 fatal: a.bin: smudge filter lfs failed
+## lfs_missing: git-lfs: not found
+git-lfs filter-process: 1: git-lfs: not found
+error: packet write with format failed
+error: Could not write client identification
+error: initialization for subprocess 'git-lfs filter-process' failed
+fatal: a.bin: smudge filter lfs failed
+## partial: bad tree object
+error: git upload-pack: git-pack-objects died with error.
+fatal: protocol error: bad pack header
+remote: fatal: bad tree object 0123456789abcdef0123456789abcdef01234567
+remote: aborting due to possible repository corruption on the remote side.
 ## lfs_quota: data quota
 Downloading a.bin (5 B)
 Error downloading object: a.bin (2cf24db): batch response: This repository is over its data quota.

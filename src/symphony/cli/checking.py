@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
@@ -48,7 +49,14 @@ from symphony.domain import Failure, Redaction, SymphonyError
 from symphony.processes.local import LocalHost
 from symphony.skills import with_advice
 from symphony.trackers.registry import with_default_states
-from symphony.workspaces import SUBMODULES_HINT, WorkspaceManager, locate_branch
+from symphony.workspaces import (
+    SUBMODULES_HINT,
+    Git,
+    MissingFilter,
+    WorkspaceManager,
+    locate_branch,
+    missing_filters,
+)
 
 _MAX_NAMES = 3
 _NO_SUCH_REMOTE = 2  # exit code of `git remote get-url`
@@ -90,7 +98,7 @@ def check_workflow(path: Path, environment: Mapping[str, str]) -> CheckedWorkflo
     else:
         redaction = redaction_for(report.workflow, environment)
         settings = _effective_settings(report.workflow, environment, redaction)
-        warnings += _repository_warnings(report.workflow.settings, path, report.source_map)
+        warnings += _repository_warnings(report.workflow.settings, path, report.source_map, environment)
     # A message may quote the file, and a secret may stand anywhere in it.
     return _document(path, [redaction.failure(failure) for failure in failures], warnings, settings)
 
@@ -189,7 +197,9 @@ def _unused_file(workflow: Path) -> Iterator[WorkflowWarning]:
         )
 
 
-def _repository_warnings(settings: Settings, workflow: Path, source: SourceMap) -> Iterator[WorkflowWarning]:
+def _repository_warnings(
+    settings: Settings, workflow: Path, source: SourceMap, environment: Mapping[str, str]
+) -> Iterator[WorkflowWarning]:
     if missing := uncommitted_skills_for(settings):
         yield WorkflowWarning(
             code=WarningCode.UNCOMMITTED_SKILLS,
@@ -208,7 +218,7 @@ def _repository_warnings(settings: Settings, workflow: Path, source: SourceMap) 
             hint="sessions start from the last commit and do not see them: commit or stash them",
         )
     yield from _delivery_warnings(settings.workspace, source)
-    yield from _clone_warnings(settings, source)
+    yield from _clone_warnings(settings, source, environment)
 
 
 def _skill_problems(settings: Settings) -> Iterator[WorkflowWarning]:
@@ -279,8 +289,10 @@ def _has_origin(repository: Path) -> bool:
         return True  # a repository that cannot be used is an error of its own
 
 
-def _clone_warnings(settings: Settings, source: SourceMap) -> Iterator[WorkflowWarning]:
-    """Content of a local repository that a clone lacks: submodules and files in Git LFS."""
+def _clone_warnings(
+    settings: Settings, source: SourceMap, environment: Mapping[str, str]
+) -> Iterator[WorkflowWarning]:
+    """Content of a local repository that a clone lacks: submodules, and what filters make of files."""
     repo, branch = settings.workspace.repo, settings.workspace.base_branch or "HEAD"
     if repo is None or not Path(repo).is_dir():
         return
@@ -292,16 +304,25 @@ def _clone_warnings(settings: Settings, source: SourceMap) -> Iterator[WorkflowW
             where=where,
             hint=SUBMODULES_HINT,
         )
-    uses_lfs = git_output(
-        Path(repo), "grep", "--fixed-strings", "filter=lfs", branch, "--", "*.gitattributes"
-    )
-    if uses_lfs and not git_output(Path("/"), "config", "--get", "filter.lfs.process"):
+    git_of_daemon = Git(LocalHost(), environment, frozenset())
+    find = partial(missing_filters, source=Path(repo), hook=settings.hooks.after_create)
+    for missing in anyio.run(find, git_of_daemon, Path(repo), branch):
+        lfs = missing.name == "lfs"
         yield WorkflowWarning(
-            code=WarningCode.LFS_NOT_SET_UP,
-            message=f"{branch} has files in Git LFS, and sessions would see pointers in their place",
+            code=WarningCode.LFS_NOT_SET_UP if lfs else WarningCode.FILTER_NOT_SET_UP,
+            message=filter_message(branch, missing),
             where=where,
-            hint="install git-lfs, and run `git lfs install` as the user of the daemon",
+            hint=missing.hint,
         )
+
+
+def filter_message(branch: str, missing: MissingFilter) -> str:
+    """What sessions would see without a filter of git, in one line."""
+    if missing.name == "lfs":
+        return f"{branch} has files in Git LFS, and sessions would see pointers in their place"
+    return (
+        f"{branch} has files of the filter {missing.name}, and sessions would see and commit them unfiltered"
+    )
 
 
 # --- effective settings ----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from anyio import to_thread
 
 from symphony.api.models import CHECKS, State
 from symphony.cli import forge_access, host_access, tracker_access
-from symphony.cli.checking import check_workflow
+from symphony.cli.checking import check_workflow, filter_message
 from symphony.cli.client import connect
 from symphony.cli.documents import Doctor
 from symphony.cli.endpoint import UnreachableError, absence_notice, find_daemon
@@ -55,6 +55,7 @@ _MIB: Final = 1024**2
 _CLOCK_TOLERANCE_MS: Final = 300_000
 _MAX_NAMES: Final = 5
 _MAX_PROBLEMS: Final = 3
+_TRIAL_S: Final = 12.0  # with the rest of its check below `TIMEOUT_S`
 _OTHER_CHECKS: Final = frozenset(
     {
         Category.AGENT_NOT_FOUND.value,
@@ -62,6 +63,8 @@ _OTHER_CHECKS: Final = frozenset(
         Category.SECRET_FILE.value,
         Category.WORKSPACE_REPOSITORY.value,
         WarningCode.EXPOSED_SECRET.value,
+        WarningCode.FILTER_NOT_SET_UP.value,
+        WarningCode.LFS_NOT_SET_UP.value,
         WarningCode.NO_REMOTE.value,
     }
 )
@@ -228,13 +231,28 @@ def check_workflow_file(
 
 
 async def check_repository(context: RuntimeContext) -> list[Finding]:
-    """Whether workspaces can be cloned, checked as at a start."""
+    """Whether workspaces can be cloned: what a run fetches and checks out is fetched and checked out."""
     workspace = context.settings.workspace
     if workspace.repo is None:
         return [ok("workspace.repo is not set: hooks fill the workspaces")]
     await context.workspaces.check_repository()
     branch = f", from {workspace.base_branch}" if workspace.base_branch else ""
-    return [ok(f"{workspace.repo} can be cloned{branch}")]
+    place = await to_thread.run_sync(_temporary_directory, workspace.root)
+    trial = None
+    try:
+        with anyio.move_on_after(_TRIAL_S):
+            trial = await context.workspaces.try_repository(place)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(partial(shutil.rmtree, place, ignore_errors=True))
+    if trial is None:
+        return [ok(f"{workspace.repo} answers{branch}; a clone was not finished within {_TRIAL_S:g} s")]
+    shown = workspace.base_branch or "the base branch"
+    return [
+        ok(f"{workspace.repo} can be cloned{branch}"),
+        *(warning(f"{workspace.repo}: {trait.message}", trait.repair) for trait in trial.unusual),
+        *(warning(filter_message(shown, missing), missing.hint) for missing in trial.missing),
+    ]
 
 
 async def check_push(context: RuntimeContext) -> list[Finding]:

@@ -12,6 +12,11 @@ from symphony.config import Settings
 
 _TIMEOUT_S = 10
 _BOARD = ".symphony/issues"
+_PLACES = {
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_NAMESPACE"),
+    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"),
+}
+"""Variables of a hook or alias of git that lead to another repository than the directory."""
 
 
 def git(
@@ -36,11 +41,11 @@ def git(
     """
     try:
         done = subprocess.run(
-            ["git", *arguments],
+            ["git", "-c", "safe.bareRepository=all", *arguments],
             cwd=directory,
             capture_output=True,
             input=data,
-            env={**os.environ, **variables},
+            env={**{name: value for name, value in os.environ.items() if name not in _PLACES}, **variables},
             check=False,
             timeout=timeout_s,
         )

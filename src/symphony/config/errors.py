@@ -37,6 +37,7 @@ class WarningCode(StrEnum):
     UNCOMMITTED_SKILLS = "uncommitted_skills"
     SUBMODULES_NOT_POPULATED = "submodules_not_populated"
     LFS_NOT_SET_UP = "lfs_not_set_up"
+    FILTER_NOT_SET_UP = "filter_not_set_up"
     SKILL_PROBLEM = "skill_problem"
     INSTRUCTIONS_PROBLEM = "instructions_problem"
     UNCOMMITTED_CHANGES = "uncommitted_changes"

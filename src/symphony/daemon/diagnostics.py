@@ -24,11 +24,12 @@ from anyio import to_thread
 
 from symphony.agents.environment import child_environment
 from symphony.api.models import DoctorCheck
-from symphony.config import EXPOSED_HINT, SecretFileError, Settings, read_secrets
+from symphony.config import EXPOSED_HINT, SecretFileError, Settings, WorkspaceSettings, read_secrets
 from symphony.domain import Redaction, SymphonyError, plural
 from symphony.processes.base import Completed, Host
 from symphony.processes.cgroups import own_cgroup
 from symphony.revision import version_text
+from symphony.workspaces import Git, identity_at, local_repository, mirror_path
 
 TIMEOUT_S: Final = 20.0
 _COMMAND_TIMEOUT_MS: Final = 10_000
@@ -39,6 +40,7 @@ _LOW_FREE_BYTES: Final = _GIB
 _LOW_FREE_SHARE: Final = 0.05
 _FILES_PER_SESSION: Final = 16
 _FILES_OF_DAEMON: Final = 64
+_PARTS: Final = ("name", "email")
 _FIRST_YEAR, _LAST_YEAR = 2024, 2100
 
 
@@ -115,7 +117,7 @@ def machine_checks(
         "secrets": in_thread(check_secrets, environment),
         "git": partial(check_git, host, environment),
         "git_identity": partial(
-            check_git_identity, host, environment, settings.workspace.repo if settings else None
+            check_git_identity, host, environment, settings.workspace if settings else None
         ),
         "state_directory": in_thread(check_state_directory, state_dir),
         "disk": in_thread(check_disks, disks),
@@ -198,9 +200,9 @@ def check_secrets(environment: Mapping[str, str]) -> list[Finding]:
     return findings + [warning(message, EXPOSED_HINT) for message in exposed]
 
 
-async def _run(host: Host, environment: Mapping[str, str], *argv: str, cwd: Path | None = None) -> Completed:
+async def _run(host: Host, environment: Mapping[str, str], *argv: str) -> Completed:
     env = child_environment(environment, run_id="doctor")
-    return await host.run(argv, cwd=cwd, env=env, timeout_ms=_COMMAND_TIMEOUT_MS)
+    return await host.run(argv, env=env, timeout_ms=_COMMAND_TIMEOUT_MS)
 
 
 def _text(output: bytes) -> str:
@@ -220,23 +222,23 @@ async def check_git(host: Host, environment: Mapping[str, str]) -> list[Finding]
 
 
 async def check_git_identity(
-    host: Host, environment: Mapping[str, str], repository: str | None
+    host: Host, environment: Mapping[str, str], workspace: WorkspaceSettings | None
 ) -> list[Finding]:
-    """The name under which sessions commit: that of the user, or else one of the daemon."""
-    is_local = repository is not None and await anyio.Path(repository).is_dir()
-    cwd = Path(repository) if repository is not None and is_local else None
-    values = []
-    for key in ("user.name", "user.email"):
-        try:
-            done = await _run(host, environment, "git", "config", "--get", key, cwd=cwd)
-        except OSError:
-            return [warning("not looked at, because git cannot be started", "install git")]
-        values.append(_text(done.stdout))
-    name, email = values
-    if name and email:
-        return [ok(f"sessions commit as {name} <{email}>")]
-    hint = 'git config --global user.name "…" && git config --global user.email "…"'
-    return [warning("git has no user.name and user.email, so sessions commit as Symphony", hint)]
+    """The names under which sessions commit: those of the repository or the user, or else of the daemon."""
+    place = Path("/")
+    if workspace is not None and workspace.repo is not None:
+        mirror = await to_thread.run_sync(mirror_path, workspace)
+        source = local_repository(workspace.repo) or mirror
+        place = source if await anyio.Path(source).is_dir() else place
+    identity = await identity_at(Git(host, environment, frozenset()), place)
+    shown = []
+    for role in ("author", "committer"):
+        name, email = (identity.get(f"{role}.{part}") or identity.get(f"user.{part}") for part in _PARTS)
+        if name is None or email is None:
+            hint = 'git config --global user.name "…" && git config --global user.email "…"'
+            return [warning("git has no user.name and user.email, so sessions commit as Symphony", hint)]
+        shown.append(f"{name} <{email}>")
+    return [ok(f"sessions commit as {', committed by '.join(dict.fromkeys(shown))}")]
 
 
 def check_disks(

@@ -15,6 +15,8 @@ from symphony.workspaces.files import is_directory as is_directory
 from symphony.workspaces.files import last_touched as last_touched
 from symphony.workspaces.files import temporary_directory as temporary_directory
 from symphony.workspaces.files import tree_size as tree_size
+from symphony.workspaces.filters import MissingFilter as MissingFilter
+from symphony.workspaces.filters import missing_filters as missing_filters
 from symphony.workspaces.git import NETWORK_TIMEOUT_MS as NETWORK_TIMEOUT_MS
 from symphony.workspaces.git import Git as Git
 from symphony.workspaces.git import GitError as GitError
@@ -25,7 +27,10 @@ from symphony.workspaces.git import config_value as config_value
 from symphony.workspaces.git import is_sha256 as is_sha256
 from symphony.workspaces.git import packed_refs as packed_refs
 from symphony.workspaces.git import read_ref as read_ref
+from symphony.workspaces.git import repository_config as repository_config
 from symphony.workspaces.git import without_credentials as without_credentials
+from symphony.workspaces.git import write_git_dir as write_git_dir
+from symphony.workspaces.identity import identity_at as identity_at
 from symphony.workspaces.layout import Layout as Layout
 from symphony.workspaces.layout import check_key as check_key
 from symphony.workspaces.layout import key_of as key_of

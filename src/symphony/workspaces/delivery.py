@@ -19,11 +19,18 @@ import structlog
 from anyio import to_thread
 
 from symphony.config import WorkspaceSettings
-from symphony.domain import Blame, Category, Failure, disk_full_hint, is_disk_full
+from symphony.domain import Blame, Category, Failure
 from symphony.workspaces.files import temporary_directory
-from symphony.workspaces.git import GitError, read_ref, without_credentials
+from symphony.workspaces.git import (
+    GitError,
+    hint_of,
+    read_ref,
+    repository_config,
+    without_credentials,
+    write_git_dir,
+)
 from symphony.workspaces.layout import Layout, resolve
-from symphony.workspaces.mirror import FETCH, Mirror
+from symphony.workspaces.mirror import FETCH, FETCH_INTO_MIRROR, Mirror
 from symphony.workspaces.model import (
     NUMSTAT,
     Changes,
@@ -144,7 +151,7 @@ class Publisher:
         try:
             return await self._deliver(source, seen, seen.head, delivery)
         except (GitError, OSError) as error:
-            hint = disk_full_hint(self._mirror.path.parent) if is_disk_full(error) else repair
+            hint = hint_of(error, self._mirror.path.parent, repair)
             return replace(delivery, failure=delivery_failure(str(error), hint=hint))
 
     async def _deliver(
@@ -263,7 +270,7 @@ class Publisher:
                 await self._push_refspec(where, destinations, refspec, lease)
             await self._remember_head(branch, "pushed", head)
         except (GitError, OSError) as error:
-            hint = self._login_hint()
+            hint = hint_of(error, self._mirror.path.parent, self._login_hint())
             if isinstance(error, GitError) and _is_rejected(error):
                 hint = f"someone else changed {branch} on origin: delete or rename it there, or merge it"
             return push_failure(f"{branch} could not be pushed to origin: {error}", hint=hint)
@@ -281,17 +288,19 @@ class Publisher:
         source, kept = f"refs/heads/{branch}", f"{FETCHED_BASES}{branch}"
         network = self._git.network_timeout_ms
         if self._local is None:
-            fetch = ("-C", self._mirror.path, *FETCH, *options, "origin", f"+{source}:{kept}")
-            await self._git.trusted(*fetch, timeout_ms=network, login=self._git.login)
+            fetch = ("-C", self._mirror.path, *FETCH_INTO_MIRROR, *options)
+            remote, refspec = self._mirror.repository, f"+{source}:{kept}"
+            await self._git.trusted(*fetch, remote, refspec, timeout_ms=network, login=self._git.login)
         else:
             url = await self._git.trusted("-C", self._local, "remote", "get-url", "origin")
             address, login = split_login(url.decode("utf-8", "surrogateescape").strip())
             remote = "origin" if login is None else address
             tracking = f"refs/remotes/origin/{branch}"
-            fetch = ("-C", self._local, *FETCH, *options, remote, f"+{source}:{tracking}")
-            await self._git.trusted(*fetch, timeout_ms=network, login=login)
+            refspec = f"+{source}:{tracking}"
+            update = ("-C", self._local, *FETCH, *options)
+            await self._git.trusted(*update, remote, refspec, timeout_ms=network, login=login)
             await self._git.trusted(
-                "-C", self._mirror.path, *FETCH, *options, self._local, f"+{tracking}:{kept}"
+                "-C", self._mirror.path, *FETCH_INTO_MIRROR, *options, self._local, f"+{tracking}:{kept}"
             )
         commit = await to_thread.run_sync(read_ref, self._mirror.path, kept)
         if commit is None:
@@ -378,20 +387,20 @@ class Publisher:
                 await self._dry_run(self._local, destinations, "HEAD")
                 return None
             async with temporary_directory(None, "symphony-push-") as scratch:
-                await self._git.trusted("init", "--quiet", "--bare", "--template=", scratch)
+                await to_thread.run_sync(write_git_dir, scratch, repository_config(None, bare=True))
                 identity = ("-c", "user.name=symphony", "-c", "user.email=symphony@localhost")
                 commit = ("commit-tree", "-m", "never pushed", _EMPTY_TREE)
                 made = await self._git.trusted("-C", scratch, *identity, *commit)
-                remote = [(self._mirror.repository, self._git.login)]
-                await self._dry_run(scratch, remote, made.decode().strip())
+                await self._dry_run(scratch, destinations, made.decode().strip())
         except (GitError, OSError) as error:
-            return push_failure(f"origin does not take branches: {error}", hint=self._login_hint())
+            hint = hint_of(error, self._mirror.path.parent, self._login_hint())
+            return push_failure(f"origin does not take branches: {error}", hint=hint)
         return None
 
     async def _destinations(self) -> list[tuple[str, Login | None]]:
         """The remotes to push to, each with its login; empty if the local repository has no `origin`."""
         if self._local is None:
-            return [("origin", self._git.login)]
+            return [(self._mirror.repository, self._git.login)]
         try:
             urls = await self._git.trusted(
                 "-C", self._local, "remote", "get-url", "--push", "--all", "origin"

@@ -26,7 +26,7 @@ from anyio import to_thread
 from symphony.domain import Category, branch_name
 from symphony.workspaces.directories import discard
 from symphony.workspaces.files import is_directory, make_directory, make_read_only, temporary_directory
-from symphony.workspaces.git import Git, GitError, repository_config
+from symphony.workspaces.git import Git, GitError, repository_config, write_git_dir
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.mirror import Mirror, RemoteRefs
 from symphony.workspaces.model import WorkspaceError, local_repository
@@ -55,13 +55,8 @@ class GitExport:
 
     def create(self, commit: str, stores: Sequence[Path]) -> None:
         """Create the git directory, for commits like this one; blocking."""
-        for directory in ("refs/heads", "objects/info"):
-            (self.git_dir / directory).mkdir(parents=True)
-        (self.git_dir / "HEAD").write_text("ref: refs/heads/none\n")
-        (self.git_dir / "config").write_text(repository_config(commit))
-        lines = "".join(f"{store}\n" for store in stores if store.is_dir())
-        alternates = self.git_dir / "objects" / "info" / "alternates"
-        alternates.write_text(lines, encoding="utf-8", errors="surrogateescape")
+        borrowed = [store for store in stores if store.is_dir()]
+        write_git_dir(self.git_dir, repository_config(commit), borrowed=borrowed)
 
     async def copy(self, commit: str, paths: Sequence[str]) -> None:
         """Write the files at these paths of a commit, and what links among them lead to inside the tree.

@@ -10,14 +10,15 @@ Once an agent has been in a workspace, no command uses the workspace's own `.git
 import errno
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from symphony.domain import PATTERNS_ONLY, Redaction, is_disk_full, one_line
+from symphony.domain import PATTERNS_ONLY, Redaction, disk_full_hint, is_disk_full, one_line
 from symphony.processes.base import Completed, Host
 from symphony.workspaces.files import MAX_ENTRIES, entries_below, lines_of, read_if_there, read_regular
 from symphony.workspaces.model import Login
+from symphony.workspaces.reasons import reason_for, telling_lines
 
 LOCAL_TIMEOUT_MS: Final = 120_000
 NETWORK_TIMEOUT_MS: Final = 600_000
@@ -26,7 +27,7 @@ SAFE_DIRECTORY: Final = "git config --global --add safe.directory"
 """The command that makes git accept a repository of another user."""
 
 _MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024
-_MAX_MESSAGE_CHARS: Final = 300
+_MAX_MESSAGE_CHARS: Final = 400
 _USERINFO = re.compile(r"(?<=://)[^/\s]+@")  # up to the last @, because a password may contain one
 _ADVICE = re.compile(rf"{re.escape(SAFE_DIRECTORY)} [^\n]+")
 _INHERITED = re.compile(
@@ -41,6 +42,7 @@ _ALWAYS = {
     "GCM_INTERACTIVE": "never",
     "SSH_ASKPASS_REQUIRE": "never",
     "LC_ALL": "C",
+    "GIT_DEFAULT_REF_FORMAT": "files",  # refs are read as files
 }
 _ISOLATED = {
     "GIT_CONFIG_GLOBAL": "/dev/null",
@@ -56,7 +58,12 @@ _OPTIONS = [
         "core.hooksPath=/dev/null",
         "core.fsmonitor=false",
         "core.untrackedCache=false",
+        "core.splitIndex=false",
+        "core.sparseCheckout=false",
+        "safe.bareRepository=all",  # the mirror is one
         "protocol.ext.allow=never",
+        "protocol.file.allow=always",  # between the mirror and a local repository
+        *(f"color.{part}=false" for part in ("ui", "advice", "push", "remote", "transport")),
         "submodule.recurse=false",
         "fetch.recurseSubmodules=false",
         "gc.auto=0",
@@ -69,12 +76,15 @@ _OPTIONS = [
 class GitError(Exception):
     """A git command failed; the message is one line without credentials.
 
-    `advice` is the command that git itself recommends, or `None`.
+    Attributes:
+        advice: the command that git itself recommends, or `None`.
+        hint: what to do about its cause, in one line; `None` if the cause is not known.
     """
 
-    def __init__(self, message: str, *, advice: str | None = None) -> None:
+    def __init__(self, message: str, *, advice: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
         self.advice = advice
+        self.hint = hint
 
 
 class Git:
@@ -167,20 +177,23 @@ class Git:
         if done.exit_code == 0:
             return done.stdout
         stderr = done.stderr.decode("utf-8", "replace")
-        lines = [line.strip() for line in self._redaction.text(without_credentials(stderr)).splitlines()]
-        own = [line for line in lines if line.startswith(("fatal:", "error:", "!"))]
-        remote = [
-            line for line in lines if line.startswith("remote:") and line.removeprefix("remote:").strip()
-        ]
-        complaint = "; ".join([*own, *remote] or filter(None, lines)) or f"exit code {done.exit_code}"
-        complaint = one_line(complaint, _MAX_MESSAGE_CHARS)
+        lines = telling_lines(self._redaction.text(without_credentials(stderr)))
+        complaint = one_line("; ".join(lines) or f"exit code {done.exit_code}", _MAX_MESSAGE_CHARS)
         if is_disk_full(stderr) and not is_disk_full(complaint):  # it was cut off, or git said it in between
             complaint = f"no space left on device; {complaint}"
-        advice = _ADVICE.search(stderr)
+        advice, reason = _ADVICE.search(stderr), reason_for("\n".join(lines))
         raise GitError(
             f"git {_subcommand(arguments)}: {complaint}",
             advice=advice and advice[0],
+            hint=None if reason is None else reason.hint,
         )
+
+
+def hint_of(error: Exception, place: Path, usual: str | None = None) -> str | None:
+    """What to do about a failure of git or of the system below `place`; `usual` if its cause is not known."""
+    if is_disk_full(error):
+        return disk_full_hint(place)
+    return (error.hint if isinstance(error, GitError) else None) or usual
 
 
 def _subcommand(arguments: Sequence[str | Path]) -> str:
@@ -191,12 +204,33 @@ def _subcommand(arguments: Sequence[str | Path]) -> str:
     return words[0]
 
 
-def repository_config(commit: str | None) -> str:
-    """Configuration of a repository whose object format is that of a commit: SHA-1 or SHA-256."""
+def repository_config(commit: str | None, *, bare: bool = False, precious: bool = False) -> str:
+    """Configuration of a repository whose object format is that of a commit: SHA-1 or SHA-256.
+
+    No git deletes an object of a `precious` one.
+    """
     sha256 = commit is not None and is_sha256(commit)
-    return f"[core]\n\trepositoryformatversion = {int(sha256)}\n\tfilemode = true\n\tbare = false\n" + (
-        "[extensions]\n\tobjectFormat = sha256\n" if sha256 else ""
+    extensions = {"preciousObjects": precious and "true", "objectFormat": sha256 and "sha256"}
+    lines = [f"\t{name} = {value}\n" for name, value in extensions.items() if value]
+    core = (
+        f"\trepositoryformatversion = {int(bool(lines))}\n\tfilemode = true\n\tbare = {str(bare).lower()}\n"
     )
+    return f"[core]\n{core}" + (f"[extensions]\n{''.join(lines)}" if lines else "")
+
+
+def write_git_dir(
+    git_dir: Path, config: str, *, head: str = "ref: refs/heads/none", borrowed: Iterable[Path | str] = ()
+) -> None:
+    """Write an empty git directory that borrows objects from these stores; blocking. Raises `OSError`.
+
+    The daemon never runs `git init`, whose result depends on the templates and default formats of the user.
+    """
+    for directory in ("refs/heads", "objects/info"):
+        (git_dir / directory).mkdir(parents=True)
+    lines = "".join(f"{store}\n" for store in dict.fromkeys(map(str, borrowed)))
+    contents = {"HEAD": f"{head}\n", "config": config, "objects/info/alternates": lines}
+    for name, content in contents.items():
+        (git_dir / name).write_text(content, encoding="utf-8", errors="surrogateescape")
 
 
 def is_sha256(commit: str) -> bool:

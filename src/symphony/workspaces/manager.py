@@ -49,8 +49,9 @@ from symphony.workspaces.export import (
     pin_files,
     preview_files,
 )
-from symphony.workspaces.files import fingerprint, is_directory
-from symphony.workspaces.git import NETWORK_TIMEOUT_MS, Git, GitError, common_dir, read_ref
+from symphony.workspaces.files import fingerprint, is_directory, make_directory
+from symphony.workspaces.filters import MissingFilter, missing_filters
+from symphony.workspaces.git import NETWORK_TIMEOUT_MS, Git, GitError, common_dir, hint_of, read_ref
 from symphony.workspaces.hooks import Hook, HookCall, HookRunner
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.locks import RootLease, locked
@@ -79,6 +80,7 @@ from symphony.workspaces.ownership import (
 )
 from symphony.workspaces.remote import REMOTE_BASES, Courier
 from symphony.workspaces.removal import RemovalCheck
+from symphony.workspaces.repository_trial import RepositoryTrial, unusual_traits
 from symphony.workspaces.shadow import (
     MAX_FINGERPRINT_ENTRIES,
     RefSnapshot,
@@ -94,6 +96,7 @@ SUBMODULES_HINT: Final = (
     "hooks.after_create: git submodule update --init --recursive (docs/workflow-file.md)"
 )
 _LOCK_WAIT_S: Final = 10.0
+_TRIAL: Final = "trial"
 _SMALL_FILES_ONLY: Final = ("-c", "core.bigFileThreshold=1m")  # git compares no lines of larger files
 _log = structlog.get_logger(__name__)
 
@@ -142,6 +145,7 @@ class WorkspaceManager:
             redaction=redaction,
             login=login,
         )
+        self._after_create = hooks.after_create
         self._hooks = HookRunner(host, hooks, environment, secret_names, redaction)
         self._finder = WorkspaceFinder(settings=settings, workflow=workflow)
         self._lock_wait_s = lock_wait_s
@@ -218,6 +222,31 @@ class WorkspaceManager:
         if self._repo is not None:
             mirror = Mirror(self._git, Layout(self._settings.root), self._repo)
             mirror.base(await mirror.look(), self._settings.base_branch)
+
+    async def try_repository(self, place: Path) -> RepositoryTrial:
+        """Fetch and check out `workspace.repo` as a run does, in an empty directory; changes nothing else.
+
+        It takes as long as a fetch, so callers limit it.
+
+        Raises:
+            WorkspaceError: as `prepare`.
+        """
+        layout, trial = Layout(self._settings.root), Layout(place)
+        for directory in (trial.mirrors, trial.staging):
+            await to_thread.run_sync(make_directory, directory)
+        borrowed = layout.mirror(self._repo or "") / "objects"
+        known = borrowed if await to_thread.run_sync(is_directory, borrowed) else None
+        mirror = Mirror(self._git, trial, self._repo or "", borrowed=known)
+        origin = await create_clone(mirror, _TRIAL, trial.workspace(_TRIAL), self._settings.base_branch)
+        local = local_repository(mirror.repository)
+        return RepositoryTrial(
+            missing=await self._missing_filters(mirror, origin.start),
+            unusual=() if local is None else await unusual_traits(self._git, local),
+        )
+
+    async def _missing_filters(self, mirror: Mirror, commit: str) -> tuple[MissingFilter, ...]:
+        source = local_repository(mirror.repository)
+        return await missing_filters(self._git, mirror.path, commit, source=source, hook=self._after_create)
 
     async def base_branch(self) -> str | None:
         """The name of the branch that new branches start from; asks the repository unless it is set.
@@ -307,6 +336,8 @@ class WorkspaceManager:
             return record
         mirror = self._mirror(layout, self._repo)
         origin = await create_clone(mirror, record.key, path, self._settings.base_branch)
+        for missing in await self._missing_filters(mirror, origin.start):
+            _log.warning("filter_not_set_up", key=record.key, filter=missing.name, hint=missing.hint)
         return msgspec.structs.replace(
             record, repo=self._repo, branch=origin.branch, base_commit=origin.base_commit
         )
@@ -435,7 +466,9 @@ class WorkspaceManager:
             return await self._publisher(layout, self._repo).fetch_base(branch)
         except (GitError, OSError) as error:
             raise WorkspaceError.of(
-                Category.WORKSPACE_REPOSITORY, f"{branch} cannot be fetched from origin: {error}"
+                Category.WORKSPACE_REPOSITORY,
+                f"{branch} cannot be fetched from origin: {error}",
+                hint=hint_of(error, layout.root),
             ) from error
 
     async def delete_branch(self, branch: str, head: str) -> Removal:
@@ -450,7 +483,10 @@ class WorkspaceManager:
         try:
             return await self._publisher(layout, self._repo).delete(branch, head)
         except (GitError, OSError) as error:
-            raise WorkspaceError(push_failure(f"{branch} could not be deleted: {error}")) from error
+            hint = hint_of(error, layout.root)
+            raise WorkspaceError(
+                push_failure(f"{branch} could not be deleted: {error}", hint=hint)
+            ) from error
 
     async def patch(self, identifier: str, *, max_bytes: int) -> Patch | None:
         """What the delivered branch of an issue changes since its start, at most so many bytes of it.

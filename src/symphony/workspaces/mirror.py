@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +20,8 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from symphony.domain import Blame, Category, branch_name, disk_full_hint, is_disk_full
-from symphony.workspaces.files import delete_quietly, is_directory, temporary_directory, write_atomic
+from symphony.domain import Blame, Category, branch_name, disk_full_hint
+from symphony.workspaces.files import is_directory, temporary_directory, write_atomic
 from symphony.workspaces.git import (
     NETWORK_TIMEOUT_MS,
     SAFE_DIRECTORY,
@@ -28,17 +29,25 @@ from symphony.workspaces.git import (
     GitError,
     all_refs,
     config_value,
-    is_sha256,
+    hint_of,
     read_ref,
     repository_config,
     without_credentials,
+    write_git_dir,
 )
+from symphony.workspaces.identity import identity_at, identity_config
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.locks import clear_stale_locks, locked
-from symphony.workspaces.model import WorkspaceError, split_login
+from symphony.workspaces.model import WorkspaceError, local_repository, split_login
 from symphony.workspaces.ownership import read_records, write_record
 
-FETCH: Final = ("fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance")
+FETCH: Final = (
+    *("fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance"),
+    *("--no-prune", "--no-prune-tags"),
+)
+FETCH_INTO_MIRROR: Final = ("-c", "fetch.fsckObjects=false", *FETCH)
+"""Git refuses malformed objects where the user asks for it. A mirror has what its repository has."""
+
 _TRACKING: Final = "refs/remotes/origin/"
 _DETACHED_HEAD: Final = "refs/symphony/origin-head"
 _LOOK_TIMEOUT_MS: Final = 30_000
@@ -47,12 +56,16 @@ _URL_LINE = re.compile(r'(?m)^\turl = "(.*)"$')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteRefs:
-    """Refs of a repository: the branch and commit of `HEAD`, branches by short and tags by full name."""
+    """Refs of a repository: the branch and commit of `HEAD`, branches by short and tags by full name.
+
+    Git did not take over the newest commits of the `refused` branches, because the repository is shallow.
+    """
 
     head_branch: str | None = None
     head: str | None = None
     branches: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
+    refused: frozenset[str] = frozenset()
 
 
 def parse_ls_remote(output: bytes) -> RemoteRefs:
@@ -78,6 +91,7 @@ class Mirror:
         repository: its address or path, without a login.
         lock_wait_s: how long to wait for another process that refreshes the mirror.
         now_s: monotonic clock.
+        borrowed: an object store that spares a new mirror what it has.
     """
 
     def __init__(
@@ -88,6 +102,7 @@ class Mirror:
         *,
         lock_wait_s: float = NETWORK_TIMEOUT_MS / 1000,
         now_s: Callable[[], float] = time.monotonic,
+        borrowed: Path | None = None,
     ) -> None:
         self.git = git
         self.layout = layout
@@ -95,6 +110,7 @@ class Mirror:
         self.path = layout.mirror(repository)
         self._lock_wait_s = lock_wait_s
         self._now_s = now_s
+        self._borrowed = () if borrowed is None else (borrowed,)
         self._lock = anyio.Lock()
         self._started_s = float("-inf")
         self._outcome: RemoteRefs | WorkspaceError | None = None
@@ -131,7 +147,7 @@ class Mirror:
             WorkspaceError: `workspace_repository`: it is unreachable or has no commit.
         """
         try:
-            return await self._ls_remote("--", self.repository, timeout_ms=_LOOK_TIMEOUT_MS)
+            return await self._ls_remote(Path("/"), timeout_ms=_LOOK_TIMEOUT_MS)
         except (GitError, OSError) as error:
             raise self.unreadable(error) from error
 
@@ -151,9 +167,19 @@ class Mirror:
         """Name (`None` for a detached `HEAD`) and commit of the base branch.
 
         Raises:
-            WorkspaceError: `workspace_repository`: there is no such branch.
+            WorkspaceError: `workspace_repository`: there is no such branch, or it is out of date.
         """
         name = base_branch or refs.head_branch
+        if (name or "HEAD") in refs.refused:
+            where = f"`git -C {shlex.quote(self.repository)} fetch --unshallow`"
+            there = "run `git fetch --unshallow` there, or let it be a whole clone"
+            raise WorkspaceError.of(
+                Category.WORKSPACE_REPOSITORY,
+                f"{self._shown} is shallow: git does not take over the newest commit of {name or 'HEAD'}",
+                hint=there if local_repository(self.repository) is None else where,
+                blame=Blame.CONFIG,
+                retryable=False,
+            )
         commit = refs.head if name is None else refs.branches.get(name)
         if commit is None:
             raise WorkspaceError.of(
@@ -206,19 +232,20 @@ class Mirror:
         return WorkspaceError.of(
             Category.WORKSPACE_REPOSITORY,
             f"{self._shown} cannot be fetched: {error}",
-            hint=disk_full_hint(self.path.parent) if is_disk_full(error) else usual,
+            hint=hint_of(error, self.path.parent, usual),
         )
 
     @property
     def _shown(self) -> str:
         return f"workspace.repo {without_credentials(self.repository)}"
 
-    async def _ls_remote(self, *remote: str, where: Path | None = None, timeout_ms: int) -> RemoteRefs:
+    async def _ls_remote(self, where: Path, *, timeout_ms: int) -> RemoteRefs:
         output = await self.git.trusted(
-            *(() if where is None else ("-C", where)),
+            *("-C", where),
             "ls-remote",
             "--symref",
-            *remote,
+            "--",
+            self.repository,
             "HEAD",
             "refs/heads/*",
             timeout_ms=timeout_ms,
@@ -237,8 +264,9 @@ class Mirror:
     async def _refresh(self) -> RemoteRefs | WorkspaceError:
         try:
             async with locked(self.path.with_suffix(".lock"), self._lock_wait_s):
+                known = await to_thread.run_sync(all_refs, self.path, "refs/")
                 if await to_thread.run_sync(is_directory, self.path):
-                    offered = await self._update()
+                    offered = await self._update(known)
                 else:
                     offered = await self._create()
                 refs = await to_thread.run_sync(all_refs, self.path, "refs/")
@@ -248,45 +276,52 @@ class Mirror:
         except WorkspaceError as error:
             return error
         fetched = {name: refs.get(_TRACKING + name) for name in offered.branches}
+        # What was pushed after the offer is newer than what was known, and not refused.
+        refused = {
+            name
+            for name, commit in self._wanted(offered).items()
+            if commit != refs.get(name) == known.get(name)
+        }
         return RemoteRefs(
             head_branch=offered.head_branch,
             head=None if offered.head is None else refs.get(_DETACHED_HEAD),
             branches={name: commit for name, commit in fetched.items() if commit is not None},
             tags={name: commit for name, commit in refs.items() if name.startswith("refs/tags/")},
+            refused=frozenset(
+                "HEAD" if name == _DETACHED_HEAD else name.removeprefix(_TRACKING) for name in refused
+            ),
         )
 
     async def _create(self) -> RemoteRefs:
         """Create the mirror in the staging directory and rename it when it is complete."""
         async with temporary_directory(self.layout.staging, "mirror-") as path:
-            await self._init(path, "sha1")
+            write = partial(write_git_dir, path, self._config(None), borrowed=self._borrowed)
+            await to_thread.run_sync(write)
             offered = await self._offered(path)
-            if any(is_sha256(commit) for commit in offered.branches.values()):
-                await to_thread.run_sync(delete_quietly, path)
-                await self._init(path, "sha256")
+            example = next(iter(offered.branches.values()), offered.head)
+            await to_thread.run_sync((path / "config").write_text, self._config(example))
             await self._fetch(path, offered)
             await to_thread.run_sync(path.rename, self.path)
         return offered
 
-    async def _init(self, path: Path, object_format: str) -> None:
-        await self.git.trusted(
-            "init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", path
-        )
-        config = (
-            "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n"
-            "[extensions]\n\tpreciousObjects = true\n"
-            + (f"\tobjectFormat = {object_format}\n" if object_format != "sha1" else "")
-            + "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
+    def _config(self, commit: str | None) -> str:
+        """Configuration of the mirror; `origin` is for the user's settings that depend on its address."""
+        return (
+            f"{repository_config(commit, bare=True, precious=True)}"
+            "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
             f'[remote "origin"]\n\turl = {config_value(self.repository)}\n'
             f"\tfetch = +refs/heads/*:{_TRACKING}*\n"
         )
-        await to_thread.run_sync((path / "config").write_text, config)
 
-    async def _update(self) -> RemoteRefs:
+    @staticmethod
+    def _wanted(offered: RemoteRefs) -> dict[str, str]:
+        """The refs of the mirror after a fetch of what is offered."""
+        head = {} if offered.head is None else {_DETACHED_HEAD: offered.head}
+        return {f"{_TRACKING}{name}": commit for name, commit in offered.branches.items()} | head
+
+    async def _update(self, known: Mapping[str, str]) -> RemoteRefs:
         offered = await self._offered(self.path)
-        known = await to_thread.run_sync(all_refs, self.path, "refs/")
-        wanted = {f"{_TRACKING}{name}": commit for name, commit in offered.branches.items()}
-        if offered.head is not None:
-            wanted[_DETACHED_HEAD] = offered.head
+        wanted = self._wanted(offered)
         if not wanted.items() <= known.items():
             await self._remove_conflicts(known, wanted)
             await self._fetch(self.path, offered)
@@ -307,14 +342,15 @@ class Mirror:
                     await self.git.trusted("-C", self.path, "update-ref", "-d", name)
 
     async def _offered(self, path: Path) -> RemoteRefs:
-        return await self._ls_remote("origin", where=path, timeout_ms=self.git.network_timeout_ms)
+        return await self._ls_remote(path, timeout_ms=self.git.network_timeout_ms)
 
     async def _fetch(self, path: Path, offered: RemoteRefs) -> None:
         await self.git.trusted(
             "-C",
             path,
-            *FETCH,
-            "origin",
+            *FETCH_INTO_MIRROR,
+            "--",
+            self.repository,
             f"+refs/heads/*:{_TRACKING}*",
             *([] if offered.head is None else [f"+HEAD:{_DETACHED_HEAD}"]),
             timeout_ms=self.git.network_timeout_ms,
@@ -353,8 +389,6 @@ def remove_stored_logins(layout: Layout) -> None:
 # A clone is written file by file. Its `.git` then contains exactly what is known here, and one git process
 # is enough: the checkout.
 
-_DEFAULT_IDENTITY = {"name": "Symphony Agent", "email": "symphony@localhost"}
-_IDENTITY_LINE = re.compile(r"user\.(name|email) (.+)")
 _LOW_SPACE_BYTES = 64 * 1024 * 1024  # the same limit as in `symphony doctor`
 
 
@@ -380,7 +414,7 @@ async def create_clone(mirror: Mirror, key: str, target: Path, base_branch: str 
     try:
         async with temporary_directory(mirror.layout.staging, "clone-") as staging:
             origin = await _origin(mirror, refs, branch_name(key), base)
-            identity = await _identity(mirror)
+            identity = await identity_at(git, local_repository(mirror.repository) or mirror.path)
             tree = staging / "tree"
             await to_thread.run_sync(_write_git_dir, mirror, tree / ".git", refs, base_name, origin, identity)
             await git.trusted(
@@ -397,9 +431,10 @@ async def create_clone(mirror: Mirror, key: str, target: Path, base_branch: str 
     except (GitError, OSError) as error:
         # Git does not always say that the disk is full.
         usage = await to_thread.run_sync(shutil.disk_usage, target.parent)
-        room = disk_full_hint(target.parent) if is_disk_full(error) or usage.free < _LOW_SPACE_BYTES else None
+        is_full = usage.free < _LOW_SPACE_BYTES
+        hint = disk_full_hint(target.parent) if is_full else hint_of(error, target.parent)
         raise WorkspaceError.of(
-            Category.WORKSPACE_PREPARE_FAILED, f"workspace {key} cannot be populated: {error}", hint=room
+            Category.WORKSPACE_PREPARE_FAILED, f"workspace {key} cannot be populated: {error}", hint=hint
         ) from error
     return origin
 
@@ -416,20 +451,6 @@ async def _origin(mirror: Mirror, refs: RemoteRefs, branch: str, base: str) -> O
     return Origin(branch=branch, start=start, base_commit=fork_point.decode().strip())
 
 
-async def _identity(mirror: Mirror) -> Mapping[str, str]:
-    """The operator's git identity, or a default one.
-
-    It is written into the clone, because an agent may run with another home than the operator.
-    """
-    try:
-        listing = await mirror.git.trusted(
-            "-C", mirror.path, "config", "--get-regexp", r"^user\.(name|email)$"
-        )
-    except GitError:  # this is how git reports that there is none
-        return _DEFAULT_IDENTITY
-    return {**_DEFAULT_IDENTITY, **dict(_IDENTITY_LINE.findall(listing.decode("utf-8", "replace")))}
-
-
 def _write_git_dir(
     mirror: Mirror,
     git_dir: Path,
@@ -441,25 +462,23 @@ def _write_git_dir(
     """A git directory that is on the issue's branch, with an empty index."""
     branch_file = git_dir / "refs" / "heads" / origin.branch
     tracking = git_dir / "refs" / "remotes" / "origin"
-    for directory in (branch_file.parent, tracking, git_dir / "objects/info", git_dir / "objects/pack"):
-        directory.mkdir(parents=True)
     address = config_value(without_credentials(mirror.repository))
     config = (
         f"{repository_config(origin.start)}[core]\n\tlogallrefupdates = true\n"
         f'[remote "origin"]\n\turl = {address}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n'
         f'[branch "{origin.branch}"]\n\tremote = origin\n\tmerge = refs/heads/{origin.branch}\n'
-        f"[user]\n\tname = {config_value(identity['name'])}\n\temail = {config_value(identity['email'])}\n"
+        f"{identity_config(identity)}"
     )
     packed = {f"{_TRACKING}{name}": commit for name, commit in refs.branches.items()}
     packed.update(refs.tags)
+    head = f"ref: refs/heads/{origin.branch}"
+    write_git_dir(git_dir, config, head=head, borrowed=[mirror.objects])
     contents = {
-        git_dir / "config": config,
-        git_dir / "HEAD": f"ref: refs/heads/{origin.branch}\n",
-        git_dir / "objects/info/alternates": f"{mirror.objects}\n",
         git_dir / "packed-refs": "".join(f"{commit} {name}\n" for name, commit in packed.items()),
         branch_file: f"{origin.start}\n",
     }
     if base_name is not None:
         contents[tracking / "HEAD"] = f"ref: {_TRACKING}{base_name}\n"
     for path, content in contents.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8", errors="surrogateescape")

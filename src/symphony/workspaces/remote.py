@@ -11,9 +11,9 @@ from typing import Final
 
 from anyio import to_thread
 
-from symphony.domain import Blame, Category, disk_full_hint, is_disk_full
+from symphony.domain import Blame, Category, is_disk_full
 from symphony.workspaces.delivery import FETCHED_BASES, Publisher, delivery_failure
-from symphony.workspaces.git import GitError, all_refs, common_dir, read_ref
+from symphony.workspaces.git import GitError, all_refs, common_dir, hint_of, read_ref
 from symphony.workspaces.mirror import FETCH, Mirror
 from symphony.workspaces.model import Delivery, WorkspaceError, local_repository
 from symphony.workspaces.remote_lfs import objects_of
@@ -26,6 +26,7 @@ REMOTE_BASES: Final = "refs/symphony/base/"
 
 _PUSH: Final = (
     *("-c", "remote.origin.mirror=false"),
+    *("-c", "push.pushOption="),
     *("-c", "core.bigFileThreshold=1m"),  # a search for deltas of large files costs minutes
     *("push", "--quiet", "--force", "--no-verify", "--no-follow-tags", "--no-signed"),
     "--recurse-submodules=no",
@@ -204,7 +205,7 @@ class Courier:
             base = await to_thread.run_sync(read_ref, self._mirror.path, f"{REMOTE_BASES}{branch}")
             return await self._publisher.publish(delivery, branch, head, base)
         except (GitError, OSError) as error:
-            hint = disk_full_hint(self._mirror.path.parent) if is_disk_full(error) else None
+            hint = hint_of(error, self._mirror.path.parent)
             return replace(delivery, failure=delivery_failure(str(error), hint=hint))
 
     async def _fork_point(self, base: str, head: str) -> str:

@@ -32,7 +32,15 @@ from symphony.workspaces.files import (
     stat_line,
     temporary_directory,
 )
-from symphony.workspaces.git import Git, all_refs, branch_of_head, packed_refs, read_ref, repository_config
+from symphony.workspaces.git import (
+    Git,
+    all_refs,
+    branch_of_head,
+    packed_refs,
+    read_ref,
+    repository_config,
+    write_git_dir,
+)
 
 MAX_FINGERPRINT_ENTRIES: Final = 20_000
 
@@ -239,11 +247,14 @@ async def open_shadow(
 def _build(
     git_dir: Path, own: Path, tip: str | None, git_hashes: Mapping[str, str] | None, lender: Path | None
 ) -> None:
+    stores = [] if lender is None else [str(lender)]
+    if git_hashes and _ALTERNATES in git_hashes and _ALTERNATES not in changed_files(own, git_hashes):
+        text = (read_regular(own / _ALTERNATES, _MAX_TEXT_BYTES) or b"").decode("utf-8", "surrogateescape")
+        stores += [str(own / "objects" / line) for line in text.splitlines() if line and line[0] not in '#"']
+    head = tip or "ref: refs/heads/unborn"
+    write_git_dir(git_dir, repository_config(tip), head=head, borrowed=stores)
+    (git_dir / "info").mkdir()
     objects = git_dir / "objects"
-    for directory in (git_dir / "refs" / "heads", git_dir / "info", objects / "info"):
-        directory.mkdir(parents=True)
-    (git_dir / "config").write_text(repository_config(tip))
-    (git_dir / "HEAD").write_text(f"{tip or 'ref: refs/heads/unborn'}\n")
     if tip is not None:
         (git_dir / _TIP).write_text(f"{tip}\n")
     # Packs, and loose objects in directories named by the first two digits of their ids.
@@ -251,12 +262,6 @@ def _build(
         is_loose = len(name) == len("00") and set(name) <= _HEX
         if (is_loose or name == "pack") and is_directory(own / "objects" / name):
             (objects / name).symlink_to(own / "objects" / name)
-    stores = [] if lender is None else [str(lender)]
-    if git_hashes and _ALTERNATES in git_hashes and _ALTERNATES not in changed_files(own, git_hashes):
-        text = (read_regular(own / _ALTERNATES, _MAX_TEXT_BYTES) or b"").decode("utf-8", "surrogateescape")
-        stores += [str(own / "objects" / line) for line in text.splitlines() if line and line[0] not in '#"']
-    lines = "".join(f"{store}\n" for store in dict.fromkeys(stores))
-    (objects / "info" / "alternates").write_text(lines, encoding="utf-8", errors="surrogateescape")
 
 
 # --- Git LFS ---

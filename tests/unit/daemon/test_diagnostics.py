@@ -128,8 +128,11 @@ async def test_an_identity_that_is_missing_is_a_warning() -> None:
     assert found.status is CheckStatus.WARNING
     (found,) = await check_git_identity(Told(), {}, None)
     assert found.status is CheckStatus.WARNING
-    (found,) = await check_git_identity(Told(git=(0, b"me\n", b"")), {}, None)
-    assert found.message == "sessions commit as me <me>"
+    (found,) = await check_git_identity(Told(git=(0, b"user.name\nme\0", b"")), {}, None)
+    assert found.status is CheckStatus.WARNING, "an address is missing"
+    both = b"user.name\nme\0user.email\nme@there\0committer.name\nbot\0"
+    (found,) = await check_git_identity(Told(git=(0, both, b"")), {}, None)
+    assert found.message == "sessions commit as me <me@there>, committed by bot <me@there>"
 
 
 @pytest.mark.asyncio

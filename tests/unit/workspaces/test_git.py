@@ -104,6 +104,12 @@ async def test_hooks_and_fsmonitor_are_off_in_every_command() -> None:
         (_done(1, err=b"fatal: http://me:pw@host/x is bad\n"), "git fetch: fatal: http://host/x is bad"),
         (_done(1, err=b"fatal: http://me:p@w@host/x is bad\n"), "git fetch: fatal: http://host/x is bad"),
         (_done(1, err=b"remote: \nremote: not \x1b[1myou\n! no\n"), "git fetch: ! no; remote: not you"),
+        (
+            _done(
+                1, err=b"helper: password=hunter2 is old\nfatal: could not read Password for 'https://h'\n"
+            ),
+            r"git fetch: helper: password=\*\*\* is old; fatal: could not read Password for 'https://h'",
+        ),
         (FileNotFoundError(2, "No such file", "git"), "git could not be started: .*'git'"),
     ],
 )

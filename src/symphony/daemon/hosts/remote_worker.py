@@ -347,10 +347,13 @@ class RemoteHosts:
             draft = f"repository.{secrets.token_hex(4)}.tmp"
             init = f"git init --quiet --bare --template= --object-format={kind} {draft}"
             # Large packs are kept as they come, and no deltas of large files are looked for.
-            settings = ("receive.unpackLimit 1", "core.bigFileThreshold 1m", "core.hooksPath /dev/null")
+            settings = (
+                *("receive.unpackLimit 1", "core.bigFileThreshold 1m", "core.hooksPath /dev/null"),
+                "receive.fsckObjects false",
+            )
             configure = " && ".join(f"git --git-dir={draft} config {each}" for each in settings)
             keep = f"{{ mv -T {draft} repository.git || rm -rf {draft}; }}"
-            make = f"{init} >&2 && {configure} && {keep}"
+            make = f"export GIT_DEFAULT_REF_FORMAT=files && {init} >&2 && {configure} && {keep}"
             git = "git --git-dir=repository.git"
             base = shlex.quote(f"refs/heads/{begun.base_branch}")
             further += [

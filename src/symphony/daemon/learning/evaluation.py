@@ -64,7 +64,9 @@ from symphony.workspaces import (
     local_repository,
     mirror_path,
     read_ref,
+    repository_config,
     split_login,
+    write_git_dir,
 )
 
 MAX_TURNS: Final = 3
@@ -75,7 +77,6 @@ _ALL_RUNS: Final = 100_000
 _SESSION_S: Final = 3_600.0
 _COPY_TIMEOUT_MS: Final = 300_000
 _PROBLEM_CHARS: Final = 300
-_SHA1_DIGITS: Final = 40
 _CHANGE: Final = Change(author="evaluation")
 
 
@@ -288,12 +289,15 @@ class Evaluator:
         branch = settings.workspace.base_branch or _BRANCH
         repository = place / "repository"
         await to_thread.run_sync(partial(place.mkdir, mode=0o700))
-        object_format = "sha1" if len(past.source.base) == _SHA1_DIGITS else "sha256"
-        init = ("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}")
+        write = partial(
+            write_git_dir,
+            repository,
+            repository_config(past.source.base, bare=True),
+            head=f"ref: refs/heads/{branch}",
+            borrowed=[past.source.git_dir / "objects"],
+        )
         try:
-            await self._git.trusted(*init, f"--initial-branch={branch}", repository)
-            borrowed = repository / "objects" / "info" / "alternates"
-            await to_thread.run_sync(_write, borrowed, f"{past.source.git_dir}/objects\n")
+            await to_thread.run_sync(write)
             await self._git.trusted("-C", repository, "update-ref", f"refs/heads/{branch}", past.source.base)
         except GitError as error:
             raise LibraryError(f"the repository cannot be copied: {error}") from error
@@ -580,11 +584,6 @@ def _alone(lock: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text)
 
 
 def _delete(path: Path) -> None:

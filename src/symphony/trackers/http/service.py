@@ -11,6 +11,7 @@
 All of them blame the tracker: an attempt that such a failure ends does not count against the agent.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,18 @@ THROTTLED = 429
 _NOT_FOUND, _GONE = 404, 410
 _REDIRECTS = range(300, 400)
 _SERVER_ERROR = 500
+
+_REASONS = (
+    (r"\b(is|was|been) archived", "the repository or project is archived in {name}: unarchive it there"),
+    (r"\blocked\b", "the issue is locked in {name}: unlock its conversation there"),
+    (r"too long|maximum is \d+ characters", "the text is longer than {name} takes: shorten it"),
+    (
+        r"\b(user|you) (is|are|has been|have been) blocked|blocked users? ",
+        "the user of the credential is blocked in {name}: unblock it, or use another one",
+    ),
+    (r"\b(issues|comments) (are|has been|have been) disabled", "switch that on in the settings of {name}"),
+)
+"""What services say about a refusal whose status has other causes too, and what repairs it."""
 
 _MAX_MESSAGE = 1_000
 _MAX_DETAIL = 300
@@ -130,9 +143,14 @@ class ServiceProfile:
             Category.TRACKER_STATUS,
             f"{message}: {detail}" if detail else message,
             retryable=status >= _SERVER_ERROR,
-            hint=self._refusal_hint(answer, status),
+            hint=self._named_hint(detail, status) or self._refusal_hint(answer, status),
             status=status,
         )
+
+    def _named_hint(self, detail: str, status: int) -> str | None:
+        fitting = (hint for pattern, hint in _REASONS if re.search(pattern, detail, re.IGNORECASE))
+        hint = next(fitting, None) if status < _SERVER_ERROR else None
+        return None if hint is None else hint.format(name=self.name)
 
     def _refusal_hint(self, answer: Answer, status: int) -> str:
         if status == UNAUTHORISED:

@@ -1,0 +1,89 @@
+"""Filters that the attributes of a repository name and git does not know in workspaces.
+
+Git takes the commands of a filter (`filter.NAME.clean` and the like) from configuration, which no clone
+brings along. Without them an agent sees what the filter stores, such as encrypted text, and commits what
+must not be committed.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from anyio import to_thread
+
+from symphony.domain import one_line
+from symphony.workspaces.files import read_regular
+from symphony.workspaces.git import Git, GitError, common_dir
+
+_ATTRIBUTES: Final = (".gitattributes", ":(glob)**/.gitattributes")
+_NAMED: Final = re.compile(r"(?m)^[^#\n]*\sfilter=(\S+)")
+_COMMANDS: Final = r"^filter\..+\.(clean|smudge|process)$"
+_MAX_ATTRIBUTES_BYTES: Final = 1024 * 1024
+_MAX_NAME: Final = 80
+_HINTS: Final = {
+    "lfs": "install git-lfs, and run `git lfs install` as the user of the daemon",
+    "git-crypt": "hooks.after_create: git-crypt unlock /path/to/key",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MissingFilter:
+    """A filter; `source` is the local repository whose own configuration has it, or `None`."""
+
+    name: str
+    source: Path | None
+
+    @property
+    def hint(self) -> str:
+        """What makes it known in workspaces, in one line."""
+        usual = f"give the user of the daemon the lines of filter.{self.name} (`git config --global`)"
+        own = "" if self.source is None else f" that {self.source}/.git/config has"
+        return _HINTS.get(self.name) or f"{usual}{own}, or set them up in hooks.after_create"
+
+
+async def missing_filters(
+    git: Git, repository: Path, commit: str, *, source: Path | None, hook: str | None
+) -> tuple[MissingFilter, ...]:
+    """The filters that a commit names and that workspaces will not have.
+
+    Args:
+        git: runs git.
+        repository: has the commit.
+        commit: or a branch.
+        source: a local repository that workspaces are cloned from.
+        hook: `hooks.after_create`; it sets up a filter that it names.
+    """
+    text = await _attributes(git, repository, commit)
+    own = None if source is None else await to_thread.run_sync(common_dir, source)
+    if own is not None:
+        raw = await to_thread.run_sync(read_regular, own / "info/attributes", _MAX_ATTRIBUTES_BYTES)
+        text += (raw or b"").decode("utf-8", "replace")
+    named = {name for name in _NAMED.findall(text) if hook is None or name not in hook}
+    if not named:
+        return ()
+    known = await _known(git, Path("/"))
+    of_source = frozenset() if source is None else await _known(git, source)
+    return tuple(
+        MissingFilter(one_line(name, _MAX_NAME), source if name in of_source else None)
+        for name in sorted(named - known)
+    )
+
+
+async def _attributes(git: Git, repository: Path, commit: str) -> str:
+    """The lines of a commit's attributes that name a filter."""
+    grep = ("-C", repository, "grep", "-h", "-I", "--fixed-strings", "filter=", commit, "--", *_ATTRIBUTES)
+    try:
+        return (await git.trusted(*grep)).decode("utf-8", "replace")
+    except GitError:  # this is how git says that there is none
+        return ""
+
+
+async def _known(git: Git, place: Path) -> frozenset[str]:
+    """The filters with a command in the configuration that git reads at a place."""
+    try:
+        listing = await git.trusted("-C", place, "config", "-z", "--name-only", "--get-regexp", _COMMANDS)
+    except GitError:  # this is how git says that there is none
+        return frozenset()
+    names = listing.decode("utf-8", "replace").split("\0")
+    return frozenset(name.partition(".")[2].rpartition(".")[0] for name in names)

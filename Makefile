@@ -95,7 +95,7 @@ lowest: ## Run the tests of `make test` with the lowest versions of dependencies
 	$(LOWEST)/bin/pytest -q -n 4 --dist worksteal -o filterwarnings=default -m "$(FAST)"
 
 fuzz: $(VENV)/.dev ## Try random files on the skills loader for FUZZ_S seconds (60)
-	FUZZ_S=$${FUZZ_S:-60} $(BIN)/pytest -q tests/unit/skills/test_fuzz.py
+	FUZZ_S=$${FUZZ_S:-60} $(BIN)/pytest -q tests/unit/skills/test_loader_fuzz.py
 
 chaos: $(VENV)/.dev ## Kill and plague the real daemon for CHAOS_S seconds (120); SEED=… repeats a storm
 	@PYTHONPATH=tests $(BIN)/python -m chaos

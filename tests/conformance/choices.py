@@ -48,21 +48,21 @@ def _choice(
 _PLACES = {"README": "README.md", "workflow-file": "docs/workflow-file.md", "commands": "docs/commands.md"}
 _SUITES = {
     "life": "tests/integration/workspaces/test_manager.py",
-    "policy": "tests/unit/agents/test_policy.py",
+    "policy": "tests/unit/agents/codex/test_session_policy.py",
     "scripted": "tests/integration/agents/test_scripted_session.py",
     "settings": "tests/unit/config/test_settings.py",
     "template": "tests/unit/config/test_template.py",
     "cycle": "tests/unit/scheduler/test_polling.py",
-    "retries": "tests/unit/scheduler/test_retries.py",
+    "retries": "tests/unit/scheduler/test_runs_retries.py",
     "blocks": "tests/unit/scheduler/test_blocks.py",
     "machine": "tests/unit/scheduler/test_machine.py",
-    "silence": "tests/unit/scheduler/test_stalls.py",
+    "silence": "tests/unit/scheduler/test_runs_stalls.py",
     "store": "tests/integration/config/test_store.py",
     "service": "tests/integration/daemon/test_service.py",
     "rows": "tests/integration/daemon/test_attempts.py",
     "logs": "tests/unit/observability/test_logs.py",
     "notes": "tests/unit/daemon/test_comments.py",
-    "mapping": "tests/unit/agents/test_mapping.py",
+    "mapping": "tests/unit/agents/codex/test_protocol_events.py",
 }
 
 
@@ -80,14 +80,14 @@ def _policies() -> Iterator[Choice]:
         "What happens when an agent wants something approved?",
         "Agents are told `never`: what the sandbox forbids fails, and the model is told. One that asks all the same is declined and its turn goes on; `codex.on_approval` may accept for the session, or block the issue for a person.",
         places=("README", "src/symphony/agents/codex/session.py"),
-        tests=("tests/unit/agents/test_params.py::test_the_defaults_are_the_documented_posture", "policy::test_an_approval_is_declined_unless_configured_otherwise", "policy::test_accepting_holds_for_the_session_where_that_is_offered", "scripted::test_an_approval_is_answered_by_policy", "scripted::test_a_blocked_approval_ends_the_run_and_runs_nothing"),
+        tests=("tests/unit/agents/codex/test_protocol_params.py::test_the_defaults_are_the_documented_posture", "policy::test_an_approval_is_declined_unless_configured_otherwise", "policy::test_accepting_holds_for_the_session_where_that_is_offered", "scripted::test_an_approval_is_answered_by_policy", "scripted::test_a_blocked_approval_ends_the_run_and_runs_nothing"),
     )
     yield _choice(
         "sandbox", group,
         "What may an agent touch?",
         "Its workspace and that workspace's `.git`; no network, no temp directory, no neighbour. An explicit `codex.turn_sandbox_policy` is passed on unchanged. A host that cannot sandbox is refused at the start.",
         places=("README", "workflow-file", "src/symphony/agents/codex/protocol.py"),
-        tests=("tests/unit/agents/test_params.py::test_the_defaults_are_the_documented_posture", "tests/integration/agents/test_real_codex.py::test_siblings_temp_and_network_are_out_of_reach", "tests/integration/agents/test_real_codex.py::test_an_explicit_sandbox_policy_is_passed_unchanged", "tests/integration/agents/test_preflight.py::test_a_failing_sandbox_is_refused_with_what_to_do"),
+        tests=("tests/unit/agents/codex/test_protocol_params.py::test_the_defaults_are_the_documented_posture", "tests/integration/agents/test_real_codex.py::test_siblings_temp_and_network_are_out_of_reach", "tests/integration/agents/test_real_codex.py::test_an_explicit_sandbox_policy_is_passed_unchanged", "tests/integration/agents/test_preflight.py::test_a_failing_sandbox_is_refused_with_what_to_do"),
     )
     yield _choice(
         "user-input", group,
@@ -122,7 +122,7 @@ def _policies() -> Iterator[Choice]:
         "Where do logs go?",
         "To stderr, as lines for people on a terminal and as one JSON object per line elsewhere; a service manager or a shell keeps them. With `--logs-root` also to a file that rotates. A sink that refuses a line loses that line and nothing else.",
         places=("commands", "src/symphony/observability/logs.py"),
-        tests=("logs::test_people_at_a_terminal_get_lines_and_machines_get_json", "logs::test_a_sink_that_refuses_a_line_loses_that_line_only", "tests/unit/observability/test_sinks.py::test_the_file_is_rotated_and_five_old_ones_are_kept", "tests/acceptance/test_logs.py::test_json_lines_carry_issue_and_run"),
+        tests=("logs::test_people_at_a_terminal_get_lines_and_machines_get_json", "logs::test_a_sink_that_refuses_a_line_loses_that_line_only", "tests/unit/observability/test_logs_files.py::test_the_file_is_rotated_and_five_old_ones_are_kept", "tests/acceptance/test_logs.py::test_json_lines_carry_issue_and_run"),
     )
     yield _choice(
         "http-access", group,
@@ -147,7 +147,7 @@ def _open() -> Iterator[Choice]:
         "How does an unsafe identifier become the name of a directory?",
         "One `_` for each code point outside `[A-Za-z0-9._-]`, then `--` and the first 16 hexadecimal digits of the identifier's SHA-256. A name that git or a file system could misunderstand is refused.",
         places=("src/symphony/domain/issue.py",),
-        tests=("tests/unit/domain/test_ids.py::test_the_key_is_the_one_of_the_rule", "tests/unit/domain/test_ids.py::test_one_underscore_stands_for_each_code_point", "tests/unit/workspaces/test_layout.py::TestNames::test_unsafe_keys_are_refused"),
+        tests=("tests/unit/domain/test_issue_ids.py::test_the_key_is_the_one_of_the_rule", "tests/unit/domain/test_issue_ids.py::test_one_underscore_stands_for_each_code_point", "tests/unit/workspaces/test_layout.py::TestNames::test_unsafe_keys_are_refused"),
     )
     yield _choice(
         "sweep", group,
@@ -224,14 +224,14 @@ def _open() -> Iterator[Choice]:
         "May a secret stand in the workflow file itself?",
         "It works and is masked everywhere, but an agent can read the file: a warning tells the place, never the value.",
         places=("src/symphony/config/secrets.py",),
-        tests=("tests/unit/config/test_confidential.py::test_a_secret_in_the_file_is_told_by_its_place_alone", "tests/unit/config/test_confidential.py::test_no_text_form_of_a_workflow_holds_its_secret"),
+        tests=("tests/unit/config/test_secrets_confidential.py::test_a_secret_in_the_file_is_told_by_its_place_alone", "tests/unit/config/test_secrets_confidential.py::test_no_text_form_of_a_workflow_holds_its_secret"),
     )
     yield _choice(
         "flat-keys", group,
         "Are the flat tracker keys of older files understood?",
         "For `kind: linear`, where they fill only what `tracker.provider` leaves out; they mean nothing to other trackers.",
         places=("src/symphony/config/validation.py",),
-        tests=("tests/unit/config/test_compatibility.py::test_flat_keys_fill_only_what_is_absent", "tests/unit/config/test_compatibility.py::test_flat_keys_mean_nothing_to_other_trackers"),
+        tests=("tests/unit/config/test_loader_compatibility.py::test_flat_keys_fill_only_what_is_absent", "tests/unit/config/test_loader_compatibility.py::test_flat_keys_mean_nothing_to_other_trackers"),
     )
     yield _choice(
         "pause", group,
@@ -319,7 +319,7 @@ def _differences() -> Iterator[Choice]:
         "Is an agent silent while the whole machine sleeps?",
         "No: a clock that jumped is noticed, and the whole limit counts again.",
         places=("src/symphony/scheduler/runs.py",),
-        tests=("tests/unit/scheduler/test_stalls.py::test_agents_of_a_suspended_machine_are_not_stalled", "tests/unit/scheduler/test_stalls.py::test_after_a_suspension_the_whole_limit_counts_again"),
+        tests=("tests/unit/scheduler/test_runs_stalls.py::test_agents_of_a_suspended_machine_are_not_stalled", "tests/unit/scheduler/test_runs_stalls.py::test_after_a_suspension_the_whole_limit_counts_again"),
     )
     yield _choice(
         "stderr", group,

@@ -9,7 +9,7 @@ from typing_extensions import override
 from contract.gitlab_shapes import MAYBE, NUMBER, PAGES, TEXT, USER, answer, body, one_of, record
 from contract.openapi import OpenApi
 from contract.vendor import Asked, Clock, Given, Route, Vendor, conditional, routed, zulu
-from kit.forge.repository import BOT, ME, STRANGER, WRITER, Check, Comment, Pull, Repository
+from contract.repository import BOT, ME, STRANGER, WRITER, Check, Comment, Pull, Repository
 from symphony.domain import CheckState, PullState, ReviewState
 
 SECRET = "glpat-0123456789abcdefghij"

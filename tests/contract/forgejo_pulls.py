@@ -9,7 +9,7 @@ from typing_extensions import override
 from contract.gitlab_shapes import NUMBER, TEXT, answer, body
 from contract.openapi import OpenApi
 from contract.vendor import Asked, Clock, Given, Route, Vendor, routed, zulu
-from kit.forge.repository import ME, Comment, Pull, Repository, Review, Thread
+from contract.repository import ME, Comment, Pull, Repository, Review, Thread
 from symphony.domain import CheckState, PullState, ReviewState
 
 SECRET = "0123456789abcdef0123456789abcdef01234567"

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from contract.forgejo_pulls import ForgejoForgeVendor as ForgejoVendor
+from contract.forgejo import ForgejoVendor
 from contract.github import GithubVendor
 from contract.github_pulls import LOGS
-from contract.gitlab_pulls import GitlabForgeVendor as GitlabVendor
+from contract.gitlab import GitlabVendor
 from contract.repository import Repository
 from contract.vendor import Clock, Vendor
 from symphony.forges import Forge, ForgejoForge, GithubForge, GitlabForge

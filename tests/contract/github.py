@@ -295,12 +295,14 @@ class GithubVendor(Vendor):
         # The description knows no 404 here, and the service answers it.
         return Given(status=404, raw=NOT_FOUND.content)
 
-
     # --- the project -------------------------------------------------------------------------------------
 
     def _graphql(self, asked: Asked) -> Given:
         root = {
-            "repositoryOwner": lambda login: {"__typename": "ProjectV2Owner", "projectV2": self._project(login)},
+            "repositoryOwner": lambda login: {
+                "__typename": "ProjectV2Owner",
+                "projectV2": self._project(login),
+            },
             "updateProjectV2ItemFieldValue": with_input(self._move),
         }
         return self._pulls.graphql(asked, root, self._issue)
@@ -318,7 +320,11 @@ class GithubVendor(Vendor):
         return lambda number: project if (owner, number) == (OWNER, _PROJECT) else None
 
     def _row(self, number: int) -> dict[str, Any]:
-        content = {"__typename": "Issue", "number": number, "repository": {"nameWithOwner": f"{OWNER}/{REPO}"}}
+        content = {
+            "__typename": "Issue",
+            "number": number,
+            "repository": {"nameWithOwner": f"{OWNER}/{REPO}"},
+        }
         return {
             "id": f"item-{number}",
             "isArchived": False,

@@ -165,7 +165,9 @@ class GithubPulls:
                 and baseRefName in {None, pull.base}
                 and states in {None, pull.state.name}
             ]
-            page: dict[str, Any] = pages([self._pull(pull) for pull in reversed(found)])(first=first, after=after)
+            page: dict[str, Any] = pages([self._pull(pull) for pull in reversed(found)])(
+                first=first, after=after
+            )
             return page
 
         return {

@@ -185,7 +185,9 @@ SHAPES = OpenApi(
                     reviewer_ids={"type": "array", "items": NUMBER},
                 ),
             },
-            f"{_PULL}/discussions": _listed(record({"id": TEXT, "notes": {"type": "array", "items": REMARK}})),
+            f"{_PULL}/discussions": _listed(
+                record({"id": TEXT, "notes": {"type": "array", "items": REMARK}})
+            ),
             f"{_PULL}/discussions/{{id}}": {"put": _write(200, record({"id": TEXT}), resolved=FLAG)},
             f"{_PULL}/discussions/{{id}}/notes": {"post": _write(201, REMARK, body=TEXT)},
             f"{_PULL}/diffs": _listed(record({"new_path": TEXT, "old_path": TEXT, "diff": TEXT})),

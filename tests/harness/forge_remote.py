@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 
 from typing_extensions import override
 
+from contract.forges import ForgeDesk, forge_desk
+from contract.repository import Pull
 from contract.served import served
 from contract.vendor import Asked, Given, Vendor
 from harness.project import Daemon, Project, remembering, until
-from contract.forges import ForgeDesk, forge_desk
-from contract.repository import Pull
 from symphony.trackers.http import ExchangeError
 
 __all__ = ["Remote", "at"]

@@ -9,10 +9,10 @@ from typing import Any, cast
 import anyio
 from typing_extensions import override
 
-from harness.binding import FakeWorkspaces, MovingTracker, make_context
-from harness.scheduling import Story, make_issue
 from contract.forges import ForgeDesk
 from contract.repository import Pull
+from harness.binding import FakeWorkspaces, MovingTracker, make_context
+from harness.scheduling import Story, make_issue
 from symphony.config import ForgeSettings
 from symphony.daemon.forge.pull_requests import PullRequests
 from symphony.domain import Category

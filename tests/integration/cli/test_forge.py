@@ -13,11 +13,11 @@ import pytest
 import structlog
 from click.testing import CliRunner, Result
 
+from contract.forges import KINDS, ForgeDesk, forge_desk
+from contract.repository import STRANGER, WRITER
 from contract.served import served
 from contract.vendor import Given
 from harness.project import Project
-from contract.forges import KINDS, ForgeDesk, forge_desk
-from contract.repository import STRANGER, WRITER
 from symphony.cli.diagnostics import check_forge
 from symphony.cli.failures import report
 from symphony.cli.main import main

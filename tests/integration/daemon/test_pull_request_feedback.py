@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from harness.forge_remote import Remote, at
-from harness.project import Daemon, Project, until
 from contract.forges import KINDS
 from contract.repository import ME, STRANGER, WRITER, Pull
+from harness.forge_remote import Remote, at
+from harness.project import Daemon, Project, until
 from symphony.domain import CheckState, PullState, ReviewState
 
 BRANCH = "symphony/SYM-1"

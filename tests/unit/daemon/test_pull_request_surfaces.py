@@ -11,14 +11,14 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from contract.forges import forge_desk
+from contract.repository import STRANGER
 from contract.vendor import Fault, Given
 from harness.asking import asking
 from harness.chronicle import START, conforms, sent
 from harness.pages import DemoOperator
 from harness.pictures import DAEMON, drawn, known, status_of
 from harness.pull_requests import BRANCH, Daemon, given, looks_later, opened
-from contract.forges import forge_desk
-from contract.repository import STRANGER
 from symphony.api.documents import issue_document, pull_request_document, state_document
 from symphony.api.history import History
 from symphony.cli.render.explain import explain_issue

@@ -12,11 +12,11 @@ import anyio.lowlevel
 import pytest
 from structlog.testing import capture_logs
 
+from contract.forges import KINDS, ForgeDesk, forge_desk
+from contract.repository import ME, STRANGER, WRITER, Pull, Thread
 from contract.vendor import Fault, Given
 from harness.binding import SECRET
 from harness.pull_requests import BRANCH, Daemon, KilledError, given, looks_later, opened
-from contract.forges import KINDS, ForgeDesk, forge_desk
-from contract.repository import ME, STRANGER, WRITER, Pull, Thread
 from symphony.daemon.forge import pull_requests, records
 from symphony.daemon.forge.pull_request_text import find_marker, marker_of, without_mentions
 from symphony.domain import Category, CheckState, PullRequest, PullState, ReviewState
@@ -354,7 +354,9 @@ async def test_labels_and_reviewers_that_are_refused_hold_nothing_up(desk: Forge
     assert daemon.record.failure is None
 
 
-async def test_labels_that_cannot_be_set_are_tried_more_and_more_rarely(desk: ForgeDesk, tmp_path: Path) -> None:
+async def test_labels_that_cannot_be_set_are_tried_more_and_more_rarely(
+    desk: ForgeDesk, tmp_path: Path
+) -> None:
     daemon = Daemon(desk, tmp_path, labels=["agent"])
     daemon.works()
     name = {"github": "/labels", "gitlab": "PUT", "forgejo": "/labels"}[desk.kind]
@@ -923,7 +925,9 @@ async def test_nothing_is_landed_by_default(desk: ForgeDesk, tmp_path: Path) -> 
     assert (pull.armed, pull.queued, pull.state) == (False, False, PullState.OPEN)
 
 
-async def test_what_is_settled_is_landed_at_the_commit_that_was_judged(desk: ForgeDesk, tmp_path: Path) -> None:
+async def test_what_is_settled_is_landed_at_the_commit_that_was_judged(
+    desk: ForgeDesk, tmp_path: Path
+) -> None:
     daemon = Daemon(desk, tmp_path, open="ready", land="auto")
     pull = await green(daemon)
     record = await looks_later(daemon)
@@ -1145,7 +1149,9 @@ async def test_an_archived_repository_is_told_and_nothing_is_opened(daemon: Daem
     assert len(daemon.opened()) == 1
 
 
-async def test_a_head_whose_repository_was_deleted_is_left_to_a_person(desk: ForgeDesk, tmp_path: Path) -> None:
+async def test_a_head_whose_repository_was_deleted_is_left_to_a_person(
+    desk: ForgeDesk, tmp_path: Path
+) -> None:
     daemon = Daemon(desk, tmp_path, open="ready", land="auto")
     pull = await green(daemon)
     pull.head_deleted = True

@@ -1,11 +1,11 @@
 import pytest
 
+from contract.forges import ForgeDesk, forge_desk
 from contract.graphql_schema import check_graphql, graphql_schema
+from contract.repository import BOT, READER, WRITER, Comment
 from contract.schemas import GITHUB_GRAPHQL, NO_GITHUB_GRAPHQL, schema_file
 from contract.vendor import Given
 from harness.real import absent
-from contract.forges import ForgeDesk, forge_desk
-from contract.repository import BOT, READER, WRITER, Comment
 from symphony.domain import CheckState, ReviewState
 from symphony.forges import ForgeError, Landing, github
 

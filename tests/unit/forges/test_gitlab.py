@@ -1,8 +1,8 @@
 import pytest
 
-from contract.vendor import Given
 from contract.forges import ForgeDesk, forge_desk
 from contract.repository import WRITER
+from contract.vendor import Given
 from symphony.domain import CheckState, PullState, ReviewState
 from symphony.forges import Landing
 

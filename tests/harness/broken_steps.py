@@ -125,6 +125,15 @@ def forgets_a_retry(state: State, fact: Event, now_ms: int) -> tuple[State, Comm
     return after, commands
 
 
+def takes_silence_for_an_end(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    if isinstance(fact, PollFailed):
+        lost = after.retrying.keys() & state.retrying.keys()
+        told = tuple(Notify(level="info", event="claim_released", issue_id=key) for key in sorted(lost))
+        return after.changed(retrying=_without(after.retrying, *lost)), (*commands, *told)
+    return after, commands
+
+
 def _drops(kind: type[Command], which: Callable[[Any, Event], bool] = lambda _command, _fact: True) -> Broken:
     def broken(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
         after, commands = step(state, fact, now_ms)
@@ -400,6 +409,7 @@ BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
     "forgets a run that delivers": (forgets_a_run_that_delivers, "runs-answered"),
     "forgets a claim on reload": (forgets_a_claim_on_reload, "reload-keeps-claims"),
     "forgets a retry": (forgets_a_retry, "no-silent-loss"),
+    "takes silence for an end": (takes_silence_for_an_end, "silence-frees-nothing"),
     "drops the timer of a retry": (
         _drops(SetTimer, lambda each, _: each.timer.kind is TimerKind.RETRY),
         "no-stuck-claim",

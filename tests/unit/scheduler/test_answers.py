@@ -191,6 +191,7 @@ def test_each_question_has_a_comment_of_its_own() -> None:
     story = _asks()
     story.answers["1"] = (BLUE,)
     _wake(story).advance(0)
+    story.answers.clear()
     story.forget().streams().ends(kind=OutcomeKind.INPUT_REQUIRED, question="And the size?")
     (note,) = story.said(PostComment)
     assert note.occasion == story.state.blocked["1"].run_id

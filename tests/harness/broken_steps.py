@@ -388,9 +388,9 @@ def starts_closed_work(state: State, fact: Event, now_ms: int) -> tuple[State, C
     return after.changed(results=held), commands
 
 
-def lifts_a_block_at_a_poll(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
+def lifts_a_block_when_a_run_ends(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
-    if isinstance(fact, Polled):
+    if isinstance(fact, RunEnded):
         for key in state.blocked.keys() & state.results.keys():
             if state.results[key].pull_block is not None:
                 after, more = step(after, PullRequestJudged(issue_id=key), now_ms)
@@ -488,7 +488,7 @@ BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
     ),
     "reviews what it works on": (reviews_what_it_works_on, "ready-is-delivered"),
     "starts closed work": (starts_closed_work, "closed-work-rests"),
-    "lifts a block at a poll": (lifts_a_block_at_a_poll, "block-is-lifted-by-a-person"),
+    "lifts a block when a run ends": (lifts_a_block_when_a_run_ends, "block-is-lifted-by-a-person"),
     "forgets which feedback it took": (forgets_which_feedback_it_took, "feedback-is-taken-once"),
     "drops the timer of a push": (
         _drops(SetTimer, lambda each, _: each.timer.kind is TimerKind.PUSH),

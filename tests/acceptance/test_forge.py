@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from contract.repository import ME, WRITER, Pull
 from harness.forge_remote import Remote, at
 from harness.project import Project, until
 from harness.real import require_codex
 from kit import model_server as models
 from kit.codex_home import codex_home
-from kit.forge.repository import ME, WRITER, Pull
 from symphony.domain import CheckState
 
 pytestmark = pytest.mark.real_codex

@@ -32,4 +32,11 @@ Here, one module `contract/<kind>.py` with
 - a `Desk`: seeds the vendor in the words of the suite.
 
 and one line in `contract/desks.py`. Nothing else is needed for the cases to run.
+
+Forges
+------
+GitHub, GitLab and Forgejo are one `Vendor` each for issues and for pull requests, as one server is. A
+`Repository` has the pull requests, people and CI; `contract/<kind>_pulls.py` shows them as the service does.
+`contract.forges.forge_desk(kind)` is the client of a forge with its service; the cases are in
+`tests/unit/forges`.
 """

@@ -1,5 +1,6 @@
 """Forgejo and Gitea in memory: the REST calls of the adapter by Forgejo's published description."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,36 +8,22 @@ from typing import Any
 from typing_extensions import override
 
 from contract.desk import Desk, Draft
+from contract.forgejo_pulls import NOT_FOUND, SHAPES, ForgejoPulls, comment_shown, user
+from contract.repository import ME, Repository
 from contract.schemas import SCHEMAS
 from contract.swagger import swagger
 from contract.vendor import Asked, Clock, Fault, Given, PagingFault, Route, Vendor, routed, zulu
 from symphony.domain import Issue
 
 SECRET = "0123456789abcdef0123456789abcdef01234567"
-OWNER, REPO = "team", "website"
-ME, SOMEBODY = "symphony-bot", "ann"
-NOT_FOUND = Given(status=404, body={"message": "The target couldn't be found.", "errors": [], "url": "u"})
+OWNER, REPO = "octo-team", "website"
+SOMEBODY = "ann"
 LABELS = ("status/todo", "status/in-progress", "status/done", "status/backlog")
 _REPO = f"/repos/{OWNER}/{REPO}"
 _ISSUES = f"{_REPO}/issues"
+_PUBLISHED = (_ISSUES, "/user")
+"""What the slice of the description has; the rest is written down by hand."""
 _DEPENDENCIES = rf"{_ISSUES}/(\d+)/dependencies"
-
-
-def user(login: str) -> dict[str, Any]:
-    """A user as the description has it."""
-    return {
-        "id": sorted({ME, SOMEBODY, "carla", "mallory"}).index(login) + 1,
-        "login": login,
-        "login_name": "",
-        "source_id": 0,
-        "full_name": "",
-        "email": f"{login}@example.test",
-        "avatar_url": "https://forge.example.test/avatars/1",
-        "html_url": f"https://forge.example.test/{login}",
-        "is_admin": False,
-        "created": "2026-01-01T00:00:00Z",
-        "visibility": "public",
-    }
 
 
 @dataclass(slots=True)
@@ -53,8 +40,10 @@ class ForgejoVendor(Vendor):
     base = "https://forge.example.test/git/api/v1"
     secret = SECRET
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, repository: Repository | None = None) -> None:
         super().__init__(clock)
+        self.repository = repository or Repository()
+        self.assignees: Given | None = None
         self.document = swagger(SCHEMAS["forgejo"])
         self.records: dict[int, Record] = {}
         self.known_labels = list(LABELS)
@@ -64,10 +53,9 @@ class ForgejoVendor(Vendor):
         self.exclusive = False
         self.sorts = True
         self.own_address = self.base
-        self.assignees = Given(body=[user(ME), user("carla")])
         self._routes: tuple[Route, ...] = (
             ("GET", r"/user", lambda _: Given(body=user(ME))),
-            ("GET", rf"{_REPO}/assignees", lambda _: self.assignees),
+            ("GET", rf"{_REPO}/assignees", self._assignees),
             ("GET", _ISSUES, self._list),
             ("GET", rf"{_ISSUES}/(\d+)", self._show),
             ("PATCH", rf"{_ISSUES}/(\d+)", self._patch),
@@ -77,6 +65,7 @@ class ForgejoVendor(Vendor):
             ("PATCH", rf"{_ISSUES}/comments/(\d+)", self._edit),
             ("POST", rf"{_ISSUES}/(\d+)/labels", self._label),
             ("DELETE", rf"{_ISSUES}/(\d+)/labels/(\d+)", self._unlabel),
+            *ForgejoPulls(self.repository, self._page).routes,
         )
 
     def stamp(self) -> str:
@@ -97,12 +86,18 @@ class ForgejoVendor(Vendor):
     @override
     def handle(self, asked: Asked) -> Given:
         assert asked.headers["authorization"] == f"token {SECRET}"
+        if self.repository.archived and self.is_write(asked):
+            return Given(status=423, body={"message": "Repo is archived", "url": "u"})
         return routed(self._routes, asked) or NOT_FOUND
 
     @override
     def check(self, asked: Asked, given: Given) -> None:
-        if self.document is not None and asked.path != f"{_REPO}/assignees":  # no part of the slice
-            self.document.check(asked, Given(status=given.status) if self.lax else given)
+        shown = Given(status=given.status) if self.lax or given.status not in range(200, 300) else given
+        if asked.path.startswith(_PUBLISHED):
+            if self.document is not None:
+                self.document.check(asked, shown)
+        else:
+            SHAPES.check(asked, shown)
 
     @override
     def throttles(self) -> Mapping[str, tuple[Given, int | None]]:
@@ -129,9 +124,9 @@ class ForgejoVendor(Vendor):
     def shown(self, number: int) -> dict[str, Any]:
         """An issue as the API shows it."""
         record = self.records[number]
-        return {**record.fields, "comments": len(record.comments), "labels": self._labels(record)}
+        return {**record.fields, "comments": len(record.comments), "labels": self._labels(record.labels)}
 
-    def _labels(self, record: Record) -> list[dict[str, Any]]:
+    def _labels(self, names: list[str]) -> list[dict[str, Any]]:
         return [
             {
                 "id": self._id(name),
@@ -141,7 +136,7 @@ class ForgejoVendor(Vendor):
                 "url": "",
                 "exclusive": False,
             }
-            for name in record.labels
+            for name in names
         ]
 
     def _id(self, name: str) -> int:
@@ -174,8 +169,12 @@ class ForgejoVendor(Vendor):
         end = page * size
         total = {"x-total-count": str(len(records))}
         more = links and (end < len(records) or self.paging_fault is PagingFault.REPEATED)
-        following = f'<{self.own_address}{_ISSUES}?page={page + 1}>; rel="next"'
+        address = re.sub(r"&page=\d+", "", asked.address).replace(self.base, self.own_address)
+        following = f'<{address}&page={page + 1}>; rel="next"'
         return Given(body=records[end - size : end], headers={**total, "link": following} if more else total)
+
+    def _assignees(self, _asked: Asked) -> Given:
+        return self.assignees or Given(body=list(map(user, sorted(self.repository.writers))))
 
     def _show(self, asked: Asked, number: str) -> Given:
         del asked
@@ -199,6 +198,9 @@ class ForgejoVendor(Vendor):
         return self._page(asked, found, links=False)
 
     def _label(self, asked: Asked, number: str) -> Given:
+        if (pull := self.repository.pulls.get(int(number))) is not None:
+            pull.labels += asked.body["labels"]
+            return Given(body=self._labels(pull.labels))
         record = self.records[int(number)]
         for name in asked.body["labels"]:
             if self.moves_are_ignored or name not in self.known_labels:
@@ -207,7 +209,7 @@ class ForgejoVendor(Vendor):
                 record.labels = [each for each in record.labels if not each.startswith("status/")]
             record.labels.append(name)
             self.touch(int(number))
-        return Given(body=self._labels(record))
+        return Given(body=self._labels(record.labels))
 
     def _unlabel(self, asked: Asked, number: str, label: str) -> Given:
         del asked
@@ -243,6 +245,8 @@ class ForgejoVendor(Vendor):
 
     def _comments(self, asked: Asked, number: str) -> Given:
         del asked
+        if (pull := self.repository.pulls.get(int(number))) is not None:
+            return Given(body=list(map(comment_shown, pull.comments)))
         if int(number) not in self.records:
             return NOT_FOUND
         return Given(body=list(self.records[int(number)].comments.values()))
@@ -259,6 +263,13 @@ class ForgejoVendor(Vendor):
                 found["body"] = asked.body["body"]
                 return Given(body=found)
         return NOT_FOUND
+
+
+def _empty() -> Repository:
+    """Of those who may write to it the author of issues is none."""
+    repository = Repository()
+    repository.writers = {ME, "carla"}
+    return repository
 
 
 class ForgejoDesk(Desk):
@@ -278,7 +289,7 @@ class ForgejoDesk(Desk):
 
     @override
     def make_vendor(self, clock: Clock) -> Vendor:
-        return ForgejoVendor(clock)
+        return ForgejoVendor(clock, _empty())
 
     @override
     def provider(self) -> dict[str, Any]:
@@ -406,6 +417,6 @@ class GiteaDesk(ForgejoDesk):
 
     @override
     def make_vendor(self, clock: Clock) -> Vendor:
-        vendor = ForgejoVendor(clock)
+        vendor = ForgejoVendor(clock, _empty())
         vendor.sorts = False
         return vendor

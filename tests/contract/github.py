@@ -1,15 +1,16 @@
-"""GitHub in memory: the REST calls of the adapter by the published description, projects by its GraphQL."""
+"""GitHub in memory, held against its published description and the schema of its GraphQL."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from typing_extensions import override
 
 from contract.desk import Desk, Draft
+from contract.github_pulls import GithubPulls, pages, with_input
 from contract.graphql_schema import check_graphql, graphql_schema
 from contract.openapi import openapi
+from contract.repository import Repository
 from contract.schemas import GITHUB_GRAPHQL, SCHEMAS
 from contract.vendor import (
     ELSEWHERE,
@@ -26,15 +27,16 @@ from contract.vendor import (
 )
 from symphony.domain import Issue
 
-if TYPE_CHECKING:
-    from graphql import GraphQLSchema
-
 SECRET = "ghp_0123456789abcdefghijklmnop"
 OWNER, REPO = "octo-team", "website"
 ME, SOMEBODY = "symphony-bot", "ann"
 NUMBERS = {ME: 1, SOMEBODY: 2}
+_PROJECT = 5
 NOT_FOUND = Given(status=404, body={"message": "Not Found", "documentation_url": "https://docs.example.test"})
-_ISSUES = f"/repos/{OWNER}/{REPO}/issues"
+_HERE = f"/repos/{OWNER}/{REPO}"
+_ISSUES = f"{_HERE}/issues"
+_UNPUBLISHED = tuple(f"{_HERE}/{what}" for what in ("pulls", "commits", "collaborators", "actions"))
+"""What the slice of the description leaves out."""
 
 
 def user(login: str) -> dict[str, Any]:
@@ -77,14 +79,16 @@ class GithubVendor(Vendor):
     base = "https://github.example.test/api/v3"
     secret = SECRET
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, repository: Repository | None = None) -> None:
         super().__init__(clock)
         self.document = openapi(SCHEMAS["github"])
-        self.schema: GraphQLSchema | None = None
+        self.schema = graphql_schema(GITHUB_GRAPHQL)
+        self.repository = repository or Repository()
         self.records: dict[int, Record] = {}
+        self.has_project = False
         self.lax = False
         self.moves_are_ignored = False
-        self.queries: Callable[[Asked], dict[str, Any]] | None = None
+        self._pulls = GithubPulls(self.repository)
         self._routes: tuple[Route, ...] = (
             ("GET", r"/user", lambda _: Given(body=me())),
             ("GET", _ISSUES, self._list),
@@ -96,6 +100,7 @@ class GithubVendor(Vendor):
             ("PATCH", rf"{_ISSUES}/comments/(\d+)", self._edit),
             ("PUT", rf"{_ISSUES}/(\d+)/labels", self._label),
             ("DELETE", rf"{_ISSUES}/(\d+)/labels/(.+)", self._unlabel),
+            *self._pulls.routes,
         )
 
     def stamp(self) -> str:
@@ -118,32 +123,25 @@ class GithubVendor(Vendor):
     def handle(self, asked: Asked) -> Given:
         assert asked.headers["authorization"] == f"Bearer {SECRET}"
         assert asked.headers["x-github-api-version"]
-        assert asked.headers["user-agent"]
+        assert "user-agent" in asked.headers or asked.path.endswith("/logs")  # there httpx adds its own
         if asked.address == "https://github.example.test/api/graphql":
-            assert self.queries is not None, "GraphQL is for projects only"
-            return Given(body={"data": self.queries(asked)})
+            return self._graphql(asked)
+        if self.repository.archived and self.is_write(asked):
+            return Given(status=403, body={"message": "Repository was archived so is read-only."})
         return conditional(asked, routed(self._routes, asked) or NOT_FOUND)
 
     @override
     def check(self, asked: Asked, given: Given) -> None:
         if "graphql" in asked.address:
-            check_graphql(self.schema, asked.body["query"], asked.body["variables"], None)
+            # A row of a project may be of several types, and which one is not asked for.
+            data = None if "project" in asked.body["query"] else given.body.get("data")
+            check_graphql(self.schema, asked.body["query"], asked.body["variables"], data)
             return
-        if self.document is None:
+        if self.document is None or asked.path.startswith(_UNPUBLISHED):
             return
         shown = Given(status=given.status) if self.lax else given
-        path = asked.path if asked.path.startswith("/repos/") or asked.path == "/user" else "/user"
-        self.document.check(
-            Asked(
-                method=asked.method,
-                path=path,
-                query=asked.query,
-                headers=asked.headers,
-                body=asked.body,
-                address=asked.address,
-            ),
-            shown,
-        )
+        path = asked.path if asked.path.startswith("/repos/") else "/user"
+        self.document.check(replace(asked, path=path), shown)
 
     @override
     def throttles(self) -> Mapping[str, tuple[Given, int | None]]:
@@ -297,6 +295,58 @@ class GithubVendor(Vendor):
         # The description knows no 404 here, and the service answers it.
         return Given(status=404, raw=NOT_FOUND.content)
 
+    # --- the project -------------------------------------------------------------------------------------
+
+    def _graphql(self, asked: Asked) -> Given:
+        root = {
+            "repositoryOwner": lambda login: {
+                "__typename": "ProjectV2Owner",
+                "projectV2": self._project(login),
+            },
+            "updateProjectV2ItemFieldValue": with_input(self._move),
+        }
+        return self._pulls.graphql(asked, root, self._issue)
+
+    def _project(self, owner: str) -> Callable[..., dict[str, Any] | None]:
+        assert self.has_project, "GraphQL is for projects only"
+        options = [{"id": f"o-{each}", "name": each} for each in ("Todo", "In Progress", "Done", "Backlog")]
+        states = {"__typename": "ProjectV2SingleSelectField", "id": "field", "options": options}
+        project = {
+            "id": "project",
+            "title": "Plan",
+            "field": lambda name: states if name == "Status" else None,
+            "items": pages([self._row(number) for number in sorted(self.records)]),
+        }
+        return lambda number: project if (owner, number) == (OWNER, _PROJECT) else None
+
+    def _row(self, number: int) -> dict[str, Any]:
+        content = {
+            "__typename": "Issue",
+            "number": number,
+            "repository": {"nameWithOwner": f"{OWNER}/{REPO}"},
+        }
+        return {
+            "id": f"item-{number}",
+            "isArchived": False,
+            "project": {"number": _PROJECT, "owner": {"__typename": "Organization", "login": OWNER}},
+            "fieldValueByName": lambda name: {
+                "__typename": "ProjectV2ItemFieldSingleSelectValue",
+                "name": self.records[number].status if name == "Status" else None,
+            },
+            "content": content,
+        }
+
+    def _issue(self, number: int) -> dict[str, Any] | None:
+        assert self.has_project, "GraphQL is for projects only"
+        return {"projectItems": pages([self._row(number)])} if number in self.records else None
+
+    def _move(self, given: dict[str, Any]) -> dict[str, Any]:
+        assert (given["projectId"], given["fieldId"]) == ("project", "field")
+        if not self.moves_are_ignored:
+            option = given["value"]["singleSelectOptionId"]
+            self.records[int(given["itemId"].removeprefix("item-"))].status = option.removeprefix("o-")
+        return {"projectV2Item": {"id": given["itemId"]}}
+
 
 class GithubDesk(Desk):
     """States by labels, the way of most teams."""
@@ -439,55 +489,13 @@ class GithubProjectDesk(GithubDesk):
     @override
     def make_vendor(self, clock: Clock) -> Vendor:
         vendor = GithubVendor(clock)
-        vendor.queries = self.answer
-        vendor.schema = graphql_schema(GITHUB_GRAPHQL)
+        vendor.has_project = True
         return vendor
 
     @override
     def provider(self) -> dict[str, Any]:
-        return {**super().provider(), "states": {"source": "project", "project": 5}}
+        return {**super().provider(), "states": {"source": "project", "project": _PROJECT}}
 
     @override
     def keep_state(self, record: Record, state: str) -> None:
         record.status = state
-
-    def answer(self, asked: Asked) -> dict[str, Any]:
-        """One of the queries about projects."""
-        name, variables = asked.body["operationName"], asked.body["variables"]
-        if name == "SymphonyItems":
-            assert variables["number"] == 5
-            nodes = [self._row(number) for number in sorted(self.vendor.records)]
-            start = int(variables.get("after") or 0)
-            end = start + variables["first"]
-            info = {"hasNextPage": end < len(nodes), "endCursor": str(end)}
-            page = {"nodes": nodes[start:end], "pageInfo": info}
-            return {"repositoryOwner": {"projectV2": {"items": page}}}
-        if name == "SymphonyProject":
-            names = ("Todo", "In Progress", "Done", "Backlog")
-            options = [{"id": f"o-{each}", "name": each} for each in names]
-            field = {"id": "field", "options": options}
-            return {"repositoryOwner": {"projectV2": {"id": "project", "title": "Plan", "field": field}}}
-        if name == "SymphonyItem":
-            return {"repository": {"issue": self._item(variables["number"])}}
-        if name == "SymphonyItemsOf":
-            numbers = re.findall(r"i(\d+): issue\(number: \1\)", asked.body["query"])
-            return {"repository": {f"i{number}": self._item(int(number)) for number in numbers}}
-        assert name == "SymphonyMoveItem"
-        if not self.vendor.moves_are_ignored:
-            number = int(variables["item"].removeprefix("item-"))
-            self.vendor.records[number].status = variables["option"].removeprefix("o-")
-        return {"updateProjectV2ItemFieldValue": {"projectV2Item": {"id": variables["item"]}}}
-
-    def _row(self, number: int) -> dict[str, Any]:
-        content = {"number": number, "repository": {"nameWithOwner": f"{OWNER}/{REPO}"}}
-        return {"isArchived": False, "fieldValueByName": self._value(number), "content": content}
-
-    def _value(self, number: int) -> dict[str, Any]:
-        return {"name": self.vendor.records[number].status}
-
-    def _item(self, number: int) -> dict[str, Any] | None:
-        if number not in self.vendor.records:
-            return None
-        project = {"number": 5, "owner": {"login": OWNER}}
-        node = {"id": f"item-{number}", "isArchived": False, "project": project}
-        return {"projectItems": {"nodes": [{**node, "fieldValueByName": self._value(number)}]}}

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from typing_extensions import override
 
 from contract.desk import Desk, Draft
+from contract.gitlab_pulls import NOT_FOUND, NUMBERS, PROJECT_ID, GitlabPulls, user
 from contract.gitlab_shapes import SHAPES
+from contract.repository import BOT, ME, Repository
 from contract.vendor import (
     ELSEWHERE,
     Asked,
@@ -25,18 +27,9 @@ from symphony.domain import Issue
 from symphony.trackers.gitlab import BLOCKED
 
 SECRET = "glpat-0123456789abcdefghij"
-PROJECT, NUMBER = "platform/tools/deployer", 4
-ME, SOMEBODY = "symphony-bot", "ann"
-NUMBERS = {ME: 1, SOMEBODY: 2, "carla": 3, "mallory": 4, "project_4_bot_0a1b": 5, "guest": 6}
+PROJECT = "platform/tools/deployer"
+SOMEBODY = "ann"
 LEVELS = {3: 30, 6: 10}
-NOT_FOUND = Given(status=404, body={"message": "404 Not found"})
-_HERE = f"/projects/{PROJECT}"
-
-
-def user(login: str) -> dict[str, Any]:
-    """A user as GitLab shows it."""
-    page = f"https://gitlab.example.test/{login}"
-    return {"id": NUMBERS[login], "username": login, "name": login, "state": "active", "web_url": page}
 
 
 @dataclass(slots=True)
@@ -51,22 +44,27 @@ class GitlabVendor(Vendor):
     base = "https://gitlab.example.test/api/v4"
     secret = SECRET
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, repository: Repository | None = None) -> None:
         super().__init__(clock)
+        self.repository = repository or Repository(PROJECT)
+        self._project = self.repository.name
+        here = f"/projects/{self._project}"
+        pulls = GitlabPulls(self.repository, self._project, self._page)
         self.records: dict[int, Record] = {}
         self.lax = False
         self.moves_are_ignored = False
         self.shows_links = True
         self._routes: tuple[Route, ...] = (
             ("GET", "/user", lambda _: Given(body=user(ME))),
-            ("GET", rf"{_HERE}/issues", self._list),
-            ("GET", rf"{_HERE}/issues/(\d+)", self._show),
-            ("PUT", rf"{_HERE}/issues/(\d+)", self._change),
-            ("GET", rf"{_HERE}/issues/(\d+)/links", self._links),
-            ("GET", rf"{_HERE}/members/all/(\d+)", self._member),
-            ("GET", rf"{_HERE}/issues/(\d+)/notes", self._notes),
-            ("POST", rf"{_HERE}/issues/(\d+)/notes", self._create),
-            ("PUT", rf"{_HERE}/issues/(\d+)/notes/(\d+)", self._edit),
+            ("GET", rf"{here}/issues", self._list),
+            ("GET", rf"{here}/issues/(\d+)", self._show),
+            ("PUT", rf"{here}/issues/(\d+)", self._change),
+            ("GET", rf"{here}/issues/(\d+)/links", self._links),
+            ("GET", rf"{here}/members/all/(\d+)", self._member),
+            ("GET", rf"{here}/issues/(\d+)/notes", self._notes),
+            ("POST", rf"{here}/issues/(\d+)/notes", self._create),
+            ("PUT", rf"{here}/issues/(\d+)/notes/(\d+)", self._edit),
+            *pulls.routes,
         )
 
     def stamp(self) -> str:
@@ -74,6 +72,11 @@ class GitlabVendor(Vendor):
         return zulu(self.moment())
 
     # --- Vendor ------------------------------------------------------------------------------------------
+
+    @property
+    @override
+    def validates(self) -> bool:
+        return True
 
     @override
     def is_write(self, asked: Asked) -> bool:
@@ -84,25 +87,16 @@ class GitlabVendor(Vendor):
         assert asked.headers["authorization"] == f"Bearer {SECRET}"
         if asked.address == "https://gitlab.example.test/api/graphql":
             return self._blocked(asked)
+        if self.repository.archived and self.is_write(asked):
+            return Given(status=403, body={"message": "403 Forbidden"})
         return conditional(asked, routed(self._routes, asked) or NOT_FOUND)
 
     @override
     def check(self, asked: Asked, given: Given) -> None:
-        if "graphql" in asked.address or given.status == NOT_FOUND.status:
+        if "graphql" in asked.address or asked.path.endswith("/trace"):
             return
-        shown = Given(status=given.status) if self.lax else given
-        one = asked.path.replace(PROJECT, "1")
-        SHAPES.check(
-            Asked(
-                method=asked.method,
-                path=one,
-                query=asked.query,
-                headers=asked.headers,
-                body=asked.body,
-                address=asked.address,
-            ),
-            shown,
-        )
+        shown = Given(status=given.status) if self.lax or given.status not in range(200, 300) else given
+        SHAPES.check(replace(asked, path=asked.path.replace(self._project, "1")), shown)
 
     @override
     def throttles(self) -> Mapping[str, tuple[Given, int | None]]:
@@ -138,7 +132,9 @@ class GitlabVendor(Vendor):
     def _here(self) -> list[int]:
         """The issues of the project."""
         return [
-            number for number, record in sorted(self.records.items()) if record.fields["project_id"] == NUMBER
+            number
+            for number, record in sorted(self.records.items())
+            if record.fields["project_id"] == PROJECT_ID
         ]
 
     def _list(self, asked: Asked) -> Given:
@@ -157,10 +153,15 @@ class GitlabVendor(Vendor):
         page = int(asked.value("page", "1"))
         end = page * size
         more = end < len(records)
-        headers = {"x-page": str(page), "x-next-page": str(page + 1) if more else ""}
-        following = asked.address.split("&page=")[0] + f"&page={page + 1}"
+        headers = {
+            "x-page": str(page),
+            "x-next-page": str(page + 1) if more else "",
+            "x-total-pages": str(-(-len(records) // size)),
+        }
+        first = re.sub(r"&page=\d+", "", asked.address)
+        following = f"{first}&page={page + 1}"
         if self.paging_fault is PagingFault.REPEATED:
-            following, more = asked.address.split("&page=")[0] + "&page=2", True
+            following, more = f"{first}&page=2", True
         elif self.paging_fault is PagingFault.ELSEWHERE:
             following = ELSEWHERE
         if self.shows_links:
@@ -297,7 +298,7 @@ class GitlabDesk(Desk):
         fields: dict[str, Any] = {
             "id": 10_000 + number,
             "iid": number,
-            "project_id": NUMBER,
+            "project_id": PROJECT_ID,
             "title": draft.title or f"Title {number}",
             "state": "opened",
             "description": draft.description,
@@ -330,7 +331,7 @@ class GitlabDesk(Desk):
     @override
     def put_out_of_scope(self, number: int) -> str:
         """Of another project, where the number is one of its own."""
-        return self.put(number, extra={"project_id": NUMBER + 1})
+        return self.put(number, extra={"project_id": PROJECT_ID + 1})
 
     @override
     def block(self, number: int, by: int) -> None:
@@ -349,7 +350,7 @@ class GitlabDesk(Desk):
 
     @override
     def say(self, number: int, body: str, voice: str) -> None:
-        who = {"writer": "carla", "author": SOMEBODY, "stranger": "mallory", "bot": "project_4_bot_0a1b"}
+        who = {"writer": "carla", "author": SOMEBODY, "stranger": "mallory", "bot": BOT}
         self.vendor.write(number, body, who[voice])
 
     @override

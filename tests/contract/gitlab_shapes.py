@@ -59,8 +59,43 @@ ISSUE = record(
 MEMBER = {"allOf": [USER, record({"access_level": NUMBER})]}
 LINK = {"allOf": [ISSUE, record({"link_type": {"enum": ["relates_to", "blocks", "is_blocked_by"]}})]}
 NOTE = record({"id": NUMBER, "body": TEXT, "author": USER, "system": {"type": "boolean"}, "created_at": TEXT})
+FLAG: dict[str, Any] = {"type": "boolean"}
+TEXTS: dict[str, Any] = {"type": "array", "items": TEXT}
+SHA: dict[str, Any] = {"type": "string", "pattern": "^[0-9a-f]{40}$"}
+MERGE = record(
+    {
+        "id": NUMBER,
+        "iid": NUMBER,
+        "title": TEXT,
+        "state": {"enum": ["opened", "closed", "locked", "merged"]},
+        "draft": FLAG,
+        "sha": SHA,
+        "web_url": TEXT,
+        "source_branch": TEXT,
+        "target_branch": TEXT,
+        "target_project_id": NUMBER,
+        "author": USER,
+        "labels": TEXTS,
+        "has_conflicts": FLAG,
+        "detailed_merge_status": {
+            "enum": ["unchecked", "checking", "mergeable", "conflict", "ci_still_running", "not_approved"]
+        },
+        "merge_when_pipeline_succeeds": FLAG,
+        "reviewers": {"type": "array", "items": USER},
+    },
+    description=MAYBE,
+    source_project_id={"type": "integer", "nullable": True},
+)
+JOB = record(
+    {"id": NUMBER, "name": TEXT, "stage": TEXT, "status": TEXT, "allow_failure": FLAG, "web_url": TEXT}
+)
+REMARK = {"allOf": [NOTE, record({"resolvable": FLAG, "updated_at": TEXT})]}
 _ISSUES = "/projects/{id}/issues"
 _ISSUE = f"{_ISSUES}/{{iid}}"
+
+
+_PULL = "/projects/{id}/merge_requests/{iid}"
+_TIMED = {"sha": SHA, "auto_merge": FLAG}
 
 
 def _list(of: dict[str, Any], *parameters: dict[str, Any]) -> dict[str, Any]:
@@ -68,6 +103,18 @@ def _list(of: dict[str, Any], *parameters: dict[str, Any]) -> dict[str, Any]:
         "parameters": [*parameters, *PAGES],
         "responses": answer(200, {"type": "array", "items": of}),
     }
+
+
+def _listed(of: dict[str, Any], *parameters: dict[str, Any]) -> dict[str, Any]:
+    return {"get": _list(of, *parameters)}
+
+
+def _text(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "schema": TEXT}
+
+
+def _write(status: int, of: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"requestBody": body(**fields), "responses": answer(status, of)}
 
 
 SHAPES = OpenApi(
@@ -104,6 +151,63 @@ SHAPES = OpenApi(
             },
             f"{_ISSUE}/notes/{{note_id}}": {
                 "put": {"requestBody": body(body=TEXT), "responses": answer(200, NOTE)},
+            },
+            "/users": _listed(USER, _text("username")),
+            "/personal_access_tokens/self": {"get": {"responses": answer(200, record({"scopes": TEXTS}))}},
+            "/projects/{id}": {
+                "get": {"responses": answer(200, record({"path_with_namespace": TEXT, "archived": FLAG}))}
+            },
+            "/projects/{id}/members/all": _listed(
+                record({"id": NUMBER, "username": TEXT, "access_level": NUMBER}),
+                {"name": "user_ids[]", "in": "query", "schema": NUMBER},
+            ),
+            "/projects/{id}/merge_requests": {
+                **_listed(
+                    MERGE,
+                    _text("source_branch"),
+                    _text("target_branch"),
+                    one_of("state", "all", "opened", "closed", "merged"),
+                    one_of("order_by", "created_at", "updated_at"),
+                    one_of("sort", "asc", "desc"),
+                ),
+                "post": _write(
+                    201, MERGE, source_branch=TEXT, target_branch=TEXT, title=TEXT, description=TEXT
+                ),
+            },
+            _PULL: {
+                "get": {"responses": answer(200, MERGE)},
+                "put": _write(
+                    200,
+                    MERGE,
+                    title=TEXT,
+                    description=TEXT,
+                    add_labels=TEXT,
+                    reviewer_ids={"type": "array", "items": NUMBER},
+                ),
+            },
+            f"{_PULL}/discussions": _listed(
+                record({"id": TEXT, "notes": {"type": "array", "items": REMARK}})
+            ),
+            f"{_PULL}/discussions/{{id}}": {"put": _write(200, record({"id": TEXT}), resolved=FLAG)},
+            f"{_PULL}/discussions/{{id}}/notes": {"post": _write(201, REMARK, body=TEXT)},
+            f"{_PULL}/diffs": _listed(record({"new_path": TEXT, "old_path": TEXT, "diff": TEXT})),
+            f"{_PULL}/reviewers": _listed(record({"user": USER, "state": TEXT})),
+            f"{_PULL}/approvals": {
+                "get": {
+                    "responses": answer(
+                        200, record({"approved_by": {"type": "array", "items": record({"user": USER})}})
+                    )
+                }
+            },
+            f"{_PULL}/versions": _listed(record({"id": NUMBER, "head_commit_sha": SHA, "created_at": TEXT})),
+            f"{_PULL}/merge": {"put": _write(200, MERGE, **_TIMED, merge_when_pipeline_succeeds=FLAG)},
+            f"{_PULL}/cancel_merge_when_pipeline_succeeds": {"post": {"responses": answer(201, MERGE)}},
+            "/projects/{id}/merge_trains/merge_requests/{iid}": {
+                "post": _write(201, {"type": "array"}, **_TIMED)
+            },
+            "/projects/{id}/pipelines/{id}/jobs": _listed(JOB),
+            "/projects/{id}/repository/commits/{sha}": {
+                "get": {"responses": answer(200, record({"id": SHA, "parent_ids": TEXTS}))}
             },
         }
     }

@@ -125,6 +125,15 @@ def forgets_a_retry(state: State, fact: Event, now_ms: int) -> tuple[State, Comm
     return after, commands
 
 
+def takes_silence_for_an_end(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    if isinstance(fact, PollFailed):
+        lost = after.retrying.keys() & state.retrying.keys()
+        told = tuple(Notify(level="info", event="claim_released", issue_id=key) for key in sorted(lost))
+        return after.changed(retrying=_without(after.retrying, *lost)), (*commands, *told)
+    return after, commands
+
+
 def _drops(kind: type[Command], which: Callable[[Any, Event], bool] = lambda _command, _fact: True) -> Broken:
     def broken(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
         after, commands = step(state, fact, now_ms)
@@ -379,9 +388,9 @@ def starts_closed_work(state: State, fact: Event, now_ms: int) -> tuple[State, C
     return after.changed(results=held), commands
 
 
-def lifts_a_block_at_a_poll(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
+def lifts_a_block_when_a_run_ends(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
-    if isinstance(fact, Polled):
+    if isinstance(fact, RunEnded):
         for key in state.blocked.keys() & state.results.keys():
             if state.results[key].pull_block is not None:
                 after, more = step(after, PullRequestJudged(issue_id=key), now_ms)
@@ -400,6 +409,7 @@ BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
     "forgets a run that delivers": (forgets_a_run_that_delivers, "runs-answered"),
     "forgets a claim on reload": (forgets_a_claim_on_reload, "reload-keeps-claims"),
     "forgets a retry": (forgets_a_retry, "no-silent-loss"),
+    "takes silence for an end": (takes_silence_for_an_end, "silence-frees-nothing"),
     "drops the timer of a retry": (
         _drops(SetTimer, lambda each, _: each.timer.kind is TimerKind.RETRY),
         "no-stuck-claim",
@@ -478,7 +488,7 @@ BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
     ),
     "reviews what it works on": (reviews_what_it_works_on, "ready-is-delivered"),
     "starts closed work": (starts_closed_work, "closed-work-rests"),
-    "lifts a block at a poll": (lifts_a_block_at_a_poll, "block-is-lifted-by-a-person"),
+    "lifts a block when a run ends": (lifts_a_block_when_a_run_ends, "block-is-lifted-by-a-person"),
     "forgets which feedback it took": (forgets_which_feedback_it_took, "feedback-is-taken-once"),
     "drops the timer of a push": (
         _drops(SetTimer, lambda each, _: each.timer.kind is TimerKind.PUSH),

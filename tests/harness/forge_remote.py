@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 
 from typing_extensions import override
 
+from contract.forges import ForgeDesk, forge_desk
+from contract.repository import Pull
 from contract.served import served
 from contract.vendor import Asked, Given, Vendor
 from harness.project import Daemon, Project, remembering, until
-from kit.forge.desk import Desk, make_desk
-from kit.forge.repository import Pull
 from symphony.trackers.http import ExchangeError
 
 __all__ = ["Remote", "at"]
@@ -21,7 +21,7 @@ __all__ = ["Remote", "at"]
 class Remote(Vendor):
     """A forge whose branches are those of a bare repository; it may kill the daemon at a request."""
 
-    def __init__(self, desk: Desk, project: Project) -> None:
+    def __init__(self, desk: ForgeDesk, project: Project) -> None:
         super().__init__(desk.clock)
         self.desk, self.project, self.base = desk, project, desk.vendor.base
         self.bare = project.root / "origin.git"
@@ -89,7 +89,7 @@ def at(
     project: Project, kind: str, *, codex: Mapping[str, Any] | None = None, **forge: Any
 ) -> Iterator[Remote]:
     """A forge with the branches of `origin`; `codex` has settings of another agent than the scripted one."""
-    desk = make_desk(kind)
+    desk = forge_desk(kind)
     remote = Remote(desk, project)
     project.git("init", "--quiet", "--bare", "--initial-branch=main", str(remote.bare))
     project.git("remote", "add", "origin", str(remote.bare))

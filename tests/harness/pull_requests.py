@@ -10,10 +10,10 @@ import anyio
 import anyio.lowlevel
 from typing_extensions import override
 
+from contract.forges import ForgeDesk
+from contract.repository import Pull
 from harness.binding import FakeWorkspaces, MovingTracker, make_context
 from harness.scheduling import Story, make_issue
-from kit.forge.desk import Desk
-from kit.forge.repository import Pull
 from symphony.config import ForgeSettings
 from symphony.daemon.forge.pull_requests import PullRequests
 from symphony.domain import Category
@@ -89,7 +89,7 @@ class Journal:
 class Daemon(Story):
     """A story with pull requests on a forge; `restart` is the next daemon."""
 
-    def __init__(self, desk: Desk, place: Path, **forge: Any) -> None:
+    def __init__(self, desk: ForgeDesk, place: Path, **forge: Any) -> None:
         super().__init__(make_issue(title="Fix the login", url="https://tracker.example.test/SYM-1"))
         self.desk, self.place, self.journal = desk, place, Journal()
         self.workspaces = Workspaces()

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
 
+from kit.simulator import Referee
 from symphony.domain import Blame, Category, Failure, Issue
 from symphony.scheduler import (
     AgentReported,
@@ -39,7 +40,6 @@ from symphony.scheduler import (
     WakeAsked,
     WorkspaceRef,
     initial_state,
-    step,
 )
 
 __all__ = ["ACTIVE", "Story", "handed_off", "make_failure", "make_issue", "make_settings"]
@@ -77,7 +77,7 @@ def make_failure(message: str = "it broke", **changes: Any) -> Failure:
 
 
 class Story:
-    """A daemon's life in virtual milliseconds.
+    """A daemon's life in virtual milliseconds, in which the simulator's referee judges every step.
 
     `board` is what the tracker would say. Questions are answered from it at once, unless `slow` is set:
     then they wait in `polls`, `refreshes` and `reads` until `answer` is called. `answers` and `others` are
@@ -86,7 +86,8 @@ class Story:
     """
 
     def __init__(self, *issues: Issue, **settings: Any) -> None:
-        self.state: State = initial_state(make_settings(**settings), epoch="e")
+        self.referee = Referee()
+        self.referee.begin(initial_state(make_settings(**settings), epoch="e"))
         self.now = 0
         self.board: dict[str, Issue] = {issue.id: issue for issue in issues}
         self.slow = False
@@ -100,6 +101,15 @@ class Story:
         self.timers: dict[Timer, SetTimer] = {}
         self._exits = 0
 
+    @property
+    def state(self) -> State:
+        """The scheduler's; a test may put it into another one."""
+        return self.referee.state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self.referee.lives[-1].state = state
+
     # --- telling -----------------------------------------------------------------------------------------
 
     def tell(self, fact: Event) -> tuple[Command, ...]:
@@ -111,7 +121,7 @@ class Story:
 
     def _step(self, fact: Event) -> tuple[Command, ...]:
         self.inputs.append((self.now, fact))
-        self.state, commands = step(self.state, fact, self.now)
+        commands = self.referee.tell(fact, self.now)
         for command in commands:
             self._note(command)
         return commands

@@ -5,7 +5,7 @@ the same on every machine and in every run. To look for new ones, here a sixtiet
 `SYMPHONY_SIMULATION_EXAMPLES=100000 pytest tests/simulation`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -22,15 +22,17 @@ from hypothesis.stateful import (
 from typing_extensions import override
 
 from harness.nightly import SCHEDULES
-from harness.scheduling import make_failure, make_issue, make_settings
-from harness.world import World
-from symphony.domain import Blame, Blocker, Failure
+from harness.scheduling import Story, make_failure, make_issue, make_settings
+from symphony.domain import Blame, Blocker, Failure, Issue
 from symphony.scheduler import (
     AgentReported,
     ClaimKind,
+    Command,
     DayBegan,
+    Drain,
     DrainAsked,
     Event,
+    FetchCandidates,
     OperatorAction,
     OperatorAsked,
     Outcome,
@@ -41,6 +43,7 @@ from symphony.scheduler import (
     RecoveredClaim,
     Refreshed,
     RefreshFailed,
+    RefreshIssues,
     Resume,
     ResumeReason,
     RunEnded,
@@ -124,6 +127,58 @@ _STAGES = st.sampled_from([RunStage.STREAMING_TURN, *RunStage])
 
 def _pick(many: Sequence[T], number: int) -> T:
     return many[number % len(many)]
+
+
+class World(Story):
+    """Answers wait until they are asked for; `snapshots` hold the board as it was at each question."""
+
+    def __init__(self, *issues: Issue, **settings: object) -> None:
+        super().__init__(*issues, **settings)
+        self.slow = True
+        self.snapshots: dict[int, dict[str, Issue]] = {}
+
+    @property
+    def live(self) -> Mapping[str, str]:
+        """Run ids and the issues they work on, by the referee's books."""
+        return self.referee.books.live
+
+    @override
+    def _step(self, fact: Event) -> tuple[Command, ...]:
+        commands = super()._step(fact)
+        for command in commands:
+            if isinstance(command, FetchCandidates | RefreshIssues):
+                self.snapshots[command.request] = dict(self.board)
+        return commands
+
+    def replay(self) -> None:
+        """The recorded inputs give the same states and commands once more."""
+        self.referee.replay()
+
+    def quiesce(self) -> None:
+        """With an unchanged board and instant answers the scheduler stops asking."""
+        self.answer()
+        quiet = Timer(TimerKind.TRACKER_PAUSE) in self.state.timers
+        assert not self.state.ids_to_refresh or quiet or self.state.drain is Drain.EXITED
+
+    def wind_down(self) -> None:
+        """Once everything is done on the board and workers obey, nothing stays claimed."""
+        self.tell(SettingsChanged(settings=make_settings(poll_interval_ms=20_000)))
+        self.tell(OperatorAsked(action=OperatorAction.RESUME))
+        for key in self.board:
+            self.put(key, state="Done")
+        self.slow = False
+        for _ in range(60):
+            if not self.live and not self.state.retrying and not self.state.blocked:
+                return
+            self.advance(20_000)
+            self.answer()
+            for run_id in [key for key in self.live if key in self.referee.books.told]:
+                self.ends(self.live[run_id])
+        state = self.state
+        assert not self.live, "a run that nobody ends"
+        if state.drain is Drain.NO:
+            assert not state.retrying, "a claim that is stuck"
+            assert not state.blocked, "a block that is stuck"
 
 
 class Schedules(RuleBasedStateMachine):

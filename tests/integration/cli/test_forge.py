@@ -13,11 +13,11 @@ import pytest
 import structlog
 from click.testing import CliRunner, Result
 
+from contract.forges import KINDS, ForgeDesk, forge_desk
+from contract.repository import STRANGER, WRITER
 from contract.served import served
 from contract.vendor import Given
 from harness.project import Project
-from kit.forge.desk import KINDS, Desk, make_desk
-from kit.forge.repository import STRANGER, WRITER
 from symphony.cli.diagnostics import check_forge
 from symphony.cli.failures import report
 from symphony.cli.main import main
@@ -43,7 +43,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 
 class _Served:
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ForgeDesk) -> None:
         self.vendor = desk.vendor
 
     def provider(self) -> dict[str, Any]:
@@ -51,8 +51,8 @@ class _Served:
 
 
 @contextmanager
-def at(project: Project, kind: str, monkeypatch: pytest.MonkeyPatch, **forge: Any) -> Iterator[Desk]:
-    desk = make_desk(kind)
+def at(project: Project, kind: str, monkeypatch: pytest.MonkeyPatch, **forge: Any) -> Iterator[ForgeDesk]:
+    desk = forge_desk(kind)
     monkeypatch.setenv("FORGE_TOKEN", desk.vendor.secret)
     with served(_Served(desk)) as settings:
         given = {"kind": kind, "repo": "octo-team/website", "token": "$FORGE_TOKEN", **settings, **forge}

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from contract.forges import KINDS
+from contract.repository import ME, STRANGER, WRITER, Pull
 from harness.forge_remote import Remote, at
 from harness.project import Daemon, Project, until
-from kit.forge.desk import KINDS
-from kit.forge.repository import ME, STRANGER, WRITER, Pull
 from symphony.domain import CheckState, PullState, ReviewState
 
 BRANCH = "symphony/SYM-1"

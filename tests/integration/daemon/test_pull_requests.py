@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
+from contract.forges import KINDS
+from contract.repository import WRITER
 from harness.forge_remote import at
 from harness.project import DEADLINE_S, Project, until
 from harness.scraping import scrape
-from kit.forge.desk import KINDS
-from kit.forge.repository import WRITER
 from symphony.domain import CheckState, PullState, ReviewState
 
 BRANCH = "symphony/SYM-1"

@@ -23,9 +23,12 @@ from symphony.scheduler import (
     FinishRun,
     Notify,
     OperatorAsked,
+    Polled,
+    PollFailed,
     PullRequestJudged,
     Recovered,
     Refreshed,
+    RefreshFailed,
     ResultStatus,
     Running,
     RunStage,
@@ -228,6 +231,17 @@ def _no_silent_loss(moment: Moment) -> Broken | None:
         if isinstance(each, Notify) and each.event == "claim_released"
     }
     return Broken("a claim vanished without a word", min(lost - said)) if lost - said else None
+
+
+@_invariant("silence-frees-nothing", "SM1, SC9")
+def _silence_frees_nothing(moment: Moment) -> Broken | None:
+    """A poll, or a question that failed, neither gives up a claim nor stops a run: not told is not gone."""
+    if not isinstance(moment.fact, Polled | PollFailed | RefreshFailed):
+        return None
+    if lost := _claims(moment.before) - _claims(moment.after):
+        return Broken("released because something was not told", min(lost))
+    stopped = [each for each in moment.commands if isinstance(each, StopRun)]
+    return Broken(f"stopped {stopped[0].run_id} because something was not told") if stopped else None
 
 
 @_invariant("words-are-heard", "SM5, AG8")
@@ -437,12 +451,13 @@ def _lifted(moment: Moment) -> Broken | None:
 
 @_invariant("push-is-tried-again", "ours")
 def _push_again(moment: Moment) -> Broken | None:
-    """A push that failed is under way again or due, or a run that is at work will push."""
+    """A push that failed, and may be tried again, is under way or due, or a run that is at work will push."""
     if moment.after.results is moment.before.results or moment.after.drain is not Drain.NO:
         return None
     for key, result in moment.after.results.items():
         delivered = result.delivered
-        if delivered is None or delivered.push_failure is None or key in moment.after.running:
+        failure = delivered.push_failure if delivered else None
+        if delivered is None or failure is None or not failure.retryable or key in moment.after.running:
             continue
         under_way = result.pushing and moment.books.pushes.get(key) == delivered.head
         if not under_way and not moment.armed(Timer(TimerKind.PUSH, key)):

@@ -116,7 +116,7 @@ def _reason(blocked: Blocked) -> tuple[object, ...]:
 @_invariant("pause-survives", "DESIGN 11a")
 def _pause_survives(moment: Moment) -> Broken | None:
     """A paused daemon is paused after a restart, and nothing is started while it is."""
-    if moment.starts and moment.before.paused and moment.after.paused:
+    if moment.starts and moment.after.paused:
         return Broken("started though the daemon is paused", moment.starts[0].issue.id)
     if (left := _left(moment)) is not None and left.state.paused != moment.after.paused:
         return Broken("paused and not, over a restart")
@@ -195,7 +195,12 @@ def _answers_once(moment: Moment) -> Broken | None:
     if not isinstance(fact, AnswersRead) or not fact.answers:
         return None
     key, was = fact.issue_id, moment.before.blocked.get(fact.issue_id)
-    asked = was is not None and was.answer_check.in_progress and (was.run_id or "") == fact.question
+    asked = (
+        was is not None
+        and was.answer_check.in_progress
+        and was.unblock_reason is None  # an operator may have answered meanwhile
+        and (was.run_id or "") == fact.question
+    )
     if asked and moment.after.blocked.get(key) is not None:
         return Broken("a person's comment was not taken", key)
     if any(len(moment.books.taken.get(remark.id, ())) > 1 for remark in fact.answers):

@@ -11,14 +11,14 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from contract.forges import forge_desk
+from contract.repository import STRANGER
 from contract.vendor import Fault, Given
 from harness.asking import asking
 from harness.chronicle import START, conforms, sent
 from harness.pages import DemoOperator
 from harness.pictures import DAEMON, drawn, known, status_of
 from harness.pull_requests import BRANCH, Daemon, given, looks_later, opened
-from kit.forge.desk import make_desk
-from kit.forge.repository import STRANGER
 from symphony.api.documents import issue_document, pull_request_document, state_document
 from symphony.api.history import History
 from symphony.cli.render.explain import explain_issue
@@ -194,7 +194,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 async def test_what_goes_wrong_is_said_on_each_surface(name: str, tmp_path: Path) -> None:
-    case, desk = CASES[name], make_desk("github")
+    case, desk = CASES[name], forge_desk("github")
     daemon = Daemon(desk, tmp_path, open="ready")
     with capture_logs() as logs:
         await case.happens(daemon)

@@ -12,11 +12,11 @@ import anyio.lowlevel
 import pytest
 from structlog.testing import capture_logs
 
+from contract.forges import KINDS, ForgeDesk, forge_desk
+from contract.repository import ME, STRANGER, WRITER, Pull, Thread
 from contract.vendor import Fault, Given
 from harness.binding import SECRET
 from harness.pull_requests import BRANCH, Daemon, KilledError, given, looks_later, opened
-from kit.forge.desk import KINDS, Desk, make_desk
-from kit.forge.repository import ME, STRANGER, WRITER, Pull, Thread
 from symphony.daemon.forge import pull_requests, records
 from symphony.daemon.forge.pull_request_text import find_marker, marker_of, without_mentions
 from symphony.domain import Category, CheckState, PullRequest, PullState, ReviewState
@@ -40,12 +40,12 @@ _TRIES = 3
 
 
 @pytest.fixture(params=KINDS)
-def desk(request: pytest.FixtureRequest) -> Desk:
-    return make_desk(request.param)
+def desk(request: pytest.FixtureRequest) -> ForgeDesk:
+    return forge_desk(request.param)
 
 
 @pytest.fixture
-def daemon(desk: Desk, tmp_path: Path) -> Daemon:
+def daemon(desk: ForgeDesk, tmp_path: Path) -> Daemon:
     return Daemon(desk, tmp_path)
 
 
@@ -96,7 +96,7 @@ async def test_work_that_nobody_wants_gets_none(daemon: Daemon) -> None:
     assert daemon.opened() == []
 
 
-async def test_work_that_ended_before_there_was_a_forge_gets_none(desk: Desk, tmp_path: Path) -> None:
+async def test_work_that_ended_before_there_was_a_forge_gets_none(desk: ForgeDesk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, kind=None)
     daemon.works(state="Done")
     daemon.configure()
@@ -106,7 +106,7 @@ async def test_work_that_ended_before_there_was_a_forge_gets_none(desk: Desk, tm
     assert desk.vendor.requests == []
 
 
-async def test_without_a_forge_nothing_is_asked_or_recorded(desk: Desk, tmp_path: Path) -> None:
+async def test_without_a_forge_nothing_is_asked_or_recorded(desk: ForgeDesk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, kind=None)
     daemon.works()
     await daemon.looks()
@@ -120,7 +120,7 @@ async def test_what_is_not_pushed_waits_for_the_push(daemon: Daemon) -> None:
     assert daemon.opened() == []
 
 
-async def test_settings_say_how_it_is_opened(desk: Desk, tmp_path: Path) -> None:
+async def test_settings_say_how_it_is_opened(desk: ForgeDesk, tmp_path: Path) -> None:
     desk.repository.push("develop")
     daemon = Daemon(
         desk,
@@ -340,7 +340,7 @@ async def test_a_start_a_correction_or_a_person_has_it_tried_again_at_once(daemo
     assert len(daemon.opened()) == 1
 
 
-async def test_labels_and_reviewers_that_are_refused_hold_nothing_up(desk: Desk, tmp_path: Path) -> None:
+async def test_labels_and_reviewers_that_are_refused_hold_nothing_up(desk: ForgeDesk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, labels=["agent"], reviewers=["helper[bot]", WRITER])
     daemon.works()
     name = {"github": "/labels", "gitlab": "PUT", "forgejo": "/labels"}[desk.kind]
@@ -354,7 +354,9 @@ async def test_labels_and_reviewers_that_are_refused_hold_nothing_up(desk: Desk,
     assert daemon.record.failure is None
 
 
-async def test_labels_that_cannot_be_set_are_tried_more_and_more_rarely(desk: Desk, tmp_path: Path) -> None:
+async def test_labels_that_cannot_be_set_are_tried_more_and_more_rarely(
+    desk: ForgeDesk, tmp_path: Path
+) -> None:
     daemon = Daemon(desk, tmp_path, labels=["agent"])
     daemon.works()
     name = {"github": "/labels", "gitlab": "PUT", "forgejo": "/labels"}[desk.kind]
@@ -376,7 +378,7 @@ async def test_a_repository_without_a_branch_at_head_needs_a_base(daemon: Daemon
     assert daemon.record.failure.hint == "set forge.base"
 
 
-async def test_a_template_that_fails_for_an_issue_is_told(desk: Desk, tmp_path: Path) -> None:
+async def test_a_template_that_fails_for_an_issue_is_told(desk: ForgeDesk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, body="{% if issue.url %}{{ 1 | divided_by: 0 }}{% endif %}")
     daemon.works()
     await daemon.looks()
@@ -395,7 +397,7 @@ async def test_a_bug_costs_one_attempt(daemon: Daemon) -> None:
 # --- observing -------------------------------------------------------------------------------------------
 
 
-async def test_what_a_pull_request_waits_for_is_recorded_with_a_code(desk: Desk, tmp_path: Path) -> None:
+async def test_what_a_pull_request_waits_for_is_recorded_with_a_code(desk: ForgeDesk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, open="ready")
     pull = await opened(daemon)
     assert daemon.record.code == "checks_not_started"
@@ -479,7 +481,7 @@ async def test_a_bug_of_a_client_costs_a_look_and_not_the_daemon(daemon: Daemon)
     assert daemon.pulls.shown()["1"].failure is not None
 
 
-async def test_one_that_a_person_merges_is_an_outcome(desk: Desk, tmp_path: Path) -> None:
+async def test_one_that_a_person_merges_is_an_outcome(desk: ForgeDesk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, merged_state="Done")
     pull = await opened(daemon)
     daemon.tracker.issues = (daemon.board["1"],)
@@ -509,7 +511,7 @@ async def test_a_merge_is_an_outcome_wherever_the_daemon_dies(daemon: Daemon, nt
     assert set(daemon.workspaces.deleted) == {(BRANCH, pull.sha)}
 
 
-async def test_a_move_that_fails_is_tried_again(desk: Desk, tmp_path: Path) -> None:
+async def test_a_move_that_fails_is_tried_again(desk: ForgeDesk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, merged_state="Done")
     pull = await opened(daemon)
     daemon.tracker.issues = (daemon.board["1"],)
@@ -525,7 +527,7 @@ async def test_a_move_that_fails_is_tried_again(desk: Desk, tmp_path: Path) -> N
 
 
 async def test_an_issue_that_somebody_gave_new_work_is_not_moved_by_the_merge(
-    desk: Desk, tmp_path: Path
+    desk: ForgeDesk, tmp_path: Path
 ) -> None:
     daemon = Daemon(desk, tmp_path, merged_state="Done")
     pull = await opened(daemon)
@@ -538,7 +540,7 @@ async def test_an_issue_that_somebody_gave_new_work_is_not_moved_by_the_merge(
 
 
 async def test_a_move_that_keeps_failing_is_tried_more_and_more_rarely_and_when_a_person_asks(
-    desk: Desk, tmp_path: Path
+    desk: ForgeDesk, tmp_path: Path
 ) -> None:
     daemon = Daemon(desk, tmp_path, merged_state="Done")
     pull = await opened(daemon)
@@ -566,7 +568,7 @@ async def test_the_branch_of_a_merged_one_is_deleted_at_the_commit_that_was_merg
 
 
 @pytest.mark.parametrize("why", ["setting", "closed", "foreign", "head", "base", "working"])
-async def test_a_branch_that_somebody_may_need_stays(desk: Desk, tmp_path: Path, why: str) -> None:
+async def test_a_branch_that_somebody_may_need_stays(desk: ForgeDesk, tmp_path: Path, why: str) -> None:
     daemon = Daemon(desk, tmp_path, delete_branch=why != "setting")
     pull = await opened(daemon)
     if why == "foreign":
@@ -601,7 +603,7 @@ async def test_a_branch_that_cannot_be_deleted_holds_the_end_up_for_three_tries(
     assert daemon.record.failure is None
 
 
-async def test_a_number_of_another_server_is_not_taken_for_ours(desk: Desk, tmp_path: Path) -> None:
+async def test_a_number_of_another_server_is_not_taken_for_ours(desk: ForgeDesk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, merged_state="Done")
     pull = await opened(daemon)
     daemon.tracker.issues = (daemon.board["1"],)
@@ -813,7 +815,7 @@ async def test_a_thousand_long_comments_fit_into_the_journal(daemon: Daemon) -> 
 
 
 async def test_one_that_the_agent_opens_is_watched_where_the_daemon_opens_none(
-    desk: Desk, tmp_path: Path
+    desk: ForgeDesk, tmp_path: Path
 ) -> None:
     """The agent pushes by itself, and its pull request may be late."""
     daemon = Daemon(desk, tmp_path, open="never")
@@ -837,7 +839,7 @@ async def test_one_that_the_agent_opens_is_watched_where_the_daemon_opens_none(
 
 
 async def test_work_that_nobody_pushes_is_waited_for_and_what_somebody_pushes_is_ours(
-    desk: Desk, tmp_path: Path
+    desk: ForgeDesk, tmp_path: Path
 ) -> None:
     daemon = Daemon(desk, tmp_path, open="never")
     daemon.works(pushed=False)
@@ -858,7 +860,7 @@ async def test_work_that_nobody_pushes_is_waited_for_and_what_somebody_pushes_is
 
 @pytest.mark.parametrize("whose", ["stranger", "fork", "another workflow"])
 async def test_one_of_somebody_else_is_not_watched_and_no_failure(
-    desk: Desk, tmp_path: Path, whose: str
+    desk: ForgeDesk, tmp_path: Path, whose: str
 ) -> None:
     daemon = Daemon(desk, tmp_path, open="never")
     daemon.works()
@@ -873,7 +875,7 @@ async def test_one_of_somebody_else_is_not_watched_and_no_failure(
 
 
 async def test_a_search_that_fails_is_told_once_and_a_person_or_a_webhook_repeats_one(
-    desk: Desk, tmp_path: Path
+    desk: ForgeDesk, tmp_path: Path
 ) -> None:
     daemon = Daemon(desk, tmp_path, open="never")
     daemon.works()
@@ -916,14 +918,16 @@ def lands(pull: Pull) -> bool:
     return pull.armed or pull.state is PullState.MERGED
 
 
-async def test_nothing_is_landed_by_default(desk: Desk, tmp_path: Path) -> None:
+async def test_nothing_is_landed_by_default(desk: ForgeDesk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, open="ready")
     pull = await green(daemon)
     assert (await looks_later(daemon)).code == "settled"
     assert (pull.armed, pull.queued, pull.state) == (False, False, PullState.OPEN)
 
 
-async def test_what_is_settled_is_landed_at_the_commit_that_was_judged(desk: Desk, tmp_path: Path) -> None:
+async def test_what_is_settled_is_landed_at_the_commit_that_was_judged(
+    desk: ForgeDesk, tmp_path: Path
+) -> None:
     daemon = Daemon(desk, tmp_path, open="ready", land="auto")
     pull = await green(daemon)
     record = await looks_later(daemon)
@@ -935,7 +939,7 @@ async def test_what_is_settled_is_landed_at_the_commit_that_was_judged(desk: Des
 
 
 async def test_a_label_approves_nothing_and_is_asked_for_besides_an_approval(
-    desk: Desk, tmp_path: Path
+    desk: ForgeDesk, tmp_path: Path
 ) -> None:
     daemon = Daemon(desk, tmp_path, open="ready", land="auto", land_limits={"labels": ["ship"]})
     pull = await opened(daemon)
@@ -948,7 +952,7 @@ async def test_a_label_approves_nothing_and_is_asked_for_besides_an_approval(
 
 
 async def test_a_pull_request_that_was_moved_to_another_base_is_not_landed(
-    desk: Desk, tmp_path: Path
+    desk: ForgeDesk, tmp_path: Path
 ) -> None:
     daemon = Daemon(desk, tmp_path, open="ready", land="auto")
     pull = await green(daemon)
@@ -962,7 +966,7 @@ async def test_a_pull_request_that_was_moved_to_another_base_is_not_landed(
 
 
 async def test_the_workflow_file_of_the_daemon_is_not_landed_under_any_name(
-    desk: Desk, tmp_path: Path
+    desk: ForgeDesk, tmp_path: Path
 ) -> None:
     daemon = Daemon(desk, tmp_path, open="ready", land="auto")
     pull = await green(daemon)
@@ -970,7 +974,7 @@ async def test_the_workflow_file_of_the_daemon_is_not_landed_under_any_name(
     assert (await looks_later(daemon)).code == "protected_path"
 
 
-async def test_a_commit_that_arrives_meanwhile_is_not_landed(desk: Desk, tmp_path: Path) -> None:
+async def test_a_commit_that_arrives_meanwhile_is_not_landed(desk: ForgeDesk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, open="ready", land="auto")
     pull = await green(daemon)
     daemon.desk.repository.push(BRANCH, pull)
@@ -979,7 +983,7 @@ async def test_a_commit_that_arrives_meanwhile_is_not_landed(desk: Desk, tmp_pat
     assert (pull.armed, pull.state) == (False, PullState.OPEN)
 
 
-async def test_a_new_thread_takes_the_landing_back(desk: Desk, tmp_path: Path) -> None:
+async def test_a_new_thread_takes_the_landing_back(desk: ForgeDesk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, open="ready", land="auto")
     pull = await green(daemon)
     await looks_later(daemon)
@@ -993,7 +997,7 @@ async def test_a_new_thread_takes_the_landing_back(desk: Desk, tmp_path: Path) -
 
 @pytest.mark.parametrize("nth", range(1, 6))
 async def test_a_daemon_that_dies_while_it_lands_lands_what_was_judged(
-    desk: Desk, tmp_path: Path, nth: int
+    desk: ForgeDesk, tmp_path: Path, nth: int
 ) -> None:
     daemon = Daemon(desk, tmp_path, open="ready", land="auto")
     pull = await green(daemon)
@@ -1013,7 +1017,7 @@ async def test_a_daemon_that_dies_while_it_lands_lands_what_was_judged(
 
 @pytest.mark.parametrize("nth", range(1, 5))
 async def test_a_daemon_that_died_while_a_second_look_waits_for_the_first_records_nothing_more(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
+    desk: ForgeDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
 ) -> None:
     daemon = Daemon(desk, tmp_path, open="ready", land="auto")
     await green(daemon)
@@ -1024,7 +1028,7 @@ async def test_a_daemon_that_died_while_a_second_look_waits_for_the_first_record
     assert daemon.record.number == 1
 
 
-async def test_a_push_after_a_landing_begins_anew(desk: Desk, tmp_path: Path) -> None:
+async def test_a_push_after_a_landing_begins_anew(desk: ForgeDesk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, open="ready", land="auto")
     pull = await green(daemon)
     await looks_later(daemon)
@@ -1042,7 +1046,7 @@ async def test_a_push_after_a_landing_begins_anew(desk: Desk, tmp_path: Path) ->
 
 
 async def test_a_landing_is_taken_back_by_the_next_daemon_if_somebody_pushes(
-    desk: Desk, tmp_path: Path
+    desk: ForgeDesk, tmp_path: Path
 ) -> None:
     desk.repository.holds = True
     daemon = Daemon(desk, tmp_path, open="ready", land="auto")
@@ -1060,7 +1064,7 @@ async def test_a_landing_is_taken_back_by_the_next_daemon_if_somebody_pushes(
     assert "DELETE" not in again, "it is taken back once"
 
 
-async def test_a_landing_that_fails_is_told(desk: Desk, tmp_path: Path) -> None:
+async def test_a_landing_that_fails_is_told(desk: ForgeDesk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, open="ready", land="auto")
     pull = await green(daemon)
     desk.vendor.fail_next(Given(status=403, body={"message": "no"}), when=_LANDING[desk.kind])
@@ -1076,7 +1080,7 @@ async def test_a_landing_that_fails_is_told(desk: Desk, tmp_path: Path) -> None:
 @pytest.mark.parametrize("nth", range(0, 12, 4))
 @pytest.mark.parametrize("fault", [Fault.LOST, Given(status=502, raw=b"down")])
 async def test_an_outage_at_any_request_of_a_landing_merges_what_was_judged_and_ends_once(
-    desk: Desk, tmp_path: Path, fault: Fault | Given, nth: int
+    desk: ForgeDesk, tmp_path: Path, fault: Fault | Given, nth: int
 ) -> None:
     daemon = Daemon(desk, tmp_path, open="ready", land="auto")
     pull = await green(daemon)
@@ -1145,7 +1149,9 @@ async def test_an_archived_repository_is_told_and_nothing_is_opened(daemon: Daem
     assert len(daemon.opened()) == 1
 
 
-async def test_a_head_whose_repository_was_deleted_is_left_to_a_person(desk: Desk, tmp_path: Path) -> None:
+async def test_a_head_whose_repository_was_deleted_is_left_to_a_person(
+    desk: ForgeDesk, tmp_path: Path
+) -> None:
     daemon = Daemon(desk, tmp_path, open="ready", land="auto")
     pull = await green(daemon)
     pull.head_deleted = True
@@ -1155,7 +1161,7 @@ async def test_a_head_whose_repository_was_deleted_is_left_to_a_person(desk: Des
 
 async def test_a_repository_that_was_renamed_has_nothing_landed_under_its_old_name(tmp_path: Path) -> None:
     """GitHub answers to the old name; somebody else may own it tomorrow."""
-    desk = make_desk("github")
+    desk = forge_desk("github")
     daemon = Daemon(desk, tmp_path, open="ready", land="auto")
     pull = await green(daemon)
     desk.repository.name = "octo-team/site"
@@ -1319,7 +1325,7 @@ async def test_a_conflict_names_the_latest_commit_of_the_base_if_it_could_be_fet
     assert ("base_not_fetched" in {log["event"] for log in logs}) is fails
 
 
-async def test_reviews_can_be_left_to_people(desk: Desk, tmp_path: Path) -> None:
+async def test_reviews_can_be_left_to_people(desk: ForgeDesk, tmp_path: Path) -> None:
     daemon = Daemon(desk, tmp_path, feedback={"review": False})
     pull = await opened(daemon)
     daemon.desk.repository.say(pull, WRITER, "Why?")

@@ -1,8 +1,8 @@
 import pytest
 
-from kit.forge.desk import KINDS, Desk, make_desk
+from contract.forges import KINDS, ForgeDesk, forge_desk
 
 
 @pytest.fixture(params=KINDS)
-def desk(request: pytest.FixtureRequest) -> Desk:
-    return make_desk(request.param)
+def desk(request: pytest.FixtureRequest) -> ForgeDesk:
+    return forge_desk(request.param)

@@ -1,8 +1,8 @@
 import pytest
 
+from contract.forges import ForgeDesk, forge_desk
+from contract.repository import WRITER
 from contract.vendor import Given
-from kit.forge.desk import Desk, make_desk
-from kit.forge.repository import WRITER
 from symphony.domain import PullState
 from symphony.forges import ForgeError, Landing
 
@@ -10,11 +10,11 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return make_desk("forgejo")
+def desk() -> ForgeDesk:
+    return forge_desk("forgejo")
 
 
-async def test_a_conflict_is_believed_when_it_is_seen_twice_at_one_head(desk: Desk) -> None:
+async def test_a_conflict_is_believed_when_it_is_seen_twice_at_one_head(desk: ForgeDesk) -> None:
     pull = desk.repository.open("b")
     pull.conflicts = True
     assert [(await desk.forge.observe([1]))[1].conflicts for _ in range(2)] == [None, True]
@@ -25,7 +25,7 @@ async def test_a_conflict_is_believed_when_it_is_seen_twice_at_one_head(desk: De
     assert [(await desk.forge.observe([1]))[1].conflicts for _ in range(2)] == [None, None]
 
 
-async def test_remarks_on_one_line_are_one_thread_and_get_their_answer_there(desk: Desk) -> None:
+async def test_remarks_on_one_line_are_one_thread_and_get_their_answer_there(desk: ForgeDesk) -> None:
     pull = desk.repository.open("b")
     first = desk.repository.remark(pull, WRITER, "why?", line=3)
     desk.repository.remark(pull, WRITER, "and then?", line=3)
@@ -40,14 +40,14 @@ async def test_remarks_on_one_line_are_one_thread_and_get_their_answer_there(des
         await desk.forge.reply(seen, "0", "because")
 
 
-async def test_there_is_no_merge_queue(desk: Desk) -> None:
+async def test_there_is_no_merge_queue(desk: ForgeDesk) -> None:
     pull = desk.repository.open("b")
     with pytest.raises(ForgeError, match="queue"):
         await desk.forge.arm((await desk.forge.observe([1]))[1], Landing.QUEUE)
     assert pull.state is PullState.OPEN
 
 
-async def test_a_token_that_may_not_see_rights_makes_nobody_a_writer(desk: Desk) -> None:
+async def test_a_token_that_may_not_see_rights_makes_nobody_a_writer(desk: ForgeDesk) -> None:
     desk.repository.say(desk.repository.open("b"), WRITER, "do this")
     desk.vendor.fail_next(
         Given(status=403, body={"message": "token does not have the scope", "url": "u"}), when="/assignees"
@@ -55,7 +55,7 @@ async def test_a_token_that_may_not_see_rights_makes_nobody_a_writer(desk: Desk)
     assert not (await desk.forge.observe([1]))[1].comments[0].author.can_write
 
 
-async def test_a_state_that_nobody_knows_is_one_failure_that_names_it(desk: Desk) -> None:
+async def test_a_state_that_nobody_knows_is_one_failure_that_names_it(desk: ForgeDesk) -> None:
     side = {"ref": "b", "sha": "c" * 40}
     record = {
         **dict.fromkeys(("title", "body", "html_url"), ""),
@@ -73,7 +73,7 @@ async def test_a_state_that_nobody_knows_is_one_failure_that_names_it(desk: Desk
         await desk.forge.observe([1])
 
 
-async def test_the_name_of_a_base_branch_stays_a_part_of_the_address(desk: Desk) -> None:
+async def test_the_name_of_a_base_branch_stays_a_part_of_the_address(desk: ForgeDesk) -> None:
     desk.repository.push("a#b?c")
     desk.repository.open("b", base="a#b?c")
     assert (await desk.forge.observe([1]))[1].base_branch == "a#b?c"

@@ -1,8 +1,8 @@
 import pytest
 
+from contract.forges import ForgeDesk, forge_desk
+from contract.repository import WRITER
 from contract.vendor import Given
-from kit.forge.desk import Desk, make_desk
-from kit.forge.repository import WRITER
 from symphony.domain import CheckState, PullState, ReviewState
 from symphony.forges import Landing
 
@@ -10,11 +10,11 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return make_desk("gitlab")
+def desk() -> ForgeDesk:
+    return forge_desk("gitlab")
 
 
-async def test_a_pipeline_of_an_earlier_commit_says_so(desk: Desk) -> None:
+async def test_a_pipeline_of_an_earlier_commit_says_so(desk: ForgeDesk) -> None:
     pull = desk.repository.open("b")
     old = pull.sha
     desk.repository.check(pull, "test", CheckState.PASSED)
@@ -27,7 +27,7 @@ async def test_a_pipeline_of_an_earlier_commit_says_so(desk: Desk) -> None:
 
 
 async def test_a_pipeline_of_merged_results_counts_for_the_commit_that_it_merges_and_no_later_one(
-    desk: Desk,
+    desk: ForgeDesk,
 ) -> None:
     pull = desk.repository.open("b")
     desk.repository.check(pull, "test", CheckState.PASSED)
@@ -45,7 +45,7 @@ async def test_a_pipeline_of_merged_results_counts_for_the_commit_that_it_merges
     assert [check.sha for check in (await desk.forge.observe([1]))[1].checks] == ["d" * 40]
 
 
-async def test_a_pipeline_that_fails_before_it_has_jobs_is_a_failed_check(desk: Desk) -> None:
+async def test_a_pipeline_that_fails_before_it_has_jobs_is_a_failed_check(desk: ForgeDesk) -> None:
     pull = desk.repository.open("b")
     desk.repository.check(pull, "test", CheckState.FAILED)
     desk.vendor.fail_next(Given(body=[]), when="/jobs")
@@ -55,7 +55,7 @@ async def test_a_pipeline_that_fails_before_it_has_jobs_is_a_failed_check(desk: 
     assert (check.name, check.state, check.required, check.log) == ("pipeline", CheckState.FAILED, True, None)
 
 
-async def test_a_merge_train_is_joined_at_the_judged_head_and_left_again(desk: Desk) -> None:
+async def test_a_merge_train_is_joined_at_the_judged_head_and_left_again(desk: ForgeDesk) -> None:
     pull = desk.repository.open("b")
     seen = (await desk.forge.observe([1]))[1]
     assert await desk.forge.arm(seen, Landing.QUEUE) is Landing.QUEUE
@@ -65,7 +65,7 @@ async def test_a_merge_train_is_joined_at_the_judged_head_and_left_again(desk: D
     assert pull.state is PullState.OPEN
 
 
-async def test_the_rights_of_more_than_a_hundred_authors_are_read(desk: Desk) -> None:
+async def test_the_rights_of_more_than_a_hundred_authors_are_read(desk: ForgeDesk) -> None:
     pull = desk.repository.open("b")
     for number in range(150):
         desk.repository.writers.add(f"dev{number}")
@@ -74,12 +74,12 @@ async def test_the_rights_of_more_than_a_hundred_authors_are_read(desk: Desk) ->
     assert all(comment.author.can_write for comment in seen.comments)
 
 
-async def test_a_token_without_the_scope_is_told(desk: Desk) -> None:
+async def test_a_token_without_the_scope_is_told(desk: ForgeDesk) -> None:
     desk.repository.scopes = "read_api,read_repository"
     assert (await desk.forge.access()).missing == ("the scope api",)
 
 
-async def test_an_approval_is_of_the_commit_that_was_the_head_at_its_time(desk: Desk) -> None:
+async def test_an_approval_is_of_the_commit_that_was_the_head_at_its_time(desk: ForgeDesk) -> None:
     """GitLab keeps approvals after a push, unless a project says otherwise."""
     pull = desk.repository.open("b")
     first = pull.sha
@@ -95,7 +95,7 @@ async def test_an_approval_is_of_the_commit_that_was_the_head_at_its_time(desk: 
     assert {each.sha for each in (await desk.forge.observe([1], fresh=True))[1].reviews} == {pull.sha}
 
 
-async def test_a_comment_that_reads_like_an_approval_is_none(desk: Desk) -> None:
+async def test_a_comment_that_reads_like_an_approval_is_none(desk: ForgeDesk) -> None:
     pull = desk.repository.open("b")
     desk.repository.review(pull, WRITER, ReviewState.APPROVED)
     first = pull.sha

@@ -131,6 +131,8 @@ def test_all_answers_are_joined_with_their_authors_and_bounded() -> None:
     assert start.resume.answer == "\n\n".join(f"p{n} writes:\nanswer {n}" for n in range(10))
     _wake(story).advance(0)
     assert len(story.said(StartRun)) == 1
+    whole = "x" * MAX_ANSWER_CHARS
+    assert join_comments([replace(BLUE, text=whole)]) == whole
     long = join_comments([replace(BLUE, text="x" * 1_000_000)])
     assert long.startswith("x" * MAX_ANSWER_CHARS)
     assert long.endswith("(cut: the rest stands on the issue)")
@@ -191,6 +193,7 @@ def test_each_question_has_a_comment_of_its_own() -> None:
     story = _asks()
     story.answers["1"] = (BLUE,)
     _wake(story).advance(0)
+    story.answers.clear()
     story.forget().streams().ends(kind=OutcomeKind.INPUT_REQUIRED, question="And the size?")
     (note,) = story.said(PostComment)
     assert note.occasion == story.state.blocked["1"].run_id

@@ -138,9 +138,11 @@ def test_failures_of_one_burst_count_once() -> None:
     story.fail_refresh()
     story.fail_poll()
     assert (story.state.breaker.failures, _circuit(story)) == (1, CircuitState.CLOSED)
+    assert not story.notices("circuit_opened")
     story.advance(30_000)
     story.fail_refresh()
     assert (story.state.breaker.failures, _circuit(story)) == (2, CircuitState.OPEN)
+    assert len(story.notices("circuit_opened")) == 1
 
 
 @pytest.mark.parametrize("poll_interval_ms", [1_000, 30_000, 3_600_000])

@@ -164,7 +164,7 @@ async def test_an_installation_of_an_app_learns_its_name_from_graphql() -> None:
     desk = GithubProjectDesk()
     issue_id = desk.put(1)
     desk.vendor.fail_next(Given(status=403, body={"message": "Resource not accessible by integration"}))
-    desk.vendor.queries = lambda _: {"viewer": {"login": "Symphony-Bot"}}
+    desk.vendor.fail_next(Given(body={"data": {"viewer": {"login": "Symphony-Bot"}}}), when="graphql")
     desk.comment(1, "ours", mine=True)
     (comment,) = await desk.tracker.list_comments(issue_id)
     assert comment.mine
@@ -201,7 +201,8 @@ async def test_a_project_leaves_out_what_is_archived_or_of_another_repository() 
     other = {"number": 1, "repository": {"nameWithOwner": "octo-team/other"}}
     nodes = [rows, {**rows, "isArchived": False, "content": other}, None]
     page = {"nodes": nodes, "pageInfo": {"hasNextPage": False}}
-    desk.vendor.queries = lambda _: {"repositoryOwner": {"projectV2": {"items": page}}}
+    data = {"repositoryOwner": {"projectV2": {"items": page}}}
+    desk.vendor.fail_next(Given(body={"data": data}), when="graphql")
     assert await listed(desk) == {}
 
 
@@ -209,7 +210,7 @@ async def test_a_project_leaves_out_what_is_archived_or_of_another_repository() 
 async def test_a_project_that_is_not_there_is_a_failure(data: Mapping[str, Any]) -> None:
     desk = GithubProjectDesk()
     desk.put(1)
-    desk.vendor.queries = lambda _: dict(data)
+    desk.vendor.fail_next(Given(body={"data": data}), when="graphql", times=2)
     with pytest.raises(TrackerError) as caught:
         await listed(desk)
     assert caught.value.failure.status == 404

@@ -35,7 +35,7 @@ async def test_an_issue_is_what_the_profile_says() -> None:
     assert issue.native_ref == {
         "id": 10_007,
         "iid": 7,
-        "project_id": 4,
+        "project_id": 7,
         "project_path": PROJECT,
         "references": {"short": "#7", "relative": "#7", "full": f"{PROJECT}#7"},
     }
@@ -225,13 +225,13 @@ async def test_the_scope_of_the_tool_is_kept() -> None:
     encoded = PROJECT.replace("/", "%2F")
     for scope, path, allowed in (
         ("project", f"/projects/{encoded}/issues/2", True),
-        ("project", "/projects/4/labels", True),
+        ("project", "/projects/7/labels", True),
         ("project", "/projects/40", False),
         ("project", f"/projects/{PROJECT}/issues/1", False),
         ("project", "/user", False),
         ("issue", f"/projects/{encoded}/issues/1/notes", True),
-        ("issue", "/projects/4/issues/1", True),
-        ("issue", "/projects/4/issues/12", False),
+        ("issue", "/projects/7/issues/1", True),
+        ("issue", "/projects/7/issues/12", False),
         ("issue", f"/projects/{encoded}/issues", False),
     ):
         call = {"method": "GET", "path": path}

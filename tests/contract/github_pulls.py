@@ -1,4 +1,4 @@
-"""The repository as GitHub tells it; GraphQL is held against GitHub's published schema."""
+"""The pull requests of a repository as GitHub tells them, and its GraphQL."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,18 +6,13 @@ from typing import Any
 from graphql import parse
 from graphql.language import FieldNode, InlineFragmentNode, OperationDefinitionNode, SelectionSetNode
 from graphql.utilities import value_from_ast_untyped
-from typing_extensions import override
 
-from contract.graphql_schema import check_graphql, graphql_schema
-from contract.openapi import openapi
-from contract.schemas import GITHUB_GRAPHQL, SCHEMAS
-from contract.vendor import Asked, Clock, Given, Route, Vendor, conditional, routed, zulu
-from kit.forge.logs import LOGS
-from kit.forge.repository import ME, READER, Check, Comment, Pull, Repository
+from contract.repository import ME, READER, Check, Comment, Pull, Repository
+from contract.vendor import Asked, Given, Route, zulu
 from symphony.domain import CheckState, PullState, ReviewState
 
-SECRET = "ghp_0123456789abcdefghijklmnop"
-_NOT_FOUND = Given(status=404, body={"message": "Not Found"})
+LOGS = "https://logs.example.test"
+"""The host with the logs of CI."""
 _STATE = {
     CheckState.PENDING: ("IN_PROGRESS", None),
     CheckState.PASSED: ("COMPLETED", "SUCCESS"),
@@ -31,17 +26,13 @@ class _RefusedError(Exception):
         self.kind = kind
 
 
-class GithubForgeVendor(Vendor):
-    base = "https://github.example.test/api/v3"
-    secret = SECRET
+class GithubPulls:
+    """Some of it is in REST and some in GraphQL, in which others may have more to say (`graphql`)."""
 
-    def __init__(self, clock: Clock, repository: Repository) -> None:
-        super().__init__(clock)
+    def __init__(self, repository: Repository) -> None:
         self.repository = repository
-        self.schema = graphql_schema(GITHUB_GRAPHQL)
-        self.document = openapi(SCHEMAS["github"])
         path = rf"/repos/{repository.name}"
-        self._routes: tuple[Route, ...] = (
+        self.routes: tuple[Route, ...] = (
             ("GET", f"{path}/pulls", self._list),
             ("POST", f"{path}/pulls", self._open),
             ("PATCH", rf"{path}/pulls/(\d+)", self._update),
@@ -56,37 +47,6 @@ class GithubForgeVendor(Vendor):
             ("GET", rf"{path}/collaborators/(\S+)/permission", self._permission),
             ("GET", rf"{path}/actions/jobs/(\d+)/logs", self._log),
         )
-
-    @property
-    @override
-    def validates(self) -> bool:
-        return self.schema is not None
-
-    @override
-    def throttles(self) -> Mapping[str, tuple[Given, int | None]]:
-        return {
-            "403": (Given(status=403, body={"message": "rate limit"}, headers={"retry-after": "60"}), 60_000)
-        }
-
-    @override
-    def is_write(self, asked: Asked) -> bool:
-        return asked.method != "GET" and not str((asked.body or {}).get("query", "")).startswith("query")
-
-    @override
-    def handle(self, asked: Asked) -> Given:
-        assert asked.headers["authorization"] == f"Bearer {SECRET}"
-        if asked.address == "https://github.example.test/api/graphql":
-            return self._graphql(asked)
-        if self.repository.archived and self.is_write(asked):
-            return Given(status=403, body={"message": "Repository was archived so is read-only."})
-        return conditional(asked, routed(self._routes, asked) or _NOT_FOUND)
-
-    @override
-    def check(self, asked: Asked, given: Given) -> None:
-        if "graphql" in asked.address:
-            check_graphql(self.schema, asked.body["query"], asked.body["variables"], given.body.get("data"))
-        elif "/issues/" in asked.path and self.document is not None:
-            self.document.check(asked, Given(status=given.status))
 
     # --- REST --------------------------------------------------------------------------------------------
 
@@ -135,28 +95,32 @@ class GithubForgeVendor(Vendor):
 
     # --- GraphQL -----------------------------------------------------------------------------------------
 
-    def _graphql(self, asked: Asked) -> Given:
+    def graphql(
+        self, asked: Asked, root: Mapping[str, Any], issue: Callable[..., dict[str, Any] | None]
+    ) -> Given:
+        """Answer a query, of which `root` and `issue` are what is known beside pull requests."""
         document = parse(asked.body["query"])
         operation = document.definitions[0]
         assert isinstance(operation, OperationDefinitionNode)
         errors: list[dict[str, Any]] = []
-        root = {
+        fields = {
+            **root,
             "viewer": {"login": ME},
-            "repository": lambda owner, name: self._repository(f"{owner}/{name}", errors),
-            "addPullRequestReviewThreadReply": _with_input(self._reply),
-            "resolveReviewThread": _with_input(self._resolve),
-            "enablePullRequestAutoMerge": _with_input(self._arm),
-            "disablePullRequestAutoMerge": _with_input(self._disarm),
-            "enqueuePullRequest": _with_input(self._enqueue),
-            "dequeuePullRequest": _with_input(self._dequeue),
-            "mergePullRequest": _with_input(self._merge),
+            "repository": lambda owner, name: self._repository(f"{owner}/{name}", issue, errors),
+            "addPullRequestReviewThreadReply": with_input(self._reply),
+            "resolveReviewThread": with_input(self._resolve),
+            "enablePullRequestAutoMerge": with_input(self._arm),
+            "disablePullRequestAutoMerge": with_input(self._disarm),
+            "enqueuePullRequest": with_input(self._enqueue),
+            "dequeuePullRequest": with_input(self._dequeue),
+            "mergePullRequest": with_input(self._merge),
         }
         headers = {} if self.repository.scopes is None else {"x-oauth-scopes": self.repository.scopes}
         if self.repository.archived and operation.operation.value == "mutation":
             error = {"type": "UNPROCESSABLE", "message": "Repository was archived so is read-only."}
             return Given(body={"data": None, "errors": [error]})
         try:
-            data = _project(operation.selection_set, root, asked.body["variables"])
+            data = _selected(operation.selection_set, fields, asked.body["variables"])
         except _RefusedError as error:
             return Given(
                 body={"data": None, "errors": [{"type": error.kind, "message": str(error)}]}, headers=headers
@@ -164,7 +128,9 @@ class GithubForgeVendor(Vendor):
         body = {"data": data, "errors": errors} if errors else {"data": data}
         return Given(body=body, headers=headers)
 
-    def _repository(self, name: str, errors: list[dict[str, Any]]) -> dict[str, Any] | None:
+    def _repository(
+        self, name: str, issue: Callable[..., dict[str, Any] | None], errors: list[dict[str, Any]]
+    ) -> dict[str, Any] | None:
         repository = self.repository
         if name not in {repository.name, "octo-team/website"}:  # an old name leads to the new one
             errors.append(
@@ -199,8 +165,9 @@ class GithubForgeVendor(Vendor):
                 and baseRefName in {None, pull.base}
                 and states in {None, pull.state.name}
             ]
-            pages = _pages([self._pull(pull) for pull in reversed(found)])
-            page: dict[str, Any] = pages(first=first, after=after)
+            page: dict[str, Any] = pages([self._pull(pull) for pull in reversed(found)])(
+                first=first, after=after
+            )
             return page
 
         return {
@@ -208,6 +175,7 @@ class GithubForgeVendor(Vendor):
             "isArchived": repository.archived,
             "viewerPermission": "WRITE" if repository.may_write else "READ",
             "viewerDefaultMergeMethod": "SQUASH",
+            "issue": issue,
             "pullRequest": pull_request,
             "pullRequests": pull_requests,
         }
@@ -236,9 +204,9 @@ class GithubForgeVendor(Vendor):
             "isInMergeQueue": pull.queued,
             "additions": 3,
             "deletions": 1,
-            "labels": _pages([{"name": label} for label in pull.labels]),
-            "comments": _pages([self._comment(each) for each in pull.comments]),
-            "reviews": _pages(
+            "labels": pages([{"name": label} for label in pull.labels]),
+            "comments": pages([self._comment(each) for each in pull.comments]),
+            "reviews": pages(
                 [
                     {
                         **self._by(each.login),
@@ -251,19 +219,19 @@ class GithubForgeVendor(Vendor):
                     for each in pull.reviews
                 ]
             ),
-            "reviewThreads": _pages(
+            "reviewThreads": pages(
                 [
                     {
                         "id": f"T_{each.id}",
                         "isResolved": each.resolved,
                         "path": each.path,
                         "line": each.line,
-                        "comments": _pages([self._comment(comment) for comment in each.comments]),
+                        "comments": pages([self._comment(comment) for comment in each.comments]),
                     }
                     for each in pull.threads
                 ]
             ),
-            "files": _pages(
+            "files": pages(
                 [
                     {"path": path, "changeType": "RENAMED" if path in pull.renamed else "MODIFIED"}
                     for path in pull.files
@@ -276,7 +244,7 @@ class GithubForgeVendor(Vendor):
         """GitHub's last commit may lag behind the head for a moment after a push."""
         sha = pull.checks[-1].sha if pull.checks else pull.sha
         checks = [self._check(check) for check in pull.checks if check.sha == sha]
-        return {"oid": sha, "statusCheckRollup": {"contexts": _pages(checks)} if checks else None}
+        return {"oid": sha, "statusCheckRollup": {"contexts": pages(checks)} if checks else None}
 
     def _check(self, check: Check) -> dict[str, Any]:
         status, conclusion = _STATE[check.state]
@@ -290,7 +258,7 @@ class GithubForgeVendor(Vendor):
             "url": f"https://github.example.test/runs/{check.id}",
             "isRequired": lambda **_: check.required,
             "checkSuite": {"app": {"slug": "github-actions"}},
-            "steps": _pages([{"name": check.step, "conclusion": conclusion}]),
+            "steps": pages([{"name": check.step, "conclusion": conclusion}]),
         }
 
     def _comment(self, comment: Comment) -> dict[str, Any]:
@@ -364,11 +332,11 @@ class GithubForgeVendor(Vendor):
         return {"pullRequest": {"id": given["pullRequestId"]}}
 
 
-def _with_input(do: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+def with_input(do: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., dict[str, Any]]:
     return lambda **arguments: do(arguments["input"])
 
 
-def _pages(nodes: list[dict[str, Any]]) -> Any:
+def pages(nodes: list[dict[str, Any]]) -> Any:
     """A connection: the page after or before a cursor, which is a position."""
 
     def page(
@@ -390,18 +358,18 @@ def _pages(nodes: list[dict[str, Any]]) -> Any:
     return page
 
 
-def _project(selections: SelectionSetNode, value: Any, variables: Mapping[str, Any]) -> Any:
+def _selected(selections: SelectionSetNode, value: Any, variables: Mapping[str, Any]) -> Any:
     """The part of a value that a query asks for; functions get the arguments."""
     if isinstance(value, list):
-        return [_project(selections, each, variables) for each in value]
+        return [_selected(selections, each, variables) for each in value]
     if value is None:
         return None
     found: dict[str, Any] = {}
     for node in selections.selections:
         if isinstance(node, InlineFragmentNode):
             assert node.type_condition is not None
-            if node.type_condition.name.value == value["__typename"]:
-                found |= _project(node.selection_set, value, variables)
+            if node.type_condition.name.value == value.get("__typename"):
+                found |= _selected(node.selection_set, value, variables)
             continue
         assert isinstance(node, FieldNode)
         inner = value[node.name.value]
@@ -413,5 +381,5 @@ def _project(selections: SelectionSetNode, value: Any, variables: Mapping[str, A
                 }
             )
         key = node.alias.value if node.alias else node.name.value
-        found[key] = _project(node.selection_set, inner, variables) if node.selection_set else inner
+        found[key] = _selected(node.selection_set, inner, variables) if node.selection_set else inner
     return found

@@ -1,159 +1,46 @@
-"""The repository as GitLab tells it, by what its documentation says of the requests that the client makes."""
+"""The merge requests of a project as GitLab tells them."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from typing_extensions import override
-
-from contract.gitlab_shapes import MAYBE, NUMBER, PAGES, TEXT, USER, answer, body, one_of, record
-from contract.openapi import OpenApi
-from contract.vendor import Asked, Clock, Given, Route, Vendor, conditional, routed, zulu
-from kit.forge.repository import BOT, ME, STRANGER, WRITER, Check, Comment, Pull, Repository
+from contract.repository import BOT, ME, STRANGER, WRITER, Check, Comment, Pull, Repository
+from contract.vendor import Asked, Given, Route, zulu
 from symphony.domain import CheckState, PullState, ReviewState
 
-SECRET = "glpat-0123456789abcdefghij"
-_NOT_FOUND = Given(status=404, body={"message": "404 Not found"})
-_PROJECT, _FORK = 7, 8
-_USERS = {ME: 1, WRITER: 2, STRANGER: 3, BOT: 4, **{f"dev{n}": 10 + n for n in range(150)}}
+PROJECT_ID = 7
+NUMBERS = {
+    ME: 1,
+    WRITER: 2,
+    "carla": 3,
+    STRANGER: 4,
+    BOT: 5,
+    "guest": 6,
+    **{f"dev{n}": 10 + n for n in range(150)},
+}
+NOT_FOUND = Given(status=404, body={"message": "404 Not found"})
 _STATUS = {CheckState.PENDING: "running", CheckState.PASSED: "success", CheckState.FAILED: "failed"}
 _STATES = {PullState.OPEN: "opened", PullState.CLOSED: "closed", PullState.MERGED: "merged"}
 
-FLAG: dict[str, Any] = {"type": "boolean"}
-TEXTS: dict[str, Any] = {"type": "array", "items": TEXT}
-SHA: dict[str, Any] = {"type": "string", "pattern": "^[0-9a-f]{40}$"}
-MERGE = record(
-    {
-        "id": NUMBER,
-        "iid": NUMBER,
-        "title": TEXT,
-        "state": {"enum": ["opened", "closed", "locked", "merged"]},
-        "draft": FLAG,
-        "sha": SHA,
-        "web_url": TEXT,
-        "source_branch": TEXT,
-        "target_branch": TEXT,
-        "target_project_id": NUMBER,
-        "author": USER,
-        "labels": TEXTS,
-        "has_conflicts": FLAG,
-        "detailed_merge_status": {
-            "enum": ["unchecked", "checking", "mergeable", "conflict", "ci_still_running", "not_approved"]
-        },
-        "merge_when_pipeline_succeeds": FLAG,
-        "reviewers": {"type": "array", "items": USER},
-    },
-    description=MAYBE,
-    source_project_id={"type": "integer", "nullable": True},
-)
-NOTE = record(
-    {
-        "id": NUMBER,
-        "body": TEXT,
-        "author": USER,
-        "system": FLAG,
-        "resolvable": FLAG,
-        "created_at": TEXT,
-        "updated_at": TEXT,
-    }
-)
-JOB = record(
-    {"id": NUMBER, "name": TEXT, "stage": TEXT, "status": TEXT, "allow_failure": FLAG, "web_url": TEXT}
-)
+
+def user(login: str) -> dict[str, Any]:
+    """A user as GitLab shows it."""
+    page = f"https://gitlab.example.test/{login}"
+    return {"id": NUMBERS[login], "username": login, "name": login, "state": "active", "web_url": page}
 
 
-def _list(of: dict[str, Any], *parameters: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "get": {"parameters": [*parameters, *PAGES], "responses": answer(200, {"type": "array", "items": of})}
-    }
+class GitlabPulls:
+    """Attributes: `routes` below `project`; `page` cuts a list."""
 
-
-def _text(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "query", "schema": TEXT}
-
-
-def _write(status: int, of: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    return {"requestBody": body(**fields), "responses": answer(status, of)}
-
-
-_ONE = "/projects/{group}/{name}/merge_requests/{iid}"
-_TIMED = {"sha": SHA, "auto_merge": FLAG}
-SHAPES = OpenApi(
-    {
-        "paths": {
-            "/user": {"get": {"responses": answer(200, USER)}},
-            "/users": _list(USER, _text("username")),
-            "/personal_access_tokens/self": {"get": {"responses": answer(200, record({"scopes": TEXTS}))}},
-            "/projects/{group}/{name}": {
-                "get": {"responses": answer(200, record({"path_with_namespace": TEXT, "archived": FLAG}))}
-            },
-            "/projects/{group}/{name}/members/all": _list(
-                record({"id": NUMBER, "username": TEXT, "access_level": NUMBER}),
-                {"name": "user_ids[]", "in": "query", "schema": NUMBER},
-            ),
-            "/projects/{group}/{name}/merge_requests": {
-                **_list(
-                    MERGE,
-                    _text("source_branch"),
-                    _text("target_branch"),
-                    one_of("state", "all", "opened", "closed", "merged"),
-                    one_of("order_by", "created_at", "updated_at"),
-                    one_of("sort", "asc", "desc"),
-                ),
-                "post": _write(
-                    201, MERGE, source_branch=TEXT, target_branch=TEXT, title=TEXT, description=TEXT
-                ),
-            },
-            _ONE: {
-                "get": {"responses": answer(200, MERGE)},
-                "put": _write(
-                    200,
-                    MERGE,
-                    title=TEXT,
-                    description=TEXT,
-                    add_labels=TEXT,
-                    reviewer_ids={"type": "array", "items": NUMBER},
-                ),
-            },
-            f"{_ONE}/discussions": _list(record({"id": TEXT, "notes": {"type": "array", "items": NOTE}})),
-            f"{_ONE}/discussions/{{id}}": {"put": _write(200, record({"id": TEXT}), resolved=FLAG)},
-            f"{_ONE}/discussions/{{id}}/notes": {"post": _write(201, NOTE, body=TEXT)},
-            f"{_ONE}/diffs": _list(record({"new_path": TEXT, "old_path": TEXT, "diff": TEXT})),
-            f"{_ONE}/reviewers": _list(record({"user": USER, "state": TEXT})),
-            f"{_ONE}/approvals": {
-                "get": {
-                    "responses": answer(
-                        200, record({"approved_by": {"type": "array", "items": record({"user": USER})}})
-                    )
-                }
-            },
-            f"{_ONE}/versions": _list(record({"id": NUMBER, "head_commit_sha": SHA, "created_at": TEXT})),
-            f"{_ONE}/merge": {"put": _write(200, MERGE, **_TIMED, merge_when_pipeline_succeeds=FLAG)},
-            f"{_ONE}/cancel_merge_when_pipeline_succeeds": {"post": {"responses": answer(201, MERGE)}},
-            "/projects/{group}/{name}/merge_trains/merge_requests/{iid}": {
-                "post": _write(201, {"type": "array"}, **_TIMED)
-            },
-            "/projects/{group}/{name}/pipelines/{id}/jobs": _list(JOB),
-            "/projects/{group}/{name}/repository/commits/{sha}": {
-                "get": {"responses": answer(200, record({"id": SHA, "parent_ids": TEXTS}))}
-            },
-        }
-    }
-)
-
-
-class GitlabForgeVendor(Vendor):
-    base = "https://gitlab.example.test/api/v4"
-    secret = SECRET
-
-    def __init__(self, clock: Clock, repository: Repository) -> None:
-        super().__init__(clock)
+    def __init__(
+        self, repository: Repository, project: str, page: Callable[[Asked, list[Any]], Given]
+    ) -> None:
         self.repository = repository
-        path = r"/projects/octo-team/website"
+        self._page = page
+        path = f"/projects/{project}"
         one = rf"{path}/merge_requests/(\d+)"
-        self._routes: tuple[Route, ...] = (
-            ("GET", "/user", lambda _: Given(body=_user(ME))),
-            ("GET", "/users", lambda asked: Given(body=[_user(asked.value("username"))])),
+        self.routes: tuple[Route, ...] = (
+            ("GET", "/users", lambda asked: Given(body=[user(asked.value("username"))])),
             ("GET", "/personal_access_tokens/self", lambda _: Given(body={"scopes": self._scopes()})),
             ("GET", path, lambda _: Given(body=self._project())),
             ("GET", f"{path}/members/all", self._members),
@@ -176,29 +63,6 @@ class GitlabForgeVendor(Vendor):
             ("GET", rf"{path}/repository/commits/(\w+)", self._commit),
         )
 
-    @property
-    @override
-    def validates(self) -> bool:
-        return True
-
-    @override
-    def throttles(self) -> Mapping[str, tuple[Given, int | None]]:
-        return {
-            "429": (Given(status=429, body={"message": "Retry later"}, headers={"retry-after": "60"}), 60_000)
-        }
-
-    @override
-    def handle(self, asked: Asked) -> Given:
-        assert asked.headers["authorization"] == f"Bearer {SECRET}"
-        if self.repository.archived and self.is_write(asked):
-            return Given(status=403, body={"message": "403 Forbidden"})
-        return conditional(asked, routed(self._routes, asked) or _NOT_FOUND)
-
-    @override
-    def check(self, asked: Asked, given: Given) -> None:
-        if not asked.path.endswith("/trace"):
-            SHAPES.check(asked, given if given.status in range(200, 300) else Given(status=given.status))
-
     # --- reads -------------------------------------------------------------------------------------------
 
     def _scopes(self) -> list[str]:
@@ -215,11 +79,11 @@ class GitlabForgeVendor(Vendor):
     def _members(self, asked: Asked) -> Given:
         wanted = set(asked.values("user_ids[]"))
         members = [
-            {**_user(login), "access_level": 30 if login in self.repository.writers else 10}
-            for login, user_id in _USERS.items()
+            {**user(login), "access_level": 30 if login in self.repository.writers else 10}
+            for login, user_id in NUMBERS.items()
             if str(user_id) in wanted
         ]
-        return _page(asked, members)
+        return self._page(asked, members)
 
     def _list(self, asked: Asked) -> Given:
         head, base, state = (asked.value(key) for key in ("source_branch", "target_branch", "state"))
@@ -228,12 +92,12 @@ class GitlabForgeVendor(Vendor):
             for pull in reversed(self.repository.pulls.values())
             if head in {"", pull.branch} and base in {"", pull.base} and state in {"all", _STATES[pull.state]}
         ]
-        return _page(asked, [self._record(pull) for pull in found])
+        return self._page(asked, [self._record(pull) for pull in found])
 
     def _one(self, iid: str) -> Given:
         pull = self.repository.pulls.get(int(iid))
         if pull is None:
-            return _NOT_FOUND
+            return NOT_FOUND
         sha = pull.checks[-1].sha if pull.checks else ""
         states = {check.state for check in pull.checks if check.sha == sha and check.required}
         worst = next(
@@ -261,14 +125,18 @@ class GitlabForgeVendor(Vendor):
             "web_url": f"https://gitlab.example.test/{self.repository.name}/-/merge_requests/{pull.number}",
             "source_branch": pull.branch,
             "target_branch": pull.base,
-            "source_project_id": None if pull.head_deleted else _FORK if pull.head_repo else _PROJECT,
-            "target_project_id": _PROJECT,
-            "author": _user(pull.login),
+            "source_project_id": None
+            if pull.head_deleted
+            else PROJECT_ID + 1
+            if pull.head_repo
+            else PROJECT_ID,
+            "target_project_id": PROJECT_ID,
+            "author": user(pull.login),
             "labels": pull.labels,
             "has_conflicts": bool(pull.conflicts),
             "detailed_merge_status": status,
             "merge_when_pipeline_succeeds": pull.armed,
-            "reviewers": [_user(login) for login in pull.reviewers],
+            "reviewers": [user(login) for login in pull.reviewers],
             "updated_at": zulu(pull.updated),
         }
 
@@ -304,7 +172,7 @@ class GitlabForgeVendor(Vendor):
             for each in pull.reviews
             if each.state is ReviewState.APPROVED
         ]
-        return _page(asked, [{"id": "s1", "notes": [system]}, *approvals, *alone, *threads])
+        return self._page(asked, [{"id": "s1", "notes": [system]}, *approvals, *alone, *threads])
 
     def _diffs(self, asked: Asked, iid: str) -> Given:
         pull = self.repository.pulls[int(iid)]
@@ -312,16 +180,16 @@ class GitlabForgeVendor(Vendor):
         files = [
             {"old_path": pull.renamed.get(path, path), "new_path": path, "diff": diff} for path in pull.files
         ]
-        return _page(asked, files)
+        return self._page(asked, files)
 
     def _reviewers(self, asked: Asked, iid: str) -> Given:
         reviews = self.repository.pulls[int(iid)].reviews
         states = {each.login: each.state for each in reviews}
-        return _page(
+        return self._page(
             asked,
             [
                 {
-                    "user": _user(login),
+                    "user": user(login),
                     "state": "requested_changes" if state is ReviewState.CHANGES_REQUESTED else "reviewed",
                 }
                 for login, state in states.items()
@@ -330,7 +198,7 @@ class GitlabForgeVendor(Vendor):
 
     def _approvals(self, _asked: Asked, iid: str) -> Given:
         reviews = self.repository.pulls[int(iid)].reviews
-        approved = [{"user": _user(each.login)} for each in reviews if each.state is ReviewState.APPROVED]
+        approved = [{"user": user(each.login)} for each in reviews if each.state is ReviewState.APPROVED]
         return Given(
             body={"approved_by": approved, "approvals_required": 1, "approvals_left": 0 if approved else 1}
         )
@@ -341,7 +209,7 @@ class GitlabForgeVendor(Vendor):
             {"id": number, "head_commit_sha": sha, "created_at": zulu(at)}
             for number, (sha, at) in enumerate(pushes, start=1)
         ]
-        return _page(asked, versions[::-1])
+        return self._page(asked, versions[::-1])
 
     def _jobs(self, asked: Asked, pipeline: str) -> Given:
         checks = [
@@ -350,7 +218,7 @@ class GitlabForgeVendor(Vendor):
             for check in pull.checks
             if int(check.sha[:7], 16) == int(pipeline)
         ]
-        return _page(asked, [_job(check) for check in checks])
+        return self._page(asked, [_job(check) for check in checks])
 
     def _commit(self, _asked: Asked, sha: str) -> Given:
         """Of pipelines of merged results only: GitLab's merge of the head that it was made for."""
@@ -358,11 +226,11 @@ class GitlabForgeVendor(Vendor):
             if pull.merged_results == sha:
                 parents = [self.repository.branches[pull.base], pull.checks[-1].sha]
                 return Given(body={"id": sha, "parent_ids": parents})
-        return _NOT_FOUND
+        return NOT_FOUND
 
     def _trace(self, _asked: Asked, job: str) -> Given:
         log = self.repository.log(int(job))
-        return _NOT_FOUND if log is None else Given(raw=log)
+        return NOT_FOUND if log is None else Given(raw=log)
 
     # --- writes ------------------------------------------------------------------------------------------
 
@@ -389,7 +257,7 @@ class GitlabForgeVendor(Vendor):
             )
             pull.body = _carried_out(given["description"])
         pull.labels += given["add_labels"].split(",") if "add_labels" in given else []
-        logins = {user_id: login for login, user_id in _USERS.items()}
+        logins = {user_id: login for login, user_id in NUMBERS.items()}
         if "reviewer_ids" in given:
             pull.reviewers = [logins[user_id] for user_id in given["reviewer_ids"]]
         pull.updated = self.repository.now()
@@ -398,7 +266,7 @@ class GitlabForgeVendor(Vendor):
     def _reply(self, asked: Asked, _iid: str, thread_id: str) -> Given:
         found = self.repository.thread(int(thread_id[1:]))
         if found is None:
-            return _NOT_FOUND
+            return NOT_FOUND
         comment = Comment(
             next(self.repository.ids), ME, _carried_out(asked.body["body"]), self.repository.now()
         )
@@ -408,7 +276,7 @@ class GitlabForgeVendor(Vendor):
     def _resolve(self, asked: Asked, _iid: str, thread_id: str) -> Given:
         found = self.repository.thread(int(thread_id[1:]))
         if found is None:
-            return _NOT_FOUND
+            return NOT_FOUND
         found[1].resolved = asked.body["resolved"]
         return Given(body={"id": thread_id})
 
@@ -435,15 +303,11 @@ class GitlabForgeVendor(Vendor):
         return Given(status=201, body=self._record(pull))
 
 
-def _user(login: str) -> dict[str, Any]:
-    return {"id": _USERS[login], "username": login}
-
-
 def _note(comment: Comment) -> dict[str, Any]:
     return {
         "id": comment.id,
         "body": comment.body,
-        "author": _user(comment.login),
+        "author": user(comment.login),
         "system": False,
         "resolvable": False,
         "created_at": zulu(comment.at),
@@ -466,13 +330,3 @@ def _carried_out(text: str) -> str:
     """What GitLab keeps of a text: it carries out lines that begin with a slash."""
     assert not re.search(r"^\s*/\w", text, re.MULTILINE), "a quick action of others"
     return text
-
-
-def _page(asked: Asked, records: Sequence[dict[str, Any]]) -> Given:
-    size, page = int(asked.value("per_page", "20")), int(asked.value("page", "1"))
-    shown = list(records[(page - 1) * size : page * size])
-    headers = {"x-total-pages": str(-(-len(records) // size))}
-    if page * size < len(records):
-        address = re.sub(r"&page=\d+", "", asked.address)
-        headers["link"] = f'<{address}&page={page + 1}>; rel="next"'
-    return Given(body=shown, headers=headers)

@@ -1,19 +1,16 @@
-"""The repository as Forgejo tells it, by the fields that its API description names and no others."""
+"""The pull requests of a repository as Forgejo tells them, by the fields that its API description names."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-from typing_extensions import override
 
 from contract.gitlab_shapes import NUMBER, TEXT, answer, body
 from contract.openapi import OpenApi
-from contract.vendor import Asked, Clock, Given, Route, Vendor, routed, zulu
-from kit.forge.repository import ME, Comment, Pull, Repository, Review, Thread
+from contract.repository import ME, STRANGER, WRITER, Comment, Pull, Repository, Review, Thread
+from contract.vendor import Asked, Given, Route, zulu
 from symphony.domain import CheckState, PullState, ReviewState
 
-SECRET = "0123456789abcdef0123456789abcdef01234567"
-_NOT_FOUND = Given(status=404, body={"message": "The target couldn't be found.", "errors": [], "url": "u"})
+NOT_FOUND = Given(status=404, body={"message": "The target couldn't be found.", "errors": [], "url": "u"})
 _STATUS = {CheckState.PENDING: "pending", CheckState.PASSED: "success", CheckState.FAILED: "failure"}
 _REVIEWS = {
     ReviewState.APPROVED: "APPROVED",
@@ -36,7 +33,11 @@ def _maybe(of: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [of, {"enum": [None]}]}
 
 
-USER = _object(id=NUMBER, login=TEXT)
+_PEOPLE = sorted({ME, WRITER, "carla", STRANGER})
+USER = _object(
+    id=NUMBER, login=TEXT, login_name=TEXT, source_id=NUMBER, full_name=TEXT, email=TEXT, avatar_url=TEXT,
+    html_url=TEXT, is_admin=FLAG, created=TEXT, visibility=TEXT,
+)  # fmt: skip
 REPO = _object(full_name=TEXT)
 SIDE = _object(label=TEXT, ref=TEXT, sha=TEXT, repo_id=NUMBER, repo=_maybe(REPO))
 PULL = _object(
@@ -57,7 +58,6 @@ REMARK = _object(
     pull_request_review_id=NUMBER,
 )  # fmt: skip
 FILE = _object(filename=TEXT, changes=NUMBER, previous_filename=TEXT) | {"required": ["changes", "filename"]}
-COMMENT = _object(id=NUMBER, user=USER, body=TEXT, updated_at=TEXT)
 _PAGES = [{"name": name, "in": "query", "schema": NUMBER} for name in ("page", "limit")]
 
 
@@ -82,7 +82,6 @@ _MERGED = {"200": {"description": "merged"}, "201": {"description": "will be"}}
 SHAPES = OpenApi(
     {
         "paths": {
-            "/user": {"get": _get(USER)},
             _REPO: {
                 "get": _get(
                     _object(
@@ -133,29 +132,39 @@ SHAPES = OpenApi(
                 "delete": _write(204, None),
             },
             f"{_ONE}/requested_reviewers": {"post": _write(201, _many(REVIEW), reviewers=_many(TEXT))},
-            f"{_REPO}/issues/{{index}}/comments": {"get": _get(_many(COMMENT))},
-            f"{_REPO}/issues/{{index}}/labels": {
-                "post": _write(200, _many(_object(id=NUMBER, name=TEXT)), labels=_many(TEXT))
-            },
         }
     }
 )
 
 
-class ForgejoForgeVendor(Vendor):
-    base = "https://forge.example.test/git/api/v1"
-    secret = SECRET
+def user(login: str) -> dict[str, Any]:
+    """A user as the description has it."""
+    return {
+        "id": _PEOPLE.index(login) + 1 if login in _PEOPLE else len(_PEOPLE) + 1,
+        "login": login,
+        "login_name": "",
+        "source_id": 0,
+        "full_name": "",
+        "email": f"{login}@example.test",
+        "avatar_url": "https://forge.example.test/avatars/1",
+        "html_url": f"https://forge.example.test/{login}",
+        "is_admin": False,
+        "created": "2026-01-01T00:00:00Z",
+        "visibility": "public",
+    }
 
-    def __init__(self, clock: Clock, repository: Repository) -> None:
-        super().__init__(clock)
+
+class ForgejoPulls:
+    """Attributes: `routes`; `page` cuts a list."""
+
+    def __init__(self, repository: Repository, page: Callable[[Asked, list[Any]], Given]) -> None:
         self.repository = repository
+        self._page = page
         repository.push_disarms = False
-        path = "/repos/octo-team/website"
+        path = f"/repos/{repository.name}"
         one = rf"{path}/pulls/(\d+)"
-        self._routes: tuple[Route, ...] = (
-            ("GET", "/user", lambda _: Given(body=_user(ME))),
+        self.routes: tuple[Route, ...] = (
             ("GET", path, lambda _: Given(body=self._shown())),
-            ("GET", f"{path}/assignees", lambda _: Given(body=list(map(_user, sorted(repository.writers))))),
             ("GET", f"{path}/branches/(.+)", self._branch),
             ("GET", rf"{path}/commits/(\w+)/status", self._statuses),
             ("GET", f"{path}/pulls", self._list),
@@ -169,29 +178,7 @@ class ForgejoForgeVendor(Vendor):
             ("POST", f"{one}/merge", self._merge),
             ("DELETE", f"{one}/merge", self._disarm),
             ("POST", f"{one}/requested_reviewers", self._request),
-            ("GET", rf"{path}/issues/(\d+)/comments", self._comments),
-            ("POST", rf"{path}/issues/(\d+)/labels", self._label),
         )
-
-    @property
-    @override
-    def validates(self) -> bool:
-        return True
-
-    @override
-    def throttles(self) -> Mapping[str, tuple[Given, int | None]]:
-        return {"429": (Given(status=429, raw=b"Too Many Requests", headers={"retry-after": "7"}), 7_000)}
-
-    @override
-    def handle(self, asked: Asked) -> Given:
-        assert asked.headers["authorization"] == f"token {SECRET}"
-        if self.repository.archived and self.is_write(asked):
-            return Given(status=423, body={"message": "Repo is archived", "url": "u"})
-        return routed(self._routes, asked) or _NOT_FOUND
-
-    @override
-    def check(self, asked: Asked, given: Given) -> None:
-        SHAPES.check(asked, given if given.status in range(200, 300) else Given(status=given.status))
 
     # --- reads -------------------------------------------------------------------------------------------
 
@@ -233,11 +220,11 @@ class ForgejoForgeVendor(Vendor):
         pulls = sorted(self.repository.pulls.values(), key=lambda pull: pull.updated, reverse=True)
         records = [self._record(pull) for pull in pulls]
         state = asked.value("state")
-        return _page(asked, [each for each in records if state in {"all", each["state"]}])
+        return self._page(asked, [each for each in records if state in {"all", each["state"]}])
 
     def _show(self, _asked: Asked, number: str) -> Given:
         pull = self.repository.pulls.get(int(number))
-        return _NOT_FOUND if pull is None else Given(body=self._record(pull))
+        return NOT_FOUND if pull is None else Given(body=self._record(pull))
 
     def _record(self, pull: Pull) -> dict[str, Any]:
         head_repo = None if pull.head_deleted else {"full_name": pull.head_repo or self.repository.name}
@@ -249,7 +236,7 @@ class ForgejoForgeVendor(Vendor):
             "body": pull.body,
             "state": "open" if pull.state is PullState.OPEN else "closed",
             "html_url": f"https://forge.example.test/{self.repository.name}/pulls/{pull.number}",
-            "user": _user(pull.login),
+            "user": user(pull.login),
             "head": {
                 "label": pull.branch,
                 "ref": pull.branch,
@@ -272,7 +259,7 @@ class ForgejoForgeVendor(Vendor):
             | ({"previous_filename": pull.renamed[path]} if path in pull.renamed else {})
             for path in pull.files
         ]
-        return _page(asked, files)
+        return self._page(asked, files)
 
     def _reviews(self, asked: Asked, number: str) -> Given:
         pull = self.repository.pulls[int(number)]
@@ -281,12 +268,12 @@ class ForgejoForgeVendor(Vendor):
             for t in pull.threads
         ]
         threads = {thread.id: len(thread.comments) for thread in pull.threads}
-        return _page(
+        return self._page(
             asked,
             [
                 {
                     "id": each.id,
-                    "user": _user(each.login),
+                    "user": user(each.login),
                     "state": _REVIEWS[each.state],
                     "body": each.body,
                     "commit_id": each.sha,
@@ -303,18 +290,15 @@ class ForgejoForgeVendor(Vendor):
     def _remarks(self, _asked: Asked, _number: str, review: str) -> Given:
         found = self.repository.thread(int(review))
         if found is None:
-            return _NOT_FOUND
+            return NOT_FOUND
         return Given(body=[_remark(found[1], comment) for comment in found[1].comments])
-
-    def _comments(self, _asked: Asked, number: str) -> Given:
-        return Given(body=list(map(_comment, self.repository.pulls[int(number)].comments)))
 
     # --- writes ------------------------------------------------------------------------------------------
 
     def _open(self, asked: Asked) -> Given:
         given = asked.body
         if given["head"] not in self.repository.branches:
-            return _NOT_FOUND
+            return NOT_FOUND
         title = given["title"]
         pull = self.repository.open(
             given["head"],
@@ -338,17 +322,12 @@ class ForgejoForgeVendor(Vendor):
     def _reply(self, asked: Asked, _number: str, review: str) -> Given:
         found = self.repository.thread(int(review))
         if found is None:
-            return _NOT_FOUND
+            return NOT_FOUND
         thread = found[1]
         assert (asked.body["path"], asked.body["new_position"]) == (thread.path, thread.line or 0)
         comment = Comment(next(self.repository.ids), ME, asked.body["body"], self.repository.now())
         thread.comments.append(comment)
         return Given(body=_remark(thread, comment))
-
-    def _label(self, asked: Asked, number: str) -> Given:
-        pull = self.repository.pulls[int(number)]
-        pull.labels += asked.body["labels"]
-        return Given(body=[{"id": 1, "name": label} for label in pull.labels])
 
     def _request(self, asked: Asked, number: str) -> Given:
         self.repository.pulls[int(number)].reviewers += asked.body["reviewers"]
@@ -367,19 +346,15 @@ class ForgejoForgeVendor(Vendor):
     def _disarm(self, _asked: Asked, number: str) -> Given:
         pull = self.repository.pulls[int(number)]
         if not pull.armed:
-            return _NOT_FOUND
+            return NOT_FOUND
         pull.armed = False
         return Given(status=204)
 
 
-def _user(login: str) -> dict[str, Any]:
-    return {"id": 1, "login": login}
-
-
-def _comment(comment: Comment) -> dict[str, Any]:
+def comment_shown(comment: Comment) -> dict[str, Any]:
     return {
         "id": comment.id,
-        "user": _user(comment.login),
+        "user": user(comment.login),
         "body": comment.body,
         "updated_at": zulu(comment.at),
     }
@@ -387,18 +362,9 @@ def _comment(comment: Comment) -> dict[str, Any]:
 
 def _remark(thread: Thread, comment: Comment) -> dict[str, Any]:
     return {
-        **_comment(comment),
+        **comment_shown(comment),
         "path": thread.path,
         "position": thread.line or 0,
-        "resolver": _user(ME) if thread.resolved else None,
+        "resolver": user(ME) if thread.resolved else None,
         "pull_request_review_id": thread.id,
     }
-
-
-def _page(asked: Asked, records: Sequence[dict[str, Any]]) -> Given:
-    size, page = int(asked.value("limit", "30")), int(asked.value("page", "1"))
-    shown = list(records[(page - 1) * size : page * size])
-    if page * size >= len(records):
-        return Given(body=shown)
-    address = re.sub(r"&page=\d+", "", asked.address)
-    return Given(body=shown, headers={"link": f'<{address}&page={page + 1}>; rel="next"'})

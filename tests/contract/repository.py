@@ -88,8 +88,8 @@ class Pull:
 class Repository:
     """What the forge knows. Every method is something that a person, CI or the forge does."""
 
-    def __init__(self) -> None:
-        self.name = "octo-team/website"
+    def __init__(self, name: str = "octo-team/website") -> None:
+        self.name = name
         self.archived = False
         self.may_write = True
         self.holds = False

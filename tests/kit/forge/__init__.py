@@ -1,1 +1,0 @@
-"""Forges on the loopback interface: one scripted repository, as GitHub, GitLab or Forgejo tells it."""

@@ -348,7 +348,9 @@ class WorkspaceFinder:
             branch=None if repo is None else branch_name(key),
         )
         tenant = self.tenant_name or known.tenant
-        current = replace(known, issue_id=issue.id, identifier=issue.identifier, tenant=tenant)
+        current = replace(
+            known, issue_id=issue.id, identifier=issue.identifier, tenant=tenant, kept=None, look=None
+        )
         if current != record:
             write_record(layout, current)
         return current

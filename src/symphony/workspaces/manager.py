@@ -50,7 +50,7 @@ from symphony.workspaces.export import (
     preview_files,
 )
 from symphony.workspaces.files import fingerprint, is_directory
-from symphony.workspaces.git import NETWORK_TIMEOUT_MS, Git, GitError, common_dir, read_ref
+from symphony.workspaces.git import NETWORK_TIMEOUT_MS, Git, GitError, all_refs, common_dir, read_ref
 from symphony.workspaces.hooks import Hook, HookCall, HookRunner
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.locks import RootLease, locked
@@ -58,9 +58,11 @@ from symphony.workspaces.mirror import Mirror, create_clone, remove_stored_login
 from symphony.workspaces.model import (
     PATCH,
     Delivery,
+    KeptWorkspace,
     Patch,
     ProgressMark,
     Removal,
+    Work,
     Workspace,
     WorkspaceError,
     WorkspaceRecord,
@@ -78,7 +80,6 @@ from symphony.workspaces.ownership import (
     write_record,
 )
 from symphony.workspaces.remote import REMOTE_BASES, Courier
-from symphony.workspaces.removal import RemovalCheck
 from symphony.workspaces.shadow import (
     MAX_FINGERPRINT_ENTRIES,
     RefSnapshot,
@@ -88,6 +89,7 @@ from symphony.workspaces.shadow import (
     open_shadow,
     read_ref_snapshot,
 )
+from symphony.workspaces.work import WorkCheck
 
 SUBMODULES_HINT: Final = (
     "workspaces get their submodules by a hook: "
@@ -134,6 +136,7 @@ class WorkspaceManager:
         address, login = split_login(settings.repo or "")
         self._repo = address or None
         self._fault = fault
+        self._redaction = redaction
         self._git = Git(
             host,
             environment,
@@ -281,7 +284,11 @@ class WorkspaceManager:
 
         def complete(populated: StoredRecord) -> StoredRecord:
             owner, hashes = path.lstat().st_uid, hash_watched_files(path / ".git")
+            seen = read_ref_snapshot(path)
             record = msgspec.structs.replace(populated, ready=True, owner=owner, git_hashes=hashes)
+            if record.repo is None and seen.problem is None:
+                tags = all_refs(path / ".git", "refs/tags/")
+                record = msgspec.structs.replace(record, base_commit=seen.head, tags=tags)
             write_record(layout, record)
             return record
 
@@ -618,34 +625,65 @@ class WorkspaceManager:
             lambda: examine(record.path, self._finder.tenant_name)
         )
         if foreign_owner:
-            return Removal(removed=False, kept_reason=foreign_owner)
+            return await self._kept(layout, stored, Work(reason=foreign_owner, look=f"ls -ld {path}"))
         if exists:
             call = HookCall(issue_id=record.issue_id, identifier=record.identifier, path=path)
             await self._hooks.run_ignoring_failure(Hook.BEFORE_REMOVE, call)
             if await to_thread.run_sync(is_directory, path):  # else the hook has removed it
-                reason = await self._reason_to_keep(layout, stored, path)
+                work = await self._work(layout, stored, path)
                 try:
-                    if reason is None:
+                    if work is None:
                         await to_thread.run_sync(discard, layout, path, self._fault)
                 except OSError as error:
-                    reason = f"it cannot be deleted: {error}"
-                if reason is not None:
-                    return Removal(removed=False, kept_reason=reason)
+                    work = Work(reason=f"it cannot be deleted: {error}", look=f"ls -la {path}")
+                if work is not None:
+                    return await self._kept(layout, stored, work)
         await to_thread.run_sync(forget, layout, path.name)
         return Removal(removed=exists)
 
-    async def _reason_to_keep(self, layout: Layout, record: StoredRecord | None, path: Path) -> str | None:
+    async def _kept(self, layout: Layout, record: StoredRecord | None, work: Work) -> Removal:
+        """Remember why a workspace is kept, for the surfaces that show it."""
+        own = self._finder.tenant_name
+        if record is not None and record.tenant in {None, own}:
+            kept = msgspec.structs.replace(record, kept=self._redaction.text(work.reason), look=work.look)
+            if kept != record:
+                await to_thread.run_sync(write_record, layout, kept)
+        return Removal(removed=False, kept_reason=work.reason, look=work.look)
+
+    def kept(self) -> tuple[KeptWorkspace, ...]:
+        """The workspaces that hold work although their issue was over; blocking.
+
+        Raises:
+            WorkspaceError: the root cannot be read.
+        """
+        layout, tenant = self._finder.resolve_root(), self._finder.tenant()
+        return tuple(
+            KeptWorkspace(
+                issue_id=record.issue_id,
+                identifier=record.identifier,
+                path=layout.workspace(record.key),
+                reason=record.kept,
+                look=record.look,
+            )
+            for record in read_records(layout)
+            if record.kept is not None
+            and (tenant is None or tenant.owns(record))
+            and is_directory(layout.workspace(record.key))
+        )
+
+    async def _work(self, layout: Layout, record: StoredRecord | None, path: Path) -> Work | None:
         if record is not None and not record.ready:
             return None  # no agent has used it
         await self._deliver(layout, record, path)
         mirror = None
         if record is not None and record.repo is not None:
             if warning := await to_thread.run_sync(self._copy_lfs_objects, layout, record.repo, path):
-                return warning
+                return Work(reason=warning, look=f"git -C {path} lfs ls-files")
             mirror = self._mirror(layout, record.repo)
         keep_dirty = self._settings.keep_dirty
-        check = RemovalCheck(git=self._git, layout=layout, mirror=mirror, keep_dirty=keep_dirty)
-        return await check.reason_to_keep(path, None if record is None else record.git_hashes)
+        check = WorkCheck(git=self._git, layout=layout, mirror=mirror, keep_dirty=keep_dirty)
+        hashes, tags = (None, None) if record is None else (record.git_hashes, record.tags)
+        return await check.find(path, hashes, tags)
 
     def _mirror(self, layout: Layout, repository: str) -> Mirror:
         path = layout.mirror(repository)

@@ -85,11 +85,34 @@ class ProgressMark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Work that exists nowhere else than in a workspace: one line about it, and the command that shows it."""
+
+    reason: str
+    look: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """Whether a workspace or branch was removed; `kept_reason` says why an existing one was kept."""
+    """Whether a workspace or branch was removed.
+
+    `kept_reason` says why an existing one was kept; `look` is the command that shows the work in it.
+    """
 
     removed: bool
     kept_reason: str | None = None
+    look: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptWorkspace:
+    """A workspace that was kept when its issue was over; `look` is the command that shows why."""
+
+    issue_id: str
+    identifier: str
+    path: Path
+    reason: str
+    look: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ BRANCH_CLAIMS: Final = "symphony/branches"
 
 OWN_ROOT_HINT: Final = "set workspace.root to a place of its own, as with `$SYMPHONY_STATE_DIR/workspaces`"
 
-_MAX_RECORD_BYTES: Final = 1024 * 1024
+_MAX_RECORD_BYTES: Final = 16 * 1024 * 1024  # with the tags of a large repository
 _MAX_TENANT_BYTES: Final = 64 * 1024
 _log = structlog.get_logger(__name__)
 
@@ -67,6 +67,9 @@ class StoredRecord(Struct, frozen=True, kw_only=True):
         owner: uid of the directory's owner after `after_create`; `None` if unknown.
         tenant: path of the workflow file that owns it; `None` if unknown.
         git_hashes: hashes of the watched files of its `.git` when it was made; `None` if unknown.
+        tags: its tags when it was made, where hooks populate it; they are no work.
+        kept: why the last attempt to remove it kept it; `None` once its issue is worked on again.
+        look: the command that shows why.
     """
 
     issue_id: str
@@ -79,6 +82,9 @@ class StoredRecord(Struct, frozen=True, kw_only=True):
     owner: int | None = None
     tenant: str | None = None
     git_hashes: Mapping[str, str] | None = msgspec.field(default=None, name="sealed")
+    tags: Mapping[str, str] | None = None
+    kept: str | None = None
+    look: str | None = None
 
 
 def read_record(layout: Layout, key: str) -> StoredRecord | None:

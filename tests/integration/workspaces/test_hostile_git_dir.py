@@ -187,7 +187,7 @@ async def test_a_submodule_cannot_spring_its_traps_either(
 
     assert traps.sprung() == ""
     assert (delivery.commits, delivery.warnings) == (1, ())
-    assert "submodule" in (removal.kept_reason or "")
+    assert "inner: commits on" in (removal.kept_reason or "")
 
 
 async def test_a_redirected_work_tree_is_not_followed(

@@ -349,7 +349,7 @@ class WorkspaceFinder:
         )
         tenant = self.tenant_name or known.tenant
         current = replace(
-            known, issue_id=issue.id, identifier=issue.identifier, tenant=tenant, kept=None, look=None
+            known, issue_id=issue.id, identifier=issue.identifier, tenant=tenant, work=None, look=None
         )
         if current != record:
             write_record(layout, current)

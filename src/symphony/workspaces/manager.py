@@ -394,7 +394,13 @@ class WorkspaceManager:
         """
         layout = Layout(workspace.path.parent)
         record = await to_thread.run_sync(read_record, layout, workspace.path.name)
-        return await self._deliver(layout, record, workspace.path)
+        delivery = await self._deliver(layout, record, workspace.path)
+        try:
+            left = await self._find_work(layout, record, workspace.path)
+        except OSError as error:
+            left = Work(reason=f"it cannot be looked through: {error}", look=f"ls -la {workspace.path}")
+        await self._remember(layout, record, left)
+        return replace(delivery, left=left)
 
     async def _deliver(self, layout: Layout, record: StoredRecord | None, path: Path) -> Delivery:
         if record is None or record.repo is None or record.branch is None:
@@ -630,7 +636,7 @@ class WorkspaceManager:
             call = HookCall(issue_id=record.issue_id, identifier=record.identifier, path=path)
             await self._hooks.run_ignoring_failure(Hook.BEFORE_REMOVE, call)
             if await to_thread.run_sync(is_directory, path):  # else the hook has removed it
-                work = await self._work(layout, stored, path)
+                work = await self._deliver_all(layout, stored, path)
                 try:
                     if work is None:
                         await to_thread.run_sync(discard, layout, path, self._fault)
@@ -642,16 +648,23 @@ class WorkspaceManager:
         return Removal(removed=exists)
 
     async def _kept(self, layout: Layout, record: StoredRecord | None, work: Work) -> Removal:
-        """Remember why a workspace is kept, for the surfaces that show it."""
-        own = self._finder.tenant_name
-        if record is not None and record.tenant in {None, own}:
-            kept = msgspec.structs.replace(record, kept=self._redaction.text(work.reason), look=work.look)
-            if kept != record:
-                await to_thread.run_sync(write_record, layout, kept)
+        await self._remember(layout, record, work)
         return Removal(removed=False, kept_reason=work.reason, look=work.look)
 
+    async def _remember(self, layout: Layout, record: StoredRecord | None, work: Work | None) -> None:
+        """Record the work that no branch holds, for the surfaces that show it."""
+        if record is None or record.tenant not in {None, self._finder.tenant_name}:
+            return
+        reason, look = (None, None) if work is None else (self._redaction.text(work.reason), work.look)
+        seen = msgspec.structs.replace(record, work=reason, look=look)
+        if seen != record:
+            try:
+                await to_thread.run_sync(write_record, layout, seen)
+            except OSError as error:
+                _log.warning("workspace_record_not_written", key=record.key, error=str(error))
+
     def kept(self) -> tuple[KeptWorkspace, ...]:
-        """The workspaces that hold work although their issue was over; blocking.
+        """The workspaces with work that no branch holds, of issues with or without a run; blocking.
 
         Raises:
             WorkspaceError: the root cannot be read.
@@ -662,23 +675,29 @@ class WorkspaceManager:
                 issue_id=record.issue_id,
                 identifier=record.identifier,
                 path=layout.workspace(record.key),
-                reason=record.kept,
+                reason=record.work,
                 look=record.look,
             )
             for record in read_records(layout)
-            if record.kept is not None
+            if record.work is not None
             and (tenant is None or tenant.owns(record))
             and is_directory(layout.workspace(record.key))
         )
 
-    async def _work(self, layout: Layout, record: StoredRecord | None, path: Path) -> Work | None:
+    async def _deliver_all(self, layout: Layout, record: StoredRecord | None, path: Path) -> Work | None:
+        """Deliver before a removal; returns what would be lost all the same."""
         if record is not None and not record.ready:
             return None  # no agent has used it
         await self._deliver(layout, record, path)
+        if record is not None and record.repo is not None:
+            warning = await to_thread.run_sync(self._copy_lfs_objects, layout, record.repo, path)
+            if warning is not None:
+                return Work(reason=warning, look=f"git -C {path} lfs ls-files")
+        return await self._find_work(layout, record, path)
+
+    async def _find_work(self, layout: Layout, record: StoredRecord | None, path: Path) -> Work | None:
         mirror = None
         if record is not None and record.repo is not None:
-            if warning := await to_thread.run_sync(self._copy_lfs_objects, layout, record.repo, path):
-                return Work(reason=warning, look=f"git -C {path} lfs ls-files")
             mirror = self._mirror(layout, record.repo)
         keep_dirty = self._settings.keep_dirty
         check = WorkCheck(git=self._git, layout=layout, mirror=mirror, keep_dirty=keep_dirty)

@@ -106,7 +106,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptWorkspace:
-    """A workspace that was kept when its issue was over; `look` is the command that shows why."""
+    """A workspace with work that no branch holds, or that is kept for another reason; as seen last."""
 
     issue_id: str
     identifier: str
@@ -191,6 +191,7 @@ class Delivery:
         failure: why the commits are in the workspace only; `None` if they were delivered or there are none.
         push_failure: why a push that was requested failed.
         warnings: for people, one line each.
+        left: work in the workspace that no branch holds; `None` if there is none or it was not looked for.
     """
 
     branch: str | None
@@ -202,6 +203,7 @@ class Delivery:
     failure: Failure | None = None
     push_failure: Failure | None = None
     warnings: tuple[str, ...] = ()
+    left: Work | None = None
 
 
 # --- Logins in repository addresses ---

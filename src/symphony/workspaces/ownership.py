@@ -68,8 +68,9 @@ class StoredRecord(Struct, frozen=True, kw_only=True):
         tenant: path of the workflow file that owns it; `None` if unknown.
         git_hashes: hashes of the watched files of its `.git` when it was made; `None` if unknown.
         tags: its tags when it was made, where hooks populate it; they are no work.
-        kept: why the last attempt to remove it kept it; `None` once its issue is worked on again.
-        look: the command that shows why.
+        work: the work in it that no branch holds, as it was seen last, or why else it was kept; `None` from
+            the start of a run to its end.
+        look: the command that shows it.
     """
 
     issue_id: str
@@ -83,7 +84,7 @@ class StoredRecord(Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     git_hashes: Mapping[str, str] | None = msgspec.field(default=None, name="sealed")
     tags: Mapping[str, str] | None = None
-    kept: str | None = None
+    work: str | None = None
     look: str | None = None
 
 

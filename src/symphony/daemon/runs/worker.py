@@ -511,7 +511,13 @@ class Worker:
             _log.warning("workspace_warning", reason=warning)
         progress = None if self._mark_at_start is None else mark != self._mark_at_start
         outcome = replace(
-            outcome, progress=progress, commits=delivery.commits, delivered=_delivered(delivery)
+            outcome,
+            progress=progress,
+            commits=delivery.commits,
+            delivered=_delivered(delivery),
+            left=None
+            if delivery.left is None
+            else f"{workspace.path}: {delivery.left.reason} ({delivery.left.look})",
         )
         if delivery.failure is not None:
             return _undelivered(outcome, delivery.failure)
@@ -539,6 +545,7 @@ class Worker:
             failure=None if outcome.failure is None else redaction.failure(outcome.failure),
             question=None if outcome.question is None else redaction.text(outcome.question),
             delivered=delivered,
+            left=None if outcome.left is None else redaction.text(outcome.left),
             summary=redaction.line(self._last_text or "", _SUMMARY_CHARS) or None,
         )
 

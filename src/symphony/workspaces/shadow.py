@@ -151,32 +151,44 @@ class Shadow:
         """Set the branch of the shadow to another commit."""
         await to_thread.run_sync((self.git_dir / _TIP).write_text, f"{commit}\n")
 
-    async def status(self) -> list[bytes]:
+    async def status(self, *, options: Iterable[str] = (), excludes: bytes = b"") -> list[bytes]:
         """Entries of `git status --porcelain=v2` for uncommitted changes and untracked files.
+
+        `options` are options of git, and `excludes` are patterns of files that the user ignores.
 
         Submodules are compared by their checked out commit only. To find edits in them, git would run itself
         with their configuration, which the agent controls too.
         """
 
         def copy_index() -> None:
-            copy_regular(self._index, self.git_dir / "index", _MAX_INDEX_BYTES)
+            self._copy_index()
             copy_regular(self._exclude, self.git_dir / "info/exclude", _MAX_TEXT_BYTES)
+            if excludes:
+                exclude = self.git_dir / "info/exclude"
+                exclude.write_bytes(excludes + b"\n" + (read_regular(exclude, _MAX_TEXT_BYTES) or b""))
 
         await to_thread.run_sync(copy_index)
-        options = ("--porcelain=v2", "-z", "--no-renames", "--untracked-files=all")
+        form = ("--porcelain=v2", "-z", "--no-renames", "--untracked-files=all")
         output = await self._run(
+            *options,
             f"--work-tree={self._workspace}",
             "-C",
             str(self._workspace),
             "status",
-            *options,
+            *form,
             "--ignore-submodules=dirty",
         )
         return [entry for entry in output.split(b"\0") if entry]
 
+    def _copy_index(self) -> None:
+        """Copy the index, and the files that a split index shares; blocking."""
+        copy_regular(self._index, self.git_dir / "index", _MAX_INDEX_BYTES)
+        for shared in islice(self._index.parent.glob("sharedindex.*"), _MAX_STORES):
+            copy_regular(shared, self.git_dir / shared.name, _MAX_INDEX_BYTES)
+
     async def tracked(self, directory: str) -> frozenset[str]:
         """The paths in a directory of the workspace that its index has."""
-        await to_thread.run_sync(copy_regular, self._index, self.git_dir / "index", _MAX_INDEX_BYTES)
+        await to_thread.run_sync(self._copy_index)
         output = await self._run("ls-files", "-z", "--", f":(top,literal){directory}")
         return frozenset(path.decode("utf-8", "surrogateescape") for path in output.split(b"\0") if path)
 

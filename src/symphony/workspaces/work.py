@@ -231,6 +231,36 @@ class WorkCheck:
             look = look or ["ls", "-la", str(place)]
         return _work(reasons, look) if reasons else None
 
+    async def configs(self, common: Path) -> tuple["_StatusConfig", ...]:
+        """What makes the user's `git status` call a checkout clean: there, and in `workspace.repo`.
+
+        The repository's own configuration is read as data, without its includes.
+        """
+        local = None if self.mirror is None else local_repository(self.mirror.repository)
+        content = await to_thread.run_sync(read_regular, common / "config", _MAX_SMALL_BYTES)
+        own = await self._settings("--file", "-", "--no-includes", stdin=content or b"")
+        user = await self._settings("--global", "--includes")
+        found = [await to_thread.run_sync(_status_config, [user, own], common.parent)]
+        if local is not None:
+            repository = await self._settings("--includes", where=local)
+            found.append(await to_thread.run_sync(_status_config, [user, repository, own], local))
+        return tuple(dict.fromkeys(found))
+
+    async def _settings(
+        self, *source: str, where: Path | None = None, stdin: bytes | None = None
+    ) -> dict[str, str]:
+        keys = r"^core\.(autocrlf|eol|excludesfile|attributesfile)$"
+        show = ("config", *source, "-z", "--get-regexp", keys)
+        try:
+            if stdin is not None:
+                listing = await self.git.isolated(*show, stdin=stdin)
+            else:
+                listing = await self.git.trusted(*(() if where is None else ("-C", where)), *show)
+        except GitError:  # this is how git reports that there is none
+            return {}
+        pairs = (one.partition("\n") for one in listing.decode("utf-8", "surrogateescape").split("\0"))
+        return {key: value for key, _, value in pairs if key}
+
     def _known_refs(self) -> dict[str, str]:
         """The refs of the mirror, and those of a local repository."""
         if self.mirror is None:
@@ -241,6 +271,31 @@ class WorkCheck:
             {} if own is None else {f"{_LOCAL}{name}": one for name, one in all_refs(own, "refs/").items()}
         )
         return known | all_refs(self.mirror.path, "refs/")
+
+
+@dataclass(frozen=True, slots=True)
+class _StatusConfig:
+    """Options for `git status`, and the patterns of the user's own excludes."""
+
+    options: tuple[str, ...]
+    excludes: bytes
+
+
+def _status_config(sources: list[dict[str, str]], base: Path) -> _StatusConfig:
+    """Settings of several sources, of which a later one wins, except that excludes add up; blocking."""
+    merged: dict[str, str] = {}
+    excludes = list[bytes]()
+    for source in sources:
+        merged |= source
+        if (name := source.get("core.excludesfile")) and "\0" not in name:
+            path = os.path.realpath(base / Path(name).expanduser())
+            excludes.append(read_regular(Path(path), _MAX_SMALL_BYTES) or b"")
+    attributes = sources[0].get("core.attributesfile")  # of the user only
+    options = [f"{key}={merged[key]}" for key in ("core.autocrlf", "core.eol") if key in merged]
+    options += [] if attributes is None else [f"core.attributesFile={attributes}"]
+    return _StatusConfig(
+        tuple(word for option in options for word in ("-c", option)), b"\n".join(dict.fromkeys(excludes))
+    )
 
 
 def _work(reasons: list[str], look: list[str]) -> Work:
@@ -297,7 +352,11 @@ class _Examined:
             return found
         head = await to_thread.run_sync(_head, git_dir, self._repository.common)
         async with self._shadow(tree, head, git_dir) as shadow:
-            entries = await shadow.status()
+            entries = list[bytes]()
+            for config in await self._check.configs(self._repository.common):
+                entries = await shadow.status(options=config.options, excludes=config.excludes)
+                if not entries:
+                    break
             has_lfs = await to_thread.run_sync(is_directory, self._repository.common / "lfs")
             if entries and has_lfs:
                 entries = await _without_lfs_files(shadow, tree, entries)

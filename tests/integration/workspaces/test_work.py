@@ -337,3 +337,69 @@ async def test_a_workspace_that_is_worked_on_again_is_not_listed_as_kept(
     await manager.prepare(issue("MT-1"), 1)
 
     assert await to_thread.run_sync(manager.kept) == ()
+
+
+# --- what the user's own `git status` calls clean ---
+
+
+@pytest.mark.parametrize("where", ["global", "repository", "workspace"])
+async def test_what_the_users_excludes_name_is_no_work(  # the fixtures
+    make_manager: Make, repo: Path, issue: MakeIssue, git: Git, tmp_path: Path, where: str
+) -> None:
+    (tmp_path / "excludes").write_text("*.swp\n")
+    setting = ("core.excludesFile", str(tmp_path / "excludes"))
+    if where == "global":
+        git(repo, "config", "--global", *setting)
+    if where == "repository":
+        git(repo, "config", *setting)
+    manager, made = await _made(make_manager, repo, issue)
+    if where == "workspace":
+        git(made.path, "config", *setting)
+    (made.path / "x.swp").write_text("swap\n")
+    (made.path / "kept.txt").write_text("work\n")
+
+    assert await _kept(manager, made) == "1 uncommitted or untracked file(s)"
+    (made.path / "kept.txt").unlink()
+    assert await _removal(manager) == Removal(removed=True)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        ("core.autocrlf", "true"),
+        ("core.autocrlf", "input"),
+        ("core.eol", "crlf"),
+        ("core.splitIndex", "true"),
+    ],
+)
+@pytest.mark.parametrize("where", ["global", "workspace"])
+async def test_line_endings_and_a_split_index_are_no_work(  # the fixtures
+    make_manager: Make, repo: Path, issue: MakeIssue, git: Git, setting: tuple[str, str], where: str
+) -> None:
+    (repo / ".gitattributes").write_text("*.py text=auto\n")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "attributes")
+    if where == "global":
+        git(repo, "config", "--global", *setting)
+    manager, made = await _made(make_manager, repo, issue)
+    git(made.path, "config", *setting)
+    (made.path / "src/app.py").unlink()
+    git(made.path, "checkout", "-q", "src/app.py")
+    _commit(git, made.path, "b.txt")
+    assert git(made.path, "status", "--porcelain") == ""
+
+    (made.path / "src/app.py").write_text("print('changed')\n")
+    assert await _kept(manager, made) == "1 uncommitted or untracked file(s)"
+    git(made.path, "checkout", "-q", "src/app.py")
+    assert await _removal(manager) == Removal(removed=True)
+
+
+async def test_a_status_that_hides_untracked_files_does_not_make_a_workspace_clean(
+    make_manager: Make, repo: Path, issue: MakeIssue, git: Git
+) -> None:
+    git(repo, "config", "--global", "status.showUntrackedFiles", "no")
+    manager, made = await _made(make_manager, repo, issue)
+    (made.path / "draft").write_text("draft\n")
+    assert git(made.path, "status", "--porcelain") == ""
+
+    assert await _kept(manager, made) == "1 uncommitted or untracked file(s)"

@@ -1293,6 +1293,7 @@ CHECKS = (
     "git_identity",
     "repository",
     "push",
+    "signing",
     "agent",
     "tracker",
     "hosts",

@@ -96,6 +96,7 @@ def diagnose(
         "workflow": in_thread(check_workflow_file, workflow, environment, invalid),
         "repository": with_context(check_repository),
         "push": with_context(check_push),
+        "signing": with_context(check_signing),
         "agent": with_context(check_agents),
         "tracker": with_context(check_tracker),
         "hosts": with_context(partial(check_hosts, environment=environment)),
@@ -246,6 +247,14 @@ async def check_push(context: RuntimeContext) -> list[Finding]:
     if failure is None:
         return [ok("origin accepts branches in a dry run")]
     return [warning(failure.message, failure.hint or "see what `git push` says")]
+
+
+async def check_signing(context: RuntimeContext) -> list[Finding]:
+    """Whether commits can be signed, where git's configuration asks for it, by a signature that is tried."""
+    failure = await context.workspaces.check_signing()
+    if failure is None:
+        return [ok("commits are signed as configured, or need no signature")]
+    return [warning(failure.message, failure.hint or "see what `git commit -S` says")]
 
 
 async def check_agents(context: RuntimeContext) -> list[Finding]:

@@ -12,6 +12,7 @@ address of `origin` is given to git separately (`split_login`).
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,7 @@ from anyio import to_thread
 from symphony.config import WorkspaceSettings
 from symphony.domain import Blame, Category, Failure, disk_full_hint, is_disk_full
 from symphony.workspaces.files import temporary_directory
-from symphony.workspaces.git import GitError, read_ref, without_credentials
+from symphony.workspaces.git import GitError, is_sha256, read_ref, without_credentials
 from symphony.workspaces.layout import Layout, resolve
 from symphony.workspaces.mirror import FETCH, Mirror
 from symphony.workspaces.model import (
@@ -30,6 +31,7 @@ from symphony.workspaces.model import (
     Delivery,
     Login,
     Removal,
+    WorkspaceError,
     local_repository,
     parse_numstat,
     split_login,
@@ -46,7 +48,7 @@ FETCHED_BASES: Final = "refs/symphony/fetched/"
 
 _PROBE_REF: Final = "refs/heads/symphony/doctor"  # used in dry runs only
 _PROBE_TIMEOUT_MS: Final = 15_000
-_EMPTY_TREE: Final = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # exists in every repository
+_MAX_NAMED: Final = 5
 _log = structlog.get_logger(__name__)
 
 
@@ -182,6 +184,8 @@ class Publisher:
         count = await self._git.isolated("-C", self._mirror.path, "rev-list", "--count", head, "--not", since)
         changes = await self._diff(base_commit, head)
         delivery = replace(delivery, delivered=True, commits=int(count), changes=changes)
+        if base_commit is not None:
+            delivery = _with_warning(delivery, await self._embedded(base_commit, head))
         if self._local is not None:
             warning = await self._update_local(self._local, branch, head)
             delivery = _with_warning(delivery, warning)
@@ -214,6 +218,32 @@ class Publisher:
         except GitError as error:
             _log.warning("changes_unknown", head=head, reason=str(error))
             return None
+
+    async def _embedded(self, base_commit: str, head: str) -> str | None:
+        """A warning about repositories that are committed as links to nothing: no submodule is recorded."""
+        try:
+            listing = await self._git.isolated(
+                "-C", self._mirror.path, "diff", "--raw", "--no-renames", "-z", base_commit, head, "--"
+            )
+        except GitError:  # the changes are unknown, which is logged
+            return None
+        records = listing.split(b"\0")
+        links = [name for entry, name in pairwise(records) if entry.split(b" ")[1:2] == [b"160000"]]
+        if not links:
+            return None
+        keys = ("--blob", f"{head}:.gitmodules", "-z", "--get-regexp", r"^submodule\..*\.path$")
+        try:
+            modules = await self._git.isolated("-C", self._mirror.path, "config", *keys)
+        except GitError:  # there is no such file
+            modules = b""
+        known = {entry.partition(b"\n")[2] for entry in modules.split(b"\0")}
+        names = [name.decode("utf-8", "replace") for name in links if name not in known]
+        if not names:
+            return None
+        return (
+            f"{', '.join(names[:_MAX_NAMED])}: a repository of its own, of which the branch has a link and no"
+            " file; have the agent delete its .git and commit the files"
+        )
 
     async def _update_local(self, repository: Path, branch: str, head: str) -> str | None:
         """Fetch the branch into the operator's repository, which runs no receive hook; returns a warning."""
@@ -378,12 +408,18 @@ class Publisher:
                 await self._dry_run(self._local, destinations, "HEAD")
                 return None
             async with temporary_directory(None, "symphony-push-") as scratch:
-                await self._git.trusted("init", "--quiet", "--bare", "--template=", scratch)
+                refs = await self._mirror.look()
+                sha256 = any(map(is_sha256, refs.branches.values()))
+                form = f"--object-format={'sha256' if sha256 else 'sha1'}"
+                await self._git.trusted("init", "--quiet", "--bare", "--template=", form, scratch)
                 identity = ("-c", "user.name=symphony", "-c", "user.email=symphony@localhost")
-                commit = ("commit-tree", "-m", "never pushed", _EMPTY_TREE)
+                tree = await self._git.trusted("-C", scratch, "mktree", "--missing")  # of no entry
+                commit = ("commit-tree", "-m", "never pushed", tree.decode().strip())
                 made = await self._git.trusted("-C", scratch, *identity, *commit)
                 remote = [(self._mirror.repository, self._git.login)]
                 await self._dry_run(scratch, remote, made.decode().strip())
+        except WorkspaceError as error:
+            return error.failure
         except (GitError, OSError) as error:
             return push_failure(f"origin does not take branches: {error}", hint=self._login_hint())
         return None

@@ -49,7 +49,7 @@ from symphony.workspaces.export import (
     pin_files,
     preview_files,
 )
-from symphony.workspaces.files import fingerprint, is_directory
+from symphony.workspaces.files import fingerprint, is_directory, temporary_directory
 from symphony.workspaces.git import NETWORK_TIMEOUT_MS, Git, GitError, all_refs, common_dir, read_ref
 from symphony.workspaces.hooks import Hook, HookCall, HookRunner
 from symphony.workspaces.layout import Layout
@@ -96,6 +96,7 @@ SUBMODULES_HINT: Final = (
     "hooks.after_create: git submodule update --init --recursive (docs/workflow-file.md)"
 )
 _LOCK_WAIT_S: Final = 10.0
+_SIGNING_TIMEOUT_MS: Final = 15_000
 _SMALL_FILES_ONLY: Final = ("-c", "core.bigFileThreshold=1m")  # git compares no lines of larger files
 _log = structlog.get_logger(__name__)
 
@@ -245,6 +246,49 @@ class WorkspaceManager:
             return None
         return await self._publisher(Layout(self._settings.root), self._repo).probe()
 
+    async def check_signing(self) -> Failure | None:
+        """Try a signature, where commits are signed by the configuration of git; changes nothing.
+
+        Returns:
+            `None` if a commit can be signed, or none is to be.
+        """
+        local = local_repository(self._repo or "")
+        where = () if local is None else ("-C", local)
+        try:
+            wanted = await self._git.trusted(*where, "config", "--type=bool", "--get", "commit.gpgSign")
+        except GitError:  # this is how git reports that it is not set
+            return None
+        if wanted.strip() != b"true":
+            return None
+        identity = ("-c", "user.name=symphony", "-c", "user.email=symphony@localhost")
+        try:
+            async with temporary_directory(None, "symphony-sign-") as scratch:
+                await self._git.trusted("init", "--quiet", "--bare", "--template=", scratch)
+                listing = () if local is None else await self._signing_settings(local)
+                tree = (await self._git.trusted("-C", scratch, "mktree", "--missing")).decode().strip()
+                sign = ("commit-tree", "-S", "-m", "never kept", tree)
+                await self._git.trusted(
+                    *identity, *listing, "-C", scratch, *sign, timeout_ms=_SIGNING_TIMEOUT_MS
+                )
+        except (GitError, OSError) as error:
+            return Failure(
+                category=Category.DELIVERY_FAILED,
+                blame=Blame.CONFIG,
+                message=f"commits are to be signed (commit.gpgSign), and a signature fails: {error}",
+                hint="let the key be used without a question, or set commit.gpgSign to false for this user",
+            )
+        return None
+
+    async def _signing_settings(self, local: Path) -> tuple[str, ...]:
+        """Options for git with the settings of a repository about signatures."""
+        keys = r"^(gpg\..*|user\.(signingkey|name|email))$"
+        try:
+            listing = await self._git.trusted("-C", local, "config", "-z", "--get-regexp", keys)
+        except GitError:
+            return ()
+        pairs = (each.partition("\n") for each in listing.decode("utf-8", "surrogateescape").split("\0"))
+        return tuple(word for key, _, value in pairs if key for word in ("-c", f"{key}={value}"))
+
     async def prepare(self, issue: Issue, attempt: int | None, *, run_id: str | None = None) -> Workspace:
         """The issue's workspace: the existing one, or a new one, populated and after the hook `after_create`.
 
@@ -387,10 +431,11 @@ class WorkspaceManager:
         ) as shadow:
             yield shadow
 
-    async def deliver(self, workspace: Workspace) -> Delivery:
+    async def deliver(self, workspace: Workspace, *, git_said: str | None = None) -> Delivery:
         """Deliver the committed work to the mirror, a local repository, and `origin` if `push` says so.
 
-        Never raises for what is wrong with the work: that is in the result.
+        Never raises for what is wrong with the work: that is in the result. `git_said` is why the agent's last
+        commit failed; it is recorded with what is left.
         """
         layout = Layout(workspace.path.parent)
         record = await to_thread.run_sync(read_record, layout, workspace.path.name)
@@ -399,19 +444,35 @@ class WorkspaceManager:
             left = await self._find_work(layout, record, workspace.path)
         except OSError as error:
             left = Work(reason=f"it cannot be looked through: {error}", look=f"ls -la {workspace.path}")
+        if left is not None and git_said is not None:
+            left = replace(left, reason=f"{left.reason}; the last commit failed: {git_said}")
         await self._remember(layout, record, left)
         return replace(delivery, left=left)
 
     async def _deliver(self, layout: Layout, record: StoredRecord | None, path: Path) -> Delivery:
         if record is None or record.repo is None or record.branch is None:
             seen = await to_thread.run_sync(read_ref_snapshot, path)
-            return Delivery(branch=None, head=seen.head)
+            return Delivery(
+                branch=None, head=seen.head, commits=await self._count(layout, record, path, seen)
+            )
         source = DeliverySource(
             path=path, branch=record.branch, base_commit=record.base_commit, git_hashes=record.git_hashes
         )
         warning = await to_thread.run_sync(self._copy_lfs_objects, layout, record.repo, path)
         delivery = await self._publisher(layout, record.repo).deliver(source)
         return delivery if warning is None else replace(delivery, warnings=(*delivery.warnings, warning))
+
+    async def _count(self, layout: Layout, record: StoredRecord | None, path: Path, seen: RefSnapshot) -> int:
+        """The commits of a workspace that a hook filled; 0 if unknown."""
+        if record is None or record.base_commit is None or seen.head is None:
+            return 0
+        hashes = record.git_hashes
+        try:
+            async with open_shadow(self._git, layout.staging, path, seen.head, git_hashes=hashes) as shadow:
+                return await shadow.count_since(record.base_commit, seen.head)
+        except (GitError, OSError, ValueError) as error:
+            _log.warning("commits_unknown", key=record.key, reason=str(error))
+            return 0
 
     def _copy_lfs_objects(self, layout: Layout, repo: str, path: Path) -> str | None:
         """Copy Git LFS objects to where the branch is delivered; returns a warning. Blocking."""
@@ -567,7 +628,7 @@ class WorkspaceManager:
 
         def locate() -> WorkspaceRecord:
             layout = self._finder.open_root()
-            key = self._finder.key(layout, identifier)
+            key = self._finder.key(layout, identifier, issue_id=issue_id)
             return WorkspaceRecord(
                 issue_id=issue_id, identifier=identifier, key=key, path=layout.workspace(key)
             )

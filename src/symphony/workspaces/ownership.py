@@ -207,7 +207,7 @@ class Tenant:
         Raises:
             WorkspaceError: as `read_record`.
         """
-        own_key = _with_digest(key, self.workflow)
+        own_key = with_digest(key, self.workflow)
         if self._is_used(layout, own_key):
             return own_key
         record = read_record(layout, key)
@@ -346,8 +346,9 @@ def _tenant_path(layout: Layout, workflow: str) -> Path:
     return layout.tenant_files / f"{_digest(workflow)}.json"
 
 
-def _with_digest(key: str, workflow: str) -> str:
-    digest = _digest(workflow)[:8]
+def with_digest(key: str, owner: str) -> str:
+    """A key with a digest of its owner: a workflow file, or an issue whose key another one has."""
+    digest = _digest(owner)[:8]
     return f"{key}-{digest}" if len(key) + 9 <= MAX_NAME_BYTES else f"{_digest(key)}-{digest}"
 
 

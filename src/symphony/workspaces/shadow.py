@@ -216,6 +216,10 @@ class Shadow:
         small = [line[0] for line in found if line[1] == b"blob" and int(line[2]) <= limit]
         return {one: await self._run("cat-file", "blob", one.decode()) for one in small}
 
+    async def count_since(self, base: str, head: str) -> int:
+        """How many commits one is ahead of another."""
+        return int(await self._run("rev-list", "--count", head, f"^{base}", "--"))
+
     async def are_within(self, commits: Collection[str], known: Collection[str]) -> bool:
         """Whether the known commits contain all of the commits."""
         stdin = "\n".join([*commits, *(f"^{one}" for one in known), ""]).encode()

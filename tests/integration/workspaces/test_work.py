@@ -3,6 +3,7 @@
 import shlex
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -403,3 +404,90 @@ async def test_a_status_that_hides_untracked_files_does_not_make_a_workspace_cle
     assert git(made.path, "status", "--porcelain") == ""
 
     assert await _kept(manager, made) == "1 uncommitted or untracked file(s)"
+
+
+# --- commits, links and identifiers ---
+
+
+async def test_the_commits_of_a_workspace_that_a_hook_filled_are_counted(
+    make_manager: Make, repo: Path, issue: MakeIssue, git: Git
+) -> None:
+    manager = make_manager(hooks=HooksSettings(after_create=f"git clone -q {shlex.quote(str(repo))} ."))
+    made = await manager.prepare(issue("MT-1"), None)
+    assert (await manager.deliver(made)).commits == 0
+    _commit(git, made.path, "a.txt")
+    _commit(git, made.path, "b.txt")
+
+    assert (await manager.deliver(made)).commits == 2
+
+
+async def test_an_embedded_repository_is_delivered_with_a_warning(
+    make_manager: Make, repo: Path, issue: MakeIssue, git: Git, tmp_path: Path
+) -> None:
+    library = tmp_path / "library"
+    library.mkdir()
+    git(library, "init", "-q", "-b", "main")
+    _commit(git, library, "lib.txt")
+    manager, made = await _made(make_manager, repo, issue)
+    allow = ("-c", "protocol.file.allow=always")
+    git(made.path, *allow, "submodule", "--quiet", "add", str(library), "proper")
+    git(made.path, "commit", "-qm", "a submodule")
+    assert (await manager.deliver(made)).warnings == ()
+
+    git(made.path, "clone", "-q", str(library), "embedded")
+    git(made.path, "-c", "advice.addEmbeddedRepo=false", "add", "embedded")
+    git(made.path, "commit", "-qm", "a link")
+
+    (warning,) = (await manager.deliver(made)).warnings
+    assert warning.startswith("embedded: ")
+
+
+async def test_an_issue_keeps_its_workspace_when_its_identifier_changes(
+    make_manager: Make, repo: Path, issue: MakeIssue, git: Git
+) -> None:
+    manager, made = await _made(make_manager, repo, issue)
+    _commit(git, made.path, "b.txt")
+    moved = replace(issue("MT-1"), identifier="OPS-9")
+
+    again = await manager.prepare(moved, 1)
+    delivery = await manager.deliver(again)
+    other = await manager.prepare(issue("OPS-9"), None)
+    reused = await manager.prepare(replace(issue("MT-1"), id="a second issue"), None)
+
+    assert (again.path, again.branch, again.created_now) == (made.path, "symphony/MT-1", False)
+    assert (delivery.branch, delivery.commits) == ("symphony/MT-1", 1)
+    assert (await manager.locate(moved.id, "OPS-9")).path == made.path
+    assert len({made.path, other.path, reused.path}) == 3, "other issues have workspaces of their own"
+    assert reused.branch != made.branch
+
+
+async def test_a_signature_is_tried_where_commits_are_signed(
+    make_manager: Make, repo: Path, git: Git, tmp_path: Path
+) -> None:
+    assert await make_manager(repo=str(repo)).check_signing() is None
+    program = tmp_path / "sign"
+    program.write_text("#!/bin/sh\necho no secret key >&2\nexit 1\n")
+    program.chmod(0o755)
+    git(repo, "config", "gpg.program", str(program))
+    assert await make_manager(repo=str(repo)).check_signing() is None, "nothing is signed"
+
+    git(repo, "config", "commit.gpgSign", "true")
+    failure = await make_manager(repo=str(repo)).check_signing()
+    program.write_text("#!/bin/sh\necho '[GNUPG:] SIG_CREATED ' >&2\ncat >/dev/null\necho signature\n")
+    works = await make_manager(repo=str(repo)).check_signing()
+
+    assert failure is not None
+    assert "signature" in failure.message
+    assert works is None
+
+
+async def test_a_repository_with_sha256_takes_branches_without_a_warning(
+    make_manager: Make, git: Git, tmp_path: Path
+) -> None:
+    origin = tmp_path / "origin.git"
+    seed = tmp_path / "seed"
+    git(tmp_path, "init", "-q", "-b", "main", "--object-format=sha256", str(seed))
+    _commit(git, seed, "a.txt")
+    git(tmp_path, "clone", "-q", "--bare", str(seed), str(origin))
+
+    assert await make_manager(repo=f"file://{origin}", push="origin").check_push() is None

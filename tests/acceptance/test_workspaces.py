@@ -1,6 +1,9 @@
 """Promise: finished work is delivered, unfinished work is never deleted, nothing in `.git` is executed."""
 
 import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -255,3 +258,32 @@ def test_submodules_are_populated_by_the_hook_that_the_documentation_names(proje
         assert daemon.end() == 0, daemon.log.read_text()
         daemon.wait_for("workspace_removed", issue_identifier="SYM-2")
     assert project.branch_log("SYM-2") == ["Copied"]
+
+
+@pytest.mark.parametrize("closed", ["<&-", "<&- >&- 2>&-"])
+def test_a_daemon_without_standard_streams_does_its_work(project: Project, closed: str) -> None:
+    project.workflow()
+    project.issue("SYM-1", WORK)
+    program = shlex.join([sys.executable, "-m", "symphony", "run", "--once"])
+
+    done = subprocess.run(
+        ["bash", "-c", f"{program} {closed}"], cwd=project.repo, env=project.env(), check=False
+    )
+
+    assert done.returncode == 0
+    assert project.branch_log("SYM-1") == ["A"]
+
+
+def test_a_login_profile_does_not_give_agents_an_editor(project: Project) -> None:
+    names = ("GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "GIT_PAGER", "GIT_TERMINAL_PROMPT")
+    home = Path(project.env()["HOME"])
+    home.mkdir(exist_ok=True)
+    (home / ".bash_profile").write_text("".join(f"export {name}=vim\n" for name in names))
+    project.workflow()
+    project.issue("SYM-1", [{"run": "env > environment.txt"}, {"commit": "A"}, DONE])
+
+    assert project.symphony("run", "--once").returncode == 0
+
+    seen = project.git("show", "symphony/SYM-1:environment.txt").splitlines()
+    assert {f"{name}=vim" for name in names}.isdisjoint(seen)
+    assert {"GIT_EDITOR=true", "GIT_TERMINAL_PROMPT=0"} <= set(seen)

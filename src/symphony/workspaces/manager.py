@@ -434,8 +434,8 @@ class WorkspaceManager:
     async def deliver(self, workspace: Workspace, *, git_said: str | None = None) -> Delivery:
         """Deliver the committed work to the mirror, a local repository, and `origin` if `push` says so.
 
-        Never raises for what is wrong with the work: that is in the result. `git_said` is why the agent's last
-        commit failed; it is recorded with what is left.
+        Never raises for what is wrong with the work: that is in the result. `git_said` is why the last commit
+        of the agent failed; it is recorded with what is left.
         """
         layout = Layout(workspace.path.parent)
         record = await to_thread.run_sync(read_record, layout, workspace.path.name)

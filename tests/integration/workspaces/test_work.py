@@ -432,13 +432,14 @@ async def test_an_embedded_repository_is_delivered_with_a_warning(
     allow = ("-c", "protocol.file.allow=always")
     git(made.path, *allow, "submodule", "--quiet", "add", str(library), "proper")
     git(made.path, "commit", "-qm", "a submodule")
-    assert (await manager.deliver(made)).warnings == ()
+    before = (await manager.deliver(made)).warnings
+    assert not [line for line in before if "proper" in line], "a submodule that is recorded is none"
 
     git(made.path, "clone", "-q", str(library), "embedded")
     git(made.path, "-c", "advice.addEmbeddedRepo=false", "add", "embedded")
     git(made.path, "commit", "-qm", "a link")
 
-    (warning,) = (await manager.deliver(made)).warnings
+    (warning,) = set((await manager.deliver(made)).warnings) - set(before)
     assert warning.startswith("embedded: ")
 
 

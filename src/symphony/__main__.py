@@ -47,7 +47,7 @@ def _open_closed_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
             os.set_inheritable(number, True)  # noqa: FBT003 - the name of the function says it
         if getattr(sys, name) is None:
-            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115 - as long as the program
 
 
 def _load() -> "Callable[[], object]":

@@ -1293,7 +1293,6 @@ CHECKS = (
     "git_identity",
     "repository",
     "push",
-    "signing",
     "agent",
     "tracker",
     "hosts",

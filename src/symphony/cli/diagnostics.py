@@ -96,7 +96,6 @@ def diagnose(
         "workflow": in_thread(check_workflow_file, workflow, environment, invalid),
         "repository": with_context(check_repository),
         "push": with_context(check_push),
-        "signing": with_context(check_signing),
         "agent": with_context(check_agents),
         "tracker": with_context(check_tracker),
         "hosts": with_context(partial(check_hosts, environment=environment)),
@@ -235,7 +234,7 @@ async def check_repository(context: RuntimeContext) -> list[Finding]:
         return [ok("workspace.repo is not set: hooks fill the workspaces")]
     await context.workspaces.check_repository()
     branch = f", from {workspace.base_branch}" if workspace.base_branch else ""
-    return [ok(f"{workspace.repo} can be cloned{branch}")]
+    return [ok(f"{workspace.repo} can be cloned{branch}"), *await check_signing(context)]
 
 
 async def check_push(context: RuntimeContext) -> list[Finding]:
@@ -250,10 +249,10 @@ async def check_push(context: RuntimeContext) -> list[Finding]:
 
 
 async def check_signing(context: RuntimeContext) -> list[Finding]:
-    """Whether commits can be signed, where git's configuration asks for it, by a signature that is tried."""
+    """A signature that is tried and fails, where git's configuration asks for signed commits."""
     failure = await context.workspaces.check_signing()
     if failure is None:
-        return [ok("commits are signed as configured, or need no signature")]
+        return []
     return [warning(failure.message, failure.hint or "see what `git commit -S` says")]
 
 

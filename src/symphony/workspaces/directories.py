@@ -305,9 +305,10 @@ class WorkspaceFinder:
         """
         key, tenant = key_of(identifier), self.tenant()
         records = [one for one in read_records(layout) if tenant is None or tenant.owns(one)]
+        usual = {key} if tenant is None else {key, with_digest(key, tenant.workflow)}
         for record in records:
             is_same = record.issue_id == issue_id if issue_id else record.identifier == identifier
-            if is_same and is_directory(layout.workspace(record.key)):
+            if is_same and record.key not in usual and is_directory(layout.workspace(record.key)):
                 return record.key
         taken = any(
             record.key == key and record.identifier != identifier and issue_id != record.issue_id

@@ -713,7 +713,7 @@ class TestRecords:
             "tenant",
             "sealed",
             "tags",
-            "kept",
+            "work",
             "look",
         ]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from symphony.domain import Category, Issue
-from symphony.workspaces import Changes, Delivery, FileChange, Workspace, WorkspaceManager
+from symphony.workspaces import Changes, Delivery, FileChange, Work, Workspace, WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 

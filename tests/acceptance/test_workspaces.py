@@ -1,5 +1,9 @@
 """Promise: finished work is delivered, unfinished work is never deleted, nothing in `.git` is executed."""
 
+import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,62 @@ def test_uncommitted_work_is_kept_and_reported_even_when_the_issue_is_over(proje
     assert "uncommitted" in kept["reason"]
     assert (project.workspaces / "SYM-1" / "unsaved").read_text() == "b"
     assert project.branch_log("SYM-1") == ["A"], "what was committed is delivered all the same"
+
+
+def test_work_in_a_worktree_of_the_agents_own_is_kept_and_named_everywhere(project: Project) -> None:
+    (project.repo / ".gitignore").write_text(".claude/worktrees/\n")
+    project.git("add", "-A")
+    project.git("commit", "-qm", "ignore worktrees")
+    project.workflow()
+    worktree = "git worktree add -q --detach .claude/worktrees/w && cd .claude/worktrees/w"
+    sub = f"{worktree} && echo s > s.txt && git add -A && git commit -qm Sub"
+    project.issue("SYM-1", [{"run": sub}, {"write": "b", "text": "b"}, {"commit": "B"}, DONE])
+    daemon = run_once(project)
+
+    assert project.branch_log("SYM-1") == ["B"]
+    assert (project.workspaces / "SYM-1/.claude/worktrees/w/s.txt").read_text() == "s\n"
+    kept = daemon.wait_for("workspace_kept", issue_identifier="SYM-1")
+    (shown,) = json.loads(project.symphony("status", "--json").stdout)["kept"]
+    explained = json.loads(project.symphony("explain", "SYM-1", "--json").stdout)["kept"]
+    cleaned = json.loads(project.symphony("clean", "--dry-run", "--json").stdout)["items"]
+    assert shown == explained
+    assert (shown["reason"], shown["look"]) == (kept["reason"], kept["look"])
+    assert "worktree" in kept["reason"]
+    assert "worktree" in next(item["reason"] for item in cleaned if item["name"] == "SYM-1")
+    for command in ("status", "explain"):
+        words = ("SYM-1",) if command == "explain" else ()
+        assert "worktree" in project.symphony(command, *words).stdout
+
+
+def test_what_was_handed_over_without_a_commit_is_said_on_the_issue(project: Project) -> None:
+    project.workflow()
+    hook = "mkdir -p .git/hooks; printf '#!/bin/sh\\necho no signing key >&2; exit 1' > .git/hooks/pre-commit"
+    fail = f"{hook}; chmod +x .git/hooks/pre-commit; git add -A; git commit -qm Second"
+    project.issue(
+        "SYM-1",
+        [
+            {"write": "a", "text": "a"},
+            {"commit": "A"},
+            {"write": "b", "text": "b"},
+            {"run": fail, "may_fail": True},
+            HAND_OVER,
+        ],
+    )
+    project.issue("SYM-2", [{"write": "b", "text": "b"}, {"run": fail, "may_fail": True}, HAND_OVER])
+    project.issue("SYM-3", [{"write": "c", "text": "c"}, {"commit": "C"}, HAND_OVER])
+    daemon = run_once(project)
+
+    for key in ("SYM-1", "SYM-2"):
+        daemon.wait_for("work_left", issue_identifier=key)
+        (comment,) = project.comments(key, kind="delivery")
+        assert f"git -C {project.workspaces / key} status" in comment
+        assert "no signing key" in comment
+        explained = json.loads(project.symphony("explain", key, "--json").stdout)
+        assert "1 uncommitted" in explained["kept"]["reason"]
+    (comment,) = project.comments("SYM-3", kind="delivery")
+    assert "uncommitted" not in comment
+    kept = json.loads(project.symphony("status", "--json").stdout)["kept"]
+    assert [each["issue_identifier"] for each in kept] == ["SYM-1", "SYM-2"]
 
 
 @pytest.mark.conformance("K-2")
@@ -198,3 +258,32 @@ def test_submodules_are_populated_by_the_hook_that_the_documentation_names(proje
         assert daemon.end() == 0, daemon.log.read_text()
         daemon.wait_for("workspace_removed", issue_identifier="SYM-2")
     assert project.branch_log("SYM-2") == ["Copied"]
+
+
+@pytest.mark.parametrize("closed", ["<&-", "<&- >&- 2>&-"])
+def test_a_daemon_without_standard_streams_does_its_work(project: Project, closed: str) -> None:
+    project.workflow()
+    project.issue("SYM-1", WORK)
+    program = shlex.join([sys.executable, "-m", "symphony", "run", "--once"])
+
+    done = subprocess.run(
+        ["bash", "-c", f"{program} {closed}"], cwd=project.repo, env=project.env(), check=False
+    )
+
+    assert done.returncode == 0
+    assert project.branch_log("SYM-1") == ["A"]
+
+
+def test_a_login_profile_does_not_give_agents_an_editor(project: Project) -> None:
+    names = ("GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "GIT_PAGER", "GIT_TERMINAL_PROMPT")
+    home = Path(project.env()["HOME"])
+    home.mkdir(exist_ok=True)
+    (home / ".bash_profile").write_text("".join(f"export {name}=vim\n" for name in names))
+    project.workflow()
+    project.issue("SYM-1", [{"run": "env > environment.txt"}, {"commit": "A"}, DONE])
+
+    assert project.symphony("run", "--once").returncode == 0
+
+    seen = project.git("show", "symphony/SYM-1:environment.txt").splitlines()
+    assert {f"{name}=vim" for name in names}.isdisjoint(seen)
+    assert {"GIT_EDITOR=true", "GIT_TERMINAL_PROMPT=0"} <= set(seen)

@@ -1,7 +1,7 @@
 """What is not normal and affects all issues: what the pages and the command line say of it. Pure.
 
 A file or a tracker that cannot be used, a pause, limited agents, a used-up budget of the day, a lost journal,
-failed pushes.
+failed pushes, and work that no branch holds.
 """
 
 from collections.abc import Iterator
@@ -69,6 +69,17 @@ def conditions(document: models.State | models.Issue) -> Iterator[Condition]:
     for push in document.failed_pushes if isinstance(document, models.State) else ():
         text = sentence(f"{push.issue_identifier} is not pushed: {push.failure.message}")
         yield Condition(tone="warn", text=text, hint=push.failure.hint, until=push.next_try_at)
+    yield from _kept(document)
+
+
+def _kept(document: models.State | models.Issue) -> Iterator[Condition]:
+    """The workspaces with work that no branch holds."""
+    kept = (document.kept,) if isinstance(document, models.Issue) else document.kept
+    for each in kept:
+        if each is not None:
+            text = f"The workspace of {each.issue_identifier} is kept: {each.reason}"
+            look = each.look and f"look at it: {each.look}"
+            yield Condition(tone="warn", text=sentence(text), hint=look or f"see {each.path}")
 
 
 def day_tokens(budgets: models.Budgets) -> str | None:

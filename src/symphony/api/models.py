@@ -731,6 +731,16 @@ class NotifyTarget(Document, frozen=True, kw_only=True):
     failure: Annotated[str | None, _is("Why the last attempt failed; null if it did not.")] = None
 
 
+class KeptWorkspace(Document, frozen=True, kw_only=True):
+    """A workspace with work that no branch holds: it is not removed when its issue is over."""
+
+    issue_id: IssueId
+    issue_identifier: Identifier
+    path: str
+    reason: Annotated[str, _is("What the work is, one line.")]
+    look: Annotated[str | None, _is("The command that shows it.")]
+
+
 class State(Document, frozen=True, kw_only=True):
     """The whole daemon at one moment."""
 
@@ -755,6 +765,9 @@ class State(Document, frozen=True, kw_only=True):
     ]
     ready: Annotated[tuple[ReadyRow, ...], _is("The newest first.")]
     failed_pushes: tuple[FailedPush, ...]
+    kept: Annotated[
+        tuple[KeptWorkspace, ...], _is("Of issues without a run, a retry or a block on this machine.")
+    ] = ()
     codex_totals: Totals
     token_usage: TokenUsage = TokenUsage()
     skills_totals: SkillsTotals
@@ -843,6 +856,9 @@ class Issue(Document, frozen=True, kw_only=True):
         _is("The present, active and terminal states; empty if the tracker does not move issues."),
     ] = ()
     feedback: Annotated[tuple[Feedback, ...], _is("The newest first.")] = ()
+    kept: Annotated[
+        KeptWorkspace | None, _is("Null if no workspace of it with such work is on this machine.")
+    ] = None
 
 
 class Transcript(Document, frozen=True, kw_only=True):

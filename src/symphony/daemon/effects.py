@@ -374,7 +374,7 @@ class Effects:
         if removal.removed:
             _log.info("workspace_removed", **ids)
         elif removal.kept_reason:
-            _log.warning("workspace_kept", reason=removal.kept_reason, **ids)
+            _log.warning("workspace_kept", reason=removal.kept_reason, look=removal.look, **ids)
 
     async def _remove(self, context: RuntimeContext, command: CleanWorkspace) -> Removal:
         if command.path is None:  # not recorded: where it would be below the present root

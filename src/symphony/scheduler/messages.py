@@ -287,6 +287,7 @@ class Outcome:
         delivered: `None` if the branch has no commit of its own.
         commented: whether the agent commented on the issue with a tracker tool.
         summary: the agent's last message on one line.
+        left: work in the workspace that no branch holds, and the command that shows it, in one line.
     """
 
     kind: OutcomeKind
@@ -297,6 +298,7 @@ class Outcome:
     delivered: DeliveredBranch | None = None
     commented: bool = False
     summary: str | None = None
+    left: str | None = None
 
     @property
     def clean(self) -> bool:
@@ -338,6 +340,7 @@ class IssueResult:
         ended_ms: end of its last run; negative if that was before the clock's zero.
         delivered: the latest delivery, or `None` if no run has delivered.
         commented: whether the agent commented on the issue in the run that delivered.
+        left: as in the `Outcome` of its last run.
         summary: the agent's last message in the last run.
         turns: a total of all runs, likewise `total_tokens`, `cost_usd` and `unpriced_tokens`.
         pushes: consecutive failed pushes of `delivered`.
@@ -354,6 +357,7 @@ class IssueResult:
     ended_ms: int = 0
     delivered: DeliveredBranch | None = None
     commented: bool = False
+    left: str | None = None
     summary: str | None = None
     turns: int = 0
     total_tokens: int = 0

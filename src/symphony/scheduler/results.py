@@ -111,6 +111,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         status=ResultStatus.OPEN,
         ended_ms=step.now_ms,
         summary=outcome.summary or before.summary,
+        left=outcome.left,
         thread=thread_of(run) or before.thread,
         turns=add_counts(before.turns, report.turn_count),
         total_tokens=add_counts(before.total_tokens, report.total_tokens),
@@ -152,12 +153,16 @@ def on_refreshed(step: Step, issue_id: str, issue: Issue | None) -> None:
             step.notify("warning", "review_ended", latest, reason=reason, branch=branch)
         else:
             step.notify("info", "review_ended", latest, reason=f"it is in {issue.state}", branch=branch)
+    finished = before.status is ResultStatus.OPEN and status in {ResultStatus.READY, ResultStatus.ENDED}
+    if finished and after.left is not None:
+        step.notify("warning", "work_left", latest, reason=after.left, state=latest.state)
+        if after.delivered is None:
+            _announce(step, after)
     if _is_obsolete(after):
         _drop(step, issue_id)
         return
     if after != before:
         store(step, after)
-    finished = before.status is ResultStatus.OPEN and status in {ResultStatus.READY, ResultStatus.ENDED}
     if finished and (delivered := after.delivered):
         fields = {"state": latest.state, "branch": delivered.branch, "commits": delivered.commits}
         if status is ResultStatus.READY:
@@ -276,8 +281,12 @@ def _log_push(step: Step, issue: Issue, delivered: DeliveredBranch) -> None:
 
 
 def _announce(step: Step, result: IssueResult) -> None:
-    """Say on the issue where its work is, unless its agent did."""
-    if result.commented or (delivered := result.delivered) is None:
+    """Say on the issue where its work is, unless its agent did and the branch has all of it."""
+    delivered, left = result.delivered, result.left
+    rest = None if left is None else f"Work that no branch has is in the workspace:\n\n{fence(left)}"
+    if delivered is None or result.commented:
+        if rest is not None:
+            _post_comment(step, result.issue, rest)
         return
     commits, files = plural(delivered.commits, "commit"), plural(delivered.files_changed, "file")
     lines = f"+{delivered.insertions} -{delivered.deletions}"
@@ -289,6 +298,8 @@ def _announce(step: Step, result: IssueResult) -> None:
         parts.append("The branch is pushed to `origin`.")
     command = fence(f"symphony diff {shlex.quote(result.issue.identifier)}")
     parts.append(f"To look at it where Symphony runs:\n\n{command}")
+    if rest is not None:
+        parts.append(rest)
     _post_comment(step, result.issue, "\n\n".join(parts))
 
 

@@ -12,6 +12,7 @@ address of `origin` is given to git separately (`split_login`).
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +38,7 @@ from symphony.workspaces.model import (
     Delivery,
     Login,
     Removal,
+    WorkspaceError,
     local_repository,
     parse_numstat,
     split_login,
@@ -53,7 +55,7 @@ FETCHED_BASES: Final = "refs/symphony/fetched/"
 
 _PROBE_REF: Final = "refs/heads/symphony/doctor"  # used in dry runs only
 _PROBE_TIMEOUT_MS: Final = 15_000
-_EMPTY_TREE: Final = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # exists in every repository
+_MAX_NAMED: Final = 5
 _log = structlog.get_logger(__name__)
 
 
@@ -189,6 +191,8 @@ class Publisher:
         count = await self._git.isolated("-C", self._mirror.path, "rev-list", "--count", head, "--not", since)
         changes = await self._diff(base_commit, head)
         delivery = replace(delivery, delivered=True, commits=int(count), changes=changes)
+        if base_commit is not None:
+            delivery = _with_warning(delivery, await self._embedded(base_commit, head))
         if self._local is not None:
             warning = await self._update_local(self._local, branch, head)
             delivery = _with_warning(delivery, warning)
@@ -221,6 +225,32 @@ class Publisher:
         except GitError as error:
             _log.warning("changes_unknown", head=head, reason=str(error))
             return None
+
+    async def _embedded(self, base_commit: str, head: str) -> str | None:
+        """A warning about repositories that are committed as links to nothing: no submodule is recorded."""
+        try:
+            listing = await self._git.isolated(
+                "-C", self._mirror.path, "diff", "--raw", "--no-renames", "-z", base_commit, head, "--"
+            )
+        except GitError:  # the changes are unknown, which is logged
+            return None
+        records = listing.split(b"\0")
+        links = [name for entry, name in pairwise(records) if entry.split(b" ")[1:2] == [b"160000"]]
+        if not links:
+            return None
+        keys = ("--blob", f"{head}:.gitmodules", "-z", "--get-regexp", r"^submodule\..*\.path$")
+        try:
+            modules = await self._git.isolated("-C", self._mirror.path, "config", *keys)
+        except GitError:  # there is no such file
+            modules = b""
+        known = {entry.partition(b"\n")[2] for entry in modules.split(b"\0")}
+        names = [name.decode("utf-8", "replace") for name in links if name not in known]
+        if not names:
+            return None
+        return (
+            f"{', '.join(names[:_MAX_NAMED])}: a repository of its own, of which the branch has a link and no"
+            " file; have the agent delete its .git and commit the files"
+        )
 
     async def _update_local(self, repository: Path, branch: str, head: str) -> str | None:
         """Fetch the branch into the operator's repository, which runs no receive hook; returns a warning."""
@@ -387,11 +417,16 @@ class Publisher:
                 await self._dry_run(self._local, destinations, "HEAD")
                 return None
             async with temporary_directory(None, "symphony-push-") as scratch:
-                await to_thread.run_sync(write_git_dir, scratch, repository_config(None, bare=True))
+                refs = await self._mirror.look()
+                config = repository_config(next(iter(refs.branches.values()), None), bare=True)
+                await to_thread.run_sync(write_git_dir, scratch, config)
                 identity = ("-c", "user.name=symphony", "-c", "user.email=symphony@localhost")
-                commit = ("commit-tree", "-m", "never pushed", _EMPTY_TREE)
+                tree = await self._git.trusted("-C", scratch, "mktree", "--missing")  # of no entry
+                commit = ("commit-tree", "-m", "never pushed", tree.decode().strip())
                 made = await self._git.trusted("-C", scratch, *identity, *commit)
                 await self._dry_run(scratch, destinations, made.decode().strip())
+        except WorkspaceError as error:
+            return error.failure
         except (GitError, OSError) as error:
             hint = hint_of(error, self._mirror.path.parent, self._login_hint())
             return push_failure(f"origin does not take branches: {error}", hint=hint)

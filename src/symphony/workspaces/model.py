@@ -85,11 +85,34 @@ class ProgressMark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Work that exists nowhere else than in a workspace: one line about it, and the command that shows it."""
+
+    reason: str
+    look: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """Whether a workspace or branch was removed; `kept_reason` says why an existing one was kept."""
+    """Whether a workspace or branch was removed.
+
+    `kept_reason` says why an existing one was kept; `look` is the command that shows the work in it.
+    """
 
     removed: bool
     kept_reason: str | None = None
+    look: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptWorkspace:
+    """A workspace with work that no branch holds, or that is kept for another reason; as seen last."""
+
+    issue_id: str
+    identifier: str
+    path: Path
+    reason: str
+    look: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +191,7 @@ class Delivery:
         failure: why the commits are in the workspace only; `None` if they were delivered or there are none.
         push_failure: why a push that was requested failed.
         warnings: for people, one line each.
+        left: work in the workspace that no branch holds; `None` if there is none or it was not looked for.
     """
 
     branch: str | None
@@ -179,6 +203,7 @@ class Delivery:
     failure: Failure | None = None
     push_failure: Failure | None = None
     warnings: tuple[str, ...] = ()
+    left: Work | None = None
 
 
 # --- Logins in repository addresses ---

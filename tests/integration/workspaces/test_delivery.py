@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from symphony.domain import Category, Issue
-from symphony.workspaces import Changes, Delivery, FileChange, Workspace, WorkspaceManager
+from symphony.workspaces import Changes, Delivery, FileChange, Work, Workspace, WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 
@@ -122,7 +122,8 @@ async def test_without_a_commit_no_branch_is_made(
 
     delivery = await manager.deliver(made)
 
-    assert delivery == Delivery(branch="symphony/MT-1", head=made.base_commit, delivered=True)
+    left = Work(reason="1 uncommitted or untracked file(s)", look=f"git -C {made.path} status")
+    assert delivery == Delivery(branch="symphony/MT-1", head=made.base_commit, delivered=True, left=left)
     assert git(repo, "branch", "--list", "symphony/*") == ""
 
 

@@ -459,7 +459,8 @@ class TestRemoval:
 
         removal = await manager.remove(await _only(manager))
 
-        assert removal == Removal(removed=False, kept_reason="1 uncommitted or untracked file(s)")
+        look = f"git -C {made.path} status"
+        assert removal == Removal(removed=False, kept_reason="1 uncommitted or untracked file(s)", look=look)
         assert made.path.exists()
         assert len(await manager.records()) == 1
 
@@ -490,8 +491,8 @@ class TestRemoval:
 
         removal = await manager.remove(await _only(manager))
 
-        name = {"side": "side", "stash": "refs/stash"}[where]
-        assert removal.kept_reason == f"commits on {name} that were not delivered"
+        expected = {"side": "commits on side that were not delivered", "stash": "a stash"}
+        assert removal.kept_reason == expected[where]
 
     async def test_work_that_cannot_be_delivered_keeps_it(
         self, make_manager: Make, repo: Path, root: Path, issue: MakeIssue, git: Git
@@ -711,6 +712,9 @@ class TestRecords:
             "owner",
             "tenant",
             "sealed",
+            "tags",
+            "work",
+            "look",
         ]
 
     async def test_long_keys_have_records_too(self, make_manager: Make, issue: MakeIssue) -> None:

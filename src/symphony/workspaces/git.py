@@ -28,6 +28,7 @@ SAFE_DIRECTORY: Final = "git config --global --add safe.directory"
 _MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024
 _MAX_MESSAGE_CHARS: Final = 300
 _USERINFO = re.compile(r"(?<=://)[^/\s]+@")  # up to the last @, because a password may contain one
+_PROGRESS = re.compile(r"\d+% \(\d+/\d+\)")
 _ADVICE = re.compile(rf"{re.escape(SAFE_DIRECTORY)} [^\n]+")
 _INHERITED = re.compile(
     r"PATH|HOME|USER|LOGNAME|TMPDIR|LANG|XDG_CONFIG_HOME|XDG_RUNTIME_DIR|DBUS_SESSION_BUS_ADDRESS"
@@ -77,6 +78,10 @@ class GitError(Exception):
         self.advice = advice
 
 
+class SilentError(GitError):
+    """A git command made no headway, and was ended with everything that it had started."""
+
+
 class Git:
     """Runs git commands on a host.
 
@@ -115,14 +120,18 @@ class Git:
         timeout_ms: int = LOCAL_TIMEOUT_MS,
         login: Login | None = None,
         env: Mapping[str, str] | None = None,
+        silence_ms: int | None = None,
     ) -> bytes:
         """Output of a command on a repository that no agent writes to; `login` is for its server.
 
-        Raises `GitError`.
+        With `silence_ms` it is ended if it writes nothing for so long. Raises `GitError`.
         """
         options, own = ((), {}) if login is None else (login.options, login.environment)
         variables = {**own, **(env or {})}
-        return self._output(arguments, await self._run((*options, *arguments), variables, timeout_ms))
+        done = await self._run((*options, *arguments), variables, timeout_ms, silence_ms=silence_ms)
+        if done.silent and silence_ms is not None:
+            raise SilentError(f"git {_subcommand(arguments)} made no headway for {silence_ms / 1000:g} s")
+        return self._output(arguments, done)
 
     async def isolated(
         self, *arguments: str | Path, stdin: bytes = b"", max_output_bytes: int = _MAX_OUTPUT_BYTES
@@ -147,6 +156,7 @@ class Git:
         timeout_ms: int,
         stdin: bytes = b"",
         max_output_bytes: int = _MAX_OUTPUT_BYTES,
+        silence_ms: int | None = None,
     ) -> Completed:
         try:
             return await self._host.run(
@@ -157,6 +167,7 @@ class Git:
                 stdin=stdin,
                 max_output_bytes=max_output_bytes,
                 supervised=timeout_ms > LOCAL_TIMEOUT_MS,
+                silence_ms=silence_ms,
             )
         except OSError as error:
             raise GitError(f"git could not be started: {error}") from error
@@ -168,6 +179,7 @@ class Git:
             return done.stdout
         stderr = done.stderr.decode("utf-8", "replace")
         lines = [line.strip() for line in self._redaction.text(without_credentials(stderr)).splitlines()]
+        lines = [line for line in lines if not _PROGRESS.search(line)]
         own = [line for line in lines if line.startswith(("fatal:", "error:", "!"))]
         remote = [
             line for line in lines if line.startswith("remote:") and line.removeprefix("remote:").strip()

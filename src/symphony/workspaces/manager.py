@@ -380,8 +380,8 @@ class WorkspaceManager:
         ) as shadow:
             yield shadow
 
-    async def deliver(self, workspace: Workspace) -> Delivery:
-        """Deliver the committed work to the mirror, a local repository, and `origin` if `push` says so.
+    async def deliver(self, workspace: Workspace | WorkspaceRecord) -> Delivery:
+        """Deliver the committed work to the mirror and a local repository; `push` brings it to `origin`.
 
         Never raises for what is wrong with the work: that is in the result.
         """
@@ -418,6 +418,16 @@ class WorkspaceManager:
         except WorkspaceError as error:
             return error.failure
         return await self._publisher(layout, self._repo).push(branch)
+
+    async def place(self, branch: str) -> Failure | None:
+        """Bring a delivered branch to a local repository; as `push` otherwise."""
+        if self._repo is None:
+            return None
+        try:
+            layout = await to_thread.run_sync(self._finder.resolve_root)
+        except WorkspaceError as error:
+            return error.failure
+        return await self._publisher(layout, self._repo).place(branch)
 
     async def fetch_base(self, branch: str) -> str | None:
         """The commit of a branch at `origin` as it is now, which every workspace on this machine then has.
@@ -494,9 +504,8 @@ class WorkspaceManager:
             return None
         layout = await to_thread.run_sync(self._finder.open_root)
         key = await to_thread.run_sync(self._finder.key, layout, identifier)
-        mirror, settings = self._mirror(layout, self._repo), self._settings
-        courier = Courier(mirror, base_branch=settings.base_branch, push=settings.push == "origin")
-        return courier, branch_name(key)
+        mirror, publisher = self._mirror(layout, self._repo), self._publisher(layout, self._repo)
+        return Courier(mirror, publisher, base_branch=self._settings.base_branch), branch_name(key)
 
     async def renew(self, issue: Issue, delivered: str) -> None:
         """Remove the issue's workspace if its work does not go on from what was delivered elsewhere.
@@ -619,25 +628,26 @@ class WorkspaceManager:
         )
         if foreign_owner:
             return Removal(removed=False, kept_reason=foreign_owner)
+        delivery: Delivery | None = None
         if exists:
             call = HookCall(issue_id=record.issue_id, identifier=record.identifier, path=path)
             await self._hooks.run_ignoring_failure(Hook.BEFORE_REMOVE, call)
             if await to_thread.run_sync(is_directory, path):  # else the hook has removed it
-                reason = await self._reason_to_keep(layout, stored, path)
+                reason = None
+                if stored is None or stored.ready:  # else no agent has used it
+                    delivery = await self._deliver(layout, stored, path)
+                    reason = await self._reason_to_keep(layout, stored, path)
                 try:
                     if reason is None:
                         await to_thread.run_sync(discard, layout, path, self._fault)
                 except OSError as error:
                     reason = f"it cannot be deleted: {error}"
                 if reason is not None:
-                    return Removal(removed=False, kept_reason=reason)
+                    return Removal(removed=False, kept_reason=reason, delivery=delivery)
         await to_thread.run_sync(forget, layout, path.name)
-        return Removal(removed=exists)
+        return Removal(removed=exists, delivery=delivery)
 
     async def _reason_to_keep(self, layout: Layout, record: StoredRecord | None, path: Path) -> str | None:
-        if record is not None and not record.ready:
-            return None  # no agent has used it
-        await self._deliver(layout, record, path)
         mirror = None
         if record is not None and record.repo is not None:
             if warning := await to_thread.run_sync(self._copy_lfs_objects, layout, record.repo, path):
@@ -654,4 +664,9 @@ class WorkspaceManager:
         return self._mirrors[path]
 
     def _publisher(self, layout: Layout, repository: str) -> Publisher:
-        return Publisher(self._mirror(layout, repository), push=self._settings.push == "origin")
+        settings = self._settings
+        return Publisher(
+            self._mirror(layout, repository),
+            push=settings.push == "origin",
+            stall_ms=settings.push_stall_timeout_ms,
+        )

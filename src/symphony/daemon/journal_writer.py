@@ -172,7 +172,7 @@ class JournalWriter:
         self,
         settings: SchedulerSettings,
         workspaces: tuple[WorkspaceRef, ...],
-        delivered: Mapping[str, DeliveredBranch],
+        delivered: Mapping[str, DeliveredBranch] = MappingProxyType({}),
     ) -> Recovered:
         """The first event of the scheduler."""
         return recovery_event(

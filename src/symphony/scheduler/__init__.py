@@ -34,13 +34,13 @@ from symphony.scheduler.hosts import slots_of as slots_of
 from symphony.scheduler.machine import StepFunction as StepFunction
 from symphony.scheduler.machine import run_once_finished as run_once_finished
 from symphony.scheduler.machine import step as step
-from symphony.scheduler.messages import BranchDelivered as BranchDelivered
 from symphony.scheduler.messages import NOT_IN_HISTORY as NOT_IN_HISTORY
 from symphony.scheduler.messages import AgentInfo as AgentInfo
 from symphony.scheduler.messages import AgentReported as AgentReported
 from symphony.scheduler.messages import AnswersRead as AnswersRead
 from symphony.scheduler.messages import AnswersReadFailed as AnswersReadFailed
 from symphony.scheduler.messages import AssignmentRule as AssignmentRule
+from symphony.scheduler.messages import BranchDelivered as BranchDelivered
 from symphony.scheduler.messages import ClaimKind as ClaimKind
 from symphony.scheduler.messages import CleanWorkspace as CleanWorkspace
 from symphony.scheduler.messages import Command as Command

@@ -8,9 +8,9 @@ every wake, to notice what people do with them.
 
 A delivered branch is pushed as soon as its run has ended, beside everything else: a push holds no slot. It is
 recorded with the result before it starts, so a later daemon takes it up. A failed push is retried while the
-issue waits for something. While an agent works on it, the end of that run pushes. What holds for a push holds
-for a branch that the repository of `workspace.repo` did not take. The number of results is limited: the oldest
-are dropped, ended ones first.
+issue waits for something. While an agent works on it, the end of that run pushes. A branch that the repository
+of `workspace.repo` did not take is treated likewise. The number of results is limited: the oldest are dropped,
+ended ones first.
 """
 
 import shlex
@@ -341,14 +341,11 @@ def _announce(step: Step, result: IssueResult, *, failed_before: bool = False) -
         return
     commits, files = plural(delivered.commits, "commit"), plural(delivered.files_changed, "file")
     size = f"{commits}, {files} (+{delivered.insertions} -{delivered.deletions})"
-    if delivered.branch_failure is None:
-        parts = [f"The work on this issue is on the branch `{delivered.branch}`: {size}."]
-    else:
-        parts = [
-            f"The work on this issue is kept where Symphony runs: {size}. "
-            f"The branch `{delivered.branch}` of the repository does not have it.\n\n"
-            f"{_what_to_do(delivered.branch_failure)}"
-        ]
+    parts = [f"The work on this issue is on the branch `{delivered.branch}`: {size}."]
+    if delivered.branch_failure is not None:
+        missing = f"The branch `{delivered.branch}` of the repository does not have it."
+        parts = [f"The work on this issue is kept where Symphony runs: {size}. {missing}"]
+        parts.append(_what_to_do(delivered.branch_failure))
     if delivered.push_failure is not None:
         parts.append(f"The branch could not be pushed to `origin`.\n\n{_what_to_do(delivered.push_failure)}")
     elif delivered.pushed:

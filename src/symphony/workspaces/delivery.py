@@ -70,16 +70,22 @@ class BranchLocation:
     fetch: str | None
 
 
-def locate_branch(settings: WorkspaceSettings, branch: str, *, pushed: bool) -> BranchLocation | None:
+def locate_branch(
+    settings: WorkspaceSettings, branch: str, *, pushed: bool, placed: bool = True
+) -> BranchLocation | None:
     """Where a branch is, or will be, after its delivery; `None` where hooks populate workspaces.
 
-    `pushed` says whether `origin` has it. Reads no repository.
+    `pushed` says whether `origin` has it, `placed` whether a local repository does. Reads no repository.
     """
     repository = settings.repo
     if repository is None:
         return None
     if local_repository(repository) is not None:
-        return BranchLocation(repository=repository, fetch=None)
+        if placed:
+            return BranchLocation(repository=repository, fetch=None)
+        mirror = str(mirror_path(settings))
+        fetch = f"git fetch {shlex.quote(mirror)} {shlex.quote(branch)} && git diff HEAD...FETCH_HEAD"
+        return BranchLocation(repository=mirror, fetch=fetch)
     if pushed:
         fetch = f"git fetch origin {shlex.quote(branch)}"
         return BranchLocation(repository=without_credentials(repository), fetch=fetch)
@@ -126,7 +132,7 @@ def branch_failure(message: str, *, hint: str | None = None, retryable: bool = T
 
 
 def taken_name(text: str) -> str | None:
-    """The branch that keeps another one out, by what git says: `a` keeps `a/b` out, and `a/b` keeps `a` out."""
+    """The branch that keeps another one out, by what git says: `a` and `a/b` keep each other out."""
     found = _TAKEN.search(text)
     return None if found is None else found[1]
 
@@ -261,7 +267,7 @@ class Publisher:
         with new work only.
 
         Returns:
-            `None` if that repository has what the mirror has, or there is none. Never raises for what git did.
+            `None` if it has what the mirror has, or there is none. Never raises for what git did.
         """
         repository, ref = self._local, f"refs/heads/{branch}"
         if repository is None:
@@ -384,7 +390,8 @@ class Publisher:
         if _is_rejected(error):
             return f"someone else changed {branch} on origin: delete or rename it there, or merge it"
         if isinstance(error, SilentError):
-            return "see whether origin answers; if its hooks need longer, raise workspace.push_stall_timeout_ms"
+            longer = "if its hooks need longer, raise workspace.push_stall_timeout_ms"
+            return f"see whether origin answers; {longer}"
         if (taken := taken_name(text)) is not None:
             return f"rename or delete the branch {taken} on origin"
         if "! [remote rejected]" in text:

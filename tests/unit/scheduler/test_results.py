@@ -246,7 +246,7 @@ def test_a_push_is_logged_once_for_each_commit() -> None:
 
 
 def test_a_failed_push_is_retried_at_growing_intervals() -> None:
-    story = reviewed(delivered=delivered(push_failure=REFUSED))
+    story = reviewed(delivered=delivered(to_push=True, push_failure=REFUSED))
     assert "no route" in story.said(PostComment)[0].body
     waits = []
     for _ in range(9):
@@ -255,7 +255,7 @@ def test_a_failed_push_is_retried_at_growing_intervals() -> None:
         while not story.said(PushBranch):
             story.advance(1_000)
         waits.append(round((story.now - before) / 1000))
-        assert result(story).pushing
+        assert result(story).pushing_since_ms is not None
         _pushed(story, REFUSED)
         assert len(story.notices("push_failed")) == 1
         assert results.unpushed_results(story.state) == (result(story),)
@@ -271,14 +271,14 @@ def test_a_failed_push_is_retried_at_growing_intervals() -> None:
 
 
 def test_a_push_with_a_non_retryable_failure_waits_for_the_next_delivery() -> None:
-    story = reviewed(delivered=delivered(push_failure=REFUSED))
+    story = reviewed(delivered=delivered(to_push=True, push_failure=REFUSED))
     story.advance(30_000)
     _pushed(story, replace(REFUSED, retryable=False))
     assert Timer(TimerKind.PUSH, "1") not in story.state.timers
 
 
 def test_no_push_is_retried_during_a_run() -> None:
-    story = ends(working(state="In Progress"), delivered=delivered(push_failure=REFUSED))
+    story = ends(working(state="In Progress"), delivered=delivered(to_push=True, push_failure=REFUSED))
     story.advance(1_500).streams().forget()
     story.advance(60_000)
     assert not story.said(PushBranch)
@@ -291,7 +291,7 @@ def test_a_push_of_a_blocked_issue_is_retried_without_a_comment() -> None:
         working(state="In Progress"),
         kind=OutcomeKind.INPUT_REQUIRED,
         failure=make_failure(),
-        delivered=delivered(push_failure=REFUSED),
+        delivered=delivered(to_push=True, push_failure=REFUSED),
     )
     story.advance(30_000).forget()
     _pushed(story, None)
@@ -300,7 +300,7 @@ def test_a_push_of_a_blocked_issue_is_retried_without_a_comment() -> None:
 
 
 def test_the_outcome_of_an_older_push_is_ignored() -> None:
-    story = reviewed(delivered=delivered(push_failure=REFUSED))
+    story = reviewed(delivered=delivered(to_push=True, push_failure=REFUSED))
     before = story.state
     for fact in (
         Pushed(issue_id="1", head="abc"),
@@ -312,12 +312,12 @@ def test_the_outcome_of_an_older_push_is_ignored() -> None:
 
 
 def test_pushes_of_ended_and_deleted_issues_are_retried() -> None:
-    story = reviewed(state="Done", delivered=delivered(push_failure=REFUSED))
+    story = reviewed(state="Done", delivered=delivered(to_push=True, push_failure=REFUSED))
     story.advance(30_000).forget()
     _pushed(story, None)
     assert len(story.said(PostComment)) == 1
 
-    story = reviewed(delivered=delivered(push_failure=REFUSED))
+    story = reviewed(delivered=delivered(to_push=True, push_failure=REFUSED))
     del story.board["1"]
     story.tell(WakeAsked(reason="deleted"))
     assert result(story).status is ResultStatus.GONE
@@ -328,7 +328,7 @@ def test_pushes_of_ended_and_deleted_issues_are_retried() -> None:
 
 
 def test_nothing_is_pushed_during_a_shutdown() -> None:
-    story = reviewed(delivered=delivered(push_failure=REFUSED))
+    story = reviewed(delivered=delivered(to_push=True, push_failure=REFUSED))
     token = story.state.timers[Timer(TimerKind.PUSH, "1")].token
     story.tell(DrainAsked())
     story.tell(TimerFired(timer=Timer(TimerKind.PUSH, "1"), token=token))
@@ -353,7 +353,7 @@ def test_an_action_on_finished_work_is_refused_with_the_state_of_the_issue() -> 
 
 
 def test_an_action_on_a_deleted_issue_is_refused() -> None:
-    story = reviewed(delivered=delivered(push_failure=REFUSED))
+    story = reviewed(delivered=delivered(to_push=True, push_failure=REFUSED))
     del story.board["1"]
     story.tell(WakeAsked(reason="deleted"))
     refused = refusal(story.state, OperatorAction.RETRY, "1")
@@ -394,7 +394,7 @@ def test_the_next_daemon_keeps_ready_work_and_notices_changes() -> None:
 
 def test_the_next_daemon_retries_a_failed_push_at_once() -> None:
     story = Story(make_issue(state="Human Review"))
-    kept = _remembered(delivered=delivered(push_failure=REFUSED), pushing=True, pushes=7)
+    kept = _remembered(delivered=delivered(to_push=True, push_failure=REFUSED), pushing_since_ms=5, pushes=7)
     story.tell(Recovered(results=(kept,)))
     story.advance(0)
     assert [command.head for command in story.said(PushBranch)] == ["abc"]

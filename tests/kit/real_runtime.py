@@ -668,7 +668,7 @@ class _Workspaces:
         return ProgressMark(head=str(self._world.commits[workspace.key]), tree="")
 
     async def deliver(self, workspace: Workspace) -> Delivery:
-        world, commits = self._world, self._world.commits[workspace.key]
+        commits = self._world.commits[workspace.key]
         if self._daemon.is_alive:
             await anyio.sleep(1)
         return Delivery(

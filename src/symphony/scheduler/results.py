@@ -8,9 +8,9 @@ every wake, to notice what people do with them.
 
 A delivered branch is pushed as soon as its run has ended, beside everything else: a push holds no slot. It is
 recorded with the result before it starts, so a later daemon takes it up. A failed push is retried while the
-issue waits for something. While an agent works on it, the end of that run pushes. A branch that the repository
-of `workspace.repo` did not take is treated likewise. The number of results is limited: the oldest are dropped,
-ended ones first.
+issue waits for something. While an agent works on it, the end of that run pushes. A branch that the local
+repository did not take is treated likewise. The number of results is limited: the oldest are dropped, ended
+ones first.
 """
 
 import shlex

@@ -324,7 +324,7 @@ class Publisher:
 
     async def _fetch_into(self, repository: Path, ref: str, *, replaceable: bool) -> None:
         """Fetch a branch of the mirror into the operator's repository; a `replaceable` one need not go on."""
-        fetch = ("-C", repository, *_FETCH, self._mirror.path)
+        fetch = ("-C", repository, *_FETCH, "--verbose", self._mirror.path)  # a quiet one hides refusals
         try:
             await self._git.trusted(*fetch, f"{ref}:{ref}")
         except GitError as error:

@@ -184,7 +184,7 @@ class Removal:
 
     removed: bool
     kept_reason: str | None = None
-    delivery: Delivery | None = None
+    delivery: Delivery | None = field(default=None, compare=False)
 
 
 # --- Logins in repository addresses ---

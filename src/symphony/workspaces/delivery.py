@@ -11,7 +11,7 @@ address of `origin` is given to git separately (`split_login`).
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ import structlog
 from anyio import to_thread
 
 from symphony.config import WorkspaceSettings
-from symphony.domain import Blame, Category, Failure, disk_full_hint, is_disk_full
+from symphony.domain import BRANCH_PREFIX, Blame, Category, Failure, disk_full_hint, is_disk_full
 from symphony.workspaces.files import temporary_directory
 from symphony.workspaces.git import GitError, SilentError, read_ref, without_credentials
 from symphony.workspaces.layout import Layout, resolve
@@ -68,6 +68,38 @@ class BranchLocation:
 
     repository: str
     fetch: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenName:
+    """A branch of a local repository that keeps branches of issues out; with the way out."""
+
+    message: str
+    hint: str
+
+
+def taken_names(repository: Path, listed: str) -> Iterator[TakenName]:
+    """The branches that keep those of issues out, by the output of `git for-each-ref` for `TAKEN_FORMAT`.
+
+    Git keeps no branch `a` beside `a/b`, and moves no branch that is checked out.
+    """
+    command = f"git -C {shlex.quote(str(repository))} branch -m"
+    for line in listed.splitlines():
+        name, _, worktree = line.partition(" ")
+        below = name.removeprefix(BRANCH_PREFIX)
+        if f"{name}/" == BRANCH_PREFIX:
+            message = f"the branch {name} in {repository} keeps every branch {BRANCH_PREFIX}* out"
+            yield TakenName(message=message, hint=rename_hint(name, command))
+        elif "/" in below and below != name:
+            kept_out = f"{BRANCH_PREFIX}{below.partition('/')[0]}"
+            message = f"the branch {name} in {repository} keeps the branch {kept_out} out"
+            yield TakenName(message=message, hint=rename_hint(name, command))
+        elif worktree and below != name:
+            message = f"{name} is checked out in {worktree}, where new work on its issue cannot be put"
+            yield TakenName(message=message, hint="check out another branch there")
+
+
+TAKEN_FORMAT: Final = "--format=%(refname:lstrip=2) %(worktreepath)"
 
 
 def locate_branch(
@@ -514,7 +546,8 @@ class Publisher:
                 remote = [(self._mirror.repository, self._git.login)]
                 await self._dry_run(scratch, remote, made.decode().strip())
         except (GitError, OSError) as error:
-            return push_failure(f"origin does not take branches: {error}", hint=self._login_hint())
+            hint = self._push_hint(f"{BRANCH_PREFIX}*", error)
+            return push_failure(f"origin does not take branches: {error}", hint=hint)
         return None
 
     async def _destinations(self) -> list[tuple[str, Login | None]]:
@@ -547,6 +580,11 @@ class Publisher:
 
     async def _dry_run(self, where: Path, destinations: list[tuple[str, Login | None]], commit: str) -> None:
         timeout_ms = min(_PROBE_TIMEOUT_MS, self._git.network_timeout_ms)
+        taken = f"refs/heads/{BRANCH_PREFIX.removesuffix('/')}"
+        for remote, login in destinations:
+            look = ("-C", where, "ls-remote", "--", remote, taken)
+            if await self._git.trusted(*look, timeout_ms=timeout_ms, login=login):
+                raise GitError(f"'{taken}' exists; it keeps every branch {BRANCH_PREFIX}* out")
         refspec = f"+{commit}:{_PROBE_REF}"
         await self._push_refspec(where, destinations, refspec, "--dry-run", timeout_ms=timeout_ms)
 

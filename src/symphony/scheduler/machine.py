@@ -316,6 +316,7 @@ def run_once_finished(state: State) -> bool:
         and not state.pending_candidates
         and not state.running
         and not results.is_pushing(state)
+        and not results.awaits_push(state)
         and not any(blocked.answer_check.in_progress for blocked in state.blocked.values())
         and not any(_may_start(issue, state) for issue in state.candidates.values())
     )

@@ -285,6 +285,11 @@ class DeliveredBranch:
         return tuple(each for each in (self.branch_failure, self.push_failure) if each is not None)
 
     @property
+    def is_untried(self) -> bool:
+        """Whether the branch is to be pushed, and no push of it has failed."""
+        return self.to_push and self.push_failure is None
+
+    @property
     def is_owed(self) -> bool:
         """Whether the branch is to get somewhere where it is not."""
         return self.to_push or bool(self.failures)

@@ -74,6 +74,12 @@ def is_pushing(state: State) -> bool:
     return any(result.pushing_since_ms is not None for result in state.results.values())
 
 
+def awaits_push(state: State) -> bool:
+    """Whether a branch is to be pushed that was not tried yet."""
+    branches = (result.delivered for result in state.results.values())
+    return any(delivered is not None and delivered.is_untried for delivered in branches)
+
+
 def unclaimed_issues(state: State) -> frozenset[str]:
     """The unclaimed issues of results that may still change."""
     return frozenset(
@@ -139,7 +145,8 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
             _log_push(step, issue, delivered)
     store(step, result)
     if result.pushing_since_ms is None:
-        if delivered is not None and delivered.to_push:
+        latest = result.delivered
+        if latest is not None and latest.to_push and (delivered is not None or latest.is_untried):
             _push(step, result)
         else:
             _schedule_push(step, result)
@@ -213,7 +220,7 @@ def recover(step: Step, recovered: tuple[IssueResult, ...]) -> None:
         if result.status is ResultStatus.READY:
             _announce(step, result)
         if result.delivered is not None and result.delivered.is_owed:
-            _push(step, result)
+            step.set_timer(Timer(TimerKind.PUSH, issue_id), step.now_ms)
 
 
 def _is_obsolete(result: IssueResult) -> bool:

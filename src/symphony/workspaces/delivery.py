@@ -366,7 +366,7 @@ class Publisher:
 
     def _place_hint(self, repository: Path, branch: str, error: Exception) -> str:
         """What a person can do about a branch that the local repository did not take."""
-        text = str(error)
+        text = _output(error)
         if (taken := taken_name(text)) is not None:
             return rename_hint(taken, f"git -C {shlex.quote(str(repository))} branch -m")
         if found := _CHECKED_OUT.search(text):
@@ -418,7 +418,7 @@ class Publisher:
         return None
 
     def _push_hint(self, branch: str, error: Exception) -> str:
-        text = str(error)
+        text = _output(error)
         if _is_rejected(error):
             return f"someone else changed {branch} on origin: delete or rename it there, or merge it"
         if isinstance(error, SilentError):
@@ -426,7 +426,7 @@ class Publisher:
             return f"see whether origin answers; {longer}"
         if (taken := taken_name(text)) is not None:
             return f"rename or delete the branch {taken} on origin"
-        if "! [remote rejected]" in text:
+        if "! [remote rejected]" in text or "aborted by hook" in text:
             return f"origin refuses {branch}: see its protected branches and hooks"
         return self._login_hint()
 
@@ -616,7 +616,11 @@ class Publisher:
 
 def _is_rejected(error: Exception) -> bool:
     """Whether git refused to overwrite the remote branch. A refusal by the remote has another text."""
-    return "! [rejected]" in str(error)
+    return "! [rejected]" in _output(error)
+
+
+def _output(error: Exception) -> str:
+    return error.output if isinstance(error, GitError) else str(error)
 
 
 def _with_warning(delivery: Delivery, warning: str | None) -> Delivery:

@@ -70,12 +70,14 @@ _OPTIONS = [
 class GitError(Exception):
     """A git command failed; the message is one line without credentials.
 
-    `advice` is the command that git itself recommends, or `None`.
+    `advice` is the command that git itself recommends, or `None`. `output` is all that git said, masked;
+    the message is a part of it.
     """
 
-    def __init__(self, message: str, *, advice: str | None = None) -> None:
+    def __init__(self, message: str, *, advice: str | None = None, output: str = "") -> None:
         super().__init__(message)
         self.advice = advice
+        self.output = output or message
 
 
 class SilentError(GitError):
@@ -192,6 +194,7 @@ class Git:
         raise GitError(
             f"git {_subcommand(arguments)}: {complaint}",
             advice=advice and advice[0],
+            output="\n".join(lines),
         )
 
 

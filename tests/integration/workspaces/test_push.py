@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from symphony.domain import Category, Failure, Issue, SymphonyError
@@ -371,3 +372,22 @@ async def test_the_base_is_fetched_from_origin_to_where_workspaces_have_it(
         assert caught.value.failure.category is Category.WORKSPACE_REPOSITORY
     assert git(repo, "rev-parse", "main") == before
     assert await make_manager().fetch_base("main") is None
+
+
+async def test_a_remote_that_is_slow_and_says_so_is_waited_for_and_a_silent_one_is_ended_as_a_group(
+    make_manager: Make, git: Git, repo: Path, origin: Path, issue: MakeIssue
+) -> None:
+    hook = origin / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\nfor i in 1 2 3 4 5 6 7 8; do echo at work >&2; sleep 0.5; done\n")
+    hook.chmod(0o755)
+    manager = make_manager(repo=str(repo), push="origin", push_stall_timeout_ms=2_000)
+    made = await worked_on(manager, issue("MT-1"), git)
+
+    assert await push(manager, made) is None
+
+    commit(git, made.path, "two")
+    hook.write_text("#!/bin/sh\necho $$ > pid\nsleep 3600\n")
+    assert "no headway" in refused(await push(manager, made)).message
+    hung = int((origin / "pid").read_text())
+    assert not psutil.pid_exists(hung) or psutil.Process(hung).status() == psutil.STATUS_ZOMBIE

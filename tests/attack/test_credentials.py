@@ -144,8 +144,9 @@ async def worked_on(manager: WorkspaceManager, git: Callable[..., str]) -> None:
     workspace = await manager.prepare(ISSUE, None)
     for message in ("one", "two"):
         git(workspace.path, "commit", "-q", "--allow-empty", "-m", message)
-        delivery = await manager.deliver(workspace)
-        assert (delivery.pushed, delivery.push_failure) == (True, None)
+        assert (await manager.deliver(workspace)).to_push
+        assert await manager.push("symphony/MT-1") is None
+        assert (await manager.deliver(workspace)).pushed
 
 
 @pytest.mark.asyncio

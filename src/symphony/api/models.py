@@ -541,8 +541,12 @@ class ReadyRow(Document, frozen=True, kw_only=True):
     unpriced_tokens: Unpriced = 0
     summary: Annotated[str | None, _is("The last message of the agent, one line; untrusted text.")]
     pull_request_url: Annotated[str | None, _is("Null if the daemon knows of none.")]
-    push: Annotated[str | None, _is("pushed or failed; null if nothing is to be pushed.")]
-    push_failure: Failure | None
+    push: Annotated[str | None, _is("pushed, pushing, waiting or failed; null if nothing is to be pushed.")]
+    push_failure: Annotated[Failure | None, _is("Of the last push.")]
+    branch_failure: Annotated[
+        Failure | None,
+        _is("Why the local repository of workspace.repo does not have the branch as delivered."),
+    ]
     look: Annotated[
         tuple[str, ...], _is("Commands that show the work, or bring it into a clone; the simplest first.")
     ]
@@ -556,11 +560,23 @@ class ReadyRow(Document, frozen=True, kw_only=True):
 Row = RunningRow | RetryingRow | BlockedRow | WaitingRow | ReadyRow
 
 
-class FailedPush(Document, frozen=True, kw_only=True):
-    """A delivered branch that `origin` does not have although workspace.push asks for it."""
+class Push(Document, frozen=True, kw_only=True):
+    """A push that is in progress; it holds no slot."""
 
     issue_identifier: Identifier
     branch: str
+    began_at: Moment
+
+
+class FailedPush(Document, frozen=True, kw_only=True):
+    """A delivered branch that is not where it should be."""
+
+    issue_identifier: Identifier
+    branch: str
+    place: Annotated[
+        str,
+        _is("origin, which workspace.push asks for, or repository, the local one of workspace.repo."),
+    ]
     failure: Failure
     next_try_at: Annotated[
         Moment | None,
@@ -764,6 +780,7 @@ class State(Document, frozen=True, kw_only=True):
         Count, _is("Number of selected waiting issues without a row, because the query limits the list.")
     ]
     ready: Annotated[tuple[ReadyRow, ...], _is("The newest first.")]
+    pushes: Annotated[tuple[Push, ...], _is("What is being pushed, the oldest work first.")]
     failed_pushes: tuple[FailedPush, ...]
     kept: Annotated[
         tuple[KeptWorkspace, ...], _is("Of issues without a run, a retry or a block on this machine.")
@@ -774,7 +791,7 @@ class State(Document, frozen=True, kw_only=True):
     rate_limits: Annotated[dict[str, Any] | None, _is("The newest payload of the agent, as it sent it.")]
     agents: Annotated[tuple[AgentInUse, ...], _is("Agents that issues may get, the default first.")]
     polling: Polling
-    drain: Annotated[str, _is("no, draining or exited.")]
+    drain: Annotated[str, _is("no, draining, stopping or exited.")]
     paused: Annotated[bool, _is("An operator paused the daemon: nothing new starts.")]
     budgets: Budgets
     tracker: Tracker

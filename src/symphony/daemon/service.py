@@ -48,6 +48,7 @@ from symphony.daemon.notify.targets import Deliverer
 from symphony.daemon.operator import ActionRequest, ServiceOperator
 from symphony.daemon.preflight import preflight_agents
 from symphony.daemon.recovery import (
+    deliver_interrupted,
     existing_workspaces,
     reap_predecessor,
     refuse_second_daemon,
@@ -371,6 +372,7 @@ class Service:
                 post=self.post,
                 before_poll=reloader.check,
                 review_tools=self._review_tools,
+                recorded=journal.flush,
                 on_exit=self._exit.set,
                 callbacks=RunCallbacks(
                     agent_spawned=journal.agent_spawned,
@@ -424,7 +426,9 @@ class Service:
         """Take events from the mailbox, one at a time, until cancelled."""
         settings = scheduler_settings(context)
         self.state = state = initial_state(settings, epoch=secrets.token_hex(4))
-        self.post(journal.recovery_event(settings, await existing_workspaces(context)))
+        workspaces = await existing_workspaces(context)
+        delivered = await deliver_interrupted(context, journal.interrupted_issues)
+        self.post(journal.recovery_event(settings, workspaces, delivered))
         _log.info("serving", workflow=str(context.workflow.path), once=self._once)
         async for item in self._inbox:
             if isinstance(item, ActionRequest):

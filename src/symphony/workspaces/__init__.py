@@ -1,9 +1,11 @@
 """Workspaces: one directory per issue, created, populated from git, checked, delivered and removed."""
 
+from symphony.workspaces.delivery import TAKEN_FORMAT as TAKEN_FORMAT
 from symphony.workspaces.delivery import BranchLocation as BranchLocation
 from symphony.workspaces.delivery import delivery_failure as delivery_failure
 from symphony.workspaces.delivery import locate_branch as locate_branch
 from symphony.workspaces.delivery import mirror_path as mirror_path
+from symphony.workspaces.delivery import taken_names as taken_names
 from symphony.workspaces.directories import check_path as check_path
 from symphony.workspaces.directories import discard as discard
 from symphony.workspaces.directories import is_launchable as is_launchable

@@ -470,8 +470,10 @@ class WorkspaceManager:
         ) as shadow:
             yield shadow
 
-    async def deliver(self, workspace: Workspace, *, git_said: str | None = None) -> Delivery:
-        """Deliver the committed work to the mirror, a local repository, and `origin` if `push` says so.
+    async def deliver(
+        self, workspace: Workspace | WorkspaceRecord, *, git_said: str | None = None
+    ) -> Delivery:
+        """Deliver the committed work to the mirror and a local repository; `push` brings it to `origin`.
 
         Never raises for what is wrong with the work: that is in the result. `git_said` is why the last commit
         of the agent failed; it is recorded with what is left.
@@ -531,6 +533,16 @@ class WorkspaceManager:
         except WorkspaceError as error:
             return error.failure
         return await self._publisher(layout, self._repo).push(branch)
+
+    async def place(self, branch: str) -> Failure | None:
+        """Bring a delivered branch to a local repository; as `push` otherwise."""
+        if self._repo is None:
+            return None
+        try:
+            layout = await to_thread.run_sync(self._finder.resolve_root)
+        except WorkspaceError as error:
+            return error.failure
+        return await self._publisher(layout, self._repo).place(branch)
 
     async def fetch_base(self, branch: str) -> str | None:
         """The commit of a branch at `origin` as it is now, which every workspace on this machine then has.
@@ -612,9 +624,8 @@ class WorkspaceManager:
             return None
         layout = await to_thread.run_sync(self._finder.open_root)
         key = await to_thread.run_sync(self._finder.key, layout, identifier)
-        mirror, settings = self._mirror(layout, self._repo), self._settings
-        courier = Courier(mirror, base_branch=settings.base_branch, push=settings.push == "origin")
-        return courier, branch_name(key)
+        mirror, publisher = self._mirror(layout, self._repo), self._publisher(layout, self._repo)
+        return Courier(mirror, publisher, base_branch=self._settings.base_branch), branch_name(key)
 
     async def renew(self, issue: Issue, delivered: str) -> None:
         """Remove the issue's workspace if its work does not go on from what was delivered elsewhere.
@@ -737,20 +748,24 @@ class WorkspaceManager:
         )
         if foreign_owner:
             return await self._kept(layout, stored, Work(reason=foreign_owner, look=f"ls -ld {path}"))
+        delivery: Delivery | None = None
         if exists:
             call = HookCall(issue_id=record.issue_id, identifier=record.identifier, path=path)
             await self._hooks.run_ignoring_failure(Hook.BEFORE_REMOVE, call)
             if await to_thread.run_sync(is_directory, path):  # else the hook has removed it
-                work = await self._deliver_all(layout, stored, path)
+                work = None
+                if stored is None or stored.ready:  # else no agent has used it
+                    delivery = await self._deliver(layout, stored, path)
+                    work = await self._find_undelivered(layout, stored, path)
                 try:
                     if work is None:
                         await to_thread.run_sync(discard, layout, path, self._fault)
                 except OSError as error:
                     work = Work(reason=f"it cannot be deleted: {error}", look=f"ls -la {path}")
                 if work is not None:
-                    return await self._kept(layout, stored, work)
+                    return replace(await self._kept(layout, stored, work), delivery=delivery)
         await to_thread.run_sync(forget, layout, path.name)
-        return Removal(removed=exists)
+        return Removal(removed=exists, delivery=delivery)
 
     async def _kept(self, layout: Layout, record: StoredRecord | None, work: Work) -> Removal:
         await self._remember(layout, record, work)
@@ -789,11 +804,8 @@ class WorkspaceManager:
             and is_directory(layout.workspace(record.key))
         )
 
-    async def _deliver_all(self, layout: Layout, record: StoredRecord | None, path: Path) -> Work | None:
-        """Deliver before a removal; returns what would be lost all the same."""
-        if record is not None and not record.ready:
-            return None  # no agent has used it
-        await self._deliver(layout, record, path)
+    async def _find_undelivered(self, layout: Layout, record: StoredRecord | None, path: Path) -> Work | None:
+        """What a removal would lose although the workspace was delivered before."""
         if record is not None and record.repo is not None:
             warning = await to_thread.run_sync(self._copy_lfs_objects, layout, record.repo, path)
             if warning is not None:
@@ -816,4 +828,9 @@ class WorkspaceManager:
         return self._mirrors[path]
 
     def _publisher(self, layout: Layout, repository: str) -> Publisher:
-        return Publisher(self._mirror(layout, repository), push=self._settings.push == "origin")
+        settings = self._settings
+        return Publisher(
+            self._mirror(layout, repository),
+            push=settings.push == "origin",
+            stall_ms=settings.push_stall_timeout_ms,
+        )

@@ -272,9 +272,7 @@ async def test_the_end_of_a_run_says_which_branch_it_delivered_and_how_much_it_c
     assert delivered.head == project.git("rev-parse", "symphony/SYM-1")
     assert (delivered.commits, ended.outcome.commits) == (2, 2)
     assert (delivered.files_changed, delivered.insertions, delivered.deletions) == (3, 3, 1)
-    assert not delivered.pushed
-    assert delivered.push_failure is not None
-    assert delivered.push_failure.category is Category.PUSH_FAILED
+    assert (delivered.pushed, delivered.to_push, delivered.push_failure) == (False, True, None)
 
 
 async def test_a_run_without_a_commit_delivers_nothing(project: Project) -> None:

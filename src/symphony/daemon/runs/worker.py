@@ -520,7 +520,7 @@ class Worker:
             outcome,
             progress=progress,
             commits=delivery.commits,
-            delivered=_delivered(delivery),
+            delivered=delivered_branch(delivery),
             left=None
             if delivery.left is None
             else f"{workspace.path}: {delivery.left.reason} ({delivery.left.look})",
@@ -544,8 +544,8 @@ class Worker:
         """The outcome with secrets masked: it goes to logs, to the terminal and onto the issue."""
         redaction = self._context.redaction
         delivered = outcome.delivered
-        if delivered is not None and delivered.push_failure is not None:
-            delivered = replace(delivered, push_failure=redaction.failure(delivered.push_failure))
+        if delivered is not None and delivered.branch_failure is not None:
+            delivered = replace(delivered, branch_failure=redaction.failure(delivered.branch_failure))
         return replace(
             outcome,
             failure=None if outcome.failure is None else redaction.failure(outcome.failure),
@@ -593,7 +593,7 @@ def _undelivered(outcome: Outcome, failure: Failure) -> Outcome:
     return replace(outcome, kind=OutcomeKind.FAILED, failure=failure)
 
 
-def _delivered(delivery: Delivery) -> DeliveredBranch | None:
+def delivered_branch(delivery: Delivery) -> DeliveredBranch | None:
     """The delivery for the scheduler; `None` if the branch has no commit of its own."""
     if delivery.branch is None or delivery.head is None or not (delivery.delivered and delivery.commits):
         return None
@@ -605,6 +605,7 @@ def _delivered(delivery: Delivery) -> DeliveredBranch | None:
         files_changed=len(changes.files),
         insertions=changes.insertions,
         deletions=changes.deletions,
+        branch_failure=delivery.branch_failure,
         pushed=delivery.pushed,
-        push_failure=delivery.push_failure,
+        to_push=delivery.to_push,
     )

@@ -21,7 +21,7 @@ from symphony.daemon.admission import ACKNOWLEDGEMENT
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 WORK: list[dict[str, Any]] = [{"write": "a.txt", "text": "a\n"}, {"commit": "Work"}, DONE]
 SOURCES = Path(symphony.__file__).parents[1]
-REFUSES = f"PYTHONPATH={SOURCES} {scripted('--refuses', 'rateLimitExceeded')}"
+TIRED = {"kind": "acp", "command": scripted_acp("--refuse-prompt", "'429, retry after 60 s'")}
 
 
 def _noting(project: Project, name: str) -> dict[str, Any]:
@@ -85,14 +85,13 @@ def test_while_an_agent_is_rate_limited_its_fallback_takes_over_and_every_surfac
 ) -> None:
     go = project.root / "go"
     project.workflow(
-        command=REFUSES,
-        agents={"second": {"kind": "codex", "command": scripted(), "model": "spare"}},
-        agent={"fallback": "second"},
+        agents={"tired": TIRED, "second": {"kind": "codex", "command": scripted(), "model": "spare"}},
+        agent={"kind": "tired", "fallback": "second"},
     )
     project.issue("SYM-1", [{"wait_for": str(go)}, *WORK])
-    with project.daemon() as daemon:
+    with project.daemon(ACKNOWLEDGEMENT) as daemon:
         limited = daemon.wait_for("agent_limited")
-        assert (limited["agent"], limited["delay_ms"]) == ("codex", 60_000)
+        assert (limited["agent"], limited["delay_ms"]) == ("tired", 60_000)
 
         def taken_over() -> dict[str, Any] | None:
             found: dict[str, Any] = json.loads(_told(project, "status", "--json"))
@@ -101,21 +100,21 @@ def test_while_an_agent_is_rate_limited_its_fallback_takes_over_and_every_surfac
 
         state = until(taken_over, daemon.log.read_text)
         (row,) = state["running"]
-        reason = "codex is rate limited; it would be the agent by the default (agent.kind)"
+        reason = "tired is rate limited; it would be the agent by the default (agent.kind)"
         assert row["agent"] == {
             "name": "second",
             "kind": "codex",
             "model": "spare",
             "reason": reason,
-            "instead_of": "codex",
+            "instead_of": "tired",
         }
         told = {agent["name"]: agent["limited"] for agent in state["agents"]}
         assert told["second"] is None
-        assert told["codex"]["code"] == "agent_rate_limited"
+        assert told["tired"]["code"] == "agent_rate_limited"
         shown = _told(project, "status")
-        assert "The agent codex is rate limited: " in shown
+        assert "The agent tired is rate limited: " in shown
         assert "second*" in shown
-        assert f"second (codex, spare), instead of codex: {reason}" in _told(project, "explain", "SYM-1")
+        assert f"second (codex, spare), instead of tired: {reason}" in _told(project, "explain", "SYM-1")
         assert "by second" in _told(project, "logs", "SYM-1")
         assert json.loads(_told(project, "prompt", "SYM-1", "--json"))["agent"]["name"] == "second"
         go.touch()
@@ -125,14 +124,14 @@ def test_while_an_agent_is_rate_limited_its_fallback_takes_over_and_every_surfac
 
 
 def test_without_a_fallback_issues_wait_and_no_session_is_started_in_vain(project: Project) -> None:
-    project.workflow(command=REFUSES, agent={"max_concurrent_agents": 1})
+    project.workflow(agents={"tired": TIRED}, agent={"kind": "tired", "max_concurrent_agents": 1})
     project.issue("SYM-1", WORK)
     project.issue("SYM-2", WORK)
-    with project.daemon() as daemon:
+    with project.daemon(ACKNOWLEDGEMENT) as daemon:
         daemon.wait_for("run_retrying", issue_identifier="SYM-1")
         told = json.loads(_told(project, "explain", "SYM-2", "--json"))
         assert told["explanation"]["code"] == "agent_limited"
-        assert "the agent codex is rate limited" in told["explanation"]["answer"]
+        assert "the agent tired is rate limited" in told["explanation"]["answer"]
         assert "agent.fallback" in told["explanation"]["advice"]
     assert list(_started(daemon)) == ["SYM-1"]
 

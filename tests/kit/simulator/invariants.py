@@ -451,12 +451,14 @@ def _lifted(moment: Moment) -> Broken | None:
 
 @_invariant("push-is-tried-again", "ours")
 def _push_again(moment: Moment) -> Broken | None:
-    """A push that is owed is under way or due, or a run that is at work will push."""
+    """A push that is owed, and may be tried, is under way or due, or a run that is at work will push."""
     if moment.after.results is moment.before.results or moment.after.drain is not Drain.NO:
         return None
     for key, result in moment.after.results.items():
         delivered = result.delivered
         if delivered is None or not delivered.is_owed or key in moment.after.running:
+            continue
+        if not all(failure.retryable for failure in delivered.failures):
             continue
         under_way = result.pushing_since_ms is not None and moment.books.pushes.get(key) == delivered.head
         if not under_way and not moment.armed(Timer(TimerKind.PUSH, key)):

@@ -94,6 +94,14 @@ def logging_is_as_before() -> Iterator[None]:
 
 
 @pytest.fixture
+def tmp_path(tmp_path: Path) -> Path:
+    """A path as people may have one too: a command that quotes nothing fails below it."""
+    path = tmp_path / "it's here"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
 def reachable() -> Iterator[Path]:
     """A directory that other users can reach; pytest closes its own whenever another session of it begins."""
     with tempfile.TemporaryDirectory(prefix="symphony-reachable-", dir="/var/tmp") as place:

@@ -11,6 +11,7 @@ import symphony
 from harness.acp_agents import DRIVEN, furnish, place
 from harness.project import Daemon, Project, scripted, until
 from harness.real import require_acp, require_claude, require_codex
+from harness.shell import word
 from kit.claude_home import KEY
 from kit.codex_home import codex_home
 from kit.model_server import ModelServer, Scenario, say, tool
@@ -21,7 +22,7 @@ from symphony.daemon.admission import ACKNOWLEDGEMENT
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 WORK: list[dict[str, Any]] = [{"write": "a.txt", "text": "a\n"}, {"commit": "Work"}, DONE]
 SOURCES = Path(symphony.__file__).parents[1]
-REFUSES = f"PYTHONPATH={SOURCES} {scripted('--refuses', 'rateLimitExceeded')}"
+REFUSES = f"PYTHONPATH={word(SOURCES)} {scripted('--refuses', 'rateLimitExceeded')}"
 
 
 def _noting(project: Project, name: str) -> dict[str, Any]:
@@ -233,5 +234,5 @@ def _scenarios() -> dict[str, Scenario]:
 
 def _moved_to_done(project: Project) -> str:
     """What moves the issue, for a program that is given no tools to do so."""
-    program = f"PYTHONPATH={SOURCES} {sys.executable} -m symphony -C {project.repo}"
+    program = f"PYTHONPATH={word(SOURCES)} {word(sys.executable)} -m symphony -C {word(project.repo)}"
     return f"{program} issue move {{issue}} Done"

@@ -7,10 +7,12 @@ from pathlib import Path
 import symphony
 from harness.project import Project, scripted, until
 from harness.scraping import Scrape, scrape
+from harness.shell import word
 from symphony.observability import metrics
 from symphony.observability.metrics import METRICS
 
-REFUSES = f"PYTHONPATH={Path(symphony.__file__).parents[1]} {scripted('--refuses', 'rateLimitExceeded')}"
+SOURCES = word(Path(symphony.__file__).parents[1])
+REFUSES = f"PYTHONPATH={SOURCES} {scripted('--refuses', 'rateLimitExceeded')}"
 SHOWN_ELSEWHERE = {
     metrics.NOTIFICATIONS.name,  # test_notifications.py: targets that answer, and one that does not
     *(each.name for each in (metrics.HOST_SLOTS, metrics.HOST_RUNS, metrics.HOST_FAILURES)),  # test_hosts.py

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from harness.project import Daemon, Project
+from harness.shell import word
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 HAND_OVER = {"tool": "board_move", "arguments": {"state": "Human Review"}}
@@ -116,7 +117,7 @@ def test_a_push_that_fails_loses_no_work_and_says_what_to_do(
 
 def test_nothing_that_the_agent_wrote_into_its_git_directory_is_executed(project: Project) -> None:
     canary = project.root / "canary"
-    trap = f'#!/bin/sh\necho "$0" >> {canary}\n'
+    trap = f'#!/bin/sh\necho "$0" >> {word(canary)}\n'
     hooks = ["post-checkout", "pre-push", "post-commit", "reference-transaction", "fsmonitor", "pre-auto-gc"]
     project.workflow()
     project.issue(
@@ -132,7 +133,7 @@ def test_nothing_that_the_agent_wrote_into_its_git_directory_is_executed(project
             {"run": 'git config diff.external "$PWD/.git/hooks/fsmonitor"'},
             {"run": 'git config alias.status "!$PWD/.git/hooks/fsmonitor"'},
             {"write": ".gitattributes", "text": "* filter=trap\n"},
-            {"run": f"rm -f {canary}"},
+            {"run": f"rm -f {word(canary)}"},
             {"tool": "board_move", "arguments": {"state": "Human Review"}},
         ],
     )
@@ -146,7 +147,7 @@ def test_nothing_that_the_agent_wrote_into_its_git_directory_is_executed(project
 def test_hooks_run_around_the_work_and_see_the_issue(project: Project) -> None:
     log = project.root / "hooks.log"
     names = ("after_create", "before_run", "after_run", "before_remove")
-    line = f'echo "$0 $SYMPHONY_ISSUE_IDENTIFIER $(basename "$PWD")" >> {log}'
+    line = f'echo "$0 $SYMPHONY_ISSUE_IDENTIFIER $(basename "$PWD")" >> {word(log)}'
     project.workflow(
         hooks={
             name: line.replace("$0", name)

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from harness.real import require_program
+from harness.shell import word
 
 __all__ = ["SshServer", "dead_server", "namespace", "processes", "ssh_server", "workers"]
 
@@ -49,7 +50,7 @@ class SshServer:
     @property
     def options(self) -> list[str]:
         """`worker.ssh.options`."""
-        known = f"UserKnownHostsFile={self.known}"
+        known = f'UserKnownHostsFile="{self.known}"'
         return ["-F", "none", "-i", str(self.known.with_name("user")), "-o", known]
 
     @property
@@ -80,15 +81,15 @@ def ssh_server(
     known = _make_keys(folder, like)
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
-    path = f"{sys.base_prefix}/bin:$PATH"  # the Python that runs the tests is the host's too
+    path = f"{word(sys.base_prefix)}/bin:$PATH"  # the Python that runs the tests is the host's too
     options = {
-        "HostKey": folder / "host",
-        "AuthorizedKeysFile": folder / "user.pub",
+        "HostKey": f'"{folder / "host"}"',
+        "AuthorizedKeysFile": f'"{folder / "user.pub"}"',
         "PidFile": "none",
         "StrictModes": "no",
         "PasswordAuthentication": "no",
         "UsePAM": "no",
-        "ForceCommand": f'export HOME={folder / "home"} PATH={path}; cd; eval "$SSH_ORIGINAL_COMMAND"',
+        "ForceCommand": f'export HOME={word(folder / "home")} PATH={path}; cd; eval "$SSH_ORIGINAL_COMMAND"',
         **config,
     }
     file = folder / "config"

@@ -16,6 +16,7 @@ import pytest
 from harness.real import require_bubblewrap
 from harness.secrets_probe import PROBE, TRACKER_SECRETS, plant
 from harness.sessions import briefed
+from harness.shell import word
 from symphony.agents.base import AgentError, BackendContext, Briefing, Envelope, SessionRequest, Turn
 from symphony.agents.command import backend as backend_module
 from symphony.agents.command import session as session_module
@@ -132,7 +133,7 @@ async def test_aider_reads_the_envelope_of_each_turn_from_its_read_only_file(ben
     program.parent.mkdir()
     program.write_text('#!/bin/sh\nfor word; do [ "$before" = --read ] && cat "$word"; before=$word; done\n')
     program.chmod(0o755)
-    (bench.root / "home" / ".bash_profile").write_text(f"PATH={program.parent}:$PATH\n")
+    (bench.root / "home" / ".bash_profile").write_text(f"PATH={word(program.parent)}:$PATH\n")
     async with bench.backend(profile="aider").open(bench.request("PLAN TEXT")) as session:
         told = [
             texts([event async for event in session.run_turn(Turn(prompt="go", envelope=envelope))])
@@ -222,7 +223,7 @@ async def test_what_an_agent_left_running_ends_with_its_turn(bench: Bench) -> No
 
 async def test_an_agent_that_closes_its_output_may_work_on(bench: Bench) -> None:
     os.mkfifo(bench.root / "gate")
-    command = f"exec >&- 2>&-; read -r word < {bench.root / 'gate'}; touch done"
+    command = f"exec >&- 2>&-; read -r word < {word(bench.root / 'gate')}; touch done"
     async with bench.backend(command).open(bench.request()) as session:
         events: list[AgentEvent] = []
         async with anyio.create_task_group() as tasks:

@@ -13,6 +13,7 @@ import pytest
 
 from harness.acp import COMMENT, ENVELOPE, AcpBench
 from harness.real import require_bubblewrap
+from harness.shell import word
 from kit.speakers import PLACE, scripted_acp
 from symphony.agents.base import AgentError, Turn
 from symphony.agents.events import (
@@ -285,7 +286,7 @@ async def test_a_missing_login_is_told_with_what_to_do(bench: AcpBench) -> None:
 
 async def test_an_agent_that_was_updated_meanwhile_is_noticed(bench: AcpBench) -> None:
     version = anyio.Path(bench.top / "version")
-    backend = bench.backend(command=f'{scripted_acp()} --agent-version "$(cat {version})"')
+    backend = bench.backend(command=f'{scripted_acp()} --agent-version "$(cat {word(version)})"')
     await version.write_text("1.0", "utf-8")
     found = await backend.preflight(bench.root, run_id=bench.run_id)
     assert found.version == "1.0"
@@ -496,7 +497,7 @@ async def test_an_enclosed_agent_reaches_its_tools_and_its_envelope(bench: AcpBe
     steps = (
         {"tool": "board_comment", "arguments": {"text": "hi"}},
         {"run": 'echo "$OPENCODE_CONFIG_CONTENT" | grep -o \'/[^"]*envelope.md\' | xargs cat > shown'},
-        {"run": f"touch {bench.top}/outside", "may_fail": True},
+        {"run": f"touch {word(bench.top)}/outside", "may_fail": True},
     )
     context = {"isolation": held}
     backend = bench.backend(context=context, profile="opencode", home="private")

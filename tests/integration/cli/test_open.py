@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from harness.project import DEADLINE_S, Daemon, Project, until
 from harness.real import require_program
+from harness.shell import word
 
 HERE = "127.0.0.1"
 TURN = [{"wait_for": "never"}]
@@ -285,7 +286,7 @@ def test_a_page_on_another_port_of_the_name_gets_no_cookie(
 
 def test_the_arguments_of_the_browser_name_neither_the_daemon_nor_the_link(project: Project) -> None:
     seen = project.root / "arguments"
-    browser_script = project.write("browser", f'#!/bin/sh\nprintf "%s\\n" "$@" > {seen}\n')
+    browser_script = project.write("browser", f'#!/bin/sh\nprintf "%s\\n" "$@" > {word(seen)}\n')
     browser_script.chmod(0o755)
     project.environment["BROWSER"] = str(browser_script)
     with project.daemon() as daemon:

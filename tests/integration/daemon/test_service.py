@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from harness.project import Project, marked_processes, scripted
 from harness.scheduling import make_failure
 from harness.serving import DEADLINE_S, Watcher, make_service, serving
+from harness.shell import word
 from symphony.daemon import reload, service
 from symphony.daemon.runs.skills import RunCatalog, load_run_skills
 from symphony.domain import Blame, Category, Issue, SymphonyError
@@ -202,7 +203,7 @@ async def test_a_drain_between_two_turns_gives_the_session_no_further_turn(proje
 @pytest.mark.parametrize("hook", ["after_create", "before_run"])
 async def test_a_stop_cuts_a_hook_short(project: Project, hook: str) -> None:
     begun = project.root / "begun"
-    project.workflow(hooks={hook: f"touch {begun}; sleep 600"})
+    project.workflow(hooks={hook: f"touch {word(begun)}; sleep 600"})
     project.issue("SYM-1", [*WORK, DONE])
     async with serving(project) as served:
         await exists(begun)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.shell import word
 from kit.raw_client import RawClient
 from symphony.testing.scripted_agent import NO_MODEL
 from symphony.testing.scripted_agent.script import block
@@ -201,7 +202,9 @@ def test_the_end_of_the_process_ends_what_it_runs(scripted: Start, workspace: Pa
     fifo = workspace.parent / "held"
     os.mkfifo(fifo)
     client = scripted()
-    client.start_turn(client.open_thread(workspace), block([{"run": f"exec 3>'{fifo}'; sleep 1000 & wait"}]))
+    client.start_turn(
+        client.open_thread(workspace), block([{"run": f"exec 3>{word(fifo)}; sleep 1000 & wait"}])
+    )
     with fifo.open("rb") as held:
         client.close_stdin() if how == "close stdin" else client.process.send_signal(signal.SIGTERM)
         assert held.read() == b""
@@ -255,6 +258,6 @@ def test_it_warns_that_there_is_no_sandbox_and_commands_really_run_without(
     assert warning["params"]["summary"].startswith(NO_MODEL)
     assert "no sandbox" in warning["params"]["summary"]
     outside = workspace.parent / "outside"
-    asked = {"command": ["sh", "-c", f"echo hi; touch '{outside}'; exit 4"], "cwd": str(workspace)}
+    asked = {"command": ["sh", "-c", f"echo hi; touch {word(outside)}; exit 4"], "cwd": str(workspace)}
     assert client.call("command/exec", asked)["result"] == {"exitCode": 4, "stdout": "hi\n", "stderr": ""}
     assert outside.exists()

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import anyio
 import pytest
 
+from harness.shell import word
 from symphony.domain import Blame, Category, Issue
 from symphony.workspaces import Workspace, WorkspaceError, WorkspaceManager
 
@@ -328,7 +329,7 @@ async def test_eight_workspaces_at_once_share_what_the_repository_is_asked(
     real = shutil.which("git")
     wrapper = tmp_path / "bin" / "git"
     wrapper.parent.mkdir()
-    wrapper.write_text(f'#!/bin/sh\necho "$@" >> {log}\nexec {real} "$@"\n')
+    wrapper.write_text(f'#!/bin/sh\necho "$@" >> {word(log)}\nexec {word(real)} "$@"\n')
     wrapper.chmod(0o755)
     manager = make_manager(repo=str(repo), environment={"PATH": f"{wrapper.parent}:/usr/bin:/bin"})
     made: dict[str, Workspace] = {}

@@ -2,8 +2,9 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,6 +15,13 @@ from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Blame, Category, SymphonyError
 
 HERE = "127.0.0.1"
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A short one: the path of a socket has at most 107 bytes."""
+    with TemporaryDirectory(dir="/var/tmp") as place:
+        yield Path(place)
 
 
 @pytest.fixture

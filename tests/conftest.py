@@ -3,6 +3,7 @@
 What may block is listed here with its reason; each entry is bounded to well under a millisecond.
 """
 
+import atexit
 import os
 import signal
 import tempfile
@@ -15,6 +16,7 @@ from blockbuster import BlockBuster
 from hypothesis import settings
 
 from conformance import recorder, skips
+from harness.bare import pip_settings
 from harness.nightly import NIGHTLY
 from harness.shares import in_shares
 from symphony.agents.registry import AGENTS
@@ -32,11 +34,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionstart() -> None:
+    _live_in_a_new_home()
     _give_children_default_signals()
     if not (TRACKERS.names and AGENTS.names):
         pytest.exit(
             "the installed package is older than pyproject.toml: run `make gates`, or pip install -e ."
         )
+
+
+def _live_in_a_new_home() -> None:
+    """So that no test depends on what programs, git first of all, find out about the user who runs it."""
+    os.environ.update(pip_settings())
+    for name in [name for name in os.environ if name.startswith(("GIT_", "XDG_"))]:
+        del os.environ[name]
+    home = tempfile.TemporaryDirectory(prefix="symphony-home-", ignore_cleanup_errors=True)
+    atexit.register(home.cleanup)
+    os.environ["HOME"] = home.name
 
 
 def _give_children_default_signals() -> None:

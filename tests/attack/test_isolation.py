@@ -12,7 +12,7 @@ import pytest
 from anyio import to_thread
 
 from attack.conftest import Rounds
-from harness.real import require_bubblewrap
+from harness.real import require_bubblewrap, require_home
 from harness.sessions import SessionBench
 from symphony.agents.folders import CLAUDE_FOLDERS, CODEX_FOLDERS, claude_project, located
 from symphony.agents.isolation import Isolation
@@ -40,7 +40,7 @@ OBEYED: Final = (
 def top() -> Iterator[Path]:
     """A directory that the sandbox does not make private anyway, as it does with /tmp and /var/tmp."""
     require_bubblewrap()
-    with tempfile.TemporaryDirectory(prefix=".symphony-attack-", dir=Path.home()) as place:
+    with tempfile.TemporaryDirectory(prefix=".symphony-attack-", dir=require_home()) as place:
         yield Path(place)
 
 

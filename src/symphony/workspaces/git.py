@@ -57,6 +57,7 @@ _OPTIONS = [
         "core.fsmonitor=false",
         "core.untrackedCache=false",
         "protocol.ext.allow=never",
+        "safe.bareRepository=all",  # each repository is named by its path, and none is found by chance
         "submodule.recurse=false",
         "fetch.recurseSubmodules=false",
         "gc.auto=0",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.project import Project, marked_processes, until
-from harness.real import require_bubblewrap, require_codex
+from harness.real import require_bubblewrap, require_codex, require_home
 from harness.shell import word
 from kit import model_server as models
 from kit.codex_home import codex_home
@@ -58,7 +58,7 @@ def test_a_commit_is_delivered_and_neither_state_nor_other_workspaces_are_seen(p
 @pytest.fixture
 def visible() -> Iterator[Project]:
     """A project outside of the temp directories, which are private inside."""
-    root = Path(tempfile.mkdtemp(prefix=".symphony-test-", dir=Path.home()))
+    root = Path(tempfile.mkdtemp(prefix=".symphony-test-", dir=require_home()))
     yield Project(root=root).create()
     shutil.rmtree(root)
 

@@ -119,6 +119,8 @@ def test_nothing_that_the_agent_wrote_into_its_git_directory_is_executed(project
     canary = project.root / "canary"
     trap = f'#!/bin/sh\necho "$0" >> {word(canary)}\n'
     hooks = ["post-checkout", "pre-push", "post-commit", "reference-transaction", "fsmonitor", "pre-auto-gc"]
+    programs = ("core.fsmonitor", "core.sshCommand", "filter.trap.clean", "diff.external")
+    program = word(project.workspaces / "SYM-1" / ".git" / "hooks" / "fsmonitor")
     project.workflow()
     project.issue(
         "SYM-1",
@@ -127,11 +129,8 @@ def test_nothing_that_the_agent_wrote_into_its_git_directory_is_executed(project
             {"commit": "A"},
             *({"write": f".git/hooks/{name}", "text": trap} for name in hooks),
             {"run": "chmod +x .git/hooks/*"},
-            {"run": 'git config core.fsmonitor "$PWD/.git/hooks/fsmonitor"'},
-            {"run": 'git config core.sshCommand "$PWD/.git/hooks/fsmonitor"'},
-            {"run": 'git config filter.trap.clean "$PWD/.git/hooks/fsmonitor"'},
-            {"run": 'git config diff.external "$PWD/.git/hooks/fsmonitor"'},
-            {"run": 'git config alias.status "!$PWD/.git/hooks/fsmonitor"'},
+            *({"run": f"git config {key} {word(program)}"} for key in programs),
+            {"run": f"git config alias.status {word(f'!{program}')}"},
             {"write": ".gitattributes", "text": "* filter=trap\n"},
             {"run": f"rm -f {word(canary)}"},
             {"tool": "board_move", "arguments": {"state": "Human Review"}},

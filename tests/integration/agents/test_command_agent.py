@@ -148,7 +148,7 @@ async def test_prompt_and_envelope_are_private_files_outside_of_the_workspace(be
     command = "stat -c '%a %n' {prompt_file} {envelope_file} && cat {envelope_file} {prompt_file}"
     events = await one_turn(bench, command, envelope="## Available skills")
     said = texts(events)
-    modes, names = zip(*(line.split(" ") for line in said[:2]), strict=True)
+    modes, names = zip(*(line.split(" ", 1) for line in said[:2]), strict=True)
     assert modes == ("600", "600")
     assert said[2] == "## Available skillsWork."
     directory = Path(names[0]).parent
@@ -304,7 +304,7 @@ async def test_no_secret_and_no_key_of_another_agent_is_shown(
 
 async def test_a_private_home_is_one_of_the_daemons_own(bench: Bench) -> None:
     bench.environ = {"XDG_CONFIG_HOME": "/somewhere"}
-    events = await one_turn(bench, "printf '%s\\n' $HOME ${XDG_CONFIG_HOME-none}", home="private")
+    events = await one_turn(bench, "printf '%s\\n' \"$HOME\" ${XDG_CONFIG_HOME-none}", home="private")
     assert texts(events) == [str(bench.root / "homes" / "mine"), "none"]
     assert stat.S_IMODE((await anyio.Path(bench.root / "homes" / "mine").stat()).st_mode) == 0o700
 
@@ -390,7 +390,7 @@ def _program(bench: Bench, script: str) -> str:
     path = bench.root / "agent"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
-    return f"{path} {{prompt_file}}"
+    return f"{word(path)} {{prompt_file}}"
 
 
 async def test_a_known_program_is_asked_for_its_version(bench: Bench) -> None:

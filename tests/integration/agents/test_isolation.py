@@ -9,6 +9,8 @@ import shlex
 import socket
 import sys
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,8 +32,7 @@ from symphony.domain import Blame, Category
 from symphony.scheduler import Thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from integration.agents.conftest import Bench, RealBench
 
@@ -43,6 +44,13 @@ pytestmark = pytest.mark.asyncio
 @pytest.fixture(autouse=True)
 def bubblewrap() -> str:
     return require_bubblewrap()
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A short one, because it has sockets; it needs quotes all the same."""
+    with TemporaryDirectory(prefix="it's ", dir="/var/tmp") as place:
+        yield Path(place)
 
 
 def closed(bench: Bench, **changes: Any) -> Isolation:
@@ -213,7 +221,7 @@ async def test_sigterm_reaches_the_agent_and_its_last_words_reach_us(bench: Benc
         "while True:\n    time.sleep(0.05)\n"
     )
     launch = Launch(
-        command=f"{shlex.quote(sys.executable)} {program}",
+        command=shlex.join([sys.executable, str(program)]),
         cwd=bench.workspace,
         env={**bench.environ, "SYMPHONY_RUN_ID": bench.run_id},
         stderr_path=bench.stderr,
@@ -360,7 +368,7 @@ async def test_sockets_of_others_are_out_of_reach_and_those_of_the_session_are_n
     told = await inside(bench, isolation, script)
     for listener in listeners:
         listener.close()
-    assert told.split() == [str(top / each) for each in own]
+    assert told.splitlines() == [str(top / each) for each in own]
 
 
 async def test_a_program_of_a_private_home_is_asked_for_its_version_inside(bench: Bench) -> None:

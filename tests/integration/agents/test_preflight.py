@@ -211,7 +211,7 @@ def telling(tmp_path: Path, schemas: dict[str, Any], **answers: Any) -> str:
     program = tmp_path / "codex"
     program.write_text(f'#!/bin/sh\n[ $# = 0 ] && exec {command}\ncp -r {word(told)} "$4"\n')
     program.chmod(0o755)
-    return str(program)
+    return word(program)
 
 
 async def test_another_version_is_noted_with_what_has_drifted(bench: Bench, tmp_path: Path) -> None:

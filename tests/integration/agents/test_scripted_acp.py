@@ -166,7 +166,7 @@ async def test_the_envelope_reaches_the_agent_in_every_way(bench: AcpBench, sett
 
 async def test_the_envelope_reaches_an_agent_by_a_file_that_its_configuration_names(bench: AcpBench) -> None:
     config = 'echo "$OPENCODE_CONFIG_CONTENT"'
-    show = f"""{config}; {config} | grep -o '/[^"]*envelope.md' | xargs cat"""
+    show = f"""{config}; {config} | grep -o '/[^"]*envelope.md' | xargs -d '\\n' cat"""
     bench.environ["OPENCODE_CONFIG_CONTENT"] = '{"model": "local/m"}'
     async with bench.session({"envelope": ENVELOPE}, profile="opencode") as session:
         events = await bench.turn(session, bench.script({"run": f"{{ {show}; }} > shown"}))
@@ -496,7 +496,7 @@ async def test_an_enclosed_agent_reaches_its_tools_and_its_envelope(bench: AcpBe
     changes = {"tools": (COMMENT,), "envelope": ENVELOPE}
     steps = (
         {"tool": "board_comment", "arguments": {"text": "hi"}},
-        {"run": 'echo "$OPENCODE_CONFIG_CONTENT" | grep -o \'/[^"]*envelope.md\' | xargs cat > shown'},
+        {"run": 'cat "$(echo "$OPENCODE_CONFIG_CONTENT" | grep -o \'/[^"]*envelope.md\')" > shown'},
         {"run": f"touch {word(bench.top)}/outside", "may_fail": True},
     )
     context = {"isolation": held}

@@ -116,7 +116,7 @@ def test_an_edit_of_what_somebody_changed_meanwhile_shows_both_and_keeps_the_tex
     assert {"+# Theirs", "+- Mine."} <= set(done.stderr.splitlines())
     (kept,) = temporary.iterdir()
     assert kept.read_text().endswith("# How\n- Mine.\n")
-    assert str(kept) in done.stderr
+    assert word(kept) in done.stderr
     call(project, "edit", "style", "--file", str(kept))
     assert store.skill("style").content == "# How\n- Mine.\n"
 

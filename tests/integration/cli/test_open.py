@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import httpx
 import pytest
@@ -296,7 +296,7 @@ def test_the_arguments_of_the_browser_name_neither_the_daemon_nor_the_link(proje
             assert (done.returncode, ".localhost" in done.stdout) == (0, False), done.stderr
         (argument,) = until(lambda: seen.read_text().split() if seen.exists() else None, daemon.log.read_text)
         assert argument.startswith("file://")
-        file = Path(urlsplit(argument).path)
+        file = Path(unquote(urlsplit(argument).path))
         assert file.parent == project.state_dir
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         text = file.read_text()

@@ -115,6 +115,13 @@ def tmp_path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory for sockets, whose paths have at most 107 bytes; wherever temporary files are."""
+    with tempfile.TemporaryDirectory(prefix="it's ", dir="/var/tmp") as place:
+        yield Path(place).resolve()
+
+
+@pytest.fixture
 def reachable() -> Iterator[Path]:
     """A directory that other users can reach; pytest closes its own whenever another session of it begins."""
     with tempfile.TemporaryDirectory(prefix="symphony-reachable-", dir="/var/tmp") as place:

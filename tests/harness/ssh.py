@@ -1,6 +1,8 @@
 """Real OpenSSH servers for one key of this user, on this machine or in a network namespace."""
 
+import atexit
 import os
+import re
 import shutil
 import signal
 import socket
@@ -9,7 +11,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
@@ -18,7 +22,7 @@ import pytest
 from harness.real import require_program
 from harness.shell import word
 
-__all__ = ["SshServer", "dead_server", "namespace", "processes", "ssh_server", "workers"]
+__all__ = ["SshServer", "dead_server", "namespace", "plain_python", "processes", "ssh_server", "workers"]
 
 _PORTS_TRIED = 5
 
@@ -60,7 +64,20 @@ class SshServer:
 
     def section(self, python: str, **settings: Any) -> dict[str, Any]:
         """`worker.ssh` of a workflow."""
-        return {"options": self.options, "python": python, "remote_root": "work", **settings}
+        return {"options": self.options, "python": plain_python(python), "remote_root": "work", **settings}
+
+
+@cache
+def plain_python(python: str) -> str:
+    """A path that `worker.ssh.python` takes, wherever this Python is: it may have no space and no quote."""
+    if re.fullmatch(r"[\w.+/-]+", python, re.ASCII):
+        return python
+    place = TemporaryDirectory(prefix="symphony-python-", dir="/var/tmp")
+    atexit.register(place.cleanup)
+    program = Path(place.name, "python")
+    program.write_text(f'#!/bin/sh\nexec {word(python)} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
 
 
 @contextmanager

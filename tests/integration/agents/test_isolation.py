@@ -9,8 +9,6 @@ import shlex
 import socket
 import sys
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,7 +30,8 @@ from symphony.domain import Blame, Category
 from symphony.scheduler import Thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from pathlib import Path
 
     from integration.agents.conftest import Bench, RealBench
 
@@ -47,10 +46,9 @@ def bubblewrap() -> str:
 
 
 @pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """A short one, because it has sockets; it needs quotes all the same."""
-    with TemporaryDirectory(prefix="it's ", dir="/var/tmp") as place:
-        yield Path(place)
+def tmp_path(short_path: Path) -> Path:
+    """Sockets are made in it."""
+    return short_path
 
 
 def closed(bench: Bench, **changes: Any) -> Isolation:

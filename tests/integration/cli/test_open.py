@@ -288,7 +288,7 @@ def test_the_arguments_of_the_browser_name_neither_the_daemon_nor_the_link(proje
     seen = project.root / "arguments"
     browser_script = project.write("browser", f'#!/bin/sh\nprintf "%s\\n" "$@" > {word(seen)}\n')
     browser_script.chmod(0o755)
-    project.environment["BROWSER"] = word(browser_script)
+    project.environment["BROWSER"] = str(browser_script)
     with project.daemon() as daemon:
         started(daemon)
         for _ in range(2):

@@ -55,7 +55,7 @@ class Host:
 @pytest.fixture
 def host() -> Iterator[Host]:
     """Has a short path, because the path of a socket is limited."""
-    with TemporaryDirectory(prefix="sym-", ignore_cleanup_errors=True) as place:
+    with TemporaryDirectory(prefix="sym-", dir="/var/tmp", ignore_cleanup_errors=True) as place:
         yield Host(Path(place))
 
 

@@ -87,7 +87,7 @@ def _expected(project: Project, phase: str, module: str, skill: str) -> str:
 
 async def test_a_label_set_during_a_turn_brings_the_text_of_the_new_phase_once(project: Project) -> None:
     file = project.repo / ".symphony/issues/SYM-1.md"
-    label = {"run": f"sed -i 's/^state: .*/&\\\nlabels: [tests]/' {file}"}
+    label = {"run": f"sed -i 's/^state: .*/&\\\nlabels: [tests]/' {word(file)}"}
 
     def setup() -> None:
         turns = ([*_work("a"), label], _work("b"), [*_work("c"), DONE])

@@ -173,7 +173,7 @@ async def test_an_agent_that_is_installed_after_the_reload_is_found_without_anot
     later = project.root / "later"
     async with serving(project) as served:
         await served.watcher.until_seen(Recovered)
-        await to_thread.run_sync(lambda: project.workflow(command=str(later)))
+        await to_thread.run_sync(lambda: project.workflow(command=word(later)))
         await served.watcher.until_seen(WorkflowRejected)
         await to_thread.run_sync(_install, later)
         await served.watcher.until_seen(SettingsChanged)
@@ -235,7 +235,7 @@ def _streaming(watcher: Watcher) -> bool:
 
 async def test_with_once_the_end_is_asked_for_once_though_a_removal_takes_its_time(project: Project) -> None:
     go = project.root / "go"
-    project.workflow(hooks={"before_remove": f"until [ -e {go} ]; do sleep 0.01; done"})
+    project.workflow(hooks={"before_remove": f"until [ -e {word(go)} ]; do sleep 0.01; done"})
     project.issue("SYM-1", [*WORK, DONE])
     async with serving(project, once=True) as served:
         await served.watcher.until_seen(DrainAsked)

@@ -33,6 +33,12 @@ pytestmark = pytest.mark.asyncio
 HERE = "127.0.0.1"
 
 
+@pytest.fixture
+def tmp_path(short_path: Path) -> Path:
+    """Sockets are made in it."""
+    return short_path
+
+
 @asynccontextmanager
 async def open_api(
     tmp_path: Path, *, host: str = HERE, changes: Changes | None = None

@@ -2,9 +2,8 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from structlog.testing import capture_logs
@@ -18,10 +17,9 @@ HERE = "127.0.0.1"
 
 
 @pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """A short one: the path of a socket has at most 107 bytes."""
-    with TemporaryDirectory(dir="/var/tmp") as place:
-        yield Path(place)
+def tmp_path(short_path: Path) -> Path:
+    """Sockets are made in it."""
+    return short_path
 
 
 @pytest.fixture

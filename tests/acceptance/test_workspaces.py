@@ -163,7 +163,7 @@ def test_a_workspace_that_is_deleted_in_mid_run_is_made_anew_and_said(project: P
     project.issue(
         "SYM-1",
         [{"write": "a", "text": "a"}, {"commit": "A"}],
-        [{"run": f"rm -rf {project.workspaces}/SYM-1"}, {"say": "Where am I?"}],
+        [{"run": f"rm -rf {word(project.workspaces)}/SYM-1"}, {"say": "Where am I?"}],
     )
     with project.daemon() as daemon:
         ended = daemon.wait_for("run_ended", issue_identifier="SYM-1", outcome="failed")

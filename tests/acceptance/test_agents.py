@@ -11,6 +11,7 @@ import symphony
 from harness.acp_agents import DRIVEN, furnish, place
 from harness.project import Daemon, Project, scripted, until
 from harness.real import require_acp, require_claude, require_codex
+from harness.shell import word
 from kit.claude_home import KEY
 from kit.codex_home import codex_home
 from kit.model_server import ModelServer, Scenario, say, tool
@@ -232,5 +233,5 @@ def _scenarios() -> dict[str, Scenario]:
 
 def _moved_to_done(project: Project) -> str:
     """What moves the issue, for a program that is given no tools to do so."""
-    program = f"PYTHONPATH={SOURCES} {sys.executable} -m symphony -C {project.repo}"
+    program = f"PYTHONPATH={word(SOURCES)} {word(sys.executable)} -m symphony -C {word(project.repo)}"
     return f"{program} issue move {{issue}} Done"

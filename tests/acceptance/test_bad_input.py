@@ -11,6 +11,7 @@ import pytest
 import symphony
 from harness.project import SYMPHONY, Project, scripted
 from harness.real import require_own_disk
+from harness.shell import word
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 
@@ -199,7 +200,7 @@ def test_hostile_descriptions_are_data(project: Project) -> None:
     """They reach the agent as they are, once; logs stay lines, and the rest of the board is worked on."""
     heard = project.root / "heard"
     project.workflow(
-        command=f"tee {heard}.$$ | {scripted()}"
+        command=f"tee {word(heard)}.$$ | {scripted()}"
     )  # one file each: several agents write at a time
     names = [f"SYM-{number}" for number in range(len(HOSTILE_TEXTS) + 1)]
     for name, text in zip(names, (*HOSTILE_TEXTS.values(), ""), strict=True):

@@ -9,6 +9,7 @@ import pytest
 
 import symphony
 from harness.project import Project, dedent
+from harness.shell import word
 from symphony.daemon.admission import ACKNOWLEDGEMENT
 
 SOURCE = Path(symphony.__file__).parents[1]
@@ -25,12 +26,12 @@ def _agent(project: Project, script: str) -> str:
     """A shell script outside of the repository, and the command of a turn of it."""
     path = project.root / "agent.sh"
     path.write_text(dedent(script), encoding="utf-8")
-    return f"sh {path} {{prompt_file}} {{envelope_file}} {{issue}} {{title}}"
+    return f"sh {word(path)} {{prompt_file}} {{envelope_file}} {{issue}} {{title}}"
 
 
 def _if_committed(project: Project, state: str) -> str:
     """A hook that moves the issue, as the agent is given no tools to do so."""
-    move = f"PYTHONPATH={SOURCE} {sys.executable} -m symphony -C {project.repo} issue move"
+    move = f"PYTHONPATH={word(SOURCE)} {word(sys.executable)} -m symphony -C {word(project.repo)} issue move"
     return f'[ -z "$(git log --oneline origin/HEAD..HEAD)" ] || {move} "$SYMPHONY_ISSUE_IDENTIFIER" "{state}"'
 
 

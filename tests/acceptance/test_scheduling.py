@@ -3,6 +3,7 @@
 import json
 
 from harness.project import Daemon, Project, scripted
+from harness.shell import word
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 
@@ -38,7 +39,7 @@ def test_a_failing_attempt_is_retried_with_its_number(project: Project) -> None:
     marker = project.root / "failed-once"
     project.workflow(
         body="Attempt {{ attempt | default: 'first' }}\n{{ issue.description }}",
-        hooks={"before_run": f"test -e {marker} || {{ touch {marker}; exit 7; }}"},
+        hooks={"before_run": f"test -e {word(marker)} || {{ touch {word(marker)}; exit 7; }}"},
     )
     project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])
     with project.daemon("--once") as daemon:

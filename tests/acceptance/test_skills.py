@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness.project import SKILL, Project, scripted
+from harness.shell import word
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 THREAD_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -105,7 +106,7 @@ def _frames_sent(root: Path, *, enabled: bool) -> str:
     project = Project(root=root).create()
     frames = root / "frames"
     # The check before the first dispatch speaks to an agent too; the run's own frames are the last.
-    listening = f"tee {frames}.$$ | {scripted()}"
+    listening = f"tee {word(frames)}.$$ | {scripted()}"
     project.workflow(command=listening, agent={"skills": {"enabled": enabled}})
     project.commit("No skills here")
     project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness.project import Daemon, Project
+from harness.shell import word
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 HAND_OVER = {"tool": "board_move", "arguments": {"state": "Human Review"}}
@@ -176,8 +177,10 @@ def test_a_push_that_fails_loses_no_work_and_says_what_to_do(
 
 def test_nothing_that_the_agent_wrote_into_its_git_directory_is_executed(project: Project) -> None:
     canary = project.root / "canary"
-    trap = f'#!/bin/sh\necho "$0" >> {canary}\n'
+    trap = f'#!/bin/sh\necho "$0" >> {word(canary)}\n'
     hooks = ["post-checkout", "pre-push", "post-commit", "reference-transaction", "fsmonitor", "pre-auto-gc"]
+    programs = ("core.fsmonitor", "core.sshCommand", "filter.trap.clean", "diff.external")
+    program = word(project.workspaces / "SYM-1" / ".git" / "hooks" / "fsmonitor")
     project.workflow()
     project.issue(
         "SYM-1",
@@ -186,13 +189,10 @@ def test_nothing_that_the_agent_wrote_into_its_git_directory_is_executed(project
             {"commit": "A"},
             *({"write": f".git/hooks/{name}", "text": trap} for name in hooks),
             {"run": "chmod +x .git/hooks/*"},
-            {"run": 'git config core.fsmonitor "$PWD/.git/hooks/fsmonitor"'},
-            {"run": 'git config core.sshCommand "$PWD/.git/hooks/fsmonitor"'},
-            {"run": 'git config filter.trap.clean "$PWD/.git/hooks/fsmonitor"'},
-            {"run": 'git config diff.external "$PWD/.git/hooks/fsmonitor"'},
-            {"run": 'git config alias.status "!$PWD/.git/hooks/fsmonitor"'},
+            *({"run": f"git config {key} {word(program)}"} for key in programs),
+            {"run": f"git config alias.status {word(f'!{program}')}"},
             {"write": ".gitattributes", "text": "* filter=trap\n"},
-            {"run": f"rm -f {canary}"},
+            {"run": f"rm -f {word(canary)}"},
             {"tool": "board_move", "arguments": {"state": "Human Review"}},
         ],
     )
@@ -206,7 +206,7 @@ def test_nothing_that_the_agent_wrote_into_its_git_directory_is_executed(project
 def test_hooks_run_around_the_work_and_see_the_issue(project: Project) -> None:
     log = project.root / "hooks.log"
     names = ("after_create", "before_run", "after_run", "before_remove")
-    line = f'echo "$0 $SYMPHONY_ISSUE_IDENTIFIER $(basename "$PWD")" >> {log}'
+    line = f'echo "$0 $SYMPHONY_ISSUE_IDENTIFIER $(basename "$PWD")" >> {word(log)}'
     project.workflow(
         hooks={
             name: line.replace("$0", name)
@@ -223,7 +223,7 @@ def test_a_workspace_that_is_deleted_in_mid_run_is_made_anew_and_said(project: P
     project.issue(
         "SYM-1",
         [{"write": "a", "text": "a"}, {"commit": "A"}],
-        [{"run": f"rm -rf {project.workspaces}/SYM-1"}, {"say": "Where am I?"}],
+        [{"run": f"rm -rf {word(project.workspaces)}/SYM-1"}, {"say": "Where am I?"}],
     )
     with project.daemon() as daemon:
         ended = daemon.wait_for("run_ended", issue_identifier="SYM-1", outcome="failed")

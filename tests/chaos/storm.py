@@ -20,6 +20,7 @@ from typing import Any
 
 from chaos.agent import ODD_ATTEMPTS
 from harness.project import DEADLINE_S, Daemon, Project, marked_processes
+from harness.shell import word
 from symphony.daemon.state_dir import instance_of
 from symphony.journal.reader import checkup, open_reader
 from symphony.processes.base import Identity
@@ -95,7 +96,7 @@ class Storm:
         open_ones = sum(self.project.written_state(name) != "Done" for name in self.issues)
         for _ in range(_AT_ONCE - open_ones):
             name = f"SYM-{len(self.issues) + 1}"
-            note = {"run": f"git rev-parse HEAD >> '{self.witness}/{name}/commits'"}
+            note = {"run": f"git rev-parse HEAD >> {word(self.witness / name / 'commits')}"}
             self.project.issue(
                 name,
                 [{"append": "work.txt", "text": "one\n"}, {"sleep_ms": 150}, {"commit": "One"}, note],

@@ -24,6 +24,7 @@ from click.testing import CliRunner
 import symphony
 from harness.forks import SYMPHONY as PROGRAM
 from harness.forks import Fork, Forks
+from harness.shell import word
 from symphony.cli.main import main
 
 __all__ = [
@@ -65,7 +66,8 @@ def scripted(*switches: str) -> str:
 
 def remembering(threads: Path, *switches: str) -> str:
     """The same of an agent that remembers its threads there; of this very source tree, like the daemon."""
-    return f"PYTHONPATH={Path(symphony.__file__).parents[1]} {scripted('--threads', str(threads), *switches)}"
+    source = word(Path(symphony.__file__).parents[1])
+    return f"PYTHONPATH={source} {scripted('--threads', str(threads), *switches)}"
 
 
 @cache

@@ -6,6 +6,7 @@ nothing is started, created, removed or posted. So reasons, blocks, retries and 
 daemon would start with; what only a running daemon knows (sessions, its history) is absent.
 """
 
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping
@@ -251,7 +252,8 @@ class Offline:
         if issue is None:
             return None
         if tracker_status(issue, state.settings) is TrackerStatus.ACTIVE:
-            return f"nothing was done for {identifier} so far", f"`symphony explain {identifier}` tells why"
+            command = f"symphony explain {shlex.quote(identifier)}"
+            return f"nothing was done for {identifier} so far", f"`{command}` tells why"
         return not_active_text(issue, state.settings)
 
     async def identifiers(self) -> tuple[str, ...]:

@@ -650,7 +650,7 @@ class Publisher:
         )
 
     def _login_hint(self) -> str:
-        where = "origin" if self._local else without_credentials(self._mirror.repository)
+        where = "origin" if self._local else shlex.quote(without_credentials(self._mirror.repository))
         inside = f" in {self._local}" if self._local else ""
         return (
             f"see whether this user can push there: `git push --dry-run {where} HEAD:symphony/test`{inside}"

@@ -3,6 +3,7 @@
 import errno
 import os
 import pwd
+import shlex
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -336,10 +337,11 @@ class WorkspaceFinder:
                 _log.warning("workspace_made_anew", path=str(path))
             return FoundWorkspace(layout, path, None)
         if owner := foreign_owner(found, record):
+            command = f"chown -R {os.geteuid()} {shlex.quote(str(path))}"
             raise WorkspaceError.of(
                 Category.WORKSPACE_PREPARE_FAILED,
                 f"{path} cannot be worked in: {owner}",
-                hint=f"give it to this user (chown -R {os.geteuid()} {path}), or move it away for a new one",
+                hint=f"give it to this user ({command}), or move it away for a new one",
             )
         is_file = stat.S_ISREG(found.st_mode)
         if not is_file and not stat.S_ISDIR(found.st_mode):

@@ -16,6 +16,7 @@ from msgspec import structs
 from harness.other_user import as_ordinary_user
 from harness.project import Project, marked_processes, until
 from harness.real import require_bubblewrap
+from harness.shell import word
 from symphony.library.model import Change, Evidence, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 
@@ -162,7 +163,7 @@ def test_the_check_is_confined_like_the_agent_and_still_sees_what_was_delivered(
     outside = project.root / "outside"
     check = (
         f'git --git-dir="$SYMPHONY_DELIVERED_REPOSITORY" cat-file -e "$SYMPHONY_DELIVERED_COMMIT"'
-        f" && touch here && {{ touch {outside} || true; }}"
+        f" && touch here && {{ touch {word(outside)} || true; }}"
         f" && test ! -e {project.state_dir / 'journal.db'} && {CHECK}"
     )
     project.workflow(agent={"library": {"check": check}}, workspace={"isolation": "bwrap"})

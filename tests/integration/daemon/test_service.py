@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from harness.project import Project, marked_processes, scripted
 from harness.scheduling import make_failure
 from harness.serving import DEADLINE_S, Watcher, make_service, serving
+from harness.shell import word
 from symphony.daemon import reload, service
 from symphony.daemon.runs.skills import RunCatalog, load_run_skills
 from symphony.domain import Blame, Category, Issue, SymphonyError
@@ -172,7 +173,7 @@ async def test_an_agent_that_is_installed_after_the_reload_is_found_without_anot
     later = project.root / "later"
     async with serving(project) as served:
         await served.watcher.until_seen(Recovered)
-        await to_thread.run_sync(lambda: project.workflow(command=str(later)))
+        await to_thread.run_sync(lambda: project.workflow(command=word(later)))
         await served.watcher.until_seen(WorkflowRejected)
         await to_thread.run_sync(_install, later)
         await served.watcher.until_seen(SettingsChanged)
@@ -202,7 +203,7 @@ async def test_a_drain_between_two_turns_gives_the_session_no_further_turn(proje
 @pytest.mark.parametrize("hook", ["after_create", "before_run"])
 async def test_a_stop_cuts_a_hook_short(project: Project, hook: str) -> None:
     begun = project.root / "begun"
-    project.workflow(hooks={hook: f"touch {begun}; sleep 600"})
+    project.workflow(hooks={hook: f"touch {word(begun)}; sleep 600"})
     project.issue("SYM-1", [*WORK, DONE])
     async with serving(project) as served:
         await exists(begun)
@@ -234,7 +235,7 @@ def _streaming(watcher: Watcher) -> bool:
 
 async def test_with_once_the_end_is_asked_for_once_though_a_removal_takes_its_time(project: Project) -> None:
     go = project.root / "go"
-    project.workflow(hooks={"before_remove": f"until [ -e {go} ]; do sleep 0.01; done"})
+    project.workflow(hooks={"before_remove": f"until [ -e {word(go)} ]; do sleep 0.01; done"})
     project.issue("SYM-1", [*WORK, DONE])
     async with serving(project, once=True) as served:
         await served.watcher.until_seen(DrainAsked)

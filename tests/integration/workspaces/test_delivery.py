@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.shell import word
 from symphony.domain import Category, Issue
 from symphony.workspaces import Changes, Delivery, FileChange, Work, Workspace, WorkspaceManager
 
@@ -73,7 +74,14 @@ async def test_the_patch_of_a_delivered_branch_is_bounded_and_runs_no_program(
 ) -> None:
     canary = tmp_path / "canary"
     for setting in ("diff.trap.textconv", "diff.trap.command", "diff.external"):
-        git(repo, "config", "--file", f"{environment['HOME']}/.gitconfig", setting, f"touch {canary}; cat")
+        git(
+            repo,
+            "config",
+            "--file",
+            f"{environment['HOME']}/.gitconfig",
+            setting,
+            f"touch {word(canary)}; cat",
+        )
     manager = make_manager(repo=str(repo))
     assert await manager.patch("MT-1", max_bytes=1_000) is None
     made = await manager.prepare(issue("MT-1"), None)

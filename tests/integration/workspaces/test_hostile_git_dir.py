@@ -2,12 +2,14 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
 
+from harness.shell import word
 from symphony.domain import Category, Issue
 from symphony.workspaces import Delivery, Removal, Workspace, WorkspaceError, WorkspaceManager
 
@@ -42,7 +44,7 @@ class Traps:
 
     def __call__(self, name: str) -> str:
         script = self._bin / name
-        script.write_text(f'#!/bin/sh\necho "{name} $*" >> {self.canary}\n')
+        script.write_text(f'#!/bin/sh\necho "{name} $*" >> {word(self.canary)}\n')
         script.chmod(0o755)
         return str(script)
 
@@ -51,8 +53,10 @@ class Traps:
 
 
 @pytest.fixture
-def traps(tmp_path: Path) -> Traps:
-    return Traps(tmp_path / "traps")
+def traps() -> Iterator[Traps]:
+    """At a path that git and its shell need no quotes for: a trap that cannot be started proves nothing."""
+    with TemporaryDirectory(dir="/var/tmp") as folder:
+        yield Traps(Path(folder) / "traps")
 
 
 @pytest.fixture

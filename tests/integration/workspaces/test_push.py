@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.shell import word
 from symphony.domain import Category, Failure, Issue, SymphonyError
 from symphony.workspaces import Workspace, WorkspaceManager
 
@@ -190,7 +191,7 @@ async def test_the_operators_settings_for_the_remote_hold_and_no_hook_of_theirs_
     """`pushurl`, `insteadOf` and `core.sshCommand` of the repository lead to the place that they name."""
     calls = tmp_path / "calls"
     ssh = tmp_path / "ssh"
-    ssh.write_text(f'#!/bin/sh\necho "$@" >> {calls}\nshift\nexec sh -c "$*"\n')
+    ssh.write_text(f'#!/bin/sh\necho "$@" >> {word(calls)}\nshift\nexec sh -c "$*"\n')
     ssh.chmod(0o755)
     git(repo, "config", "core.sshCommand", shlex.quote(str(ssh)))
     git(repo, "config", "ssh.variant", "simple")
@@ -200,7 +201,7 @@ async def test_the_operators_settings_for_the_remote_hold_and_no_hook_of_theirs_
     git(repo, "config", "remote.origin.mirror", "true")
     trap = repo / ".git" / "hooks" / "pre-push"
     trap.parent.mkdir(exist_ok=True)
-    trap.write_text(f"#!/bin/sh\necho hook >> {calls}\n")
+    trap.write_text(f"#!/bin/sh\necho hook >> {word(calls)}\n")
     trap.chmod(0o755)
     git(repo, "tag", "-a", "-m", "one", "v1")
     manager = make_manager(repo=str(repo), push="origin")

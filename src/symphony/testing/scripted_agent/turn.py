@@ -347,7 +347,15 @@ def _commit(turn: Turn, message: str) -> None:
     _check(["git", "add"], _run(turn, ["git", "add", "--all"]))
     unchanged, _ = _run(turn, ["git", "diff", "--cached", "--quiet"])
     if unchanged != 0:
-        _check(["git", "commit"], _run(turn, ["git", "commit", "--quiet", "--message", message]))
+        commit = [
+            "git",
+            "commit",
+            "--quiet",
+            "--no-gpg-sign",
+            "--message",
+            message,
+        ]  # nobody types a passphrase
+        _check(["git", "commit"], _run(turn, commit))
 
 
 def _check(argv: Sequence[str], ended: tuple[int, str], *, may_fail: bool = False) -> None:

@@ -4,7 +4,7 @@ import json
 import shutil
 from typing import Any
 
-from harness.project import Daemon, Project, until
+from harness.project import Project, until
 
 REVIEW = {"tool": "board_move", "arguments": {"state": "Human Review"}}
 COMMENT = {"tool": "board_comment", "arguments": {"body": "Done, please look."}}

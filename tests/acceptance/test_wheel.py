@@ -25,7 +25,7 @@ WORK = [
     {"commit": "Say hello"},
     {"tool": "board_move", "arguments": {"state": "Human Review"}},
 ]
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 def _build(source: Path, target: Path, kind: str, **environment: str) -> Path:

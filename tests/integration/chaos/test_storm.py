@@ -10,6 +10,7 @@ from chaos.storm import Storm
 from harness.nightly import NIGHTLY
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_nothing_is_lost_and_nothing_happens_twice_in_a_storm(tmp_path: Path) -> None:
     storm = Storm(root=tmp_path, seed="4711", say=sys.stderr.write).rage(60 if NIGHTLY else 20)

@@ -1,4 +1,4 @@
-"""A `Service` in this process, on a real board with scripted agents as threads, and an observer to wait on."""
+"""A `Service` in this process, on a real board with scripted agents as threads, and a watcher to wait on."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,11 +1,16 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.project import Project, scripted
 
 ABOVE_EVERY_PROCESS = 2**22
-WORK = [{"write": "a", "text": "a"}, {"commit": "A"}, {"tool": "board_move", "arguments": {"state": "Done"}}]
+WORK: list[dict[str, Any]] = [
+    {"write": "a", "text": "a"},
+    {"commit": "A"},
+    {"tool": "board_move", "arguments": {"state": "Done"}},
+]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 import symphony
 from harness.acp_agents import DRIVEN, furnish, place
-from harness.project import Daemon, Project, scripted, until
+from harness.project import Logged, Project, scripted, until
 from harness.real import require_acp, require_claude, require_codex
 from harness.shell import word
 from kit.claude_home import KEY
@@ -41,7 +41,7 @@ def _told(project: Project, *arguments: str) -> str:
     return done.stdout
 
 
-def _started(daemon: Daemon) -> dict[str, tuple[str, str]]:
+def _started(daemon: Logged) -> dict[str, tuple[str, str]]:
     return {
         line["issue_identifier"]: (line["agent"], line["agent_reason"])
         for line in daemon.events()
@@ -61,8 +61,8 @@ def test_label_and_state_say_which_agent_an_issue_gets(project: Project) -> None
     project.issue("SYM-1", WORK)
     project.issue("SYM-2", WORK, extra="labels: [ui]\n")
     project.issue("SYM-3", WORK, state="In Progress")
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     assert _started(daemon) == {
         "SYM-1": ("plain", "the default (agent.kind)"),
         "SYM-2": ("painter", "agent.rules[0]: label 'ui'"),
@@ -144,7 +144,7 @@ def test_an_agent_that_is_not_there_is_told_by_name_and_line_before_anything_sta
     path = project.workflow(agents={"second": missing}, agent={"fallback": "second"})
     project.issue("SYM-1", WORK)
     line = 1 + path.read_text(encoding="utf-8").splitlines().index('      "command": "no-such-agent-here"')
-    done = project.symphony("run", "--once")
+    done = project.once()
     assert done.returncode == 3
     assert f"WORKFLOW.md:{line}: agent second: " in done.stderr
     assert "hint: " in done.stderr

@@ -68,8 +68,8 @@ def test_a_command_that_does_nothing_is_not_started_for_ever(project: Project) -
     _workflow(project, "echo I had a look at it", max_turns=1, budget=budget)
     project.commit("Add a workflow")
     project.issue("SYM-1", text="Write a file.")
-    with project.daemon("--once", ACKNOWLEDGEMENT) as daemon:
-        assert daemon.end() == 1, daemon.log.read_text()
+    daemon = project.once(acknowledged=True)
+    assert daemon.returncode == 1, daemon.stderr
     (comment,) = project.comments("SYM-1")
     assert "neither a new commit nor a changed tree" in comment
 
@@ -87,7 +87,7 @@ def test_a_command_that_cannot_run_stops_the_start_with_a_hint(
     _workflow(project, command)
     project.commit("Add a workflow")
     project.issue("SYM-1", text="Write a file.")
-    done = project.symphony("run", "--once", ACKNOWLEDGEMENT)
+    done = project.once(acknowledged=True)
     assert done.returncode != 0
     assert words in done.stderr
     assert "hint:" in done.stderr

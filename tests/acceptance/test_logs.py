@@ -13,8 +13,8 @@ SECRET = "lin_api_0123456789abcdefghij"
 def test_json_lines_carry_issue_and_run(project: Project) -> None:
     project.workflow()
     project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     lines = daemon.events()
     assert all({"event", "level", "timestamp"} <= line.keys() for line in lines)
     about = [line for line in lines if line["event"].startswith("run_")]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.project import Daemon, Project
+from harness.project import Ended, Project
 from harness.shell import word
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
@@ -29,8 +29,8 @@ def test_uncommitted_work_is_kept_and_reported_even_when_the_issue_is_over(proje
     project.issue(
         "SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, {"write": "unsaved", "text": "b"}, DONE]
     )
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     kept = daemon.wait_for("workspace_kept", issue_identifier="SYM-1")
     assert "uncommitted" in kept["reason"]
     assert (project.workspaces / "SYM-1" / "unsaved").read_text() == "b"
@@ -119,10 +119,10 @@ def pushed(project: Project, remote: Path) -> list[str]:
     return project.git("log", "--format=%s", "main..symphony/SYM-1", cwd=remote).splitlines()
 
 
-def run_once(project: Project) -> Daemon:
+def run_once(project: Project) -> Ended:
     """Work on the board until nothing is left to do, which must end well."""
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     return daemon
 
 
@@ -131,7 +131,7 @@ def test_the_branch_is_pushed_to_the_address_that_workspaces_are_cloned_from(
 ) -> None:
     project.workflow(workspace={"repo": f"file://{remote}", "push": "origin", "base_branch": "main"})
     project.issue("SYM-1", WORK)
-    assert project.symphony("run", "--once").returncode == 0
+    assert project.once().returncode == 0
     assert pushed(project, remote) == ["A"]
 
 
@@ -196,8 +196,8 @@ def test_nothing_that_the_agent_wrote_into_its_git_directory_is_executed(project
             {"tool": "board_move", "arguments": {"state": "Human Review"}},
         ],
     )
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     assert not canary.exists(), canary.read_text()
     assert project.branch_log("SYM-1") == ["A"], "the work is delivered all the same"
     assert daemon.wait_for("workspace_warning", issue_identifier="SYM-1")
@@ -214,7 +214,7 @@ def test_hooks_run_around_the_work_and_see_the_issue(project: Project) -> None:
         }
     )
     project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])
-    assert project.symphony("run", "--once").returncode == 0
+    assert project.once().returncode == 0
     assert log.read_text().splitlines() == [f"{name} SYM-1 SYM-1" for name in names]
 
 
@@ -244,9 +244,9 @@ def test_submodules_are_populated_by_the_hook_that_the_documentation_names(proje
     project.commit("Use a library")
     project.workflow()
     project.issue("SYM-1", [{"run": "test ! -e lib/README.md"}, HAND_OVER])
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
-        assert daemon.wait_for("submodules_not_populated")["hint"]
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
+    assert daemon.wait_for("submodules_not_populated")["hint"]
     project.workflow(
         hooks={
             "after_create": "git -c protocol.file.allow=always submodule update --init --recursive",
@@ -254,9 +254,9 @@ def test_submodules_are_populated_by_the_hook_that_the_documentation_names(proje
         }
     )
     project.issue("SYM-2", [{"run": "cp lib/README.md copy.md"}, {"commit": "Copied"}, DONE])
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
-        daemon.wait_for("workspace_removed", issue_identifier="SYM-2")
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
+    daemon.wait_for("workspace_removed", issue_identifier="SYM-2")
     assert project.branch_log("SYM-2") == ["Copied"]
 
 

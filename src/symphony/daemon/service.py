@@ -234,12 +234,17 @@ class Service:
             SymphonyError: the start failed and nothing was dispatched, the instance lock was lost, or with
                 `once` the tracker or the workflow file could not be read at the end.
         """
-        self._start_scope = anyio.CancelScope()
-        check_wall_clock(self._wall_ms())
-        await to_thread.run_sync(self._state_dir.create)
+        with self._mailbox, self._inbox:
+            start = self._start_scope = anyio.CancelScope()
+            check_wall_clock(self._wall_ms())
+            await to_thread.run_sync(self._state_dir.create)
+            await self._run_alone(start)
+
+    async def _run_alone(self, start: anyio.CancelScope) -> None:
+        """Serve as the only daemon of the state directory; cancelling `start` abandons the start."""
         identity = self._host.identify(os.getpid())
         workflow = self._store.current().path
-        with self._mailbox, self._inbox, self._state_dir.lock(workflow, identity=identity) as lock:
+        with self._state_dir.lock(workflow, identity=identity) as lock:
             self._fault(FaultPoint.LOCKED)
             await refuse_second_daemon(self._state_dir, self._host, lock)
             scan = await scan_orphans(self._host)
@@ -257,7 +262,7 @@ class Service:
                 self._notifier.starting("ending what a predecessor left")
                 await reap_predecessor(self._host, scan, agents=self._journal.live_agents)
                 self._fault(FaultPoint.REAPED)
-                context = self._build_context(self._store.current())
+                context = await to_thread.run_sync(self._build_context, self._store.current())
                 server = context.settings.server
                 async with serve_http(
                     self._operator,
@@ -269,14 +274,14 @@ class Service:
                     webhooks=self._webhooks,
                 ):
                     self._notifier.starting("checking the workspace and the agent")
-                    with self._start_scope:
+                    with start:
                         log_warnings(context.workflow)
                         await context.workspaces.check_root()
                         await context.workspaces.check_repository()
                         if not context.settings.worker.remote:
                             await preflight_agents(context, context.agents)
                         self._fault(FaultPoint.CHECKED)
-                    if self._start_scope.cancel_called:
+                    if start.cancel_called:
                         _log.info("stopped")
                     else:
                         await self._serve(context, self._journal, lock)

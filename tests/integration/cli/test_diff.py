@@ -180,7 +180,7 @@ def test_a_branch_that_only_the_mirror_has_is_shown_with_the_command_that_fetche
     project.issue("SYM-1", WORK)
     project.issue("SYM-2", state="Done")
     project.workflow(workspace={"repo": f"file://{remote}", "push": push})
-    assert project.symphony("run", "--once").returncode == 0
+    assert project.once().returncode == 0
     done = project.symphony("diff", "SYM-1")
     assert (done.returncode, "+a\n" in done.stdout) == (0, True), done.stderr
     command = done.stderr.split("`")[1]
@@ -197,7 +197,7 @@ def test_a_repository_that_lacks_what_was_delivered_last_is_told(project: Projec
     project.git("branch", "-D", "symphony/SYM-1")
     project.issue("SYM-1", WORK)
     project.issue("SYM-2", state="Done")
-    assert project.symphony("run", "--once").returncode == 0
+    assert project.once().returncode == 0
     assert project.symphony("diff", "SYM-1").stderr == ""
     project.git("checkout", "--quiet", "-B", "symphony/SYM-1", "main")
     project.commit("Of a person")

@@ -207,7 +207,7 @@ def test_a_sync_proposes_what_an_agent_changed_after_its_run(project: Project, s
     store.add(skill(), ADA)
     project.workflow(agent={"budget": {"max_attempts_without_progress": 1, "max_turns_without_progress": 1}})
     project.issue("SYM-1", title="First")
-    project.symphony("run", "--once")
+    project.once()
     call(project, "sync", "SYM-2", code=1)
     (workspace,) = (one for one in project.workspaces.iterdir() if not one.name.startswith("."))
     assert as_json(project, "sync", "sym-1", shape="sync")["unchanged"] == ["style"]

@@ -99,7 +99,7 @@ def test_a_file_that_others_can_read_is_told_and_used(tmp_path: Path, reachable:
     secret.write_text(f"{HELD}\n", encoding="utf-8")
     secret.chmod(0o444)
     project = _ready(tmp_path, {"GH_TOKEN_FILE": str(secret)})
-    done = project.symphony("run", "--once", "--log-format", "json")
+    done = project.once()
     assert done.returncode == 0, done.stderr
     [line] = [json.loads(line) for line in done.stderr.splitlines() if "secret_file_exposed" in line]
     assert line["path"] == str(secret)

@@ -198,7 +198,7 @@ def test_what_a_dead_daemon_left_running_is_counted(project: Project) -> None:
 def worked(project: Project) -> None:
     """SYM-1 has a workspace, and so has SYM-2; nobody works on them any more."""
     project.issue("SYM-2", title="Over")
-    done = project.symphony("run", "--once")
+    done = project.once()
     assert (project.workspaces / "SYM-2").is_dir(), done.stderr
     project.issue("SYM-2", title="Over", state="Done")
 

@@ -56,6 +56,11 @@ async def exists(path: Path) -> None:
             await anyio.sleep(0.01)
 
 
+def _as_process(project: Project) -> str:
+    """The scripted agent where its process is looked for; elsewhere it is a thread of the test."""
+    return scripted("--pid-file", str(project.root / "pids"))
+
+
 async def no_process_of(run_ids: list[str]) -> None:
     assert run_ids
     assert await to_thread.run_sync(marked_processes, run_ids) == []
@@ -187,7 +192,7 @@ def _install(path: Path) -> None:
 
 @pytest.mark.conformance("S-21")
 async def test_a_drain_between_two_turns_gives_the_session_no_further_turn(project: Project) -> None:
-    project.workflow()
+    project.workflow(command=_as_process(project))
     project.issue("SYM-1", WORK, [DONE])
     async with serving(project) as served:
         served.watcher.then.append((TurnEnded, served.service.request_shutdown))
@@ -215,7 +220,7 @@ async def test_a_stop_cuts_a_hook_short(project: Project, hook: str) -> None:
 
 @pytest.mark.conformance("S-21", "A-17")
 async def test_a_stop_ends_an_agent_in_mid_turn(project: Project) -> None:
-    project.workflow()
+    project.workflow(command=_as_process(project))
     project.issue("SYM-1", [*WORK, {"wait_for": "never"}])
     async with serving(project) as served:
         await served.watcher.until(lambda: _streaming(served.watcher))

@@ -1,6 +1,6 @@
 """The tables of docs/workflow-file.md, from the models of the settings: `make settings` writes them anew.
 
-`tests/unit/test_docs.py` reads the examples as workflows.
+`tests/unit/docs/test_references.py` reads the examples as workflows.
 """
 
 from itertools import groupby

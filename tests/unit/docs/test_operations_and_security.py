@@ -13,7 +13,7 @@ from symphony.cli.main import main
 from symphony.config import KEYS
 from symphony.domain import Category
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 OPERATIONS, SECURITY = (ROOT / "docs" / f"{name}.md" for name in ("operations", "security"))
 
 

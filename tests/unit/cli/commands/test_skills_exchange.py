@@ -8,7 +8,7 @@ import pytest
 from harness.project import Project
 from harness.shell import word
 from symphony.cli.commands import skills_exchange
-from unit.cli.test_skills import as_json, project, skills
+from unit.cli.commands.test_skills import as_json, project, skills
 
 __all__ = ["project"]
 

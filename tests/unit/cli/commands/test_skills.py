@@ -12,7 +12,7 @@ from published.schemas import conforms_to
 from symphony.cli.main import main
 from symphony.skills import SkillOptions, load, render
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture

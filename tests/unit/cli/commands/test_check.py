@@ -18,7 +18,7 @@ from symphony.cli.main import main
 from symphony.config import KEYS, WarningCode
 from symphony.domain import MASK
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SECRET = "correct-horse-battery"
 BUDGET = "agent: {budget: {max_tokens_per_issue: 5000000}}\n"
 PROMPT = "---\nDo {{ issue.identifier }}.\n"

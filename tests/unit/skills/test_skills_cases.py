@@ -17,4 +17,4 @@ def _numbers(directory: Path) -> set[int]:
 
 def test_every_case_has_a_test_that_bears_its_number() -> None:
     assert _numbers(HERE) == CASES
-    assert _numbers(HERE.parent / "cli") == OF_COMMANDS
+    assert _numbers(HERE.parent / "cli" / "commands") == OF_COMMANDS

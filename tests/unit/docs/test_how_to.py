@@ -12,7 +12,7 @@ import yaml
 from symphony.config import read_workflow_file
 from symphony.daemon.admission import admit
 
-PAGES = Path(__file__).parents[2] / "docs" / "how-to"
+PAGES = Path(__file__).parents[3] / "docs" / "how-to"
 BASE: Mapping[str, Any] = {
     "tracker": {"kind": "markdown"},
     "workspace": {"repo": "."},

@@ -22,7 +22,7 @@ from symphony.replay import DecisionRecorder, read_recording
 from symphony.replay import replay as replayed
 from symphony.scheduler import Polled, Recovered, SettingsChanged, State, StopAsked, initial_state
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SECRET = "correct-horse-battery"
 
 

@@ -163,7 +163,7 @@ def test_skills_are_looked_for_at_the_agents_home(tmp_path: Path) -> None:
     assert private.profile.login_hint.startswith(f"it lives in HOME={tmp_path}/homes/mine: run `gemini`")
 
 
-PAGE = Path(__file__).parents[3] / "docs" / "agents" / "acp.md"
+PAGE = Path(__file__).parents[4] / "docs" / "agents" / "acp.md"
 BEGIN, END = "<!-- broken:begin -->\n", "<!-- broken:end -->\n"
 
 

@@ -8,7 +8,7 @@ from symphony.frontmatter import Profile, load
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
 from symphony.trackers.markdown.document import parse_issue
 
-PAGE = (Path(__file__).parents[4] / "docs/trackers/markdown.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/trackers/markdown.md").read_text(encoding="utf-8")
 
 
 def block(language: str) -> str:

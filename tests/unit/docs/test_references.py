@@ -16,7 +16,7 @@ from symphony.config import KEYS, WarningCode, read_workflow_file
 from symphony.daemon.admission import admit
 from symphony.domain import Category
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",

@@ -458,7 +458,7 @@ def _push_again(moment: Moment) -> Broken | None:
         delivered = result.delivered
         if delivered is None or not delivered.is_owed or key in moment.after.running:
             continue
-        if not all(failure.retryable for failure in delivered.failures):
+        if delivered.failures and not any(failure.retryable for failure in delivered.failures):
             continue
         under_way = result.pushing_since_ms is not None and moment.books.pushes.get(key) == delivered.head
         if not under_way and not moment.armed(Timer(TimerKind.PUSH, key)):

@@ -6,6 +6,7 @@ dice choose. Afterwards a daemon in calm weather finishes what is left, and the 
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -82,7 +83,7 @@ class Storm:
         )
         agent = [sys.executable, str(_TESTS / "chaos" / "agent.py"), str(self.witness), self.seed]
         self.project.workflow(
-            command="exec " + " ".join(f"'{word}'" for word in agent),
+            command=f"exec {shlex.join(agent)}",
             agent={
                 "max_concurrent_agents": 4,
                 "max_retry_backoff_ms": 200,

@@ -167,7 +167,7 @@ def test_the_check_is_confined_like_the_agent_and_still_sees_what_was_delivered(
     check = (
         f'git --git-dir="$SYMPHONY_DELIVERED_REPOSITORY" cat-file -e "$SYMPHONY_DELIVERED_COMMIT"'
         f" && touch here && {{ touch {word(outside)} || true; }}"
-        f" && test ! -e {project.state_dir / 'journal.db'} && {CHECK}"
+        f" && test ! -e {word(project.state_dir / 'journal.db')} && {CHECK}"
     )
     project.workflow(agent={"library": {"check": check}}, workspace={"isolation": "bwrap"})
     deliver(project, "SYM-1")

@@ -262,8 +262,8 @@ def promote(*, name: str, branch: str | None, force: bool, library: OpenLibrary,
         click.echo(f"{done.base} has version {done.version} of {name} already: {done.path}")
     else:
         click.echo(f"{name} version {done.version} is {done.path} on the branch {done.branch}")
-        click.echo(f"look at it:  git diff {shlex.quote(f'{done.base}...{done.branch}')}")
-        click.echo(f"review it:   git push origin {shlex.quote(str(done.branch))}, then open a pull request")
+        click.echo(f"look at it:  git diff {shlex.quote(f'{done.base}...{branch}')}")
+        click.echo(f"review it:   git push origin {shlex.quote(branch)}, then open a pull request")
 
 
 def _repository(library: OpenLibrary) -> tuple[Path, str | None]:

@@ -53,10 +53,13 @@ async def test_a_hook_knows_its_issue_and_stands_in_the_workspace(
 async def test_a_hook_gets_no_secret_and_no_place_of_another_git(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
+    profile = anyio.Path(environment["HOME"], ".profile")
+    await profile.write_text(f"env > {tmp_path}/profile\n")
     inherited = {"TRACKER_TOKEN": "hunter2-hunter2", "GIT_DIR": "/elsewhere", "SYMPHONY_INSTANCE": "x"}
     found = await seen(tmp_path, {**environment, **inherited, "COLOUR": "blue"})
     assert found["COLOUR"] == "blue"
     assert found.keys().isdisjoint(inherited)
+    assert "hunter2" not in (tmp_path / "profile").read_text(), "not even before the script begins"
 
 
 async def test_a_secret_that_a_login_profile_exports_again_is_unset(

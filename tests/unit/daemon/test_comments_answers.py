@@ -25,6 +25,10 @@ class World:
         self.comments = CommentWriter()
         self.answers = AnswerReader(self.comments, now_ms=lambda: self.now_ms)
 
+    def lose_comments(self) -> None:
+        self.tracker = MemoryTracker([make_issue()])
+        self.context = replace(self.context, tracker=self.tracker)
+
     async def ask(self) -> None:
         await self.comments.post(self.context, draft_of(NOTE))
 
@@ -75,14 +79,14 @@ async def test_of_others_the_newest_are_told_by_their_first_lines(world: World) 
 async def test_a_question_that_is_missing_is_asked_again_now_and_then(world: World) -> None:
     await world.ask()
     (asked,) = await world.tracker.list_comments("1")
-    world.tracker._comments["1"].clear()
+    world.lose_comments()
     world.tracker.comment("1", "Blue")
     assert await world.read() == ((), ())
     assert sum("Red or blue?" in body for body in await world.bodies()) == 1
     world.tracker.comment("1", "Blue, I said")
     answers, _ = await world.read()
     assert [one.text for one in answers] == ["Blue, I said"]
-    world.tracker._comments["1"].clear()
+    world.lose_comments()
     world.now_ms = 599_999
     await world.read()
     assert await world.bodies() == []

@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from symphony.daemon.instance_lock import StateDirectoryError
 from symphony.daemon.state_dir import StateDirectory
+from harness.small_files import files_of_at_most
 try:
     with StateDirectory(Path(sys.argv[1])).lock():
         print("held", flush=True)
@@ -193,14 +194,13 @@ def test_a_lock_file_without_a_holder_or_of_a_crash_is_taken_over(
         assert parse_lock_holder((state.path / "lock").read_bytes()) == LockHolder(pid=os.getpid())
 
 
-def test_a_full_disk_does_not_keep_a_daemon_from_its_lock(
-    state: StateDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "pwrite", refuse)
-    with state.lock(), pytest.raises(StateDirectoryError, match="pid unknown"), state.lock():
+def test_a_full_disk_does_not_keep_a_daemon_from_its_lock(state: StateDirectory) -> None:
+    with (
+        files_of_at_most(0),
+        state.lock(),
+        pytest.raises(StateDirectoryError, match="pid unknown"),
+        state.lock(),
+    ):
         pass
 
 

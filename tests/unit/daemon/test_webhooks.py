@@ -141,17 +141,13 @@ async def test_the_same_delivery_counts_once_by_its_id_and_by_its_body() -> None
     assert desk.send({"n": "c"}, delivery="d-a").status == "duplicate"
 
 
-async def test_what_was_seen_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_SEEN", 4)
+async def test_what_was_seen_is_bounded() -> None:
     desk = Desk()
-    assert [desk.send({"n": n}).status for n in (1, 1, 2, 3, 4, 1)] == [
-        "accepted",
-        "duplicate",
-        "accepted",
-        "accepted",
-        "accepted",
-        "accepted",
-    ]
+    assert [desk.send({"n": n}).status for n in (1, 1)] == ["accepted", "duplicate"]
+    for number in range(2, module.MAX_SEEN + 2):
+        assert desk.send({"n": number}).status == "accepted"
+    assert desk.send({"n": module.MAX_SEEN + 1}).status == "duplicate"
+    assert desk.send({"n": 1}).status == "accepted"
 
 
 async def test_a_ping_is_ignored() -> None:
@@ -174,13 +170,12 @@ async def test_a_comment_that_becomes_known_as_ours_in_the_meantime_wakes_nothin
         assert desk.wakes() == 0
 
 
-async def test_how_many_own_comments_are_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_OWN", 1)
+async def test_how_many_own_comments_are_known_is_bounded() -> None:
     desk = Desk()
-    desk.hooks.ignore_comment("1")
-    desk.hooks.ignore_comment("2")
-    assert desk.comment(1).status == "accepted"
-    assert desk.comment(2).status == "ignored"
+    for number in range(module.MAX_OWN + 1):
+        desk.hooks.ignore_comment(str(number))
+    assert desk.comment(0).status == "accepted"
+    assert desk.comment(1).status == "ignored"
 
 
 # --- the forge ---

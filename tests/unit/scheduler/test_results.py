@@ -197,18 +197,21 @@ def test_no_wake_during_a_shutdown_refreshes_ready_work() -> None:
     assert not story.said(RefreshIssues)
 
 
-def test_what_is_remembered_is_bounded_and_ended_work_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "MAX_RESULTS", 2)
+def test_what_is_remembered_is_bounded_and_ended_work_goes_first() -> None:
     story = reviewed()
     old = replace(result(story), issue=make_issue("2", state="Human Review"), ended_ms=-5)
     over = replace(result(story), issue=make_issue("3"), status=ResultStatus.ENDED)
+    many = {
+        str(number): replace(old, issue=make_issue(str(number), state="Human Review"))
+        for number in range(4, results.MAX_RESULTS + 2)
+    }
     story.board |= {"2": old.issue, "3": make_issue("3", state="Done")}
-    story.state = story.state.changed(results={"2": old, "3": over})
+    story.board |= {number: one.issue for number, one in many.items()}
+    story.state = story.state.changed(results={"2": old, "3": over, **many})
     story.put("1", state="Todo")
     story.tell(WakeAsked(reason="moved"))
     ends(story.streams())
-    assert set(story.state.results) == {"1", "2"}
-    assert results.results_with_status(story.state, ResultStatus.READY) == (old,)
+    assert set(story.state.results) == {"1", "2", *many}
 
 
 # --- on the issue ----------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from symphony.skills import digest, file_digests
+from symphony.skills import file_digests
+from symphony.skills.digest import MAX_FILE_BYTES, MAX_TOTAL_BYTES
 
 NAME = ".symphony/skills/greet/SKILL.md"
 
@@ -51,30 +52,28 @@ def test_directories_and_pipes_have_no_digest_and_block_nobody(tmp_path: Path) -
     assert file_digests(tmp_path, ["directory", "pipe"]) == {}
 
 
-def test_a_large_file_has_no_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digest, "MAX_FILE_BYTES", 10)
-    put(tmp_path, b"x" * 11)
-    put(tmp_path, b"x" * 10, "small.md")
+def test_a_large_file_has_no_digest(tmp_path: Path) -> None:
+    put(tmp_path, bytes(MAX_FILE_BYTES + 1))
+    put(tmp_path, bytes(MAX_FILE_BYTES), "small.md")
     assert list(file_digests(tmp_path, [NAME, "small.md"])) == ["small.md"]
 
 
-def test_many_files_share_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digest, "MAX_TOTAL_BYTES", 25)
-    for name in ("a", "b", "c"):
-        put(tmp_path, b"x" * 10, name)
-    assert list(file_digests(tmp_path, ["a", "b", "c"])) == ["a", "b"]
+def test_many_files_share_one_limit(tmp_path: Path) -> None:
+    names = [f"{number}.bin" for number in range(MAX_TOTAL_BYTES // MAX_FILE_BYTES + 2)]
+    for name in names:
+        put(tmp_path, bytes(MAX_FILE_BYTES - 1), name)
+    assert list(file_digests(tmp_path, names)) == names[:-2]
 
 
 def test_a_file_that_grows_while_it_is_read_has_no_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(digest, "MAX_FILE_BYTES", 10)
     path, read = put(tmp_path, b"x" * 5, "growing"), os.read
 
     def growing(descriptor: int, size: int) -> bytes:
         with path.open("ab") as file:
-            file.write(b"x" * 4)
-        return read(descriptor, min(size, 4))
+            file.write(bytes(MAX_FILE_BYTES // 3))
+        return read(descriptor, size)
 
     monkeypatch.setattr(os, "read", growing)
     assert file_digests(tmp_path, ["growing"]) == {}

@@ -16,7 +16,7 @@ from symphony.skills import (
     read_bundle,
     read_file,
 )
-from symphony.skills import exchange as bundles
+from symphony.skills.exchange import MAX_BYTES, MAX_FILES
 
 TEXT = "---\nname: a\ndescription: d\n---\nbody\n"
 
@@ -83,13 +83,15 @@ def test_a_link_to_its_own_folder_ends_at_the_limits(source: Path) -> None:
     assert "more than" in refused(source)
 
 
-def test_too_many_files_are_refused(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundles, "MAX_FILES", 2)
-    assert refused(source).startswith("it holds more than 2 files")
+def test_too_many_files_are_refused(source: Path) -> None:
+    for number in range(MAX_FILES):
+        (source / "a" / f"{number}.txt").touch()
+    assert refused(source).startswith(f"it holds more than {MAX_FILES} files")
 
 
-def test_too_many_bytes_are_refused(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundles, "MAX_BYTES", 10)
+def test_too_many_bytes_are_refused(source: Path) -> None:
+    with (source / "a" / "large.bin").open("wb") as file:
+        file.truncate(MAX_BYTES)
     assert "larger than" in refused(source)
 
 

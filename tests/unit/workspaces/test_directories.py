@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.domain import Category
-from symphony.workspaces import Layout, WorkspaceError, check_path, is_launchable, resolve_contained
-from symphony.workspaces.directories import try_writing
+from symphony.workspaces import (
+    Layout,
+    StoredRecord,
+    WorkspaceError,
+    check_path,
+    is_launchable,
+    resolve_contained,
+)
+from symphony.workspaces.directories import foreign_owner, is_complete, try_writing
 
 _NAMES = st.sampled_from(["dir", "file", "missing", "out", "beside", "up", "self", "loop", "dangling"])
 _ROOTS = st.sampled_from(["root", "root-link", "other/../root", "file", "loop"])
@@ -88,3 +95,38 @@ def test_daemons_that_start_at_the_same_moment_can_all_write(tmp_path: Path) -> 
     with ThreadPoolExecutor(4) as daemons:
         list(daemons.map(lambda _: try_writing(layout), range(400)))
     assert list(tmp_path.iterdir()) == []
+
+
+def made(*, ready: bool = True, tenant: str | None = None, owner: int | None = None) -> StoredRecord:
+    return StoredRecord(issue_id="1", identifier="1", key="1", ready=ready, tenant=tenant, owner=owner)
+
+
+def test_a_workspace_is_complete_when_it_was_made_to_its_end_and_holds_what_it_should(tmp_path: Path) -> None:
+    empty, full = tmp_path / "empty", tmp_path / "full"
+    for path in (empty, full):
+        path.mkdir()
+    file = full / "file"
+    file.touch()
+
+    def complete(path: Path, record: StoredRecord | None, *, populated: bool) -> bool:
+        return is_complete(path, path.lstat(), record, populated=populated)
+
+    assert complete(full, made(), populated=True)
+    assert complete(full, None, populated=True)
+    assert not complete(full, made(ready=False), populated=True)
+    assert complete(empty, made(), populated=False)
+    assert not complete(empty, made(), populated=True)
+    assert not complete(file, None, populated=False)
+    assert not is_complete(tmp_path / "no", None, None, populated=False)
+
+
+def test_a_workspace_belongs_to_the_user_who_owned_it_when_it_was_made_and_to_its_tenant(
+    tmp_path: Path,
+) -> None:
+    found, me = tmp_path.lstat(), os.geteuid()
+    assert foreign_owner(found, None) is None
+    assert foreign_owner(found, made(owner=me)) is None
+    assert "another user" in str(foreign_owner(found, made(owner=me + 1)))
+    assert foreign_owner(found, made(tenant="/a.md"), "/a.md") is None
+    assert foreign_owner(found, made(), "/a.md") is None
+    assert "/b.md" in str(foreign_owner(found, made(tenant="/b.md"), "/a.md"))

@@ -120,11 +120,14 @@ async def test_failures_become_one_line(outcome: Completed | Exception, message:
 
 
 async def test_an_ancestor_is_known_by_the_exit_code() -> None:
-    git = _git(RecordingHost(_done(0), _done(1), _done(128, err=b"fatal: bad object\n")))
+    late = _done(1, timed_out=True)
+    git = _git(RecordingHost(_done(0), _done(1), _done(128, err=b"fatal: bad object\n"), late))
 
     assert await git.is_ancestor(Path("git"), "a", "b")
     assert not await git.is_ancestor(Path("git"), "a", "b")
     with pytest.raises(GitError, match="git merge-base: fatal: bad object"):
+        await git.is_ancestor(Path("git"), "a", "b")
+    with pytest.raises(GitError):
         await git.is_ancestor(Path("git"), "a", "b")
 
 

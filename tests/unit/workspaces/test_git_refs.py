@@ -78,11 +78,14 @@ def test_a_circle_of_symbolic_refs_ends(git_dir: Path) -> None:
 
 def test_an_endless_number_of_refs_is_told(git_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("symphony.workspaces.files.MAX_ENTRIES", 3)
-    for number in range(9):
-        (git_dir / "refs" / "heads" / f"many-{number}").write_text(_A)
+    (git_dir / "refs" / "many").mkdir()
+    for number in range(3):
+        (git_dir / "refs" / "many" / str(number)).write_text(_A)
+    assert len(all_refs(git_dir, "refs/many/")) == 3
 
+    (git_dir / "refs" / "many" / "3").write_text(_A)
     with pytest.raises(OSError, match="more than 3"):
-        all_refs(git_dir, "refs/heads/")
+        all_refs(git_dir, "refs/many/")
 
 
 @pytest.mark.parametrize(

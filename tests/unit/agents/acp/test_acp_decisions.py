@@ -413,8 +413,10 @@ def test_a_permission_tells_of_a_call_for_the_first_time() -> None:
 def test_calls_that_never_end_do_not_fill_the_memory() -> None:
     updates = Updates()
     for number in range(3_000):
-        updates.translate({"sessionUpdate": "tool_call", "toolCallId": str(number), "title": "x"})
-    assert len(updates._calls) <= 1_024
+        updates.translate({"sessionUpdate": "tool_call", "toolCallId": str(number), "status": "in_progress"})
+    first, last = (updates.permission({"toolCallId": call, "title": "x"})[0] for call in ("0", "2999"))
+    assert [type(event) for event in first] == [ItemStarted], "it is forgotten"
+    assert [type(event) for event in last] == []
 
 
 # --- tokens ---

@@ -1,5 +1,6 @@
 import os
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -138,7 +139,9 @@ def test_how_to_get_the_agent_is_said_only_where_it_is_absent(
     codex.write_text("#!/bin/sh\n")
     codex.chmod(0o755)
     assert "npm install" not in init(repo).stdout
-    monkeypatch.setattr("shutil.which", lambda _: None)
+    codex.unlink()
+    (programs / "git").symlink_to(shutil.which("git") or "")
+    monkeypatch.setenv("PATH", str(programs))
     assert "npm install -g @openai/codex" in init(repo).stdout
 
 

@@ -165,9 +165,9 @@ def test_a_move_prints_both_states_and_changes_one_line() -> None:
 @pytest.mark.usefixtures("folder")
 def test_a_comment_is_by_the_login_name_or_by_the_given_author(monkeypatch: pytest.MonkeyPatch) -> None:
     run("new", "a")
-    monkeypatch.setattr(getpass, "getuser", lambda: "ann")
+    monkeypatch.setenv("LOGNAME", "ann")
     assert run("comment", "SYM-1", "one").stdout.startswith("SYM-1: 2")
-    monkeypatch.setattr(getpass, "getuser", lambda: "symphony")
+    monkeypatch.setenv("LOGNAME", "symphony")
     assert run("comment", "SYM-1", "-F", "-", stdin="two").exit_code == 0
 
     def nobody() -> str:

@@ -14,8 +14,14 @@ from harness.untouched import writing_of
 from symphony.domain import Category
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import CommentStore, files
-from symphony.trackers.markdown import comments as comments_module
-from symphony.trackers.markdown.comments import author_and_mark, author_name, comment_stem
+from symphony.trackers.markdown.comments import (
+    MAX_COMMENTS,
+    MAX_TOTAL_BYTES,
+    author_and_mark,
+    author_name,
+    comment_stem,
+)
+from symphony.trackers.markdown.files import MAX_FILE_BYTES
 
 MARKER = "<!-- symphony:skills v1 key=00 fp=00 -->"
 
@@ -30,21 +36,6 @@ def mine(comments: CommentStore, issue_id: str = "SYM-1") -> list[str]:
 
 def test_an_issue_without_a_folder_has_no_comments(comments: CommentStore) -> None:
     assert comments.read("SYM-1") == ([], [])
-
-
-def test_nothing_is_looked_for_below_a_folder_that_is_not_there(
-    comments: CommentStore, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lstat, looked = os.lstat, list[Path]()
-
-    def noted(path: Path) -> os.stat_result:
-        looked.append(path)
-        return lstat(path)
-
-    monkeypatch.setattr(os, "lstat", noted)
-    monkeypatch.setattr(Path, "iterdir", lambda _: pytest.fail("listed"))
-    assert comments.read("SYM-1") == ([], [])
-    assert looked == [folder / "SYM-1"]
 
 
 def test_comments_that_are_removed_while_we_look_are_none(
@@ -191,14 +182,20 @@ def test_a_malformed_comment_is_a_problem_and_hides_no_other(comments: CommentSt
     assert [str(problem.failure.where)[-12:] for problem in problems] == ["0000000.md:1", "0000001.md:1"]
 
 
-def test_bounds_are_told(comments: CommentStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    comments.add("SYM-1", "x", author="ann")
-    monkeypatch.setattr(comments_module, "MAX_TOTAL_BYTES", 3)
+def test_bounds_are_told(comments: CommentStore, folder: Path) -> None:
+    place = folder / "SYM-1" / "comments"
+    place.mkdir(parents=True)
+    text = b"---\nauthor: ann\n---\n".ljust(MAX_FILE_BYTES, b"x")
+    for number in range(MAX_TOTAL_BYTES // MAX_FILE_BYTES + 1):
+        (place / f"{number}.md").write_bytes(text)
     with pytest.raises(TrackerError, match="bytes of comments"):
         comments.read("SYM-1")
-    monkeypatch.setattr(comments_module, "MAX_COMMENTS", 0)
-    with pytest.raises(TrackerError, match="1 comments"):
-        comments.read("SYM-1")
+    place = folder / "SYM-2" / "comments"
+    place.mkdir(parents=True)
+    for number in range(MAX_COMMENTS + 1):
+        (place / f"{number}.md").touch()
+    with pytest.raises(TrackerError, match=f"{MAX_COMMENTS + 1} comments"):
+        comments.read("SYM-2")
 
 
 def test_a_disk_that_fails_is_told(

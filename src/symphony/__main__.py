@@ -36,18 +36,25 @@ def main() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Give a program that was started without stdin, stdout or stderr `/dev/null` in their place.
+    """Start again with `/dev/null` in place of a stdin, stdout or stderr that is closed.
 
-    Otherwise the next file that is opened gets their number, and what is printed goes into it.
+    Otherwise the next file that is opened gets its number, and what is printed goes into that file. Python
+    makes its streams when it starts.
     """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
-            os.set_inheritable(number, True)  # noqa: FBT003 - the name of the function says it
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115 - as long as the program
+    closed = [number for number in range(3) if not _is_open(number)]
+    for number in closed:
+        os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
+        os.set_inheritable(number, True)  # noqa: FBT003 - the name of the function says it
+    if closed:
+        os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the same program with the same arguments
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 def _load() -> "Callable[[], object]":

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from harness.project import Project
+from harness.shell import word
 
 HAND_OVER = {"tool": "board_move", "arguments": {"state": "Human Review"}}
 WORK: list[dict[str, Any]] = [{"write": "a.txt", "text": "a"}, {"commit": "A"}, HAND_OVER]
@@ -87,7 +88,7 @@ def test_what_ssh_says_is_told_with_a_hint_that_fits(
 ) -> None:
     (home / "ssh").write_text(f"#!/bin/sh\n{ssh}\n")
     (home / "ssh").chmod(0o755)
-    project.environment["GIT_SSH_COMMAND"] = str(home / "ssh")
+    project.environment["GIT_SSH_COMMAND"] = word(home / "ssh")
     project.workflow(workspace={"repo": "git@h:a/b.git"})
     project.issue("SYM-1", WORK)
 
@@ -127,7 +128,7 @@ def test_a_source_that_becomes_shallow_is_told_by_doctor_and_by_the_run(project:
     assert found["status"] == "error"
     assert "fetch --unshallow" in found["hint"]
     assert done.returncode != 0
-    assert found["hint"] in done.stderr
+    assert json.dumps(found["hint"])[1:-1] in done.stderr, "it is a line of JSON"
     project.git("fetch", "--quiet", "--unshallow", "origin")
     assert project.symphony("run", "--once").returncode == 0
     assert project.branch_log("SYM-2") == ["A"]

@@ -58,7 +58,7 @@ def test_malformed_skills_are_named_in_one_comment_that_is_edited_in_place(proje
     mended.write_text("---\nname: nameless\ndescription: Now it has one.\n---\n")
     assert project.symphony("issue", "move", "SYM-1", "Todo").returncode == 0
     assert project.once().returncode == 0
-    (edited,) = project.comments("SYM-1")
+    (edited,) = project.comments("SYM-1", kind="skills")
     assert "nameless" not in edited
     assert ".symphony/skills/plain/SKILL.md" in edited
 
@@ -209,7 +209,7 @@ def test_the_comment_is_resolved_when_the_last_file_is_mended_and_breaks_again_i
             file.write_text(text)
             assert project.symphony("issue", "move", "SYM-1", "Todo").returncode == 0
         assert project.once().returncode == 0
-        (comment,) = project.comments("SYM-1")
+        (comment,) = project.comments("SYM-1", kind="skills")
         said.append(("are mended" in comment, "missing_front_matter" in comment))
     assert said == [(False, True), (True, False), (False, True)]
 

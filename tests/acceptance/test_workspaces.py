@@ -83,7 +83,7 @@ def test_what_was_handed_over_without_a_commit_is_said_on_the_issue(project: Pro
     for key in ("SYM-1", "SYM-2"):
         daemon.wait_for("work_left", issue_identifier=key)
         (comment,) = project.comments(key, kind="delivery")
-        assert f"git -C {project.workspaces / key} status" in comment
+        assert f"git -C {word(project.workspaces / key)} status" in comment
         assert "no signing key" in comment
         explained = json.loads(project.symphony("explain", key, "--json").stdout)
         assert "1 uncommitted" in explained["kept"]["reason"]

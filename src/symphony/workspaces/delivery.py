@@ -55,8 +55,8 @@ _PUSH: Final = (
 )
 _LONGEST_PUSH_MS: Final = 6 * 3_600_000
 _TAKEN: Final = re.compile(r"'refs/heads/([^']+)' exists; ")
-_CHECKED_OUT: Final = re.compile(r"checked out at '([^']+)'")
-_LOCKED: Final = re.compile(r"Unable to create '([^']+\.lock)': File exists")
+_CHECKED_OUT: Final = re.compile(r"checked out at '(.+)'")
+_LOCKED: Final = re.compile(r"Unable to create '(.+\.lock)': File exists")
 FETCHED_BASES: Final = "refs/symphony/fetched/"
 """Below it are the branches that `Publisher.fetch_base` fetched into the mirror."""
 

@@ -1,6 +1,7 @@
 """`WorkspaceManager`: creates, checks, delivers and removes workspaces."""
 
 import os
+import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -484,7 +485,10 @@ class WorkspaceManager:
         try:
             left = await self._find_work(layout, record, workspace.path)
         except OSError as error:
-            left = Work(reason=f"it cannot be looked through: {error}", look=f"ls -la {workspace.path}")
+            left = Work(
+                reason=f"it cannot be looked through: {error}",
+                look=shlex.join(["ls", "-la", str(workspace.path)]),
+            )
         if left is not None and git_said is not None:
             left = replace(left, reason=f"{left.reason}; the last commit failed: {git_said}")
         await self._remember(layout, record, left)
@@ -747,7 +751,9 @@ class WorkspaceManager:
             lambda: examine(record.path, self._finder.tenant_name)
         )
         if foreign_owner:
-            return await self._kept(layout, stored, Work(reason=foreign_owner, look=f"ls -ld {path}"))
+            return await self._kept(
+                layout, stored, Work(reason=foreign_owner, look=shlex.join(["ls", "-ld", str(path)]))
+            )
         delivery: Delivery | None = None
         if exists:
             call = HookCall(issue_id=record.issue_id, identifier=record.identifier, path=path)
@@ -761,7 +767,9 @@ class WorkspaceManager:
                     if work is None:
                         await to_thread.run_sync(discard, layout, path, self._fault)
                 except OSError as error:
-                    work = Work(reason=f"it cannot be deleted: {error}", look=f"ls -la {path}")
+                    work = Work(
+                        reason=f"it cannot be deleted: {error}", look=shlex.join(["ls", "-la", str(path)])
+                    )
                 if work is not None:
                     return replace(await self._kept(layout, stored, work), delivery=delivery)
         await to_thread.run_sync(forget, layout, path.name)
@@ -809,7 +817,7 @@ class WorkspaceManager:
         if record is not None and record.repo is not None:
             warning = await to_thread.run_sync(self._copy_lfs_objects, layout, record.repo, path)
             if warning is not None:
-                return Work(reason=warning, look=f"git -C {path} lfs ls-files")
+                return Work(reason=warning, look=shlex.join(["git", "-C", str(path), "lfs", "ls-files"]))
         return await self._find_work(layout, record, path)
 
     async def _find_work(self, layout: Layout, record: StoredRecord | None, path: Path) -> Work | None:

@@ -1,3 +1,4 @@
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -130,7 +131,9 @@ async def test_without_a_commit_no_branch_is_made(
 
     delivery = await manager.deliver(made)
 
-    left = Work(reason="1 uncommitted or untracked file(s)", look=f"git -C {made.path} status")
+    left = Work(
+        reason="1 uncommitted or untracked file(s)", look=shlex.join(["git", "-C", str(made.path), "status"])
+    )
     assert delivery == Delivery(branch="symphony/MT-1", head=made.base_commit, delivered=True, left=left)
     assert git(repo, "branch", "--list", "symphony/*") == ""
 

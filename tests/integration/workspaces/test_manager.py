@@ -1,5 +1,6 @@
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -460,7 +461,7 @@ class TestRemoval:
 
         removal = await manager.remove(await _only(manager))
 
-        look = f"git -C {made.path} status"
+        look = shlex.join(["git", "-C", str(made.path), "status"])
         assert removal == Removal(removed=False, kept_reason="1 uncommitted or untracked file(s)", look=look)
         assert made.path.exists()
         assert len(await manager.records()) == 1

@@ -11,6 +11,7 @@ from symphony.daemon.instance_lock import LockHolder, StateDirectoryError, hold_
 from symphony.daemon.state_dir import StateDirectory, instance_of, library_key, locate
 from symphony.domain import Category
 from symphony.processes.base import Identity
+from unit.small_files import files_of_at_most
 
 AGENT = Identity(boot_id="b", pid=7, started=1.5)
 HOLD = """\
@@ -18,7 +19,6 @@ import sys
 from pathlib import Path
 from symphony.daemon.instance_lock import StateDirectoryError
 from symphony.daemon.state_dir import StateDirectory
-from unit.small_files import files_of_at_most
 try:
     with StateDirectory(Path(sys.argv[1])).lock():
         print("held", flush=True)

@@ -156,6 +156,7 @@ clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* $(RESULTS)
 
 $(VENV)/bin/python:
+	@test -w . || { echo "error: $(CURDIR) cannot be written, and everything is built in $(VENV) below it" >&2; echo "hint: clone it to a place of your own" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed" >&2; echo "hint: make PYTHON=/path/to/python3.11 demo" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 

@@ -14,7 +14,9 @@ def name_of(requirement: str) -> str:
 
 
 project = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]
-lowest = [each.replace(">=", "==") for each in (*project["dependencies"], *project["optional-dependencies"]["otel"])]
+lowest = [
+    each.replace(">=", "==") for each in (*project["dependencies"], *project["optional-dependencies"]["otel"])
+]
 names = set(map(name_of, lowest))
 for line in lowest:
     print(line)

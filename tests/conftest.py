@@ -3,6 +3,7 @@
 What may block is listed here with its reason; each entry is bounded to well under a millisecond.
 """
 
+import atexit
 import os
 import signal
 import tempfile
@@ -15,6 +16,7 @@ from blockbuster import BlockBuster
 from hypothesis import settings
 
 from conformance import recorder, skips
+from harness.bare import pip_settings
 from harness.nightly import NIGHTLY
 from harness.shares import in_shares
 from symphony.agents.registry import AGENTS
@@ -32,11 +34,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionstart() -> None:
+    _live_in_a_new_home()
     _give_children_default_signals()
     if not (TRACKERS.names and AGENTS.names):
         pytest.exit(
             "the installed package is older than pyproject.toml: run `make gates`, or pip install -e ."
         )
+
+
+def _live_in_a_new_home() -> None:
+    """So that no test depends on what programs, git first of all, find out about the user who runs it."""
+    os.environ.update(pip_settings())
+    for name in [name for name in os.environ if name.startswith(("GIT_", "XDG_"))]:
+        del os.environ[name]
+    home = tempfile.TemporaryDirectory(prefix="symphony-home-", ignore_cleanup_errors=True)
+    atexit.register(home.cleanup)
+    os.environ["HOME"] = home.name
 
 
 def _give_children_default_signals() -> None:
@@ -91,6 +104,21 @@ def logging_is_as_before() -> Iterator[None]:
     """A command that ran in this process may have set the level of the log."""
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Path:
+    """A path as people may have one too: a command that quotes nothing fails below it."""
+    path = tmp_path / "it's here"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory for sockets, whose paths have at most 107 bytes; wherever temporary files are."""
+    with tempfile.TemporaryDirectory(prefix="it's ", dir="/var/tmp") as place:
+        yield Path(place).resolve()
 
 
 @pytest.fixture

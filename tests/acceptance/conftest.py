@@ -12,8 +12,8 @@ from harness.project import Project
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory outside the temp directory, which agent sandboxes leave writable."""
-    path = Path(tempfile.mkdtemp(prefix="symphony-acceptance-", dir="/var/tmp"))
+    """A directory outside the temp directory, which agent sandboxes leave writable; its path needs quotes."""
+    path = Path(tempfile.mkdtemp(prefix="symphony's acceptance ", dir="/var/tmp"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
 

@@ -60,7 +60,7 @@ def test_an_agent_that_cannot_work_stops_the_start_with_a_hint(
     _workflow(project, **acp)
     project.commit("Add a workflow")
     project.issue("SYM-1", text="Write a file.")
-    done = project.symphony("run", "--once", ACKNOWLEDGEMENT)
+    done = project.once(acknowledged=True)
     assert done.returncode != 0
     assert words in done.stderr
     assert "hint:" in done.stderr
@@ -71,7 +71,7 @@ def test_an_agent_that_nothing_holds_needs_a_person_to_say_so(project: Project) 
     _workflow(project, command=scripted_acp())
     project.commit("Add a workflow")
     project.issue("SYM-1", text="Write a file.")
-    done = project.symphony("run", "--once")
+    done = project.once()
     assert done.returncode == 3
     assert ACKNOWLEDGEMENT in done.stderr
     assert "no sandbox holds it" in done.stderr

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from harness.project import Project
+from harness.shell import word
 from symphony.daemon.admission import ACKNOWLEDGEMENT
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ def _write(project: Project, **sections: Any) -> None:
         "tracker": {"kind": "lines", "provider": {"file": "issues.txt"}},
         "workspace": {"root": str(project.workspaces), "repo": "."},
         "agent": {"kind": "stdin", "budget": {"max_tokens_per_issue": 5_000_000}},
-        "stdin": {"command": f"sh {project.root / 'agent.sh'}"},
+        "stdin": {"command": f"sh {word(project.root / 'agent.sh')}"},
     }
     front = json.dumps({**settings, **sections}, indent=1)
     project.write("WORKFLOW.md", f"---\n{front}\n---\nDo {{{{ issue.title }}}}.\n")

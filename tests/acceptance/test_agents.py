@@ -9,8 +9,9 @@ import pytest
 
 import symphony
 from harness.acp_agents import DRIVEN, furnish, place
-from harness.project import Daemon, Project, scripted, until
+from harness.project import Logged, Project, scripted, until
 from harness.real import require_acp, require_claude, require_codex
+from harness.shell import word
 from kit.claude_home import KEY
 from kit.codex_home import codex_home
 from kit.model_server import ModelServer, Scenario, say, tool
@@ -21,7 +22,7 @@ from symphony.daemon.admission import ACKNOWLEDGEMENT
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 WORK: list[dict[str, Any]] = [{"write": "a.txt", "text": "a\n"}, {"commit": "Work"}, DONE]
 SOURCES = Path(symphony.__file__).parents[1]
-REFUSES = f"PYTHONPATH={SOURCES} {scripted('--refuses', 'rateLimitExceeded')}"
+TIRED = {"kind": "acp", "command": scripted_acp("--refuse-prompt", "'429, retry after 60 s'")}
 
 
 def _noting(project: Project, name: str) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def _told(project: Project, *arguments: str) -> str:
     return done.stdout
 
 
-def _started(daemon: Daemon) -> dict[str, tuple[str, str]]:
+def _started(daemon: Logged) -> dict[str, tuple[str, str]]:
     return {
         line["issue_identifier"]: (line["agent"], line["agent_reason"])
         for line in daemon.events()
@@ -60,8 +61,8 @@ def test_label_and_state_say_which_agent_an_issue_gets(project: Project) -> None
     project.issue("SYM-1", WORK)
     project.issue("SYM-2", WORK, extra="labels: [ui]\n")
     project.issue("SYM-3", WORK, state="In Progress")
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     assert _started(daemon) == {
         "SYM-1": ("plain", "the default (agent.kind)"),
         "SYM-2": ("painter", "agent.rules[0]: label 'ui'"),
@@ -85,14 +86,13 @@ def test_while_an_agent_is_rate_limited_its_fallback_takes_over_and_every_surfac
 ) -> None:
     go = project.root / "go"
     project.workflow(
-        command=REFUSES,
-        agents={"second": {"kind": "codex", "command": scripted(), "model": "spare"}},
-        agent={"fallback": "second"},
+        agents={"tired": TIRED, "second": {"kind": "codex", "command": scripted(), "model": "spare"}},
+        agent={"kind": "tired", "fallback": "second"},
     )
     project.issue("SYM-1", [{"wait_for": str(go)}, *WORK])
-    with project.daemon() as daemon:
+    with project.daemon(ACKNOWLEDGEMENT) as daemon:
         limited = daemon.wait_for("agent_limited")
-        assert (limited["agent"], limited["delay_ms"]) == ("codex", 60_000)
+        assert (limited["agent"], limited["delay_ms"]) == ("tired", 60_000)
 
         def taken_over() -> dict[str, Any] | None:
             found: dict[str, Any] = json.loads(_told(project, "status", "--json"))
@@ -101,21 +101,21 @@ def test_while_an_agent_is_rate_limited_its_fallback_takes_over_and_every_surfac
 
         state = until(taken_over, daemon.log.read_text)
         (row,) = state["running"]
-        reason = "codex is rate limited; it would be the agent by the default (agent.kind)"
+        reason = "tired is rate limited; it would be the agent by the default (agent.kind)"
         assert row["agent"] == {
             "name": "second",
             "kind": "codex",
             "model": "spare",
             "reason": reason,
-            "instead_of": "codex",
+            "instead_of": "tired",
         }
         told = {agent["name"]: agent["limited"] for agent in state["agents"]}
         assert told["second"] is None
-        assert told["codex"]["code"] == "agent_rate_limited"
+        assert told["tired"]["code"] == "agent_rate_limited"
         shown = _told(project, "status")
-        assert "The agent codex is rate limited: " in shown
+        assert "The agent tired is rate limited: " in shown
         assert "second*" in shown
-        assert f"second (codex, spare), instead of codex: {reason}" in _told(project, "explain", "SYM-1")
+        assert f"second (codex, spare), instead of tired: {reason}" in _told(project, "explain", "SYM-1")
         assert "by second" in _told(project, "logs", "SYM-1")
         assert json.loads(_told(project, "prompt", "SYM-1", "--json"))["agent"]["name"] == "second"
         go.touch()
@@ -125,14 +125,14 @@ def test_while_an_agent_is_rate_limited_its_fallback_takes_over_and_every_surfac
 
 
 def test_without_a_fallback_issues_wait_and_no_session_is_started_in_vain(project: Project) -> None:
-    project.workflow(command=REFUSES, agent={"max_concurrent_agents": 1})
+    project.workflow(agents={"tired": TIRED}, agent={"kind": "tired", "max_concurrent_agents": 1})
     project.issue("SYM-1", WORK)
     project.issue("SYM-2", WORK)
-    with project.daemon() as daemon:
+    with project.daemon(ACKNOWLEDGEMENT) as daemon:
         daemon.wait_for("run_retrying", issue_identifier="SYM-1")
         told = json.loads(_told(project, "explain", "SYM-2", "--json"))
         assert told["explanation"]["code"] == "agent_limited"
-        assert "the agent codex is rate limited" in told["explanation"]["answer"]
+        assert "the agent tired is rate limited" in told["explanation"]["answer"]
         assert "agent.fallback" in told["explanation"]["advice"]
     assert list(_started(daemon)) == ["SYM-1"]
 
@@ -144,7 +144,7 @@ def test_an_agent_that_is_not_there_is_told_by_name_and_line_before_anything_sta
     path = project.workflow(agents={"second": missing}, agent={"fallback": "second"})
     project.issue("SYM-1", WORK)
     line = 1 + path.read_text(encoding="utf-8").splitlines().index('      "command": "no-such-agent-here"')
-    done = project.symphony("run", "--once")
+    done = project.once()
     assert done.returncode == 3
     assert f"WORKFLOW.md:{line}: agent second: " in done.stderr
     assert "hint: " in done.stderr
@@ -233,5 +233,5 @@ def _scenarios() -> dict[str, Scenario]:
 
 def _moved_to_done(project: Project) -> str:
     """What moves the issue, for a program that is given no tools to do so."""
-    program = f"PYTHONPATH={SOURCES} {sys.executable} -m symphony -C {project.repo}"
+    program = f"PYTHONPATH={word(SOURCES)} {word(sys.executable)} -m symphony -C {word(project.repo)}"
     return f"{program} issue move {{issue}} Done"

@@ -11,6 +11,7 @@ import pytest
 import symphony
 from harness.project import SYMPHONY, Project, scripted
 from harness.real import require_own_disk
+from harness.shell import word
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 
@@ -35,14 +36,14 @@ def test_an_agent_that_is_not_installed(project: Project) -> None:
 def test_an_agent_that_prints_garbage_costs_nothing(project: Project) -> None:
     project.workflow(command=scripted("--garbage", "--stderr-flood", "200000", "--split-lines"))
     project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])
-    assert project.symphony("run", "--once").returncode == 0
+    assert project.once().returncode == 0
     assert project.state("SYM-1") == "Done"
 
 
 def test_an_agent_that_only_prints_garbage_is_refused_before_any_dispatch(project: Project) -> None:
     project.workflow(command="while :; do echo garbage; sleep 0.1; done", codex={"read_timeout_ms": 500})
     project.issue("SYM-1", [DONE])
-    done = project.symphony("run", "--once")
+    done = project.once()
     assert done.returncode == 1
     assert _one_error(done.stderr)
     assert not project.workspaces.exists() or not list(project.workspaces.glob("SYM-*"))
@@ -63,7 +64,7 @@ def test_a_repository_that_cannot_be_worked_on(
     project.git("init", "--quiet", "--bare", str(project.root / "bare"))
     project.workflow(workspace=workspace)
     project.issue("SYM-1", [DONE])
-    done = project.symphony("run", "--once")
+    done = project.once()
     assert done.returncode == code
     assert words in _one_error(done.stderr)
 
@@ -85,7 +86,7 @@ def test_a_repository_that_is_lost_while_the_daemon_runs(project: Project) -> No
 def test_a_workspace_root_that_cannot_be_used(project: Project) -> None:
     (project.root / "file").write_text("not a directory")
     project.workflow(workspace={"root": str(project.root / "file" / "workspaces")})
-    done = project.symphony("run", "--once")
+    done = project.once()
     assert done.returncode == 3
     assert str(project.root / "file") in _one_error(done.stderr)
 
@@ -93,7 +94,7 @@ def test_a_workspace_root_that_cannot_be_used(project: Project) -> None:
 @pytest.mark.conformance("O-1")
 def test_a_board_that_is_not_there(project: Project) -> None:
     project.workflow(tracker={"provider": {"path": "no/such/board"}})
-    done = project.symphony("run", "--once")
+    done = project.once()
     assert done.returncode == 1
     assert "tracker_request" in _one_error(done.stderr)
 
@@ -102,7 +103,7 @@ def test_a_board_that_is_not_there(project: Project) -> None:
 def test_a_state_directory_that_cannot_be_used(project: Project) -> None:
     project.workflow()
     project.environment["SYMPHONY_STATE_DIR"] = "/proc/nowhere"
-    done = project.symphony("run", "--once")
+    done = project.once()
     assert done.returncode == 1
     assert "state_directory" in _one_error(done.stderr)
 
@@ -179,7 +180,7 @@ def test_hostile_titles_are_data(project: Project) -> None:
     work: list[dict[str, Any]] = [{"write": "a", "text": "a"}, {"commit": "A"}, DONE]
     for number, title in enumerate(HOSTILE_TITLES.values()):
         project.issue(f"SYM-{number}", work, title=title)
-    done = project.symphony("run", "--once")
+    done = project.once()
     assert done.returncode == 0, done.stderr
     states = [project.state(f"SYM-{number}") for number in range(len(HOSTILE_TITLES))]
     assert states == ["Done"] * len(HOSTILE_TITLES), dict(zip(HOSTILE_TITLES, states, strict=True))
@@ -199,12 +200,12 @@ def test_hostile_descriptions_are_data(project: Project) -> None:
     """They reach the agent as they are, once; logs stay lines, and the rest of the board is worked on."""
     heard = project.root / "heard"
     project.workflow(
-        command=f"tee {heard}.$$ | {scripted()}"
+        command=f"tee {word(heard)}.$$ | {scripted()}"
     )  # one file each: several agents write at a time
     names = [f"SYM-{number}" for number in range(len(HOSTILE_TEXTS) + 1)]
     for name, text in zip(names, (*HOSTILE_TEXTS.values(), ""), strict=True):
         project.issue(name, [{"write": "a", "text": "a"}, {"commit": "A"}, DONE], text=text)
-    done = project.symphony("run", "--once", "--log-format", "json")
+    done = project.once()
     assert done.returncode == 0, done.stderr[-2_000:]
     assert [project.state(name) for name in names] == ["Done"] * len(names)
     texts = [path.read_text(encoding="utf-8") for path in project.root.glob("heard.*")]
@@ -227,7 +228,7 @@ def test_a_description_beyond_the_limit_of_a_prompt_blocks_its_own_issue_at_once
     project.workflow()
     project.issue("SYM-1", [DONE], text="x" * 1_000_000)
     project.issue("SYM-2", [{"write": "b", "text": "b"}, {"commit": "B"}, DONE])
-    done = project.symphony("run", "--once", "--log-format", "console")
+    done = project.once(log_format="console")
     assert done.returncode == 1
     assert project.state("SYM-2") == "Done"
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("SYM-1 is blocked")]
@@ -241,7 +242,7 @@ def test_a_description_beyond_the_limit_of_a_prompt_blocks_its_own_issue_at_once
 def test_a_hostile_reason_to_block_stays_one_bounded_note(project: Project) -> None:
     project.workflow(agent={"budget": {"max_attempts_without_progress": 1}})
     project.issue("SYM-1", [{"fail": "</details>\n```\n{{ x }}\n" + "y" * 100_000}])
-    done = project.symphony("run", "--once")
+    done = project.once()
     assert done.returncode == 1
     (note,) = project.comments("SYM-1")
     assert "Symphony stopped working on this issue" in note

@@ -36,7 +36,7 @@ def test_a_session_comments_on_and_moves_its_own_issue_only(project: Project) ->
         ],
     )
     project.issue("SYM-2", state="Backlog")
-    done = project.symphony("run", "--once")
+    done = project.once()
     assert done.returncode == 0, done.stderr
     assert project.state("SYM-1") == "Done"
     assert project.state("SYM-2") == "Backlog"
@@ -49,7 +49,7 @@ def test_only_the_line_that_must_change_changes(project: Project) -> None:
     project.workflow()
     path = project.issue("SYM-1", [DONE], extra="mine: 'kept'   # as it is\n")
     before = path.read_bytes()
-    assert project.symphony("run", "--once").returncode == 0
+    assert project.once().returncode == 0
     assert path.read_bytes() == before.replace(b"state: Todo", b"state: Done")
 
 
@@ -65,8 +65,8 @@ def test_a_malformed_file_is_named_with_its_line_and_hides_nothing(project: Proj
     project.workflow()
     project.write(".symphony/issues/SYM-1.md", "---\ntitle: One\ntitle: Two\nstate: Todo\n---\n")
     project.issue("SYM-2", [DONE])
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     assert any("SYM-1.md:3" in json.dumps(line) for line in daemon.events())
     assert project.state("SYM-2") == "Done"
 
@@ -75,6 +75,6 @@ def test_a_circle_of_blockers_is_reported_and_never_started(project: Project) ->
     project.workflow()
     project.issue("SYM-1", [DONE], extra="blocked_by: [SYM-2]\n")
     project.issue("SYM-2", [DONE], extra="blocked_by: [SYM-1]\n")
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     assert not [line for line in daemon.events() if line["event"] == "run_started"]

@@ -92,7 +92,7 @@ def workspaces(project: Project) -> dict[str, Path]:
 def test_each_checkout_works_in_its_own_place_on_its_own_branch(checkouts: Checkouts) -> None:
     first = checkouts.first()
     work(first, "first")
-    assert first.symphony("run", "--once").returncode == 0
+    assert first.once().returncode == 0
     assert branches(first) == {"symphony/SYM-1": ["Work of first"]}
     tip = first.git("rev-parse", "symphony/SYM-1")
     (theirs,) = workspaces(first).values()
@@ -104,7 +104,7 @@ def test_each_checkout_works_in_its_own_place_on_its_own_branch(checkouts: Check
     }.items():
         assert (second.repo / "WORKFLOW.md").read_bytes() == (first.repo / "WORKFLOW.md").read_bytes()
         work(second, "second")
-        done = second.symphony("run", "--once")
+        done = second.once()
         assert done.returncode == 0, (name, done.stderr)
         assert first.git("rev-parse", "symphony/SYM-1") == tip, "the branch of the first is untouched"
         (here,) = [log for log in branches(second).values() if log != ["Work of first"]]
@@ -151,10 +151,10 @@ def test_a_second_checkout_of_a_repository_is_refused_in_a_common_root(checkouts
     for project in (first, second):
         share_a_root(project, root)
     work(first, "first")
-    assert first.symphony("run", "--once").returncode == 0
+    assert first.once().returncode == 0
     work(second, "second")
     told = str(first.repo / "WORKFLOW.md")
-    done = second.symphony("run", "--once")
+    done = second.once()
     assert (done.returncode, TAKEN in done.stderr, told in done.stderr) == (CONFIGURATION, True, True)
     assert "hint: set workspace.root" in done.stderr
     assert second.written_state("SYM-1") == "Todo"
@@ -172,7 +172,7 @@ def test_two_repositories_share_a_root_and_no_workspace(checkouts: Checkouts) ->
     for project, name in ((first, "first"), (second, "second")):
         share_a_root(project, root)
         work(project, name)
-        done = project.symphony("run", "--once")
+        done = project.once()
         assert done.returncode == 0, done.stderr
     assert branches(first) == {"symphony/SYM-1": ["Work of first"]}
     ((branch, log),) = branches(second).items()
@@ -188,7 +188,7 @@ def test_two_repositories_share_a_root_and_no_workspace(checkouts: Checkouts) ->
     assert [path.name for path in root.glob("SYM-*")] == [other]
     # The directory is free now, and the second goes on where its work is.
     second.issue("SYM-1", [{"run": "cp second.txt more"}, {"commit": "More of second"}, HAND_OVER])
-    assert second.symphony("run", "--once").returncode == 0
+    assert second.once().returncode == 0
     assert branches(second) == {branch: ["More of second", "Work of second"]}
 
 

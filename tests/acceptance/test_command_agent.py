@@ -9,6 +9,7 @@ import pytest
 
 import symphony
 from harness.project import Project, dedent
+from harness.shell import word
 from symphony.daemon.admission import ACKNOWLEDGEMENT
 
 SOURCE = Path(symphony.__file__).parents[1]
@@ -25,12 +26,12 @@ def _agent(project: Project, script: str) -> str:
     """A shell script outside of the repository, and the command of a turn of it."""
     path = project.root / "agent.sh"
     path.write_text(dedent(script), encoding="utf-8")
-    return f"sh {path} {{prompt_file}} {{envelope_file}} {{issue}} {{title}}"
+    return f"sh {word(path)} {{prompt_file}} {{envelope_file}} {{issue}} {{title}}"
 
 
 def _if_committed(project: Project, state: str) -> str:
     """A hook that moves the issue, as the agent is given no tools to do so."""
-    move = f"PYTHONPATH={SOURCE} {sys.executable} -m symphony -C {project.repo} issue move"
+    move = f"PYTHONPATH={word(SOURCE)} {word(sys.executable)} -m symphony -C {word(project.repo)} issue move"
     return f'[ -z "$(git log --oneline origin/HEAD..HEAD)" ] || {move} "$SYMPHONY_ISSUE_IDENTIFIER" "{state}"'
 
 
@@ -67,8 +68,8 @@ def test_a_command_that_does_nothing_is_not_started_for_ever(project: Project) -
     _workflow(project, "echo I had a look at it", max_turns=1, budget=budget)
     project.commit("Add a workflow")
     project.issue("SYM-1", text="Write a file.")
-    with project.daemon("--once", ACKNOWLEDGEMENT) as daemon:
-        assert daemon.end() == 1, daemon.log.read_text()
+    daemon = project.once(acknowledged=True)
+    assert daemon.returncode == 1, daemon.stderr
     (comment,) = project.comments("SYM-1")
     assert "neither a new commit nor a changed tree" in comment
 
@@ -86,7 +87,7 @@ def test_a_command_that_cannot_run_stops_the_start_with_a_hint(
     _workflow(project, command)
     project.commit("Add a workflow")
     project.issue("SYM-1", text="Write a file.")
-    done = project.symphony("run", "--once", ACKNOWLEDGEMENT)
+    done = project.once(acknowledged=True)
     assert done.returncode != 0
     assert words in done.stderr
     assert "hint:" in done.stderr

@@ -42,11 +42,11 @@ def test_what_check_finds_usable_runs_and_what_it_refuses_does_not(project: Proj
     project.workflow()
     project.issue("SYM-1", [*WORK, DONE])
     assert project.symphony("check").returncode == 0
-    assert project.symphony("run", "--once").returncode == 0
+    assert project.once().returncode == 0
     assert project.state("SYM-1") == "Done"
     for broken in ({"worker": {"ssh_hosts": ["far away"]}}, {"tracker": {"kind": "bugzilla"}}):
         project.workflow(**broken)
-        checked, run = project.symphony("check"), project.symphony("run", "--once")
+        checked, run = project.symphony("check"), project.once()
         assert (checked.returncode, run.returncode) == (3, 3)
         (said,) = [line for line in run.stderr.splitlines() if line.startswith("error: ")]
         assert said.split("WORKFLOW.md:")[1].split(" [")[0].replace(": ", ": error: ", 1) in checked.stdout

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from harness.project import Daemon, Project, until
+from harness.shell import word
 from symphony.daemon.state_dir import instance_of
 from symphony.processes.local import LocalHost
 
@@ -133,7 +134,7 @@ def test_a_workspace_of_another_user_is_kept_and_the_others_go_on(killed: Projec
         until(lambda: killed.written_state("SYM-2") == "Done" or None, daemon.log.read_text)
         daemon.wait_for("issue_blocked", issue_identifier="SYM-1")
     assert "belongs to another user" in line["reason"]
-    assert f"chown -R 0 {workspace}" in line["hint"]
+    assert f"chown -R 0 {word(workspace)}" in line["hint"]
     assert (workspace / "work.txt").read_text() == "work\n"
     assert workspace.stat().st_uid == 65_534
     os.chown(workspace, 0, 0)

@@ -10,7 +10,7 @@ from symphony.library.store import LIBRARY_FILE, Library
 
 NAMES = ("style", "tests")
 SHARE = 0.5
-LOOK = {"run": "ls .agents/skills > ../../seen-$(basename $PWD)-$(ls ../.. | grep -c seen-)"}
+LOOK = {"run": 'ls .agents/skills > ../../seen-$(basename "$PWD")-$(ls ../.. | grep -c seen-)'}
 FAIL_ONCE = {"run": "test -e ../../tried || { touch ../../tried; exit 1; }"}
 WORK: list[dict[str, Any]] = [
     {"write": "work.txt", "text": "work\n"},

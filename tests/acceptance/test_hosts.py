@@ -11,6 +11,7 @@ import pytest
 from harness.hosts import DONE
 from harness.project import Project, scripted
 from harness.scraping import scrape
+from harness.shell import word
 from harness.ssh import SshServer, dead_server, ssh_server
 from symphony import __version__
 
@@ -35,7 +36,7 @@ def test_hosts_tell_of_themselves_and_each_that_cannot_be_used_has_a_hint(
     clock.parent.mkdir()
     clock.write_text("#!/bin/sh\necho 1000000000\n")
     clock.chmod(0o755)
-    late = f'export HOME={tmp_path} PATH={clock.parent}:$PATH; cd; eval "$SSH_ORIGINAL_COMMAND"'
+    late = f'export HOME={word(tmp_path)} PATH={word(clock.parent)}:$PATH; cd; eval "$SSH_ORIGINAL_COMMAND"'
     with (
         dead_server(tmp_path / "gone", server) as gone,
         ssh_server(tmp_path / "late", like=server, config={"ForceCommand": late}) as wrong,

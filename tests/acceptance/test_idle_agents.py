@@ -10,7 +10,6 @@ from harness.project import Project, scripted
 from harness.real import require_codex
 from kit import model_server as models
 from kit.codex_home import codex_home
-from symphony.daemon.admission import ACKNOWLEDGEMENT
 
 MOST_TURNS = 6
 
@@ -55,8 +54,8 @@ def test_a_real_codex_that_has_nothing_to_do_calls_the_model_six_times(project: 
 
 def test_a_session_that_only_talks_gets_six_turns(project: Project) -> None:
     _as_init_writes_it(project, scripted())
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 1, daemon.log.read_text()
+    daemon = project.once()
+    assert daemon.returncode == 1, daemon.stderr
     turns = [event for event in daemon.events() if event["event"] == "turn_started"]
     assert len(turns) == MOST_TURNS
     assert _outcomes(daemon.events()) == ["no_progress"] * 3
@@ -69,8 +68,7 @@ def test_a_look_at_the_issue_is_no_trace_of_work_and_a_comment_is_one(project: P
     says = [{"tool": "board_comment", "arguments": {"body": "I looked at it."}}]
     project.issue("SYM-1", looks, looks, looks, looks)
     project.issue("SYM-2", says, looks, looks, looks)
-    with project.daemon("--once") as daemon:
-        daemon.end()
+    daemon = project.once()
     ended = {
         event["issue_identifier"]: (event["outcome"], event["turns"])
         for event in daemon.events()
@@ -93,7 +91,7 @@ def test_a_command_that_ends_well_and_changes_nothing_is_started_six_times(
     }
     project.write("WORKFLOW.md", f"---\n{json.dumps(front)}\n---\nWork on {{{{ issue.identifier }}}}.\n")
     project.issue("SYM-1", text="Make it better.")
-    with project.daemon("--once", ACKNOWLEDGEMENT) as daemon:
-        assert daemon.end() == 1, daemon.log.read_text()
+    daemon = project.once(acknowledged=True)
+    assert daemon.returncode == 1, daemon.stderr
     assert len(started.read_text().split()) == MOST_TURNS
     assert _outcomes(daemon.events()) == ["no_progress"] * 3

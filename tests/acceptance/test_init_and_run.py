@@ -101,7 +101,7 @@ def test_run_works_whatever_is_checked_out(project: Project, state: str) -> None
     project.git("checkout", "--quiet", *(["--detach"] if state == "detached" else ["-b", "other"]))
     move = {"tool": "board_move", "arguments": {"state": "Human Review"}}
     project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, move])
-    done = project.symphony("run", "--once")
+    done = project.once()
     assert done.returncode == 0, done.stderr
     assert project.branch_log("SYM-1") == ["A"]
 
@@ -137,7 +137,7 @@ def test_run_once_works_with_what_init_wrote(project: Project) -> None:
 
 def test_run_once_with_nothing_to_do_ends_at_once(project: Project) -> None:
     project.workflow()
-    done = project.symphony("run", "--once")
+    done = project.once()
     assert done.returncode == 0, done.stderr
 
 
@@ -171,7 +171,7 @@ def test_off_the_board_and_onto_github_in_one_command(project: Project, agent: s
         project.environment["GITHUB_TOKEN"] = SECRET
         checked = project.symphony("check")
         assert checked.returncode == 0, checked.stdout
-        ran = project.symphony("run", "--once")
+        ran = project.once()
     assert desk.vendor.records[7].labels == ["status:human-review"], ran.stderr
     assert project.branch_log("GH-7") == ["Say hello"]
     assert any("Please look." in comment for comment in desk.comments(7)) == (agent == "codex")

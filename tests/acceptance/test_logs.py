@@ -3,6 +3,7 @@
 import pytest
 
 from harness.project import Project
+from harness.shell import word
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 SECRET = "lin_api_0123456789abcdefghij"
@@ -12,8 +13,8 @@ SECRET = "lin_api_0123456789abcdefghij"
 def test_json_lines_carry_issue_and_run(project: Project) -> None:
     project.workflow()
     project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     lines = daemon.events()
     assert all({"event", "level", "timestamp"} <= line.keys() for line in lines)
     about = [line for line in lines if line["event"].startswith("run_")]
@@ -45,7 +46,7 @@ def test_no_secret_reaches_the_log_the_hooks_or_the_agent(project: Project) -> N
     seen = project.root / "seen"
     project.workflow(
         tracker={"kind": "markdown", "provider": {"path": ".symphony/issues", "token": "$BOARD_TOKEN"}},
-        hooks={"before_run": f"env > {seen}.hook; echo $BOARD_TOKEN {SECRET} >&2; exit 1"},
+        hooks={"before_run": f"env > {word(seen)}.hook; echo $BOARD_TOKEN {SECRET} >&2; exit 1"},
         agent={"budget": {"max_attempts_without_progress": 1}},
     )
     project.issue("SYM-1", [DONE])
@@ -60,7 +61,7 @@ def test_the_agent_sees_an_allow_list_of_variables(project: Project) -> None:
     project.environment["SOME_PASSWORD"] = "hunter2hunter2"
     project.workflow()
     seen = project.root / "seen"
-    project.issue("SYM-1", [{"run": f"env > {seen}"}, DONE])
+    project.issue("SYM-1", [{"run": f"env > {word(seen)}"}, DONE])
     assert project.symphony("run", "--once").returncode == 0
     text = seen.read_text()
     assert "SYMPHONY_RUN_ID=" in text

@@ -4,13 +4,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import symphony
-from harness.project import Project, scripted, until
+from harness.project import Project, until
 from harness.scraping import Scrape, scrape
+from kit.speakers import scripted_acp
+from symphony.daemon.admission import ACKNOWLEDGEMENT
 from symphony.observability import metrics
 from symphony.observability.metrics import METRICS
 
-REFUSES = f"PYTHONPATH={Path(symphony.__file__).parents[1]} {scripted('--refuses', 'rateLimitExceeded')}"
+TIRED = scripted_acp("--refuse-prompt", "'429, retry after 60 s'")
 SHOWN_ELSEWHERE = {
     metrics.NOTIFICATIONS.name,  # test_notifications.py: targets that answer, and one that does not
     *(each.name for each in (metrics.HOST_SLOTS, metrics.HOST_RUNS, metrics.HOST_FAILURES)),  # test_hosts.py
@@ -69,7 +70,7 @@ def test_every_metric_moves_with_the_fact_that_it_counts(project: Project) -> No
         "rules": [{"label": "limited", "use": "tired"}],
         "skills": {"disabled_skills": ["off"]},
     }
-    agents = {"tired": {"kind": "codex", "command": REFUSES}}
+    agents = {"tired": {"kind": "acp", "command": TIRED}}
     workflow = project.workflow(agent=agent, agents=agents)
     away = {"tool": "board_move", "arguments": {"state": "Nowhere"}, "may_fail": True}
     done = {"tool": "board_move", "arguments": {"state": "Done"}}
@@ -80,7 +81,7 @@ def test_every_metric_moves_with_the_fact_that_it_counts(project: Project) -> No
     project.issue("SYM-5", state="In Progress")
     project.issue("SYM-6", extra="labels: [limited]\n")
     began_s = time.time()
-    with project.daemon() as daemon:
+    with project.daemon(ACKNOWLEDGEMENT) as daemon:
         daemon.wait_for("run_ended", issue_identifier="SYM-1")
         for name in ("SYM-2", "SYM-3"):
             daemon.wait_for("issue_blocked", issue_identifier=name)

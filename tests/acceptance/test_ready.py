@@ -4,7 +4,7 @@ import json
 import shutil
 from typing import Any
 
-from harness.project import Daemon, Project, until
+from harness.project import Project, until
 
 REVIEW = {"tool": "board_move", "arguments": {"state": "Human Review"}}
 COMMENT = {"tool": "board_comment", "arguments": {"body": "Done, please look."}}
@@ -136,7 +136,6 @@ def test_of_an_issue_that_never_ran_every_command_says_where_it_is(project: Proj
 def test_nobody_is_told_on_the_issue_where_that_is_not_wanted(project: Project) -> None:
     project.workflow(tracker={"comment_on_delivery": False})
     project.issue("SYM-1", [*WORK, REVIEW])
-    daemon: Daemon
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     assert project.comments("SYM-1") == []

@@ -12,6 +12,7 @@ import pytest
 
 from harness.project import Project, until
 from harness.real import require_codex
+from harness.shell import word
 from kit import model_server as models
 from kit.codex_home import codex_home
 from symphony.workspaces import Layout
@@ -190,9 +191,10 @@ def test_skills_of_the_base_branch_can_be_read_in_the_sandbox_and_not_be_changed
     commit = project.git("rev-parse", "HEAD")
     pinned = Layout(project.workspaces).pinned(commit, (".symphony/skills",))
     file = pinned / ".symphony/skills/style/SKILL.md"
+    attempts = f"chmod -R u+w {word(pinned)}; echo forged >> {word(file)}; touch {word(pinned)}/new"
     steps = (
-        models.shell(f"cat {file}"),
-        models.shell(f"chmod -R u+w {pinned}; echo forged >> {file}; touch {pinned}/new; rm -rf {pinned}"),
+        models.shell(f"cat {word(file)}"),
+        models.shell(f"{attempts}; rm -rf {word(pinned)}"),
         models.tool("board_move", {"state": "Done"}),
         models.say("Tried."),
     )

@@ -15,6 +15,7 @@ import pytest
 
 from harness.nightly import NIGHTLY
 from harness.project import DEADLINE_S, Daemon, Project, remembering, scripted, until
+from harness.shell import word
 
 STUBBORN = ("--ignore-eof", "--ignore-sigterm", "--own-session-child")
 
@@ -232,7 +233,7 @@ def test_a_second_signal_does_not_wait_for_a_slow_hook_at_the_end(project: Proje
     pids = _prepare(project)
     project.workflow(
         command=scripted("--pid-file", str(pids)),
-        hooks={"after_run": f"touch {project.root}/ending; sleep 50", "timeout_ms": 60_000},
+        hooks={"after_run": f"touch {word(project.root)}/ending; sleep 50", "timeout_ms": 60_000},
     )
     with project.daemon() as daemon:
         _wait_for_work(project, daemon)

@@ -2,12 +2,13 @@
 
 import json
 
-from harness.project import Daemon, Project, scripted
+from harness.project import Logged, Project, scripted
+from harness.shell import word
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 
 
-def _order(daemon: Daemon) -> list[tuple[str, str]]:
+def _order(daemon: Logged) -> list[tuple[str, str]]:
     return [
         (line["event"], line["issue_identifier"])
         for line in daemon.events()
@@ -19,8 +20,8 @@ def test_a_freed_slot_is_filled_without_waiting_for_the_next_poll(project: Proje
     project.workflow(agent={"max_concurrent_agents": 1}, polling={"interval_ms": 3_600_000})
     for number in (1, 2, 3):
         project.issue(f"SYM-{number}", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     started = [name for event, name in _order(daemon) if event == "run_started"]
     assert started == ["SYM-1", "SYM-2", "SYM-3"], "in order, one after the other, within one poll interval"
 
@@ -29,8 +30,8 @@ def test_priority_comes_first_and_the_limit_per_state_holds(project: Project) ->
     project.workflow(agent={"max_concurrent_agents": 3, "max_concurrent_agents_by_state": {"todo": 1}})
     project.issue("SYM-1", [DONE], extra="priority: 3\n")
     project.issue("SYM-2", [DONE], extra="priority: 1\n")
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     assert _order(daemon)[0] == ("run_started", "SYM-2")
 
 
@@ -38,11 +39,11 @@ def test_a_failing_attempt_is_retried_with_its_number(project: Project) -> None:
     marker = project.root / "failed-once"
     project.workflow(
         body="Attempt {{ attempt | default: 'first' }}\n{{ issue.description }}",
-        hooks={"before_run": f"test -e {marker} || {{ touch {marker}; exit 7; }}"},
+        hooks={"before_run": f"test -e {word(marker)} || {{ touch {word(marker)}; exit 7; }}"},
     )
     project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     retry = daemon.wait_for("run_retrying", issue_identifier="SYM-1")
     assert retry["attempt"] == 1
     assert "before_run" in retry["reason"]
@@ -53,7 +54,7 @@ def test_three_attempts_without_a_trace_of_work_ask_a_person_on_the_issue(projec
     project.workflow(command=scripted("--exit-on", "turn/start:2"))
     project.issue("SYM-1", [{"say": "never reached"}])
     project.issue("SYM-2", [{"say": "never reached"}], state="Backlog")
-    done = project.symphony("run", "--once")
+    done = project.once()
     assert done.returncode == 1
     assert "SYM-1 is blocked: 3 attempts left neither a new commit nor a changed tree" in done.stderr
     (comment,) = project.comments("SYM-1")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from harness.project import Project
+from harness.shell import word
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 KEY, TOKEN, PASSWORD = "correct-horse-battery", "staple-under-the-sea", "seven-pipers-piping"
@@ -28,11 +29,11 @@ def test_secrets_come_from_files_and_go_where_they_are_needed(project: Project, 
         "LINEAR_API_KEY_FILE": _held(tmp_path / "linear", TOKEN),
         "NPM_PASSWORD_FILE": _held(tmp_path / "npm", PASSWORD),
     }
-    project.workflow(hooks={"before_run": f"env > {by_hook}"})
+    project.workflow(hooks={"before_run": f"env > {word(by_hook)}"})
     project.issue(
         "SYM-1",
         [
-            {"run": ["sh", "-c", f"env > {by_agent}"]},
+            {"run": ["sh", "-c", f"env > {word(by_agent)}"]},
             {"say": f"I was told {KEY}, {TOKEN} and {PASSWORD}."},
             {"write": "a", "text": "a"},
             {"commit": "A"},

@@ -37,6 +37,7 @@ def _simulator(*words: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.conformance("S-3", "S-16")
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_months_of_storm_break_no_rule() -> None:
     code, told = _simulator("--seed", "4711", *STORM)

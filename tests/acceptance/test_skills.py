@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness.project import SKILL, Project, scripted
+from harness.shell import word
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 THREAD_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -45,7 +46,7 @@ def test_malformed_skills_are_named_in_one_comment_that_is_edited_in_place(proje
     _malformed(project)
     project.commit("Add skills, most of them malformed")
     project.issue("SYM-1", [REVIEW])
-    assert project.symphony("run", "--once").returncode == 0
+    assert project.once().returncode == 0
     (comment,) = project.comments("SYM-1")
     for name in ("nameless", "plain", "broken", "twin-b"):
         assert f".symphony/skills/{name}/SKILL.md" in comment
@@ -56,7 +57,7 @@ def test_malformed_skills_are_named_in_one_comment_that_is_edited_in_place(proje
     mended = project.workspaces / "SYM-1" / ".symphony" / "skills" / "nameless" / "SKILL.md"
     mended.write_text("---\nname: nameless\ndescription: Now it has one.\n---\n")
     assert project.symphony("issue", "move", "SYM-1", "Todo").returncode == 0
-    assert project.symphony("run", "--once").returncode == 0
+    assert project.once().returncode == 0
     (edited,) = project.comments("SYM-1")
     assert "nameless" not in edited
     assert ".symphony/skills/plain/SKILL.md" in edited
@@ -71,7 +72,7 @@ def test_without_skills_nothing_is_posted_and_the_work_is_done(
         project.write(".symphony/skills/README.md", "nothing yet\n")
     project.commit("No skills")
     project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])
-    assert project.symphony("run", "--once").returncode == 0
+    assert project.once().returncode == 0
     assert project.comments("SYM-1") == []
 
 
@@ -82,8 +83,8 @@ def test_a_board_that_takes_no_comment_does_not_hold_the_work_back(project: Proj
     project.commit("Malformed skills")
     project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])
     project.write(".symphony/issues/SYM-1/comments", "a file where the folder should be\n")
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     daemon.wait_for("comment_failed", issue_identifier="SYM-1")
     assert "state: Done" in (project.repo / ".symphony/issues/SYM-1.md").read_text()
 
@@ -94,8 +95,8 @@ def test_the_names_beyond_the_limit_are_logged(project: Project) -> None:
     project.skill("beta")
     project.commit("Two skills")
     project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     assert daemon.wait_for("skills_dropped")["names"] == ["beta"]
     assert daemon.wait_for("skills_listed")["names"] == ["alpha"]
 
@@ -105,11 +106,11 @@ def _frames_sent(root: Path, *, enabled: bool) -> str:
     project = Project(root=root).create()
     frames = root / "frames"
     # The check before the first dispatch speaks to an agent too; the run's own frames are the last.
-    listening = f"tee {frames}.$$ | {scripted()}"
+    listening = f"tee {word(frames)}.$$ | {scripted()}"
     project.workflow(command=listening, agent={"skills": {"enabled": enabled}})
     project.commit("No skills here")
     project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])
-    assert project.symphony("run", "--once").returncode == 0
+    assert project.once().returncode == 0
     newest = max(root.glob("frames.*"), key=lambda path: path.stat().st_mtime_ns)
     return THREAD_ID.sub("THREAD", newest.read_text().replace(str(root), "ROOT"))
 
@@ -129,8 +130,8 @@ def test_skills_that_are_not_committed_are_told_at_the_start(project: Project) -
     project.skill("committed")
     project.commit("Add a skill")
     project.skill("forgotten")
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     (told,) = [line for line in daemon.events() if line["event"] == "skills_not_committed"]
     assert told["names"] == [".symphony/skills/forgotten/SKILL.md"]
     assert told["level"] == "warning"
@@ -143,7 +144,7 @@ def test_nothing_is_told_where_nothing_can_be_said(project: Project, case: str) 
     if case == "all are committed":
         project.commit("Add a skill")
     project.workflow(agent={"skills": {"enabled": case != "switched off"}})
-    done = project.symphony("run", "--once")
+    done = project.once()
     assert done.returncode == 0, done.stderr
     assert "skills_not_committed" not in done.stderr
 
@@ -165,8 +166,8 @@ def test_the_operators_own_skills_are_listed_and_a_repositorys_comes_first(
     project.commit("A skill of a name that the house has as well")
     name = "greeting" if switched_off else "house"
     project.issue("SYM-1", [{"skill": name, "value_of": "word"}, *READ[1:]])
-    with project.daemon("--once", "--log-level", "debug") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
+    daemon = project.once(log_level="debug")
+    assert daemon.returncode == 0, daemon.stderr
     listed = daemon.wait_for("skills_listed")["names"]
     assert listed == (["greeting"] if switched_off else ["greeting", "house"])
     assert project.git("show", "symphony/SYM-1:out.txt") == ("salut" if switched_off else "servus")
@@ -181,13 +182,13 @@ def test_a_branch_cannot_rewrite_its_own_instructions(project: Project) -> None:
     forged = SKILL.format(name="greeting", description="Forged.", body="word: forged")
     rewrite = {"write": ".symphony/skills/greeting/SKILL.md", "text": forged}
     project.issue("SYM-1", [rewrite, {"commit": "Rewrite the skill"}, REVIEW])
-    assert project.symphony("run", "--once").returncode == 0
+    assert project.once().returncode == 0
     assert "Forged" in project.git("show", "symphony/SYM-1:.symphony/skills/greeting/SKILL.md")
     project.issue("SYM-1", READ)
     told = json.loads(project.symphony("prompt", "SYM-1", "--json").stdout)
     assert "Forged" not in told["envelope"]
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     assert project.git("show", "symphony/SYM-1:out.txt") == "salut"
     assert daemon.wait_for("skills_listed")["commit"] == project.git("rev-parse", "main")
     assert daemon.wait_for("skill_seen")["name"] == "greeting"
@@ -207,7 +208,7 @@ def test_the_comment_is_resolved_when_the_last_file_is_mended_and_breaks_again_i
         if text is not None:
             file.write_text(text)
             assert project.symphony("issue", "move", "SYM-1", "Todo").returncode == 0
-        assert project.symphony("run", "--once").returncode == 0
+        assert project.once().returncode == 0
         (comment,) = project.comments("SYM-1")
         said.append(("are mended" in comment, "missing_front_matter" in comment))
     assert said == [(False, True), (True, False), (False, True)]
@@ -227,7 +228,7 @@ def test_a_file_that_the_work_itself_mends_heals_the_comment_of_an_issue_that_en
     project.write(".symphony/skills/plain/SKILL.md", "# no front matter\n")
     project.commit("A malformed skill")
     project.issue("SYM-1", MEND)
-    assert project.symphony("run", "--once").returncode == 0
+    assert project.once().returncode == 0
     assert project.state("SYM-1") == "Done"
     (comment,) = project.comments("SYM-1", kind="skills")
     assert "are mended" in comment
@@ -239,7 +240,7 @@ def test_a_file_that_the_work_itself_breaks_is_named_when_the_work_ends(project:
     project.skill("plain")
     project.commit("A skill")
     project.issue("SYM-1", [{**MEND[0], "text": "# no front matter\n"}, {"commit": "Break it"}, DONE])
-    assert project.symphony("run", "--once").returncode == 0
+    assert project.once().returncode == 0
     (comment,) = project.comments("SYM-1", kind="skills")
     assert "missing_front_matter" in comment
 
@@ -251,22 +252,22 @@ def test_a_comment_that_could_not_be_edited_is_edited_by_the_next_daemon_though_
     project.write(".symphony/skills/plain/SKILL.md", "# no front matter\n")
     project.commit("A malformed skill")
     project.issue("SYM-1", [REVIEW])
-    assert project.symphony("run", "--once").returncode == 0
+    assert project.once().returncode == 0
     folder = project.repo / ".symphony/issues/SYM-1.md"
     project.issue("SYM-1", MEND)
     comments = project.repo / ".symphony/issues/SYM-1/comments"
     aside = comments.with_name("aside")
     comments.rename(aside)
     comments.write_text("a file where the folder should be\n")
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     daemon.wait_for("comment_retry", issue_identifier="SYM-1")
     comments.unlink()
     aside.rename(comments)
     assert "state: Done" in folder.read_text()
     (before,) = project.comments("SYM-1", kind="skills")
     assert "missing_front_matter" in before
-    assert project.symphony("run", "--once").returncode == 0
+    assert project.once().returncode == 0
     (after,) = project.comments("SYM-1", kind="skills")
     assert "are mended" in after
 
@@ -298,12 +299,12 @@ def test_a_skill_that_is_switched_off_is_not_said_to_be_mended(project: Project)
     project.write(".symphony/skills/plain/SKILL.md", "# no front matter\n")
     project.commit("A malformed skill")
     project.issue("SYM-1", [REVIEW])
-    assert project.symphony("run", "--once").returncode == 0
+    assert project.once().returncode == 0
     said = []
     for skills in ({"disabled_skills": ["plain"]}, {}, {"comment_on": "never"}, {}, {"enabled": False}):
         project.workflow(agent={"skills": skills})
         assert project.symphony("issue", "move", "SYM-1", "Todo").returncode == 0
-        assert project.symphony("run", "--once").returncode == 0
+        assert project.once().returncode == 0
         (comment,) = project.comments("SYM-1", kind="skills")
         assert "mended" not in comment.lower()
         said.append("missing_front_matter" in comment)

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from harness.project import Daemon, Project
+from harness.project import Project
 from harness.real import require_codex
 from kit import model_server as models
 from kit.codex_home import codex_home
@@ -32,12 +32,6 @@ def _asked(project: Project, path: str) -> dict[str, Any]:
     with httpx.Client(transport=httpx.HTTPTransport(uds=socket, verify=False), timeout=30) as client:
         document: dict[str, Any] = client.get(f"http://symphony{path}").json()
     return document
-
-
-def _run_once(project: Project) -> Daemon:
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
-    return daemon
 
 
 def test_a_run_is_a_tree_of_spans(project: Project) -> None:
@@ -92,7 +86,7 @@ def test_content_is_sent_only_when_asked_for_and_without_secrets(project: Projec
         project.issue(name, turn)
         with otlp_receiver() as receiver:
             _traced(project, receiver, content=content)
-            _run_once(project)
+            assert project.once().returncode == 0
         sent.append([str(attributes(span)) for span in receiver.spans])
     assert not any(MARK in text for text in sent[0])
     assert sum(MARK in text for text in sent[1]) >= 2
@@ -103,8 +97,7 @@ def test_an_attempt_links_to_the_trace_of_the_one_before(project: Project) -> No
     project.issue("SYM-1", [{"exit": 3}])
     with otlp_receiver() as receiver:
         _traced(project, receiver)
-        with project.daemon("--once") as daemon:
-            daemon.end()
+        project.once()
     first, second, *_ = (span for span in receiver.spans if not span.parent_span_id)
     assert attributes(first)["error.type"] == "port_exit"
     assert not first.links
@@ -153,7 +146,8 @@ def test_a_real_codex_has_its_work_as_spans_below_its_turn(project: Project) -> 
         tracing = {"endpoint": receiver.url}
         project.workflow(command=command, codex={"read_timeout_ms": 30_000}, tracing=tracing)
         project.environment.update(home.env)
-        daemon = _run_once(project)
+        with project.daemon("--once") as daemon:
+            assert daemon.end() == 0, daemon.log.read_text()
     assert daemon.wait_for("run_ended")["outcome"] == "succeeded"
     tools = receiver.tree()["invoke_agent codex"]
     assert tools == [*["execute_tool commandExecution"] * 2, "execute_tool dynamicToolCall"]

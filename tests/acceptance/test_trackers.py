@@ -36,9 +36,9 @@ def test_an_issue_becomes_a_commit_and_each_report_one_comment(project: Project,
         }
         project.workflow(tracker=tracker, polling={"interval_ms": 100})
         project.environment.update(desk.environment())
-        done = project.symphony("run", "--once")
+        done = project.once()
         assert done.returncode == 0, done.stderr
-        again = project.symphony("run", "--once")
+        again = project.once()
         assert again.returncode == 0, again.stderr
     issue = project.git("for-each-ref", "--format=%(refname:short)", "refs/heads/symphony")
     assert project.git("show", f"{issue}:done.txt") == "done"
@@ -72,7 +72,7 @@ def test_an_agent_moves_and_comments_on_its_issue_by_the_same_tools_everywhere(
         }
         project.workflow(tracker=tracker, polling={"interval_ms": 100})
         project.environment.update(desk.environment())
-        done = project.symphony("run", "--once")
+        done = project.once()
         assert done.returncode == 0, done.stderr
         (issue,) = anyio.run(desk.tracker.fetch_issues_by_ids, [issue_id])
     assert issue.state == desk.done

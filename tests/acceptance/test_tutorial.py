@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_every_step_without_a_model_works_one_after_the_other(tmp_path: Path) -> None:
     found = re.findall(r"^(`{3,})sh\n(.*?)^\1$", TUTORIAL.read_text(), re.MULTILINE | re.DOTALL)

@@ -41,7 +41,7 @@ CASES = {
 def test_a_mistake_is_named_with_its_place_and_a_hint(project: Project, case: str) -> None:
     text, place, word = CASES[case]
     project.write("WORKFLOW.md", text)
-    done = project.symphony("run", "--once")
+    done = project.once()
     assert done.returncode == 3
     errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert len(errors) == 1, done.stderr

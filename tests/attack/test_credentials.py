@@ -21,6 +21,7 @@ from anyio import to_thread
 from harness.git_server import GitServer, git_server
 from harness.project import Project
 from harness.real import require_bubblewrap
+from harness.shell import word
 from symphony.config import (
     AGENT_SECTIONS,
     HooksSettings,
@@ -144,8 +145,9 @@ async def worked_on(manager: WorkspaceManager, git: Callable[..., str]) -> None:
     workspace = await manager.prepare(ISSUE, None)
     for message in ("one", "two"):
         git(workspace.path, "commit", "-q", "--allow-empty", "-m", message)
-        delivery = await manager.deliver(workspace)
-        assert (delivery.pushed, delivery.push_failure) == (True, None)
+        assert (await manager.deliver(workspace)).to_push
+        assert await manager.push("symphony/MT-1") is None
+        assert (await manager.deliver(workspace)).pushed
 
 
 @pytest.mark.asyncio
@@ -217,7 +219,7 @@ async def test_a_user_without_a_password_leaves_the_password_to_the_operators_he
 @pytest.mark.asyncio
 async def test_a_hook_sees_nothing_of_it(make: Make, server: GitServer, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
-    hooks = HooksSettings(after_create=f"env > {seen}; git config --list >> {seen}")
+    hooks = HooksSettings(after_create=f"env > {word(seen)}; git config --list >> {word(seen)}")
     manager = make(with_login(server), hooks=hooks)
     await manager.check_root()
 
@@ -276,7 +278,7 @@ def test_a_daemon_and_its_commands_show_it_nowhere(server: GitServer, tmp_path: 
     project = Project(root=tmp_path / "project", environment={"REPO_URL": with_login(server)}).create()
     project.workflow(workspace={"repo": "$REPO_URL", "push": "origin"})
     over = {"tool": "board_move", "arguments": {"state": "Human Review"}}
-    look = f"{{ env; git config --list; }} > {tmp_path}/seen"
+    look = f"{{ env; git config --list; }} > {word(tmp_path)}/seen"
     project.issue("SYM-1", [{"run": look}, {"write": "a", "text": "a"}, {"commit": "Work"}, over])
 
     with watched() as lines:

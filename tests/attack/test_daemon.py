@@ -13,6 +13,7 @@ import pytest
 
 from harness.other_user import as_ordinary_user
 from harness.project import Project, until
+from harness.shell import word
 
 _DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 
@@ -29,8 +30,12 @@ def project() -> Iterator[Project]:
 def test_an_agent_cannot_read_the_environment_memory_and_descriptors_of_the_daemon(project: Project) -> None:
     names = ("environ", "mem", "maps", "fd/0", "cwd/README.md", "root/etc/hostname")
     read = "; ".join(f"head -c 1 /proc/$pid/{name} && echo {name} >> read" for name in names)
-    daemon_pid = f"pid=$(sed 's/.*\"pid\": //; s/,.*//' {project.state_dir}/lock); test -e /proc/$pid/stat"
-    script = f"{daemon_pid} && echo tried > read; ({read}) 2>/dev/null; cp read {project.root}/home/read"
+    daemon_pid = (
+        f"pid=$(sed 's/.*\"pid\": //; s/,.*//' {word(project.state_dir)}/lock); test -e /proc/$pid/stat"
+    )
+    script = (
+        f"{daemon_pid} && echo tried > read; ({read}) 2>/dev/null; cp read {word(project.root)}/home/read"
+    )
     (project.root / "home").mkdir()
     project.issue("SYM-1", [{"run": script}, _DONE])
     project.workflow()
@@ -76,7 +81,7 @@ def test_a_lock_file_that_is_removed_or_replaced_is_taken_anew(project: Project)
 @pytest.mark.parametrize("everything", [False, True], ids=["the lock file", "the state directory"])
 def test_a_second_daemon_ends_no_agent_of_a_living_one(project: Project, *, everything: bool) -> None:
     gate = project.root / "gate"
-    project.issue("SYM-1", [{"run": f"while ! [ -e {gate} ]; do sleep 0.05; done"}, _DONE])
+    project.issue("SYM-1", [{"run": f"while ! [ -e {word(gate)} ]; do sleep 0.05; done"}, _DONE])
     project.workflow()
     with project.daemon() as daemon:
         agent = psutil.Process(daemon.wait_for("turn_started")["pid"])

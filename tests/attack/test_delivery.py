@@ -26,8 +26,8 @@ from symphony.workspaces import (
     WorkspaceError,
     WorkspaceManager,
     all_refs,
+    find_work,
     packed_refs,
-    reason_to_keep,
 )
 
 pytestmark = pytest.mark.anyio
@@ -100,7 +100,7 @@ async def _survived(place: Path, manager: WorkspaceManager, made: Workspace, hea
         await manager.prepare(_issue(made.key), 2)
     settings = WorkspaceSettings.model_validate({"root": place / "root", "repo": str(place / "repo")})
     environment, none = _environment(place), frozenset[str]()
-    foretold = await reason_to_keep(
+    foretold = await find_work(
         made.path, host=LocalHost(), settings=settings, environment=environment, secret_names=none
     )
     (record,) = [record for record in await manager.records() if record.key == made.key]

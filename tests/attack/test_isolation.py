@@ -12,8 +12,9 @@ import pytest
 from anyio import to_thread
 
 from attack.conftest import Rounds
-from harness.real import require_bubblewrap
+from harness.real import require_bubblewrap, require_home
 from harness.sessions import SessionBench
+from harness.shell import word
 from symphony.agents.folders import CLAUDE_FOLDERS, CODEX_FOLDERS, claude_project, located
 from symphony.agents.isolation import Isolation
 from symphony.agents.secret_places import SECRET_PLACES, named_secrets, secret_paths
@@ -40,7 +41,7 @@ OBEYED: Final = (
 def top() -> Iterator[Path]:
     """A directory that the sandbox does not make private anyway, as it does with /tmp and /var/tmp."""
     require_bubblewrap()
-    with tempfile.TemporaryDirectory(prefix=".symphony-attack-", dir=Path.home()) as place:
+    with tempfile.TemporaryDirectory(prefix=".symphony-attack-", dir=require_home()) as place:
         yield Path(place)
 
 
@@ -85,7 +86,9 @@ async def test_no_secret_of_the_home_is_read_and_what_work_needs_is(rounds: Roun
             write(git_config.parents[2 if "modules" in config else 0] / "HEAD", "ref: refs/heads/main\n")
         harmless = write(home / "work" / "notes", "harmless")
         isolation = await to_thread.run_sync(hiding_secrets, variables)
-        told = await inside(bench, isolation, f"grep -raF {MARKER} {home}; cat {harmless}; echo end")
+        told = await inside(
+            bench, isolation, f"grep -raF {MARKER} {word(home)}; cat {word(harmless)}; echo end"
+        )
         assert MARKER not in told, (place, variables, config)
         assert told.endswith("harmlessend\n")
 

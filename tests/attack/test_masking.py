@@ -17,6 +17,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from attack.conftest import Rounds
+from harness.shell import word
 from symphony.agents.events import redact
 from symphony.agents.process import AgentProcess, Launch
 from symphony.config import HooksSettings, WorkspaceSettings
@@ -195,7 +196,10 @@ async def test_the_last_line_of_an_agent_begins_with_no_part_of_a_secret(tmp_pat
     log = tmp_path / "stderr"
     (tmp_path / "text").write_text(f"first\n{SECRET}{'y' * behind}")
     launch = Launch(
-        command=f"cat {tmp_path / 'text'} >&2", cwd=tmp_path, env={"PATH": "/usr/bin:/bin"}, stderr_path=log
+        command=f"cat {word(tmp_path / 'text')} >&2",
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin"},
+        stderr_path=log,
     )
     process = await AgentProcess.start(LocalHost(), launch, grace_ms=2_000)
     await process.wait()

@@ -20,6 +20,7 @@ from attack.conftest import Rounds
 from harness.other_user import as_ordinary_user
 from harness.project import Project, until
 from harness.real import require_bubblewrap, require_codex
+from harness.shell import word
 from kit import model_server as models
 from kit.codex_home import codex_home
 from symphony.processes.local import LocalHost
@@ -63,7 +64,7 @@ def _steps(token: str, gate: Path, *, last: str | None = None) -> list[dict[str,
     """Leave every kind of survivor, wait for the gate, and end; or end by the command `last`."""
     steps: list[dict[str, object]] = [
         {"run": _leaving(token)},
-        {"run": f"while ! [ -e {gate} ]; do sleep 0.05; done"},
+        {"run": f"while ! [ -e {word(gate)} ]; do sleep 0.05; done"},
     ]
     return [*steps, {"run": last} if last is not None else _DONE]
 

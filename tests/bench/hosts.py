@@ -22,7 +22,7 @@ from typing import Any
 from bench.kit import Program, Scene, environment, median, until
 from harness.on_ray import ray_python
 from harness.real import find_program
-from harness.ssh import ssh_server
+from harness.ssh import plain_python, ssh_server
 from kit.ray_cluster import ray_cluster
 
 __all__ = [
@@ -71,7 +71,7 @@ def _worker(place: Path, carrier: str, *, hosts: int = 1) -> Iterator[dict[str, 
         client = place / "stand-in"
         client.write_text(_STAND_IN)
         client.chmod(client.stat().st_mode | stat.S_IXUSR)
-        ssh = {"command": str(client), "python": sys.executable, "remote_root": "work"}
+        ssh = {"command": str(client), "python": plain_python(sys.executable), "remote_root": "work"}
         yield {"ssh_hosts": ["here"], "ssh": ssh}
     elif carrier == "ray":
         assert _RAY is not None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -160,7 +161,7 @@ class Scene:
                 **({} if self.repo is None else {"repo": str(self.repo)}),
             },
             "agent": {"max_concurrent_agents": self.limit},
-            "codex": {"command": " ".join(command), **self.settings},
+            "codex": {"command": shlex.join(command), **self.settings},
             **({"worker": self.worker} if self.worker else {}),
         }
         text = f"---\n{json.dumps(front, indent=1)}\n---\n{{{{ issue.identifier }}}}: {{{{ issue.title }}}}\n"

@@ -6,6 +6,7 @@ dice choose. Afterwards a daemon in calm weather finishes what is left, and the 
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from typing import Any
 
 from chaos.agent import ODD_ATTEMPTS
 from harness.project import DEADLINE_S, Daemon, Project, marked_processes
+from harness.shell import word
 from symphony.daemon.state_dir import instance_of
 from symphony.journal.reader import checkup, open_reader
 from symphony.processes.base import Identity
@@ -81,7 +83,7 @@ class Storm:
         )
         agent = [sys.executable, str(_TESTS / "chaos" / "agent.py"), str(self.witness), self.seed]
         self.project.workflow(
-            command="exec " + " ".join(f"'{word}'" for word in agent),
+            command=f"exec {shlex.join(agent)}",
             agent={
                 "max_concurrent_agents": 4,
                 "max_retry_backoff_ms": 200,
@@ -95,7 +97,7 @@ class Storm:
         open_ones = sum(self.project.written_state(name) != "Done" for name in self.issues)
         for _ in range(_AT_ONCE - open_ones):
             name = f"SYM-{len(self.issues) + 1}"
-            note = {"run": f"git rev-parse HEAD >> '{self.witness}/{name}/commits'"}
+            note = {"run": f"git rev-parse HEAD >> {word(self.witness / name / 'commits')}"}
             self.project.issue(
                 name,
                 [{"append": "work.txt", "text": "one\n"}, {"sleep_ms": 150}, {"commit": "One"}, note],

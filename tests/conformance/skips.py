@@ -32,6 +32,7 @@ PERMITTED = (
     Skip(reason="no network namespaces here: they take root", why="the case needs root", required=True),
     Skip(reason="nothing can be booted: that takes root", why="the case needs root", required=True),
     Skip(reason="no Python that an ordinary user may run", why="root's own may be the only one", required=True),
+    Skip(reason="no home in which this user may write", why="a sandbox hides temp directories anyway", required=True),
     Skip(reason="no /proc", why="Linux alone has it", required=True),
     Skip(reason="there is no /dev/full", why="Linux alone has it", required=True),
     Skip(reason="this machine has no user namespaces to take away", why="the case needs a host that has them"),

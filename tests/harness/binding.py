@@ -16,7 +16,7 @@ from symphony.daemon.operator import ActionRequest
 from symphony.domain import Issue, Redaction, SymphonyError, ToolResult, ToolSpec
 from symphony.scheduler import Event
 from symphony.trackers.base import Comment
-from symphony.workspaces import Patch, Removal, WorkspaceRecord
+from symphony.workspaces import KeptWorkspace, Patch, Removal, WorkspaceRecord
 
 if TYPE_CHECKING:
     from symphony.agents.base import AgentBackend
@@ -150,6 +150,9 @@ class FakeWorkspaces:
         return WorkspaceRecord(
             issue_id=issue_id, identifier=identifier, key=identifier, path=Path("/workspaces") / identifier
         )
+
+    def kept(self) -> tuple[KeptWorkspace, ...]:
+        return ()
 
     async def remove(self, record: WorkspaceRecord) -> Removal:
         self.removed.append(record)

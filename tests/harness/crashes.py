@@ -56,6 +56,8 @@ AFTERWARDS = {
     FaultPoint.END_WRITTEN: Afterwards(does=_REMOVES, sessions=0),
     FaultPoint.RETRY_PUT: Afterwards(does=_GOES_ON),
     FaultPoint.RETRY_WRITTEN: Afterwards(does="the retry keeps its number and waits for its time"),
+    FaultPoint.BEFORE_PUSH: Afterwards(does=f"{_REMOVES}; the branch is pushed", sessions=0),
+    FaultPoint.AFTER_PUSH: Afterwards(does=f"{_REMOVES}; the push finds everything there", sessions=0),
     FaultPoint.BEFORE_COMMENT: Afterwards(does=f"{_GOES_ON}; the comment is written"),
     FaultPoint.AFTER_COMMENT: Afterwards(does=f"{_GOES_ON}; the comment is found by its marker and left"),
     FaultPoint.BEFORE_CLEAN: Afterwards(

@@ -139,7 +139,7 @@ class Forks:
     """A process that has loaded everything; a context manager that ends it."""
 
     def __enter__(self) -> Self:
-        self._place = tempfile.TemporaryDirectory(prefix="symphony-forks-")
+        self._place = tempfile.TemporaryDirectory(prefix="symphony-forks-", dir="/var/tmp")
         self._address = str(Path(self._place.name, "socket"))
         self._server = subprocess.Popen(
             [sys.executable, "-c", _SERVER, self._address],

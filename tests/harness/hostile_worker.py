@@ -6,6 +6,8 @@ It is given in place of Python to `worker.ssh.python`; everything but a run is l
 import sys
 from pathlib import Path
 
+from harness.shell import word
+
 __all__ = ["hostile_python"]
 
 _PROGRAM = """
@@ -50,8 +52,8 @@ def hostile_python(folder: Path, script: str) -> str:
     body.write_text(script)
     program.write_text(_PROGRAM.format(script=str(body)))
     python.write_text(
-        f'#!/bin/sh\ncase "$*" in\n*"worker --stdio") exec {sys.executable} {program} ;;\n'
-        f'*) exec {sys.executable} "$@" ;;\nesac\n'
+        f'#!/bin/sh\ncase "$*" in\n*"worker --stdio") exec {word(sys.executable)} {word(program)} ;;\n'
+        f'*) exec {word(sys.executable)} "$@" ;;\nesac\n'
     )
     python.chmod(0o755)
     return str(python)

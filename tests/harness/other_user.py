@@ -1,6 +1,7 @@
 """A project whose daemon and agents run as an ordinary user, also where the tests run as root."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.project import Project, scripted
+from harness.shell import word
 
 __all__ = ["NOBODY", "as_ordinary_user"]
 
@@ -28,7 +30,8 @@ def as_ordinary_user(project: Project) -> str:
     project.user, project.python = NOBODY, usable[0]
     project.environment["PYTHONPATH"] = _search_path()
     subprocess.run(["chown", "-R", str(NOBODY), str(project.root)], check=True)
-    return f"PYTHONPATH={_search_path()} {scripted().replace(sys.executable, usable[0])}"
+    agent = shlex.join([usable[0], "-m", "symphony.testing.scripted_agent"])
+    return f"PYTHONPATH={word(_search_path())} {agent}"
 
 
 def _pythons() -> list[str]:

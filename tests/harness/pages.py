@@ -169,6 +169,7 @@ READY = models.ReadyRow(
     pull_request_url="https://forge.example/web/pulls/418",
     push="pushed",
     push_failure=None,
+    branch_failure=None,
     look=("symphony diff WEB-118", "git diff main...symphony/WEB-118"),
     ended_at=ago(minutes=42),
     pull_request=models.PullRequest(
@@ -276,6 +277,7 @@ def demo_state() -> models.State:
         waiting_by_reason={"no_slot": 2, "not_dispatchable": 1, "label_missing": 1},
         waiting_left_out=0,
         ready=(READY,),
+        pushes=(),
         failed_pushes=(),
         codex_totals=models.Totals(
             input_tokens=5_180_000, output_tokens=412_000, total_tokens=5_592_000, seconds_running=18_240.0

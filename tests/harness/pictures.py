@@ -225,6 +225,7 @@ def needing_people(**changes: Any) -> dict[str, Any]:
         pull_request_url=None,
         push=None,
         push_failure=None,
+        branch_failure=None,
         look=["symphony diff SYM-5", "git diff main...symphony/SYM-5"],
         ended_at="2026-03-01T11:00:00Z",
     )

@@ -23,6 +23,7 @@ from harness.acp_agents import DRIVEN, Driven, furnish
 from harness.acp_agents import place as acp_place
 from harness.real import require_acp, require_claude, require_codex
 from harness.sessions import COMMENT, SOURCE, SessionBench
+from harness.shell import word
 from kit.claude_home import claude_home
 from kit.codex_home import codex_home
 from kit.model_server import Answer, ModelServer, Scenario, say, tool
@@ -117,7 +118,7 @@ def _step(act: Act) -> dict[str, Any]:
 
 
 _COMMANDS: Mapping[str, Callable[..., str]] = {
-    "codex": lambda *switches: f"PYTHONPATH={SOURCE} {command(*switches)}",
+    "codex": lambda *switches: f"PYTHONPATH={word(SOURCE)} {command(*switches)}",
     "claude": scripted_claude,
     "acp": scripted_acp,
 }

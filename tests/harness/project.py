@@ -24,12 +24,20 @@ from click.testing import CliRunner
 import symphony
 from harness.forks import SYMPHONY as PROGRAM
 from harness.forks import Fork, Forks
+from harness.in_process import ScriptedHost, SkippingClock
+from harness.shell import word
+from symphony.cli.commands.run import print_summary
+from symphony.cli.failures import report
 from symphony.cli.main import main
+from symphony.cli.serving import serve
+from symphony.domain import SymphonyError
 
 __all__ = [
     "SKILL",
     "SYMPHONY",
     "Daemon",
+    "Ended",
+    "Logged",
     "Project",
     "dedent",
     "forks",
@@ -65,7 +73,8 @@ def scripted(*switches: str) -> str:
 
 def remembering(threads: Path, *switches: str) -> str:
     """The same of an agent that remembers its threads there; of this very source tree, like the daemon."""
-    return f"PYTHONPATH={Path(symphony.__file__).parents[1]} {scripted('--threads', str(threads), *switches)}"
+    source = word(Path(symphony.__file__).parents[1])
+    return f"PYTHONPATH={source} {scripted('--threads', str(threads), *switches)}"
 
 
 @cache
@@ -252,6 +261,30 @@ class Project:
             and not any(name.startswith("COV") for name in os.environ)
         )
 
+    def once(self, *, log_format: str = "json", **options: Any) -> "Ended":
+        """`symphony run --once` in this process, whose threads play scripted agents; `options` of `serve`."""
+        (self.root / "home").mkdir(exist_ok=True)
+        log = self.root / f"daemon-{time.monotonic_ns()}.log"
+        workflow, environment, clock = self.repo / "WORKFLOW.md", self.env(), SkippingClock()
+        bare = CliRunner(env={**dict.fromkeys(os.environ), **environment})
+        with chdir(self.repo), bare.isolation() as (_, errors, _):
+            try:
+                tally = serve(
+                    workflow,
+                    environment=environment,
+                    once=True,
+                    log_format=log_format,
+                    host=ScriptedHost(),
+                    now_ms=clock.now_ms,
+                    observers=(clock,),
+                    **options,
+                )
+                code = print_summary(tally, workflow)
+            except SymphonyError as error:
+                code = report(error)
+            log.write_bytes(errors.getvalue())
+        return Ended(log=log, returncode=code)
+
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         """`symphony` as a process that goes on; its caller waits for its end."""
         return subprocess.Popen(
@@ -305,11 +338,10 @@ class Project:
         )
 
 
-@dataclass
-class Daemon:
-    """A running daemon and what it logged."""
+@dataclass(kw_only=True)
+class Logged:
+    """What a daemon logged."""
 
-    process: "subprocess.Popen[bytes] | Fork"
     log: Path
 
     def events(self) -> list[dict[str, Any]]:
@@ -327,6 +359,25 @@ class Daemon:
             return None
 
         return until(found, lambda: f"no log line {event} {fields} in:\n{self.log.read_text()}")
+
+
+@dataclass(kw_only=True)
+class Ended(Logged):
+    """A daemon that has ended."""
+
+    returncode: int
+
+    @property
+    def stderr(self) -> str:
+        """All that it logged and printed."""
+        return self.log.read_text(encoding="utf-8")
+
+
+@dataclass(kw_only=True)
+class Daemon(Logged):
+    """A running daemon and what it logged."""
+
+    process: "subprocess.Popen[bytes] | Fork"
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

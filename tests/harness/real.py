@@ -1,6 +1,7 @@
 """The real programs that some tests drive: found, or a skip that says why, or a failure where required."""
 
 import os
+import pwd
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ __all__ = [
     "require_codex",
     "require_container",
     "require_emulate",
+    "require_home",
     "require_named",
     "require_own_disk",
     "require_program",
@@ -135,6 +137,17 @@ def require_bubblewrap(environment: Mapping[str, str] = os.environ) -> str:
     if subprocess.run(tried, capture_output=True, check=False).returncode != 0:
         _without("no permission for bubblewrap to make user namespaces on this machine", environment)
     return found
+
+
+def require_home() -> Path:
+    """The user's home, which a sandbox does not hide anyway, as it does temp directories; else a skip."""
+    try:
+        home = Path(pwd.getpwuid(os.geteuid()).pw_dir)
+    except KeyError:  # a user without an entry
+        home = None
+    if home is None or not os.access(home, os.W_OK | os.X_OK):
+        _without("no home in which this user may write", os.environ)
+    return home
 
 
 def require_boot(environment: Mapping[str, str] = os.environ) -> None:

@@ -1,4 +1,4 @@
-"""A `Service` in this process, on a real board with real agents, and an observer that tests wait on."""
+"""A `Service` in this process, on a real board with scripted agents as threads, and a watcher to wait on."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -9,11 +9,11 @@ from typing import TypeVar
 import anyio
 from anyio import to_thread
 
+from harness.in_process import ScriptedHost
 from harness.project import Project
 from symphony.daemon.admission import open_store
 from symphony.daemon.service import Observer, Service
 from symphony.daemon.state_dir import StateDirectory, instance_of
-from symphony.processes.local import LocalHost
 from symphony.scheduler import Command, Event, RunEnded, Running, State, StepFunction, step
 
 __all__ = ["DEADLINE_S", "Served", "Watcher", "make_service", "move", "serving"]
@@ -103,7 +103,7 @@ async def make_service(
     return Service(
         store=await to_thread.run_sync(open_store, workflow, environment),
         state_dir=StateDirectory(project.state_dir),
-        host=LocalHost(instance=await to_thread.run_sync(instance_of, project.state_dir)),
+        host=ScriptedHost(instance=await to_thread.run_sync(instance_of, project.state_dir)),
         environment=environment,
         once=once,
         observers=observers,

@@ -1,6 +1,8 @@
 """Real OpenSSH servers for one key of this user, on this machine or in a network namespace."""
 
+import atexit
 import os
+import re
 import shutil
 import signal
 import socket
@@ -9,15 +11,18 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
 import pytest
 
 from harness.real import require_program
+from harness.shell import word
 
-__all__ = ["SshServer", "dead_server", "namespace", "processes", "ssh_server", "workers"]
+__all__ = ["SshServer", "dead_server", "namespace", "plain_python", "processes", "ssh_server", "workers"]
 
 _PORTS_TRIED = 5
 
@@ -49,7 +54,7 @@ class SshServer:
     @property
     def options(self) -> list[str]:
         """`worker.ssh.options`."""
-        known = f"UserKnownHostsFile={self.known}"
+        known = f'UserKnownHostsFile="{self.known}"'
         return ["-F", "none", "-i", str(self.known.with_name("user")), "-o", known]
 
     @property
@@ -59,7 +64,20 @@ class SshServer:
 
     def section(self, python: str, **settings: Any) -> dict[str, Any]:
         """`worker.ssh` of a workflow."""
-        return {"options": self.options, "python": python, "remote_root": "work", **settings}
+        return {"options": self.options, "python": plain_python(python), "remote_root": "work", **settings}
+
+
+@cache
+def plain_python(python: str) -> str:
+    """A path that `worker.ssh.python` takes, wherever this Python is: it may have no space and no quote."""
+    if re.fullmatch(r"[\w.+/-]+", python, re.ASCII):
+        return python
+    place = TemporaryDirectory(prefix="symphony-python-", dir="/var/tmp")
+    atexit.register(place.cleanup)
+    program = Path(place.name, "python")
+    program.write_text(f'#!/bin/sh\nexec {word(python)} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
 
 
 @contextmanager
@@ -80,15 +98,15 @@ def ssh_server(
     known = _make_keys(folder, like)
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
-    path = f"{sys.base_prefix}/bin:$PATH"  # the Python that runs the tests is the host's too
+    path = f"{word(sys.base_prefix)}/bin:$PATH"  # the Python that runs the tests is the host's too
     options = {
-        "HostKey": folder / "host",
-        "AuthorizedKeysFile": folder / "user.pub",
+        "HostKey": f'"{folder / "host"}"',
+        "AuthorizedKeysFile": f'"{folder / "user.pub"}"',
         "PidFile": "none",
         "StrictModes": "no",
         "PasswordAuthentication": "no",
         "UsePAM": "no",
-        "ForceCommand": f'export HOME={folder / "home"} PATH={path}; cd; eval "$SSH_ORIGINAL_COMMAND"',
+        "ForceCommand": f'export HOME={word(folder / "home")} PATH={path}; cd; eval "$SSH_ORIGINAL_COMMAND"',
         **config,
     }
     file = folder / "config"

@@ -424,6 +424,7 @@ class _Daemon:
                     post=self.post,
                     before_poll=_nothing,
                     review_tools=lambda _issue_id, tools: tools,
+                    recorded=_nothing,
                     on_exit=self._ended,
                     callbacks=RunCallbacks(
                         agent_spawned=lambda *_: None,
@@ -666,22 +667,26 @@ class _Workspaces:
         await anyio.lowlevel.checkpoint()
         return ProgressMark(head=str(self._world.commits[workspace.key]), tree="")
 
-    async def deliver(self, workspace: Workspace) -> Delivery:
-        """One push in three fails."""
-        world, commits = self._world, self._world.commits[workspace.key]
+    async def deliver(self, workspace: Workspace, *, git_said: str | None = None) -> Delivery:
+        del git_said
+        commits = self._world.commits[workspace.key]
         if self._daemon.is_alive:
             await anyio.sleep(1)
-        pushed = world.is_calm or not world.dice.chance(0.3)
         return Delivery(
             branch=workspace.branch,
             head=f"{workspace.key}-{commits}",
             commits=commits,
             delivered=commits > 0,
-            pushed=pushed,
-            push_failure=None if pushed else _NO_PUSH,
+            to_push=commits > 0,
         )
 
+    async def place(self, branch: str) -> Failure | None:
+        del branch
+        await anyio.lowlevel.checkpoint()
+        return None
+
     async def push(self, branch: str) -> Failure | None:
+        """One push in three fails."""
         del branch
         await anyio.sleep(0.7)
         return None if self._world.is_calm or self._world.dice.chance(0.7) else _NO_PUSH

@@ -35,6 +35,7 @@ FIRST = {
     "starts on a limited agent": 63,
     "forgets a limit": 63,
     "drops the timer of a limit": 63,
+    "keeps nothing of a block": 24,
     "keeps only after the effect": 43,
     "has retries come due at once": 405,
     "forgets what was asked": 44,

@@ -38,7 +38,14 @@ _NAMES: Final = frozenset(
     }
 )
 _PREFIXES: Final = ("LC_", "XDG_")
-_UNATTENDED: Final = {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true", "GIT_PAGER": "cat"}
+UNATTENDED: Final = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_EDITOR": "true",
+    "GIT_SEQUENCE_EDITOR": "true",
+    "GIT_PAGER": "cat",
+}
+"""What keeps git from asking questions and opening editors; also where a login profile sets them."""
+
 
 AGENT_KEYS: Final = frozenset(
     {
@@ -81,7 +88,7 @@ def child_environment(
     }
     passed.update(extra or {})
     kept = {name: value for name, value in passed.items() if name not in secret_names}
-    return {**_UNATTENDED, **kept, RUN_ID_VARIABLE: run_id}
+    return {**UNATTENDED, **kept, RUN_ID_VARIABLE: run_id}
 
 
 def private_home(context: BackendContext, name: str, *, outside_temp: bool = False) -> Path:

@@ -38,6 +38,7 @@ _LOOKUP_TIMEOUT_MS: Final = 10_000
 _NOT_FOUND: Final = 1  # what bash's `command -v` ends with
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _PROGRAM: Final = re.compile(r"[A-Za-z0-9_@%+=:,.~/-]+")
+_QUOTABLE: Final = re.compile(r'[^$`"\\!]+')  # means itself in double quotes
 
 _SCRATCH_TIMEOUT_MS: Final = 10_000
 _SCRATCH_PREFIX: Final = "preflight-"
@@ -70,7 +71,7 @@ def preflight_failure(message: str, *, hint: str, blame: Blame = Blame.HOST) -> 
 
 
 def program_of(command: str) -> str | None:
-    """Return the program that a shell command starts; None where only a shell could tell.
+    """Return the program that a shell command starts, as a word of a shell; None if only a shell can tell.
 
     A path relative to a workspace gives None too: there is no workspace yet.
     """
@@ -80,9 +81,13 @@ def program_of(command: str) -> str | None:
         return None
     names = [word for word in words if not _ASSIGNMENT.fullmatch(word) and word != "exec"]
     first = names[0] if names else ""
-    if not _PROGRAM.fullmatch(first) or ("/" in first and not first.startswith(("/", "~/"))):
+    if "/" in first and not first.startswith(("/", "~/")):
         return None
-    return first
+    if _PROGRAM.fullmatch(first):
+        return first
+    quoted = shlex.quote(first)
+    in_quotes = quoted in command or (_QUOTABLE.fullmatch(first) and f'"{first}"' in command)
+    return quoted if in_quotes else None
 
 
 async def missing_program(program: Program, *, host: Host, environment: Mapping[str, str]) -> Failure | None:

@@ -7,6 +7,7 @@ the while: an agent that cannot write cannot end, and its last output may hold t
 """
 
 import re
+import shlex
 import signal
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ from typing import Final
 import anyio
 from anyio import to_thread
 
+from symphony.agents.environment import UNATTENDED
 from symphony.agents.events import redact
 from symphony.agents.isolation import Isolation
 from symphony.processes.base import Host, HostProcess, Identity
@@ -76,6 +78,7 @@ def shell_argv(
     *,
     search_path: str | None = None,
     arguments: Sequence[str] = (),
+    fixed: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
     """Return the `bash -lc` call of a command, which is not rewritten (specification section 10.1).
 
@@ -89,10 +92,13 @@ def shell_argv(
         search_path: the daemon's own PATH, appended to the one that the login profile sets. What the
             operator's terminal finds must be found here too.
         arguments: passed as words of their own behind the command.
+        fixed: variables that the login profile must not change.
     """
     whole = f'{command.rstrip()} "$@"' if arguments else command
     names = sorted(name for name in secret_names if _VARIABLE.fullmatch(name))
     lines = [f"unset -v {' '.join(names)} || exit 78"] if names else []
+    if fixed:
+        lines.append(f"export {' '.join(f'{name}={shlex.quote(value)}' for name, value in fixed.items())}")
     plain = _PLAIN_COMMAND.fullmatch(command)
     if plain is not None and plain[1] not in _BASH_WORDS:
         lines.append(f"declare -F -- {plain[1]} >/dev/null || exec {whole.strip()}")
@@ -129,6 +135,7 @@ class AgentProcess:
             launch.secret_names,
             search_path=launch.env.get("PATH"),
             arguments=launch.arguments,
+            fixed={name: launch.env[name] for name in UNATTENDED if name in launch.env},
         )
         if launch.isolation is not None:
             argv = await to_thread.run_sync(partial(launch.isolation.wrap, argv, cwd=launch.cwd))

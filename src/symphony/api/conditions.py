@@ -1,7 +1,7 @@
 """What is not normal and affects all issues: what the pages and the command line say of it. Pure.
 
 A file or a tracker that cannot be used, a pause, limited agents, a used-up budget of the day, a lost journal,
-failed pushes.
+failed pushes, and work that no branch holds; and what is being pushed.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Condition:
     """One thing that is not normal.
 
     Attributes:
-        tone: `warn` or `error`.
+        tone: `info`, `warn` or `error`.
         text: what is wrong.
         hint: what to do about it.
         until: when it is over or tried again.
@@ -67,8 +67,25 @@ def conditions(document: models.State | models.Issue) -> Iterator[Condition]:
         reason = journal.reason or "the journal cannot be used; a restart forgets what happens now"
         yield Condition(tone="warn", text=sentence(f"{reason[:1].upper()}{reason[1:]}"), hint=journal.hint)
     for push in document.failed_pushes if isinstance(document, models.State) else ():
-        text = sentence(f"{push.issue_identifier} is not pushed: {push.failure.message}")
+        what = f"{push.issue_identifier} is not pushed"
+        if push.place != "origin":
+            what = f"{push.branch} is not in the repository"
+        text = sentence(f"{what}: {push.failure.message}")
         yield Condition(tone="warn", text=text, hint=push.failure.hint, until=push.next_try_at)
+    yield from _kept(document)
+    for going in document.pushes if isinstance(document, models.State) else ():
+        text = f"{going.branch} is being pushed, since {going.began_at}."
+        yield Condition(tone="info", text=text)
+
+
+def _kept(document: models.State | models.Issue) -> Iterator[Condition]:
+    """The workspaces with work that no branch holds."""
+    kept = (document.kept,) if isinstance(document, models.Issue) else document.kept
+    for each in kept:
+        if each is not None:
+            text = f"The workspace of {each.issue_identifier} is kept: {each.reason}"
+            look = each.look and f"look at it: {each.look}"
+            yield Condition(tone="warn", text=sentence(text), hint=look or f"see {each.path}")
 
 
 def day_tokens(budgets: models.Budgets) -> str | None:

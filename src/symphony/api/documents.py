@@ -112,7 +112,12 @@ def _reason(code: ReasonCode, message: str) -> WaitingReason:
 
 
 def review_commands(
-    identifier: str, branch: str, workspace: WorkspaceSettings | None, *, pushed: bool
+    identifier: str,
+    branch: str,
+    workspace: WorkspaceSettings | None,
+    *,
+    pushed: bool,
+    placed: bool = True,
 ) -> tuple[str, ...]:
     """Commands that show the work: `symphony diff`, and one of git that shows or fetches the branch.
 
@@ -121,9 +126,10 @@ def review_commands(
         branch: its branch.
         workspace: where workspaces come from; `None` if that is not known.
         pushed: whether `origin` has the branch.
+        placed: whether a local repository has it.
     """
     diff = f"symphony diff {shlex.quote(identifier)}"
-    where = None if workspace is None else locate_branch(workspace, branch, pushed=pushed)
+    where = None if workspace is None else locate_branch(workspace, branch, pushed=pushed, placed=placed)
     if workspace is None or where is None:
         return (diff,)
     base = workspace.base_branch or "HEAD"
@@ -192,10 +198,9 @@ def state_document(
         waiting_left_out=len(chosen) - len(listed),
         ready=tuple(view.result(one) for one in reversed(ready) if only.includes(one.issue, "ready")),
         failed_pushes=tuple(
-            view.failed_push(result.issue, delivered.branch, failure)
-            for result in unpushed_results(state)
-            if (delivered := result.delivered) and (failure := delivered.push_failure)
+            push for result in unpushed_results(state) for push in view.failed_pushes(result)
         ),
+        pushes=tuple(push for result in unpushed_results(state) for push in view.pushes(result)),
         codex_totals=_totals(totals),
         token_usage=_token_usage(totals),
         skills_totals=history.skill_totals,
@@ -537,7 +542,11 @@ class _View:
         look: tuple[str, ...] = ()
         if delivered is not None:
             look = review_commands(
-                issue.identifier, delivered.branch, self.workspace, pushed=delivered.pushed
+                issue.identifier,
+                delivered.branch,
+                self.workspace,
+                pushed=delivered.pushed,
+                placed=delivered.branch_failure is None,
             )
         pull = self.pull_requests.get(issue.id)
         if pull is not None and pull.code == "merged":  # the branch may be deleted
@@ -561,20 +570,36 @@ class _View:
             pull_request_url=None if pull is None or pull.pull is None else pull.pull.url,
             push=_push(result),
             push_failure=_failure(delivered.push_failure) if delivered else None,
+            branch_failure=_failure(delivered.branch_failure) if delivered else None,
             look=look,
             ended_at=self._moment(result.ended_ms),
             pull_request=None if pull is None else pull_request_document(pull),
         )
 
-    def failed_push(self, issue: Issue, branch: str, failure: Failure) -> models.FailedPush:
-        """A delivered branch that could not be pushed, and when it is pushed again."""
-        due_ms = self.state.timer_due_ms(Timer(TimerKind.PUSH, issue.id))
-        return models.FailedPush(
-            issue_identifier=issue.identifier,
-            branch=branch,
-            failure=_failure_document(failure),
-            next_try_at=None if due_ms is None else self._moment(due_ms),
-        )
+    def failed_pushes(self, result: IssueResult) -> Iterator[models.FailedPush]:
+        """Where a delivered branch could not be brought, and when that is tried again."""
+        due_ms = self.state.timer_due_ms(Timer(TimerKind.PUSH, result.issue.id))
+        if (delivered := result.delivered) is None:
+            return
+        failures = {"repository": delivered.branch_failure, "origin": delivered.push_failure}
+        for place, failure in failures.items():
+            if failure is not None:
+                yield models.FailedPush(
+                    issue_identifier=result.issue.identifier,
+                    branch=delivered.branch,
+                    place=place,
+                    failure=_failure_document(failure),
+                    next_try_at=None if due_ms is None else self._moment(due_ms),
+                )
+
+    def pushes(self, result: IssueResult) -> Iterator[models.Push]:
+        """The push of a delivered branch, if one is in progress."""
+        if result.delivered is not None and result.pushing_since_ms is not None:
+            yield models.Push(
+                issue_identifier=result.issue.identifier,
+                branch=result.delivered.branch,
+                began_at=self._moment(result.pushing_since_ms),
+            )
 
     def issue(
         self,
@@ -741,8 +766,12 @@ def _push(result: IssueResult) -> str | None:
     delivered = result.delivered
     if delivered is None:
         return None
+    if delivered.to_push and result.pushing_since_ms is not None:
+        return "pushing"
     if delivered.push_failure is not None:
         return "failed"
+    if delivered.to_push:
+        return "waiting"
     return "pushed" if delivered.pushed else None
 
 

@@ -541,8 +541,12 @@ class ReadyRow(Document, frozen=True, kw_only=True):
     unpriced_tokens: Unpriced = 0
     summary: Annotated[str | None, _is("The last message of the agent, one line; untrusted text.")]
     pull_request_url: Annotated[str | None, _is("Null if the daemon knows of none.")]
-    push: Annotated[str | None, _is("pushed or failed; null if nothing is to be pushed.")]
-    push_failure: Failure | None
+    push: Annotated[str | None, _is("pushed, pushing, waiting or failed; null if nothing is to be pushed.")]
+    push_failure: Annotated[Failure | None, _is("Of the last push.")]
+    branch_failure: Annotated[
+        Failure | None,
+        _is("Why the local repository of workspace.repo does not have the branch as delivered."),
+    ]
     look: Annotated[
         tuple[str, ...], _is("Commands that show the work, or bring it into a clone; the simplest first.")
     ]
@@ -556,11 +560,23 @@ class ReadyRow(Document, frozen=True, kw_only=True):
 Row = RunningRow | RetryingRow | BlockedRow | WaitingRow | ReadyRow
 
 
-class FailedPush(Document, frozen=True, kw_only=True):
-    """A delivered branch that `origin` does not have although workspace.push asks for it."""
+class Push(Document, frozen=True, kw_only=True):
+    """A push that is in progress; it holds no slot."""
 
     issue_identifier: Identifier
     branch: str
+    began_at: Moment
+
+
+class FailedPush(Document, frozen=True, kw_only=True):
+    """A delivered branch that is not where it should be."""
+
+    issue_identifier: Identifier
+    branch: str
+    place: Annotated[
+        str,
+        _is("origin, which workspace.push asks for, or repository, the local one of workspace.repo."),
+    ]
     failure: Failure
     next_try_at: Annotated[
         Moment | None,
@@ -731,6 +747,16 @@ class NotifyTarget(Document, frozen=True, kw_only=True):
     failure: Annotated[str | None, _is("Why the last attempt failed; null if it did not.")] = None
 
 
+class KeptWorkspace(Document, frozen=True, kw_only=True):
+    """A workspace with work that no branch holds: it is not removed when its issue is over."""
+
+    issue_id: IssueId
+    issue_identifier: Identifier
+    path: str
+    reason: Annotated[str, _is("What the work is, one line.")]
+    look: Annotated[str | None, _is("The command that shows it.")]
+
+
 class State(Document, frozen=True, kw_only=True):
     """The whole daemon at one moment."""
 
@@ -754,14 +780,18 @@ class State(Document, frozen=True, kw_only=True):
         Count, _is("Number of selected waiting issues without a row, because the query limits the list.")
     ]
     ready: Annotated[tuple[ReadyRow, ...], _is("The newest first.")]
+    pushes: Annotated[tuple[Push, ...], _is("What is being pushed, the oldest work first.")]
     failed_pushes: tuple[FailedPush, ...]
+    kept: Annotated[
+        tuple[KeptWorkspace, ...], _is("Of issues without a run, a retry or a block on this machine.")
+    ] = ()
     codex_totals: Totals
     token_usage: TokenUsage = TokenUsage()
     skills_totals: SkillsTotals
     rate_limits: Annotated[dict[str, Any] | None, _is("The newest payload of the agent, as it sent it.")]
     agents: Annotated[tuple[AgentInUse, ...], _is("Agents that issues may get, the default first.")]
     polling: Polling
-    drain: Annotated[str, _is("no, draining or exited.")]
+    drain: Annotated[str, _is("no, draining, stopping or exited.")]
     paused: Annotated[bool, _is("An operator paused the daemon: nothing new starts.")]
     budgets: Budgets
     tracker: Tracker
@@ -843,6 +873,9 @@ class Issue(Document, frozen=True, kw_only=True):
         _is("The present, active and terminal states; empty if the tracker does not move issues."),
     ] = ()
     feedback: Annotated[tuple[Feedback, ...], _is("The newest first.")] = ()
+    kept: Annotated[
+        KeptWorkspace | None, _is("Null if no workspace of it with such work is on this machine.")
+    ] = None
 
 
 class Transcript(Document, frozen=True, kw_only=True):

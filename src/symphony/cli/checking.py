@@ -45,17 +45,19 @@ from symphony.config import (
 )
 from symphony.daemon.admission import judge
 from symphony.daemon.context import provider_redaction, redaction_for, skill_options
-from symphony.domain import Failure, Redaction, SymphonyError
+from symphony.domain import BRANCH_PREFIX, Failure, Redaction, SymphonyError
 from symphony.processes.local import LocalHost
 from symphony.skills import with_advice
 from symphony.trackers.registry import with_default_states
 from symphony.workspaces import (
     SUBMODULES_HINT,
+    TAKEN_FORMAT,
     Git,
     MissingFilter,
     WorkspaceManager,
     locate_branch,
     missing_filters,
+    taken_names,
 )
 
 _MAX_NAMES = 3
@@ -273,6 +275,13 @@ def _delivery_warnings(workspace: WorkspaceSettings, source: SourceMap) -> Itera
             where=where,
             hint="add one with `git remote add origin URL`, or set workspace.push: never",
         )
+    if branch.fetch is None:
+        repository = Path(branch.repository)
+        listed = git_output(repository, "for-each-ref", TAKEN_FORMAT, f"refs/heads/{BRANCH_PREFIX[:-1]}")
+        for taken in taken_names(repository, listed or ""):
+            yield WorkflowWarning(
+                code=WarningCode.BRANCH_NAME_TAKEN, message=taken.message, where=where, hint=taken.hint
+            )
     if workspace.push == "never" and branch.fetch is not None:
         yield WorkflowWarning(
             code=WarningCode.HIDDEN_DELIVERY,

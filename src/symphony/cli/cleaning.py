@@ -38,7 +38,7 @@ from symphony.journal.store import open_journal
 from symphony.processes.local import LocalHost
 from symphony.processes.table import ProcessTable
 from symphony.scheduler import CleanWorkspace
-from symphony.workspaces import last_touched, reason_to_keep, tree_size
+from symphony.workspaces import find_work, last_touched, tree_size
 
 REMOVED: Final = frozenset({"removed", "would_remove"})
 """Outcomes of items that are gone, or would be."""
@@ -139,17 +139,19 @@ async def _clean_workspace(job: _Job, found: FoundWorkspace) -> CleanedItem:
     try:
         reason = await to_thread.run_sync(_reason_to_skip, job, found)
         if reason is None and job.dry_run:
-            reason = await reason_to_keep(
+            work = await find_work(
                 record.path,
                 host=LocalHost(),
                 settings=job.context.settings.workspace,
                 environment=job.environment,
                 secret_names=job.context.secret_names,
             )
+            reason = None if work is None else f"{work.reason}; look at it: {work.look}"
         if reason is None and not job.dry_run:
             removal = await job.context.workspaces.remove(record)
             if not removal.removed:
                 reason = removal.kept_reason or "it is gone already"
+                reason = f"{reason}; look at it: {removal.look}" if removal.look else reason
     except (SymphonyError, OSError) as error:
         message = error.failure.message if isinstance(error, SymphonyError) else str(error)
         return item(outcome="failed", reason=job.context.redaction.text(message))

@@ -246,12 +246,14 @@ async def check_repository(context: RuntimeContext) -> list[Finding]:
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(partial(shutil.rmtree, place, ignore_errors=True))
     if trial is None:
-        return [ok(f"{workspace.repo} answers{branch}; a clone was not finished within {_TRIAL_S:g} s")]
+        unfinished = f"{workspace.repo} answers{branch}; a clone was not finished within {_TRIAL_S:g} s"
+        return [ok(unfinished), *await check_signing(context)]
     shown = workspace.base_branch or "the base branch"
     return [
         ok(f"{workspace.repo} can be cloned{branch}"),
         *(warning(f"{workspace.repo}: {trait.message}", trait.repair) for trait in trial.unusual),
         *(warning(filter_message(shown, missing), missing.hint) for missing in trial.missing),
+        *await check_signing(context),
     ]
 
 
@@ -264,6 +266,14 @@ async def check_push(context: RuntimeContext) -> list[Finding]:
     if failure is None:
         return [ok("origin accepts branches in a dry run")]
     return [warning(failure.message, failure.hint or "see what `git push` says")]
+
+
+async def check_signing(context: RuntimeContext) -> list[Finding]:
+    """A signature that is tried and fails, where git's configuration asks for signed commits."""
+    failure = await context.workspaces.check_signing()
+    if failure is None:
+        return []
+    return [warning(failure.message, failure.hint or "see what `git commit -S` says")]
 
 
 async def check_agents(context: RuntimeContext) -> list[Finding]:

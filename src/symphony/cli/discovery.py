@@ -14,6 +14,7 @@ user in whose home it lies, symbolic links are not followed, and nothing is chan
 
 import os
 import pwd
+import shlex
 import stat
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -167,7 +168,7 @@ def _describe(path: Path, owner: int) -> DaemonRow | SkippedDirectory | None:
 def _with_status(row: DaemonRow, record: DaemonRecord, owner: int) -> DaemonRow:
     """The row with what the daemon says of itself, or what is wrong with it."""
     if not record.alive:
-        command = "symphony run" if record.workflow is None else f"symphony run {record.workflow}"
+        command = shlex.join(("symphony", "run", *filter(None, [record.workflow])))
         return replace(
             row,
             message=f"The process (pid {record.pid}) is gone, and it did not end in order",

@@ -6,6 +6,7 @@ nothing is started, created, removed or posted. So reasons, blocks, retries and 
 daemon would start with; what only a running daemon knows (sessions, its history) is absent.
 """
 
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping
@@ -33,7 +34,13 @@ from symphony.daemon.admission import open_store
 from symphony.daemon.clock import monotonic_ms
 from symphony.daemon.context import RuntimeContext, build_context, redaction_for, scheduler_settings
 from symphony.daemon.journal_writer import past_runs, recovery_event
-from symphony.daemon.overview import feedback_on, with_feedback, with_stars
+from symphony.daemon.overview import (
+    feedback_on,
+    kept_workspaces,
+    with_feedback,
+    with_kept,
+    with_stars,
+)
 from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
 from symphony.domain import (
     ALL_ISSUES,
@@ -160,6 +167,8 @@ class Offline:
             reasons=_waiting_reasons,
         )
         document = await to_thread.run_sync(with_stars, document, self._library, self.journal.parent)
+        kept = await to_thread.run_sync(kept_workspaces, self.context, state)
+        document = structs.replace(document, kept=kept)
         shown: models.State = masked(document, self.context.redaction.text)
         return structs.replace(
             shown,
@@ -202,7 +211,8 @@ class Offline:
             )
         if document is not None:
             found = await to_thread.run_sync(feedback_on, self._library, self.journal.parent, identifier)
-            document = with_feedback(document, found)
+            kept = await to_thread.run_sync(kept_workspaces, self.context, state)
+            document = with_kept(with_feedback(document, found), kept)
         shown: models.Issue | None = masked(document, self.context.redaction.text)
         return shown
 
@@ -242,7 +252,8 @@ class Offline:
         if issue is None:
             return None
         if tracker_status(issue, state.settings) is TrackerStatus.ACTIVE:
-            return f"nothing was done for {identifier} so far", f"`symphony explain {identifier}` tells why"
+            command = f"symphony explain {shlex.quote(identifier)}"
+            return f"nothing was done for {identifier} so far", f"`{command}` tells why"
         return not_active_text(issue, state.settings)
 
     async def identifiers(self) -> tuple[str, ...]:

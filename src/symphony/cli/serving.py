@@ -18,6 +18,7 @@ from symphony.config import (
     read_secrets,
 )
 from symphony.daemon.admission import open_store
+from symphony.daemon.clock import monotonic_ms
 from symphony.daemon.context import redaction_for
 from symphony.daemon.sd_notify import Notifier, without_service_manager
 from symphony.daemon.service import Observer, Service
@@ -26,6 +27,7 @@ from symphony.daemon.state_dir import StateDirectory, instance_of, locate, regis
 from symphony.domain import Redaction
 from symphony.observability.logs import LogFile, configure
 from symphony.processes import subreaper
+from symphony.processes.base import Host
 from symphony.processes.local import LocalHost
 from symphony.replay import DecisionRecorder
 from symphony.scheduler import Command, Event, SettingsChanged, State, StepFunction, step
@@ -51,6 +53,8 @@ def serve(
     dashboard: bool = False,
     last: bool = False,
     beside: Callable[[], Awaitable[None]] | None = None,
+    host: Host | None = None,
+    now_ms: Callable[[], int] = monotonic_ms,
 ) -> RunSummary:
     """Serve a workflow until it ends.
 
@@ -73,6 +77,8 @@ def serve(
         last: the process does nothing after this call; it may change settings of the whole process, and
             signals do not interrupt the shutdown.
         beside: runs beside the daemon, whose graceful shutdown begins when it returns.
+        host: replaces this machine as the place of agents and commands.
+        now_ms: the monotonic clock.
 
     Returns:
         What happened to each issue; empty for a daemon that only signals end.
@@ -125,11 +131,12 @@ def serve(
         service = Service(
             store=store,
             state_dir=StateDirectory(state_dir),
-            host=LocalHost(instance=instance_of(state_dir), adopt_orphans=last and prepare_process()),
+            host=host or LocalHost(instance=instance_of(state_dir), adopt_orphans=last and prepare_process()),
             environment=environment,
             once=once,
             observers=(mask_new_secrets, *([tally] if once or beside else []), *observers),
             port=port,
+            now_ms=now_ms,
             step=decide,
             notifier=notifier,
         )

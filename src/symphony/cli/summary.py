@@ -117,15 +117,16 @@ def delivery_lines(summary: RunSummary, command_for: Callable[[str, str], str | 
             plural(delivered.files_changed, "file"),
             f"+{delivered.insertions} -{delivered.deletions}",
         )
+        commits, missing = plural(delivered.commits, "commit"), delivered.branch_failure
         parts = [
-            f"{plural(delivered.commits, 'commit')} on {delivered.branch}",
+            f"{commits} on {delivered.branch}" if missing is None else f"{commits} kept ({missing.message})",
             f"{files} {lines}",
             "waits for a person" if entry.blocked else f"in {result.issue.state}",
         ]
         if delivered.push_failure is not None:
             parts.append(f"not pushed ({delivered.push_failure.message})")
-        elif delivered.pushed:
-            parts.append("pushed")
+        elif delivered.pushed or delivered.to_push:
+            parts.append("pushed" if delivered.pushed else "not pushed yet")
         text = one_line(f"{entry.issue.identifier}: {', '.join(parts)}")
         command = command_for(entry.issue.identifier, delivered.branch)
         yield text if command is None else f"{text}: {command}"

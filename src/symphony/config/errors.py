@@ -43,6 +43,7 @@ class WarningCode(StrEnum):
     UNCOMMITTED_CHANGES = "uncommitted_changes"
     NO_REMOTE = "no_remote"
     HIDDEN_DELIVERY = "hidden_delivery"
+    BRANCH_NAME_TAKEN = "branch_name_taken"
     UNKNOWN_TOOL = "unknown_tool"
 
 

@@ -218,6 +218,11 @@ class WorkspaceSettings(Section):
         "`origin` [pushes](#where-finished-work-goes) the issue's branch after each attempt; the default "
         "where `forge.open` asks for pull requests",
     )
+    push_stall_timeout_ms: Positive = live(
+        60_000,
+        "a push without any headway for so long is ended and tried again; more for a remote whose hooks "
+        "work longer without a word",
+    )
     keep_dirty: Flag = live(True, "keep a workspace that holds uncommitted work, even when its issue is over")
     isolation: Literal["none", "bwrap"] = session(
         "none",

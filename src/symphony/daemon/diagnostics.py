@@ -7,6 +7,7 @@ error, and does not affect the others.
 import os
 import platform
 import resource
+import shlex
 import shutil
 import stat
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -350,7 +351,8 @@ def check_state_directory(path: Path) -> list[Finding]:
         elif not os.access(path, os.W_OK | os.X_OK):
             problem = f"{path} cannot be written"
         elif mode & 0o077:
-            return [warning(f"{path} can be read by others (mode {mode:04o})", f"chmod 700 {path}")]
+            command = f"chmod 700 {shlex.quote(str(path))}"
+            return [warning(f"{path} can be read by others (mode {mode:04o})", command)]
     if problem is not None:
         hint = "run this as the user of the daemon, or set SYMPHONY_STATE_DIR to a directory of this user"
         return [error(problem, hint)]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import assert_never
+from typing import Final, assert_never
 from weakref import WeakValueDictionary
 
 import anyio
@@ -26,7 +26,7 @@ from symphony.daemon.moves import Moves
 from symphony.daemon.runs.session_library import sync_from_host
 from symphony.daemon.runs.supervised_run import Carrier, RunCallbacks, SupervisedRun
 from symphony.daemon.runs.tracing import RunTrace, Traces
-from symphony.daemon.runs.worker import Worker
+from symphony.daemon.runs.worker import Worker, delivered_branch
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import (
     Blame,
@@ -41,6 +41,7 @@ from symphony.library.sync import CollectedSkills, Synced
 from symphony.scheduler import (
     AnswersRead,
     AnswersReadFailed,
+    BranchDelivered,
     CleanWorkspace,
     Command,
     ContinueRun,
@@ -72,6 +73,7 @@ from symphony.skills import SkillSet
 from symphony.trackers.base import ToolProvider, TrackerError, skipped_by
 from symphony.workspaces import Removal, WorkspaceRecord
 
+_PUSHES_AT_ONCE: Final = 4
 _log = structlog.get_logger(__name__)
 
 
@@ -81,7 +83,7 @@ class Timeouts:
 
     Attributes:
         tracker_s: for one answer of the tracker with all its pages. Adapters limit each request themselves.
-        exit_s: for comments, removals and pushes that are under way when the daemon exits.
+        exit_s: for comments and removals that are under way when the daemon exits.
         hurried_exit_s: the same, when the operator wants to stop at once.
     """
 
@@ -101,6 +103,7 @@ class Effects:
         post: puts an event into the mailbox.
         before_poll: awaited before each poll.
         review_tools: adds to the tools of a run the one that answers reviews of its issue's work.
+        recorded: returns when what was decided so far is in the journal, or cannot be.
         on_exit: called when the daemon may end.
         callbacks: what runs report besides events.
         comments: writes the daemon's comments.
@@ -122,6 +125,7 @@ class Effects:
         post: Callable[[Event], None],
         before_poll: Callable[[], Awaitable[None]],
         review_tools: Callable[[str, ToolProvider], ToolProvider],
+        recorded: Callable[[], Awaitable[None]],
         on_exit: Callable[[], None],
         callbacks: RunCallbacks,
         comments: CommentWriter,
@@ -139,6 +143,7 @@ class Effects:
         self._post = post
         self._before_poll = before_poll
         self._review_tools = review_tools
+        self._recorded = recorded
         self._on_exit = on_exit
         self._callbacks = callbacks
         self._comments = comments
@@ -152,6 +157,8 @@ class Effects:
         self._runs: dict[str, SupervisedRun] = {}
         # A run and a removal never meet in the workspace of an issue.
         self._workspace_locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+        self._push_locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+        self._pushes = anyio.CapacityLimiter(_PUSHES_AT_ONCE)
         self._background_tasks = 0
         self._background_idle = anyio.Event()
         self._exit_scope: anyio.CancelScope | None = None
@@ -185,7 +192,7 @@ class Effects:
             case PostComment():
                 self._in_background(self._comments.post, self._context(), draft_of(command))
             case PushBranch():
-                self._in_background(self._push, command)
+                self._tasks.start_soon(self._push, command)
             case ReadAnswers():
                 self._tasks.start_soon(self._read_answers, command)
             case MoveIssue():
@@ -371,10 +378,16 @@ class Effects:
                 _log.warning("workspace_kept", reason=str(error), **ids)
                 return
         context.fault(FaultPoint.AFTER_CLEAN)
+        delivered = None if removal.delivery is None else delivered_branch(removal.delivery)
+        if delivered is not None and delivered.is_owed:
+            event = BranchDelivered(
+                issue_id=command.issue_id, identifier=command.identifier, delivered=delivered
+            )
+            self._post(event)
         if removal.removed:
             _log.info("workspace_removed", **ids)
         elif removal.kept_reason:
-            _log.warning("workspace_kept", reason=removal.kept_reason, **ids)
+            _log.warning("workspace_kept", reason=removal.kept_reason, look=removal.look, **ids)
 
     async def _remove(self, context: RuntimeContext, command: CleanWorkspace) -> Removal:
         if command.path is None:  # not recorded: where it would be below the present root
@@ -387,16 +400,30 @@ class Effects:
         return await context.workspaces.remove(record)
 
     async def _push(self, command: PushBranch) -> None:
-        context = self._context()
-        try:
-            failure = await context.workspaces.push(command.branch)
-        except Exception as error:  # noqa: BLE001 - every failure becomes an event
-            _log.exception("effect_crashed")
-            failure = Failure(
-                category=Category.INTERNAL, blame=Blame.HOST, message=f"internal error: {error!r}"
-            )
-        failure = None if failure is None else context.redaction.failure(failure)
-        self._post(Pushed(issue_id=command.issue_id, head=command.head, failure=failure))
+        """Bring a branch where it should be, once that is recorded; the exit of the daemon does not wait."""
+        placed: Failure | None = None
+        pushed: Failure | None = None
+        lock = self._push_locks.setdefault(command.branch, anyio.Lock())
+        async with lock, self._pushes:
+            context = self._context()
+            try:
+                await self._recorded()
+                context.fault(FaultPoint.BEFORE_PUSH)
+                placed = await context.workspaces.place(command.branch)
+                if command.to_origin:
+                    pushed = await context.workspaces.push(command.branch)
+                context.fault(FaultPoint.AFTER_PUSH)
+            except Exception as error:  # noqa: BLE001 - every failure becomes an event
+                _log.exception("effect_crashed")
+                pushed = Failure(
+                    category=Category.INTERNAL, blame=Blame.HOST, message=f"internal error: {error!r}"
+                )
+        placed, pushed = (
+            None if each is None else context.redaction.failure(each) for each in (placed, pushed)
+        )
+        self._post(
+            Pushed(issue_id=command.issue_id, head=command.head, failure=pushed, branch_failure=placed)
+        )
 
     def _workspace_lock(self, issue_id: str) -> anyio.Lock:
         return self._workspace_locks.setdefault(issue_id, anyio.Lock())

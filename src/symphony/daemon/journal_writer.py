@@ -5,10 +5,11 @@ health of the journal says so, the log gets a warning, and the daemon goes on wi
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import anyio
@@ -26,6 +27,7 @@ from symphony.scheduler import (
     MAX_THROTTLE_MS,
     ClaimKind,
     Command,
+    DeliveredBranch,
     Event,
     Recovered,
     SchedulerSettings,
@@ -47,15 +49,19 @@ def recovery_event(
     now_ms: int,
     wall_ms: int,
     workspaces: tuple[WorkspaceRef, ...],
+    delivered: Mapping[str, DeliveredBranch] = MappingProxyType({}),
 ) -> Recovered:
-    """The first event of a scheduler that starts now; `now_ms` and `wall_ms` are the same moment."""
+    """The first event of a scheduler that starts now; `now_ms` and `wall_ms` are the same moment.
+
+    `delivered` is what was delivered at this start for runs that were cut off, by issue id.
+    """
     start = Start(
         now_ms=now_ms,
         wall_ms=wall_ms,
         today=utc_day(wall_ms),
         max_wait_ms=max(settings.max_retry_backoff_ms, MAX_THROTTLE_MS),
     )
-    return recovered_event(previous, start, workspaces=workspaces)
+    return recovered_event(previous, start, workspaces=workspaces, delivered=delivered)
 
 
 def past_runs(journal: Path, identifier: str) -> tuple[model.RunRecord, ...]:
@@ -157,7 +163,17 @@ class JournalWriter:
         """The agents of the runs that have no recorded end."""
         return tuple(run.agent for run in self.previous.live_runs if run.agent is not None)
 
-    def recovery_event(self, settings: SchedulerSettings, workspaces: tuple[WorkspaceRef, ...]) -> Recovered:
+    @property
+    def interrupted_issues(self) -> frozenset[str]:
+        """The issues of the runs that have no recorded end."""
+        return frozenset(run.issue_id for run in self.previous.live_runs)
+
+    def recovery_event(
+        self,
+        settings: SchedulerSettings,
+        workspaces: tuple[WorkspaceRef, ...],
+        delivered: Mapping[str, DeliveredBranch] = MappingProxyType({}),
+    ) -> Recovered:
         """The first event of the scheduler."""
         return recovery_event(
             self.previous,
@@ -165,6 +181,7 @@ class JournalWriter:
             now_ms=self._now_ms(),
             wall_ms=self._wall_ms(),
             workspaces=workspaces,
+            delivered=delivered,
         )
 
     # --- recording ---------------------------------------------------------------------------------------

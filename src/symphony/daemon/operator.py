@@ -42,9 +42,11 @@ from symphony.daemon.journal_writer import past_runs
 from symphony.daemon.moves import move_now
 from symphony.daemon.overview import (
     feedback_on,
+    kept_workspaces,
     settings_in_force,
     skills_document,
     with_feedback,
+    with_kept,
     with_stars,
     workflow_skills,
 )
@@ -231,6 +233,7 @@ class ServiceOperator:
             )
             if library is not None and state_dir is not None:
                 document = with_stars(document, library, state_dir)
+            document = structs.replace(document, kept=kept_workspaces(context, state))
             public: models.State = masked(document, mask)
             return structs.replace(public, version=__version__, commit=commit(), notifications=targets)
 
@@ -267,7 +270,8 @@ class ServiceOperator:
             )
             state_dir = journal and journal.parent
             found = await to_thread.run_sync(feedback_on, context.library, state_dir, identifier)
-            document = with_feedback(document, found)
+            kept = await to_thread.run_sync(kept_workspaces, context, state)
+            document = with_kept(with_feedback(document, found), kept)
         public: models.Issue | None = masked(document, context.redaction.text)
         return public
 

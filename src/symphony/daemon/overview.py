@@ -19,9 +19,11 @@ from symphony.config import Settings
 from symphony.daemon.context import RuntimeContext, skill_options
 from symphony.daemon.runs.skills import LOAD_DEADLINE_S, in_skill_thread
 from symphony.daemon.state_dir import library_key
+from symphony.domain import SymphonyError
 from symphony.journal.reader import SkillReport
 from symphony.library.model import LibraryError
 from symphony.library.store import Library
+from symphony.scheduler import Claim, State, claim_of
 from symphony.skills import SkillSet
 
 _GRACE_S: Final = 0.5
@@ -64,6 +66,30 @@ def with_stars(document: models.State, library: Library, state_dir: Path) -> mod
             stars = Library(library.path, busy_s=_BUSY_S).stars_of_issues(library_key(state_dir))
     ready = (structs.replace(row, stars=stars.get(row.issue_identifier)) for row in document.ready)
     return structs.replace(document, ready=tuple(ready)) if stars else document
+
+
+def kept_workspaces(context: RuntimeContext, state: State) -> tuple[models.KeptWorkspace, ...]:
+    """The workspaces with work that no branch holds, of issues that nobody works on; blocking."""
+    with suppress(SymphonyError):
+        return tuple(
+            models.KeptWorkspace(
+                issue_id=kept.issue_id,
+                issue_identifier=kept.identifier,
+                path=str(kept.path),
+                reason=kept.reason,
+                look=kept.look,
+            )
+            for kept in context.workspaces.kept()
+            if claim_of(state, kept.issue_id) is Claim.UNCLAIMED
+        )
+    return ()
+
+
+def with_kept(document: models.Issue, kept: tuple[models.KeptWorkspace, ...]) -> models.Issue:
+    """The issue with its workspace, if it is kept."""
+    return structs.replace(
+        document, kept=next((one for one in kept if one.issue_id == document.issue_id), None)
+    )
 
 
 def skills_document(

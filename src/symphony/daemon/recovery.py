@@ -3,7 +3,8 @@
 Processes are found by the marks in their environment and by their recorded identity, never by name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,14 +15,16 @@ from anyio import to_thread
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.http_server import control_socket_answers
 from symphony.daemon.instance_lock import InstanceLock, StateDirectoryError
+from symphony.daemon.runs.worker import delivered_branch
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Blame, Category, Failure, SymphonyError
 from symphony.processes.base import Host, Identity
-from symphony.scheduler import WorkspaceRef
+from symphony.scheduler import DeliveredBranch, WorkspaceRef
 
 _GRACE_MS: Final = 2_000
 _MAX_SWEEPS: Final = 20
 _EXEC_S: Final = 0.01
+_DELIVERY_S: Final = 60.0
 _log = structlog.get_logger(__name__)
 
 
@@ -113,6 +116,20 @@ async def reap_predecessor(host: Host, scan: OrphanScan, *, agents: Sequence[Ide
             )
         )
     return len(found)
+
+
+async def deliver_interrupted(
+    context: RuntimeContext, issue_ids: Collection[str]
+) -> dict[str, DeliveredBranch]:
+    """Deliver the commits of runs that were cut off, by issue id; what fails waits for the next delivery."""
+    found: dict[str, DeliveredBranch] = {}
+    with anyio.move_on_after(_DELIVERY_S), suppress(SymphonyError):
+        for record in await context.workspaces.records():
+            if record.issue_id in issue_ids:
+                delivery = await context.workspaces.deliver(record)
+                if (delivered := delivered_branch(delivery)) is not None:
+                    found[record.issue_id] = delivered
+    return found
 
 
 async def existing_workspaces(context: RuntimeContext) -> tuple[WorkspaceRef, ...]:

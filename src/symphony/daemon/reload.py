@@ -6,6 +6,7 @@ from typing import Final
 
 import anyio
 import structlog
+from anyio import to_thread
 
 from symphony.config import Rejected, Reload, Reloaded, Workflow, WorkflowStore, changed_keys
 from symphony.daemon.context import RuntimeContext, scheduler_settings
@@ -78,7 +79,7 @@ class Reloader:
 
     async def _take_over(self, workflow: Workflow) -> None:
         try:
-            context = self._build(workflow)
+            context = await to_thread.run_sync(self._build, workflow)  # isolation looks at files
             await context.workspaces.check_root()
             if not context.settings.worker.remote:
                 await preflight_agents(context, changed_agents(self.context, context))

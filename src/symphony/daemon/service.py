@@ -48,6 +48,7 @@ from symphony.daemon.notify.targets import Deliverer
 from symphony.daemon.operator import ActionRequest, ServiceOperator
 from symphony.daemon.preflight import preflight_agents
 from symphony.daemon.recovery import (
+    deliver_interrupted,
     existing_workspaces,
     reap_predecessor,
     refuse_second_daemon,
@@ -233,12 +234,17 @@ class Service:
             SymphonyError: the start failed and nothing was dispatched, the instance lock was lost, or with
                 `once` the tracker or the workflow file could not be read at the end.
         """
-        self._start_scope = anyio.CancelScope()
-        check_wall_clock(self._wall_ms())
-        await to_thread.run_sync(self._state_dir.create)
+        with self._mailbox, self._inbox:
+            start = self._start_scope = anyio.CancelScope()
+            check_wall_clock(self._wall_ms())
+            await to_thread.run_sync(self._state_dir.create)
+            await self._run_alone(start)
+
+    async def _run_alone(self, start: anyio.CancelScope) -> None:
+        """Serve as the only daemon of the state directory; cancelling `start` abandons the start."""
         identity = self._host.identify(os.getpid())
         workflow = self._store.current().path
-        with self._mailbox, self._inbox, self._state_dir.lock(workflow, identity=identity) as lock:
+        with self._state_dir.lock(workflow, identity=identity) as lock:
             self._fault(FaultPoint.LOCKED)
             await refuse_second_daemon(self._state_dir, self._host, lock)
             scan = await scan_orphans(self._host)
@@ -256,7 +262,7 @@ class Service:
                 self._notifier.starting("ending what a predecessor left")
                 await reap_predecessor(self._host, scan, agents=self._journal.live_agents)
                 self._fault(FaultPoint.REAPED)
-                context = self._build_context(self._store.current())
+                context = await to_thread.run_sync(self._build_context, self._store.current())
                 server = context.settings.server
                 async with serve_http(
                     self._operator,
@@ -268,14 +274,14 @@ class Service:
                     webhooks=self._webhooks,
                 ):
                     self._notifier.starting("checking the workspace and the agent")
-                    with self._start_scope:
+                    with start:
                         log_warnings(context.workflow)
                         await context.workspaces.check_root()
                         await context.workspaces.check_repository()
                         if not context.settings.worker.remote:
                             await preflight_agents(context, context.agents)
                         self._fault(FaultPoint.CHECKED)
-                    if self._start_scope.cancel_called:
+                    if start.cancel_called:
                         _log.info("stopped")
                     else:
                         await self._serve(context, self._journal, lock)
@@ -371,6 +377,7 @@ class Service:
                 post=self.post,
                 before_poll=reloader.check,
                 review_tools=self._review_tools,
+                recorded=journal.flush,
                 on_exit=self._exit.set,
                 callbacks=RunCallbacks(
                     agent_spawned=journal.agent_spawned,
@@ -424,7 +431,9 @@ class Service:
         """Take events from the mailbox, one at a time, until cancelled."""
         settings = scheduler_settings(context)
         self.state = state = initial_state(settings, epoch=secrets.token_hex(4))
-        self.post(journal.recovery_event(settings, await existing_workspaces(context)))
+        workspaces = await existing_workspaces(context)
+        delivered = await deliver_interrupted(context, journal.interrupted_issues)
+        self.post(journal.recovery_event(settings, workspaces, delivered))
         _log.info("serving", workflow=str(context.workflow.path), once=self._once)
         async for item in self._inbox:
             if isinstance(item, ActionRequest):

@@ -82,6 +82,7 @@ class Category(StrEnum):
     WORKSPACE_ROOT_TAKEN = "workspace_root_taken"
     WORKSPACE_VANISHED = "workspace_vanished"
     DELIVERY_FAILED = "delivery_failed"
+    BRANCH_NOT_PLACED = "branch_not_placed"
     PUSH_FAILED = "push_failed"
 
     WORKER_LOST = "worker_lost"

@@ -58,6 +58,8 @@ class FaultPoint(StrEnum):
     END_WRITTEN = "end:written", "the journal has the end of the run; its workspace is still there"
     RETRY_PUT = "retry:put", "a retry is set; the journal has not written it"
     RETRY_WRITTEN = "retry:written", "the journal has the retry, with the time when it is due"
+    BEFORE_PUSH = "before:push", "the journal has the branch that is to be pushed; git was not asked"
+    AFTER_PUSH = "after:push", "the branch is pushed; the scheduler has not received it"
     BEFORE_COMMENT = "before:comment", "a comment is wanted; the tracker was not asked"
     AFTER_COMMENT = "after:comment", "the comment is on the issue; its id is not recorded"
     BEFORE_CLEAN = "before:clean", "a workspace is to be removed; it is complete"

@@ -8,6 +8,7 @@ journal's name.
 
 import os
 import re
+import shlex
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -342,7 +343,8 @@ def _is_present(path: Path) -> bool:
         raise model.UnusableError(model.unusable(path, "it is not a regular file", hint=f"move {path} away"))
     if status.st_uid != os.geteuid():
         why = f"it belongs to another user (uid {status.st_uid})"
-        hint = f"run symphony as that user, or give the file back: chown {os.geteuid()} {path}"
+        command = f"chown {os.geteuid()} {shlex.quote(str(path))}"
+        hint = f"run symphony as that user, or give the file back: {command}"
         raise model.UnusableError(model.unusable(path, why, hint=hint))
     if status.st_size == 0:
         path.unlink()

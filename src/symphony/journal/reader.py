@@ -135,12 +135,13 @@ class JournalReader:
             return load(self.connection, drop=False)[0]
 
     def runs(self, issue_identifier: str | None = None, *, limit: int = 50) -> tuple[model.RunRecord, ...]:
-        """The latest runs of one issue or of all, newest first."""
+        """The latest runs of one issue or of all, newest first; also those under a former identifier."""
         if issue_identifier is None:
             query = "SELECT record FROM runs ORDER BY started_wall_ms DESC, run_id DESC LIMIT ?"
             return self._records(query, (limit,), model.RunRecord)
         query = """
-        SELECT record FROM runs WHERE issue_identifier = ? ORDER BY started_wall_ms DESC, run_id DESC LIMIT ?
+        SELECT record FROM runs WHERE issue_id IN (SELECT issue_id FROM runs WHERE issue_identifier = ?)
+        ORDER BY started_wall_ms DESC, run_id DESC LIMIT ?
         """
         return self._records(query, (issue_identifier, limit), model.RunRecord)
 

@@ -12,6 +12,7 @@ continued with its conversation, from the token counts that were recorded last; 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final, TypeVar, assert_never
 
 from symphony.domain import NO_COST, Cost, Issue, Tokens, add_counts, normalise_state
@@ -25,6 +26,7 @@ from symphony.scheduler import (
     ClaimEntry,
     ClaimKind,
     Command,
+    DeliveredBranch,
     Event,
     IssueResult,
     Notify,
@@ -414,8 +416,9 @@ def _result_records(
         old, new = before.results.get(issue_id), after.results.get(issue_id)
         if new is None:
             yield model.ResultReleased(issue_id=issue_id)
-        elif old is None or replace(old, pushing=new.pushing) != new:
-            yield model.ResultRecord(result=replace(new, pushing=False), ended_wall_ms=now.wall(new.ended_ms))
+        elif old is None or replace(old, pushing_since_ms=new.pushing_since_ms) != new:
+            kept = replace(new, pushing_since_ms=None)
+            yield model.ResultRecord(result=kept, ended_wall_ms=now.wall(new.ended_ms))
             yield from _milestone_records(new)
 
 
@@ -496,15 +499,23 @@ class Start:
 
 
 def recovered_event(
-    remembered: model.RecoveredState, start: Start, *, workspaces: tuple[WorkspaceRef, ...] = ()
+    remembered: model.RecoveredState,
+    start: Start,
+    *,
+    workspaces: tuple[WorkspaceRef, ...] = (),
+    delivered: Mapping[str, DeliveredBranch] = MappingProxyType({}),
 ) -> Recovered:
-    """The first event of a daemon that starts now; `workspaces` are those that were found on disk."""
+    """The first event of a daemon that starts now.
+
+    `workspaces` are those that were found on disk, and `delivered` is what was delivered from those of runs
+    that were cut off, by issue id.
+    """
     live = {run.run_id: run for run in remembered.live_runs}
     usage, known_issues = _recorded_usage(remembered)
     return Recovered(
         workspaces=workspaces,
         claims=tuple(_recovered_claim(record, live, start) for record in remembered.claims),
-        results=_recovered_results(remembered, start),
+        results=_recovered_results(remembered, start, delivered),
         spent=remembered.spent,
         day=start.today,
         day_tokens=remembered.days.get(start.today, 0),
@@ -524,8 +535,10 @@ def _recorded_remote_workspaces(remembered: model.RecoveredState) -> Mapping[str
         return {}
 
 
-def _recovered_results(remembered: model.RecoveredState, start: Start) -> tuple[IssueResult, ...]:
-    """The results, the oldest first, with what the runs used that were cut off."""
+def _recovered_results(
+    remembered: model.RecoveredState, start: Start, delivered: Mapping[str, DeliveredBranch]
+) -> tuple[IssueResult, ...]:
+    """The results, the oldest first, with what the runs used and delivered that were cut off."""
     records = sorted(remembered.results, key=lambda record: (record.ended_wall_ms, record.result.issue.id))
     found = {
         record.result.issue.id: replace(record.result, ended_ms=start.past_ms(record.ended_wall_ms))
@@ -545,7 +558,14 @@ def _recovered_results(remembered: model.RecoveredState, start: Start) -> tuple[
                 cost_usd=cost.usd,
                 unpriced_tokens=cost.unpriced_tokens,
             )
+    for issue_id, branch in delivered.items():
+        if (result := found.get(issue_id)) is not None and _head(result) != branch.head:
+            found[issue_id] = replace(result, delivered=branch, commented=False, pushes=0)
     return tuple(found.values())
+
+
+def _head(result: IssueResult) -> str | None:
+    return None if result.delivered is None else result.delivered.head
 
 
 def _recorded_usage(remembered: model.RecoveredState) -> tuple[Usage, frozenset[str]]:

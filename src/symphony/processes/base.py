@@ -36,13 +36,15 @@ class Completed:
         exit_code: negative for a signal.
         stdout: cut at the output limit.
         stderr: cut at the output limit.
-        timed_out: the whole process group was ended at the deadline.
+        timed_out: the whole process group was ended at the deadline, or because it was silent.
+        silent: it was ended because it wrote nothing for `silence_ms`.
     """
 
     exit_code: int
     stdout: bytes
     stderr: bytes
     timed_out: bool = False
+    silent: bool = False
 
 
 class HostProcess(Protocol):
@@ -105,8 +107,11 @@ class Host(Protocol):
         stdin: bytes = b"",
         max_output_bytes: int = 1_048_576,
         supervised: bool = True,
+        silence_ms: int | None = None,
     ) -> Completed:
         """Run a command in its own process group and wait for it; the group ends with this call.
+
+        A command that writes nothing for `silence_ms` is ended as at its deadline.
 
         Output past the limit is read and dropped. Cancellation ends the group.
         Where the host has a subreaper, a `supervised` command and everything it started end with this

@@ -18,6 +18,7 @@ from typing import Final
 
 _JOIN: Final = '{ echo 0 > "$0"; } 2> /dev/null; exec "$@"'
 _JOIN_S: Final = 10.0  # a started command has joined its group by then, or never will
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,100}")
 
 
@@ -41,9 +42,14 @@ def _mounted_group(proc: Path) -> Path | None:
     for line in (proc / "mountinfo").read_text().splitlines():
         left, _, right = line.partition(" - ")
         if own and right.startswith("cgroup2 "):
-            root, mount = left.split(" ")[3:5]
+            root, mount = (_ESCAPED.sub(_unescaped, part) for part in left.split(" ")[3:5])
             return Path(mount) / Path(own[0]).relative_to(root)
     return None
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    """A space or a backslash, which the kernel writes as octal numbers."""
+    return chr(int(found[1], 8))
 
 
 class RunGroups:

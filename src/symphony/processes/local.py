@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -68,24 +68,32 @@ class LocalHost:
         stdin: bytes = b"",
         max_output_bytes: int = 1_048_576,
         supervised: bool = True,
+        silence_ms: int | None = None,
     ) -> Completed:
         """Run a command in its own process group and wait for it; see `Host.run`.
 
         At the deadline and on cancellation, descendants that left the group end too.
         """
         stderr_pipe, child_stderr = os.pipe()
-        stderr = _Capture(PipeReader(stderr_pipe), max_output_bytes)
+        silence = anyio.CancelScope()
+
+        def heard() -> None:
+            if silence_ms is not None:
+                silence.deadline = anyio.current_time() + silence_ms / 1000
+
+        stderr = _Capture(PipeReader(stderr_pipe), max_output_bytes, heard)
         try:
             last_signal = signal.SIGTERM if supervised else None
             child, command = await self._start(argv, last_signal, cwd, env, child_stderr)
         finally:
             os.close(child_stderr)
-        stdout = _Capture(child.stdout, max_output_bytes)
+        stdout = _Capture(child.stdout, max_output_bytes, heard)
+        heard()
         async with anyio.create_task_group() as pumps:
             pumps.start_soon(_feed, child.stdin, stdin)
             pumps.start_soon(stdout.drain)
             pumps.start_soon(stderr.drain)
-            timed_out = await self._wait_and_clean_up(child, command, timeout_ms)
+            timed_out = await self._wait_and_clean_up(child, command, timeout_ms, silence)
             with anyio.move_on_after(_LAST_BYTES_S):
                 await stdout.ended.wait()
                 await stderr.ended.wait()
@@ -95,6 +103,7 @@ class LocalHost:
             stdout=bytes(stdout.data),
             stderr=bytes(stderr.data),
             timed_out=timed_out,
+            silent=silence.cancelled_caught,
         )
 
     async def spawn(
@@ -216,11 +225,16 @@ class LocalHost:
                 raise OSError(code, os.strerror(code), argv[0])
         return child, int(pid)
 
-    async def _wait_and_clean_up(self, child: "Child", command: int, timeout_ms: int) -> bool:
-        """Wait for the child and end what is left of its group; return whether the deadline came first."""
+    async def _wait_and_clean_up(
+        self, child: "Child", command: int, timeout_ms: int, silence: anyio.CancelScope
+    ) -> bool:
+        """Wait for the child and end what is left of its group; return whether a deadline came first.
+
+        The deadline of `silence` may be put off meanwhile.
+        """
         in_time = False
         try:
-            with anyio.move_on_after(timeout_ms / 1000):
+            with anyio.move_on_after(timeout_ms / 1000), silence:
                 await child.exited()
                 in_time = True
         finally:
@@ -422,11 +436,15 @@ class PipeWriter:
 
 
 class _Capture:
-    """The first bytes of a stream; the rest is read and dropped, so that the writer is never blocked."""
+    """The first bytes of a stream; the rest is read and dropped, so that the writer is never blocked.
 
-    def __init__(self, source: PipeReader, limit: int) -> None:
+    `heard` is called after each read.
+    """
+
+    def __init__(self, source: PipeReader, limit: int, heard: Callable[[], None]) -> None:
         self._source = source
         self._limit = limit
+        self._heard = heard
         self.data = bytearray()
         self.ended = anyio.Event()
 
@@ -434,6 +452,7 @@ class _Capture:
         try:
             while chunk := await self._source.receive(_CHUNK_BYTES):
                 self.data += chunk[: self._limit - len(self.data)]
+                self._heard()
         finally:
             self._source.close()
             self.ended.set()

@@ -40,6 +40,7 @@ from symphony.scheduler.messages import AgentReported as AgentReported
 from symphony.scheduler.messages import AnswersRead as AnswersRead
 from symphony.scheduler.messages import AnswersReadFailed as AnswersReadFailed
 from symphony.scheduler.messages import AssignmentRule as AssignmentRule
+from symphony.scheduler.messages import BranchDelivered as BranchDelivered
 from symphony.scheduler.messages import ClaimKind as ClaimKind
 from symphony.scheduler.messages import CleanWorkspace as CleanWorkspace
 from symphony.scheduler.messages import Command as Command

@@ -6,6 +6,7 @@ may cost any number. Its turns, and the tokens of the day, are checked at the en
 Where the tokens of an issue are limited, so are its silent turns: those in which its agent reported none.
 """
 
+import shlex
 from dataclasses import replace
 from typing import Final
 
@@ -133,7 +134,7 @@ def day_budget_failure(state: State, issue: Issue) -> Failure | None:
         blame=Blame.AGENT,
         message=message,
         retryable=False,
-        hint=f"wait for the next day (UTC), raise the budget, or run `symphony unblock {issue.identifier}`",
+        hint=f"wait for the next day (UTC), raise the budget, or run `{_unblock(issue)}`",
     )
 
 
@@ -150,7 +151,12 @@ def _issue_failure(issue: Issue, unit: str, used: int, limit: int) -> Failure:
         message=f"the {unit} budget of this issue is used up: {used:,} of {limit:,} {unit}s ({key})",
         retryable=False,
         hint=(
-            f"run `symphony unblock {issue.identifier}`, raise the budget in WORKFLOW.md, or change the "
+            f"run `{_unblock(issue)}`, raise the budget in WORKFLOW.md, or change the "
             "issue's state, labels, title or description"
         ),
     )
+
+
+def _unblock(issue: Issue) -> str:
+    """The command that counts the budget of an issue from zero."""
+    return f"symphony unblock {shlex.quote(issue.identifier)}"

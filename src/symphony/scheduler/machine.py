@@ -77,6 +77,8 @@ def _handle(step: Step, event: messages.Event) -> None:  # noqa: C901, PLR0912 -
             _on_run_event(step, event)
         case messages.Pushed():
             results.on_pushed(step, event)
+        case messages.BranchDelivered():
+            results.on_branch_delivered(step, event)
         case messages.FeedbackGiven():
             pull_requests.on_feedback_given(step, event)
         case messages.PullRequestJudged():
@@ -306,7 +308,7 @@ def _recover_retry(step: Step, claim: messages.RecoveredClaim, path: str | None)
 
 
 def run_once_finished(state: State) -> bool:
-    """Whether `run --once` ends: nothing is left but retries that it gives up.
+    """Whether `run --once` ends: nothing is left but retries that it gives up, and pushes that failed.
 
     Those are retries whose last failure does not resolve itself, retries that failed
     `max_attempts_without_progress` times in a row, and all retries while the workflow is invalid.
@@ -321,6 +323,8 @@ def run_once_finished(state: State) -> bool:
         and not state.ids_to_refresh
         and not state.pending_candidates
         and not state.running
+        and not results.is_pushing(state)
+        and not results.awaits_push(state)
         and not any(blocked.answer_check.in_progress for blocked in state.blocked.values())
         and not any(_may_start(issue, state) for issue in state.candidates.values())
     )

@@ -262,8 +262,10 @@ class DeliveredBranch:
     """A branch with the work of a run; the counts compare `head` with the commit the branch started from.
 
     Attributes:
+        branch_failure: why the repository of `workspace.repo` does not have `head` on the branch.
         pushed: whether the remote `origin` has `head`.
-        push_failure: why `origin` does not have it although `workspace.push` asks for it.
+        to_push: whether `origin` is to get it; true from the delivery until a push succeeds.
+        push_failure: why the last push of it failed.
     """
 
     branch: str
@@ -272,8 +274,25 @@ class DeliveredBranch:
     files_changed: int = 0
     insertions: int = 0
     deletions: int = 0
+    branch_failure: Failure | None = None
     pushed: bool = False
+    to_push: bool = False
     push_failure: Failure | None = None
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """Why the branch is not where it should be."""
+        return tuple(each for each in (self.branch_failure, self.push_failure) if each is not None)
+
+    @property
+    def is_untried(self) -> bool:
+        """Whether the branch is to be pushed, and no push of it has failed."""
+        return self.to_push and self.push_failure is None
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether the branch is to get somewhere where it is not."""
+        return self.to_push or bool(self.failures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +306,7 @@ class Outcome:
         delivered: `None` if the branch has no commit of its own.
         commented: whether the agent commented on the issue with a tracker tool.
         summary: the agent's last message on one line.
+        left: work in the workspace that no branch holds, and the command that shows it, in one line.
     """
 
     kind: OutcomeKind
@@ -297,6 +317,7 @@ class Outcome:
     delivered: DeliveredBranch | None = None
     commented: bool = False
     summary: str | None = None
+    left: str | None = None
 
     @property
     def clean(self) -> bool:
@@ -338,10 +359,11 @@ class IssueResult:
         ended_ms: end of its last run; negative if that was before the clock's zero.
         delivered: the latest delivery, or `None` if no run has delivered.
         commented: whether the agent commented on the issue in the run that delivered.
+        left: as in the `Outcome` of its last run.
         summary: the agent's last message in the last run.
         turns: a total of all runs, likewise `total_tokens`, `cost_usd` and `unpriced_tokens`.
-        pushes: consecutive failed pushes of `delivered`.
-        pushing: whether a push is in progress.
+        pushes: consecutive failed attempts to bring `delivered` where it should be.
+        pushing_since_ms: the start of the attempt that is in progress.
         thread: the conversation of the last run that had one.
         feedback: the key of the last `FeedbackGiven` that was taken.
         restarts: how often work on the issue began anew for another reason than feedback.
@@ -354,13 +376,14 @@ class IssueResult:
     ended_ms: int = 0
     delivered: DeliveredBranch | None = None
     commented: bool = False
+    left: str | None = None
     summary: str | None = None
     turns: int = 0
     total_tokens: int = 0
     cost_usd: float | None = None
     unpriced_tokens: int = 0
     pushes: int = 0
-    pushing: bool = False
+    pushing_since_ms: int | None = None
     thread: Thread | None = None
     feedback: str | None = None
     restarts: int = 0
@@ -459,7 +482,8 @@ class Recovered:
     """The first event: what a previous daemon left. Everything but the workspaces comes from the journal.
 
     `day_tokens` were used on `day`, which is today, and cost `day_cost`. `known_issues` have had a session.
-    `remote_workspaces` are those on hosts, by issue id.
+    `remote_workspaces` are those on hosts, by issue id. `results` also have what was delivered at this start
+    for runs that were cut off.
     """
 
     workspaces: tuple[WorkspaceRef, ...] = ()
@@ -573,11 +597,25 @@ class RunEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pushed:
-    """Answer to `PushBranch`; without a `failure` the remote has `head`."""
+    """Answer to `PushBranch`.
+
+    Without a `failure` the remote has `head`, and without a `branch_failure` the repository of
+    `workspace.repo` has it.
+    """
 
     issue_id: str
     head: str
     failure: Failure | None = None
+    branch_failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchDelivered:
+    """The removal of a workspace delivered a branch that is not where it should be."""
+
+    issue_id: str
+    identifier: str
+    delivered: DeliveredBranch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -702,6 +740,7 @@ Event = (
     | TurnEnded
     | RunEnded
     | Pushed
+    | BranchDelivered
     | FeedbackGiven
     | PullRequestJudged
     | TimerFired
@@ -848,11 +887,15 @@ class ReadAnswers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushBranch:
-    """Push a delivered branch whose tip is `head` again; answered by `Pushed`."""
+    """Bring a delivered branch whose tip is `head` where it should be; answered by `Pushed`.
+
+    `to_origin` is whether it is to be pushed. The repository of `workspace.repo` gets it in any case.
+    """
 
     issue_id: str
     branch: str
     head: str
+    to_origin: bool = True
 
 
 class MoveReason(StrEnum):

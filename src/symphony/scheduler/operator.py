@@ -13,6 +13,7 @@ nothing.
     drain     lets turns end, however long they take, starts nothing, then ends the daemon
 """
 
+import shlex
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
@@ -125,7 +126,7 @@ def _refusal_of_retry(state: State, issue_id: str) -> Refusal | None:
         hint = "`symphony explain` says what the issue waits for"
         return Refusal(code="not_waiting", message=message, hint=hint)
     if failure := budgets.budget_failure(state, entry.issue):
-        hint = f"`symphony unblock {entry.issue.identifier}` counts its budget from zero"
+        hint = f"`symphony unblock {shlex.quote(entry.issue.identifier)}` counts its budget from zero"
         return Refusal(code="budget_used", message=failure.message, hint=hint)
     return None
 

@@ -6,6 +6,7 @@ the issue to another state, or the pull request itself: it is reopened, a person
 is wrong with it any more. The next occasion has another key, and blocks again.
 """
 
+import shlex
 from dataclasses import replace
 
 from symphony.domain import Blame, Category, Failure, Issue, normalise_state
@@ -50,7 +51,7 @@ def block_of(made: Verdict, ledger: PullLedger, result: IssueResult) -> PullRequ
 
     While a pull request that needs a person waits for something else too, nothing changes.
     """
-    number, name = ledger.number, result.issue.identifier
+    number, name = ledger.number, shlex.quote(result.issue.identifier)
     lift = f"move the issue to another state, or run `symphony unblock {name}`"
     block: PullBlock | None = None
     match made:

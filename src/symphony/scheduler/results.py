@@ -6,17 +6,21 @@ for review, or *ended* if that state is terminal. A result without a branch is d
 whose issue no longer exists. Issues that are ready are refreshed like those of idle workspaces, and after
 every wake, to notice what people do with them.
 
-A failed push is retried while the issue waits for something. While an agent works on it, the end of that run
-pushes. The number of results is limited: the oldest are dropped, ended ones first.
+A delivered branch is pushed as soon as its run has ended, beside everything else: a push holds no slot. It is
+recorded with the result before it starts, so a later daemon takes it up. A failed push is retried while the
+issue waits for something. While an agent works on it, the end of that run pushes. A branch that the local
+repository did not take is treated likewise. The number of results is limited: the oldest are dropped, ended
+ones first.
 """
 
 import shlex
 from dataclasses import replace
 from typing import Final
 
-from symphony.domain import Category, Cost, Issue, add_counts, fence, one_line, plural
+from symphony.domain import Category, Cost, Failure, Issue, add_counts, fence, one_line, plural
 from symphony.scheduler import policy
 from symphony.scheduler.messages import (
+    BranchDelivered,
     DeliveredBranch,
     IssueResult,
     Outcome,
@@ -57,12 +61,23 @@ def results_with_status(state: State, *statuses: ResultStatus) -> tuple[IssueRes
 
 
 def unpushed_results(state: State) -> tuple[IssueResult, ...]:
-    """The results whose branch should be at `origin` and is not, the oldest first."""
+    """The results whose branch is not where it should be, the oldest first."""
     return tuple(
         result
         for result in results_with_status(state, *ResultStatus)
-        if result.delivered is not None and result.delivered.push_failure is not None
+        if result.delivered is not None and result.delivered.is_owed
     )
+
+
+def is_pushing(state: State) -> bool:
+    """Whether a push is in progress."""
+    return any(result.pushing_since_ms is not None for result in state.results.values())
+
+
+def awaits_push(state: State) -> bool:
+    """Whether a branch is to be pushed that was not tried yet."""
+    branches = (result.delivered for result in state.results.values())
+    return any(delivered is not None and delivered.is_untried for delivered in branches)
 
 
 def unclaimed_issues(state: State) -> frozenset[str]:
@@ -111,6 +126,7 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         status=ResultStatus.OPEN,
         ended_ms=step.now_ms,
         summary=outcome.summary or before.summary,
+        left=outcome.left,
         thread=thread_of(run) or before.thread,
         turns=add_counts(before.turns, report.turn_count),
         total_tokens=add_counts(before.total_tokens, report.total_tokens),
@@ -118,18 +134,23 @@ def on_run_ended(step: Step, run: Running, outcome: Outcome) -> None:
         unpriced_tokens=cost.unpriced_tokens,
     )
     if (delivered := outcome.delivered) is not None:
+        is_new = before.delivered is None or before.delivered.head != delivered.head
         result = replace(
             result,
             delivered=delivered,
             commented=outcome.commented,
-            pushes=int(delivered.push_failure is not None),
-            pushing=False,
+            pushes=int(bool(delivered.failures)),
+            pushing_since_ms=None if is_new else before.pushing_since_ms,
         )
-        is_new = before.delivered is None or before.delivered.head != delivered.head
         if is_new or not delivered.pushed:
             _log_push(step, issue, delivered)
     store(step, result)
-    _schedule_push(step, result)
+    if result.pushing_since_ms is None:
+        latest = result.delivered
+        if latest is not None and latest.to_push and (delivered is not None or latest.is_untried):
+            _push(step, result)
+        else:
+            _schedule_push(step, result)
     failure = outcome.failure
     if failure is not None and failure.category is Category.DELIVERY_FAILED:
         reason = fence(one_line(failure.message))
@@ -152,12 +173,16 @@ def on_refreshed(step: Step, issue_id: str, issue: Issue | None) -> None:
             step.notify("warning", "review_ended", latest, reason=reason, branch=branch)
         else:
             step.notify("info", "review_ended", latest, reason=f"it is in {issue.state}", branch=branch)
+    finished = before.status is ResultStatus.OPEN and status in {ResultStatus.READY, ResultStatus.ENDED}
+    if finished and after.left is not None:
+        step.notify("warning", "work_left", latest, reason=after.left, state=latest.state)
+        if after.delivered is None:
+            _announce(step, after)
     if _is_obsolete(after):
         _drop(step, issue_id)
         return
     if after != before:
         store(step, after)
-    finished = before.status is ResultStatus.OPEN and status in {ResultStatus.READY, ResultStatus.ENDED}
     if finished and (delivered := after.delivered):
         fields = {"state": latest.state, "branch": delivered.branch, "commits": delivered.commits}
         if status is ResultStatus.READY:
@@ -165,6 +190,22 @@ def on_refreshed(step: Step, issue_id: str, issue: Issue | None) -> None:
         else:
             step.notify("info", "work_ended", latest, **fields)
         _announce(step, after)
+
+
+def on_branch_delivered(step: Step, event: BranchDelivered) -> None:
+    """Take over what the removal of a workspace delivered; no list may have its issue any more."""
+    unknown = Issue(
+        id=event.issue_id, identifier=event.identifier, title=event.identifier, state="", dispatchable=False
+    )
+    before = step.state.results.get(event.issue_id) or IssueResult(
+        issue=unknown, status=ResultStatus.GONE, ended_ms=step.now_ms
+    )
+    if before.delivered is not None and before.delivered.head == event.delivered.head:
+        return
+    result = replace(before, delivered=event.delivered, pushes=0, pushing_since_ms=None)
+    _log_push(step, result.issue, event.delivered)
+    store(step, result)
+    _push(step, result)
 
 
 def recover(step: Step, recovered: tuple[IssueResult, ...]) -> None:
@@ -178,12 +219,13 @@ def recover(step: Step, recovered: tuple[IssueResult, ...]) -> None:
             known,
             status=ResultStatus.OPEN if claimed else known.status,
             ended_ms=min(known.ended_ms, step.now_ms),
-            pushing=False,
+            pushing_since_ms=None,
         )
         store(step, result)
         if result.status is ResultStatus.READY:
             _announce(step, result)
-        _schedule_push(step, result, at_once=True)
+        if result.delivered is not None and result.delivered.is_owed:
+            step.set_timer(Timer(TimerKind.PUSH, issue_id), step.now_ms)
 
 
 def _is_obsolete(result: IssueResult) -> bool:
@@ -192,7 +234,7 @@ def _is_obsolete(result: IssueResult) -> bool:
         return False
     if result.delivered is None:
         return True
-    return result.status is ResultStatus.GONE and result.delivered.push_failure is None
+    return result.status is ResultStatus.GONE and not result.delivered.is_owed
 
 
 def store(step: Step, result: IssueResult) -> None:
@@ -219,9 +261,24 @@ def on_push_due(step: Step, issue_id: str) -> None:
     if result is None or result.delivered is None or issue_id in step.state.running:
         return
     if step.state.drain is Drain.NO:
-        store(step, replace(result, pushing=True))
-        delivered = result.delivered
-        step.emit(PushBranch(issue_id=issue_id, branch=delivered.branch, head=delivered.head))
+        _push(step, result)
+
+
+def _push(step: Step, result: IssueResult) -> None:
+    """Bring a delivered branch where it should be, unless the daemon ends and waits for nothing any more."""
+    delivered = result.delivered
+    if delivered is None or step.state.drain not in {Drain.NO, Drain.DRAINING}:
+        return
+    step.clear_timer(Timer(TimerKind.PUSH, result.issue.id))
+    store(step, replace(result, pushing_since_ms=step.now_ms))
+    command = PushBranch(
+        issue_id=result.issue.id,
+        branch=delivered.branch,
+        head=delivered.head,
+        to_origin=delivered.to_push,
+    )
+    step.emit(command)
+    step.notify("info", "push_started", result.issue, branch=delivered.branch, commit=delivered.head)
 
 
 def on_pushed(step: Step, event: Pushed) -> None:
@@ -231,13 +288,16 @@ def on_pushed(step: Step, event: Pushed) -> None:
         result is None
         or result.delivered is None
         or result.delivered.head != event.head
-        or not result.pushing
+        or result.pushing_since_ms is None
     ):
         return
-    failure = event.failure
-    delivered = replace(result.delivered, pushed=failure is None, push_failure=failure)
-    pushes = 0 if failure is None else result.pushes + 1
-    result = replace(result, delivered=delivered, pushing=False, pushes=pushes)
+    delivered = replace(result.delivered, branch_failure=event.branch_failure)
+    if delivered.to_push:
+        pushed = event.failure is None
+        delivered = replace(delivered, pushed=pushed, to_push=not pushed, push_failure=event.failure)
+    failed_before = result.pushes > 0
+    pushes = result.pushes + 1 if delivered.failures else 0
+    result = replace(result, delivered=delivered, pushing_since_ms=None, pushes=pushes)
     _log_push(step, result.issue, delivered)
     if _is_obsolete(result):
         _drop(step, event.issue_id)
@@ -245,51 +305,80 @@ def on_pushed(step: Step, event: Pushed) -> None:
     store(step, result)
     _schedule_push(step, result)
     if result.status in {ResultStatus.READY, ResultStatus.ENDED}:
-        _announce(step, result)
+        _announce(step, result, failed_before=failed_before)
 
 
-def _schedule_push(step: Step, result: IssueResult, *, at_once: bool = False) -> None:
-    """Set when a failed push is retried.
+def abandon_pushes(step: Step) -> None:
+    """Wait for no push any more: the next daemon makes up for those that are cut off."""
+    for result in step.state.results.values():
+        if result.pushing_since_ms is not None:
+            store(step, replace(result, pushing_since_ms=None))
+
+
+def _schedule_push(step: Step, result: IssueResult) -> None:
+    """Set when a branch that is not where it should be is brought there again.
 
     One with a failure that does not resolve itself waits for the next delivery or restart. During a shutdown
-    the push is left to the next daemon.
+    it is left to the next daemon.
     """
     timer = Timer(TimerKind.PUSH, result.issue.id)
-    failure = result.delivered.push_failure if result.delivered else None
-    if failure is None or not (failure.retryable or at_once) or step.state.drain is not Drain.NO:
+    failures = () if result.delivered is None else result.delivered.failures
+    if not any(each.retryable for each in failures) or step.state.drain is not Drain.NO:
         step.clear_timer(timer)
         return
     exponent = min(max(result.pushes - 1, 0), _MAX_EXPONENT)
-    delay_ms = 0 if at_once else min(_FIRST_PUSH_DELAY_MS * int(2**exponent), _MAX_PUSH_DELAY_MS)
+    delay_ms = min(_FIRST_PUSH_DELAY_MS * int(2**exponent), _MAX_PUSH_DELAY_MS)
     step.set_timer(timer, step.now_ms + delay_ms)
 
 
 def _log_push(step: Step, issue: Issue, delivered: DeliveredBranch) -> None:
+    branch = delivered.branch
+    if failure := delivered.branch_failure:
+        reason, hint = failure.message, failure.hint
+        step.notify("warning", "branch_not_placed", issue, branch=branch, reason=reason, hint=hint)
     if failure := delivered.push_failure:
-        branch, reason, hint = delivered.branch, failure.message, failure.hint
+        reason, hint = failure.message, failure.hint
         step.notify("warning", "push_failed", issue, branch=branch, reason=reason, hint=hint)
     elif delivered.pushed:
-        step.notify("info", "branch_pushed", issue, branch=delivered.branch, commit=delivered.head)
+        step.notify("info", "branch_pushed", issue, branch=branch, commit=delivered.head)
 
 
 # --- comments --------------------------------------------------------------------------------------------
 
 
-def _announce(step: Step, result: IssueResult) -> None:
-    """Say on the issue where its work is, unless its agent did."""
-    if result.commented or (delivered := result.delivered) is None:
+def _announce(step: Step, result: IssueResult, *, failed_before: bool = False) -> None:
+    """Say on the issue where its work is; if its agent did, only what the agent cannot know."""
+    delivered, left = result.delivered, result.left
+    rest = None if left is None else f"Work that no branch has is in the workspace:\n\n{fence(left)}"
+    if delivered is None or (result.commented and not (delivered.failures or failed_before)):
+        if rest is not None:
+            _post_comment(step, result.issue, rest)
         return
     commits, files = plural(delivered.commits, "commit"), plural(delivered.files_changed, "file")
-    lines = f"+{delivered.insertions} -{delivered.deletions}"
-    parts = [f"The work on this issue is on the branch `{delivered.branch}`: {commits}, {files} ({lines})."]
+    size = f"{commits}, {files} (+{delivered.insertions} -{delivered.deletions})"
+    parts = [f"The work on this issue is on the branch `{delivered.branch}`: {size}."]
+    if delivered.branch_failure is not None:
+        missing = f"The branch `{delivered.branch}` of the repository does not have it."
+        parts = [f"The work on this issue is kept where Symphony runs: {size}. {missing}"]
+        parts.append(_what_to_do(delivered.branch_failure))
     if delivered.push_failure is not None:
-        reason = fence(one_line(delivered.push_failure.message))
-        parts.append(f"The branch could not be pushed to `origin`. It is tried again.\n\n{reason}")
+        parts.append(f"The branch could not be pushed to `origin`.\n\n{_what_to_do(delivered.push_failure)}")
     elif delivered.pushed:
         parts.append("The branch is pushed to `origin`.")
+    elif delivered.to_push:
+        parts.append("The branch is being pushed to `origin`.")
+    if any(failure.retryable for failure in delivered.failures):
+        parts.append("It is tried again.")
     command = fence(f"symphony diff {shlex.quote(result.issue.identifier)}")
     parts.append(f"To look at it where Symphony runs:\n\n{command}")
+    if rest is not None:
+        parts.append(rest)
     _post_comment(step, result.issue, "\n\n".join(parts))
+
+
+def _what_to_do(failure: Failure) -> str:
+    """The failure and the way out of it, as a quotation."""
+    return fence("\n".join(one_line(text) for text in (failure.message, failure.hint) if text))
 
 
 def _post_comment(step: Step, issue: Issue, body: str) -> None:

@@ -3,6 +3,7 @@
 A run ends in exactly one `RunEnded`. Until it arrives, the run keeps its slot and its claim.
 """
 
+import shlex
 from dataclasses import replace
 from typing import Final
 
@@ -471,19 +472,20 @@ def no_progress(issue: Issue, attempts: int, last: Failure | None = None) -> Fai
         retryable=False,
         hint=(
             "change the issue's state, labels, title or description to have it tried again, "
-            f"or run `symphony unblock {issue.identifier}`"
+            f"or run `symphony unblock {shlex.quote(issue.identifier)}`"
         ),
     )
 
 
 def stopped_by_operator(issue: Issue) -> Failure:
     """Why an issue is blocked that an operator stopped."""
+    name = shlex.quote(issue.identifier)
     return Failure(
         category=Category.STOPPED_BY_OPERATOR,
         blame=Blame.HOST,
         message="an operator stopped it",
         retryable=False,
-        hint=f"run `symphony retry {issue.identifier}` or `symphony unblock {issue.identifier}`",
+        hint=f"run `symphony retry {name}` or `symphony unblock {name}`",
     )
 
 
@@ -603,14 +605,16 @@ def drain(step: Step, *, without_timeout: bool = False) -> None:
 
 def stop_all(step: Step) -> None:
     """End everything now."""
-    if step.state.drain is Drain.NO:
-        step.update(drain=Drain.DRAINING)
+    if step.state.drain is not Drain.EXITED:
+        step.update(drain=Drain.STOPPING)
+    results.abandon_pushes(step)
     for run in tuple(step.state.running.values()):
         stop(step, run, StopReason.DRAINING)
 
 
 def exit_when_drained(step: Step) -> None:
-    """Let the daemon end once nothing runs any more."""
-    if step.state.drain is Drain.DRAINING and not step.state.running:
+    """Let the daemon end once nothing runs and nothing is pushed any more."""
+    draining = step.state.drain in {Drain.DRAINING, Drain.STOPPING}
+    if draining and not step.state.running and not results.is_pushing(step.state):
         step.update(drain=Drain.EXITED)
         step.emit(Exit())

@@ -224,10 +224,11 @@ class Cycle(StrEnum):
 
 
 class Drain(StrEnum):
-    """Shutdown progress of the daemon."""
+    """Shutdown progress of the daemon: `stopping` waits for nothing but the ends of stopped runs."""
 
     NO = "no"
     DRAINING = "draining"
+    STOPPING = "stopping"
     EXITED = "exited"
 
 

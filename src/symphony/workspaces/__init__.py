@@ -1,9 +1,11 @@
 """Workspaces: one directory per issue, created, populated from git, checked, delivered and removed."""
 
+from symphony.workspaces.delivery import TAKEN_FORMAT as TAKEN_FORMAT
 from symphony.workspaces.delivery import BranchLocation as BranchLocation
 from symphony.workspaces.delivery import delivery_failure as delivery_failure
 from symphony.workspaces.delivery import locate_branch as locate_branch
 from symphony.workspaces.delivery import mirror_path as mirror_path
+from symphony.workspaces.delivery import taken_names as taken_names
 from symphony.workspaces.directories import check_path as check_path
 from symphony.workspaces.directories import discard as discard
 from symphony.workspaces.directories import is_launchable as is_launchable
@@ -46,10 +48,12 @@ from symphony.workspaces.model import NUMSTAT as NUMSTAT
 from symphony.workspaces.model import Changes as Changes
 from symphony.workspaces.model import Delivery as Delivery
 from symphony.workspaces.model import FileChange as FileChange
+from symphony.workspaces.model import KeptWorkspace as KeptWorkspace
 from symphony.workspaces.model import Login as Login
 from symphony.workspaces.model import Patch as Patch
 from symphony.workspaces.model import ProgressMark as ProgressMark
 from symphony.workspaces.model import Removal as Removal
+from symphony.workspaces.model import Work as Work
 from symphony.workspaces.model import Workspace as Workspace
 from symphony.workspaces.model import WorkspaceError as WorkspaceError
 from symphony.workspaces.model import WorkspaceRecord as WorkspaceRecord
@@ -69,7 +73,7 @@ from symphony.workspaces.remote_lfs import lfs_object_name as lfs_object_name
 from symphony.workspaces.remote_lfs import pack_lfs_objects as pack_lfs_objects
 from symphony.workspaces.remote_lfs import present_lfs_objects as present_lfs_objects
 from symphony.workspaces.remote_lfs import unpack_lfs_objects as unpack_lfs_objects
-from symphony.workspaces.removal import reason_to_keep as reason_to_keep
 from symphony.workspaces.shadow import changed_files as changed_files
 from symphony.workspaces.shadow import copy_lfs_objects as copy_lfs_objects
 from symphony.workspaces.shadow import hash_watched_files as hash_watched_files
+from symphony.workspaces.work import find_work as find_work

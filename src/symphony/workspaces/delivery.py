@@ -9,9 +9,11 @@ apply (`pushurl`, `insteadOf`, `core.sshCommand`, credential helpers), but witho
 address of `origin` is given to git separately (`split_login`).
 """
 
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -19,10 +21,11 @@ import structlog
 from anyio import to_thread
 
 from symphony.config import WorkspaceSettings
-from symphony.domain import Blame, Category, Failure
+from symphony.domain import BRANCH_PREFIX, Blame, Category, Failure
 from symphony.workspaces.files import temporary_directory
 from symphony.workspaces.git import (
     GitError,
+    SilentError,
     hint_of,
     read_ref,
     repository_config,
@@ -37,6 +40,7 @@ from symphony.workspaces.model import (
     Delivery,
     Login,
     Removal,
+    WorkspaceError,
     local_repository,
     parse_numstat,
     split_login,
@@ -46,14 +50,19 @@ from symphony.workspaces.shadow import RefSnapshot, Shadow, open_shadow, read_re
 _FETCH: Final = (*FETCH, "--no-tags")
 _PUSH: Final = (
     *("-c", "remote.origin.mirror=false"),  # git refuses refspecs for a mirror
-    *("push", "--quiet", "--no-verify", "--no-follow-tags", "--no-signed", "--recurse-submodules=no"),
+    # The progress that git and the remote tell shows that a push makes headway.
+    *("push", "--progress", "--no-verify", "--no-follow-tags", "--no-signed", "--recurse-submodules=no"),
 )
+_LONGEST_PUSH_MS: Final = 6 * 3_600_000
+_TAKEN: Final = re.compile(r"'refs/heads/([^']+)' exists; ")
+_CHECKED_OUT: Final = re.compile(r"checked out at '([^']+)'")
+_LOCKED: Final = re.compile(r"Unable to create '([^']+\.lock)': File exists")
 FETCHED_BASES: Final = "refs/symphony/fetched/"
 """Below it are the branches that `Publisher.fetch_base` fetched into the mirror."""
 
 _PROBE_REF: Final = "refs/heads/symphony/doctor"  # used in dry runs only
 _PROBE_TIMEOUT_MS: Final = 15_000
-_EMPTY_TREE: Final = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # exists in every repository
+_MAX_NAMED: Final = 5
 _log = structlog.get_logger(__name__)
 
 
@@ -71,16 +80,54 @@ class BranchLocation:
     fetch: str | None
 
 
-def locate_branch(settings: WorkspaceSettings, branch: str, *, pushed: bool) -> BranchLocation | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenName:
+    """A branch of a local repository that keeps branches of issues out; with the way out."""
+
+    message: str
+    hint: str
+
+
+def taken_names(repository: Path, listed: str) -> Iterator[TakenName]:
+    """The branches that keep those of issues out, by the output of `git for-each-ref` for `TAKEN_FORMAT`.
+
+    Git keeps no branch `a` beside `a/b`, and moves no branch that is checked out.
+    """
+    command = f"git -C {shlex.quote(str(repository))} branch -m"
+    for line in listed.splitlines():
+        name, _, worktree = line.partition(" ")
+        below = name.removeprefix(BRANCH_PREFIX)
+        if f"{name}/" == BRANCH_PREFIX:
+            message = f"the branch {name} in {repository} keeps every branch {BRANCH_PREFIX}* out"
+            yield TakenName(message=message, hint=rename_hint(name, command))
+        elif "/" in below and below != name:
+            kept_out = f"{BRANCH_PREFIX}{below.partition('/')[0]}"
+            message = f"the branch {name} in {repository} keeps the branch {kept_out} out"
+            yield TakenName(message=message, hint=rename_hint(name, command))
+        elif worktree and below != name:
+            message = f"{name} is checked out in {worktree}, where new work on its issue cannot be put"
+            yield TakenName(message=message, hint="check out another branch there")
+
+
+TAKEN_FORMAT: Final = "--format=%(refname:lstrip=2) %(worktreepath)"
+
+
+def locate_branch(
+    settings: WorkspaceSettings, branch: str, *, pushed: bool, placed: bool = True
+) -> BranchLocation | None:
     """Where a branch is, or will be, after its delivery; `None` where hooks populate workspaces.
 
-    `pushed` says whether `origin` has it. Reads no repository.
+    `pushed` says whether `origin` has it, `placed` whether a local repository does. Reads no repository.
     """
     repository = settings.repo
     if repository is None:
         return None
     if local_repository(repository) is not None:
-        return BranchLocation(repository=repository, fetch=None)
+        if placed:
+            return BranchLocation(repository=repository, fetch=None)
+        mirror = str(mirror_path(settings))
+        fetch = f"git fetch {shlex.quote(mirror)} {shlex.quote(branch)} && git diff HEAD...FETCH_HEAD"
+        return BranchLocation(repository=mirror, fetch=fetch)
     if pushed:
         fetch = f"git fetch origin {shlex.quote(branch)}"
         return BranchLocation(repository=without_credentials(repository), fetch=fetch)
@@ -115,6 +162,28 @@ def push_failure(message: str, *, hint: str | None = None, retryable: bool = Tru
     )
 
 
+def branch_failure(message: str, *, hint: str | None = None, retryable: bool = True) -> Failure:
+    """The failure for a branch that the local repository does not have."""
+    return Failure(
+        category=Category.BRANCH_NOT_PLACED,
+        blame=Blame.WORKSPACE,
+        message=message,
+        hint=hint,
+        retryable=retryable,
+    )
+
+
+def taken_name(text: str) -> str | None:
+    """The branch that keeps another one out, by what git says: `a` and `a/b` keep each other out."""
+    found = _TAKEN.search(text)
+    return None if found is None else found[1]
+
+
+def rename_hint(taken: str, command: str) -> str:
+    """What to do about a branch whose name keeps branches of issues out; `command` renames one."""
+    return f"rename it: `{command} {shlex.join((taken, 'old-' + taken.replace('/', '-')))}`"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliverySource:
     """A workspace whose work is to be delivered; the attributes are as in `StoredRecord`."""
@@ -126,9 +195,16 @@ class DeliverySource:
 
 
 class Publisher:
-    """Delivers work of one repository; with `push` also to `origin`."""
+    """Delivers work of one repository.
 
-    def __init__(self, mirror: Mirror, *, push: bool) -> None:
+    Args:
+        mirror: takes all work.
+        push: whether `origin` is to get it too.
+        stall_ms: a push without headway for so long is ended.
+    """
+
+    def __init__(self, mirror: Mirror, *, push: bool, stall_ms: int) -> None:
+        self._stall_ms = stall_ms
         self._git = mirror.git
         self._mirror = mirror
         self._local = local_repository(mirror.repository)
@@ -179,7 +255,7 @@ class Publisher:
         return await self.publish(delivery, source.branch, head, source.base_commit)
 
     async def publish(self, delivery: Delivery, branch: str, head: str, base_commit: str | None) -> Delivery:
-        """Bring a branch that is in the mirror to the local repository and to `origin`.
+        """Bring a branch that is in the mirror to the local repository; `push` brings it to `origin`.
 
         Raises:
             GitError, OSError: the mirror cannot be read.
@@ -188,14 +264,21 @@ class Publisher:
         since = base_commit or "--remotes"
         count = await self._git.isolated("-C", self._mirror.path, "rev-list", "--count", head, "--not", since)
         changes = await self._diff(base_commit, head)
-        delivery = replace(delivery, delivered=True, commits=int(count), changes=changes)
-        if self._local is not None:
-            warning = await self._update_local(self._local, branch, head)
-            delivery = _with_warning(delivery, warning)
-        if not self._push:
+        pushed = self._push and (
+            await self._last_head(branch, "pushed") == head or await self._is_merged(branch, head)
+        )
+        delivery = replace(
+            delivery,
+            delivered=True,
+            commits=int(count),
+            changes=changes,
+            branch_failure=await self.place(branch),
+            pushed=pushed,
+            to_push=self._push and not pushed,
+        )
+        if base_commit is None:
             return delivery
-        failure = await self.push(branch)
-        return replace(delivery, pushed=failure is None, push_failure=failure)
+        return _with_warning(delivery, await self._embedded(base_commit, head))
 
     async def _choose_head(
         self, shadow: Shadow, branch: str, seen: RefSnapshot, head: str
@@ -222,25 +305,122 @@ class Publisher:
             _log.warning("changes_unknown", head=head, reason=str(error))
             return None
 
-    async def _update_local(self, repository: Path, branch: str, head: str) -> str | None:
-        """Fetch the branch into the operator's repository, which runs no receive hook; returns a warning."""
-        ref = f"refs/heads/{branch}"
-        fetch = ("-C", repository, *_FETCH, self._mirror.path)
-        last = await self._last_head(branch, "repository")
-        if last == head or await self._is_merged(branch, head):
+    async def _embedded(self, base_commit: str, head: str) -> str | None:
+        """A warning about repositories that are committed as links to nothing: no submodule is recorded."""
+        try:
+            listing = await self._git.isolated(
+                "-C", self._mirror.path, "diff", "--raw", "--no-renames", "-z", base_commit, head, "--"
+            )
+        except GitError:  # the changes are unknown, which is logged
+            return None
+        records = listing.split(b"\0")
+        links = [name for entry, name in pairwise(records) if entry.split(b" ")[1:2] == [b"160000"]]
+        if not links:
+            return None
+        keys = ("--blob", f"{head}:.gitmodules", "-z", "--get-regexp", r"^submodule\..*\.path$")
+        try:
+            modules = await self._git.isolated("-C", self._mirror.path, "config", *keys)
+        except GitError:  # there is no such file
+            modules = b""
+        known = {entry.partition(b"\n")[2] for entry in modules.split(b"\0")}
+        names = [name.decode("utf-8", "replace") for name in links if name not in known]
+        if not names:
+            return None
+        return (
+            f"{', '.join(names[:_MAX_NAMED])}: a repository of its own, of which the branch has a link and no"
+            " file; have the agent delete its .git and commit the files"
+        )
+
+    async def place(self, branch: str) -> Failure | None:
+        """Bring a delivered branch to the local repository, whose receive hooks do not run.
+
+        Commits that people put on the branch are never overwritten, and a branch that they deleted comes back
+        with new work only.
+
+        Returns:
+            `None` if it has what the mirror has, or there is none. Never raises for what git did.
+        """
+        repository, ref = self._local, f"refs/heads/{branch}"
+        if repository is None:
             return None
         try:
-            try:
-                await self._git.trusted(*fetch, f"{ref}:{ref}")
-            except GitError:
-                verify = ("rev-parse", "--quiet", "--verify", ref)
-                if last is None or await self._git.trusted("-C", repository, *verify) != f"{last}\n".encode():
-                    raise
-                await self._git.trusted(*fetch, f"+{ref}:{ref}")
-        except GitError as error:
-            return f"{branch} was left alone in {repository}: {error}"
-        await self._remember_head(branch, "repository", head)
+            head = await to_thread.run_sync(read_ref, self._mirror.path, ref)
+            if head is None:
+                return branch_failure(f"there is no delivered branch {branch}", retryable=False)
+            if await self._is_merged(branch, head):
+                return None
+            found = await self._find_local(repository, branch)
+            last = await self._last_head(branch, "repository")
+            if last == head and found is None:
+                return branch_failure(
+                    f"{branch} was deleted or renamed in {repository}",
+                    hint=f"bring it back: {self._fetch_command(repository, branch, branch)}",
+                    retryable=False,
+                )
+            if found != head and not await self._contains(repository, ref, head):
+                await self._fetch_into(repository, ref, replaceable=found is not None and found == last)
+            await self._remember_head(branch, "repository", head)
+        except (GitError, OSError) as error:
+            message = f"{branch} was left alone in {repository}: {error}"
+            return branch_failure(message, hint=self._place_hint(repository, branch, error))
         return None
+
+    async def _find_local(self, repository: Path, branch: str) -> str | None:
+        """The commit of a branch in the operator's repository; `None` if it is not there.
+
+        Raises:
+            GitError: a branch of that name in other letters is there, and the file system takes both for one.
+        """
+        ref = f"refs/heads/{branch}"
+        found = await self._refs(repository, ref)
+        ask = ("config", "--type=bool", "--default=false", "core.ignoreCase")
+        if ref not in found and await self._git.trusted("-C", repository, *ask) == b"true\n":
+            heads = await self._refs(repository, "refs/heads/")
+            if same := next((name for name in heads if name.casefold() == ref.casefold()), None):
+                raise GitError(f"'{same}' exists; its name differs in upper and lower case only")
+        return found.get(ref)
+
+    async def _refs(self, repository: Path, pattern: str, *options: str) -> dict[str, str]:
+        """The refs of the operator's repository that match, with their commits."""
+        show = ("for-each-ref", "--format=%(objectname) %(refname)", *options, pattern)
+        output = (await self._git.trusted("-C", repository, *show)).decode("utf-8", "surrogateescape")
+        return {name: commit for commit, _, name in (line.partition(" ") for line in output.splitlines())}
+
+    async def _contains(self, repository: Path, ref: str, head: str) -> bool:
+        """Whether a branch of the operator's repository has a commit."""
+        try:
+            return ref in await self._refs(repository, ref, "--contains", head)
+        except GitError:  # this is how git reports that the repository lacks the commit
+            return False
+
+    async def _fetch_into(self, repository: Path, ref: str, *, replaceable: bool) -> None:
+        """Fetch a branch of the mirror into the operator's repository; a `replaceable` one need not go on."""
+        fetch = ("-C", repository, *_FETCH, "--verbose", self._mirror.path)  # a quiet one hides refusals
+        try:
+            await self._git.trusted(*fetch, f"{ref}:{ref}")
+        except GitError as error:
+            if not (replaceable and _is_rejected(error)):
+                raise
+            await self._git.trusted(*fetch, f"+{ref}:{ref}")
+
+    def _place_hint(self, repository: Path, branch: str, error: Exception) -> str | None:
+        """What a person can do about a branch that the local repository did not take."""
+        text = _output(error)
+        if (taken := taken_name(text)) is not None:
+            return rename_hint(taken, f"git -C {shlex.quote(str(repository))} branch -m")
+        if found := _CHECKED_OUT.search(text):
+            pull = f"git -C {shlex.quote(found[1])} pull --ff-only {shlex.quote(str(self._mirror.path))}"
+            return f"get the work there, `{pull} {shlex.quote(branch)}`, or check out another branch there"
+        if found := _LOCKED.search(text):
+            return f"see that no git is at work in {repository}, and delete {found[1]}"
+        if _is_rejected(error):
+            aside = self._fetch_command(repository, branch, f"{branch}-delivered")
+            return f"someone else changed {branch} there: rename or merge theirs, or get the work by {aside}"
+        return hint_of(error, repository, f"see that this user may write to {repository}")
+
+    def _fetch_command(self, repository: Path, branch: str, target: str) -> str:
+        words = ("git", "-C", str(repository), "fetch", str(self._mirror.path), f"{branch}:{target}")
+        return f"`{shlex.join(words)}`"
 
     async def push(self, branch: str) -> Failure | None:
         """Push a delivered branch to `origin`; commits of other people on it are never overwritten.
@@ -270,11 +450,22 @@ class Publisher:
                 await self._push_refspec(where, destinations, refspec, lease)
             await self._remember_head(branch, "pushed", head)
         except (GitError, OSError) as error:
-            hint = hint_of(error, self._mirror.path.parent, self._login_hint())
-            if isinstance(error, GitError) and _is_rejected(error):
-                hint = f"someone else changed {branch} on origin: delete or rename it there, or merge it"
-            return push_failure(f"{branch} could not be pushed to origin: {error}", hint=hint)
+            message = f"{branch} could not be pushed to origin: {error}"
+            return push_failure(message, hint=self._push_hint(branch, error))
         return None
+
+    def _push_hint(self, branch: str, error: Exception) -> str | None:
+        text = _output(error)
+        if _is_rejected(error):
+            return f"someone else changed {branch} on origin: delete or rename it there, or merge it"
+        if isinstance(error, SilentError):
+            longer = "if its hooks need longer, raise workspace.push_stall_timeout_ms"
+            return f"see whether origin answers; {longer}"
+        if (taken := taken_name(text)) is not None:
+            return f"rename or delete the branch {taken} on origin"
+        if "! [remote rejected]" in text or "aborted by hook" in text:
+            return f"origin refuses {branch}: see its protected branches and hooks"
+        return hint_of(error, self._mirror.path.parent, self._login_hint())
 
     async def fetch_base(self, branch: str) -> str:
         """Fetch a branch of `origin` into the mirror, whose objects every workspace has; its commit.
@@ -387,13 +578,18 @@ class Publisher:
                 await self._dry_run(self._local, destinations, "HEAD")
                 return None
             async with temporary_directory(None, "symphony-push-") as scratch:
-                await to_thread.run_sync(write_git_dir, scratch, repository_config(None, bare=True))
+                refs = await self._mirror.look()
+                config = repository_config(next(iter(refs.branches.values()), None), bare=True)
+                await to_thread.run_sync(write_git_dir, scratch, config)
                 identity = ("-c", "user.name=symphony", "-c", "user.email=symphony@localhost")
-                commit = ("commit-tree", "-m", "never pushed", _EMPTY_TREE)
+                tree = await self._git.trusted("-C", scratch, "mktree", "--missing")  # of no entry
+                commit = ("commit-tree", "-m", "never pushed", tree.decode().strip())
                 made = await self._git.trusted("-C", scratch, *identity, *commit)
                 await self._dry_run(scratch, destinations, made.decode().strip())
+        except WorkspaceError as error:
+            return error.failure
         except (GitError, OSError) as error:
-            hint = hint_of(error, self._mirror.path.parent, self._login_hint())
+            hint = self._push_hint(f"{BRANCH_PREFIX}*", error)
             return push_failure(f"origin does not take branches: {error}", hint=hint)
         return None
 
@@ -418,13 +614,20 @@ class Publisher:
         *options: str,
         timeout_ms: int | None = None,
     ) -> None:
-        timeout_ms = timeout_ms or self._git.network_timeout_ms
         for remote, login in destinations:
             push = (*_PUSH, *options, "--", remote, refspec)
-            await self._git.trusted("-C", where, *push, timeout_ms=timeout_ms, login=login)
+            limit_ms = timeout_ms or _LONGEST_PUSH_MS
+            await self._git.trusted(
+                "-C", where, *push, timeout_ms=limit_ms, login=login, silence_ms=self._stall_ms
+            )
 
     async def _dry_run(self, where: Path, destinations: list[tuple[str, Login | None]], commit: str) -> None:
         timeout_ms = min(_PROBE_TIMEOUT_MS, self._git.network_timeout_ms)
+        taken = f"refs/heads/{BRANCH_PREFIX.removesuffix('/')}"
+        for remote, login in destinations:
+            look = ("-C", where, "ls-remote", "--", remote, taken)
+            if await self._git.trusted(*look, timeout_ms=timeout_ms, login=login):
+                raise GitError(f"'{taken}' exists; it keeps every branch {BRANCH_PREFIX}* out")
         refspec = f"+{commit}:{_PROBE_REF}"
         await self._push_refspec(where, destinations, refspec, "--dry-run", timeout_ms=timeout_ms)
 
@@ -447,16 +650,20 @@ class Publisher:
         )
 
     def _login_hint(self) -> str:
-        where = "origin" if self._local else without_credentials(self._mirror.repository)
+        where = "origin" if self._local else shlex.quote(without_credentials(self._mirror.repository))
         inside = f" in {self._local}" if self._local else ""
         return (
             f"see whether this user can push there: `git push --dry-run {where} HEAD:symphony/test`{inside}"
         )
 
 
-def _is_rejected(error: GitError) -> bool:
+def _is_rejected(error: Exception) -> bool:
     """Whether git refused to overwrite the remote branch. A refusal by the remote has another text."""
-    return "! [rejected]" in str(error)
+    return "! [rejected]" in _output(error)
+
+
+def _output(error: Exception) -> str:
+    return error.output if isinstance(error, GitError) else str(error)
 
 
 def _with_warning(delivery: Delivery, warning: str | None) -> Delivery:

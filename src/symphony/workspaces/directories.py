@@ -3,6 +3,7 @@
 import errno
 import os
 import pwd
+import shlex
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -38,7 +39,15 @@ from symphony.workspaces.files import (
 from symphony.workspaces.layout import Layout, key_of, resolve, resolve_contained, unreadable_path
 from symphony.workspaces.locks import RootLease, clear_abandoned_locks, clear_branch_locks, clear_stale_locks
 from symphony.workspaces.model import Workspace, WorkspaceError, prepare_error, split_login
-from symphony.workspaces.ownership import OWN_ROOT_HINT, StoredRecord, Tenant, read_record, write_record
+from symphony.workspaces.ownership import (
+    OWN_ROOT_HINT,
+    StoredRecord,
+    Tenant,
+    read_record,
+    read_records,
+    with_digest,
+    write_record,
+)
 
 _LEFTOVER_AGE_S: Final = 3_600
 _CHECK_PREFIX: Final = ".symphony-check-"
@@ -283,9 +292,31 @@ class WorkspaceFinder:
         with root_errors(self.settings.root):
             return Layout(resolve(self.settings.root))
 
-    def key(self, layout: Layout, identifier: str, *, claim: bool = False) -> str:
-        """The key under which an issue is worked on, see `Tenant.key`. Raises `WorkspaceError`."""
+    def key(
+        self, layout: Layout, identifier: str, *, issue_id: str | None = None, claim: bool = False
+    ) -> str:
+        """The key under which an issue is worked on, see `Tenant.key`.
+
+        A tracker may give an issue another identifier, as when it moves to another project. Its workspace is
+        then found by the issue's id, or by the identifier in its record, and keeps its key and its branch. An
+        issue that gets the former identifier has a key with a digest of its own id.
+
+        Raises:
+            WorkspaceError: as `Tenant.key`.
+        """
         key, tenant = key_of(identifier), self.tenant()
+        records = [one for one in read_records(layout) if tenant is None or tenant.owns(one)]
+        usual = {key} if tenant is None else {key, with_digest(key, tenant.workflow)}
+        for record in records:
+            is_same = record.issue_id == issue_id if issue_id else record.identifier == identifier
+            if is_same and record.key not in usual and is_directory(layout.workspace(record.key)):
+                return record.key
+        taken = any(
+            record.key == key and record.identifier != identifier and issue_id != record.issue_id
+            for record in records
+        )
+        if taken and issue_id is not None:
+            key = with_digest(key, issue_id)
         return key if tenant is None else tenant.key(layout, key, claim=claim)
 
     def find(self, issue: Issue) -> FoundWorkspace:
@@ -298,7 +329,7 @@ class WorkspaceFinder:
         """
         key_of(issue.identifier)  # before anything is created
         layout = self.open_root()
-        key = self.key(layout, issue.identifier, claim=True)
+        key = self.key(layout, issue.identifier, issue_id=issue.id, claim=True)
         path, found = check_path(layout, key)
         record = read_record(layout, key)
         if found is None:
@@ -306,10 +337,11 @@ class WorkspaceFinder:
                 _log.warning("workspace_made_anew", path=str(path))
             return FoundWorkspace(layout, path, None)
         if owner := foreign_owner(found, record):
+            command = f"chown -R {os.geteuid()} {shlex.quote(str(path))}"
             raise WorkspaceError.of(
                 Category.WORKSPACE_PREPARE_FAILED,
                 f"{path} cannot be worked in: {owner}",
-                hint=f"give it to this user (chown -R {os.geteuid()} {path}), or move it away for a new one",
+                hint=f"give it to this user ({command}), or move it away for a new one",
             )
         is_file = stat.S_ISREG(found.st_mode)
         if not is_file and not stat.S_ISDIR(found.st_mode):
@@ -348,7 +380,9 @@ class WorkspaceFinder:
             branch=None if repo is None else branch_name(key),
         )
         tenant = self.tenant_name or known.tenant
-        current = replace(known, issue_id=issue.id, identifier=issue.identifier, tenant=tenant)
+        current = replace(
+            known, issue_id=issue.id, identifier=issue.identifier, tenant=tenant, work=None, look=None
+        )
         if current != record:
             write_record(layout, current)
         return current

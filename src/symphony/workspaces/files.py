@@ -285,7 +285,7 @@ def make_read_only(root: Path) -> None:
         if stat.S_ISDIR(mode):
             path.chmod(0o555)
         elif stat.S_ISREG(mode):
-            path.chmod(0o444 | mode & 0o111)
+            path.chmod(0o555 if mode & 0o100 else 0o444)
 
 
 @asynccontextmanager

@@ -29,6 +29,7 @@ SAFE_DIRECTORY: Final = "git config --global --add safe.directory"
 _MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024
 _MAX_MESSAGE_CHARS: Final = 400
 _USERINFO = re.compile(r"(?<=://)[^/\s]+@")  # up to the last @, because a password may contain one
+_PROGRESS = re.compile(r"\d+% \(\d+/\d+\)")
 _ADVICE = re.compile(rf"{re.escape(SAFE_DIRECTORY)} [^\n]+")
 _INHERITED = re.compile(
     r"PATH|HOME|USER|LOGNAME|TMPDIR|LANG|XDG_CONFIG_HOME|XDG_RUNTIME_DIR|DBUS_SESSION_BUS_ADDRESS"
@@ -79,12 +80,20 @@ class GitError(Exception):
     Attributes:
         advice: the command that git itself recommends, or `None`.
         hint: what to do about its cause, in one line; `None` if the cause is not known.
+        output: all that git said, masked; the message is a part of it.
     """
 
-    def __init__(self, message: str, *, advice: str | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, advice: str | None = None, hint: str | None = None, output: str = ""
+    ) -> None:
         super().__init__(message)
         self.advice = advice
         self.hint = hint
+        self.output = output or message
+
+
+class SilentError(GitError):
+    """A git command made no headway, and was ended with everything that it had started."""
 
 
 class Git:
@@ -125,14 +134,18 @@ class Git:
         timeout_ms: int = LOCAL_TIMEOUT_MS,
         login: Login | None = None,
         env: Mapping[str, str] | None = None,
+        silence_ms: int | None = None,
     ) -> bytes:
         """Output of a command on a repository that no agent writes to; `login` is for its server.
 
-        Raises `GitError`.
+        With `silence_ms` it is ended if it writes nothing for so long. Raises `GitError`.
         """
         options, own = ((), {}) if login is None else (login.options, login.environment)
         variables = {**own, **(env or {})}
-        return self._output(arguments, await self._run((*options, *arguments), variables, timeout_ms))
+        done = await self._run((*options, *arguments), variables, timeout_ms, silence_ms=silence_ms)
+        if done.silent and silence_ms is not None:
+            raise SilentError(f"git {_subcommand(arguments)} made no headway for {silence_ms / 1000:g} s")
+        return self._output(arguments, done)
 
     async def isolated(
         self, *arguments: str | Path, stdin: bytes = b"", max_output_bytes: int = _MAX_OUTPUT_BYTES
@@ -157,6 +170,7 @@ class Git:
         timeout_ms: int,
         stdin: bytes = b"",
         max_output_bytes: int = _MAX_OUTPUT_BYTES,
+        silence_ms: int | None = None,
     ) -> Completed:
         try:
             return await self._host.run(
@@ -167,6 +181,7 @@ class Git:
                 stdin=stdin,
                 max_output_bytes=max_output_bytes,
                 supervised=timeout_ms > LOCAL_TIMEOUT_MS,
+                silence_ms=silence_ms,
             )
         except OSError as error:
             raise GitError(f"git could not be started: {error}") from error
@@ -177,7 +192,8 @@ class Git:
         if done.exit_code == 0:
             return done.stdout
         stderr = done.stderr.decode("utf-8", "replace")
-        lines = telling_lines(self._redaction.text(without_credentials(stderr)))
+        said = self._redaction.text(without_credentials(stderr))
+        lines = [line for line in telling_lines(said) if not _PROGRESS.search(line)]
         complaint = one_line("; ".join(lines) or f"exit code {done.exit_code}", _MAX_MESSAGE_CHARS)
         if is_disk_full(stderr) and not is_disk_full(complaint):  # it was cut off, or git said it in between
             complaint = f"no space left on device; {complaint}"
@@ -186,6 +202,7 @@ class Git:
             f"git {_subcommand(arguments)}: {complaint}",
             advice=advice and advice[0],
             hint=None if reason is None else reason.hint,
+            output=said,
         )
 
 

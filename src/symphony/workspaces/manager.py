@@ -49,9 +49,17 @@ from symphony.workspaces.export import (
     pin_files,
     preview_files,
 )
-from symphony.workspaces.files import fingerprint, is_directory, make_directory
+from symphony.workspaces.files import fingerprint, is_directory, make_directory, temporary_directory
 from symphony.workspaces.filters import MissingFilter, missing_filters
-from symphony.workspaces.git import NETWORK_TIMEOUT_MS, Git, GitError, common_dir, hint_of, read_ref
+from symphony.workspaces.git import (
+    NETWORK_TIMEOUT_MS,
+    Git,
+    GitError,
+    all_refs,
+    common_dir,
+    hint_of,
+    read_ref,
+)
 from symphony.workspaces.hooks import Hook, HookCall, HookRunner
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.locks import RootLease, locked
@@ -59,9 +67,11 @@ from symphony.workspaces.mirror import Mirror, create_clone, remove_stored_login
 from symphony.workspaces.model import (
     PATCH,
     Delivery,
+    KeptWorkspace,
     Patch,
     ProgressMark,
     Removal,
+    Work,
     Workspace,
     WorkspaceError,
     WorkspaceRecord,
@@ -79,7 +89,6 @@ from symphony.workspaces.ownership import (
     write_record,
 )
 from symphony.workspaces.remote import REMOTE_BASES, Courier
-from symphony.workspaces.removal import RemovalCheck
 from symphony.workspaces.repository_trial import RepositoryTrial, unusual_traits
 from symphony.workspaces.shadow import (
     MAX_FINGERPRINT_ENTRIES,
@@ -90,6 +99,7 @@ from symphony.workspaces.shadow import (
     open_shadow,
     read_ref_snapshot,
 )
+from symphony.workspaces.work import WorkCheck
 
 SUBMODULES_HINT: Final = (
     "workspaces get their submodules by a hook: "
@@ -97,6 +107,7 @@ SUBMODULES_HINT: Final = (
 )
 _LOCK_WAIT_S: Final = 10.0
 _TRIAL: Final = "trial"
+_SIGNING_TIMEOUT_MS: Final = 15_000
 _SMALL_FILES_ONLY: Final = ("-c", "core.bigFileThreshold=1m")  # git compares no lines of larger files
 _log = structlog.get_logger(__name__)
 
@@ -137,6 +148,7 @@ class WorkspaceManager:
         address, login = split_login(settings.repo or "")
         self._repo = address or None
         self._fault = fault
+        self._redaction = redaction
         self._git = Git(
             host,
             environment,
@@ -271,6 +283,49 @@ class WorkspaceManager:
             return None
         return await self._publisher(Layout(self._settings.root), self._repo).probe()
 
+    async def check_signing(self) -> Failure | None:
+        """Try a signature, where commits are signed by the configuration of git; changes nothing.
+
+        Returns:
+            `None` if a commit can be signed, or none is to be.
+        """
+        local = local_repository(self._repo or "")
+        where = () if local is None else ("-C", local)
+        try:
+            wanted = await self._git.trusted(*where, "config", "--type=bool", "--get", "commit.gpgSign")
+        except GitError:  # this is how git reports that it is not set
+            return None
+        if wanted.strip() != b"true":
+            return None
+        identity = ("-c", "user.name=symphony", "-c", "user.email=symphony@localhost")
+        try:
+            async with temporary_directory(None, "symphony-sign-") as scratch:
+                await self._git.trusted("init", "--quiet", "--bare", "--template=", scratch)
+                listing = () if local is None else await self._signing_settings(local)
+                tree = (await self._git.trusted("-C", scratch, "mktree", "--missing")).decode().strip()
+                sign = ("commit-tree", "-S", "-m", "never kept", tree)
+                await self._git.trusted(
+                    *identity, *listing, "-C", scratch, *sign, timeout_ms=_SIGNING_TIMEOUT_MS
+                )
+        except (GitError, OSError) as error:
+            return Failure(
+                category=Category.DELIVERY_FAILED,
+                blame=Blame.CONFIG,
+                message=f"commits are to be signed (commit.gpgSign), and a signature fails: {error}",
+                hint="let the key be used without a question, or set commit.gpgSign to false for this user",
+            )
+        return None
+
+    async def _signing_settings(self, local: Path) -> tuple[str, ...]:
+        """Options for git with the settings of a repository about signatures."""
+        keys = r"^(gpg\..*|user\.(signingkey|name|email))$"
+        try:
+            listing = await self._git.trusted("-C", local, "config", "-z", "--get-regexp", keys)
+        except GitError:
+            return ()
+        pairs = (each.partition("\n") for each in listing.decode("utf-8", "surrogateescape").split("\0"))
+        return tuple(word for key, _, value in pairs if key for word in ("-c", f"{key}={value}"))
+
     async def prepare(self, issue: Issue, attempt: int | None, *, run_id: str | None = None) -> Workspace:
         """The issue's workspace: the existing one, or a new one, populated and after the hook `after_create`.
 
@@ -310,7 +365,11 @@ class WorkspaceManager:
 
         def complete(populated: StoredRecord) -> StoredRecord:
             owner, hashes = path.lstat().st_uid, hash_watched_files(path / ".git")
+            seen = read_ref_snapshot(path)
             record = msgspec.structs.replace(populated, ready=True, owner=owner, git_hashes=hashes)
+            if record.repo is None and seen.problem is None:
+                tags = all_refs(path / ".git", "refs/tags/")
+                record = msgspec.structs.replace(record, base_commit=seen.head, tags=tags)
             write_record(layout, record)
             return record
 
@@ -411,25 +470,50 @@ class WorkspaceManager:
         ) as shadow:
             yield shadow
 
-    async def deliver(self, workspace: Workspace) -> Delivery:
-        """Deliver the committed work to the mirror, a local repository, and `origin` if `push` says so.
+    async def deliver(
+        self, workspace: Workspace | WorkspaceRecord, *, git_said: str | None = None
+    ) -> Delivery:
+        """Deliver the committed work to the mirror and a local repository; `push` brings it to `origin`.
 
-        Never raises for what is wrong with the work: that is in the result.
+        Never raises for what is wrong with the work: that is in the result. `git_said` is why the last commit
+        of the agent failed; it is recorded with what is left.
         """
         layout = Layout(workspace.path.parent)
         record = await to_thread.run_sync(read_record, layout, workspace.path.name)
-        return await self._deliver(layout, record, workspace.path)
+        delivery = await self._deliver(layout, record, workspace.path)
+        try:
+            left = await self._find_work(layout, record, workspace.path)
+        except OSError as error:
+            left = Work(reason=f"it cannot be looked through: {error}", look=f"ls -la {workspace.path}")
+        if left is not None and git_said is not None:
+            left = replace(left, reason=f"{left.reason}; the last commit failed: {git_said}")
+        await self._remember(layout, record, left)
+        return replace(delivery, left=left)
 
     async def _deliver(self, layout: Layout, record: StoredRecord | None, path: Path) -> Delivery:
         if record is None or record.repo is None or record.branch is None:
             seen = await to_thread.run_sync(read_ref_snapshot, path)
-            return Delivery(branch=None, head=seen.head)
+            return Delivery(
+                branch=None, head=seen.head, commits=await self._count(layout, record, path, seen)
+            )
         source = DeliverySource(
             path=path, branch=record.branch, base_commit=record.base_commit, git_hashes=record.git_hashes
         )
         warning = await to_thread.run_sync(self._copy_lfs_objects, layout, record.repo, path)
         delivery = await self._publisher(layout, record.repo).deliver(source)
         return delivery if warning is None else replace(delivery, warnings=(*delivery.warnings, warning))
+
+    async def _count(self, layout: Layout, record: StoredRecord | None, path: Path, seen: RefSnapshot) -> int:
+        """The commits of a workspace that a hook filled; 0 if unknown."""
+        if record is None or record.base_commit is None or seen.head is None:
+            return 0
+        hashes = record.git_hashes
+        try:
+            async with open_shadow(self._git, layout.staging, path, seen.head, git_hashes=hashes) as shadow:
+                return await shadow.count_since(record.base_commit, seen.head)
+        except (GitError, OSError, ValueError) as error:
+            _log.warning("commits_unknown", key=record.key, reason=str(error))
+            return 0
 
     def _copy_lfs_objects(self, layout: Layout, repo: str, path: Path) -> str | None:
         """Copy Git LFS objects to where the branch is delivered; returns a warning. Blocking."""
@@ -449,6 +533,16 @@ class WorkspaceManager:
         except WorkspaceError as error:
             return error.failure
         return await self._publisher(layout, self._repo).push(branch)
+
+    async def place(self, branch: str) -> Failure | None:
+        """Bring a delivered branch to a local repository; as `push` otherwise."""
+        if self._repo is None:
+            return None
+        try:
+            layout = await to_thread.run_sync(self._finder.resolve_root)
+        except WorkspaceError as error:
+            return error.failure
+        return await self._publisher(layout, self._repo).place(branch)
 
     async def fetch_base(self, branch: str) -> str | None:
         """The commit of a branch at `origin` as it is now, which every workspace on this machine then has.
@@ -530,9 +624,8 @@ class WorkspaceManager:
             return None
         layout = await to_thread.run_sync(self._finder.open_root)
         key = await to_thread.run_sync(self._finder.key, layout, identifier)
-        mirror, settings = self._mirror(layout, self._repo), self._settings
-        courier = Courier(mirror, base_branch=settings.base_branch, push=settings.push == "origin")
-        return courier, branch_name(key)
+        mirror, publisher = self._mirror(layout, self._repo), self._publisher(layout, self._repo)
+        return Courier(mirror, publisher, base_branch=self._settings.base_branch), branch_name(key)
 
     async def renew(self, issue: Issue, delivered: str) -> None:
         """Remove the issue's workspace if its work does not go on from what was delivered elsewhere.
@@ -590,7 +683,7 @@ class WorkspaceManager:
 
         def locate() -> WorkspaceRecord:
             layout = self._finder.open_root()
-            key = self._finder.key(layout, identifier)
+            key = self._finder.key(layout, identifier, issue_id=issue_id)
             return WorkspaceRecord(
                 issue_id=issue_id, identifier=identifier, key=key, path=layout.workspace(key)
             )
@@ -654,34 +747,79 @@ class WorkspaceManager:
             lambda: examine(record.path, self._finder.tenant_name)
         )
         if foreign_owner:
-            return Removal(removed=False, kept_reason=foreign_owner)
+            return await self._kept(layout, stored, Work(reason=foreign_owner, look=f"ls -ld {path}"))
+        delivery: Delivery | None = None
         if exists:
             call = HookCall(issue_id=record.issue_id, identifier=record.identifier, path=path)
             await self._hooks.run_ignoring_failure(Hook.BEFORE_REMOVE, call)
             if await to_thread.run_sync(is_directory, path):  # else the hook has removed it
-                reason = await self._reason_to_keep(layout, stored, path)
+                work = None
+                if stored is None or stored.ready:  # else no agent has used it
+                    delivery = await self._deliver(layout, stored, path)
+                    work = await self._find_undelivered(layout, stored, path)
                 try:
-                    if reason is None:
+                    if work is None:
                         await to_thread.run_sync(discard, layout, path, self._fault)
                 except OSError as error:
-                    reason = f"it cannot be deleted: {error}"
-                if reason is not None:
-                    return Removal(removed=False, kept_reason=reason)
+                    work = Work(reason=f"it cannot be deleted: {error}", look=f"ls -la {path}")
+                if work is not None:
+                    return replace(await self._kept(layout, stored, work), delivery=delivery)
         await to_thread.run_sync(forget, layout, path.name)
-        return Removal(removed=exists)
+        return Removal(removed=exists, delivery=delivery)
 
-    async def _reason_to_keep(self, layout: Layout, record: StoredRecord | None, path: Path) -> str | None:
-        if record is not None and not record.ready:
-            return None  # no agent has used it
-        await self._deliver(layout, record, path)
+    async def _kept(self, layout: Layout, record: StoredRecord | None, work: Work) -> Removal:
+        await self._remember(layout, record, work)
+        return Removal(removed=False, kept_reason=work.reason, look=work.look)
+
+    async def _remember(self, layout: Layout, record: StoredRecord | None, work: Work | None) -> None:
+        """Record the work that no branch holds, for the surfaces that show it."""
+        if record is None or record.tenant not in {None, self._finder.tenant_name}:
+            return
+        reason, look = (None, None) if work is None else (self._redaction.text(work.reason), work.look)
+        seen = msgspec.structs.replace(record, work=reason, look=look)
+        if seen != record:
+            try:
+                await to_thread.run_sync(write_record, layout, seen)
+            except OSError as error:
+                _log.warning("workspace_record_not_written", key=record.key, error=str(error))
+
+    def kept(self) -> tuple[KeptWorkspace, ...]:
+        """The workspaces with work that no branch holds, of issues with or without a run; blocking.
+
+        Raises:
+            WorkspaceError: the root cannot be read.
+        """
+        layout, tenant = self._finder.resolve_root(), self._finder.tenant()
+        return tuple(
+            KeptWorkspace(
+                issue_id=record.issue_id,
+                identifier=record.identifier,
+                path=layout.workspace(record.key),
+                reason=record.work,
+                look=record.look,
+            )
+            for record in read_records(layout)
+            if record.work is not None
+            and (tenant is None or tenant.owns(record))
+            and is_directory(layout.workspace(record.key))
+        )
+
+    async def _find_undelivered(self, layout: Layout, record: StoredRecord | None, path: Path) -> Work | None:
+        """What a removal would lose although the workspace was delivered before."""
+        if record is not None and record.repo is not None:
+            warning = await to_thread.run_sync(self._copy_lfs_objects, layout, record.repo, path)
+            if warning is not None:
+                return Work(reason=warning, look=f"git -C {path} lfs ls-files")
+        return await self._find_work(layout, record, path)
+
+    async def _find_work(self, layout: Layout, record: StoredRecord | None, path: Path) -> Work | None:
         mirror = None
         if record is not None and record.repo is not None:
-            if warning := await to_thread.run_sync(self._copy_lfs_objects, layout, record.repo, path):
-                return warning
             mirror = self._mirror(layout, record.repo)
         keep_dirty = self._settings.keep_dirty
-        check = RemovalCheck(git=self._git, layout=layout, mirror=mirror, keep_dirty=keep_dirty)
-        return await check.reason_to_keep(path, None if record is None else record.git_hashes)
+        check = WorkCheck(git=self._git, layout=layout, mirror=mirror, keep_dirty=keep_dirty)
+        hashes, tags = (None, None) if record is None else (record.git_hashes, record.tags)
+        return await check.find(path, hashes, tags)
 
     def _mirror(self, layout: Layout, repository: str) -> Mirror:
         path = layout.mirror(repository)
@@ -690,4 +828,9 @@ class WorkspaceManager:
         return self._mirrors[path]
 
     def _publisher(self, layout: Layout, repository: str) -> Publisher:
-        return Publisher(self._mirror(layout, repository), push=self._settings.push == "origin")
+        settings = self._settings
+        return Publisher(
+            self._mirror(layout, repository),
+            push=settings.push == "origin",
+            stall_ms=settings.push_stall_timeout_ms,
+        )

@@ -85,11 +85,22 @@ class ProgressMark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Removal:
-    """Whether a workspace or branch was removed; `kept_reason` says why an existing one was kept."""
+class Work:
+    """Work that exists nowhere else than in a workspace: one line about it, and the command that shows it."""
 
-    removed: bool
-    kept_reason: str | None = None
+    reason: str
+    look: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptWorkspace:
+    """A workspace with work that no branch holds, or that is kept for another reason; as seen last."""
+
+    issue_id: str
+    identifier: str
+    path: Path
+    reason: str
+    look: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,9 +176,11 @@ class Delivery:
         changes: the diff between the base and `head`; `None` if unknown.
         delivered: whether the mirror has `head`, so that removing the directory loses no commit.
         pushed: whether `origin` has `head`, as far as known.
+        to_push: whether `origin` is to get `head` and does not have it.
         failure: why the commits are in the workspace only; `None` if they were delivered or there are none.
-        push_failure: why a push that was requested failed.
+        branch_failure: why the local repository does not have `head` on the branch.
         warnings: for people, one line each.
+        left: work in the workspace that no branch holds; `None` if there is none or it was not looked for.
     """
 
     branch: str | None
@@ -176,9 +189,25 @@ class Delivery:
     changes: Changes | None = None
     delivered: bool = False
     pushed: bool = False
+    to_push: bool = False
     failure: Failure | None = None
-    push_failure: Failure | None = None
+    branch_failure: Failure | None = None
     warnings: tuple[str, ...] = ()
+    left: Work | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """Whether a workspace or branch was removed.
+
+    `kept_reason` says why an existing one was kept; `look` is the command that shows the work in it.
+    `delivery` is the delivery before the removal of a workspace; `None` if there was nothing to deliver from.
+    """
+
+    removed: bool
+    kept_reason: str | None = None
+    look: str | None = None
+    delivery: Delivery | None = field(default=None, compare=False)
 
 
 # --- Logins in repository addresses ---

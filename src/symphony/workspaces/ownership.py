@@ -45,7 +45,7 @@ BRANCH_CLAIMS: Final = "symphony/branches"
 
 OWN_ROOT_HINT: Final = "set workspace.root to a place of its own, as with `$SYMPHONY_STATE_DIR/workspaces`"
 
-_MAX_RECORD_BYTES: Final = 1024 * 1024
+_MAX_RECORD_BYTES: Final = 16 * 1024 * 1024  # with the tags of a large repository
 _MAX_TENANT_BYTES: Final = 64 * 1024
 _log = structlog.get_logger(__name__)
 
@@ -67,6 +67,10 @@ class StoredRecord(Struct, frozen=True, kw_only=True):
         owner: uid of the directory's owner after `after_create`; `None` if unknown.
         tenant: path of the workflow file that owns it; `None` if unknown.
         git_hashes: hashes of the watched files of its `.git` when it was made; `None` if unknown.
+        tags: its tags when it was made, where hooks populate it; they are no work.
+        work: the work in it that no branch holds, as it was seen last, or why else it was kept; `None` from
+            the start of a run to its end.
+        look: the command that shows it.
     """
 
     issue_id: str
@@ -79,6 +83,9 @@ class StoredRecord(Struct, frozen=True, kw_only=True):
     owner: int | None = None
     tenant: str | None = None
     git_hashes: Mapping[str, str] | None = msgspec.field(default=None, name="sealed")
+    tags: Mapping[str, str] | None = None
+    work: str | None = None
+    look: str | None = None
 
 
 def read_record(layout: Layout, key: str) -> StoredRecord | None:
@@ -200,7 +207,7 @@ class Tenant:
         Raises:
             WorkspaceError: as `read_record`.
         """
-        own_key = _with_digest(key, self.workflow)
+        own_key = with_digest(key, self.workflow)
         if self._is_used(layout, own_key):
             return own_key
         record = read_record(layout, key)
@@ -339,8 +346,9 @@ def _tenant_path(layout: Layout, workflow: str) -> Path:
     return layout.tenant_files / f"{_digest(workflow)}.json"
 
 
-def _with_digest(key: str, workflow: str) -> str:
-    digest = _digest(workflow)[:8]
+def with_digest(key: str, owner: str) -> str:
+    """A key with a digest of its owner: a workflow file, or an issue whose key another one has."""
+    digest = _digest(owner)[:8]
     return f"{key}-{digest}" if len(key) + 9 <= MAX_NAME_BYTES else f"{_digest(key)}-{digest}"
 
 

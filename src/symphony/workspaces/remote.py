@@ -70,11 +70,11 @@ class BranchBase:
 class Courier:
     """Carries one repository to hosts and branches back."""
 
-    def __init__(self, mirror: Mirror, *, base_branch: str | None, push: bool) -> None:
+    def __init__(self, mirror: Mirror, publisher: Publisher, *, base_branch: str | None) -> None:
         self._mirror = mirror
         self._git = mirror.git
         self._base_branch = base_branch
-        self._publisher = Publisher(mirror, push=push)
+        self._publisher = publisher
 
     @property
     def staging(self) -> Path:

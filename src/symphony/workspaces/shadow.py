@@ -133,6 +133,7 @@ _TIP = "refs/heads/tip"
 _HEX = frozenset("0123456789abcdef")
 _MAX_INDEX_BYTES = 256 * 1024 * 1024
 _MAX_TEXT_BYTES = 1024 * 1024
+_MAX_STORES = 20
 _FIELDS_BEFORE_PATH = {b"1": 8, b"u": 10, b"?": 1}
 
 
@@ -144,9 +145,11 @@ class Shadow:
 
     tip: Final = _TIP
 
-    def __init__(self, git: Git, git_dir: Path, workspace: Path) -> None:
+    def __init__(self, git: Git, git_dir: Path, workspace: Path, index: Path, exclude: Path) -> None:
         self._git = git
         self._workspace = workspace
+        self._index = index
+        self._exclude = exclude
         self.git_dir = git_dir
 
     async def _run(self, *arguments: str, stdin: bytes = b"") -> bytes:
@@ -156,34 +159,44 @@ class Shadow:
         """Set the branch of the shadow to another commit."""
         await to_thread.run_sync((self.git_dir / _TIP).write_text, f"{commit}\n")
 
-    async def status(self) -> list[bytes]:
+    async def status(self, *, options: Iterable[str] = (), excludes: bytes = b"") -> list[bytes]:
         """Entries of `git status --porcelain=v2` for uncommitted changes and untracked files.
+
+        `options` are options of git, and `excludes` are patterns of files that the user ignores.
 
         Submodules are compared by their checked out commit only. To find edits in them, git would run itself
         with their configuration, which the agent controls too.
         """
 
         def copy_index() -> None:
-            own = self._workspace / ".git"
-            copy_regular(own / "index", self.git_dir / "index", _MAX_INDEX_BYTES)
-            copy_regular(own / "info/exclude", self.git_dir / "info/exclude", _MAX_TEXT_BYTES)
+            self._copy_index()
+            copy_regular(self._exclude, self.git_dir / "info/exclude", _MAX_TEXT_BYTES)
+            if excludes:
+                exclude = self.git_dir / "info/exclude"
+                exclude.write_bytes(excludes + b"\n" + (read_regular(exclude, _MAX_TEXT_BYTES) or b""))
 
         await to_thread.run_sync(copy_index)
-        options = ("--porcelain=v2", "-z", "--no-renames", "--untracked-files=all")
+        form = ("--porcelain=v2", "-z", "--no-renames", "--untracked-files=all")
         output = await self._run(
+            *options,
             f"--work-tree={self._workspace}",
             "-C",
             str(self._workspace),
             "status",
-            *options,
+            *form,
             "--ignore-submodules=dirty",
         )
         return [entry for entry in output.split(b"\0") if entry]
 
+    def _copy_index(self) -> None:
+        """Copy the index, and the files that a split index shares; blocking."""
+        copy_regular(self._index, self.git_dir / "index", _MAX_INDEX_BYTES)
+        for shared in islice(self._index.parent.glob("sharedindex.*"), _MAX_STORES):
+            copy_regular(shared, self.git_dir / shared.name, _MAX_INDEX_BYTES)
+
     async def tracked(self, directory: str) -> frozenset[str]:
         """The paths in a directory of the workspace that its index has."""
-        own, copy = self._workspace / ".git" / "index", self.git_dir / "index"
-        await to_thread.run_sync(copy_regular, own, copy, _MAX_INDEX_BYTES)
+        await to_thread.run_sync(self._copy_index)
         output = await self._run("ls-files", "-z", "--", f":(top,literal){directory}")
         return frozenset(path.decode("utf-8", "surrogateescape") for path in output.split(b"\0") if path)
 
@@ -203,13 +216,6 @@ class Shadow:
 
         return await to_thread.run_sync(digest)
 
-    async def has_submodules(self) -> bool:
-        """Whether a submodule of the index is checked out; call `status` first, which copies the index."""
-        listing = await self._run("ls-files", "--stage", "-z")
-        links = (entry.partition(b"\t")[2] for entry in listing.split(b"\0") if entry.startswith(b"160000 "))
-        paths = [self._workspace / link.decode("utf-8", "surrogateescape") for link in links]
-        return await to_thread.run_sync(lambda: any((path / ".git").exists() for path in paths))
-
     async def small_blobs(self, ids: Iterable[bytes], limit: int) -> dict[bytes, bytes]:
         """The content of the given objects that are blobs of at most `limit` bytes."""
         stdin = b"".join(one + b"\n" for one in dict.fromkeys(ids))
@@ -218,9 +224,13 @@ class Shadow:
         small = [line[0] for line in found if line[1] == b"blob" and int(line[2]) <= limit]
         return {one: await self._run("cat-file", "blob", one.decode()) for one in small}
 
-    async def is_within(self, commit: str, known: Collection[str]) -> bool:
-        """Whether one of the known commits contains the commit."""
-        stdin = "\n".join([commit, *(f"^{one}" for one in known), ""]).encode()
+    async def count_since(self, base: str, head: str) -> int:
+        """How many commits one is ahead of another."""
+        return int(await self._run("rev-list", "--count", head, f"^{base}", "--"))
+
+    async def are_within(self, commits: Collection[str], known: Collection[str]) -> bool:
+        """Whether the known commits contain all of the commits."""
+        stdin = "\n".join([*commits, *(f"^{one}" for one in known), ""]).encode()
         return not await self._run("rev-list", "--max-count=1", "--stdin", stdin=stdin)
 
 
@@ -233,35 +243,80 @@ async def open_shadow(
     *,
     git_hashes: Mapping[str, str] | None,
     objects: Path | None = None,
+    git_dir: Path | None = None,
+    common: Path | None = None,
+    within: Path | None = None,
 ) -> AsyncIterator[Shadow]:
     """A shadow whose `HEAD` is `tip`; it is deleted at the end of the context.
 
-    `objects` is the object store that the workspace borrows from. The workspace's own alternates file is used
-    only while it is as it was made (`git_hashes`).
+    Args:
+        git: runs git.
+        staging: where the shadow is made.
+        workspace: the checked-out files.
+        tip: the commit.
+        git_hashes: the workspace's own alternates file is used only while it is as it was made.
+        objects: the object store that the workspace borrows from.
+        git_dir: has the index; `.git` in the workspace if `None`.
+        common: has the objects, if they are not in `git_dir`.
+        within: objects may also be borrowed from stores in this directory, as nested repositories do.
     """
-    async with temporary_directory(staging, "shadow-") as git_dir:
-        await to_thread.run_sync(_build, git_dir, workspace / ".git", tip, git_hashes, objects)
-        yield Shadow(git, git_dir, workspace)
+    index_dir = git_dir or workspace / ".git"
+    own = common or index_dir
+    async with temporary_directory(staging, "shadow-") as made:
+        await to_thread.run_sync(_build, made, own, tip, git_hashes, objects, within)
+        yield Shadow(git, made, workspace, index_dir / "index", own / "info/exclude")
 
 
 def _build(
-    git_dir: Path, own: Path, tip: str | None, git_hashes: Mapping[str, str] | None, lender: Path | None
+    git_dir: Path,
+    own: Path,
+    tip: str | None,
+    git_hashes: Mapping[str, str] | None,
+    lender: Path | None,
+    within: Path | None,
 ) -> None:
     stores = [] if lender is None else [str(lender)]
     if git_hashes and _ALTERNATES in git_hashes and _ALTERNATES not in changed_files(own, git_hashes):
         text = (read_regular(own / _ALTERNATES, _MAX_TEXT_BYTES) or b"").decode("utf-8", "surrogateescape")
         stores += [str(own / "objects" / line) for line in text.splitlines() if line and line[0] not in '#"']
+    lent = _stores_within(own / "objects", within) if within else ()
+    stores += [str(git_dir / f"store-{number}") for number, _ in enumerate(lent)]
+    stores = list(dict.fromkeys(stores))
     head = tip or "ref: refs/heads/unborn"
     write_git_dir(git_dir, repository_config(tip), head=head, borrowed=stores)
     (git_dir / "info").mkdir()
     objects = git_dir / "objects"
     if tip is not None:
         (git_dir / _TIP).write_text(f"{tip}\n")
-    # Packs, and loose objects in directories named by the first two digits of their ids.
-    for _, name in entries_below(own / "objects", into=""):
+    for number, store in enumerate(lent):
+        (git_dir / f"store-{number}").mkdir()
+        _link_objects(store, git_dir / f"store-{number}")
+    _link_objects(own / "objects", objects)
+    copy_regular(own / "shallow", git_dir / "shallow", _MAX_TEXT_BYTES)
+
+
+def _link_objects(source: Path, target: Path) -> None:
+    """Link packs, and loose objects in directories named by the first two digits of their ids."""
+    for _, name in entries_below(source, into=""):
         is_loose = len(name) == len("00") and set(name) <= _HEX
-        if (is_loose or name == "pack") and is_directory(own / "objects" / name):
-            (objects / name).symlink_to(own / "objects" / name)
+        if (is_loose or name == "pack") and is_directory(source / name):
+            (target / name).symlink_to(source / name)
+
+
+def _stores_within(objects: Path, top: Path) -> list[Path]:
+    """The object stores in a directory that one borrows from, also indirectly."""
+    found, pending = list[Path](), [objects]
+    while pending and len(found) <= _MAX_STORES:
+        store = pending.pop()
+        text = (read_regular(store / "info/alternates", _MAX_TEXT_BYTES) or b"").decode(
+            "utf-8", "surrogateescape"
+        )
+        for line in text.splitlines():
+            lent = Path(os.path.realpath(store / line)) if line and "\0" not in line else top
+            if lent.is_relative_to(top) and lent not in {*found, top} and is_directory(lent):
+                found.append(lent)
+                pending.append(lent)
+    return found
 
 
 # --- Git LFS ---

@@ -10,6 +10,7 @@ import pytest
 
 from harness.real import require_codex
 from harness.sessions import COMMENT, SOURCE, SessionBench, make_repository
+from harness.shell import word
 from kit.codex_home import CodexHome, codex_home
 from kit.model_server import ModelServer, Scenario
 from symphony.agents.codex.backend import CodexBackend
@@ -32,7 +33,7 @@ class Bench(SessionBench):
     @staticmethod
     def scripted(*switches: str) -> str:
         """The scripted agent as a shell command; an assignment stands before it, as an operator may write."""
-        return f"PYTHONPATH={SOURCE} {command(*switches)}"
+        return f"PYTHONPATH={word(SOURCE)} {command(*switches)}"
 
     def backend(self, agent: str, **settings: Any) -> CodexBackend:
         return CodexBackend(

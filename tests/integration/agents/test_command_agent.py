@@ -16,6 +16,7 @@ import pytest
 from harness.real import require_bubblewrap
 from harness.secrets_probe import PROBE, TRACKER_SECRETS, plant
 from harness.sessions import briefed
+from harness.shell import word
 from symphony.agents.base import AgentError, BackendContext, Briefing, Envelope, SessionRequest, Turn
 from symphony.agents.command import backend as backend_module
 from symphony.agents.command import session as session_module
@@ -132,7 +133,7 @@ async def test_aider_reads_the_envelope_of_each_turn_from_its_read_only_file(ben
     program.parent.mkdir()
     program.write_text('#!/bin/sh\nfor word; do [ "$before" = --read ] && cat "$word"; before=$word; done\n')
     program.chmod(0o755)
-    (bench.root / "home" / ".bash_profile").write_text(f"PATH={program.parent}:$PATH\n")
+    (bench.root / "home" / ".bash_profile").write_text(f"PATH={word(program.parent)}:$PATH\n")
     async with bench.backend(profile="aider").open(bench.request("PLAN TEXT")) as session:
         told = [
             texts([event async for event in session.run_turn(Turn(prompt="go", envelope=envelope))])
@@ -147,7 +148,7 @@ async def test_prompt_and_envelope_are_private_files_outside_of_the_workspace(be
     command = "stat -c '%a %n' {prompt_file} {envelope_file} && cat {envelope_file} {prompt_file}"
     events = await one_turn(bench, command, envelope="## Available skills")
     said = texts(events)
-    modes, names = zip(*(line.split(" ") for line in said[:2]), strict=True)
+    modes, names = zip(*(line.split(" ", 1) for line in said[:2]), strict=True)
     assert modes == ("600", "600")
     assert said[2] == "## Available skillsWork."
     directory = Path(names[0]).parent
@@ -222,7 +223,7 @@ async def test_what_an_agent_left_running_ends_with_its_turn(bench: Bench) -> No
 
 async def test_an_agent_that_closes_its_output_may_work_on(bench: Bench) -> None:
     os.mkfifo(bench.root / "gate")
-    command = f"exec >&- 2>&-; read -r word < {bench.root / 'gate'}; touch done"
+    command = f"exec >&- 2>&-; read -r word < {word(bench.root / 'gate')}; touch done"
     async with bench.backend(command).open(bench.request()) as session:
         events: list[AgentEvent] = []
         async with anyio.create_task_group() as tasks:
@@ -303,7 +304,7 @@ async def test_no_secret_and_no_key_of_another_agent_is_shown(
 
 async def test_a_private_home_is_one_of_the_daemons_own(bench: Bench) -> None:
     bench.environ = {"XDG_CONFIG_HOME": "/somewhere"}
-    events = await one_turn(bench, "printf '%s\\n' $HOME ${XDG_CONFIG_HOME-none}", home="private")
+    events = await one_turn(bench, "printf '%s\\n' \"$HOME\" ${XDG_CONFIG_HOME-none}", home="private")
     assert texts(events) == [str(bench.root / "homes" / "mine"), "none"]
     assert stat.S_IMODE((await anyio.Path(bench.root / "homes" / "mine").stat()).st_mode) == 0o700
 
@@ -389,7 +390,7 @@ def _program(bench: Bench, script: str) -> str:
     path = bench.root / "agent"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
-    return f"{path} {{prompt_file}}"
+    return f"{word(path)} {{prompt_file}}"
 
 
 async def test_a_known_program_is_asked_for_its_version(bench: Bench) -> None:

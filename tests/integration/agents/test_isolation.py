@@ -16,6 +16,7 @@ from anyio import to_thread
 
 from harness.real import require_bubblewrap
 from harness.sessions import SOURCE, git
+from harness.shell import word
 from integration.agents.conftest import Bench, RealBench
 from kit.model_server import edit_and_commit, say, shell
 from symphony.agents.base import AgentError, BackendContext, Turn
@@ -44,6 +45,12 @@ def bubblewrap() -> str:
     return require_bubblewrap()
 
 
+@pytest.fixture
+def tmp_path(short_path: Path) -> Path:
+    """Sockets are made in it."""
+    return short_path
+
+
 def closed(bench: Bench, **changes: Any) -> Isolation:
     """All of the test's directory can be read, as the machine's own file system can; but for the rest."""
     top = bench.workspace.parent
@@ -62,7 +69,9 @@ async def test_the_workspace_is_written_and_nothing_else(bench: Bench) -> None:
     outside = bench.workspace.parent / "outside"
     outside.mkdir()
     told = await inside(
-        bench, closed(bench), f"echo in > made; echo out > {outside}/made; echo out > {SOURCE}/made"
+        bench,
+        closed(bench),
+        f"echo in > made; echo out > {word(outside)}/made; echo out > {word(SOURCE)}/made",
     )
     assert (bench.workspace / "made").read_text() == "in\n"
     assert told.count("Read-only file system") == 2
@@ -81,7 +90,7 @@ async def test_what_is_hidden_is_empty_and_stays_so(bench: Bench) -> None:
     told = await inside(
         bench,
         isolation,
-        f"ls -A {top}/state {top}/home/.ssh; cat {top}/home/.netrc; echo new > {top}/state/x; echo end",
+        f"cd {word(top)}; ls -A state home/.ssh; cat home/.netrc; echo new > state/x; echo end",
     )
     assert "operator" not in told
     assert "key" not in told
@@ -103,7 +112,7 @@ async def test_other_workspaces_are_not_there_and_borrowed_objects_are(bench: Be
     bench.workspace = own
     isolation = Isolation(hidden=(root,), readable=(root / ".symphony/mirrors",))
     commit = "echo a > a; git add a && git commit -qm inside && git log --format=%s"
-    script = f"ls {root}; ls -A {other}; {commit}; : > {mirror}/made"
+    script = f"ls {word(root)}; ls -A {word(other)}; {commit}; : > {word(mirror)}/made"
     told = await inside(bench, isolation, script)
     assert told.startswith("MT-1\n"), "alone"
     assert "No such file or directory" in told
@@ -210,7 +219,7 @@ async def test_sigterm_reaches_the_agent_and_its_last_words_reach_us(bench: Benc
         "while True:\n    time.sleep(0.05)\n"
     )
     launch = Launch(
-        command=f"{shlex.quote(sys.executable)} {program}",
+        command=shlex.join([sys.executable, str(program)]),
         cwd=bench.workspace,
         env={**bench.environ, "SYMPHONY_RUN_ID": bench.run_id},
         stderr_path=bench.stderr,
@@ -352,12 +361,12 @@ async def test_sockets_of_others_are_out_of_reach_and_those_of_the_session_are_n
     isolation = closed(bench, home=top / "home").allowing(writable=[top / "tools"])
     connect = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1]); print(sys.argv[1])"
     script = "; ".join(
-        f"{sys.executable} -c '{connect}' {top / each} 2>/dev/null" for each in (*places, *own)
+        f"{word(sys.executable)} -c '{connect}' {word(top / each)} 2>/dev/null" for each in (*places, *own)
     )
     told = await inside(bench, isolation, script)
     for listener in listeners:
         listener.close()
-    assert told.split() == [str(top / each) for each in own]
+    assert told.splitlines() == [str(top / each) for each in own]
 
 
 async def test_a_program_of_a_private_home_is_asked_for_its_version_inside(bench: Bench) -> None:
@@ -368,7 +377,7 @@ async def test_a_program_of_a_private_home_is_asked_for_its_version_inside(bench
     (top / "bin" / "aider").chmod(0o755)
     home = top / "homes" / "mine"
     home.mkdir(parents=True)
-    (home / ".bash_profile").write_text(f"echo evil > {top}/planted\n")
+    (home / ".bash_profile").write_text(f"echo evil > {word(top)}/planted\n")
     bench.environ["PATH"] = f"{top}/bin:{bench.environ['PATH']}"
     settings = CommandSettings(profile="aider", home="private")
     context = bench.context(isolation=closed(bench))

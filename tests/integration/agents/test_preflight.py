@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 
+from harness.shell import word
 from symphony.agents.base import AgentError
 from symphony.agents.codex.preflight import SCHEMAS
 from symphony.domain import Blame, Category
@@ -45,7 +47,7 @@ def speaker(tmp_path: Path, **answers: Any) -> str:
         "command/exec": answers.get("command", FINE),
         "*": UNKNOWN,
     }
-    return f"{sys.executable} {program} '{json.dumps(table)}'"
+    return shlex.join([sys.executable, str(program), json.dumps(table)])
 
 
 async def refusal(bench: Bench, command: str, **settings: Any) -> AgentError:
@@ -207,9 +209,9 @@ def telling(tmp_path: Path, schemas: dict[str, Any], **answers: Any) -> str:
         (told / f"{name}.json").write_text(json.dumps(content))
     command = speaker(tmp_path, initialize=OTHER, **answers)
     program = tmp_path / "codex"
-    program.write_text(f'#!/bin/sh\n[ $# = 0 ] && exec {command}\ncp -r {told} "$4"\n')
+    program.write_text(f'#!/bin/sh\n[ $# = 0 ] && exec {command}\ncp -r {word(told)} "$4"\n')
     program.chmod(0o755)
-    return str(program)
+    return word(program)
 
 
 async def test_another_version_is_noted_with_what_has_drifted(bench: Bench, tmp_path: Path) -> None:

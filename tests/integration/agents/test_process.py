@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from harness.shell import word
 from integration.agents.conftest import Bench
 from symphony.agents.base import AgentError
 from symphony.agents.process import shell_argv
@@ -68,9 +69,9 @@ async def test_a_plain_program_takes_the_place_of_its_shell(bench: Bench, tmp_pa
     program = anyio.Path(tmp_path / "who")
     await program.write_text("#!/bin/sh\necho $$ $PPID\n")
     await program.chmod(0o755)
-    pid, parent = (int(line) for line in (await run(bench, f"{program} app-server")).split())
+    pid, parent = (int(line) for line in (await run(bench, f"{word(program)} app-server")).split())
     assert pid != parent
-    shell_pid, shell_parent = (int(line) for line in (await run(bench, f"X=1 {program}")).split())
+    shell_pid, shell_parent = (int(line) for line in (await run(bench, f"X=1 {word(program)}")).split())
     assert shell_pid != shell_parent
     assert parent == os.getpid()
 

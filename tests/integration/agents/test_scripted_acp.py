@@ -13,6 +13,7 @@ import pytest
 
 from harness.acp import COMMENT, ENVELOPE, AcpBench
 from harness.real import require_bubblewrap
+from harness.shell import word
 from kit.speakers import PLACE, scripted_acp
 from symphony.agents.base import AgentError, Turn
 from symphony.agents.events import (
@@ -165,7 +166,7 @@ async def test_the_envelope_reaches_the_agent_in_every_way(bench: AcpBench, sett
 
 async def test_the_envelope_reaches_an_agent_by_a_file_that_its_configuration_names(bench: AcpBench) -> None:
     config = 'echo "$OPENCODE_CONFIG_CONTENT"'
-    show = f"""{config}; {config} | grep -o '/[^"]*envelope.md' | xargs cat"""
+    show = f"""{config}; {config} | grep -o '/[^"]*envelope.md' | xargs -d '\\n' cat"""
     bench.environ["OPENCODE_CONFIG_CONTENT"] = '{"model": "local/m"}'
     async with bench.session({"envelope": ENVELOPE}, profile="opencode") as session:
         events = await bench.turn(session, bench.script({"run": f"{{ {show}; }} > shown"}))
@@ -285,7 +286,7 @@ async def test_a_missing_login_is_told_with_what_to_do(bench: AcpBench) -> None:
 
 async def test_an_agent_that_was_updated_meanwhile_is_noticed(bench: AcpBench) -> None:
     version = anyio.Path(bench.top / "version")
-    backend = bench.backend(command=f'{scripted_acp()} --agent-version "$(cat {version})"')
+    backend = bench.backend(command=f'{scripted_acp()} --agent-version "$(cat {word(version)})"')
     await version.write_text("1.0", "utf-8")
     found = await backend.preflight(bench.root, run_id=bench.run_id)
     assert found.version == "1.0"
@@ -495,8 +496,8 @@ async def test_an_enclosed_agent_reaches_its_tools_and_its_envelope(bench: AcpBe
     changes = {"tools": (COMMENT,), "envelope": ENVELOPE}
     steps = (
         {"tool": "board_comment", "arguments": {"text": "hi"}},
-        {"run": 'echo "$OPENCODE_CONFIG_CONTENT" | grep -o \'/[^"]*envelope.md\' | xargs cat > shown'},
-        {"run": f"touch {bench.top}/outside", "may_fail": True},
+        {"run": 'cat "$(echo "$OPENCODE_CONFIG_CONTENT" | grep -o \'/[^"]*envelope.md\')" > shown'},
+        {"run": f"touch {word(bench.top)}/outside", "may_fail": True},
     )
     context = {"isolation": held}
     backend = bench.backend(context=context, profile="opencode", home="private")

@@ -56,6 +56,7 @@ def found() -> dict[str, Any]:
     return printed
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_and_no_limit_is_broken(found: dict[str, Any]) -> None:
     values = {figure["key"]: figure["ours"] for figure in found["figures"]}
     assert values["session_repeats"] == 0
@@ -67,6 +68,7 @@ def test_nothing_is_lost_and_no_limit_is_broken(found: dict[str, Any]) -> None:
     assert (values.get("events_lost", 0), values.get("tokens_off", 0)) == (0, 0)
 
 
+@pytest.mark.slow
 def test_every_aim_has_its_row(found: dict[str, Any]) -> None:
     judged = {figure["key"] for figure in found["figures"] if figure["aims"]}
     asked = {**AIMS, **AIMS_OF_A_NIGHT} if NIGHTLY else AIMS
@@ -74,6 +76,7 @@ def test_every_aim_has_its_row(found: dict[str, Any]) -> None:
     assert found["missed"] == sum(not figure["met"] for figure in found["figures"])
 
 
+@pytest.mark.slow
 def test_every_part_is_run(tmp_path: Path) -> None:
     assert {*AIMS, *AIMS_OF_A_NIGHT} == set(parts(tmp_path, PYTHON_AGENT, SMOKE))
 

@@ -12,6 +12,7 @@ from harness.nightly import NIGHTLY
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_nothing_is_lost_and_nothing_happens_twice_in_a_storm(tmp_path: Path) -> None:
     storm = Storm(root=tmp_path, seed="4711", say=sys.stderr.write).rage(60 if NIGHTLY else 20)

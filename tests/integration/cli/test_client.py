@@ -89,7 +89,7 @@ class Listener:
 
 @pytest.fixture
 def state_dir() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="s-"))
+    path = Path(tempfile.mkdtemp(prefix="s-", dir="/var/tmp"))
     yield path
     shutil.rmtree(path)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness.project import SYMPHONY, Project
+from harness.shell import word
 from harness.terminals import terminal
 from published.schemas import conforms_to
 from symphony.library.model import Change, Evidence, SkillText
@@ -69,7 +70,7 @@ def editor(tmp_path: Path, *lines: str) -> str:
     script = tmp_path / "editor.sh"
     script.write_text("\n".join(("#!/bin/sh", "set -e", *lines)) + "\n")
     script.chmod(0o700)
-    return str(script)
+    return word(script)
 
 
 def test_what_the_editor_wrote_is_the_next_version(project: Project, store: Library, tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_an_editor_that_changes_nothing_fails_or_writes_no_skill_changes_nothing
     assert store.skill("style").version == 1
     kept = list(temporary.iterdir())
     assert [one.read_text() for one in kept] == (["no front matter\n"] if line.startswith("echo") else [])
-    assert all(str(one) in done.stderr for one in kept)
+    assert all(word(one) in done.stderr for one in kept)
 
 
 def test_an_edit_of_what_somebody_changed_meanwhile_shows_both_and_keeps_the_text(
@@ -115,7 +116,7 @@ def test_an_edit_of_what_somebody_changed_meanwhile_shows_both_and_keeps_the_tex
     assert {"+# Theirs", "+- Mine."} <= set(done.stderr.splitlines())
     (kept,) = temporary.iterdir()
     assert kept.read_text().endswith("# How\n- Mine.\n")
-    assert str(kept) in done.stderr
+    assert word(kept) in done.stderr
     call(project, "edit", "style", "--file", str(kept))
     assert store.skill("style").content == "# How\n- Mine.\n"
 
@@ -206,7 +207,7 @@ def test_a_sync_proposes_what_an_agent_changed_after_its_run(project: Project, s
     store.add(skill(), ADA)
     project.workflow(agent={"budget": {"max_attempts_without_progress": 1, "max_turns_without_progress": 1}})
     project.issue("SYM-1", title="First")
-    project.symphony("run", "--once")
+    project.once()
     call(project, "sync", "SYM-2", code=1)
     (workspace,) = (one for one in project.workspaces.iterdir() if not one.name.startswith("."))
     assert as_json(project, "sync", "sym-1", shape="sync")["unchanged"] == ["style"]

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import httpx
 import pytest
@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from harness.project import DEADLINE_S, Daemon, Project, until
 from harness.real import require_program
+from harness.shell import word
 
 HERE = "127.0.0.1"
 TURN = [{"wait_for": "never"}]
@@ -287,7 +288,7 @@ def test_a_page_on_another_port_of_the_name_gets_no_cookie(
 
 def test_the_arguments_of_the_browser_name_neither_the_daemon_nor_the_link(project: Project) -> None:
     seen = project.root / "arguments"
-    browser_script = project.write("browser", f'#!/bin/sh\nprintf "%s\\n" "$@" > {seen}\n')
+    browser_script = project.write("browser", f'#!/bin/sh\nprintf "%s\\n" "$@" > {word(seen)}\n')
     browser_script.chmod(0o755)
     project.environment["BROWSER"] = str(browser_script)
     with project.daemon() as daemon:
@@ -297,7 +298,7 @@ def test_the_arguments_of_the_browser_name_neither_the_daemon_nor_the_link(proje
             assert (done.returncode, ".localhost" in done.stdout) == (0, False), done.stderr
         (argument,) = until(lambda: seen.read_text().split() if seen.exists() else None, daemon.log.read_text)
         assert argument.startswith("file://")
-        file = Path(urlsplit(argument).path)
+        file = Path(unquote(urlsplit(argument).path))
         assert file.parent == project.state_dir
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         text = file.read_text()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.project import Project
+from harness.shell import word
 
 HELD = "correct-horse-battery"
 
@@ -62,7 +63,7 @@ def test_check_and_doctor_tell_it_beside_what_else_there_is(tmp_path: Path) -> N
 
 def test_what_a_file_held_is_masked_and_reaches_the_hook_as_a_path_only(tmp_path: Path, secret: Path) -> None:
     told = tmp_path / "told"
-    hook = f'echo "value=$NPM_TOKEN file=$NPM_TOKEN_FILE" > {told}; cat "$NPM_TOKEN_FILE"; exit 1'
+    hook = f'echo "value=$NPM_TOKEN file=$NPM_TOKEN_FILE" > {word(told)}; cat "$NPM_TOKEN_FILE"; exit 1'
     project = _ready(tmp_path, {"NPM_TOKEN_FILE": str(secret)}, hooks={"after_create": hook})
     project.issue("SYM-1")
     done = project.symphony("run", "--once", "--log-format", "json")
@@ -98,7 +99,7 @@ def test_a_file_that_others_can_read_is_told_and_used(tmp_path: Path, reachable:
     secret.write_text(f"{HELD}\n", encoding="utf-8")
     secret.chmod(0o444)
     project = _ready(tmp_path, {"GH_TOKEN_FILE": str(secret)})
-    done = project.symphony("run", "--once", "--log-format", "json")
+    done = project.once()
     assert done.returncode == 0, done.stderr
     [line] = [json.loads(line) for line in done.stderr.splitlines() if "secret_file_exposed" in line]
     assert line["path"] == str(secret)

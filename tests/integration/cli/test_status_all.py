@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from harness.project import Project, until
+from harness.shell import word
 from published.schemas import conforms_to
 from symphony.daemon.state_dir import KNOWN_FOLDER
 
@@ -54,7 +55,7 @@ class Host:
 @pytest.fixture
 def host() -> Iterator[Host]:
     """Has a short path, because the path of a socket is limited."""
-    with TemporaryDirectory(prefix="sym-", ignore_cleanup_errors=True) as place:
+    with TemporaryDirectory(prefix="sym-", dir="/var/tmp", ignore_cleanup_errors=True) as place:
         yield Host(Path(place))
 
 
@@ -94,9 +95,8 @@ def test_every_daemon_of_the_user_is_listed_wherever_its_state_is(host: Host, as
             first.signal(signal.SIGCONT)
         assert (found["app"]["status"], found["web"]["status"]) == ("silent", "dead")
         assert "did not answer within" in found["app"]["message"]
-        assert found["web"]["hint"] == (
-            f"symphony run {(web.repo / 'WORKFLOW.md').resolve()} ends what it left running, and goes on"
-        )
+        command = f"symphony run {word((web.repo / 'WORKFLOW.md').resolve())}"
+        assert found["web"]["hint"] == f"{command} ends what it left running, and goes on"
         shown = asker.symphony("status", "--all").stdout
         assert "dead" in shown
         assert "healthy" in shown

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.project import Project
+from harness.shell import word
 from harness.terminals import DEADLINE_S, terminal
 
 
@@ -71,7 +72,7 @@ def test_a_person_sees_that_there_is_no_envelope(project: Project) -> None:
 
 
 def test_a_reader_that_goes_away_ends_the_watch_quietly(project: Project) -> None:
-    command = f"{sys.executable} -m symphony status --watch --interval 0.1 --json | head -n 1"
+    command = f"{word(sys.executable)} -m symphony status --watch --interval 0.1 --json | head -n 1"
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=project.repo,

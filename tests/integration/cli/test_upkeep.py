@@ -20,6 +20,7 @@ from click.testing import CliRunner
 
 from harness.journalling import NOW, claim, event, run, written
 from harness.project import SYMPHONY, Project, scripted
+from harness.shell import word
 from published.schemas import conforms_to
 from symphony.api.models import CHECKS
 from symphony.cli.main import main
@@ -159,7 +160,7 @@ def test_a_state_directory_that_others_read_is_odd_and_a_file_is_an_error(projec
     project.state_dir.mkdir(mode=0o755)
     project.state_dir.chmod(0o755)
     found = doctor()["state_directory"]
-    assert (found["status"], found["hint"]) == ("warning", f"chmod 700 {project.state_dir}")
+    assert (found["status"], found["hint"]) == ("warning", f"chmod 700 {word(project.state_dir)}")
     project.state_dir.chmod(0o700)
     assert doctor()["state_directory"]["status"] == "ok"
     project.state_dir.rmdir()
@@ -197,7 +198,7 @@ def test_what_a_dead_daemon_left_running_is_counted(project: Project) -> None:
 def worked(project: Project) -> None:
     """SYM-1 has a workspace, and so has SYM-2; nobody works on them any more."""
     project.issue("SYM-2", title="Over")
-    done = project.symphony("run", "--once")
+    done = project.once()
     assert (project.workspaces / "SYM-2").is_dir(), done.stderr
     project.issue("SYM-2", title="Over", state="Done")
 

@@ -13,6 +13,7 @@ from anyio import to_thread
 from harness.binding import NoOwnSkills
 from harness.project import Project, scripted
 from harness.serving import move, serving
+from harness.shell import word
 from symphony.agents.base import Preflight, SessionRequest, Turn
 from symphony.agents.events import AgentEvent, SessionStarted, TurnEnded, TurnStatus
 from symphony.domain import Category
@@ -112,7 +113,7 @@ async def test_a_prompt_that_cannot_be_rendered_starts_no_agent_and_is_retried(
     after = project.root / "after"
     project.workflow(
         body="{{ issue.native_ref.nothing }}",
-        hooks={"after_run": f"echo $SYMPHONY_ATTEMPT >> {after}"},
+        hooks={"after_run": f"echo $SYMPHONY_ATTEMPT >> {word(after)}"},
         agent={"budget": {"max_attempts_without_progress": 2}},
     )
     project.issue("SYM-1")
@@ -147,7 +148,10 @@ ENDINGS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str]] = {
 async def test_after_run_follows_every_attempt_that_had_a_workspace(project: Project, ending: str) -> None:
     sections, steps, outcome = ENDINGS[ending]
     after = project.root / "after"
-    hooks = {"after_run": f"echo $SYMPHONY_ISSUE_IDENTIFIER >> {after}; exit 1", **sections.get("hooks", {})}
+    hooks = {
+        "after_run": f"echo $SYMPHONY_ISSUE_IDENTIFIER >> {word(after)}; exit 1",
+        **sections.get("hooks", {}),
+    }
     project.workflow(**{"agent": {"max_retry_backoff_ms": LONG_MS}, **sections, "hooks": hooks})
     project.issue("SYM-1", steps)
     async with serving(project) as served:
@@ -159,7 +163,7 @@ async def test_after_run_follows_every_attempt_that_had_a_workspace(project: Pro
 @pytest.mark.conformance("K-7", "S-5")
 async def test_after_run_follows_an_attempt_that_was_stopped(project: Project) -> None:
     after = project.root / "after"
-    project.workflow(hooks={"after_run": f"echo $SYMPHONY_ISSUE_IDENTIFIER >> {after}"})
+    project.workflow(hooks={"after_run": f"echo $SYMPHONY_ISSUE_IDENTIFIER >> {word(after)}"})
     issue = project.issue("SYM-1", [{"wait_for": "never"}])
     async with serving(project) as served:
         watcher = served.watcher
@@ -178,9 +182,9 @@ async def test_without_a_workspace_there_is_no_after_run_and_the_retry_creates_a
     project: Project, listener: Listener
 ) -> None:
     made, after = project.root / "made", project.root / "after"
-    create = f"echo x >> {made}; [ $(wc -l < {made}) -gt 1 ]"
+    create = f"echo x >> {word(made)}; [ $(wc -l < {word(made)}) -gt 1 ]"
     project.workflow(
-        hooks={"after_create": create, "after_run": f"echo x >> {after}"}, agent={"max_turns": 1}
+        hooks={"after_create": create, "after_run": f"echo x >> {word(after)}"}, agent={"max_turns": 1}
     )
     project.issue("SYM-1")
     async with serving(project) as served:
@@ -204,7 +208,7 @@ async def test_a_bad_before_run_ends_each_attempt_before_the_agent(
 ) -> None:
     before = project.root / "before"
     project.workflow(
-        hooks={"before_run": f"echo $SYMPHONY_ATTEMPT >> {before}; {script}", "timeout_ms": 500},
+        hooks={"before_run": f"echo $SYMPHONY_ATTEMPT >> {word(before)}; {script}", "timeout_ms": 500},
         agent={"budget": {"max_attempts_without_progress": 2}},
     )
     project.issue("SYM-1")
@@ -272,9 +276,7 @@ async def test_the_end_of_a_run_says_which_branch_it_delivered_and_how_much_it_c
     assert delivered.head == project.git("rev-parse", "symphony/SYM-1")
     assert (delivered.commits, ended.outcome.commits) == (2, 2)
     assert (delivered.files_changed, delivered.insertions, delivered.deletions) == (3, 3, 1)
-    assert not delivered.pushed
-    assert delivered.push_failure is not None
-    assert delivered.push_failure.category is Category.PUSH_FAILED
+    assert (delivered.pushed, delivered.to_push, delivered.push_failure) == (False, True, None)
 
 
 async def test_a_run_without_a_commit_delivers_nothing(project: Project) -> None:

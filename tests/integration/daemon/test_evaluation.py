@@ -16,6 +16,7 @@ from msgspec import structs
 from harness.other_user import as_ordinary_user
 from harness.project import Project, marked_processes, until
 from harness.real import require_bubblewrap
+from harness.shell import word
 from symphony.library.model import Change, Evidence, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
 
@@ -99,6 +100,7 @@ def test_a_change_that_makes_the_check_pass_is_recommended_and_leaves_only_a_tab
     assert library.assignments() == ()
 
 
+@pytest.mark.slow
 def test_a_change_that_makes_the_check_fail_is_not(project: Project, library: Library) -> None:
     project.workflow(agent={"library": {"check": "grep -q plain answer.txt"}})
     deliver(project, "SYM-1")
@@ -113,6 +115,7 @@ def test_a_change_that_makes_the_check_fail_is_not(project: Project, library: Li
     assert ["SYM-1", "worse", "passed,"] in [line.split()[:3] for line in shown.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_new_skill_is_compared_with_none_and_reaches_issues_that_are_assigned_others(
     project: Project,
 ) -> None:
@@ -141,6 +144,7 @@ def test_the_check_sees_what_was_delivered_and_the_agent_does_not(project: Proje
     assert found["comparisons"][0]["without"]["problem"] is not None
 
 
+@pytest.mark.slow
 def test_the_branch_in_the_repository_counts_once_the_workspace_root_is_gone(
     project: Project, library: Library
 ) -> None:
@@ -162,8 +166,8 @@ def test_the_check_is_confined_like_the_agent_and_still_sees_what_was_delivered(
     outside = project.root / "outside"
     check = (
         f'git --git-dir="$SYMPHONY_DELIVERED_REPOSITORY" cat-file -e "$SYMPHONY_DELIVERED_COMMIT"'
-        f" && touch here && {{ touch {outside} || true; }}"
-        f" && test ! -e {project.state_dir / 'journal.db'} && {CHECK}"
+        f" && touch here && {{ touch {word(outside)} || true; }}"
+        f" && test ! -e {word(project.state_dir / 'journal.db')} && {CHECK}"
     )
     project.workflow(agent={"library": {"check": check}}, workspace={"isolation": "bwrap"})
     deliver(project, "SYM-1")
@@ -266,7 +270,7 @@ def agents_of(project: Project) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_an_evaluation_that_is_interrupted_leaves_nothing(
     project: Project, library: Library, number: signal.Signals
 ) -> None:
@@ -288,6 +292,7 @@ def test_an_evaluation_that_is_interrupted_leaves_nothing(
     assert library.proposal(proposal).evaluation is None
 
 
+@pytest.mark.slow
 def test_what_a_killed_evaluation_left_ends_with_it_or_with_the_next_one(
     project: Project, library: Library
 ) -> None:
@@ -311,6 +316,7 @@ def test_what_a_killed_evaluation_left_ends_with_it_or_with_the_next_one(
     assert not evaluations(project).exists()
 
 
+@pytest.mark.slow
 def test_it_works_beside_a_daemon_that_works(project: Project, library: Library) -> None:
     project.workflow(agent={"library": {"check": CHECK}})
     deliver(project, "SYM-1")

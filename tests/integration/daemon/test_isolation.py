@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.project import Project, marked_processes, until
-from harness.real import require_bubblewrap, require_codex
+from harness.real import require_bubblewrap, require_codex, require_home
+from harness.shell import word
 from kit import model_server as models
 from kit.codex_home import codex_home
 
@@ -29,7 +30,7 @@ def bubblewrap() -> str:
 
 def look(*places: Path) -> dict[str, Any]:
     """A step that writes down what can be seen of each place, a line for each."""
-    script = "; ".join(f"echo seen: $(ls -A {place} 2>&1)" for place in places)
+    script = "; ".join(f"echo seen: $(ls -A {word(place)} 2>&1)" for place in places)
     return {"run": ["sh", "-c", f"{{ {script}; }} > seen.txt"]}
 
 
@@ -57,7 +58,7 @@ def test_a_commit_is_delivered_and_neither_state_nor_other_workspaces_are_seen(p
 @pytest.fixture
 def visible() -> Iterator[Project]:
     """A project outside of the temp directories, which are private inside."""
-    root = Path(tempfile.mkdtemp(prefix=".symphony-test-", dir=Path.home()))
+    root = Path(tempfile.mkdtemp(prefix=".symphony-test-", dir=require_home()))
     yield Project(root=root).create()
     shutil.rmtree(root)
 
@@ -87,8 +88,9 @@ def test_secrets_of_every_kind_are_hidden_and_what_work_needs_is_not(visible: Pr
     project.environment.update(FORGE_TOKEN_FILE=str(named), OTHER_FILE=str(named))
     project.workflow(workspace={"isolation": "bwrap"})
     looking = (
-        f"{{ grep -rlF {secret} {home} {project.repo}/.git/config {named}; git st --short; git fetch origin;"
-        f" git config --file {home}/src/other/.git/config core.bare; echo end; }} > seen.txt 2>&1"
+        f"{{ grep -rlF {secret} {word(home)} {word(project.repo)}/.git/config {named}; git st --short;"
+        " git fetch origin;"
+        f" git config --file {word(home)}/src/other/.git/config core.bare; echo end; }} > seen.txt 2>&1"
     )
     project.issue("SYM-1", [{"run": ["sh", "-c", looking]}, {"commit": "Say what is seen"}, DONE])
     with project.daemon("--once") as daemon:
@@ -134,7 +136,7 @@ def test_a_machine_without_bubblewrap_is_told_by_check(project: Project) -> None
 def test_a_real_codex_with_a_home_of_its_own_works_enclosed(project: Project) -> None:
     """All guards at once: the enclosure, the agent's own sandbox in it, a home that is the daemon's."""
     codex = require_codex()
-    probe = models.shell(f"ls -A {project.workspaces}; cat {project.repo}/README.md; ls -A ~")
+    probe = models.shell(f"ls -A {word(project.workspaces)}; cat {word(project.repo)}/README.md; ls -A ~")
     last = (probe, models.tool("board_move", {"state": "Done"}), models.say("Done."))
     edit = models.edit_and_commit("hello.txt", "hello\n", "Say hello", last=last)
     with models.ModelServer({"work": edit}) as server, codex_home(server.base_url) as home:

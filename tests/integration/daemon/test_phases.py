@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from harness.project import Project, scripted
 from harness.serving import serving
+from harness.shell import word
 from symphony.agents.base import replacing_text
 from symphony.daemon.admission import open_store
 from symphony.daemon.context import build_context
@@ -44,7 +45,7 @@ def _setup(project: Project, *turns: list[dict[str, Any]], body: str = BODY, **a
     """A workflow whose agent's input is kept, three skills, and an issue."""
     heard = project.root / "heard"
     heard.mkdir()
-    command = f'tee "{heard}/$SYMPHONY_RUN_ID" | {scripted()}'
+    command = f'tee {word(heard)}/"$SYMPHONY_RUN_ID" | {scripted()}'
     project.workflow(body=body, command=command, agent={"max_turns": 5, **agent})
     for name, phases in (("building", "IMPLEMENT"), ("checking", "TEST REVIEW"), ("greeting", "")):
         metadata = f"metadata: {{symphony-phases: {phases}}}\n" if phases else ""
@@ -86,7 +87,7 @@ def _expected(project: Project, phase: str, module: str, skill: str) -> str:
 
 async def test_a_label_set_during_a_turn_brings_the_text_of_the_new_phase_once(project: Project) -> None:
     file = project.repo / ".symphony/issues/SYM-1.md"
-    label = {"run": f"sed -i 's/^state: .*/&\\\nlabels: [tests]/' {file}"}
+    label = {"run": f"sed -i 's/^state: .*/&\\\nlabels: [tests]/' {word(file)}"}
 
     def setup() -> None:
         turns = ([*_work("a"), label], _work("b"), [*_work("c"), DONE])

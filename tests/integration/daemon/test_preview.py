@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from harness.project import Project, scripted
 from harness.serving import serving
+from harness.shell import word
 from symphony.api.models import Prompt
 from symphony.daemon.admission import open_store
 from symphony.daemon.context import RuntimeContext, build_context
@@ -35,7 +36,7 @@ def _setup(project: Project, **agent: Any) -> None:
     """A workflow whose agent is overheard: every line it is sent is also kept."""
     heard = project.root / "heard"
     heard.mkdir()
-    project.workflow(body=BODY, command=f'tee "{heard}/$SYMPHONY_RUN_ID" | {scripted()}', agent=agent)
+    project.workflow(body=BODY, command=f'tee {word(heard)}/"$SYMPHONY_RUN_ID" | {scripted()}', agent=agent)
     project.skill("release", description="When releasing.")
     project.skill("grüße", description="When 'quoting' \"things\" — or not.")
     project.skill("bad", description="")

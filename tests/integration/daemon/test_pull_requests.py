@@ -48,7 +48,7 @@ def test_delivered_work_gets_a_pull_request(project: Project, kind: str) -> None
 
 def test_run_once_opens_it_before_it_ends(project: Project) -> None:
     with at(project, "github") as remote:
-        done = project.symphony("run", "--once", timeout_s=240)
+        done = project.once()
         assert done.returncode == 0, done.stderr
         assert len(remote.opened()) == 1
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.project import Daemon, Project, remembering, until
+from harness.project import Daemon, Ended, Project, remembering, until
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 
@@ -71,10 +71,10 @@ def _thread_of(line: Mapping[str, Any]) -> str:
     return str(line["session_id"])[:36]
 
 
-def _once(project: Project) -> Daemon:
+def _once(project: Project) -> Ended:
     (project.root / "go").touch()
-    with project.daemon("--once") as daemon:
-        assert daemon.end() == 0, daemon.log.read_text()
+    daemon = project.once()
+    assert daemon.returncode == 0, daemon.stderr
     return daemon
 
 

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from harness.project import Project, marked_processes, scripted
 from harness.scheduling import make_failure
 from harness.serving import DEADLINE_S, Watcher, make_service, serving
+from harness.shell import word
 from symphony.daemon import reload, service
 from symphony.daemon.runs.skills import RunCatalog, load_run_skills
 from symphony.domain import Blame, Category, Issue, SymphonyError
@@ -53,6 +54,11 @@ async def exists(path: Path) -> None:
     with anyio.fail_after(DEADLINE_S):
         while not await anyio.Path(path).exists():  # noqa: ASYNC110 - the writer is another process
             await anyio.sleep(0.01)
+
+
+def _as_process(project: Project) -> str:
+    """The scripted agent where its process is looked for; elsewhere it is a thread of the test."""
+    return scripted("--pid-file", str(project.root / "pids"))
 
 
 async def no_process_of(run_ids: list[str]) -> None:
@@ -172,7 +178,7 @@ async def test_an_agent_that_is_installed_after_the_reload_is_found_without_anot
     later = project.root / "later"
     async with serving(project) as served:
         await served.watcher.until_seen(Recovered)
-        await to_thread.run_sync(lambda: project.workflow(command=str(later)))
+        await to_thread.run_sync(lambda: project.workflow(command=word(later)))
         await served.watcher.until_seen(WorkflowRejected)
         await to_thread.run_sync(_install, later)
         await served.watcher.until_seen(SettingsChanged)
@@ -186,7 +192,7 @@ def _install(path: Path) -> None:
 
 @pytest.mark.conformance("S-21")
 async def test_a_drain_between_two_turns_gives_the_session_no_further_turn(project: Project) -> None:
-    project.workflow()
+    project.workflow(command=_as_process(project))
     project.issue("SYM-1", WORK, [DONE])
     async with serving(project) as served:
         served.watcher.then.append((TurnEnded, served.service.request_shutdown))
@@ -202,7 +208,7 @@ async def test_a_drain_between_two_turns_gives_the_session_no_further_turn(proje
 @pytest.mark.parametrize("hook", ["after_create", "before_run"])
 async def test_a_stop_cuts_a_hook_short(project: Project, hook: str) -> None:
     begun = project.root / "begun"
-    project.workflow(hooks={hook: f"touch {begun}; sleep 600"})
+    project.workflow(hooks={hook: f"touch {word(begun)}; sleep 600"})
     project.issue("SYM-1", [*WORK, DONE])
     async with serving(project) as served:
         await exists(begun)
@@ -214,7 +220,7 @@ async def test_a_stop_cuts_a_hook_short(project: Project, hook: str) -> None:
 
 @pytest.mark.conformance("S-21", "A-17")
 async def test_a_stop_ends_an_agent_in_mid_turn(project: Project) -> None:
-    project.workflow()
+    project.workflow(command=_as_process(project))
     project.issue("SYM-1", [*WORK, {"wait_for": "never"}])
     async with serving(project) as served:
         await served.watcher.until(lambda: _streaming(served.watcher))
@@ -234,7 +240,7 @@ def _streaming(watcher: Watcher) -> bool:
 
 async def test_with_once_the_end_is_asked_for_once_though_a_removal_takes_its_time(project: Project) -> None:
     go = project.root / "go"
-    project.workflow(hooks={"before_remove": f"until [ -e {go} ]; do sleep 0.01; done"})
+    project.workflow(hooks={"before_remove": f"until [ -e {word(go)} ]; do sleep 0.01; done"})
     project.issue("SYM-1", [*WORK, DONE])
     async with serving(project, once=True) as served:
         await served.watcher.until_seen(DrainAsked)

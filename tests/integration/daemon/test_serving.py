@@ -18,6 +18,7 @@ from harness.chronicle import conforms
 from harness.project import Project
 from harness.scheduling import make_failure
 from harness.serving import DEADLINE_S, Served, make_service, move, serving
+from harness.shell import word
 from symphony.api.live import Changes
 from symphony.config import ServerSettings
 from symphony.daemon import http_server as module
@@ -30,6 +31,12 @@ from symphony.trackers.markdown import MarkdownTracker
 
 pytestmark = pytest.mark.asyncio
 HERE = "127.0.0.1"
+
+
+@pytest.fixture
+def tmp_path(short_path: Path) -> Path:
+    """Sockets are made in it."""
+    return short_path
 
 
 @asynccontextmanager
@@ -321,7 +328,7 @@ async def test_an_issue_tells_the_skills_of_its_run(project: Project) -> None:
 async def test_hooks_do_not_get_the_token_of_the_operator(project: Project) -> None:
     seen = project.root / "seen"
     project.environment["SYMPHONY_OPERATOR_TOKEN"] = TOKEN
-    project.workflow(hooks={"before_run": f"env > {seen}.part; mv {seen}.part {seen}"})
+    project.workflow(hooks={"before_run": f"env > {word(seen)}.part; mv {word(seen)}.part {word(seen)}"})
     board = project.issue("SYM-1", [{"wait_for": "never"}])
     async with serving(project) as served:
         await served.watcher.until(lambda: any(run.agent_started_ms for run in served.watcher.running))

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from harness.project import Project, scripted
 from harness.serving import serving
+from harness.shell import word
 from symphony.api.models import Prompt
 from symphony.daemon.admission import open_store
 from symphony.daemon.context import build_context
@@ -31,7 +32,7 @@ def activate(name: str) -> dict[str, Any]:
 
 def _setup(project: Project, *steps: dict[str, Any], links: dict[str, str], **skills: Any) -> None:
     """Two skills, links of the repository, and an agent whose every line of input is also kept."""
-    command = f'tee -a "{project.root}/heard" | {scripted()}'
+    command = f"tee -a {word(project.root)}/heard | {scripted()}"
     project.workflow(command=command, agent={"skills": {"user_path": None, **skills}})
     for name in ("greet", "release"):
         project.skill(name, description=f"About {name}.", body=f"Body of {name}.")

@@ -16,6 +16,7 @@ from harness.binding import NoOwnSkills
 from harness.project import Project
 from harness.scheduling import make_failure
 from harness.serving import serving
+from harness.shell import word
 from symphony.agents.base import Briefing, Capabilities, Preflight, SessionRequest, Turn, cannot_list_skills
 from symphony.agents.events import AgentEvent, SessionStarted, TurnEnded, TurnStatus
 from symphony.domain import Category, Failure, ToolResult
@@ -121,7 +122,7 @@ async def test_a_prompt_that_cannot_be_rendered_starts_no_agent_and_the_hook_at_
     mark = project.root / "after"
     project.workflow(
         body="{{ issue.description | slice: issue.title }}",
-        hooks={"after_run": f"touch {mark}"},
+        hooks={"after_run": f"touch {word(mark)}"},
         agent={"max_retry_backoff_ms": 60_000},
     )
     project.issue("SYM-1", title="no number")
@@ -140,7 +141,7 @@ async def test_a_workspace_that_leads_out_of_its_root_starts_no_agent(
     """Another program swaps the directory for a link after it was prepared: here, the hook."""
     outside = project.root / "outside"
     await anyio.Path(outside).mkdir()
-    swap = f'mv "$PWD" "$PWD.old" && ln -s {outside} "$PWD"'
+    swap = f'mv "$PWD" "$PWD.old" && ln -s {word(outside)} "$PWD"'
     project.workflow(hooks={"before_run": swap}, agent={"max_retry_backoff_ms": 60_000})
     project.issue("SYM-1")
     async with serving(project) as served:

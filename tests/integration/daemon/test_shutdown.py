@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from harness.project import Project
 from harness.serving import DEADLINE_S, Watcher, make_service
+from harness.shell import word
 from symphony.daemon.shutdown import serve_until_signalled
 from symphony.daemon.state_dir import StateDirectory, instance_of
 from symphony.domain import Category, SymphonyError
@@ -148,7 +149,7 @@ async def test_a_signal_while_the_agent_is_checked_ends_the_start_and_the_agent(
 ) -> None:
     begun = project.root / "begun"
     os.mkfifo(begun)
-    project.workflow(command=f"echo > {begun}; exec sleep 621")
+    project.workflow(command=f"echo > {word(begun)}; exec sleep 621")
     watcher = Watcher()
     service = await make_service(project, watcher)
     with capture_logs() as logs, anyio.fail_after(DEADLINE_S):

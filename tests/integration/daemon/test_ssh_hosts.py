@@ -23,6 +23,7 @@ from harness.hosts import DONE, host_unavailable
 from harness.project import Project, scripted, until
 from harness.real import require_program
 from harness.serving import move, serving
+from harness.shell import word
 from harness.ssh import SshServer, dead_server, processes, ssh_server, workers
 from symphony.api.documents import waiting_issues
 from symphony.domain import Category
@@ -115,7 +116,8 @@ async def test_work_goes_on_where_it_was_and_elsewhere_and_back(
 async def test_a_second_workspace_on_a_host_sends_only_what_is_new(project: Project, tmp_path: Path) -> None:
     asked = tmp_path / "asked"
     home = tmp_path / "build-1" / "home"
-    command = f'echo "$SSH_ORIGINAL_COMMAND" >> {asked}; export HOME={home}; cd; eval "$SSH_ORIGINAL_COMMAND"'
+    note = f'echo "$SSH_ORIGINAL_COMMAND" >> {word(asked)}'
+    command = f'{note}; export HOME={word(home)}; cd; eval "$SSH_ORIGINAL_COMMAND"'
     await anyio.Path(project.repo, "large.bin").write_bytes(random.Random(1).randbytes(1_000_000))  # noqa: S311
     project.commit("A large file")
     with ssh_server(tmp_path / "build-1", config={"ForceCommand": command}) as server:
@@ -298,7 +300,7 @@ async def test_a_host_that_cannot_be_used_is_one_line_with_a_hint(
     for name in ("sh", "mkdir", "date"):
         (programs / name).symlink_to(shutil.which(name) or "")
     if command := config.get("ForceCommand"):
-        command = f"export HOME={tmp_path}; cd; {command.replace('{bin}', str(programs))}"
+        command = f"export HOME={word(tmp_path)}; cd; {command.replace('{bin}', word(programs))}"
         config = {"ForceCommand": command}
     with ssh_server(tmp_path / "bad", config=config) as bad:
         remote(project, bad)

@@ -95,7 +95,11 @@ def _take_pictures(page: Page, name: str, size: str, scheme: str) -> None:
 
 @pytest.mark.parametrize(
     ("size", "scheme"),
-    [("wide", "light"), ("phone", "dark"), *([("wide", "dark"), ("phone", "light")] if NIGHTLY else [])],
+    [
+        ("wide", "light"),
+        pytest.param("phone", "dark", marks=pytest.mark.slow),
+        *([("wide", "dark"), ("phone", "light")] if NIGHTLY else []),
+    ],
 )
 def test_every_page_is_accessible_and_fits_the_screen(
     browser: Browser, address: str, size: str, scheme: str

@@ -124,14 +124,15 @@ def _proc(tmp_path: Path, cgroup: str, mountinfo: str) -> Path:
 
 
 def _line(root: str, mount: Path, kind: str = "cgroup2") -> str:
-    return f"36 35 0:30 {root} {mount} rw,nosuid - {kind} cgroup2 rw\n"
+    root, place = (path.replace("\\", r"\134").replace(" ", r"\040") for path in (root, str(mount)))
+    return f"36 35 0:30 {root} {place} rw,nosuid - {kind} cgroup2 rw\n"
 
 
 def test_the_own_group_is_found_below_its_mount(tmp_path: Path) -> None:
     own = tmp_path / "mount" / "service"
     own.mkdir(parents=True)
     (own / "cgroup.procs").touch()
-    for cgroup, root in (("0::/service\n", "/"), ("1:cpu:/x\n0::/slice/service\n", "/slice")):
+    for cgroup, root in (("0::/service\n", "/"), ("1:cpu:/x\n0::/a\\x2db/service\n", "/a\\x2db")):
         proc = _proc(tmp_path, cgroup, _line("/", tmp_path, "tmpfs") + _line(root, own.parent))
         (own / "cgroup.kill").unlink(missing_ok=True)
         assert own_cgroup(proc) is None, "a group that cannot be killed is that of the machine, or too old"

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.shell import word
 from symphony.processes.base import Identity
 from symphony.processes.local import LocalHost
 from symphony.processes.table import ProcessTable
@@ -143,7 +144,7 @@ async def test_what_escaped_its_parents_is_found_with_all_below_it_and_ends(
 def test_neither_we_nor_those_above_us_nor_other_instances_are_found(instance: str) -> None:
     """A daemon that a session of its predecessor started carries the mark, and so does that session."""
     look = "from symphony.processes.local import LocalHost; print(LocalHost(instance='{}').find_survivors())"
-    script = f'{sys.executable} -c "$LOOK"; echo'
+    script = f'{word(sys.executable)} -c "$LOOK"; echo'
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SYMPHONY_INSTANCE": instance}
     with _marked(instance + "x"):
         seen = subprocess.run(
@@ -178,7 +179,7 @@ def test_a_session_dies_with_a_daemon_that_is_killed(tmp_path: Path, instance: s
 
 def test_a_command_is_told_to_end_when_the_daemon_is_killed(tmp_path: Path, instance: str) -> None:
     os.mkfifo(tmp_path / "told")
-    script = f"echo $$ > {tmp_path}/told; exec sleep 600"
+    script = f"echo $$ > {word(tmp_path)}/told; exec sleep 600"
     daemon = _daemon(instance, tmp_path, "run", script)
     child = int((tmp_path / "told").read_text())
     daemon.kill()

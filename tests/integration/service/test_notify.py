@@ -13,6 +13,7 @@ import pytest
 
 from harness.project import Project, scripted, until
 from harness.service_manager import Manager, managing
+from harness.shell import word
 
 WATCHDOG_MS = 400
 DEADLINE_S = 30.0
@@ -110,7 +111,8 @@ def test_neither_agents_nor_hooks_can_speak_to_the_manager(project: Project) -> 
     seen.mkdir()
     project.environment |= {"LISTEN_FDS": "1", "LISTEN_PID": "1"}
     project.workflow(
-        command=f"env > {seen}/agent; exec {scripted()}", hooks={"before_run": f"env > {seen}/hook"}
+        command=f"env > {word(seen)}/agent; exec {scripted()}",
+        hooks={"before_run": f"env > {word(seen)}/hook"},
     )
     project.issue("SYM-1", DONE)
     with project.daemon() as daemon:

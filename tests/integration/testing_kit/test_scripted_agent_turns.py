@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.shell import word
 from kit.raw_client import RawClient
 from symphony.testing.scripted_agent import NO_MODEL
 from symphony.testing.scripted_agent.script import block
@@ -55,7 +56,8 @@ def test_a_listed_skill_that_is_not_there_fails_the_turn(scripted: Start, worksp
     thread = client.open_thread(workspace, developerInstructions=listed)
     ended = client.run_turn(thread, block([{"skill": "tidy"}]))
     assert ended["status"] == "failed"
-    assert f"skill 'tidy' cannot be read: cat: {workspace}/s/tidy/SKILL.md" in ended["error"]["message"]
+    assert "skill 'tidy' cannot be read: cat: " in ended["error"]["message"]
+    assert f"{workspace}/s/tidy/SKILL.md" in ended["error"]["message"]
 
 
 def test_a_skill_without_the_wanted_line_fails_the_turn_and_without_a_wish_is_only_read(
@@ -201,7 +203,9 @@ def test_the_end_of_the_process_ends_what_it_runs(scripted: Start, workspace: Pa
     fifo = workspace.parent / "held"
     os.mkfifo(fifo)
     client = scripted()
-    client.start_turn(client.open_thread(workspace), block([{"run": f"exec 3>'{fifo}'; sleep 1000 & wait"}]))
+    client.start_turn(
+        client.open_thread(workspace), block([{"run": f"exec 3>{word(fifo)}; sleep 1000 & wait"}])
+    )
     with fifo.open("rb") as held:
         client.close_stdin() if how == "close stdin" else client.process.send_signal(signal.SIGTERM)
         assert held.read() == b""
@@ -255,6 +259,6 @@ def test_it_warns_that_there_is_no_sandbox_and_commands_really_run_without(
     assert warning["params"]["summary"].startswith(NO_MODEL)
     assert "no sandbox" in warning["params"]["summary"]
     outside = workspace.parent / "outside"
-    asked = {"command": ["sh", "-c", f"echo hi; touch '{outside}'; exit 4"], "cwd": str(workspace)}
+    asked = {"command": ["sh", "-c", f"echo hi; touch {word(outside)}; exit 4"], "cwd": str(workspace)}
     assert client.call("command/exec", asked)["result"] == {"exitCode": 4, "stdout": "hi\n", "stderr": ""}
     assert outside.exists()

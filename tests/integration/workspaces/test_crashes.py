@@ -10,7 +10,7 @@ import pytest
 from symphony.config import HooksSettings, WorkspaceSettings
 from symphony.domain import Category, FaultPoint, Issue
 from symphony.processes.local import LocalHost
-from symphony.workspaces import WorkspaceError, WorkspaceManager, directories, reason_to_keep
+from symphony.workspaces import WorkspaceError, WorkspaceManager, directories, find_work
 from symphony.workspaces import manager as under_test
 
 pytestmark = pytest.mark.asyncio
@@ -153,7 +153,7 @@ async def test_the_workspace_of_another_user_is_refused_and_kept(
     with pytest.raises(WorkspaceError) as caught:
         await manager.prepare(issue("MT-1"), 1)
     kept = await manager.remove(record)
-    foreseen = await reason_to_keep(
+    foreseen = await find_work(
         record.path,
         host=LocalHost(),
         settings=WorkspaceSettings(root=made.path.parent),
@@ -166,7 +166,8 @@ async def test_the_workspace_of_another_user_is_refused_and_kept(
     assert failure.message == f"{made.path} cannot be worked in: it belongs to another user (uid {uid})"
     assert "chown" in (failure.hint or "")
     assert failure.retryable, "it may be given back"
-    assert kept.kept_reason == foreseen == f"it belongs to another user (uid {uid})"
+    assert foreseen is not None
+    assert kept.kept_reason == foreseen.reason == f"it belongs to another user (uid {uid})"
     assert (made.path / "README.md").exists()
 
 

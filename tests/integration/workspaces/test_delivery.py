@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.shell import word
 from symphony.domain import Category, Issue
-from symphony.workspaces import Changes, Delivery, FileChange, Workspace, WorkspaceManager
+from symphony.workspaces import Changes, Delivery, FileChange, Work, Workspace, WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 
@@ -73,7 +74,14 @@ async def test_the_patch_of_a_delivered_branch_is_bounded_and_runs_no_program(
 ) -> None:
     canary = tmp_path / "canary"
     for setting in ("diff.trap.textconv", "diff.trap.command", "diff.external"):
-        git(repo, "config", "--file", f"{environment['HOME']}/.gitconfig", setting, f"touch {canary}; cat")
+        git(
+            repo,
+            "config",
+            "--file",
+            f"{environment['HOME']}/.gitconfig",
+            setting,
+            f"touch {word(canary)}; cat",
+        )
     manager = make_manager(repo=str(repo))
     assert await manager.patch("MT-1", max_bytes=1_000) is None
     made = await manager.prepare(issue("MT-1"), None)
@@ -122,7 +130,8 @@ async def test_without_a_commit_no_branch_is_made(
 
     delivery = await manager.deliver(made)
 
-    assert delivery == Delivery(branch="symphony/MT-1", head=made.base_commit, delivered=True)
+    left = Work(reason="1 uncommitted or untracked file(s)", look=f"git -C {made.path} status")
+    assert delivery == Delivery(branch="symphony/MT-1", head=made.base_commit, delivered=True, left=left)
     assert git(repo, "branch", "--list", "symphony/*") == ""
 
 
@@ -157,7 +166,10 @@ async def test_a_commit_of_somebody_else_on_the_branch_is_never_overwritten(
 
     assert git(repo, "rev-parse", "symphony/MT-1") == theirs
     assert (delivery.head, delivery.delivered) == (ours, True)
-    assert any("left alone" in warning for warning in delivery.warnings)
+    failure = delivery.branch_failure
+    assert failure is not None
+    assert (failure.category, failure.retryable) == (Category.BRANCH_NOT_PLACED, True)
+    assert "someone else" in (failure.hint or "")
 
 
 async def test_a_branch_that_is_checked_out_in_the_repository_is_left_alone(
@@ -173,9 +185,11 @@ async def test_a_branch_that_is_checked_out_in_the_repository_is_left_alone(
     delivery = await manager.deliver(made)
 
     assert git(repo, "rev-parse", "symphony/MT-1") == first
-    assert any("checked out" in warning for warning in delivery.warnings)
+    failure = delivery.branch_failure
+    assert failure is not None
+    assert "checked out" in failure.message
     git(repo, "checkout", "-q", "main")
-    assert (await manager.deliver(made)).warnings == ()
+    assert await manager.place("symphony/MT-1") is None
     assert git(repo, "rev-parse", "symphony/MT-1") == second
 
 
@@ -250,7 +264,8 @@ async def test_an_address_gets_a_push_only_when_asked(
     assert git(tmp_path / "bare.git", "branch", "--list", "symphony/*") == ""
 
     pushing = make_manager(repo=bare, push="origin")
-    assert (await pushing.deliver(made)).pushed
+    assert (await pushing.deliver(made)).to_push
+    assert await pushing.push("symphony/MT-1") is None
     assert git(tmp_path / "bare.git", "rev-parse", "symphony/MT-1") == head
     assert (await pushing.deliver(made)).pushed
 
@@ -262,8 +277,10 @@ async def test_a_push_replaces_only_what_we_pushed(
     made = await manager.prepare(issue("MT-1"), None)
     commit(made.path, "one")
     await manager.deliver(made)
+    assert await manager.push("symphony/MT-1") is None
     git(made.path, "commit", "-q", "--amend", "-m", "better")
-    assert (await manager.deliver(made)).pushed
+    assert (await manager.deliver(made)).to_push
+    assert await manager.push("symphony/MT-1") is None
     assert git(tmp_path / "bare.git", "log", "-1", "--format=%s", "symphony/MT-1") == "better"
 
     theirs = commit(repo, "theirs")
@@ -271,10 +288,11 @@ async def test_a_push_replaces_only_what_we_pushed(
     git(made.path, "commit", "-q", "--amend", "-m", "best")
     delivery = await manager.deliver(made)
 
+    failure = await manager.push("symphony/MT-1")
     assert (delivery.pushed, delivery.delivered) == (False, True)
-    assert delivery.push_failure is not None
-    assert delivery.push_failure.category is Category.PUSH_FAILED
-    assert "someone else" in (delivery.push_failure.hint or "")
+    assert failure is not None
+    assert failure.category is Category.PUSH_FAILED
+    assert "someone else" in (failure.hint or "")
     assert git(tmp_path / "bare.git", "rev-parse", "symphony/MT-1") == theirs
 
 
@@ -294,9 +312,10 @@ async def test_an_unreachable_origin_is_a_warning_and_the_mirror_has_the_work(
 
     delivery = await manager.deliver(made)
 
+    failure = await manager.push("symphony/MT-1")
     assert (delivery.delivered, delivery.pushed) == (True, False)
-    assert delivery.push_failure is not None
-    assert delivery.push_failure.retryable
+    assert failure is not None
+    assert failure.retryable
     assert git(mirror(), "rev-parse", "symphony/MT-1") == head
 
 

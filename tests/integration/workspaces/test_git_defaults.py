@@ -114,9 +114,11 @@ async def test_work_goes_there_and_back_whatever_the_defaults_are(
     git(repo, "commit", "-q", "--allow-empty", "-m", "meanwhile")
     with personal(environment, defaults):
         delivery = await manager.deliver(first)
+        if settings.get("push"):
+            assert await manager.push("symphony/MT-1") is None
         second = await manager.prepare(issue("MT-2"), None)
 
-    assert (delivery.failure, delivery.push_failure, delivery.warnings) == (None, None, ())
+    assert (delivery.failure, delivery.branch_failure, delivery.warnings) == (None, None, ())
     assert delivery.commits == 1
     assert git(repo, "rev-parse", "symphony/MT-1") == delivery.head
     assert git(repo, "tag") == "v1"
@@ -134,6 +136,6 @@ async def test_the_users_way_to_a_repository_goes_on_working(
         made = await manager.prepare(issue("MT-1"), None)
         git(made.path, "commit", "-q", "--allow-empty", "-m", "work")
         delivery = await manager.deliver(made)
+        assert await manager.push("symphony/MT-1") is None
 
-    assert delivery.pushed
     assert git(repo, "rev-parse", "symphony/MT-1") == delivery.head

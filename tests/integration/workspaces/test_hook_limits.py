@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.shell import word
 from symphony.config import HooksSettings
 from symphony.domain import Category, Issue
 from symphony.workspaces import Removal, WorkspaceError, WorkspaceManager
@@ -19,9 +20,11 @@ HOOKS = ("after_create", "before_run", "after_run", "before_remove")
 
 def _script(pids: Path) -> str:
     """A hook that hangs, with a child in the background, one in its own session, and one deaf to SIGTERM."""
-    note = f"echo $! >> {pids}"
+    note = f"echo $! >> {word(pids)}"
     deaf = "(trap '' TERM; sleep 618; sleep 618)"
-    return f"sleep 618 & {note}; setsid sleep 618 & {note}; {deaf} & {note}; echo $$ >> {pids}; sleep 618"
+    return (
+        f"sleep 618 & {note}; setsid sleep 618 & {note}; {deaf} & {note}; echo $$ >> {word(pids)}; sleep 618"
+    )
 
 
 def _alive(pid: int) -> bool:

@@ -2,12 +2,14 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
 
+from harness.shell import word
 from symphony.domain import Category, Issue
 from symphony.workspaces import Delivery, Removal, Workspace, WorkspaceError, WorkspaceManager
 
@@ -42,7 +44,7 @@ class Traps:
 
     def __call__(self, name: str) -> str:
         script = self._bin / name
-        script.write_text(f'#!/bin/sh\necho "{name} $*" >> {self.canary}\n')
+        script.write_text(f'#!/bin/sh\necho "{name} $*" >> {word(self.canary)}\n')
         script.chmod(0o755)
         return str(script)
 
@@ -51,8 +53,10 @@ class Traps:
 
 
 @pytest.fixture
-def traps(tmp_path: Path) -> Traps:
-    return Traps(tmp_path / "traps")
+def traps() -> Iterator[Traps]:
+    """At a path that git and its shell need no quotes for: a trap that cannot be started proves nothing."""
+    with TemporaryDirectory(dir="/var/tmp") as folder:
+        yield Traps(Path(folder) / "traps")
 
 
 @pytest.fixture
@@ -186,8 +190,10 @@ async def test_a_submodule_cannot_spring_its_traps_either(
     delivery, removal = await _everything(manager, issue("MT-1"), made)
 
     assert traps.sprung() == ""
-    assert (delivery.commits, delivery.warnings) == (1, ())
-    assert "submodule" in (removal.kept_reason or "")
+    (warning,) = delivery.warnings
+    assert delivery.commits == 1
+    assert warning.startswith("inner: ")
+    assert "inner: commits on" in (removal.kept_reason or "")
 
 
 async def test_a_redirected_work_tree_is_not_followed(

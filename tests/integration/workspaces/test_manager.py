@@ -10,6 +10,7 @@ import psutil
 import pytest
 from structlog.testing import capture_logs
 
+from harness.shell import word
 from symphony.config import HooksSettings
 from symphony.domain import Blame, Category, Issue
 from symphony.workspaces import (
@@ -227,7 +228,7 @@ class TestHooks:
     async def test_a_failed_after_create_leaves_nothing_and_runs_again(
         self, make_manager: Make, repo: Path, root: Path, issue: MakeIssue, tmp_path: Path, population: str
     ) -> None:
-        script = f"echo x >> {tmp_path}/runs; echo too bad >&2; [ -e {tmp_path}/fixed ] || exit 3"
+        script = f"echo x >> {word(tmp_path)}/runs; echo too bad >&2; [ -e {word(tmp_path)}/fixed ] || exit 3"
         address = str(repo) if population == "built in" else None
         manager = make_manager(repo=address, hooks=HooksSettings(after_create=script))
 
@@ -247,7 +248,7 @@ class TestHooks:
         self, make_manager: Make, root: Path, issue: MakeIssue, tmp_path: Path
     ) -> None:
         nap = f"611.{os.getpid()}"
-        script = f"setsid sleep {nap} & sleep {nap} & echo $! > {tmp_path}/pid; sleep {nap}"
+        script = f"setsid sleep {nap} & sleep {nap} & echo $! > {word(tmp_path)}/pid; sleep {nap}"
         manager = make_manager(hooks=HooksSettings(after_create=script, timeout_ms=400))
 
         with pytest.raises(WorkspaceError) as caught:
@@ -281,7 +282,7 @@ class TestHooks:
         self, make_manager: Make, root: Path, issue: MakeIssue, tmp_path: Path
     ) -> None:
         os.mkfifo(tmp_path / "begun")
-        manager = make_manager(hooks=HooksSettings(after_create=f"echo > {tmp_path}/begun; sleep 612"))
+        manager = make_manager(hooks=HooksSettings(after_create=f"echo > {word(tmp_path)}/begun; sleep 612"))
 
         async with anyio.create_task_group() as group:
             group.start_soon(manager.prepare, issue("MT-1"), None)
@@ -459,7 +460,8 @@ class TestRemoval:
 
         removal = await manager.remove(await _only(manager))
 
-        assert removal == Removal(removed=False, kept_reason="1 uncommitted or untracked file(s)")
+        look = f"git -C {made.path} status"
+        assert removal == Removal(removed=False, kept_reason="1 uncommitted or untracked file(s)", look=look)
         assert made.path.exists()
         assert len(await manager.records()) == 1
 
@@ -490,8 +492,8 @@ class TestRemoval:
 
         removal = await manager.remove(await _only(manager))
 
-        name = {"side": "side", "stash": "refs/stash"}[where]
-        assert removal.kept_reason == f"commits on {name} that were not delivered"
+        expected = {"side": "commits on side that were not delivered", "stash": "a stash"}
+        assert removal.kept_reason == expected[where]
 
     async def test_work_that_cannot_be_delivered_keeps_it(
         self, make_manager: Make, repo: Path, root: Path, issue: MakeIssue, git: Git
@@ -513,7 +515,7 @@ class TestRemoval:
     async def test_a_failing_before_remove_does_not_stop_the_deletion(
         self, make_manager: Make, root: Path, issue: MakeIssue, script: str
     ) -> None:
-        hooks = HooksSettings(before_remove=f"touch {root}/../ran; {script}", timeout_ms=500)
+        hooks = HooksSettings(before_remove=f"touch {word(root)}/../ran; {script}", timeout_ms=500)
         manager = make_manager(hooks=hooks)
         made = await manager.prepare(issue("MT-1"), None)
         (made.path / "file").write_text("content\n")
@@ -639,7 +641,7 @@ class TestHookPopulated:
     async def test_pushed_work_is_removable_unpushed_work_is_not(
         self, make_manager: Make, repo: Path, issue: MakeIssue, git: Git
     ) -> None:
-        manager = make_manager(hooks=HooksSettings(after_create=f"git clone -q --shared {repo} ."))
+        manager = make_manager(hooks=HooksSettings(after_create=f"git clone -q --shared {word(repo)} ."))
         made = await manager.prepare(issue("MT-1"), None)
         git(made.path, "checkout", "-q", "-b", "topic")
         _commit(git, made)
@@ -652,7 +654,7 @@ class TestHookPopulated:
         assert await manager.remove(record) == Removal(removed=True)
 
     async def test_a_dirty_clone_is_kept(self, make_manager: Make, repo: Path, issue: MakeIssue) -> None:
-        manager = make_manager(hooks=HooksSettings(after_create=f"git clone -q {repo} ."))
+        manager = make_manager(hooks=HooksSettings(after_create=f"git clone -q {word(repo)} ."))
         made = await manager.prepare(issue("MT-1"), None)
         (made.path / "README.md").write_text("edited\n")
 
@@ -660,7 +662,7 @@ class TestHookPopulated:
         assert (await manager.progress(made)).head is not None
 
     async def test_a_linked_work_tree_is_kept(self, make_manager: Make, repo: Path, issue: MakeIssue) -> None:
-        script = f'git -C {repo} worktree add -q -f "$PWD" -b topic'
+        script = f'git -C {word(repo)} worktree add -q -f "$PWD" -b topic'
         manager = make_manager(hooks=HooksSettings(after_create=script))
         await manager.prepare(issue("MT-1"), None)
 
@@ -711,6 +713,9 @@ class TestRecords:
             "owner",
             "tenant",
             "sealed",
+            "tags",
+            "work",
+            "look",
         ]
 
     async def test_long_keys_have_records_too(self, make_manager: Make, issue: MakeIssue) -> None:

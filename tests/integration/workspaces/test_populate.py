@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import anyio
 import pytest
 
+from harness.shell import word
 from symphony.domain import Blame, Category, Issue
 from symphony.workspaces import Workspace, WorkspaceError, WorkspaceManager
 
@@ -214,7 +215,9 @@ async def test_credentials_in_the_address_reach_neither_message_nor_clone(
 async def test_ext_remotes_are_refused(make_manager: Make, tmp_path: Path, issue: MakeIssue) -> None:
     canary = tmp_path / "canary"
 
-    error = await _fails(make_manager(repo=f"ext::touch {canary}"), issue("MT-1"))
+    path = str(canary).replace(" ", "% ")  # as git wants a blank that ends no word
+
+    error = await _fails(make_manager(repo=f"ext::touch {path}"), issue("MT-1"))
 
     assert error.failure.category is Category.WORKSPACE_REPOSITORY
     assert not canary.exists()
@@ -328,7 +331,7 @@ async def test_eight_workspaces_at_once_share_what_the_repository_is_asked(
     real = shutil.which("git")
     wrapper = tmp_path / "bin" / "git"
     wrapper.parent.mkdir()
-    wrapper.write_text(f'#!/bin/sh\necho "$@" >> {log}\nexec {real} "$@"\n')
+    wrapper.write_text(f'#!/bin/sh\necho "$@" >> {word(log)}\nexec {word(real)} "$@"\n')
     wrapper.chmod(0o755)
     manager = make_manager(repo=str(repo), environment={"PATH": f"{wrapper.parent}:/usr/bin:/bin"})
     made: dict[str, Workspace] = {}

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from anyio import to_thread
 
+from harness.shell import word
 from symphony.domain import Category, Issue
 from symphony.workspaces import WorkspaceError, WorkspaceManager, export
 
@@ -216,7 +217,8 @@ async def test_filters_of_the_repository_are_not_run(
 ) -> None:
     ran = tmp_path / "ran"
     _commit(git, repo, {".gitattributes": "* filter=x\n", ".symphony/skills/a/SKILL.md": "A"})
-    _write(Path(environment["HOME"], ".gitconfig"), f'[filter "x"]\n\tsmudge = "mkdir {ran}; cat"\n')
+    own = f"{environment['HOME']}/.gitconfig"
+    git(repo, "config", "--file", own, "filter.x.smudge", f"mkdir {word(ran)}; cat")
     assert await _seen(make_manager(repo=str(repo))) == {".symphony/skills/a/SKILL.md": "A"}
     assert _names(ran) is None
 

@@ -5,10 +5,12 @@ import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
+from harness.shell import word
 from symphony.domain import Category, Failure, Issue, SymphonyError
-from symphony.workspaces import Delivery, Workspace, WorkspaceManager
+from symphony.workspaces import Workspace, WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 
@@ -47,10 +49,15 @@ def commit(git: Git, where: Path, name: str, *options: str) -> str:
     return git(where, "rev-parse", "HEAD")
 
 
-def refused(delivery: Delivery) -> Failure:
+async def push(manager: WorkspaceManager, made: Workspace) -> Failure | None:
+    """Deliver, and push what is in the mirror then."""
+    delivery = await manager.deliver(made)
+    assert (delivery.delivered, delivery.pushed, delivery.to_push) == (True, False, True)
+    return await manager.push(delivery.branch or "")
+
+
+def refused(failure: Failure | None) -> Failure:
     """The failure of a push whose work is safe in the mirror."""
-    assert (delivery.delivered, delivery.pushed) == (True, False)
-    failure = delivery.push_failure
     assert failure is not None
     assert (failure.category, failure.retryable) == (Category.PUSH_FAILED, True)
     assert "\n" not in failure.line
@@ -64,12 +71,11 @@ async def test_a_local_repositorys_branch_is_pushed_to_its_origin(
     manager = make_manager(repo=str(repo), push="origin")
     made = await worked_on(manager, issue("MT-1"), git)
 
-    delivery = await manager.deliver(made)
+    assert await push(manager, made) is None
     again = await manager.deliver(made)
 
-    assert (delivery.pushed, delivery.push_failure, delivery.warnings) == (True, None, ())
+    assert (again.pushed, again.to_push, again.branch_failure, again.warnings) == (True, False, None, ())
     assert git(origin, "rev-parse", "symphony/MT-1") == git(repo, "rev-parse", "symphony/MT-1")
-    assert again == delivery
 
 
 async def test_the_branch_that_work_begins_from_is_the_set_one_or_the_one_at_head(
@@ -86,10 +92,10 @@ async def test_what_we_pushed_ourselves_is_replaced_by_a_rewritten_branch(
 ) -> None:
     manager = make_manager(repo=str(repo), push="origin")
     made = await worked_on(manager, issue("MT-1"), git)
-    await manager.deliver(made)
+    await push(manager, made)
     better = commit(git, made.path, "two", "--amend")
 
-    assert (await manager.deliver(made)).pushed
+    assert await push(manager, made) is None
     assert git(origin, "rev-parse", "symphony/MT-1") == better
 
 
@@ -98,12 +104,12 @@ async def test_what_somebody_else_put_on_the_remote_branch_stays(
 ) -> None:
     manager = make_manager(repo=str(repo), push="origin")
     made = await worked_on(manager, issue("MT-1"), git)
-    await manager.deliver(made)
+    await push(manager, made)
     theirs = commit(git, repo, "theirs")
     git(repo, "push", "-q", "--force", "origin", "main:symphony/MT-1")
     ours = commit(git, made.path, "two")
 
-    failure = refused(await manager.deliver(made))
+    failure = refused(await push(manager, made))
 
     assert "someone else" in (failure.hint or "")
     assert git(origin, "rev-parse", "symphony/MT-1") == theirs
@@ -116,7 +122,7 @@ async def test_a_missing_remote_is_told_and_a_later_push_needs_no_workspace(
     manager = make_manager(repo=str(repo), push="origin")
     made = await worked_on(manager, issue("MT-1"), git)
 
-    failure = refused(await manager.deliver(made))
+    failure = refused(await push(manager, made))
 
     assert "no remote" in failure.message
     assert "git remote add origin" in (failure.hint or "")
@@ -142,7 +148,7 @@ async def test_a_remote_that_refuses_says_why(
     manager = make_manager(repo=str(repo), push="origin")
     made = await worked_on(manager, issue("MT-1"), git)
 
-    failure = refused(await manager.deliver(made))
+    failure = refused(await push(manager, made))
 
     assert "come back on Monday" in failure.message
     hook.unlink()
@@ -150,16 +156,17 @@ async def test_a_remote_that_refuses_says_why(
     assert git(origin, "rev-parse", "symphony/MT-1") == git(repo, "rev-parse", "symphony/MT-1")
 
 
-async def test_a_remote_that_never_answers_costs_the_network_timeout(
+async def test_a_push_without_headway_is_ended_with_everything_that_it_started(
     make_manager: Make, git: Git, repo: Path, silent: int, issue: MakeIssue
 ) -> None:
     git(repo, "remote", "add", "origin", f"git://127.0.0.1:{silent}/x.git")
     made = await worked_on(make_manager(repo=str(repo)), issue("MT-1"), git)
-    hasty = make_manager(repo=str(repo), push="origin", network_timeout_ms=700)
+    hasty = make_manager(repo=str(repo), push="origin", push_stall_timeout_ms=700)
 
-    failure = refused(await hasty.deliver(made))
+    failure = refused(await push(hasty, made))
 
-    assert "in time" in failure.message
+    assert "no headway for 0.7 s" in failure.message
+    assert "push_stall_timeout_ms" in (failure.hint or "")
     assert git(repo, "branch", "--list", "symphony/MT-1")
 
 
@@ -172,7 +179,7 @@ async def test_passwords_in_the_address_are_not_told(
         deaf.bind(("127.0.0.1", 0))
         port = deaf.getsockname()[1]
         git(repo, "remote", "add", "origin", f"http://me:secret@127.0.0.1:{port}/x.git")
-        failure = refused(await manager.deliver(made))
+        failure = refused(await push(manager, made))
 
     assert f"127.0.0.1:{port}" in failure.message
     assert "secret" not in failure.line
@@ -184,7 +191,7 @@ async def test_the_operators_settings_for_the_remote_hold_and_no_hook_of_theirs_
     """`pushurl`, `insteadOf` and `core.sshCommand` of the repository lead to the place that they name."""
     calls = tmp_path / "calls"
     ssh = tmp_path / "ssh"
-    ssh.write_text(f'#!/bin/sh\necho "$@" >> {calls}\nshift\nexec sh -c "$*"\n')
+    ssh.write_text(f'#!/bin/sh\necho "$@" >> {word(calls)}\nshift\nexec sh -c "$*"\n')
     ssh.chmod(0o755)
     git(repo, "config", "core.sshCommand", shlex.quote(str(ssh)))
     git(repo, "config", "ssh.variant", "simple")
@@ -194,13 +201,13 @@ async def test_the_operators_settings_for_the_remote_hold_and_no_hook_of_theirs_
     git(repo, "config", "remote.origin.mirror", "true")
     trap = repo / ".git" / "hooks" / "pre-push"
     trap.parent.mkdir(exist_ok=True)
-    trap.write_text(f"#!/bin/sh\necho hook >> {calls}\n")
+    trap.write_text(f"#!/bin/sh\necho hook >> {word(calls)}\n")
     trap.chmod(0o755)
     git(repo, "tag", "-a", "-m", "one", "v1")
     manager = make_manager(repo=str(repo), push="origin")
     made = await worked_on(manager, issue("MT-1"), git)
 
-    assert (await manager.deliver(made)).push_failure is None
+    assert await push(manager, made) is None
 
     assert git(origin, "rev-parse", "symphony/MT-1") == git(repo, "rev-parse", "symphony/MT-1")
     assert git(origin, "tag", "--list") == ""
@@ -213,13 +220,14 @@ async def test_a_branch_that_the_repository_could_not_take_is_pushed_from_the_mi
 ) -> None:
     manager = make_manager(repo=str(repo), push="origin")
     made = await worked_on(manager, issue("MT-1"), git)
-    await manager.deliver(made)
+    await push(manager, made)
     git(repo, "checkout", "-q", "symphony/MT-1")
     head = commit(git, made.path, "two")
 
     delivery = await manager.deliver(made)
 
-    assert (delivery.pushed, len(delivery.warnings)) == (True, 1)
+    assert (delivery.to_push, delivery.branch_failure is None) == (True, False)
+    assert await manager.push("symphony/MT-1") is None
     assert git(origin, "rev-parse", "symphony/MT-1") == head
     assert git(repo, "rev-parse", "origin/symphony/MT-1") == head
     git(repo, "fsck", "--connectivity-only")
@@ -249,7 +257,7 @@ async def test_what_cannot_be_pushed_at_all_is_not_worth_another_try(
     make_manager: Make, git: Git, repo: Path, issue: MakeIssue
 ) -> None:
     made = await worked_on(make_manager(repo=str(repo)), issue("MT-1"), git)
-    assert (await make_manager(repo=str(repo)).deliver(made)).push_failure is None
+    assert not (await make_manager(repo=str(repo)).deliver(made)).to_push
     for manager, branch in (
         (make_manager(repo=str(repo)), "symphony/MT-1"),
         (make_manager(push="origin"), "symphony/MT-1"),
@@ -269,7 +277,8 @@ async def test_a_merged_branch_is_deleted_everywhere_but_in_the_mirror_also_wher
 ) -> None:
     manager = make_manager(repo=f"file://{origin}" if by_address else str(repo), push="origin")
     made = await worked_on(manager, issue("MT-1"), git)
-    head = (await manager.deliver(made)).head or ""
+    assert await push(manager, made) is None
+    head = git(made.path, "rev-parse", "HEAD")
     git(origin, "config", "receive.denyDeletes", "true")
     refused = await manager.delete_branch("symphony/MT-1", head)
     assert (refused.removed, "does not let" in (refused.kept_reason or "")) == (not by_address, True)
@@ -290,7 +299,7 @@ async def test_a_merged_branch_is_deleted_everywhere_but_in_the_mirror_also_wher
     anew = await manager.prepare(issue("MT-1"), None)
     commit(git, anew.path, "two")
     assert git(anew.path, "rev-parse", "HEAD~") == git(repo, "rev-parse", "main"), "it begins at the base"
-    assert (await manager.deliver(anew)).pushed
+    assert await push(manager, anew) is None
     git(origin, "branch", "-q", "-D", "symphony/MT-1")  # as forges do it after a merge
     gone = await manager.delete_branch("symphony/MT-1", git(anew.path, "rev-parse", "HEAD"))
     assert (gone.removed, gone.kept_reason) == (True, None)
@@ -301,7 +310,8 @@ async def test_a_branch_that_is_not_all_ours_is_not_deleted(
 ) -> None:
     manager = make_manager(repo=str(repo), push="origin")
     made = await worked_on(manager, issue("MT-1"), git)
-    head = (await manager.deliver(made)).head or ""
+    assert await push(manager, made) is None
+    head = git(made.path, "rev-parse", "HEAD")
     git(repo, "checkout", "-q", "symphony/MT-1")
     theirs = commit(git, repo, "theirs")
     git(repo, "push", "-q", "origin", "symphony/MT-1")
@@ -326,7 +336,8 @@ async def test_a_remote_that_is_away_is_a_failure_and_a_repetition_deletes_the_b
     assert not (await make_manager().delete_branch("symphony/MT-1", "0" * 40)).removed
     manager = make_manager(repo=str(repo), push="origin")
     made = await worked_on(manager, issue("MT-1"), git)
-    head = (await manager.deliver(made)).head or ""
+    assert await push(manager, made) is None
+    head = git(made.path, "rev-parse", "HEAD")
     git(repo, "remote", "set-url", "origin", f"{origin}.away")
     with pytest.raises(SymphonyError) as caught:
         await manager.delete_branch("symphony/MT-1", head)
@@ -362,3 +373,22 @@ async def test_the_base_is_fetched_from_origin_to_where_workspaces_have_it(
         assert caught.value.failure.category is Category.WORKSPACE_REPOSITORY
     assert git(repo, "rev-parse", "main") == before
     assert await make_manager().fetch_base("main") is None
+
+
+async def test_a_remote_that_is_slow_and_says_so_is_waited_for_and_a_silent_one_is_ended_as_a_group(
+    make_manager: Make, git: Git, repo: Path, origin: Path, issue: MakeIssue
+) -> None:
+    hook = origin / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\nfor i in 1 2 3 4 5 6 7 8; do echo at work >&2; sleep 0.5; done\n")
+    hook.chmod(0o755)
+    manager = make_manager(repo=str(repo), push="origin", push_stall_timeout_ms=2_000)
+    made = await worked_on(manager, issue("MT-1"), git)
+
+    assert await push(manager, made) is None
+
+    commit(git, made.path, "two")
+    hook.write_text("#!/bin/sh\necho $$ > pid\nsleep 3600\n")
+    assert "no headway" in refused(await push(manager, made)).message
+    hung = int((origin / "pid").read_text())
+    assert not psutil.pid_exists(hung) or psutil.Process(hung).status() == psutil.STATUS_ZOMBIE

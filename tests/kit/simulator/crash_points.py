@@ -66,14 +66,12 @@ class StepPoint(StrEnum):
     AFTER_STOP = "after:stop", "a run was asked to stop and has not ended"
     BEFORE_TIMER = "before:timer", "a wait is kept, such as that of a retry; no timer is armed"
     AFTER_TIMER = "after:timer", "a wait is kept, and its timer is armed"
-    BEFORE_PUSH = "before:push", "a push that failed is due again; nothing was asked of git"
-    AFTER_PUSH = "after:push", "a push that failed is tried again; no answer has come"
     BEFORE_EXIT = "before:exit", "nothing runs, and the daemon is about to end by itself"
 
 
 CrashPoint = FaultPoint | StepPoint
 
-AROUND: Mapping[type[Command], tuple[StepPoint, StepPoint]] = {
+AROUND: Mapping[type[Command], tuple[CrashPoint, CrashPoint]] = {
     FetchCandidates: (StepPoint.BEFORE_POLL, StepPoint.AFTER_POLL),
     RefreshIssues: (StepPoint.BEFORE_REFRESH, StepPoint.AFTER_REFRESH),
     ReadAnswers: (StepPoint.BEFORE_READ, StepPoint.AFTER_READ),
@@ -82,7 +80,7 @@ AROUND: Mapping[type[Command], tuple[StepPoint, StepPoint]] = {
     FinishRun: (StepPoint.BEFORE_DIRECTIVE, StepPoint.AFTER_DIRECTIVE),
     StopRun: (StepPoint.BEFORE_STOP, StepPoint.AFTER_STOP),
     SetTimer: (StepPoint.BEFORE_TIMER, StepPoint.AFTER_TIMER),
-    PushBranch: (StepPoint.BEFORE_PUSH, StepPoint.AFTER_PUSH),
+    PushBranch: (FaultPoint.BEFORE_PUSH, FaultPoint.AFTER_PUSH),
     Exit: (StepPoint.BEFORE_EXIT, StepPoint.BEFORE_EXIT),
 }
 """The points before and after a command is carried out."""
@@ -167,6 +165,10 @@ OUTCOMES: Mapping[CrashPoint, Outcome] = {
     FaultPoint.AFTER_DELIVER: Outcome(
         lost="how the run ended", repeats="the delivery, which finds everything there", rules=_ALIVE
     ),
+    FaultPoint.BEFORE_PUSH: Outcome(rules=("push-is-tried-again",)),
+    FaultPoint.AFTER_PUSH: Outcome(
+        repeats="the push, which finds everything there", rules=("push-is-tried-again",)
+    ),
     FaultPoint.BEFORE_COMMENT: Outcome(repeats="the wish; the comment is written once", rules=_COMMENT),
     FaultPoint.AFTER_COMMENT: Outcome(
         lost="the comment's id",
@@ -208,10 +210,6 @@ OUTCOMES: Mapping[CrashPoint, Outcome] = {
     ),
     StepPoint.BEFORE_TIMER: Outcome(lost=_NEWS, rules=("retries-survive",)),
     StepPoint.AFTER_TIMER: Outcome(lost=_NEWS, rules=("retries-survive",)),
-    StepPoint.BEFORE_PUSH: Outcome(rules=("push-is-tried-again",)),
-    StepPoint.AFTER_PUSH: Outcome(
-        repeats="the push, which finds everything there", rules=("push-is-tried-again",)
-    ),
     StepPoint.BEFORE_EXIT: Outcome(lost=_NEWS, rules=("claims-survive", "finished-or-blocked")),
 }
 

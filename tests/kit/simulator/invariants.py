@@ -451,17 +451,18 @@ def _lifted(moment: Moment) -> Broken | None:
 
 @_invariant("push-is-tried-again", "ours")
 def _push_again(moment: Moment) -> Broken | None:
-    """A push that failed, and may be tried again, is under way or due, or a run that is at work will push."""
+    """A push that is owed, and may be tried, is under way or due, or a run that is at work will push."""
     if moment.after.results is moment.before.results or moment.after.drain is not Drain.NO:
         return None
     for key, result in moment.after.results.items():
         delivered = result.delivered
-        failure = delivered.push_failure if delivered else None
-        if delivered is None or failure is None or not failure.retryable or key in moment.after.running:
+        if delivered is None or not delivered.is_owed or key in moment.after.running:
             continue
-        under_way = result.pushing and moment.books.pushes.get(key) == delivered.head
+        if delivered.failures and not any(failure.retryable for failure in delivered.failures):
+            continue
+        under_way = result.pushing_since_ms is not None and moment.books.pushes.get(key) == delivered.head
         if not under_way and not moment.armed(Timer(TimerKind.PUSH, key)):
-            return Broken("a push that failed is not tried again", key)
+            return Broken("a push that is owed is neither under way nor due", key)
     return None
 
 

@@ -133,7 +133,7 @@ class Workers:
             worker.direct(command)
 
     def pushed(self, command: PushBranch) -> Pushed:
-        """How a push goes that is tried again."""
+        """How a push goes; some remotes refuse it."""
         failure = _push_failure(f"{command.head} {self.clock.now_ms}")
         return Pushed(issue_id=command.issue_id, head=command.head, failure=failure)
 
@@ -414,16 +414,11 @@ class Worker:
         self._tell(RunEnded(run_id=self._run_id, outcome=outcome))
 
     def _delivery(self) -> DeliveredBranch | None:
-        """What it has to deliver; some remotes refuse it."""
+        """What it has to deliver."""
         if not self._session.progress:
             return None
-        failure = _push_failure(self._run_id)
         return DeliveredBranch(
-            branch=f"symphony/{self._issue.identifier}",
-            head=self._run_id,
-            commits=1,
-            pushed=failure is None,
-            push_failure=failure,
+            branch=f"symphony/{self._issue.identifier}", head=self._run_id, commits=1, to_push=True
         )
 
     # --- its words ---------------------------------------------------------------------------------------

@@ -36,7 +36,12 @@ PARENT = {
 }
 
 
-UNATTENDED = {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true", "GIT_PAGER": "cat"}
+UNATTENDED = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_EDITOR": "true",
+    "GIT_SEQUENCE_EDITOR": "true",
+    "GIT_PAGER": "cat",
+}
 
 
 def test_only_what_is_allowed_passes() -> None:

@@ -21,11 +21,11 @@ def told(argv: tuple[str, ...]) -> list[tuple[str, ...]]:
 
 
 @pytest.fixture
-def top(tmp_path: Path) -> Path:
+def top(short_path: Path) -> Path:
     for name in ("root/MT-1", "root/MT-2", "root/.symphony/mirrors", "home/.ssh", "state/homes/codex"):
-        (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "home" / ".netrc").touch()
-    return tmp_path
+        (short_path / name).mkdir(parents=True)
+    (short_path / "home" / ".netrc").touch()
+    return short_path
 
 
 def test_the_deeper_place_decides_and_of_one_the_more_open(top: Path) -> None:

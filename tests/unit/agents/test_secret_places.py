@@ -223,7 +223,8 @@ def test_submodules_and_worktrees_have_configurations_too(tmp_path: Path) -> Non
     assert git / "config" in found
 
 
-def test_sockets_pipes_and_repositories_are_found_by_a_look(tmp_path: Path) -> None:
+def test_sockets_pipes_and_repositories_are_found_by_a_look(short_path: Path) -> None:
+    tmp_path = short_path
     (tmp_path / "src/a/.git").mkdir(parents=True)
     (tmp_path / "mixed").mkdir()
     (tmp_path / "mixed/file").touch()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from harness.shell import word
 from published.schemas import conforms_to
 from symphony.cli import service_unit
 from symphony.cli.failures import CommandError
@@ -51,12 +52,12 @@ class Machine:
         self.programs.mkdir()
         self.program(
             "systemctl",
-            f'case "$*" in *show*) cat {self.answer};; esac',
+            f'case "$*" in *show*) cat {word(self.answer)};; esac',
         )
 
     def program(self, name: str, does: str) -> None:
         file = self.programs / name
-        file.write_text(f'#!/bin/sh\necho "{name} $*" >> {self.said}\n{does}\n')
+        file.write_text(f'#!/bin/sh\necho "{name} $*" >> {word(self.said)}\n{does}\n')
         file.chmod(0o755)
 
     def asked(self) -> list[str]:

@@ -1,6 +1,7 @@
 """What a terminal shows, be it narrow, dumb or interrupted."""
 
 import io
+import shlex
 import sys
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def test_the_program_is_called_by_its_path_where_no_name_leads_to_it(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "a b" / "symphony"), "demo"])
-    assert program_name() == f"'{tmp_path}/a b/symphony'"
+    assert program_name() == shlex.quote(f"{tmp_path}/a b/symphony")
     monkeypatch.setattr(sys, "argv", ["__main__.py"])
     assert program_name() == "symphony"
 

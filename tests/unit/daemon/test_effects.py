@@ -111,6 +111,7 @@ async def at_work(
             post=mailbox.post,
             before_poll=before_poll,
             review_tools=lambda _issue_id, tools: tools,
+            recorded=checkpoint,
             on_exit=exited.set,
             callbacks=RunCallbacks(
                 agent_spawned=lambda _run_id, _agent: None,

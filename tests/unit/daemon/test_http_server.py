@@ -17,6 +17,12 @@ HERE = "127.0.0.1"
 
 
 @pytest.fixture
+def tmp_path(short_path: Path) -> Path:
+    """Sockets are made in it."""
+    return short_path
+
+
+@pytest.fixture
 def state_dir(tmp_path: Path) -> StateDirectory:
     directory = StateDirectory(tmp_path / "state")
     directory.create()

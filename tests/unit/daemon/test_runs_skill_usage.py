@@ -83,6 +83,16 @@ def test_a_directory_with_blanks_is_recognised_too() -> None:
     assert looked.named_in(f"cat '{ROOT}/my greeting/SKILL.md'")
 
 
+def test_a_path_that_a_shell_has_to_quote_is_recognised_too() -> None:
+    root = Path("/srv/it's here/skills")
+    for path in (
+        "'/srv/it'\"'\"'s here/skills/greet/SKILL.md'",
+        "'/srv/it'\\''s here/skills/greet/SKILL.md'",
+    ):
+        assert sightings(skill("greet"), root=root).named_in(f"cat {path}")
+        assert not sightings(skill("greet"), root=root).named_in(f"cat {path.replace('skills', 'others')}")
+
+
 def test_a_root_that_is_the_workspace_itself() -> None:
     assert sightings(skill("greet"), root=WORKSPACE).named_in("cat greet/SKILL.md")
 

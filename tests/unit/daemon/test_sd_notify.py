@@ -26,8 +26,8 @@ class Clock:
 
 
 @pytest.fixture(params=["path", "abstract"])
-def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]:
-    address = str(tmp_path / "notify") if request.param == "path" else f"@symphony-{secrets.token_hex(8)}"
+def manager(request: pytest.FixtureRequest, short_path: Path) -> Iterator[Manager]:
+    address = str(short_path / "notify") if request.param == "path" else f"@symphony-{secrets.token_hex(8)}"
     with managing(address) as listening:
         yield listening
 

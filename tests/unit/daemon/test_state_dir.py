@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.small_files import files_of_at_most
 from symphony.daemon.instance_lock import LockHolder, StateDirectoryError, hold_lock, parse_lock_holder
 from symphony.daemon.state_dir import StateDirectory, instance_of, library_key, locate
 from symphony.domain import Category
 from symphony.processes.base import Identity
-from unit.small_files import files_of_at_most
 
 AGENT = Identity(boot_id="b", pid=7, started=1.5)
 HOLD = """\

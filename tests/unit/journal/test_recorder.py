@@ -111,7 +111,7 @@ def test_results_are_recorded_and_released() -> None:
     story.of(ResultRecord)
 
     before = story.state
-    pushing = before.changed(results={"1": replace(before.results["1"], pushing=True)})
+    pushing = before.changed(results={"1": replace(before.results["1"], pushing_since_ms=5)})
     assert _steps(before, pushing) == (), "that a push is under way is nothing to remember"
     assert _steps(before, before.changed(results={})) == (ResultReleased(issue_id="1"),)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.small_files import files_of_at_most
 from symphony.journal.transcripts import (
     MAX_PAGE,
     CommandEntry,
@@ -16,7 +17,6 @@ from symphony.journal.transcripts import (
     read_transcript,
     transcript_path,
 )
-from unit.small_files import files_of_at_most
 
 
 @pytest.fixture

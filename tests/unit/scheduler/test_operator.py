@@ -1,5 +1,6 @@
 """What an operator asks for: judged in advance, judged again on arrival, carried out once."""
 
+import shlex
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from symphony.scheduler import (
     eligibility,
     refusal,
 )
+from symphony.scheduler.runs import no_progress, stopped_by_operator
 
 FAR = 10_000_000
 THREAD = Thread(thread_id="t-1", total_tokens=70)
@@ -427,3 +429,11 @@ def test_an_operators_drain_stops_runs_without_a_turn() -> None:
     story = Story(make_issue()).begin().report(stage=RunStage.LAUNCHING_AGENT)
     _ask(story, OperatorAction.DRAIN, None)
     assert [stop.reason for stop in story.said(StopRun)] == [StopReason.DRAINING]
+
+
+def test_an_identifier_that_a_shell_would_split_is_quoted_in_every_hint() -> None:
+    issue = make_issue(identifier="it's one")
+    for failure in (stopped_by_operator(issue), no_progress(issue, 3)):
+        commands = [shlex.split(command) for command in (failure.hint or "").split("`")[1::2]]
+        assert commands
+        assert {command[-1] for command in commands} == {"it's one"}

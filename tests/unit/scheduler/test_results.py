@@ -9,9 +9,11 @@ from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain import Blame, Category, Failure
 from symphony.scheduler import (
     IDLE_WORKSPACE_CHECK_MS,
+    BranchDelivered,
     ClaimKind,
     DeliveredBranch,
     DrainAsked,
+    Exit,
     IssueResult,
     OperatorAction,
     Outcome,
@@ -24,6 +26,7 @@ from symphony.scheduler import (
     RefreshIssues,
     ResultStatus,
     RunEnded,
+    StopAsked,
     Timer,
     TimerFired,
     TimerKind,
@@ -33,6 +36,9 @@ from symphony.scheduler import (
     results,
 )
 
+TAKEN = Failure(
+    category=Category.BRANCH_NOT_PLACED, blame=Blame.WORKSPACE, message="is taken", hint="rename it"
+)
 REFUSED = Failure(category=Category.PUSH_FAILED, blame=Blame.WORKSPACE, message="no route", hint="mend it")
 
 
@@ -249,8 +255,10 @@ def test_a_push_is_logged_once_for_each_commit() -> None:
 
 
 def test_a_failed_push_is_retried_at_growing_intervals() -> None:
-    story = reviewed(delivered=delivered(push_failure=REFUSED))
-    assert "no route" in story.said(PostComment)[0].body
+    story = reviewed(delivered=delivered(to_push=True))
+    assert "being pushed" in story.said(PostComment)[0].body
+    _pushed(story, REFUSED)
+    assert "no route" in story.said(PostComment)[-1].body
     waits = []
     for _ in range(9):
         story.forget()
@@ -258,11 +266,11 @@ def test_a_failed_push_is_retried_at_growing_intervals() -> None:
         while not story.said(PushBranch):
             story.advance(1_000)
         waits.append(round((story.now - before) / 1000))
-        assert result(story).pushing
+        assert result(story).pushing_since_ms is not None
         _pushed(story, REFUSED)
         assert len(story.notices("push_failed")) == 1
         assert results.unpushed_results(story.state) == (result(story),)
-    assert waits[1:] == [60, 120, 240, 480, 960, 1_800, 1_800, 1_800]
+    assert waits == [30, 60, 120, 240, 480, 960, 1_800, 1_800, 1_800]
     story.advance(1_800_000).forget()
     _pushed(story, None)
     assert story.notices("branch_pushed")
@@ -274,14 +282,15 @@ def test_a_failed_push_is_retried_at_growing_intervals() -> None:
 
 
 def test_a_push_with_a_non_retryable_failure_waits_for_the_next_delivery() -> None:
-    story = reviewed(delivered=delivered(push_failure=REFUSED))
+    story = reviewed(delivered=delivered(to_push=True, push_failure=REFUSED))
     story.advance(30_000)
     _pushed(story, replace(REFUSED, retryable=False))
     assert Timer(TimerKind.PUSH, "1") not in story.state.timers
 
 
 def test_no_push_is_retried_during_a_run() -> None:
-    story = ends(working(state="In Progress"), delivered=delivered(push_failure=REFUSED))
+    story = ends(working(state="In Progress"), delivered=delivered(to_push=True))
+    _pushed(story, REFUSED)
     story.advance(1_500).streams().forget()
     story.advance(60_000)
     assert not story.said(PushBranch)
@@ -289,12 +298,65 @@ def test_no_push_is_retried_during_a_run() -> None:
     assert Timer(TimerKind.PUSH, "1") in story.state.timers
 
 
+def test_a_delivered_branch_is_pushed_beside_the_next_run_and_its_slot_is_free() -> None:
+    story = ends(working(state="In Progress"), delivered=delivered(to_push=True))
+    assert [(command.head, command.to_origin) for command in story.said(PushBranch)] == [("abc", True)]
+    assert not story.state.running
+    story.advance(1_500).streams().forget()
+    assert result(story).pushing_since_ms == 0
+    ends(story, delivered=delivered(to_push=True))
+    assert not story.said(PushBranch), "the same commit is being pushed"
+    story.advance(1_500).streams()
+    ends(story, delivered=delivered(head="def", to_push=True))
+    assert [command.head for command in story.said(PushBranch)] == ["def"]
+    _pushed(story, None)
+    assert not (result(story).delivered or delivered()).pushed, "that was the older commit"
+    _pushed(story, None, head="def")
+    assert (result(story).delivered or delivered()).pushed
+
+
+def test_a_branch_that_the_repository_did_not_take_is_told_even_if_the_agent_commented_and_tried_again() -> (
+    None
+):
+    story = reviewed(commented=True, delivered=delivered(branch_failure=TAKEN))
+    (note,) = story.said(PostComment)
+    assert all(text in note.body for text in ("`symphony/SYM-1` of the repository", "is taken", "rename it"))
+    assert [notice.fields["hint"] for notice in story.notices("branch_not_placed")] == ["rename it"]
+    story.forget().advance(30_000)
+    assert [command.to_origin for command in story.said(PushBranch)] == [False]
+    story.tell(Pushed(issue_id="1", head="abc"))
+    done = result(story).delivered
+    assert done == delivered()
+    assert "is on the branch `symphony/SYM-1`" in story.said(PostComment)[-1].body
+    assert Timer(TimerKind.PUSH, "1") not in story.state.timers
+
+
+@pytest.mark.parametrize(
+    "failure", [{"branch_failure": replace(TAKEN, retryable=False)}, {"branch_failure": None}]
+)
+def test_a_branch_that_needs_no_other_try_gets_none(failure: dict[str, Any]) -> None:
+    story = reviewed(delivered=delivered(**failure))
+    story.advance(120_000)
+    assert not story.said(PushBranch)
+
+
+def test_what_the_removal_of_a_workspace_delivers_is_pushed_also_for_an_issue_that_nobody_lists() -> None:
+    story = Story().begin()
+    story.tell(BranchDelivered(issue_id="1", identifier="SYM-1", delivered=delivered(to_push=True)))
+    assert [command.branch for command in story.said(PushBranch)] == ["symphony/SYM-1"]
+    _pushed(story, REFUSED)
+    assert results.unpushed_results(story.state) == (result(story),)
+    story.forget().advance(30_000)
+    _pushed(story, None)
+    assert not story.state.results
+
+
 def test_a_push_of_a_blocked_issue_is_retried_without_a_comment() -> None:
     story = ends(
         working(state="In Progress"),
         kind=OutcomeKind.INPUT_REQUIRED,
         failure=make_failure(),
-        delivered=delivered(push_failure=REFUSED),
+        delivered=delivered(to_push=True, push_failure=REFUSED),
     )
     story.advance(30_000).forget()
     _pushed(story, None)
@@ -303,7 +365,8 @@ def test_a_push_of_a_blocked_issue_is_retried_without_a_comment() -> None:
 
 
 def test_the_outcome_of_an_older_push_is_ignored() -> None:
-    story = reviewed(delivered=delivered(push_failure=REFUSED))
+    story = reviewed(delivered=delivered(to_push=True))
+    _pushed(story, REFUSED)
     before = story.state
     for fact in (
         Pushed(issue_id="1", head="abc"),
@@ -315,12 +378,12 @@ def test_the_outcome_of_an_older_push_is_ignored() -> None:
 
 
 def test_pushes_of_ended_and_deleted_issues_are_retried() -> None:
-    story = reviewed(state="Done", delivered=delivered(push_failure=REFUSED))
+    story = reviewed(state="Done", delivered=delivered(to_push=True, push_failure=REFUSED))
     story.advance(30_000).forget()
     _pushed(story, None)
     assert len(story.said(PostComment)) == 1
 
-    story = reviewed(delivered=delivered(push_failure=REFUSED))
+    story = reviewed(delivered=delivered(to_push=True, push_failure=REFUSED))
     del story.board["1"]
     story.tell(WakeAsked(reason="deleted"))
     assert result(story).status is ResultStatus.GONE
@@ -331,11 +394,39 @@ def test_pushes_of_ended_and_deleted_issues_are_retried() -> None:
 
 
 def test_nothing_is_pushed_during_a_shutdown() -> None:
-    story = reviewed(delivered=delivered(push_failure=REFUSED))
+    story = reviewed(delivered=delivered(to_push=True))
+    _pushed(story, REFUSED)
     token = story.state.timers[Timer(TimerKind.PUSH, "1")].token
     story.tell(DrainAsked())
-    story.tell(TimerFired(timer=Timer(TimerKind.PUSH, "1"), token=token))
+    story.forget().tell(TimerFired(timer=Timer(TimerKind.PUSH, "1"), token=token))
     assert not story.said(PushBranch)
+
+
+def test_draining_waits_for_a_push_until_its_limit_and_no_longer() -> None:
+    story = reviewed(delivered=delivered(to_push=True))
+    story.tell(DrainAsked())
+    story.advance(29_000)
+    assert not story.said(Exit)
+    story.advance(2_000)
+    assert len(story.said(Exit)) == 1
+    kept = result(story)
+    assert (kept.pushing_since_ms, kept.delivered) == (None, delivered(to_push=True)), (
+        "the next daemon pushes"
+    )
+
+    story = reviewed(delivered=delivered(to_push=True))
+    story.tell(DrainAsked())
+    _pushed(story, None)
+    assert len(story.said(Exit)) == 1
+
+
+def test_a_run_that_ends_while_the_daemon_stops_leaves_its_push_to_the_next_daemon() -> None:
+    story = working()
+    story.tell(StopAsked())
+    ends(story, kind=OutcomeKind.CANCELED, delivered=delivered(to_push=True))
+    assert not story.said(PushBranch)
+    assert len(story.said(Exit)) == 1
+    assert (result(story).delivered or delivered()).to_push
 
 
 # --- orders ----------------------------------------------------------------------------------------------
@@ -356,7 +447,7 @@ def test_an_action_on_finished_work_is_refused_with_the_state_of_the_issue() -> 
 
 
 def test_an_action_on_a_deleted_issue_is_refused() -> None:
-    story = reviewed(delivered=delivered(push_failure=REFUSED))
+    story = reviewed(delivered=delivered(to_push=True, push_failure=REFUSED))
     del story.board["1"]
     story.tell(WakeAsked(reason="deleted"))
     refused = refusal(story.state, OperatorAction.RETRY, "1")
@@ -397,7 +488,7 @@ def test_the_next_daemon_keeps_ready_work_and_notices_changes() -> None:
 
 def test_the_next_daemon_retries_a_failed_push_at_once() -> None:
     story = Story(make_issue(state="Human Review"))
-    kept = _remembered(delivered=delivered(push_failure=REFUSED), pushing=True, pushes=7)
+    kept = _remembered(delivered=delivered(to_push=True, push_failure=REFUSED), pushing_since_ms=5, pushes=7)
     story.tell(Recovered(results=(kept,)))
     story.advance(0)
     assert [command.head for command in story.said(PushBranch)] == ["abc"]

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 
 from symphony.config import HooksSettings, WorkspaceSettings
-from symphony.domain import Issue
+from symphony.domain import Category, Issue
 from symphony.processes.local import LocalHost
 from symphony.workspaces import (
     BranchLocation,
@@ -132,7 +132,9 @@ async def test_a_rewritten_branch_replaces_what_was_delivered_and_no_commit_of_p
     work.git(work.repo, "commit", "-q", "--allow-empty", "-m", "of a person")
     work.git(work.repo, "checkout", "-q", "main")
     work.commit("more")
-    assert "left alone" in (await work.deliver()).warnings[0]
+    failure = (await work.deliver()).branch_failure
+    assert failure is not None
+    assert failure.category is Category.BRANCH_NOT_PLACED
     assert work.delivered() == "of a person"
 
 
@@ -145,7 +147,8 @@ async def test_only_what_was_delivered_is_pushed_and_only_to_an_origin(
     assert missing is not None
     assert not missing.retryable
     work.commit("work")
-    assert (await work.deliver()).push_failure is not None, "the repository has no origin"
+    assert (await work.deliver()).to_push
+    assert await work.manager.push(BRANCH) is not None, "the repository has no origin"
     work.git(tmp_path / "origin", "init", "-q", "--bare")
     work.git(work.repo, "remote", "add", "origin", str(tmp_path / "origin"))
     assert await work.manager.push(BRANCH) is None

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.small_files import files_of_at_most
 from symphony.workspaces import files
-from unit.small_files import files_of_at_most
 
 
 def test_a_regular_file_within_the_limit_is_read(tmp_path: Path) -> None:

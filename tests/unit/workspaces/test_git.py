@@ -92,6 +92,7 @@ async def test_hooks_and_fsmonitor_are_off_in_every_command() -> None:
     for argv, _ in host.calls:
         assert argv[0] == "git"
         assert {"core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.ext.allow=never"} <= set(argv)
+        assert "safe.bareRepository=all" in argv, "the operator may have said `explicit`"
 
 
 @pytest.mark.parametrize(

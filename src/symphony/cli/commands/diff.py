@@ -1,6 +1,7 @@
 """`symphony diff`: what the branch of an issue changes."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -196,7 +197,8 @@ def _branch_of(identifier: str, settings: "WorkspaceSettings") -> _Branch | None
     delivered = read_ref(mirror, ref)
     if local is not None and _has_commit(local, ref):
         if delivered and git(local, "merge-base", "--is-ancestor", delivered, ref).returncode != 0:
-            warn(f"{name} in {local} lacks what was delivered last; git fetch {mirror} {name} brings it")
+            fetch = f"git fetch {shlex.quote(str(mirror))} {name}"
+            warn(f"{name} in {local} lacks what was delivered last; {fetch} brings it")
         base = _base_in_repository(local, settings, name)
         return _Branch(repository=local, identifier=identifier, name=name, base=base)
     if delivered is None:

@@ -1,6 +1,7 @@
 """`symphony library`: the skills that are kept beside the repository, and their versions."""
 
 import os
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -201,7 +202,7 @@ def add(*, source: str, reason: str | None, library: OpenLibrary, as_json: bool)
     if path.is_dir():
         file, directory = str(path / _FILE_NAME), path.resolve().name
         if not Path(file).exists():
-            hint = f"symphony library import {source} takes the skills below it"
+            hint = f"symphony library import {shlex.quote(source)} takes the skills below it"
             raise CommandError.of(f"{source} has no {_FILE_NAME}", hint=hint, code=ExitCode.USAGE)
     elif path.name == _FILE_NAME:
         directory = path.resolve().parent.name
@@ -237,7 +238,7 @@ def edit_(*, name: str, file: str | None, reason: str | None, library: OpenLibra
         _save(library, present, _read(draft), by, reason, as_json=as_json)
     except (SymphonyError, ConflictError, click.ClickException):
         if Path(draft).read_bytes() != before:
-            warn(f"your text is kept; symphony library edit {name} --file {draft} takes it")
+            warn(f"your text is kept; symphony library edit {name} --file {shlex.quote(draft)} takes it")
             raise
         Path(draft).unlink()
         raise

@@ -1,6 +1,7 @@
 """`symphony library import`, `export`, `promote` and `backup`: skills from elsewhere, and to elsewhere."""
 
 import os
+import shlex
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -261,8 +262,8 @@ def promote(*, name: str, branch: str | None, force: bool, library: OpenLibrary,
         click.echo(f"{done.base} has version {done.version} of {name} already: {done.path}")
     else:
         click.echo(f"{name} version {done.version} is {done.path} on the branch {done.branch}")
-        click.echo(f"look at it:  git diff {done.base}...{done.branch}")
-        click.echo(f"review it:   git push origin {done.branch}, then open a pull request")
+        click.echo(f"look at it:  git diff {shlex.quote(f'{done.base}...{branch}')}")
+        click.echo(f"review it:   git push origin {shlex.quote(branch)}, then open a pull request")
 
 
 def _repository(library: OpenLibrary) -> tuple[Path, str | None]:
@@ -343,7 +344,7 @@ def _promoted(
             name=skill.name, version=skill.version, path=path, base=base, branch=None, commit=None
         )
     if there is not None and not force:
-        hint = f"git show {base}:{path} shows it; --force replaces it on the new branch"
+        hint = f"git show {shlex.quote(f'{base}:{path}')} shows it; --force replaces it on the new branch"
         raise CommandError.of(f"{base} has another {path}", hint=hint)
     repository.run("check-ref-format", "--branch", branch)
     if (tip := repository.commit(f"refs/heads/{branch}")) is not None:

@@ -118,7 +118,7 @@ def run(
         last=True,
         observers=(print_drain_message,) if sys.stderr.isatty() else (),
     )
-    return _print_summary(tally, workflow) if once else ExitCode.OK
+    return print_summary(tally, workflow) if once else ExitCode.OK
 
 
 def print_drain_message(
@@ -136,7 +136,7 @@ def print_drain_message(
         click.echo(f"The turns of {names} may end first{limit}; Ctrl-C stops them now.", err=True)
 
 
-def _print_summary(tally: "RunSummary", workflow: Path) -> int:
+def print_summary(tally: "RunSummary", workflow: Path) -> int:
     """Print the results of `--once`; the exit code says whether an issue needs attention."""
     from symphony.cli.summary import delivery_lines
 

@@ -9,7 +9,7 @@ from symphony.api.conditions import conditions
 from symphony.api.models import Issue, State
 from symphony.cli.formatting import arrow, cell, duration, seconds_between
 
-_STYLES: Final = {"warn": "yellow", "error": "red"}
+_STYLES: Final = {"info": "cyan", "warn": "yellow", "error": "red"}
 
 
 def condition_lines(document: State | Issue) -> Iterator[Text]:

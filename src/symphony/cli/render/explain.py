@@ -234,8 +234,13 @@ def _explain_result(issue: KnownIssue) -> Explanation:
     ready, pull = issue.status == "ready", result.pull_request
     size = f"{plural(result.commits, 'commit')}, +{result.insertions} -{result.deletions}"
     answer = f"{where}; its work is on the branch {result.branch} ({size})"
-    if result.push_failure:
+    if result.branch_failure:
+        answer = f"{where}; its work ({size}) is kept by the daemon: {result.branch_failure.message}"
+    if result.push == "pushing":
+        answer += "; it is being pushed to origin"
+    elif result.push_failure:
         answer += f"; it could not be pushed: {result.push_failure.message}"
+    hints = [one.hint for one in (result.branch_failure, result.push_failure) if one and one.hint]
     if pull is not None and pull.code == "merged":
         answer = f"{where}; its work ({size}) is merged: pull request {pull.number}"
     elif pull is not None:
@@ -247,7 +252,9 @@ def _explain_result(issue: KnownIssue) -> Explanation:
         answer=sentence(answer),
         since=result.ended_at,
         next=review if ready else _NOTHING,
-        advice=f"look at it: {' or '.join(result.look)}" + (f"; or {_MOVE_ISSUE}" if ready else ""),
+        advice="; or ".join(
+            [f"look at it: {' or '.join(result.look)}", *hints, *([_MOVE_ISSUE] if ready else [])]
+        ),
     )
 
 
@@ -301,6 +308,21 @@ def _feedback(feedback: models.Feedback) -> str:
     return f"{text}; see {', '.join(commands)}" if learning.proposals else text
 
 
+def _branch_line(issue: models.Issue) -> str | None:
+    """The branch, and why it is not where it should be."""
+    branch, result = issue.workspace.branch, issue.result
+    if branch is None or result is None or branch != result.branch:
+        return branch
+    parts = [branch]
+    if result.branch_failure is not None:
+        parts.append(f"not in the repository ({result.branch_failure.message})")
+    if result.push in {"pushing", "waiting"}:
+        parts.append("being pushed to origin" if result.push == "pushing" else "not pushed yet")
+    if result.push_failure is not None:
+        parts.append(f"not pushed ({result.push_failure.message})")
+    return ", ".join(parts)
+
+
 def _details(issue: models.Issue, explanation: Explanation, state_dir: Path) -> Mapping[str, str | None]:
     """The details by name; empty ones are not shown."""
     run, block, runs, budgets = issue.running, issue.blocked, issue.attempts.runs_started, issue.budgets
@@ -336,7 +358,7 @@ def _details(issue: models.Issue, explanation: Explanation, state_dir: Path) -> 
         "url": issue.issue_url,
         "host": issue.workspace.host,
         "workspace": issue.workspace.path,
-        "branch": issue.workspace.branch,
+        "branch": _branch_line(issue),
         "pull request": _pull_request_line(issue),
         "last error": issue.last_error,
         "agent's log": next((str(state_dir / log.path) for log in issue.logs.codex_session_logs), None),

@@ -1,6 +1,7 @@
 """The library of skills as people read it; texts of skills are untrusted."""
 
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -166,10 +167,10 @@ def _evidence(proposal: models.LibraryProposal) -> Iterator[str]:
     if proposal.issue_identifier is None:
         return
     issue = one_line(proposal.issue_identifier)
-    run = f" --run {one_line(proposal.run_id)}" if proposal.run_id else ""
+    run = f" --run {shlex.quote(one_line(proposal.run_id))}" if proposal.run_id else ""
     place = "" if proposal.transcript_seq is None else f", from entry {proposal.transcript_seq} on"
     yield f"because of: {issue}, {moment(proposal.created_at)}"
-    yield f"evidence: symphony transcript {issue}{run}{place}"
+    yield f"evidence: symphony transcript {shlex.quote(issue)}{run}{place}"
 
 
 def tell_count(count: int, noun: str) -> None:

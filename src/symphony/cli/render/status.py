@@ -52,7 +52,12 @@ _HEALTH: Final = {
 }
 _COMMAND: Final = re.compile(r"`(symphony [^`]+)`|(symphony (?:answer|unblock|retry) .+)")
 """The command in a hint."""
-_PUSHES: Final = {"pushed": " (pushed)", "failed": " (not pushed)"}
+_PUSHES: Final = {
+    "pushed": " (pushed)",
+    "pushing": " (being pushed)",
+    "waiting": " (not pushed yet)",
+    "failed": " (not pushed)",
+}
 _WAITS: Final = {
     "no_slot": "no free slot",
     "no_state_slot": "no free slot in their state",
@@ -307,7 +312,8 @@ def _ready(status: Status, limit: int | None) -> _Section:
         if has_stars:
             values.append(Text("" if row.stars is None else f"{row.stars} of 5"))
         message = f": {row.summary}" if row.summary else ""
-        work = cell(f"{row.branch}{_PUSHES.get(row.push or '', '')}{message}")
+        missing = "" if row.branch_failure is None else " (not in the repository)"
+        work = cell(f"{row.branch}{missing}{_PUSHES.get(row.push or '', '')}{message}")
         look = [arrow(row.look[0], indent=0)] if row.look else []
         pull = [] if row.pull_request is None else [_pull_request(row.pull_request)]
         lines.append(_Line(row=row, values=values, texts=[work, *pull, *look], brief=[work, *pull]))

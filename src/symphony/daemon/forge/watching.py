@@ -218,9 +218,7 @@ class Watcher:
         if ledger.pushed_head != record.head:
             ledger = ledger_after_push(ledger, record.head, now_ms)
         unpushed = (  # and nobody else pushed to the branch, which would keep ours out
-            delivered is not None
-            and delivered.push_failure is not None
-            and pull.head_sha in {record.head, delivered.head}
+            delivered is not None and delivered.to_push and pull.head_sha in {record.head, delivered.head}
         )
         ledger = ledger_after_claim(
             ledger,

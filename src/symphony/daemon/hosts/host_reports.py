@@ -382,6 +382,7 @@ class HostReports:
             question=None if outcome.question is None else self._text(outcome.question),
             delivered=self._delivered(outcome.delivered),
             summary=None if outcome.summary is None else self._redaction.line(outcome.summary, 500),
+            left=None if outcome.left is None else self._redaction.line(outcome.left, 1_000),
         )
 
     def _delivered(self, delivered: DeliveredBranch | None) -> DeliveredBranch | None:

@@ -733,7 +733,7 @@ class RemoteWorker:
         return replace(delivery, warnings=(*delivery.warnings, warning)) if warning else delivery
 
     def _published(self, reported: DeliveredBranch, delivery: Delivery) -> DeliveredBranch:
-        failure = delivery.push_failure
+        failure = delivery.branch_failure
         changes = delivery.changes
         return replace(
             reported,
@@ -741,8 +741,9 @@ class RemoteWorker:
             files_changed=len(changes.files) if changes else 0,
             insertions=changes.insertions if changes else 0,
             deletions=changes.deletions if changes else 0,
+            branch_failure=None if failure is None else self._context.redaction.failure(failure),
             pushed=delivery.pushed,
-            push_failure=None if failure is None else self._context.redaction.failure(failure),
+            to_push=delivery.to_push,
         )
 
 

@@ -53,7 +53,7 @@ from symphony.processes.table import ProcessTable
 from symphony.revision import commit
 from symphony.scheduler import Outcome, OutcomeKind
 from symphony.trackers.registry import TRACKERS
-from symphony.workspaces import WorkspaceRecord, delete_old_entries, last_touched, reason_to_keep, tree_size
+from symphony.workspaces import WorkspaceRecord, delete_old_entries, find_work, last_touched, tree_size
 
 _CHUNK_BYTES: Final = 65_536
 _ENTRIES_PER_FRAME: Final = 50  # of 64 Ki characters at most
@@ -281,7 +281,14 @@ async def list_workspaces(data: bytes, environment: Mapping[str, str]) -> str:
             return tree_size(path), last_touched(path), ProcessTable().working_in(path)
 
         size, touched_s, pid = await to_thread.run_sync(measure)
-        reason = None if pid is None else f"a process (pid {pid}) works in it"
+        work = await find_work(
+            record.path,
+            host=host,
+            settings=context.settings.workspace,
+            environment=environment,
+            secret_names=context.secret_names,
+        )
+        reason = None if work is None else work.reason
         return HostWorkspace(
             issue_id=record.issue_id,
             identifier=record.identifier,
@@ -289,14 +296,7 @@ async def list_workspaces(data: bytes, environment: Mapping[str, str]) -> str:
             bytes=size,
             touched_s=touched_s,
             is_busy=pid is not None,
-            kept_reason=reason
-            or await reason_to_keep(
-                record.path,
-                host=host,
-                settings=context.settings.workspace,
-                environment=environment,
-                secret_names=context.secret_names,
-            ),
+            kept_reason=reason if pid is None else f"a process (pid {pid}) works in it",
         )
 
     records = await context.workspaces.records()

@@ -6,6 +6,7 @@ notification that waits still says something true, `due_reminders` finds questio
 Comments of the daemon are no part of a decision, so none of them ever causes a notification.
 """
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -150,7 +151,8 @@ def of_pull_request(record: PullRequestRecord, at_wall_ms: int) -> Notification:
     """The notification of a pull request that only a person can go on with."""
     name = "the pull request" if record.pull is None else record.pull.url
     found = _new("pull_request", at_wall_ms, f"{name}: {record.message}", record.issue)
-    return replace(found, hint=f"`symphony pr {record.issue.identifier}` shows it", code=record.code)
+    command = f"symphony pr {shlex.quote(record.issue.identifier)}"
+    return replace(found, hint=f"`{command}` shows it", code=record.code)
 
 
 def due_reminders(

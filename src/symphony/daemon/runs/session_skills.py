@@ -43,6 +43,7 @@ _MAX_QUERY_CHARS: Final = 1_000
 _DEFAULT_FOUND: Final = 10
 _SKILL_FILE: Final = re.compile(r"([^/\n]+)/SKILL\.md(?![\w-])")
 _WORD_START: Final = re.compile(r"""[\s"'`=(]""")
+_QUOTES: Final = ("'\\''", """'"'"'""")  # how a shell command writes ' in a word between such
 _PATH_CHARACTER: Final = re.compile(r"[\w./~-]")
 _log = structlog.get_logger(__name__)
 
@@ -214,7 +215,8 @@ class SkillUsageTracker:
                 paths += [relative, f"./{relative}"]
             elif skill.path.startswith("~"):
                 paths.append(skill.path)
-            self._paths.setdefault(skill.directory, []).extend((path, skill) for path in paths)
+            quoted = [path.replace("'", quote) for path in paths for quote in _QUOTES if "'" in path]
+            self._paths.setdefault(skill.directory, []).extend((path, skill) for path in (*paths, *quoted))
 
     def relist(self, catalog: RunCatalog) -> None:
         """Report another listing of the same skills from now on."""

@@ -9,6 +9,7 @@ The worker makes no scheduling decisions: after each turn it waits for a directi
 await. It sends exactly one `Ended`, after all of its processes have ended.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import replace
@@ -23,6 +24,7 @@ from symphony.agents.base import AgentBackend, AgentSession, SessionRequest, Tur
 from symphony.agents.events import (
     AgentEvent,
     InputRequired,
+    ItemFinished,
     ItemStarted,
     SessionStarted,
     Text,
@@ -42,7 +44,7 @@ from symphony.daemon.runs.session_skills import SessionSkills
 from symphony.daemon.runs.tracing import RunTrace
 from symphony.daemon.runs.transcript import Answered, EntryWriter, RunTranscript
 from symphony.daemon.state_dir import StateDirectory
-from symphony.domain import Blame, Category, Failure, FaultPoint, SymphonyError, ToolResult
+from symphony.domain import Blame, Category, Failure, FaultPoint, SymphonyError, ToolResult, one_line
 from symphony.library.sync import CollectedSkills, Synced
 from symphony.observability.span_names import SpanName
 from symphony.scheduler import (
@@ -61,6 +63,7 @@ from symphony.workspaces import Changes, Delivery, ProgressMark, Workspace, deli
 
 _HURRY_S = 5.0
 _SUMMARY_CHARS = 500
+_COMMIT = re.compile(r"\bgit\b.*\bcommit\b", re.DOTALL)
 _KINDS = {
     Category.TURN_INPUT_REQUIRED: OutcomeKind.INPUT_REQUIRED,
     Category.APPROVAL_REQUIRED: OutcomeKind.INPUT_REQUIRED,
@@ -153,6 +156,7 @@ class Worker:
         self._input_failure: Failure | None = None
         self._question: str | None = None
         self._last_text: str | None = None
+        self._git_said: str | None = None
 
     # --- frames of the daemon ----------------------------------------------------------------------------
 
@@ -417,6 +421,8 @@ class Worker:
                 case ItemStarted():
                     worked = True
                     opened = self._skills.on_tool_arguments(event.arguments)
+                case ItemFinished() if _COMMIT.search(event.summary):
+                    self._git_said = _complaint(event) if event.exit_code else None
                 case Text():
                     self._last_text = event.message
                 case SessionStarted():
@@ -501,7 +507,7 @@ class Worker:
             fault(FaultPoint.BEFORE_DELIVER)
             mark = await workspaces.progress(workspace)
             with self._trace.step(SpanName.DELIVERY):
-                delivery = await workspaces.deliver(workspace)
+                delivery = await workspaces.deliver(workspace, git_said=self._git_said)
             fault(FaultPoint.AFTER_DELIVER)
         except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
             if not isinstance(error, SymphonyError):
@@ -511,7 +517,13 @@ class Worker:
             _log.warning("workspace_warning", reason=warning)
         progress = None if self._mark_at_start is None else mark != self._mark_at_start
         outcome = replace(
-            outcome, progress=progress, commits=delivery.commits, delivered=_delivered(delivery)
+            outcome,
+            progress=progress,
+            commits=delivery.commits,
+            delivered=delivered_branch(delivery),
+            left=None
+            if delivery.left is None
+            else f"{workspace.path}: {delivery.left.reason} ({delivery.left.look})",
         )
         if delivery.failure is not None:
             return _undelivered(outcome, delivery.failure)
@@ -532,15 +544,23 @@ class Worker:
         """The outcome with secrets masked: it goes to logs, to the terminal and onto the issue."""
         redaction = self._context.redaction
         delivered = outcome.delivered
-        if delivered is not None and delivered.push_failure is not None:
-            delivered = replace(delivered, push_failure=redaction.failure(delivered.push_failure))
+        if delivered is not None and delivered.branch_failure is not None:
+            delivered = replace(delivered, branch_failure=redaction.failure(delivered.branch_failure))
         return replace(
             outcome,
             failure=None if outcome.failure is None else redaction.failure(outcome.failure),
             question=None if outcome.question is None else redaction.text(outcome.question),
             delivered=delivered,
+            left=None if outcome.left is None else redaction.text(outcome.left),
             summary=redaction.line(self._last_text or "", _SUMMARY_CHARS) or None,
         )
+
+
+def _complaint(event: ItemFinished) -> str | None:
+    """What a command that failed said last."""
+    lines = [line.strip() for line in event.output.splitlines() if line.strip()]
+    git_own = [line for line in lines if line.startswith(("error:", "fatal:"))]
+    return one_line("; ".join(git_own or lines[-1:]), _SUMMARY_CHARS) or None
 
 
 def _input_failure(event: InputRequired, section: str) -> Failure:
@@ -573,7 +593,7 @@ def _undelivered(outcome: Outcome, failure: Failure) -> Outcome:
     return replace(outcome, kind=OutcomeKind.FAILED, failure=failure)
 
 
-def _delivered(delivery: Delivery) -> DeliveredBranch | None:
+def delivered_branch(delivery: Delivery) -> DeliveredBranch | None:
     """The delivery for the scheduler; `None` if the branch has no commit of its own."""
     if delivery.branch is None or delivery.head is None or not (delivery.delivered and delivery.commits):
         return None
@@ -585,6 +605,7 @@ def _delivered(delivery: Delivery) -> DeliveredBranch | None:
         files_changed=len(changes.files),
         insertions=changes.insertions,
         deletions=changes.deletions,
+        branch_failure=delivery.branch_failure,
         pushed=delivery.pushed,
-        push_failure=delivery.push_failure,
+        to_push=delivery.to_push,
     )

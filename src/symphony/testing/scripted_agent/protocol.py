@@ -122,7 +122,7 @@ class Wire:
     ) -> None:
         self._write = write
         self._faults = faults
-        self._leave = leave
+        self.leave = leave
         self._lock = threading.Lock()
         self._answered = threading.Condition()
         self._answers: dict[int, Mapping[str, Any]] = {}
@@ -187,7 +187,7 @@ class Wire:
 
     def _strike(self, method: str) -> None:
         if method == self._faults.exit_on:
-            self._leave(self._faults.exit_code)
+            self.leave(self._faults.exit_code)
         if method == self._faults.silent_after:
             self._mute = True
 

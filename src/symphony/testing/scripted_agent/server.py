@@ -32,11 +32,15 @@ class _RefusedError(Exception):
 
 
 class Server:
-    """Answers the client. `handle` is called from one thread; each turn runs in a thread of its own."""
+    """Answers the client. `handle` is called from one thread; each turn runs in a thread of its own.
 
-    def __init__(self, wire: Wire, faults: Faults) -> None:
+    `env` are the variables of commands, those of this process by default.
+    """
+
+    def __init__(self, wire: Wire, faults: Faults, *, env: Mapping[str, str] | None = None) -> None:
         self._wire = wire
         self._faults = faults
+        self._env = env
         self._initialized = False
         self._experimental = False
         self._threads: dict[str, Thread] = {}
@@ -121,6 +125,7 @@ class Server:
             ended = subprocess.run(
                 argv,
                 cwd=params.get("cwd"),
+                env=self._env,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=timeout_s,
@@ -183,7 +188,7 @@ class Server:
             return {"turn": protocol.turn(running.id, "inProgress")}, None
         inputs = params.get("input") or []
         prompt = "\n".join(part["text"] for part in inputs if part.get("type") == "text")
-        turn = self._turn = Turn(self._wire, thread, prompt, keep=self._memory.keep)
+        turn = self._turn = Turn(self._wire, thread, prompt, keep=self._memory.keep, env=self._env)
         self._worker = threading.Thread(target=self._run, args=(turn,), daemon=True)
         return {"turn": protocol.turn(turn.id, "inProgress")}, self._worker.start
 

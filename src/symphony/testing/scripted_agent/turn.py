@@ -71,11 +71,19 @@ class Turn:
     """Sends what happens in one turn. Its methods are called by the thread that runs the steps."""
 
     def __init__(
-        self, wire: Wire, thread: Thread, prompt: str, *, keep: Callable[[Thread], None] = lambda _: None
+        self,
+        wire: Wire,
+        thread: Thread,
+        prompt: str,
+        *,
+        keep: Callable[[Thread], None] = lambda _: None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.id = new_id()
         self.thread = thread
         self.prompt = prompt
+        self.env = env
+        self.leave = wire.leave
         self.interrupted = threading.Event()
         self._wire = wire
         self._keep = keep
@@ -279,7 +287,7 @@ def do(step: script.Step, turn: Turn) -> None:  # noqa: C901, PLR0912 - one case
         case script.Fail():
             raise StepFailedError(_filled(step.message, turn))
         case script.Exit():
-            os._exit(step.code)
+            turn.leave(step.code)
         case _:
             assert_never(step)
 
@@ -347,7 +355,15 @@ def _commit(turn: Turn, message: str) -> None:
     _check(["git", "add"], _run(turn, ["git", "add", "--all"]))
     unchanged, _ = _run(turn, ["git", "diff", "--cached", "--quiet"])
     if unchanged != 0:
-        _check(["git", "commit"], _run(turn, ["git", "commit", "--quiet", "--message", message]))
+        commit = [
+            "git",
+            "commit",
+            "--quiet",
+            "--no-gpg-sign",
+            "--message",
+            message,
+        ]  # nobody types a passphrase
+        _check(["git", "commit"], _run(turn, commit))
 
 
 def _check(argv: Sequence[str], ended: tuple[int, str], *, may_fail: bool = False) -> None:
@@ -383,6 +399,7 @@ def _outcome(turn: Turn, argv: Sequence[str], cwd: str) -> tuple[int, str]:
         child = subprocess.Popen(
             argv,
             cwd=cwd,
+            env=turn.env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from harness.scheduling import make_issue
+from harness.shell import word
 from symphony.cli import demo_run
 from symphony.cli.demo_progress import ProgressLines, ProgressTable
 from symphony.cli.documents import DemoComment
@@ -73,7 +74,7 @@ def test_four_issues_and_a_line_on_what_to_do_next(tmp_path: Path, daemon: Daemo
     assert (call["once"], call["state_path"]) == (True, tmp_path / "d" / "state")
     assert "no model is involved" in done.stdout
     assert "Next, in your own repository:" in done.stdout
-    assert f"git -C {tmp_path / 'd' / 'repo'} log" in done.stdout
+    assert f"git -C {word(tmp_path / 'd' / 'repo')} log" in done.stdout
     log = subprocess.run(
         ["git", "log", "--format=%s"], cwd=tmp_path / "d" / "repo", capture_output=True, text=True, check=True
     )

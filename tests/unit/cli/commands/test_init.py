@@ -1,4 +1,5 @@
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -106,7 +107,7 @@ def test_a_detached_head_gives_the_usual_name(repo: Path) -> None:
 def test_the_next_command_can_be_pasted(tmp_path: Path, repo: Path) -> None:
     odd = tmp_path / "my project"
     repo.rename(odd)
-    assert f"  cd '{odd}'\n" in init(odd).stdout
+    assert f"  cd {shlex.quote(str(odd))}\n" in init(odd).stdout
 
 
 def test_what_to_do_next_fits_what_was_done(repo: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.project import Project
+from harness.shell import word
 from symphony.cli.commands import skills_exchange
 from unit.cli.commands.test_skills import as_json, project, skills
 
@@ -215,10 +216,10 @@ def test_nothing_of_a_repository_is_run(
     commit(other)
     home = project.root / "home"
     home.mkdir()
-    (home / ".gitconfig").write_text(f'[filter "evil"]\n\tsmudge = "touch {traces}; cat"\n')
+    git(home, "config", "--file", ".gitconfig", "filter.evil.smudge", f"touch {word(traces)}; cat")
     template = project.root / "template/hooks/post-checkout"
     template.parent.mkdir(parents=True)
-    template.write_text(f"#!/bin/sh\ntouch {traces}\n")
+    template.write_text(f"#!/bin/sh\ntouch {word(traces)}\n")
     template.chmod(0o755)
     git(project.root, "clone", "--quiet", str(other), "trap")
     assert traces.exists(), "the trap works"

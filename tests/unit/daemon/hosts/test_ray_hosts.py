@@ -11,6 +11,7 @@ import pytest
 from anyio import to_thread
 
 from harness.project import until
+from harness.shell import word
 from symphony import __version__
 from symphony.config import RaySettings, WorkerSettings
 from symphony.daemon.hosts.ray_hosts import RayHosts
@@ -37,7 +38,7 @@ async def place(hosts: RayHosts, worker: WorkerSettings) -> None:
 @pytest.mark.asyncio
 async def test_a_bridge_that_cannot_connect_ends_with_the_run_that_waits_for_it(tmp_path: Path) -> None:
     pid, state_dir = tmp_path / "pid", tmp_path / "state" / "w"
-    worker = settings(tmp_path, f"echo $$ > {pid}.new; mv {pid}.new {pid}; exec sleep 600")
+    worker = settings(tmp_path, f"echo $$ > {word(pid)}.new; mv {word(pid)}.new {word(pid)}; exec sleep 600")
     async with (
         aclosing(RayHosts(LocalHost(), {"PATH": os.defpath}, state_dir)) as hosts,
         anyio.create_task_group() as tasks,
@@ -105,7 +106,7 @@ def bridge(folder: Path, fate: str, **changes: str) -> WorkerSettings:
     """Settings with that bridge; its log has what it was asked for."""
     program = folder / "bridge.py"
     program.write_text(BRIDGE)
-    script = f"exec {sys.executable} {program} {__version__} {folder / 'log'} {fate}"
+    script = f"exec {word(sys.executable)} {word(program)} {__version__} {word(folder / 'log')} {fate}"
     worker = settings(folder, script)
     return worker.model_copy(update={"ray": worker.ray.model_copy(update=changes)})
 

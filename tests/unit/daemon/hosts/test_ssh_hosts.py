@@ -11,6 +11,7 @@ from anyio import to_thread
 from structlog.testing import capture_logs
 
 from harness.project import until
+from harness.shell import word
 from symphony.config import SshSettings, WorkerSettings
 from symphony.daemon.hosts.host_runs import HostRuns, own_identity
 from symphony.daemon.hosts.remote_host import HostPlace, RemoteRun, place_script, read_place
@@ -90,7 +91,9 @@ def test_a_clock_that_is_no_number_is_none(printed: str) -> None:
 @pytest.mark.asyncio
 async def test_a_client_ends_with_the_run_that_waits_for_its_connection(tmp_path: Path) -> None:
     client, pid = tmp_path / "ssh", tmp_path / "pid"
-    client.write_text(f"#!/bin/sh\necho $$ > {pid}.new; mv {pid}.new {pid}; exec sleep 600\n")
+    client.write_text(
+        f"#!/bin/sh\necho $$ > {word(pid)}.new; mv {word(pid)}.new {word(pid)}; exec sleep 600\n"
+    )
     client.chmod(0o755)
     async with aclosing(SshHosts(LocalHost(), {"PATH": os.defpath})) as hosts:
         host = hosts.get("h", WorkerSettings(ssh=SshSettings(command=str(client))))

@@ -17,6 +17,7 @@ from typing_extensions import override
 from harness.binding import FakeTracker, make_context
 from harness.receiver import HANG, Receiver, receiving
 from harness.scheduling import Story, make_failure, make_issue
+from harness.shell import word
 from symphony.config import NotifySettings
 from symphony.daemon.notify.outbox import Outbox
 from symphony.daemon.notify.targets import Deliverer, DeliveryError, resolve_target
@@ -210,7 +211,7 @@ async def test_a_target_that_never_answers_costs_bounded_memory_and_its_loss_is_
 async def test_a_command_gets_the_document_and_no_secret_and_is_ended_when_it_hangs(tmp_path: Path) -> None:
     note = tmp_path / "note"
     program = tmp_path / "tell"
-    program.write_text(f"#!/bin/sh\ncat >{note}\nenv >>{note}\n[ $1 = ok ] || exec sleep 60\n")
+    program.write_text(f"#!/bin/sh\ncat >{word(note)}\nenv >>{word(note)}\n[ $1 = ok ] || exec sleep 60\n")
     program.chmod(0o755)
     environment = {"PATH": "/usr/bin:/bin", "HOOK_TOKEN": "tok-very-secret", "LC_MINE": "kept"}
     deliverer = Deliverer(LocalHost(), environment, tmp_path)

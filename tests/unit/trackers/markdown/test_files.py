@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.small_files import files_of_at_most
 from symphony.trackers.markdown import files
-from unit.small_files import files_of_at_most
 
 
 def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:

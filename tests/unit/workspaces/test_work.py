@@ -9,7 +9,7 @@ from anyio import to_thread
 from symphony.config import WorkspaceSettings
 from symphony.processes.local import LocalHost
 from symphony.workspaces import Layout, StoredRecord, open_root, write_record
-from symphony.workspaces.removal import reason_to_keep
+from symphony.workspaces.work import find_work
 from unit.workspaces.conftest import RunGit
 
 pytestmark = pytest.mark.asyncio
@@ -29,13 +29,14 @@ class Kept:
 
     async def why(self, *, keep_dirty: bool = True) -> str | None:
         settings = WorkspaceSettings.model_validate({"root": self.layout.root, "keep_dirty": keep_dirty})
-        return await reason_to_keep(
+        work = await find_work(
             self.path,
             host=LocalHost(),
             settings=settings,
             environment=self._environment,
             secret_names=frozenset(),
         )
+        return None if work is None else work.reason
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ async def test_a_directory_that_never_was_a_repository_is_no_reason(kept: Kept) 
     (kept.path / ".git").rename(kept.layout.root.parent / "git")
     assert await kept.why() is None
     (kept.path / ".git").symlink_to(kept.layout.root.parent / "git")
-    assert "work might be lost" in str(await kept.why()), "somebody replaced it"
+    assert "work might be lost" in str(await kept.why()), "it was replaced"
 
 
 async def test_a_workspace_that_is_incomplete_or_missing_is_no_reason(kept: Kept, git: RunGit) -> None:

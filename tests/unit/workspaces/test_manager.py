@@ -10,7 +10,7 @@ from anyio import to_thread
 from symphony.config import HooksSettings, WorkspaceSettings
 from symphony.domain import Category, Issue
 from symphony.processes.local import LocalHost
-from symphony.workspaces import Workspace, WorkspaceError, WorkspaceManager
+from symphony.workspaces import Layout, Workspace, WorkspaceError, WorkspaceManager
 from unit.workspaces.conftest import RunGit
 
 pytestmark = pytest.mark.asyncio
@@ -101,6 +101,18 @@ async def test_a_removal_delivers_first_and_keeps_what_is_not_committed(
     assert not await manager.exists(made)
 
 
+async def test_work_in_a_workspace_whose_record_is_lost_is_kept(
+    make: Make, tmp_path: Path, git: RunGit
+) -> None:
+    manager = make()
+    made = await manager.prepare(ISSUE, None)
+    (record,) = await manager.records()
+    commit(git, made)
+    Layout(tmp_path / "root").record("SYM-1").unlink()
+    assert not (await manager.remove(record)).removed
+    assert made.path.exists()
+
+
 async def test_a_new_workspace_goes_on_from_what_was_delivered(make: Make, git: RunGit) -> None:
     manager = make()
     made = await manager.prepare(ISSUE, None)
@@ -164,6 +176,12 @@ async def test_a_merged_branch_is_deleted_only_where_it_was_put(make: Make, repo
     assert (await manager.delete_branch(BRANCH, head)).removed
     assert git(repo, "branch", "--list", BRANCH) == ""
     assert not (await manager.delete_branch(BRANCH, head)).removed
+    (record,) = await manager.records()
+    assert (await manager.remove(record)).removed
+    again = await manager.prepare(ISSUE, 1)
+    assert git(again.path, "rev-parse", "HEAD") == git(repo, "rev-parse", "main"), (
+        "merged work is in the base"
+    )
 
 
 async def test_the_patch_is_what_was_delivered(make: Make, git: RunGit) -> None:

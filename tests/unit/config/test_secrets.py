@@ -130,6 +130,11 @@ def test_a_file_that_can_hold_no_secret_is_refused(tmp_path: Path, content: byte
     assert said in message
 
 
+def test_a_secret_may_have_as_many_bytes_as_the_limit_says(tmp_path: Path) -> None:
+    file = _file(tmp_path / "key", b"x" * MAX_BYTES)
+    assert len(read_secrets({"GH_TOKEN_FILE": str(file)}).environment["GH_TOKEN"]) == MAX_BYTES
+
+
 def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     messages = _refused(

@@ -227,6 +227,15 @@ def test_syntax_errors_are_told_with_their_line(source: str, message: str, hint:
     assert (failure.hint or "").startswith(hint or "")
 
 
+def test_a_tag_may_be_as_long_as_its_limits_say() -> None:
+    longest = "{{ '" + "x" * (4096 - 8) + "' }}"
+    assert len(longest) == 4096
+    assert render(longest) == "x" * (4096 - 8)
+    refused(longest.replace("x", "xx", 1))
+    assert render("{{ attempt" + " " * 255 + "}}.") == "."
+    refused("{{ attempt" + " " * 256 + "}}.")
+
+
 def test_an_unclosed_block_points_at_the_end() -> None:
     (failure,) = refused("{% if issue.title %}\nabc\ndef")
 

@@ -1,5 +1,7 @@
 import errno
+import json
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,8 +11,18 @@ import pytest
 
 from harness.small_files import files_of_at_most
 from symphony.daemon.instance_lock import LockHolder, StateDirectoryError, hold_lock, parse_lock_holder
-from symphony.daemon.state_dir import StateDirectory, instance_of, library_key, locate
-from symphony.domain import Category
+from symphony.daemon.state_dir import (
+    KNOWN_FOLDER,
+    TOKEN_VARIABLE,
+    StateDirectory,
+    instance_of,
+    library_key,
+    locate,
+    operator_token,
+    parse_known_state_dir,
+    register_state_dir,
+)
+from symphony.domain import Blame, Category, SymphonyError
 from symphony.processes.base import Identity
 
 AGENT = Identity(boot_id="b", pid=7, started=1.5)
@@ -19,7 +31,6 @@ import sys
 from pathlib import Path
 from symphony.daemon.instance_lock import StateDirectoryError
 from symphony.daemon.state_dir import StateDirectory
-from harness.small_files import files_of_at_most
 try:
     with StateDirectory(Path(sys.argv[1])).lock():
         print("held", flush=True)
@@ -296,3 +307,156 @@ def test_a_library_knows_state_directories_of_one_name_apart() -> None:
     keys = {library_key(Path(place)) for place in ("/a/state", "/b/state", "/b/./state", "/b/c/../state")}
     assert len(keys) == 2
     assert all(key.startswith("state-") for key in keys)
+
+
+GOOD = "0123456789abcdef"
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> StateDirectory:
+    directory = StateDirectory(tmp_path / "state")
+    directory.create()
+    return directory
+
+
+def refused(state_dir: StateDirectory, environment: dict[str, str] | None = None) -> str:
+    with pytest.raises(SymphonyError) as error:
+        operator_token(state_dir, environment or {})
+    failure = error.value.failure
+    assert (failure.category, failure.blame) == (Category.HTTP_SERVER, Blame.CONFIG)
+    assert failure.hint
+    return failure.message
+
+
+def test_a_token_is_made_once_for_this_user_alone(state_dir: StateDirectory) -> None:
+    token = operator_token(state_dir, {})
+    path = state_dir.path / "operator.token"
+    assert len(token) >= 32
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert operator_token(state_dir, {}) == token
+
+
+def test_the_environment_wins_and_nothing_is_written(state_dir: StateDirectory) -> None:
+    assert operator_token(state_dir, {TOKEN_VARIABLE: f" {GOOD}\n"}) == GOOD
+    assert not (state_dir.path / "operator.token").exists()
+
+
+@pytest.mark.parametrize("given", ["", "short", "a token with blanks in it", "ünicode-is-not-a-token"])
+def test_what_protects_nothing_is_refused_and_not_shown(state_dir: StateDirectory, given: str) -> None:
+    message = refused(state_dir, {TOKEN_VARIABLE: given})
+    assert given == "" or given not in message
+
+
+def test_a_file_that_others_can_read_is_refused(state_dir: StateDirectory) -> None:
+    path = state_dir.path / "operator.token"
+    path.write_text(GOOD)
+    path.chmod(0o644)
+    assert "others" in refused(state_dir)
+    path.chmod(0o600)
+    assert operator_token(state_dir, {}) == GOOD
+
+
+def test_a_link_or_a_directory_in_its_place_is_refused(state_dir: StateDirectory, tmp_path: Path) -> None:
+    path = state_dir.path / "operator.token"
+    (tmp_path / "elsewhere").write_text(GOOD)
+    path.symlink_to(tmp_path / "elsewhere")
+    refused(state_dir)
+    path.unlink()
+    path.mkdir(mode=0o700)
+    refused(state_dir)
+
+
+def test_bytes_that_are_no_text_are_refused(state_dir: StateDirectory) -> None:
+    path = state_dir.path / "operator.token"
+    path.write_bytes(b"\xff" * 32)
+    path.chmod(0o600)
+    refused(state_dir)
+
+
+def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    assert "written" in refused(StateDirectory(tmp_path / "absent" / "state"))
+
+
+def _known(home: Path) -> list[Path]:
+    """The places that are remembered below this home."""
+    files = (home / "symphony" / KNOWN_FOLDER).glob("*.json")
+    return sorted(Path(json.loads(file.read_text())["state_dir"]) for file in files)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {"XDG_STATE_HOME": str(tmp_path / "home")}
+
+
+def test_a_place_of_its_own_is_remembered_once(tmp_path: Path, environment: dict[str, str]) -> None:
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    register_state_dir(place, environment)
+    (file,) = (tmp_path / "home" / "symphony" / KNOWN_FOLDER).iterdir()
+    before = file.stat().st_mtime_ns
+    register_state_dir(place, environment)
+    assert _known(tmp_path / "home") == [place]
+    assert file.stat().st_mtime_ns == before
+
+
+def test_a_place_that_is_found_by_listing_needs_no_word(tmp_path: Path, environment: dict[str, str]) -> None:
+    register_state_dir(tmp_path / "home" / "symphony" / "app-0123456789ab", environment)
+    register_state_dir(Path("/var/lib/symphony/app"), environment)
+    assert _known(tmp_path / "home") == []
+
+
+def test_what_is_gone_is_forgotten_and_what_is_not_ours_stays(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    gone, stays = tmp_path / "gone", tmp_path / "stays"
+    gone.mkdir()
+    stays.mkdir()
+    register_state_dir(gone, environment)
+    gone.rmdir()
+    folder = tmp_path / "home" / "symphony" / KNOWN_FOLDER
+    (folder / "mine.json").write_text("[my notes]")
+    (folder / "folder.json").mkdir()
+    register_state_dir(stays, environment)
+    (folder / "folder.json").rmdir()
+    assert (folder / "mine.json").read_text() == "[my notes]"
+    (folder / "mine.json").unlink()
+    assert _known(tmp_path / "home") == [stays]
+
+
+def test_a_place_that_cannot_be_looked_at_stays_and_keeps_no_other_from_being_remembered(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    folder = tmp_path / "home" / "symphony" / KNOWN_FOLDER
+    folder.mkdir(parents=True)
+    unseen = "/" + "x" * 300  # no file system has such names, so the kernel refuses to look
+    (folder / "unseen.json").write_text(json.dumps({"state_dir": unseen}))
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    register_state_dir(place, environment)
+    assert _known(tmp_path / "home") == sorted([Path(unseen), place])
+
+
+def test_a_home_that_cannot_be_written_holds_nothing_up(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    register_state_dir(tmp_path / "state", {"XDG_STATE_HOME": str(tmp_path / "file")})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"7",
+        b'{"state_dir": 7}',
+        b'{"state_dir": "a"}',
+        b'{"state_dir": "/a\\u0000"}',
+        b"[" * 9_999,
+    ],
+)
+def test_what_names_no_place_is_no_place(content: bytes) -> None:
+    assert parse_known_state_dir(content) is None
+
+
+def test_the_place_that_is_named() -> None:
+    assert parse_known_state_dir(b'{"state_dir": "/var/x"}') == Path("/var/x")

@@ -225,11 +225,12 @@ def test_nothing_outside_of_the_workspace_and_nothing_that_blocks_is_read(
     assert codes(Loader(DirectorySource(workspace, "link")).load().problems) == [("outside_directory", None)]
 
 
-def test_many_modules_together_are_bounded() -> None:
-    entries = "".join(f"  - {{name: m{n}, file: {n}.md}}\n" for n in range(40))
-    files = {f"{n}.md": b"x" * 60_000 for n in range(40)}
+@pytest.mark.parametrize(("count", "problems"), [(17, []), (18, [("too_large", None)])])
+def test_many_modules_together_are_bounded(count: int, problems: list[tuple[str, None]]) -> None:
+    entries = "".join(f"  - {{name: m{n}, file: {n}.md}}\n" for n in range(count))
+    files = {f"{n}.md": b"x" * 60_000 for n in range(count)}  # 1 MiB is 17 of them and a half
     files["manifest.yaml"] = f'version: "1"\nskills:\n{entries}'.encode()
-    assert codes(load(files).problems) == [("too_large", None)]
+    assert codes(load(files).problems) == problems
 
 
 def test_a_source_that_fails_is_replaced_by_the_last_good_copy_then_the_fallback_then_nothing(

@@ -121,15 +121,12 @@ def test_broken_files_cost_as_much_as_sound_ones(shelf: Shelf) -> None:
     assert found.incomplete == "size"
 
 
-def test_the_bytes_of_all_files_of_a_root_are_limited_together(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, reads: list[int]
-) -> None:
-    monkeypatch.setattr("symphony.skills.loader._MAX_BYTES", 200_000)
-    for number in range(20):
-        shelf.skill(f"s{number:02}", *["# words"] * 5_000)
+def test_the_bytes_of_all_files_of_a_root_are_limited_together(shelf: Shelf, reads: list[int]) -> None:
+    for number in range(500):
+        shelf.skill(f"s{number:03}", "#" * 60_000)
     found = shelf.load()
     assert found.incomplete == "size"
-    assert 200_000 <= sum(reads) <= 300_000
+    assert 24 <= sum(reads) / 2**20 <= 24.1
 
 
 def test_no_file_is_opened_when_time_is_up(shelf: Shelf, reads: list[int]) -> None:

@@ -61,6 +61,7 @@ def test_words_are_folded_and_found_by_singular_part_and_beginning(query: str, b
 def test_a_beginning_counts_less_than_the_word() -> None:
     assert names("note", (make("a", "notebook"), make("b", "note"))) == ["b", "a"]
     assert names("no", (make("a", "notebook"),)) == []
+    assert names("not", (make("a", "notebook"),)) == ["a"]
 
 
 def score(text: str, query: str) -> float:

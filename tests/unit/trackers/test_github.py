@@ -137,6 +137,9 @@ async def test_sub_issues_are_told_without_a_request_and_waited_for_on_demand() 
     assert issue.dispatchable
     (held,) = await desk.another(wait_for_sub_issues=True).fetch_issues_by_states(["Todo"])
     assert held.not_dispatchable_reason == "2 of its 3 sub-issues are open"
+    desk.put(2, extra={"sub_issues_summary": {"total": 3, "completed": 3, "percent_completed": 100}})
+    issues = await desk.another(wait_for_sub_issues=True).fetch_issues_by_states(["Todo"])
+    assert [issue.dispatchable for issue in issues] == [False, True]
 
 
 async def test_a_blocker_in_another_repository_is_named_with_it() -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harness.shell import word
 from symphony.config import HooksSettings
 from symphony.domain import Category, Redaction
 from symphony.processes.local import LocalHost
@@ -30,7 +29,7 @@ def call(path: Path, attempt: int | None = None) -> HookCall:
 
 
 async def seen(tmp_path: Path, environment: dict[str, str], attempt: int | None = None) -> dict[str, str]:
-    hooks = runner(environment, before_run=f"env > {word(tmp_path)}/seen; pwd > {word(tmp_path)}/where")
+    hooks = runner(environment, before_run="env > seen; pwd > where")
     await hooks.run(Hook.BEFORE_RUN, call(tmp_path, attempt))
     lines = (tmp_path / "seen").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if "=" in line)
@@ -55,7 +54,7 @@ async def test_a_hook_gets_no_secret_and_no_place_of_another_git(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     profile = anyio.Path(environment["HOME"], ".profile")
-    await profile.write_text(f"env > {word(tmp_path)}/profile\n")
+    await profile.write_text("env > profile\n")
     inherited = {"TRACKER_TOKEN": "hunter2-hunter2", "GIT_DIR": "/elsewhere", "SYMPHONY_INSTANCE": "x"}
     found = await seen(tmp_path, {**environment, **inherited, "COLOUR": "blue"})
     assert found["COLOUR"] == "blue"
@@ -103,7 +102,7 @@ async def test_a_hook_that_cannot_be_started_is_told(tmp_path: Path, environment
 
 
 async def test_only_the_hook_that_is_set_is_run(tmp_path: Path, environment: dict[str, str]) -> None:
-    hooks = runner(environment, after_run=f"touch {word(tmp_path)}/ran")
+    hooks = runner(environment, after_run="touch ran")
     assert [hook for hook in Hook if hooks.has(hook)] == [Hook.AFTER_RUN]
     await hooks.run(Hook.BEFORE_RUN, call(tmp_path))
     assert not (tmp_path / "ran").exists()

@@ -50,6 +50,11 @@ class Server:
         return f"http://127.0.0.1:{self.port}/rules/manifest.yaml"
 
     async def handle(self, stream: SocketStream) -> None:
+        """Answer one question; a client may give up before it has asked or heard."""
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            await self._answer(stream)
+
+    async def _answer(self, stream: SocketStream) -> None:
         async with stream:
             head = b""
             while b"\r\n\r\n" not in head:

@@ -57,18 +57,10 @@ async def test_no_folder_and_switched_off_give_the_same_envelope(tmp_path: Path)
     assert (await load_catalog(with_skills, SkillOptions())).block is not None, "the positive control"
 
 
-async def test_switched_off_nothing_is_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Path] = []
-
-    def spy(workspace: Path, _: SkillOptions, **__: object) -> SkillSet:
-        calls.append(workspace)
-        return SkillSet(root=workspace)
-
-    monkeypatch.setattr(skills, "load", spy)
-    await load_catalog(tmp_path, SkillOptions(enabled=False))
-    assert calls == []
-    await load_catalog(tmp_path, SkillOptions())
-    assert calls == [tmp_path]
+async def test_switched_off_there_are_no_skills(tmp_path: Path) -> None:
+    add(tmp_path, "a")
+    assert await load_catalog(tmp_path, SkillOptions(enabled=False)) == RunCatalog()
+    assert (await load_catalog(tmp_path, SkillOptions())).names == ("a",)
 
 
 async def test_a_loader_that_breaks_costs_a_warning_and_not_the_run(

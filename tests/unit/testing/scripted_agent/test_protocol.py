@@ -1,9 +1,11 @@
+import json
+import threading
 from pathlib import Path
 
 import pytest
 
 from symphony.testing.scripted_agent import command
-from symphony.testing.scripted_agent.protocol import Faults, read_switches
+from symphony.testing.scripted_agent.protocol import ClientGoneError, Faults, Wire, read_switches
 
 
 def test_no_switch_is_no_fault() -> None:
@@ -42,3 +44,30 @@ def test_an_unknown_switch_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_the_command_is_quoted_for_a_shell() -> None:
     assert command("--pid-file", "a b").endswith(" -P -m symphony.testing.scripted_agent --pid-file 'a b'")
+
+
+def test_a_split_line_is_cut_inside_a_character() -> None:
+    written: list[bytes] = []
+    Wire(written.append, Faults(split_lines=True)).result(1, {"text": "abc€def" * 5})
+    assert len(written) == 3
+    with pytest.raises(UnicodeDecodeError):
+        written[1].decode()
+    assert json.loads(b"".join(written)) == {"id": 1, "result": {"text": "abc€def" * 5}}
+
+
+def test_whoever_waits_is_told_when_the_client_is_gone() -> None:
+    wire = Wire(lambda _: None, Faults())
+    wire.wake(gone=True)
+    with pytest.raises(ClientGoneError):
+        wire.ask("item/tool/call", {}, threading.Event())
+
+
+def test_a_fault_that_ends_the_process_strikes_after_the_line() -> None:
+    written: list[bytes] = []
+    left: list[int] = []
+    wire = Wire(written.append, Faults(exit_on="turn/started", exit_code=4), leave=left.append)
+    wire.notify("turn/completed", {})
+    assert left == []
+    wire.notify("turn/started", {})
+    assert left == [4]
+    assert len(written) == 2

@@ -254,7 +254,8 @@ async def test_what_an_earlier_start_left_is_cleaned_and_its_clones_go_on(
     git(workspace.path, "commit", "-q", "--allow-empty", "-m", "two")
     again = await manager.prepare(ISSUE, 1)
     assert (again.path, again.created_now) == (workspace.path, False)
-    assert (await manager.deliver(again)).pushed
+    assert (await manager.deliver(again)).to_push
+    assert await manager.push("symphony/MT-1") is None
     assert git(server.root / "x.git", "log", "-1", "--format=%s", "symphony/MT-1") == "two"
 
 

@@ -232,6 +232,20 @@ def test_no_comment_follows_the_agents_own_or_if_comments_are_off() -> None:
 # --- pushes ----------------------------------------------------------------------------------------------
 
 
+LEFT = "/srv/SYM-1: 1 uncommitted or untracked file(s) (git -C /srv/SYM-1 status)"
+
+
+@pytest.mark.parametrize(
+    "outcome", [{}, {"delivered": None}, {"commented": True}], ids=["beside commits", "alone", "commented"]
+)
+def test_work_that_no_branch_has_is_told_when_the_issue_is_handed_over(outcome: dict[str, Any]) -> None:
+    story = reviewed(left=LEFT, **outcome)
+    assert [notice.fields["reason"] for notice in story.notices("work_left")] == [LEFT]
+    (comment,) = story.said(PostComment)
+    assert LEFT in comment.body
+    assert ("symphony/SYM-1" in comment.body) is (not outcome)
+
+
 def _pushed(story: Story, failure: Failure | None, head: str = "abc") -> None:
     story.tell(Pushed(issue_id="1", head=head, failure=failure))
 
@@ -346,7 +360,10 @@ def test_what_the_removal_of_a_workspace_delivers_is_pushed_also_for_an_issue_th
     assert [command.branch for command in story.said(PushBranch)] == ["symphony/SYM-1"]
     _pushed(story, REFUSED)
     assert results.unpushed_results(story.state) == (result(story),)
-    story.forget().advance(30_000)
+    story.forget()
+    story.tell(BranchDelivered(issue_id="1", identifier="SYM-1", delivered=delivered(to_push=True)))
+    assert not story.said(PushBranch), "it is known, and waits for its next try"
+    story.advance(30_000)
     _pushed(story, None)
     assert not story.state.results
 

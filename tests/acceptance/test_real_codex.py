@@ -139,7 +139,8 @@ def test_secrets_and_siblings_are_out_of_reach(project: Project, codex: Path) ->
     neighbour = project.workspaces / "neighbour"
     steps = (
         models.shell(
-            f"env; echo x > {neighbour}/x; echo x > /tmp/symphony-escape-$$ && rm /tmp/symphony-escape-$$"
+            f"env; echo x > {word(neighbour)}/x; "
+            "echo x > /tmp/symphony-escape-$$ && rm /tmp/symphony-escape-$$"
         ),
         models.tool("board_move", {"state": "Done"}),
         models.say("Tried."),

@@ -31,6 +31,6 @@ def ray(started: RayCluster) -> RayCluster:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    """A repository with one commit; the agent has no sandbox, so the temp directory will do."""
-    return Project(root=tmp_path).create()
+def project(reachable: Path) -> Project:
+    """A repository with one commit, below a path that `worker.ray.remote_root` may be."""
+    return Project(root=reachable).create()

@@ -8,6 +8,7 @@ import stat
 import time
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 _TEMPORARY: Final = Path("/tmp")  # noqa: S108 - the directory is made private
@@ -28,16 +29,18 @@ class SocketDirectory:
     def __init__(self, parent: Path = _TEMPORARY) -> None:
         self.path = parent / f"{_PREFIX}{secrets.token_hex(8)}"
         self._lock: int | None = None
+        self._making = Lock()  # hosts are asked in several threads at once
 
     def create(self) -> None:
         """Make the directory, unless it is there, and remove what killed daemons left. Raises `OSError`."""
-        if self._lock is None:
-            for left in self.path.parent.glob(f"{_PREFIX}*"):
-                _remove_left(left)
-        if not self.path.is_dir():
-            self.remove()
-            self.path.mkdir(mode=0o700)
-            self._lock = _locked(self.path)
+        with self._making:
+            if self._lock is None:
+                for left in self.path.parent.glob(f"{_PREFIX}*"):
+                    _remove_left(left)
+            if not self.path.is_dir():
+                self.remove()
+                self.path.mkdir(mode=0o700)
+                self._lock = _locked(self.path)
 
     def remove(self) -> None:
         """Remove it with all that is in it."""

@@ -28,11 +28,11 @@ help: ## Show this help
 demo: $(VENV)/.runtime ## Watch four issues become commits (no account, no model; about 15 seconds)
 	@$(BIN)/symphony demo
 
-test: $(VENV)/.dev ## Run every gate and every test that is not slow (5 minutes on two cores)
+test: $(VENV)/.dev ## Run every gate and every test that is not slow (9 minutes on two cores)
 	@$(style_and_bytecode)
 	@$(call with_types,$(PYTEST) -m "$(FAST)" $(PYTEST_ARGS))
 
-test-all: $(VENV)/.dev ## Run every gate and every test, and judge conformance (15 minutes on two cores)
+test-all: $(VENV)/.dev ## Run every gate and every test, and judge conformance (20 minutes on two cores)
 	@$(style_and_bytecode)
 	@$(call with_types,$(PYTEST) --conformance-results=$(RESULTS) $(PYTEST_ARGS))
 	@$(CONFORMANCE) --from $(RESULTS)
@@ -88,11 +88,11 @@ unit: $(VENV)/.dev ## Run the unit tests only
 # Older versions of libraries use what newer ones deprecate, so warnings are no errors there.
 LOWEST := .venv-lowest
 .PHONY: lowest
-lowest: ## Run the tests of `make test` with the lowest versions of dependencies that pyproject.toml allows
+lowest: ## Run the unit tests with the lowest versions of dependencies that pyproject.toml allows
 	@test -d $(LOWEST) || $(PYTHON) -m venv $(LOWEST)
 	@$(PYTHON) .ci/lowest.py > $(LOWEST)/constraints.txt
 	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/constraints.txt -e '.[dev,otel]'
-	$(LOWEST)/bin/pytest -q -n 4 --dist worksteal -o filterwarnings=default -m "$(FAST)"
+	$(LOWEST)/bin/pytest -q -n 2 -o filterwarnings=default tests/unit
 
 fuzz: $(VENV)/.dev ## Try random files on the skills loader for FUZZ_S seconds (60)
 	FUZZ_S=$${FUZZ_S:-60} $(BIN)/pytest -q tests/unit/skills/test_loader_fuzz.py

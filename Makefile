@@ -88,11 +88,11 @@ unit: $(VENV)/.dev ## Run the unit tests only
 # Older versions of libraries use what newer ones deprecate, so warnings are no errors there.
 LOWEST := .venv-lowest
 .PHONY: lowest
-lowest: ## Run the unit tests with the lowest versions of dependencies that pyproject.toml allows
+lowest: ## Run the tests of `make test` with the lowest versions of dependencies that pyproject.toml allows
 	@test -d $(LOWEST) || $(PYTHON) -m venv $(LOWEST)
 	@$(PYTHON) .ci/lowest.py > $(LOWEST)/constraints.txt
 	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/constraints.txt -e '.[dev,otel]'
-	$(LOWEST)/bin/pytest -q -n 2 -o filterwarnings=default tests/unit
+	$(LOWEST)/bin/pytest -n 4 --dist worksteal -o filterwarnings=default -m "$(FAST)" $(PYTEST_ARGS)
 
 fuzz: $(VENV)/.dev ## Try random files on the skills loader for FUZZ_S seconds (60)
 	FUZZ_S=$${FUZZ_S:-60} $(BIN)/pytest -q tests/unit/skills/test_loader_fuzz.py

@@ -59,7 +59,10 @@ class _ExportLog(logging.Handler):
     @override
     def emit(self, record: logging.LogRecord) -> None:
         self.failures += 1
-        self.last_failure = self._redact(record.getMessage())
+        # Older versions of the exporter have the reason in the exception only.
+        raised = record.exc_info and record.exc_info[1]
+        told = record.getMessage()
+        self.last_failure = self._redact(f"{told} {raised}" if raised and str(raised) not in told else told)
         if self._logged_s is None or self._now_s() - self._logged_s >= LOG_EVERY_S:
             self._logged_s = self._now_s()
             _log.warning("traces_not_sent", reason=self.last_failure, failures=self.failures)

@@ -23,6 +23,7 @@ from symphony.journal.model import (
     SettingRecord,
     SkillsComment,
     SkillsRecord,
+    ToldComments,
 )
 from symphony.journal.recorder import StepRecorder
 from symphony.scheduler import Spent
@@ -39,6 +40,7 @@ class Ledger:
         self.events: list[EventRecord] = []
         self.results: dict[str, ResultRecord] = {}
         self.comments: dict[tuple[str, str], CommentRecord] = {}
+        self.told_comments: dict[str, ToldComments] = {}
         self.skills_notes: dict[str, SkillsComment] = {}
         self.pull_requests: dict[str, PullRequestRecord] = {}
         self.skills: dict[str, SkillsRecord] = {}
@@ -71,6 +73,8 @@ class Ledger:
                 self.events.append(record)
             case CommentRecord():
                 self.comments[record.issue_id, record.kind] = record
+            case ToldComments():
+                self.told_comments[record.issue_id] = record
             case SkillsComment():
                 self.skills_notes[record.issue_id] = record
             case PullRequestRecord():

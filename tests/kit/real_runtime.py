@@ -49,7 +49,7 @@ from symphony.agents.events import (
 )
 from symphony.config import AGENT_SECTIONS, WorkflowFile, parse_workflow
 from symphony.daemon.clock import Timers
-from symphony.daemon.comments import CommentWriter, SkillComments
+from symphony.daemon.comments import CommentWriter, PeopleCommentReader, SkillComments
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.effects import Effects
 from symphony.daemon.hosts.ray_hosts import RayHosts
@@ -427,6 +427,7 @@ class _Daemon:
                     recorded=_nothing,
                     on_exit=self._ended,
                     callbacks=RunCallbacks(
+                        comments_told=lambda *_: None,
                         agent_spawned=lambda *_: None,
                         conversation_opened=_conversation_opened,
                         instructions_composed=lambda *_: None,
@@ -436,6 +437,7 @@ class _Daemon:
                     ),
                     comments=comments,
                     skill_comments=SkillComments(comments, record=lambda _: None, recorded=_nothing),
+                    people_comments=PeopleCommentReader(lambda _: ()),
                     traces=Traces(None, found_ms=lambda _: None, now_ms=lambda: 0),
                     hosts=RemoteHosts(
                         SshHosts(LocalHost(), {}),

@@ -895,6 +895,14 @@ class Transcript(Document, frozen=True, kw_only=True):
     trace_id: TraceId = None
 
 
+class PromptComment(Document, frozen=True, kw_only=True):
+    """A comment of a person on an issue; untrusted text."""
+
+    author: str
+    created_at: Annotated[datetime | None, _is("Null where the tracker does not tell it.")]
+    body: Annotated[str, _is("Cut where it is long.")]
+
+
 class Prompt(Document, frozen=True, kw_only=True):
     """What a dispatch would send now."""
 
@@ -908,6 +916,10 @@ class Prompt(Document, frozen=True, kw_only=True):
     note: Annotated[str | None, _is("Why skills are missing that a dispatch might find.")]
     phase: Annotated[Phase | None, _is("Null without phases.")] = None
     instructions: Annotated[Instructions | None, _is("Null if none are configured.")] = None
+    new_comments: Annotated[
+        tuple[PromptComment, ...],
+        _is("Comments of people that no session of the issue was told, oldest first."),
+    ] = ()
 
 
 class KnownSkill(Document, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from symphony.api.models import (
     NotifyTarget,
     Phase,
     Positive,
+    PromptComment,
     SkillOutcomes,
     Skills,
     SkillUses,
@@ -83,6 +84,9 @@ class Explained(KnownIssue, frozen=True, kw_only=True):
     """`symphony explain --json`: the issue of the API, its source, and the explanation."""
 
     explanation: Explanation
+    new_comments: Annotated[
+        tuple[PromptComment, ...], _is("Comments of people that the next run is told.")
+    ] = ()
 
 
 class PrintedPrompt(ClosedDocument, frozen=True, kw_only=True):
@@ -96,6 +100,7 @@ class PrintedPrompt(ClosedDocument, frozen=True, kw_only=True):
     agent: Annotated[Agent, _is("Who would get it.")]
     phase: Annotated[Phase | None, _is("Null without phases.")] = None
     instructions: Annotated[Instructions | None, _is("Null if none are configured.")] = None
+    new_comments: Annotated[tuple[PromptComment, ...], _is("Comments of people that it is told.")] = ()
 
 
 # --- status --watch and status --all ---------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -32,8 +33,9 @@ from symphony.api.history import History
 from symphony.config import read_secrets
 from symphony.daemon.admission import open_store
 from symphony.daemon.clock import monotonic_ms
+from symphony.daemon.comments import PeopleCommentReader
 from symphony.daemon.context import RuntimeContext, build_context, redaction_for, scheduler_settings
-from symphony.daemon.journal_writer import past_runs, recovery_event
+from symphony.daemon.journal_writer import past_runs, recovery_event, told_comments
 from symphony.daemon.overview import (
     feedback_on,
     kept_workspaces,
@@ -227,11 +229,15 @@ class Offline:
         if issue is None:
             return None
         redaction = self.context.redaction
+        comments = await PeopleCommentReader(partial(told_comments, self.journal)).read(
+            self.context, issue, None
+        )
         preview = await preview_prompt(
             self.context,
             issue,
             None,
             agent=choose_agent(state, issue),
+            comments=comments.shown,
             phase=phase_or_requested(issue, state.settings, phase),
             source="files",
         )

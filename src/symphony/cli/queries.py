@@ -1,6 +1,7 @@
 """What the reading commands show: asked of the daemon, or computed from the files if no daemon runs."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio
 from msgspec import structs
 
-from symphony.api.models import Prompt, Reason, Waiting, utc_text
+from symphony.api.models import Prompt, PromptComment, Reason, Waiting, utc_text
 from symphony.cli.client import Client, connect
 from symphony.cli.documents import DaemonInfo, KnownIssue, Status
 from symphony.cli.endpoint import absence_notice
@@ -80,6 +81,13 @@ class Queries:
                 raise
             return known
         return known if found is None or (known is not None and found.status == "ended") else found
+
+    def new_comments(self, identifier: str) -> tuple[PromptComment, ...]:
+        """The comments of people that the next run of an issue is told; none if nobody can say."""
+        with suppress(SymphonyError):
+            if (prompt := self.prompt(identifier)) is not None:
+                return prompt.new_comments
+        return ()
 
     def prompt(self, identifier: str, phase: str | None = None) -> Prompt | None:
         """What a dispatch of an issue would send; None if neither the daemon nor the tracker knows it.

@@ -91,6 +91,7 @@ from symphony.config.settings import session as session
 from symphony.config.template import PromptTemplate as PromptTemplate
 from symphony.config.template import answer_section as answer_section
 from symphony.config.template import answered_prompt as answered_prompt
+from symphony.config.template import comments_section as comments_section
 from symphony.config.template import continuation_prompt as continuation_prompt
 from symphony.config.template import interrupted_prompt as interrupted_prompt
 from symphony.config.template import issue_too_long_failure as issue_too_long_failure

@@ -16,7 +16,7 @@ from liquid.undefined import UNDEFINED
 from typing_extensions import override
 
 from symphony.config.errors import WorkflowError, config_failure, did_you_mean, quoted
-from symphony.domain import Category, Failure, Issue, fence, template_view
+from symphony.domain import NO_COMMENTS, Category, Failure, Issue, PeopleComments, fence, template_view
 
 # --- Fixed prompts ---
 
@@ -89,6 +89,20 @@ def answer_section(question: str | None, answer: str) -> str:
     """A question of a session and the answer of a person, both fenced as untrusted text."""
     asked = "" if question is None else f"An earlier session asked a person:\n\n{fence(question)}\n\n"
     return f"{asked}A person answers:\n\n{fence(answer)}"
+
+
+def comments_section(comments: PeopleComments) -> str:
+    """New comments of people on the issue, oldest first, each fenced as untrusted text."""
+    left_out = f" {comments.left_out} older ones are left out." if comments.left_out else ""
+    head = (
+        "Since the last session people wrote these comments on the issue. They are part of the task, in the "
+        f"words of their authors.{left_out}"
+    )
+    told = [head]
+    for comment in comments.new:
+        at = "" if comment.created_at is None else f", {comment.created_at.isoformat()}"
+        told.append(fence(f"{comment.author}{at}:\n\n{comment.body}"))
+    return "\n\n".join(told)
 
 
 # --- Liquid environment: strict, without files, limited in input, output and time ---
@@ -427,7 +441,25 @@ class PromptTemplate:
         """`path:line` of a character of `source`."""
         return self._origin.where(index)
 
-    def render(self, issue: Issue, attempt: int | None, *, phase: str | None = None, turn: int = 1) -> str:
+    @property
+    def shows_comments(self) -> bool:
+        """Whether it names `issue.comments`, `issue.new_comments` or a field that depends on data."""
+        names = self._template.analyze(include_partials=False).globals.get("issue", [])
+        return any(
+            len(name.segments) > 1
+            and (isinstance(name.segments[1], list) or name.segments[1] in {"comments", "new_comments"})
+            for name in names
+        )
+
+    def render(
+        self,
+        issue: Issue,
+        attempt: int | None,
+        *,
+        phase: str | None = None,
+        turn: int = 1,
+        comments: PeopleComments = NO_COMMENTS,
+    ) -> str:
         """The prompt of a first turn. Issue text is data and is never interpreted as a template.
 
         Args:
@@ -435,12 +467,14 @@ class PromptTemplate:
             attempt: `None` on the first run, a number from 1 on every later one.
             phase: the phase of the work, or `None`.
             turn: the turn of the session, from 1.
+            comments: what people wrote on the issue.
 
         Raises:
             WorkflowError: `template_render_error`, which fails this attempt only; `issue_too_long` if the
                 text of the issue alone exceeds the limit, so that other attempts would fail too.
         """
-        variables = {"issue": template_view(issue), "attempt": attempt, "phase": phase, "turn": turn}
+        view = template_view(issue, comments)
+        variables = {"issue": view, "attempt": attempt, "phase": phase, "turn": turn}
         try:
             return render_bounded(self._template, variables, clock=self._clock)
         except Exception as error:

@@ -1,11 +1,11 @@
 """The daemon's comments on issues: written in the background, one per issue and kind.
 
-`CommentWriter` writes them. `AnswerReader` reads what people answer to a question. `SkillComments` keeps the
-comments about malformed skills true.
+`CommentWriter` writes them. `AnswerReader` reads what people answer to a question, `PeopleCommentReader` what
+else they write. `SkillComments` keeps the comments about malformed skills true.
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -14,15 +14,30 @@ from weakref import WeakValueDictionary
 
 import anyio
 import structlog
+from anyio import to_thread
 
 from symphony import skills
 from symphony.daemon.context import RuntimeContext
-from symphony.domain import FaultPoint, Issue, one_line, plain_text
-from symphony.journal.model import CommentRecord, SkillsComment
+from symphony.domain import (
+    NO_COMMENTS,
+    FaultPoint,
+    Issue,
+    PeopleComments,
+    PersonComment,
+    one_line,
+    plain_text,
+)
+from symphony.journal.model import CommentRecord, SkillsComment, ToldComment
 from symphony.scheduler import MAX_ANSWER_CHARS, IssueComment, PostComment
 from symphony.skills import Severity, SkillSet
 from symphony.trackers.base import AnswerCapability, Comment, CommentCapability
-from symphony.trackers.comments import Upserted, replies_since, revise_comment, upsert_comment
+from symphony.trackers.comments import (
+    Upserted,
+    comments_of_people,
+    replies_since,
+    revise_comment,
+    upsert_comment,
+)
 
 TIMEOUT_S: Final = 30.0
 MAX_KNOWN: Final = 1_000
@@ -35,6 +50,11 @@ _REPOST_MS: Final = 600_000
 _MAX_REPOSTED: Final = 1_024
 _MAX_OTHERS: Final = 10
 _AUTHOR_CHARS: Final = 100
+PEOPLE_COMMENTS_S: Final = 15.0
+MAX_PEOPLE_COMMENTS: Final = 200
+MAX_COMMENT_CHARS: Final = 16_000
+MAX_PEOPLE_CHARS: Final = 64_000
+_MOST_TIMES_TOLD: Final = 2
 _OTHERS_CHARS: Final = 200
 _log = structlog.get_logger(__name__)
 
@@ -238,6 +258,93 @@ def draft_of(command: PostComment) -> CommentDraft:
 def _remark(comment: Comment, text: str) -> IssueComment:
     return IssueComment(
         id=comment.id, author=one_line(comment.author, _AUTHOR_CHARS) or "somebody", text=text
+    )
+
+
+# --- comments of people ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadComments:
+    """What people wrote on an issue, and what is told once a session gets it."""
+
+    shown: PeopleComments = NO_COMMENTS
+    told: tuple[ToldComment, ...] = ()
+
+
+class PeopleCommentReader:
+    """Reads what people wrote on an issue, for the prompt of a session.
+
+    Each comment is new once, and once more if it was edited. What was told is known by a digest of the text.
+
+    Args:
+        recorded: what sessions of an issue were told before this daemon. Blocking.
+    """
+
+    def __init__(self, recorded: Callable[[str], tuple[ToldComment, ...]]) -> None:
+        self._recorded = recorded
+        self._told: OrderedDict[str, tuple[ToldComment, ...]] = OrderedDict()
+
+    async def read(self, context: RuntimeContext, issue: Issue, answer: str | None) -> ReadComments:
+        """The comments of people; none if they cannot be read: they are told the next time.
+
+        A comment that is in `answer`, which the session is told anyway, is not new.
+        """
+        tracker = context.tracker
+        if not isinstance(tracker, AnswerCapability):
+            return ReadComments()
+        fields = {"issue_id": issue.id, "issue_identifier": issue.identifier}
+        try:
+            with anyio.fail_after(PEOPLE_COMMENTS_S):
+                comments = await comments_of_people(tracker, issue.id)
+        except Exception as error:  # noqa: BLE001 - a comment must not cost a run
+            reason = context.redaction.text(str(error)) or type(error).__name__
+            _log.warning("comments_not_read", reason=reason, **fields)
+            return ReadComments()
+        told = self._told.get(issue.id)
+        if told is None:
+            told = await to_thread.run_sync(self._recorded, issue.id)
+        return _sorted_out(comments, {one.comment_id: one for one in told}, answer)
+
+    def were_told(self, issue_id: str, read: ReadComments) -> None:
+        """A session was told them."""
+        self._told[issue_id] = read.told
+        self._told.move_to_end(issue_id)
+        if len(self._told) > MAX_KNOWN:
+            self._told.popitem(last=False)
+
+
+def _sorted_out(
+    comments: Sequence[Comment], told: Mapping[str, ToldComment], answer: str | None
+) -> ReadComments:
+    """The comments that fit, the newest first to be chosen, and what is told with them."""
+    known: list[PersonComment] = []
+    new: list[PersonComment] = []
+    all_told: list[ToldComment] = []
+    left_out, room = 0, MAX_PEOPLE_CHARS
+    for comment in reversed(comments):
+        digest = sha256(comment.body.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        before = told.get(comment.id, ToldComment(comment_id=comment.id, digest="", times=0))
+        is_new = before.digest != digest and before.times < _MOST_TIMES_TOLD
+        all_told.append(
+            ToldComment(comment_id=comment.id, digest=digest, times=before.times + 1) if is_new else before
+        )
+        body = plain_text(comment.body[: 2 * MAX_COMMENT_CHARS]).strip()
+        if len(body) > MAX_COMMENT_CHARS:
+            body = body[:MAX_COMMENT_CHARS] + "\n(cut: the comment is longer)"
+        is_new = is_new and not (body and answer and body in answer)
+        if room < len(body) or len(known) == MAX_PEOPLE_COMMENTS:
+            room = 0  # an older one that would fit does not overtake it
+            left_out += is_new
+            continue
+        room -= len(body)
+        author = one_line(comment.author, _AUTHOR_CHARS) or "somebody"
+        shown = PersonComment(author=author, created_at=comment.created_at, body=body)
+        known.append(shown)
+        new += [shown] if is_new else []
+    return ReadComments(
+        shown=PeopleComments(known=tuple(known[::-1]), new=tuple(new[::-1]), left_out=left_out),
+        told=tuple(all_told[: 2 * MAX_PEOPLE_COMMENTS]),
     )
 
 

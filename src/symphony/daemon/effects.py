@@ -19,7 +19,14 @@ from anyio.abc import TaskGroup
 
 from symphony.agents.run_stats import Pricing
 from symphony.daemon.clock import Timers
-from symphony.daemon.comments import AnswerReader, CommentWriter, SkillComments, draft_of
+from symphony.daemon.comments import (
+    AnswerReader,
+    CommentWriter,
+    PeopleCommentReader,
+    ReadComments,
+    SkillComments,
+    draft_of,
+)
 from symphony.daemon.context import RuntimeContext, comment_severity
 from symphony.daemon.hosts.remote_worker import RemoteHosts, RemoteWorker
 from symphony.daemon.moves import Moves
@@ -108,6 +115,7 @@ class Effects:
         callbacks: what runs report besides events.
         comments: writes the daemon's comments.
         skill_comments: writes comments about skills.
+        people_comments: reads what people write.
         traces: starts the traces of runs.
         hosts: carries runs out on hosts.
         environment: variables of the daemon.
@@ -130,6 +138,7 @@ class Effects:
         callbacks: RunCallbacks,
         comments: CommentWriter,
         skill_comments: SkillComments,
+        people_comments: PeopleCommentReader,
         traces: Traces,
         hosts: RemoteHosts,
         environment: Mapping[str, str],
@@ -148,6 +157,7 @@ class Effects:
         self._callbacks = callbacks
         self._comments = comments
         self._skill_comments = skill_comments
+        self._people_comments = people_comments
         self._traces = traces
         self._hosts = hosts
         self._environment = environment
@@ -296,6 +306,7 @@ class Effects:
                 tools=self._review_tools(command.issue.id, context.tracker),
                 post=self._post,
                 callbacks=self._callbacks,
+                read_comments=self._read_comments,
                 report_skills=self._report_skills,
                 sync_skills=self._sync_skills,
                 log_fields=trace.log_fields,
@@ -351,6 +362,10 @@ class Effects:
 
     async def _sync_skills(self, command: StartRun, collected: CollectedSkills) -> Synced | None:
         return await sync_from_host(self._context(), command, collected)
+
+    async def _read_comments(self, command: StartRun) -> ReadComments:
+        answer = None if command.resume is None else command.resume.answer
+        return await self._people_comments.read(self._context(), command.issue, answer)
 
     async def _report_skills(self, issue: Issue, found: SkillSet) -> None:
         """Record what the comment about skills has to say, and write it in the background."""

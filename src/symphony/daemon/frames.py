@@ -23,6 +23,7 @@ from symphony.domain import (
     Blame,
     Category,
     Failure,
+    PeopleComments,
     SymphonyError,
     ToolResult,
     ToolSpec,
@@ -119,11 +120,13 @@ class Hurry(Frame, frozen=True, kw_only=True):
 class Answer(Frame, frozen=True, kw_only=True):
     """The answer to a request: a failure if it failed.
 
-    Else `result` for a tool call, and what was made of skills that were collected (`synced`).
+    Else `result` for a tool call, what people wrote (`comments`), and what was made of skills that were
+    collected (`synced`).
     """
 
     request: Number
     result: ToolResult | None = None
+    comments: PeopleComments | None = None
     synced: Synced | None = None
     failure: Failure | None = None
 
@@ -211,6 +214,12 @@ class ConversationOpened(Frame, frozen=True, kw_only=True):
     thread_id: str
 
 
+class CommentsAsked(Frame, frozen=True, kw_only=True):
+    """The prompt is about to be made: what have people written on the issue?"""
+
+    request: Number
+
+
 class SkillProblems(Frame, frozen=True, kw_only=True):
     """Loaded skills, whose problems may be worth a comment on the issue."""
 
@@ -238,7 +247,7 @@ class Ended(Frame, frozen=True, kw_only=True):
 
 
 DaemonFrame = Ping | Start | Continue | Finish | Stop | Hurry | Answer
-Request = ToolCall | ConversationOpened | SkillProblems | SkillsCollected
+Request = ToolCall | CommentsAsked | ConversationOpened | SkillProblems | SkillsCollected
 """Is answered by exactly one `Answer` with its number, unless it is withdrawn."""
 WorkerFrame = (
     Hello

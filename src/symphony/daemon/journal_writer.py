@@ -82,6 +82,15 @@ def listed_skills(journal: Path, run_id: str) -> tuple[str, ...]:
         return ()
 
 
+def told_comments(journal: Path, issue_id: str) -> tuple[model.ToldComment, ...]:
+    """The comments of people that sessions of an issue were told. Blocking."""
+    try:
+        with open_reader(journal) as reader:
+            return reader.told_comments(issue_id)
+    except model.UnusableError:
+        return ()
+
+
 @asynccontextmanager
 async def open_journal_writer(
     state_path: Path,
@@ -211,6 +220,10 @@ class JournalWriter:
                 at_wall_ms=self._wall_ms(),
             )
         )
+
+    def comments_told(self, issue_id: str, comments: tuple[model.ToldComment, ...]) -> None:
+        """A session of an issue was told comments of people; `comments` are all that are known to be told."""
+        self.put(model.ToldComments(issue_id=issue_id, comments=comments, at_wall_ms=self._wall_ms()))
 
     def skill_comment_changed(self, comment: model.SkillsComment) -> None:
         """The comment about skills on an issue has a new text, or is posted."""

@@ -37,6 +37,7 @@ from symphony.api.interface import (
 from symphony.api.models import utc_text
 from symphony.api.runs import runs_document, since_wall_ms
 from symphony.api.skill_outcomes import read_skill_outcomes
+from symphony.daemon.comments import PeopleCommentReader
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.journal_writer import past_runs
 from symphony.daemon.moves import move_now
@@ -173,6 +174,7 @@ class ServiceOperator:
         traces_failure: Callable[[], str | None] = lambda: None,
         journal_health: Callable[[], Health | None] = lambda: None,
         journal: Path | None = None,
+        people_comments: PeopleCommentReader | None = None,
         on_feedback: Callable[[], None] = lambda: None,
         pull_requests: Callable[[], PullRequests] = dict,
         timeout_s: float = SNAPSHOT_TIMEOUT_S,
@@ -192,6 +194,7 @@ class ServiceOperator:
         self._traces_failure = traces_failure
         self._journal_health = journal_health
         self._journal = journal
+        self._people_comments = people_comments or PeopleCommentReader(lambda _: ())
         self._on_feedback = on_feedback
         self._pull_requests = pull_requests
         self._timeout_s = timeout_s
@@ -402,12 +405,15 @@ class ServiceOperator:
         try:
             with anyio.fail_after(self._preview_timeout_s):
                 async with self._previews:
+                    answer = None if resume is None else resume.answer
+                    comments = await self._people_comments.read(context, issue, answer)
                     preview = await preview_prompt(
                         context,
                         issue,
                         attempt,
                         resume,
                         agent=agent,
+                        comments=comments.shown,
                         phase=phase_or_requested(issue, state.settings, phase),
                     )
                     return await to_thread.run_sync(public_prompt, preview, context.redaction)

@@ -25,7 +25,7 @@ from symphony.api.live import Changes
 from symphony.api.models import DoctorCheck, Instructions, Skills
 from symphony.config import Workflow, WorkflowStore
 from symphony.daemon.clock import Timers, check_wall_clock, monotonic_ms, utc_day, wall_ms
-from symphony.daemon.comments import CommentWriter, SkillComments
+from symphony.daemon.comments import CommentWriter, PeopleCommentReader, ReadComments, SkillComments
 from symphony.daemon.context import (
     RuntimeContext,
     build_context,
@@ -40,7 +40,12 @@ from symphony.daemon.hosts.remote_worker import RemoteHosts
 from symphony.daemon.hosts.ssh_hosts import SshHosts
 from symphony.daemon.http_server import serve_http
 from symphony.daemon.instance_lock import InstanceLock, StateDirectoryError
-from symphony.daemon.journal_writer import JOURNAL_FILE, JournalWriter, open_journal_writer
+from symphony.daemon.journal_writer import (
+    JOURNAL_FILE,
+    JournalWriter,
+    open_journal_writer,
+    told_comments,
+)
 from symphony.daemon.learning.learning_runs import Learner
 from symphony.daemon.metrics import Metrics
 from symphony.daemon.notify.outbox import Outbox
@@ -165,6 +170,7 @@ class Service:
             now_ms=now_ms,
             wall_ms=wall_ms,
         )
+        self._people_comments = PeopleCommentReader(partial(told_comments, state_dir.path / JOURNAL_FILE))
         self._operator = ServiceOperator(
             state=lambda: self.state,
             history=self._history,
@@ -176,6 +182,7 @@ class Service:
             notify_targets=lambda: () if self._outbox is None else self._outbox.targets(),
             journal_health=lambda: None if self._journal is None else self._journal.health,
             journal=state_dir.path / JOURNAL_FILE,
+            people_comments=self._people_comments,
             trace_id=lambda run_id: None if self._traces is None else self._traces.trace_id(run_id),
             on_feedback=lambda: None if self._learner is None else self._learner.wake(),
             traces_failure=lambda: None if self._traces is None else self._traces.failure,
@@ -309,6 +316,11 @@ class Service:
         self._history.instructions_composed(issue_id, instructions)
         journal.instructions_composed(run_id, instructions)
 
+    def _comments_told(self, journal: JournalWriter, issue_id: str, read: ReadComments) -> None:
+        if read.told:
+            self._people_comments.were_told(issue_id, read)
+            journal.comments_told(issue_id, read.told)
+
     async def _serve(self, context: RuntimeContext, journal: JournalWriter, lock: InstanceLock) -> None:
         """Compose the parts, run them until the scheduler exits, and end what is left."""
         self._reloader = reloader = Reloader(
@@ -380,6 +392,7 @@ class Service:
                 recorded=journal.flush,
                 on_exit=self._exit.set,
                 callbacks=RunCallbacks(
+                    comments_told=partial(self._comments_told, journal),
                     agent_spawned=journal.agent_spawned,
                     conversation_opened=journal.conversation_opened,
                     instructions_composed=partial(self._on_instructions, journal),
@@ -389,6 +402,7 @@ class Service:
                 ),
                 comments=comments,
                 skill_comments=skill_comments,
+                people_comments=self._people_comments,
                 traces=self._traces,
                 hosts=hosts,
                 environment=self._environment,

@@ -18,9 +18,12 @@ from symphony.domain.fault_points import no_fault as no_fault
 from symphony.domain.issue import ALL_ISSUES as ALL_ISSUES
 from symphony.domain.issue import BRANCH_PREFIX as BRANCH_PREFIX
 from symphony.domain.issue import MAX_NAME_CHARS as MAX_NAME_CHARS
+from symphony.domain.issue import NO_COMMENTS as NO_COMMENTS
 from symphony.domain.issue import SKILL_LABEL_PREFIX as SKILL_LABEL_PREFIX
 from symphony.domain.issue import Blocker as Blocker
 from symphony.domain.issue import Issue as Issue
+from symphony.domain.issue import PeopleComments as PeopleComments
+from symphony.domain.issue import PersonComment as PersonComment
 from symphony.domain.issue import Selection as Selection
 from symphony.domain.issue import UnsafeKeyError as UnsafeKeyError
 from symphony.domain.issue import branch_name as branch_name

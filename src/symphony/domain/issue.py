@@ -87,6 +87,33 @@ class Blocker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PersonComment:
+    """A comment of a person on an issue, as a prompt shows it; all of it is untrusted text."""
+
+    author: str
+    created_at: datetime | None
+    body: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeopleComments:
+    """What people wrote on an issue, oldest first, bounded.
+
+    Attributes:
+        known: all of it, as far as it fits.
+        new: what no session of the issue was told yet, or what was edited since.
+        left_out: how many new ones did not fit.
+    """
+
+    known: tuple[PersonComment, ...] = ()
+    new: tuple[PersonComment, ...] = ()
+    left_out: int = 0
+
+
+NO_COMMENTS: Final = PeopleComments()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Issue:
     """A snapshot of an issue.
 
@@ -177,7 +204,7 @@ def _instant(value: datetime | None) -> str | None:
     return None if value is None else value.isoformat()
 
 
-def template_view(issue: Issue) -> dict[str, Any]:
+def template_view(issue: Issue, comments: PeopleComments = NO_COMMENTS) -> dict[str, Any]:
     """The issue as variables of the prompt template: lists and maps, with times as ISO-8601 text."""
     return {
         "id": issue.id,
@@ -199,4 +226,11 @@ def template_view(issue: Issue) -> dict[str, Any]:
         "not_dispatchable_reason": issue.not_dispatchable_reason,
         "created_at": _instant(issue.created_at),
         "updated_at": _instant(issue.updated_at),
+        "comments": [_comment_view(comment) for comment in comments.known],
+        "new_comments": [_comment_view(comment) for comment in comments.new],
     }
+
+
+def _comment_view(comment: PersonComment) -> dict[str, Any]:
+    created_at = _instant(comment.created_at)
+    return {"author": comment.author, "created_at": created_at, "body": comment.body}

@@ -59,6 +59,9 @@ CREATE TABLE comments (
     issue_id TEXT NOT NULL, kind TEXT NOT NULL, comment_id TEXT NOT NULL, fingerprint TEXT NOT NULL,
     at_wall_ms INTEGER NOT NULL, PRIMARY KEY (issue_id, kind)
 ) WITHOUT ROWID;
+CREATE TABLE told_comments (
+    issue_id TEXT PRIMARY KEY, at_wall_ms INTEGER NOT NULL, record TEXT NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE skills_notes (
     issue_id TEXT PRIMARY KEY, said INTEGER NOT NULL, at_wall_ms INTEGER NOT NULL, record TEXT NOT NULL
 ) WITHOUT ROWID;
@@ -165,6 +168,13 @@ def _statements(record: model.Record, now_wall_ms: int) -> list[Statement]:  # n
         case model.CommentRecord():
             row = _row(*(getattr(record, field.name) for field in fields(record)))
             made = [("REPLACE INTO comments VALUES (?, ?, ?, ?, ?)", row)]
+        case model.ToldComments(issue_id=issue_id, at_wall_ms=at_wall_ms):
+            made = [
+                (
+                    "REPLACE INTO told_comments VALUES (?, ?, ?)",
+                    _row(issue_id, at_wall_ms, model.encode(record)),
+                )
+            ]
         case model.SkillsComment(issue_id=issue_id, said=said, at_wall_ms=at_wall_ms):
             row = _row(issue_id, said, at_wall_ms, model.encode(record))
             made = [("REPLACE INTO skills_notes VALUES (?, ?, ?, ?)", row)]
@@ -581,6 +591,7 @@ DELETE FROM events WHERE id IN (
 """
 _AGED = (
     "DELETE FROM comments WHERE at_wall_ms < ? AND issue_id NOT IN (SELECT issue_id FROM claims)",
+    "DELETE FROM told_comments WHERE at_wall_ms < ? AND issue_id NOT IN (SELECT issue_id FROM claims)",
     "DELETE FROM skills_notes WHERE at_wall_ms < ? AND issue_id NOT IN (SELECT issue_id FROM claims)",
     (
         "DELETE FROM pull_requests WHERE at_wall_ms < ? AND NOT is_open"

@@ -294,6 +294,24 @@ class CommentRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToldComment:
+    """A comment of a person that a session was told: a digest of its text, and how often it was told."""
+
+    comment_id: str
+    digest: str
+    times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldComments:
+    """The comments of people that sessions of an issue were told. Key: the issue's id."""
+
+    issue_id: str
+    comments: tuple[ToldComment, ...]
+    at_wall_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SkillsComment:
     """The comment about skills on an issue. Key: the issue's id.
 
@@ -446,6 +464,7 @@ Record = (
     | MilestoneRecord
     | EventRecord
     | CommentRecord
+    | ToldComments
     | SkillsComment
     | PullRequestRecord
     | SkillsRecord

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -186,6 +187,12 @@ class JournalReader:
         WHERE issue_id = coalesce(?, issue_id) ORDER BY issue_id, kind
         """
         return self._whole(query, (issue_id,), lambda *row: typed(model.CommentRecord, row))
+
+    def told_comments(self, issue_id: str) -> tuple[model.ToldComment, ...]:
+        """The comments of people that sessions of an issue were told."""
+        query = "SELECT record FROM told_comments WHERE issue_id = ?"
+        found = self._whole(query, (issue_id,), partial(model.decode, kind=model.ToldComments))
+        return found[0].comments if found else ()
 
     def skills_report(self, *, since_wall_ms: int = 0) -> tuple[SkillReport, ...]:
         """How the runs since then that had skills ended, one report per skill, sorted by name."""

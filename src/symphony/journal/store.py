@@ -58,6 +58,8 @@ def record_key(record: model.Record) -> Key:  # noqa: C901, PLR0912 - one case p
             key = ("milestone", record.issue_id, record.milestone)
         case model.CommentRecord():
             key = ("comment", record.issue_id, record.kind)
+        case model.ToldComments():
+            key = ("told", record.issue_id)
         case model.SkillsComment():
             key = ("skills", record.issue_id)
         case model.PullRequestRecord():

@@ -366,7 +366,7 @@ class AsanaFlows(Flows[AsanaSettings]):
         """The stories that are comments. Everybody who can comment was invited to the task."""
         me = yield from self._account()
         path = f"/tasks/{self.check_id(issue_id)}/stories"
-        query = [("opt_fields", "resource_subtype,text,created_by,created_by.name")]
+        query = [("opt_fields", "resource_subtype,text,created_at,created_by,created_by.name")]
         records = yield from self._list("/tasks/{}/stories", path, query)
         return tuple(
             Comment(
@@ -375,6 +375,7 @@ class AsanaFlows(Flows[AsanaSettings]):
                 mine=gid_of(dig(record, "created_by")) == me,
                 author=text(dig(record, "created_by", "name")) or "",
                 may_answer=dig(record, "created_by", "resource_type") == "user",
+                created_at=instant(dig(record, "created_at")),
             )
             for record in records
             if gid_of(record) and dig(record, "resource_subtype") == "comment_added"

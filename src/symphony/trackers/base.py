@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
 from symphony.domain import (
@@ -101,6 +102,7 @@ class Comment:
         author_key: the author's id, as `who_may_answer` takes it.
         may_answer: whether a comment of this author can answer a question: true for a person with the right
             to, false for agents, bots and integrations, `None` if `who_may_answer` has to decide.
+        created_at: when it was written, if the service tells.
     """
 
     id: str
@@ -109,6 +111,7 @@ class Comment:
     author: str = ""
     author_key: str = ""
     may_answer: bool | None = False
+    created_at: datetime | None = None
 
 
 @runtime_checkable

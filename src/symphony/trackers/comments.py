@@ -228,7 +228,7 @@ def without_markup(body: str) -> str:
     )
 
 
-# --- replies to a question -------------------------------------------------------------------------------
+# --- comments of people ----------------------------------------------------------------------------------
 #
 # A question is a comment of the daemon, found by its marker; replies are the comments below it. So no state
 # has to survive a restart, and no clocks are compared. A comment with a marker is no reply, nor is one by an
@@ -256,9 +256,18 @@ async def replies_since(
     asked = find_comment(comments, issue_id, kind=kind, scope=scope, occasion=occasion)
     if asked is None:
         return None
+    return await _of_people(tracker, issue_id, comments[asked + 1 :])
+
+
+async def comments_of_people(tracker: AnswerCapability, issue_id: str) -> tuple[Comment, ...]:
+    """What people who may answer a question wrote on an issue, oldest first. Raises `TrackerError`."""
+    return (await _of_people(tracker, issue_id, await tracker.list_comments(issue_id))).answers
+
+
+async def _of_people(tracker: AnswerCapability, issue_id: str, comments: Sequence[Comment]) -> Replies:
     by_people = [
         comment
-        for comment in comments[asked + 1 :]
+        for comment in comments
         if comment.may_answer is not False and comment.body.strip() and not is_marked(comment.body)
     ]
     unknown = {comment.author_key for comment in by_people if comment.may_answer is None and not comment.mine}

@@ -344,6 +344,7 @@ class GitlabFlows(Flows[GitlabSettings]):
                 author=text(dig(record, "author", "username")) or "",
                 author_key=str(whole(dig(record, "author", "id")) or ""),
                 may_answer=may_answer(record),
+                created_at=instant(record.get("created_at")),
             )
             for record in records
             if whole(dig(record, "id")) is not None and record.get("system") is not True

@@ -335,6 +335,7 @@ class JiraFlows(Flows[JiraSettings]):
                     author=text(dig(author, "displayName")) or "",
                     author_key=text(dig(author, "accountId")) or "",
                     may_answer=_MAY_ANSWER.get(str(dig(author, "accountType"))),
+                    created_at=instant(dig(record, "created")),
                 )
             )
         return tuple(found)

@@ -452,6 +452,7 @@ class LinearFlows(Flows[LinearSettings]):
                 mine=dig(node, "user", "id") == me,
                 author=author_of(node),
                 may_answer=may_answer(node),
+                created_at=instant(node.get("createdAt")),
             )
             for node in nodes
         )

@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
@@ -215,7 +216,13 @@ class MemoryTracker:
         self._require(issue_id)
         comment_id = f"c{next(self._numbers)}"
         self._comments.setdefault(issue_id, {})[comment_id] = Comment(
-            id=comment_id, body=body, mine=False, author=author, author_key=author, may_answer=may_answer
+            id=comment_id,
+            body=body,
+            mine=False,
+            author=author,
+            author_key=author,
+            may_answer=may_answer,
+            created_at=datetime.now(UTC),
         )
         self._changed.set()
         return comment_id

@@ -157,6 +157,7 @@ def comments_of(record: Any, *, me: str) -> tuple[Comment, ...]:
             author=text(dig(entry, "user", "name")) or "",
             author_key=str(number_of(entry.get("user")) or ""),
             may_answer=None,
+            created_at=instant(dig(entry, "created_on")),
         )
         for entry in items(dig(record, "journals"))
         if number_of(entry) is not None and text(dig(entry, "notes"))

@@ -339,7 +339,7 @@ class RemoteTracker:
         return settings.secret_names()
 
     def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
-        """`issue_move`, `issue_comment`, and the raw tool of the adapter."""
+        """`issue_move`, `issue_comment`, `issue_comments`, and the raw tool of the adapter."""
         return (*tools.SPECS, *self.flows.tools())
 
     async def execute_agent_tool(
@@ -355,6 +355,8 @@ class RemoteTracker:
                     return await self._run_move_tool(arguments, issue)
                 case tools.COMMENT:
                     return await self._run_comment_tool(arguments, issue)
+                case tools.COMMENTS:
+                    return await self._run_comments_tool(arguments, issue)
                 case _:
                     return await self.http.run(self.flows.call_tool(arguments, issue), purpose=Purpose.TOOL)
         except TrackerError as error:
@@ -397,6 +399,23 @@ class RemoteTracker:
             self._unanswered[issue.id] = (body, key)
             raise
         return ToolResult.of({"issue": issue.identifier, "comment": comment_id}, commented=True)
+
+    async def _run_comments_tool(self, arguments: Mapping[str, Any], issue: Issue) -> ToolResult:
+        if problem := tools.argument_problem(arguments):
+            return ToolResult.error(problem)
+        comments = await self.http.run(self.flows.comments(issue.id), purpose=Purpose.TOOL)
+        newest = comments[-tools.MAX_SHOWN_COMMENTS :]
+        shown = [
+            {
+                "author": comment.author,
+                "created_at": None if comment.created_at is None else comment.created_at.isoformat(),
+                "body": comment.body[: tools.MAX_SHOWN_CHARS],
+                "cut": len(comment.body) > tools.MAX_SHOWN_CHARS,
+            }
+            for comment in newest
+        ]
+        left_out = len(comments) - len(newest)
+        return ToolResult.of({"issue": issue.identifier, "comments": shown, "left_out": left_out})
 
     async def changes(self) -> AsyncIterator[None]:
         """Yields nothing: the service is polled."""

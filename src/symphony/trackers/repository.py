@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from symphony.domain import Issue, normalise_state
 from symphony.trackers.base import Comment, ConfigProblem
-from symphony.trackers.fields import dig, text, whole
+from symphony.trackers.fields import dig, instant, text, whole
 from symphony.trackers.http import Answer, Flow, Query, Request, without_requests
 from symphony.trackers.provider import ProviderSettings, SettingError, matches
 from symphony.trackers.raw_tools import ANY, NUMBERED, Reach, RestCall, Write, mark_body
@@ -260,6 +260,7 @@ class RepositoryFlows(Flows[R]):
                 author=text(dig(record, "user", "login")) or "",
                 author_key=login_of(record),
                 may_answer=may_answer(record),
+                created_at=instant(dig(record, "created_at")),
             )
             for record in records
             if whole(dig(record, "id")) is not None

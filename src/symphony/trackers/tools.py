@@ -1,4 +1,4 @@
-"""The tools that sessions have on every tracker over HTTP: move the own issue, and comment on it.
+"""The tools that sessions have on every tracker over HTTP: move the own issue, comment on it, read comments.
 
 The issue is the session's; the model cannot name another one. `remote.RemoteTracker` runs the tools. Adapters
 also have a tool for raw API requests, see `raw_tools`.
@@ -9,10 +9,13 @@ from typing import Any
 
 from symphony.domain import ToolSpec
 
-NAMES = MOVE, COMMENT = "issue_move", "issue_comment"
+NAMES = MOVE, COMMENT, COMMENTS = "issue_move", "issue_comment", "issue_comments"
 MAX_STATE_CHARS = 200
 MAX_COMMENT_CHARS = 30_000
 """Leaves room for a marker in a comment of `comments.MAX_BODY_CHARS`."""
+MAX_SHOWN_COMMENTS = 50
+MAX_SHOWN_CHARS = 4_000
+"""The most comments that `issue_comments` answers, and the characters of each."""
 
 
 def object_schema(properties: Mapping[str, Any], required: Iterable[str] | None = None) -> Mapping[str, Any]:
@@ -43,6 +46,11 @@ SPECS = (
         name=COMMENT,
         description="Add a comment in Markdown to the issue you are working on.",
         input_schema=object_schema({"body": text_schema(MAX_COMMENT_CHARS)}),
+    ),
+    ToolSpec(
+        name=COMMENTS,
+        description="Read the newest comments on the issue you are working on, oldest first.",
+        input_schema=object_schema({}),
     ),
 )
 

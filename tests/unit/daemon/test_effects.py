@@ -22,7 +22,7 @@ from harness.binding import (
 from harness.scheduling import make_failure, make_issue
 from symphony.daemon import effects as module
 from symphony.daemon.clock import Timers
-from symphony.daemon.comments import CommentWriter, SkillComments
+from symphony.daemon.comments import CommentWriter, PeopleCommentReader, SkillComments
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.effects import Effects, Timeouts
 from symphony.daemon.frames import Start
@@ -114,6 +114,7 @@ async def at_work(
             recorded=checkpoint,
             on_exit=exited.set,
             callbacks=RunCallbacks(
+                comments_told=lambda *_: None,
                 agent_spawned=lambda _run_id, _agent: None,
                 conversation_opened=_unheard,
                 instructions_composed=lambda *_: None,
@@ -123,6 +124,7 @@ async def at_work(
             ),
             comments=(comments := CommentWriter()),
             skill_comments=SkillComments(comments, record=lambda _: None, recorded=checkpoint),
+            people_comments=PeopleCommentReader(lambda _: ()),
             traces=Traces(None, found_ms=lambda _: None, now_ms=lambda: 0),
             hosts=RemoteHosts(SshHosts(LocalHost(), {}), RayHosts(LocalHost(), {}, path), path),
             environment={},

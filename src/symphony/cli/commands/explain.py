@@ -39,8 +39,9 @@ def explain(*, issue: str, as_json: bool, workflow: Path) -> None:
     queries = Queries(workflow, os.environ)
     known = resolve_issue(issue, queries.issue, queries.identifiers)
     explanation = explain_issue(known)
+    new = () if explanation.running else queries.new_comments(known.issue_identifier)
     if as_json:
-        print_json(Explained(**structs.asdict(known), explanation=explanation))
+        print_json(Explained(**structs.asdict(known), explanation=explanation, new_comments=new))
     else:
         state_dir = locate(workflow, os.environ)
-        print_blocks(console_for(), explain_view(known, explanation, state_dir=state_dir))
+        print_blocks(console_for(), explain_view(known, explanation, state_dir=state_dir, new_comments=new))

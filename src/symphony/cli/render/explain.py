@@ -6,7 +6,7 @@ events.
 """
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -86,6 +86,7 @@ NEXT_AND_ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
     "deferred": (_NEXT_POLL, None),
 }
 """By reason code: what happens next, and what a person can do."""
+_COMMENT_CHARS: Final = 200
 _COLOURS: Final = {"running": "green", "retrying": "yellow", "blocked": "red"}
 
 
@@ -130,8 +131,17 @@ def question_to_show(block: models.Block) -> str | None:
     return block.question
 
 
-def explain_view(issue: KnownIssue, explanation: Explanation, *, state_dir: Path) -> RenderableType:
-    """The whole picture of one issue; paths of logs are below the daemon's state directory."""
+def explain_view(
+    issue: KnownIssue,
+    explanation: Explanation,
+    *,
+    state_dir: Path,
+    new_comments: Sequence[models.PromptComment] = (),
+) -> RenderableType:
+    """The whole picture of one issue; paths of logs are below the daemon's state directory.
+
+    `new_comments` are the comments of people that the next run is told.
+    """
     colour = _COLOURS.get(issue.status, "cyan")
     blocks: list[RenderableType] = [
         Text.assemble(cell(issue.issue_identifier, f"bold {colour}"), "  ", cell(issue.title, "bold")),
@@ -151,6 +161,8 @@ def explain_view(issue: KnownIssue, explanation: Explanation, *, state_dir: Path
     for name, value in _details(issue, explanation, state_dir).items():
         if value:
             details.add_row(name, cell(value))
+    for comment in new_comments:
+        details.add_row("is told", cell(f"{comment.author}: {one_line(comment.body, _COMMENT_CHARS)}"))
     blocks += [Text(), details]
     if issue.recent_events:
         blocks += [Text(), Text("What happened last (UTC)", style="bold"), _events(issue.recent_events)]

@@ -11,12 +11,18 @@ from msgspec import structs
 
 from symphony.agents.base import Envelope
 from symphony.api.documents import phase_document
-from symphony.api.models import Agent, Prompt
-from symphony.config import answer_section, answered_prompt, interrupted_prompt, restarted_prompt
+from symphony.api.models import Agent, Prompt, PromptComment
+from symphony.config import (
+    answer_section,
+    answered_prompt,
+    comments_section,
+    interrupted_prompt,
+    restarted_prompt,
+)
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.runs.instructions import instructions_document, preview_run_instructions
 from symphony.daemon.runs.skills import preview_run_skills
-from symphony.domain import Issue, Redaction
+from symphony.domain import NO_COMMENTS, Issue, PeopleComments, Redaction
 from symphony.observability.redaction import masked
 from symphony.scheduler import AgentChoice, Phase, Resume, ResumeReason, SchedulerSettings, phase_of
 
@@ -33,16 +39,22 @@ async def first_prompt(
     issue: Issue,
     attempt: int | None,
     resume: Resume | None = None,
+    comments: PeopleComments = NO_COMMENTS,
     *,
     phase: Phase | None = None,
 ) -> str:
     """The prompt of the first turn of a new session; ends with a person's answer or with feedback, if any.
 
+    New comments of people stand behind the task if the template does not name them.
+
     Raises:
         WorkflowError: `template_render_error`.
     """
     name = None if phase is None else phase.name
-    prompt = await to_thread.run_sync(partial(context.workflow.template.render, issue, attempt, phase=name))
+    template = context.workflow.template
+    prompt = await to_thread.run_sync(partial(template.render, issue, attempt, phase=name, comments=comments))
+    if comments.new and not template.shows_comments:
+        prompt = f"{prompt.rstrip()}\n\n{comments_section(comments)}\n"
     if resume is None or resume.answer is None:
         return prompt
     if resume.reason is ResumeReason.FEEDBACK:
@@ -50,8 +62,8 @@ async def first_prompt(
     return f"{prompt.rstrip()}\n\n{answer_section(resume.question, resume.answer)}\n"
 
 
-def resumed_prompt(resume: Resume, prompt: str) -> str:
-    """The prompt of the first turn of a session that resumes its thread.
+def resumed_prompt(resume: Resume, prompt: str, comments: PeopleComments = NO_COMMENTS) -> str:
+    """The prompt of the first turn of a session that resumes its thread; new comments of people end it.
 
     The thread already contains the task, unless the run was interrupted before its first turn was known to
     have begun. Then `prompt`, the prompt of a new session, is sent again.
@@ -59,10 +71,12 @@ def resumed_prompt(resume: Resume, prompt: str) -> str:
     if resume.thread is not None and not resume.thread.begun:
         return f"{restarted_prompt()}\n\n{prompt}"
     if resume.answer is not None and resume.reason is ResumeReason.FEEDBACK:
-        return resume.answer
-    if resume.answer is not None:
-        return answered_prompt(resume.question, resume.answer)
-    return interrupted_prompt()
+        told = resume.answer
+    elif resume.answer is not None:
+        told = answered_prompt(resume.question, resume.answer)
+    else:
+        told = interrupted_prompt()
+    return f"{told}\n\n{comments_section(comments)}" if comments.new else told
 
 
 def phase_or_requested(issue: Issue, settings: SchedulerSettings, requested: str | None) -> Phase | None:
@@ -77,6 +91,7 @@ async def preview_prompt(
     resume: Resume | None = None,
     *,
     agent: AgentChoice,
+    comments: PeopleComments = NO_COMMENTS,
     phase: Phase | None = None,
     source: str = "daemon",
 ) -> Prompt:
@@ -88,6 +103,7 @@ async def preview_prompt(
         attempt: the number of the attempt, as the template sees it.
         resume: what the run would resume.
         agent: the agent of the session.
+        comments: what people wrote on the issue.
         phase: the phase of the work.
         source: `daemon`, or `files` if no daemon runs.
 
@@ -99,12 +115,12 @@ async def preview_prompt(
     catalog, skills_note = await preview_run_skills(context, issue, agent.name, name)
     selector = await preview_run_instructions(context, issue)
     composed = None if selector is None else selector.compose(name)
-    prompt = await first_prompt(context, issue, attempt, resume, phase=phase)
+    prompt = await first_prompt(context, issue, attempt, resume, comments, phase=phase)
     instructions = None if composed is None else composed.text
     envelope = Envelope(phase=name, instructions=instructions, skills=catalog.block).text
     notes = [skills_note]
     if resume is not None and resume.thread is not None and capabilities.resume:
-        prompt = resumed_prompt(resume, prompt)
+        prompt = resumed_prompt(resume, prompt, comments)
         notes.append(_RESUMES)
     if envelope is not None and not capabilities.system_block_at_start:
         notes.append(_ENVELOPE_IN_PROMPT.format(agent=agent.name))
@@ -116,6 +132,9 @@ async def preview_prompt(
         envelope=envelope,
         prompt=prompt,
         skills=catalog.document,
+        new_comments=tuple(
+            PromptComment(author=one.author, created_at=one.created_at, body=one.body) for one in comments.new
+        ),
         note="; ".join(filter(None, notes)) or None,
         phase=phase_document(phase),
         instructions=None

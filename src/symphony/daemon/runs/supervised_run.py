@@ -13,6 +13,7 @@ import structlog
 
 from symphony.api.models import Instructions, Skills
 from symphony.daemon import frames
+from symphony.daemon.comments import ReadComments
 from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, ToolResult
 from symphony.library.sync import CollectedSkills, Synced
 from symphony.processes.base import Identity
@@ -42,6 +43,7 @@ class RunCallbacks:
     """What a run reports besides the events for the scheduler.
 
     Attributes:
+        comments_told: issue id, and comments of people that were in a prompt that the agent was sent.
         agent_spawned: run id and process of the agent; called before anything is sent to it.
         conversation_opened: run id and conversation of the agent; returns when a restart would know it.
         instructions_composed: issue id, run id and the instructions of the phase that the session enters.
@@ -50,6 +52,7 @@ class RunCallbacks:
         transcript_incomplete: issue, run id, and why entries of the transcript are missing.
     """
 
+    comments_told: Callable[[str, ReadComments], None]
     agent_spawned: Callable[[str, Identity], None]
     conversation_opened: Callable[[str, str], Awaitable[None]]
     instructions_composed: Callable[[str, str, Instructions], None]
@@ -83,6 +86,7 @@ class SupervisedRun:
         tools: those of the tracker.
         post: puts an event into the mailbox.
         callbacks: what the run reports besides events.
+        read_comments: reads what people wrote on the issue.
         report_skills: gets the issue and loaded skills, whose problems may be worth a comment.
         sync_skills: makes proposals of what a worker on a host collected.
         log_fields: what log lines of the run carry besides its ids.
@@ -99,6 +103,7 @@ class SupervisedRun:
         tools: ToolProvider,
         post: Callable[[Event], None],
         callbacks: RunCallbacks,
+        read_comments: Callable[[StartRun], Awaitable[ReadComments]],
         report_skills: Callable[[Issue, SkillSet], Awaitable[None]],
         sync_skills: Callable[[StartRun, CollectedSkills], Awaitable[Synced | None]],
         log_fields: Mapping[str, str],
@@ -108,6 +113,7 @@ class SupervisedRun:
         self._tools = tools
         self._post = post
         self._callbacks = callbacks
+        self._read_comments = read_comments
         self._report_skills = report_skills
         self._sync_skills = sync_skills
         self._log_fields = {
@@ -120,6 +126,7 @@ class SupervisedRun:
         self._scopes: dict[int, anyio.CancelScope] = {}
         self._ended = False
         self._commented = False
+        self._read: ReadComments | None = None
         start = frames.Start(command=command, tools=tools.agent_tool_specs())
         self._offered = frozenset(spec.name for spec in start.tools)
         self._worker = carrier(start, self.on_frame)
@@ -171,6 +178,9 @@ class SupervisedRun:
         run_id, issue, callbacks = self._command.run_id, self._command.issue, self._callbacks
         match frame:
             case frames.Report():
+                if frame.report.turn_count and self._read is not None:
+                    callbacks.comments_told(issue.id, self._read)
+                    self._read = None
                 self._post(AgentReported(run_id=run_id, report=frame.report))
             case frames.TurnFinished():
                 self._post(TurnEnded(run_id=run_id, turn=frame.turn, trace=frame.trace))
@@ -190,6 +200,7 @@ class SupervisedRun:
                 callbacks.transcript_incomplete(issue, run_id, frame.reason)
             case (
                 frames.ToolCall()
+                | frames.CommentsAsked()
                 | frames.ConversationOpened()
                 | frames.SkillProblems()
                 | frames.SkillsCollected()
@@ -245,6 +256,9 @@ class SupervisedRun:
                 with anyio.CancelScope(shield=True):  # it is one transaction, at the end of a run
                     synced = await self._sync_skills(self._command, frame.collected)
                 return msgspec.structs.replace(answer, synced=synced)
+            case frames.CommentsAsked():
+                self._read = await self._read_comments(self._command)
+                return msgspec.structs.replace(answer, comments=self._read.shown)
             case frames.ConversationOpened():
                 await self._callbacks.conversation_opened(self._command.run_id, frame.thread_id)
             case frames.SkillProblems():

@@ -44,7 +44,17 @@ from symphony.daemon.runs.session_skills import SessionSkills
 from symphony.daemon.runs.tracing import RunTrace
 from symphony.daemon.runs.transcript import Answered, EntryWriter, RunTranscript
 from symphony.daemon.state_dir import StateDirectory
-from symphony.domain import Blame, Category, Failure, FaultPoint, SymphonyError, ToolResult, one_line
+from symphony.domain import (
+    NO_COMMENTS,
+    Blame,
+    Category,
+    Failure,
+    FaultPoint,
+    PeopleComments,
+    SymphonyError,
+    ToolResult,
+    one_line,
+)
 from symphony.library.sync import CollectedSkills, Synced
 from symphony.observability.span_names import SpanName
 from symphony.scheduler import (
@@ -149,6 +159,7 @@ class Worker:
         self._session: AgentSession | None = None
         self._workspace: Workspace | None = None
         self._first_prompt: str | None = None
+        self._comments = NO_COMMENTS
         self._mark_at_start: ProgressMark | None = None
         self._mark_at_turn: ProgressMark | None = None
         self._wrote_in_turn = self._wrote_in_run = False  # a tool call changed something at the tracker
@@ -273,14 +284,19 @@ class Worker:
             self._mark_at_start = await workspaces.progress(workspace)
         self._mark_at_turn = self._mark_at_start
         self._progress.on_stage(RunStage.BUILDING_PROMPT)
+        self._comments = await self._comments_of_people()
         self._first_prompt = await prompts.first_prompt(
-            self._context, issue, attempt, self._command.resume, phase=self._command.phase
+            self._context, issue, attempt, self._command.resume, self._comments, phase=self._command.phase
         )
         await workspaces.verify(workspace)
         self._progress.on_stage(RunStage.LAUNCHING_AGENT)
         fault(FaultPoint.BEFORE_SPAWN)
         tasks.start_soon(self._load_envelope, workspace)
         await self._converse(workspace, self._first_prompt)
+
+    async def _comments_of_people(self) -> PeopleComments:
+        answer = await self._link.request(lambda number: frames.CommentsAsked(request=number))
+        return (answer and answer.comments) or NO_COMMENTS
 
     async def _load_envelope(self, workspace: Workspace) -> None:
         with self._trace.step(SpanName.SKILLS):
@@ -361,7 +377,7 @@ class Worker:
             return prompt
         self._progress.on_resumed(thread)
         _log.info("thread_resumed", thread_id=thread.thread_id, reason=resume.reason.value)
-        return prompts.resumed_prompt(resume, prompt)
+        return prompts.resumed_prompt(resume, prompt, self._comments)
 
     async def _turns(self, session: AgentSession, workspace: Workspace, prompt: str) -> None:
         """Run turns until the scheduler finishes the run, which raises `_FinishedError`."""

@@ -229,6 +229,7 @@ class MarkdownTracker:
                 mine=comment.key is not None,
                 author=comment.author,
                 may_answer=author_name(comment.author) not in RESERVED_AUTHORS,
+                created_at=comment.created,
             )
             for comment in comments
         )

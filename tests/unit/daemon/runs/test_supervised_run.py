@@ -13,11 +13,14 @@ from structlog.testing import capture_logs
 
 from harness.binding import Mailbox
 from harness.scheduling import make_failure, make_issue
+from symphony.daemon.comments import ReadComments
 from symphony.daemon.frames import Answer as AnswerFrame
 from symphony.daemon.frames import (
+    CommentsAsked,
     ConversationOpened,
     DaemonFrame,
     Ended,
+    Report,
     SkillProblems,
     SkillsCollected,
     Start,
@@ -27,10 +30,19 @@ from symphony.daemon.frames import (
 )
 from symphony.daemon.runs.link import DaemonLink, LinkedTools
 from symphony.daemon.runs.supervised_run import RunCallbacks, SupervisedRun
-from symphony.domain import Category, Issue, SymphonyError, ToolResult, ToolSpec
+from symphony.domain import Category, Issue, PeopleComments, SymphonyError, ToolResult, ToolSpec
 from symphony.library.sync import CollectedSkills, Synced
 from symphony.library.workspace import WrittenSkills
-from symphony.scheduler import ContinueRun, Outcome, OutcomeKind, RunEnded, StartRun, TurnEnded
+from symphony.scheduler import (
+    ContinueRun,
+    Outcome,
+    OutcomeKind,
+    RunEnded,
+    RunReport,
+    RunStage,
+    StartRun,
+    TurnEnded,
+)
 from symphony.skills import SkillSet
 
 pytestmark = pytest.mark.asyncio
@@ -43,6 +55,7 @@ FOUND = SkillSet(root=Path("/w/SYM-1"))
 COLLECTED = CollectedSkills(
     written=WrittenSkills(directory=".agents/skills", skills={}), files={"a.md": b"a"}
 )
+READ = ReadComments(shown=PeopleComments(left_out=3))
 SYNCED = Synced(created=("a",), proposals=(1,))
 
 
@@ -84,10 +97,15 @@ class Bench:
     mailbox: Mailbox = field(default_factory=Mailbox)
     frames: list[DaemonFrame] = field(default_factory=list)
     reported: list[str] = field(default_factory=list)
+    told: list[tuple[str, ReadComments]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         async def opened(run_id: str, thread_id: str) -> None:
             self.reported.append(f"{run_id} {thread_id}")
+
+        async def read(_: StartRun) -> ReadComments:
+            await checkpoint()
+            return READ
 
         async def skills(issue: Issue, found: SkillSet) -> None:
             await checkpoint()
@@ -104,6 +122,7 @@ class Bench:
             tools=self.tools,
             post=self.mailbox.post,
             callbacks=RunCallbacks(
+                comments_told=lambda issue_id, read: self.told.append((issue_id, read)),
                 agent_spawned=lambda *_: None,
                 conversation_opened=opened,
                 instructions_composed=lambda *_: None,
@@ -111,6 +130,7 @@ class Bench:
                 tool_called=lambda *_: None,
                 transcript_incomplete=lambda *_: None,
             ),
+            read_comments=read,
             report_skills=skills,
             sync_skills=sync,
             log_fields={},
@@ -324,3 +344,20 @@ async def test_without_a_daemon_no_request_waits() -> None:
         link.lose()
     await ask()
     assert sent == [None, None]
+
+
+async def test_comments_count_as_told_when_the_agent_has_begun_its_turn() -> None:
+    async def act(bench: Bench) -> None:
+        answer = await bench.link.request(lambda number: CommentsAsked(request=number))
+        assert answer is not None
+        assert answer.comments == READ.shown
+        bench.link.send(Report(report=RunReport(stage=RunStage.STREAMING_TURN, turn_count=0)))
+        assert bench.told == []
+        for _ in range(2):
+            bench.link.send(Report(report=RunReport(stage=RunStage.STREAMING_TURN, turn_count=1)))
+        bench.link.send(Ended(outcome=SUCCEEDED))
+
+    bench = Bench(act)
+    async with running(bench):
+        pass
+    assert bench.told == [("1", READ)]

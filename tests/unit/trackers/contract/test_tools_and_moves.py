@@ -85,7 +85,7 @@ async def test_a_credential_that_the_service_shows_is_shown_to_nobody(desk: Desk
 
 async def test_the_raw_tool_can_be_switched_off(desk: Desk) -> None:
     specs = desk.another(scope="off").agent_tool_specs()
-    assert [spec.name for spec in specs] == ["issue_move", "issue_comment"]
+    assert [spec.name for spec in specs] == ["issue_move", "issue_comment", "issue_comments"]
 
 
 # --- moves, and what there is ---

@@ -52,12 +52,27 @@ async def daemon_comments(desk: Desk, issue_id: str) -> Outcome:
     return done.outcome
 
 
-async def test_both_tools_are_offered_everywhere_with_closed_schemas(desk: Desk) -> None:
+async def test_the_three_tools_are_offered_everywhere_with_closed_schemas(desk: Desk) -> None:
     specs = {spec.name: spec.input_schema for spec in desk.tracker.agent_tool_specs()}
     assert set(specs["issue_move"]["properties"]) == {"state"}
     assert set(specs["issue_comment"]["properties"]) == {"body"}
+    assert set(specs["issue_comments"]["properties"]) == set()
     for schema in specs.values():
         assert schema["additionalProperties"] is False
+
+
+@pytest.mark.needs("comments")
+async def test_comments_are_read_with_author_time_and_words(desk: Desk) -> None:
+    session = await begin(desk)
+    await session.comment("By the agent.")
+    assert await daemon_comments(desk, session.issue.id) is Outcome.CREATED
+    read, told = await session.call("issue_comments", {})
+    assert read
+    assert (told["issue"], told["left_out"]) == (session.issue.identifier, 0)
+    first, second = told["comments"]
+    assert "By the agent." in first["body"]
+    assert "about skills" in second["body"]
+    assert all(comment["created_at"] for comment in told["comments"])
 
 
 async def test_the_kind_says_which_tools_are_offered(desk: Desk) -> None:

@@ -1,11 +1,14 @@
 """Promise: what a person writes on an issue stands in the next prompt, once."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness.project import Project, scripted
+from harness.real_agents import BOTH, Agent
+from kit import model_server as models
 
 LOOP = "{% for comment in issue.new_comments %}[{{ comment.author }}|{{ comment.body | fence }}]{% endfor %}"
 BODY = "Do {{ issue.title }}.\n\n{{ issue.description }}"
@@ -64,7 +67,7 @@ def test_comments_of_agents_and_of_the_daemon_are_not_told(board: Project) -> No
     )
     assert board.once().returncode == 0
     assert "I am done here." in "".join(board.comments("SYM-1"))
-    _comment(board, "By an agent.", author="agent")
+    _write(board.repo / ".symphony/issues/SYM-1/comments", 1, "By an agent.", author="agent")
     _comment(board, "By a person.")
 
     told = _again(board)
@@ -130,9 +133,9 @@ def test_too_many_and_too_long_ones_are_bounded(board: Project) -> None:
     assert "left out" in prompt
 
 
-def _write(folder: Path, number: int, text: str) -> None:
+def _write(folder: Path, number: int, text: str, *, author: str = "ann") -> None:
     at = f"2026-01-02T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}Z"
-    (folder / f"{number:06}.md").write_text(f"---\nauthor: ann\ncreated_at: {at}\n---\n{text}\n")
+    (folder / f"{number:06}.md").write_text(f"---\nauthor: {author}\ncreated_at: {at}\n---\n{text}\n")
 
 
 def test_a_resumed_thread_is_told_only_the_new_ones(board: Project) -> None:
@@ -148,3 +151,24 @@ def test_a_resumed_thread_is_told_only_the_new_ones(board: Project) -> None:
     assert "Mind the edges." in prompts[0]
     assert "Mind the edges." not in prompts[1]
     assert prompts[1].count("Blue.") == 1, "an answer is told as the answer, and not again"
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_a_real_agent_is_told_in_its_next_session(project: Project, make: Callable[[Project], Agent]) -> None:
+    agent = make(project)
+    project.workflow(**agent.sections)
+    project.issue("SYM-1", text="[[work]] Make hello.txt.")
+    move = agent.moves("Human Review")
+    turn = (models.Answer(blocks=(move,)), models.Answer(blocks=(models.Text(text="Done."),)))
+    told = []
+    for words in ("Say it in blue.", None):
+        if words is not None:
+            _comment(project, words)
+        with models.ModelServer({"work": turn}) as server, agent.home(server.base_url) as home:
+            project.environment.update(home.env)
+            with project.daemon("--once") as daemon:
+                assert daemon.end() == 0, daemon.log.read_text()
+        told.append(max(json.dumps(request.body).count("Say it in blue.") for request in server.requests))
+        assert project.symphony("issue", "move", "SYM-1", "Todo").returncode == 0
+
+    assert told == [1, 0]

@@ -1,20 +1,13 @@
 """Promise: a transcript has everything that a real agent says and does, in order, whole, without secrets."""
 
-import shlex
 import signal
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.project import Project, until
-from harness.real import require_claude, require_codex
+from harness.real_agents import BOTH, Agent
 from kit import model_server as models
-from kit.claude_home import claude_home
-from kit.codex_home import codex_home
 from symphony.journal.transcripts import (
     CommandEntry,
     EditEntry,
@@ -35,54 +28,7 @@ SAID = tuple(
 SLOW_MS = 100
 
 
-@dataclass(frozen=True, kw_only=True)
-class Agent:
-    """A real agent: its sections of WORKFLOW.md, its home, and the names of its tools."""
-
-    sections: dict[str, Any]
-    home: Callable[[str], AbstractContextManager[Any]]
-    run: Callable[[str], models.Block]
-    write: Callable[[Path, str], models.Block]
-    move: models.Block
-
-
-def codex(_: Project) -> Agent:
-    return Agent(
-        sections={
-            "command": f"{shlex.quote(str(require_codex()))} app-server",
-            "codex": {"read_timeout_ms": 30_000},
-        },
-        home=codex_home,
-        run=lambda command: models.shell(command).blocks[0],
-        write=lambda path, text: models.patch(f"*** Add File: {path.name}\n+{text}").blocks[0],
-        move=models.FunctionCall(name="board_move", arguments={"state": "Done"}),
-    )
-
-
-def claude(_: Project) -> Agent:
-    command = shlex.quote(str(require_claude()))
-    return Agent(
-        sections={
-            "agent": {"kind": "claude", "max_retry_backoff_ms": 50},
-            "claude": {"command": command, "model": "sonnet", "permission_mode": "acceptEdits"},
-        },
-        home=claude_home,
-        run=lambda command: models.FunctionCall(
-            name="Bash", arguments={"command": command, "description": "Do it"}
-        ),
-        write=lambda path, text: models.FunctionCall(
-            name="Write", arguments={"file_path": str(path), "content": f"{text}\n"}
-        ),
-        move=models.FunctionCall(name="mcp__symphony__board_move", arguments={"state": "Done"}),
-    )
-
-
-@pytest.fixture(
-    params=[
-        pytest.param(codex, marks=pytest.mark.real_codex, id="codex"),
-        pytest.param(claude, marks=pytest.mark.real_claude, id="claude"),
-    ]
-)
+@pytest.fixture(params=BOTH)
 def agent(request: pytest.FixtureRequest, project: Project) -> Agent:
     made: Agent = request.param(project)
     project.environment["TRACKER_TOKEN"] = SECRET
@@ -110,7 +56,7 @@ def test_every_text_of_a_slow_agent_is_there_in_order_and_whole(project: Project
     work = (
         slowly(SAID[0], agent.write(target, "hello")),
         slowly(SAID[1], agent.run(f"git add hello.txt && git commit -m 'Say {SECRET}'")),
-        models.Answer(blocks=(agent.move,)),
+        models.Answer(blocks=(agent.moves("Done"),)),
         slowly(SAID[2]),
     )
     with models.ModelServer({"work": work}) as server, agent.home(server.base_url) as home:

@@ -352,13 +352,14 @@ class RemoteTracker:
         try:
             match name:
                 case tools.MOVE:
-                    return await self._run_move_tool(arguments, issue)
+                    run = self._run_move_tool(arguments, issue)
                 case tools.COMMENT:
-                    return await self._run_comment_tool(arguments, issue)
+                    run = self._run_comment_tool(arguments, issue)
                 case tools.COMMENTS:
-                    return await self._run_comments_tool(arguments, issue)
+                    run = self._run_comments_tool(arguments, issue)
                 case _:
-                    return await self.http.run(self.flows.call_tool(arguments, issue), purpose=Purpose.TOOL)
+                    run = self.http.run(self.flows.call_tool(arguments, issue), purpose=Purpose.TOOL)
+            return await run
         except TrackerError as error:
             failure = error.failure
             details = {

@@ -41,14 +41,17 @@ class Supervisor:
         instance: names the daemon over its restarts. Each command carries it in `SYMPHONY_INSTANCE`.
         table: finds what was started.
         groups: the control groups of runs, where there are any.
+        answer_s: how long to wait for a command to be started.
     """
 
-    def __init__(self, instance: str, table: ProcessTable, groups: RunGroups | None) -> None:
+    def __init__(
+        self, instance: str, table: ProcessTable, groups: RunGroups | None, *, answer_s: float = _ANSWER_S
+    ) -> None:
         self._instance = instance
         self._table = table
         self._groups = groups
+        self._answer_s = answer_s
         self._program: _Program | None = None
-        self._silent: list[_Program] = []  # what they have started goes on
         self._places = anyio.Semaphore(_AT_ONCE)
 
     async def start(
@@ -99,7 +102,6 @@ class Supervisor:
             self._program = None
             _log.warning("supervisor_replaced", reason=reason)
             program.ask_no_more()
-            self._silent = [one for one in (*self._silent, program) if not one.has_ended()]
 
     async def _start_by(
         self,
@@ -130,7 +132,7 @@ class Supervisor:
             own_started, its_started = socket.socketpair()
             theirs.enter_context(its_started)
             async with await UNIXSocketStream.from_socket(own_started) as started:
-                with anyio.fail_after(_ANSWER_S):
+                with anyio.fail_after(self._answer_s):
                     streams = (child_stdin, child_stdout, stderr)
                     await program.ask(last_signal, its_started.fileno(), its_ended, directory, *streams)
                     theirs.close()
@@ -144,7 +146,7 @@ class Supervisor:
                     await to_thread.run_sync(self._groups.add, run_id, pid)
                 if error := await _execute(started, text):
                     raise _failure(error, name)
-        return SupervisedChild(command, subreaper, stdin, stdout, ended)
+        return SupervisedChild(command, subreaper, stdin, stdout, ended, program)
 
 
 class SupervisedChild:
@@ -162,12 +164,14 @@ class SupervisedChild:
         stdin: PipeWriter,
         stdout: PipeReader,
         ended: "_ExitCode",
+        program: "_Program",
     ) -> None:
         self.identity = command
         self.root = subreaper
         self.stdin = stdin
         self.stdout = stdout
         self._ended = ended
+        self._program = program  # it lives as long as one of its commands is known
 
     async def exited(self) -> None:
         """Wait until the command and all below it have ended."""
@@ -218,7 +222,10 @@ class _ExitCode:
 
 
 class _Program:
-    """A process of `supervisor_program`, killed with this object. Raises `OSError` if it does not start."""
+    """A process of `supervisor_program`, killed and reaped with this object.
+
+    Raises `OSError` if it cannot be started.
+    """
 
     def __init__(self, instance: str) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -238,7 +245,7 @@ class _Program:
                 setsid=True,
             )
         unreaped.add(self._pid)
-        self._end = weakref.finalize(self, _kill_and_reap, self._pid)
+        weakref.finalize(self, _kill_and_reap, self._pid, self._requests)
 
     async def ask(self, last_signal: signal.Signals, *descriptors: int) -> None:
         """Send a request. Raises `BrokenPipeError` or `ConnectionResetError` if the process has ended."""
@@ -254,16 +261,9 @@ class _Program:
         """Let it end behind the last command that it has started."""
         self._requests.close()
 
-    def has_ended(self) -> bool:
-        """Reap it if it has ended."""
-        if self._end.alive and os.waitpid(self._pid, os.WNOHANG)[0] == 0:
-            return False
-        self._end.detach()
-        unreaped.discard(self._pid)
-        return True
 
-
-def _kill_and_reap(pid: int) -> None:
+def _kill_and_reap(pid: int, requests: socket.socket) -> None:
+    requests.close()
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     unreaped.discard(pid)

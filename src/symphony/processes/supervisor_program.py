@@ -108,6 +108,7 @@ def _main(daemon: int) -> None:
     if os.getppid() != daemon:  # the daemon may have died before the prctl above
         os._exit(_CANNOT_START)
     os.chdir("/")
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # what the daemon itself was given
     # Signals to a whole group or session are for commands: subreapers end after their descendants.
     signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps subreapers

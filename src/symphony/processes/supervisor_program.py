@@ -110,8 +110,8 @@ def _main(daemon: int) -> None:
     os.chdir("/")
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # what the daemon itself was given
     # Signals to a whole group or session are for commands: subreapers end after their descendants.
-    signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps subreapers
+    signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals) - {signal.SIGCHLD})
+    signal.signal(signal.SIGCHLD, lambda *_: _reap())
     requests = socket.socket(fileno=0)
     while True:
         message, descriptors, _, _ = socket.recv_fds(requests, 16, MAX_DESCRIPTORS)
@@ -125,7 +125,8 @@ def _main(daemon: int) -> None:
             for each in descriptors:
                 os.close(each)
     with suppress(ChildProcessError):
-        os.wait()  # returns when there is no child any more
+        while True:
+            os.wait()
 
 
 def _serve(last_signal: int, given: Descriptors) -> None:
@@ -146,9 +147,10 @@ def _serve(last_signal: int, given: Descriptors) -> None:
 
 def _supervise(supervisor: int, last_signal: int, given: Descriptors) -> None:
     """Start the command and see it and its descendants to their end."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     become_subreaper()
     _prctl(_PR_SET_PDEATHSIG, _SUPERVISOR_DIED)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     subreaper = os.getpid()
     try:
         command = os.fork()

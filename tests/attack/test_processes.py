@@ -37,8 +37,8 @@ _SURVIVORS = (
 )
 # The tool's shell, the agent, and what it runs below.
 _KILL_SUBREAPER = (
-    "pid=$$; until grep -q subreaper.py /proc/$pid/cmdline; do pid=$(cut -d ' ' -f 4 /proc/$pid/stat); done; "
-    "kill -9 $pid"
+    "pid=$$; until grep -q supervisor_program.py /proc/$pid/cmdline; "
+    "do pid=$(cut -d ' ' -f 4 /proc/$pid/stat); done; kill -9 $pid"
 )
 
 

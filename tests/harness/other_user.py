@@ -11,7 +11,7 @@ import pytest
 from harness.project import Project, scripted
 from harness.shell import word
 
-__all__ = ["NOBODY", "as_ordinary_user"]
+__all__ = ["NOBODY", "as_ordinary_user", "ordinary_python", "search_path"]
 
 
 NOBODY = 65_534
@@ -24,14 +24,20 @@ def as_ordinary_user(project: Project) -> str:
     """
     if os.geteuid() != 0:
         return scripted()
+    python = ordinary_python()
+    project.user, project.python = NOBODY, python
+    project.environment["PYTHONPATH"] = search_path()
+    subprocess.run(["chown", "-R", str(NOBODY), str(project.root)], check=True)
+    agent = shlex.join([python, "-m", "symphony.testing.scripted_agent"])
+    return f"PYTHONPATH={word(search_path())} {agent}"
+
+
+def ordinary_python() -> str:
+    """A Python with our packages that an ordinary user may run too; skips the test where there is none."""
     usable = [python for python in _pythons() if _runs(python)]
     if not usable:
         pytest.skip("no Python that an ordinary user may run")
-    project.user, project.python = NOBODY, usable[0]
-    project.environment["PYTHONPATH"] = _search_path()
-    subprocess.run(["chown", "-R", str(NOBODY), str(project.root)], check=True)
-    agent = shlex.join([usable[0], "-m", "symphony.testing.scripted_agent"])
-    return f"PYTHONPATH={word(_search_path())} {agent}"
+    return usable[0]
 
 
 def _pythons() -> list[str]:
@@ -39,7 +45,7 @@ def _pythons() -> list[str]:
     return [sys.executable, f"/usr/bin/{version}", f"/usr/local/bin/{version}"]
 
 
-def _search_path() -> str:
+def search_path() -> str:
     return os.pathsep.join(part for part in sys.path if part.startswith("/") and Path(part).is_dir())
 
 
@@ -47,7 +53,7 @@ def _runs(python: str) -> bool:
     try:
         done = subprocess.run(
             [python, "-c", "import symphony.cli.commands.run, msgspec"],
-            env={"PYTHONPATH": _search_path()},
+            env={"PYTHONPATH": search_path()},
             user=NOBODY,
             capture_output=True,
             check=False,

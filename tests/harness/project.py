@@ -385,8 +385,11 @@ class Daemon(Logged):
     def kill_with_subreapers(self) -> None:
         """SIGKILL it together with what would end all that its agents started."""
         self.signal(signal.SIGSTOP)
-        for child in psutil.Process(self.process.pid).children():
-            child.kill()
+        for supervisor in psutil.Process(self.process.pid).children():
+            supervisor.suspend()
+            for subreaper in supervisor.children():
+                subreaper.kill()
+            supervisor.kill()
         self.signal(signal.SIGKILL)
 
     def end(self, timeout_s: float = DEADLINE_S) -> int:

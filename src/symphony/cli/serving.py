@@ -26,7 +26,7 @@ from symphony.daemon.shutdown import serve_until_signalled
 from symphony.daemon.state_dir import StateDirectory, instance_of, locate, register_state_dir
 from symphony.domain import Redaction
 from symphony.observability.logs import LogFile, configure
-from symphony.processes import subreaper
+from symphony.processes import supervisor_program
 from symphony.processes.base import Host
 from symphony.processes.local import LocalHost
 from symphony.replay import DecisionRecorder
@@ -152,8 +152,8 @@ def prepare_process() -> bool:
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     try:
-        subreaper.deny_inspection()
-        subreaper.become_subreaper()
+        supervisor_program.deny_inspection()
+        supervisor_program.become_subreaper()
     except OSError as error:
         _log.warning("process_not_closed", reason=error.strerror or str(error))
         return False

@@ -115,7 +115,7 @@ class Host(Protocol):
 
         Output past the limit is read and dropped. Cancellation ends the group.
         Where the host has a subreaper, a `supervised` command and everything it started end with this
-        process. Pass False for a short command that leaves nothing behind: the subreaper costs some 20 ms.
+        process. Pass False for a short command that leaves nothing behind: the subreaper costs some 3 ms.
 
         Raises:
             FileNotFoundError: the program or `cwd` does not exist.
@@ -135,7 +135,7 @@ class Host(Protocol):
         """Start a long-lived child in a session of its own. Raises as `run` does.
 
         Where the host has a subreaper, a `supervised` child and everything it started are killed when this
-        process dies. Pass False for one that ends with its stdin: the subreaper takes 5 MB.
+        process dies. Pass False for one that ends with its stdin: the subreaper takes 1 MB.
         """
         ...
 

@@ -10,14 +10,12 @@ run ids are used.
 
 import os
 import re
-import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
-_JOIN: Final = '{ echo 0 > "$0"; } 2> /dev/null; exec "$@"'
-_JOIN_S: Final = 10.0  # a started command has joined its group by then, or never will
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,100}")
 
@@ -57,23 +55,17 @@ class RunGroups:
 
     def __init__(self, parent: Path, instance: str) -> None:
         self._root = parent / f"symphony-{instance}"
-        self._join_deadlines: dict[str, float] = {}
+        self._changing = Lock()
 
-    def enter(self, run_id: str, argv: Sequence[str]) -> list[str]:
-        """Return the command that joins the group of its run and then becomes `argv`.
-
-        It joins before it can fork. Moving it from outside would be a race.
-        """
+    def add(self, run_id: str, pid: int) -> None:
+        """Put a process that has not forked yet into the group of its run."""
         if not _RUN_ID.fullmatch(run_id):
-            return list(argv)
-        now = time.monotonic()
-        joining = {name: until for name, until in self._join_deadlines.items() if until >= now}
-        self._join_deadlines = {**joining, run_id: now + _JOIN_S}
-        self.remove_empty(keep=self._join_deadlines)
+            return
         group = self._root / run_id
-        with suppress(OSError):
+        with self._changing, suppress(OSError):
+            self._remove_empty()
             group.mkdir(parents=True, exist_ok=True)
-        return ["/bin/sh", "-c", _JOIN, str(group / "cgroup.procs"), *argv]
+            (group / "cgroup.procs").write_text(str(pid))
 
     def members(self, run_ids: Collection[str] | None = None) -> Iterator[int]:
         """Yield the pids in the groups of these runs, or in all groups of the instance."""
@@ -91,9 +83,7 @@ class RunGroups:
                 with suppress(OSError):
                     (group / "cgroup.kill").write_text("1")
 
-    def remove_empty(self, *, keep: Collection[str] = ()) -> None:
-        """Remove empty groups, except for the runs in `keep`, whose first process may still be joining."""
-        for directory in [Path(found) for found, _, _ in os.walk(self._root, topdown=False)]:
-            if not keep or (directory != self._root and directory.name not in keep):
-                with suppress(OSError):  # the group is not empty
-                    directory.rmdir()
+    def _remove_empty(self) -> None:
+        for directory, _, _ in os.walk(self._root, topdown=False):
+            with suppress(OSError):  # the group is not empty
+                Path(directory).rmdir()

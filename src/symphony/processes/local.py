@@ -1,29 +1,20 @@
-"""`LocalHost`: runs and spawns processes on this machine.
+"""`LocalHost`: runs and spawns processes on this machine, directly or by its supervisor."""
 
-asyncio's own subprocess support is not used, for three reasons: up to Python 3.11 it makes a thread for each
-child; its `wait` does not return while a grandchild holds stdout open; and it reaps the child on its own,
-after which the number of the child's process group may belong to another process. Here each child is watched
-through its pidfd, and stays a zombie, and its group this process's, until `reap`.
-"""
-
-import errno
 import os
 import signal
-import subprocess
-import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import anyio
 import structlog
-from anyio import to_thread, wait_readable, wait_writable
-from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
+from anyio import to_thread
 
-from symphony.processes import subreaper
 from symphony.processes.base import Completed, HostProcess, Identity
 from symphony.processes.cgroups import RunGroups, own_cgroup
+from symphony.processes.child import Child, PipeReader, PipeWriter, unreaped
+from symphony.processes.supervisor import SupervisedChild, Supervisor
 from symphony.processes.table import INSTANCE_VARIABLE, RUN_ID_VARIABLE, ProcessTable
 
 _GROUP_GRACE_MS: Final = 500
@@ -48,8 +39,9 @@ class LocalHost:
 
     def __init__(self, *, instance: str | None = None, adopt_orphans: bool = False) -> None:
         own = None if instance is None else own_cgroup()
-        self._groups = None if instance is None or own is None else RunGroups(own, instance)
-        self._table = ProcessTable(groups=self._groups)
+        groups = None if instance is None or own is None else RunGroups(own, instance)
+        self._table = ProcessTable(groups=groups)
+        self._supervisor = None if instance is None else Supervisor(instance, self._table, groups)
         self._instance = instance
         self._adopt_orphans = adopt_orphans and instance is not None
 
@@ -84,7 +76,7 @@ class LocalHost:
         stderr = _Capture(PipeReader(stderr_pipe), max_output_bytes, heard)
         try:
             last_signal = signal.SIGTERM if supervised else None
-            child, command = await self._start(argv, last_signal, cwd, env, child_stderr)
+            child = await self._start(argv, last_signal, cwd, env, child_stderr)
         finally:
             os.close(child_stderr)
         stdout = _Capture(child.stdout, max_output_bytes, heard)
@@ -93,13 +85,13 @@ class LocalHost:
             pumps.start_soon(_feed, child.stdin, stdin)
             pumps.start_soon(stdout.drain)
             pumps.start_soon(stderr.drain)
-            timed_out = await self._wait_and_clean_up(child, command, timeout_ms, silence)
+            timed_out = await self._wait_and_clean_up(child, timeout_ms, silence)
             with anyio.move_on_after(_LAST_BYTES_S):
                 await stdout.ended.wait()
                 await stderr.ended.wait()
             pumps.cancel_scope.cancel()
         return Completed(
-            exit_code=child.exit_code(),
+            exit_code=_exit_code(child),
             stdout=bytes(stdout.data),
             stderr=bytes(stderr.data),
             timed_out=timed_out,
@@ -120,14 +112,10 @@ class LocalHost:
         stderr = os.open(stderr_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             last_signal = signal.SIGKILL if supervised else None
-            child, command = await self._start(argv, last_signal, cwd, env, stderr, run_id=run_id)
+            child = await self._start(argv, last_signal, cwd, env, stderr, run_id=run_id)
         finally:
             os.close(stderr)
-        # A command that has already ended was reaped by its subreaper, which only this process can reap.
-        identity = self._table.identify(command) or self._table.identify(child.pid)
-        if identity is None:  # cannot happen: an unreaped child keeps its entry
-            raise ProcessLookupError(f"process {child.pid} vanished while it was started")
-        return LocalProcess(child, identity, self._table, run_id)
+        return LocalProcess(child, self._table, run_id)
 
     def identify(self, pid: int) -> Identity | None:
         """Return the process that has this pid now, or None."""
@@ -146,11 +134,12 @@ class LocalHost:
         return () if self._instance is None else self._table.left_by(self._instance)
 
     def find_running_daemon(self) -> Identity | None:
-        """Return the live daemon that one of the subreapers with the instance's mark belongs to."""
-        for survivor in self.find_survivors():
-            daemon = subreaper.daemon_of(self._table.command(survivor.pid))
-            parent = self._table.lineage(survivor.pid)[1:2]
-            if daemon is not None and parent and parent[0].pid == daemon:
+        """Return the live daemon that a supervisor of the instance belongs to."""
+        if self._instance is None:
+            return None
+        for pid, daemon in self._table.serving(self._instance):
+            parent = self._table.lineage(pid)[1:2]
+            if parent and parent[0].pid == daemon and daemon != os.getpid():
                 return parent[0]
         return None
 
@@ -165,8 +154,8 @@ class LocalHost:
         ended = 0
         for _ in range(_SWEEPS):
             children = await to_thread.run_sync(self._table.adopted)
-            # In this order: a child that was started meanwhile is in `_unreaped` by now.
-            orphans = [pid for pid in children if pid not in _unreaped]
+            # In this order: a child that was started meanwhile is in `unreaped` by now.
+            orphans = [pid for pid in children if pid not in unreaped]
             if not orphans:
                 break
             living = self._table.families(orphans)
@@ -192,41 +181,17 @@ class LocalHost:
         stderr: int,
         *,
         run_id: str | None = None,
-    ) -> tuple["Child", int]:
-        """Start a child with the instance's mark; return it and the pid of the command.
-
-        With an instance and a `last_signal`, the child is a subreaper and the command is below it; the
-        signal is what the command gets when this process dies. With a `run_id`, the command starts in the
-        control group of the run, where there are groups. Raises `OSError`.
-        """
-        if self._instance is None or last_signal is None:
-            marks = {} if self._instance is None else {INSTANCE_VARIABLE: self._instance}
-            child = Child.start(argv, cwd=cwd, env={**env, **marks}, stderr=stderr)
-            return child, child.pid
-        status_pipe, child_status = os.pipe()
-        status = PipeReader(status_pipe)
-        try:
-            below = subreaper.command_line([*argv], last_signal=last_signal, status_fd=child_status)
-            if self._groups is not None and run_id is not None:
-                below = await to_thread.run_sync(self._groups.enter, run_id, below)
-            marked = {**env, INSTANCE_VARIABLE: self._instance}
-            child = Child.start(below, cwd=cwd, env=marked, stderr=stderr, pass_fds=(child_status,))
-        finally:
-            os.close(child_status)
-        with anyio.CancelScope(shield=True):
-            answer = b""
-            while piece := await status.receive(64):
-                answer += piece
-            pid, _, error = answer.partition(b"\n")
-            if error or not pid:
-                await child.exited()
-                child.reap()
-                code = int(error or errno.ECHILD)
-                raise OSError(code, os.strerror(code), argv[0])
-        return child, int(pid)
+    ) -> Child | SupervisedChild:
+        """Start a child with the instance's mark, below a subreaper if it has a `last_signal`."""
+        if self._supervisor is not None and last_signal is not None:
+            return await self._supervisor.start(
+                argv, cwd=cwd, env=env, stderr=stderr, last_signal=last_signal, run_id=run_id
+            )
+        marks = {} if self._instance is None else {INSTANCE_VARIABLE: self._instance}
+        return Child.start(argv, cwd=cwd, env={**env, **marks}, stderr=stderr, table=self._table)
 
     async def _wait_and_clean_up(
-        self, child: "Child", command: int, timeout_ms: int, silence: anyio.CancelScope
+        self, child: Child | SupervisedChild, timeout_ms: int, silence: anyio.CancelScope
     ) -> bool:
         """Wait for the child and end what is left of its group; return whether a deadline came first.
 
@@ -240,40 +205,34 @@ class LocalHost:
         finally:
             with anyio.CancelScope(shield=True):
                 if in_time:
-                    # Before the reaping, while the number of the group cannot belong to anyone else.
-                    child.signal_group(signal.SIGTERM)
-                    child.reap()
-                    if child.signal_group(0):
-                        await self._table.end(self._table.group(child.pid), grace_ms=_GROUP_GRACE_MS)
+                    await child.end_group(self._table)
                 else:
-                    await self._end_running(child, command)
+                    await self._end_running(child)
         return not in_time
 
-    async def _end_running(self, child: "Child", command: int) -> None:
+    async def _end_running(self, child: Child | SupervisedChild) -> None:
         """End the group of a running command and its descendants everywhere; its subreaper ends by itself."""
-        found = {*self._table.family(child.pid), *self._table.group(command)}
-        targets = [one for one in found if one.pid != child.pid or child.pid == command]
-        await self._table.end(targets, grace_ms=_GROUP_GRACE_MS)
+        targets = {*_descendants(self._table, child), *self._table.group(child.identity.pid)}
+        await self._table.end(list(targets), grace_ms=_GROUP_GRACE_MS)
         for _ in range(2):
             with anyio.move_on_after(_KILL_WAIT_S):
                 await child.exited()
-            child.signal_group(signal.SIGKILL)
+            child.kill(self._table)
         child.reap()
 
 
 class LocalProcess:
-    """A long-lived command (`HostProcess`): `child`, or a process below the subreaper that `child` is."""
+    """A long-lived command (`HostProcess`)."""
 
-    def __init__(self, child: "Child", identity: Identity, table: ProcessTable, run_id: str | None) -> None:
+    def __init__(self, child: Child | SupervisedChild, table: ProcessTable, run_id: str | None) -> None:
         self._child = child
-        self._identity = identity
         self._table = table
         self._run_id = run_id
 
     @property
     def identity(self) -> Identity:
         """The identity of the command."""
-        return self._identity
+        return self._child.identity
 
     @property
     def exit_code(self) -> int | None:
@@ -295,144 +254,32 @@ class LocalProcess:
     async def wait(self) -> int:
         """Wait for the command to end, even while others hold its stdout; return its exit code."""
         await self._child.exited()
-        return self._child.exit_code()
+        return _exit_code(self._child)
 
     def descendants(self) -> tuple[Identity, ...]:
-        """Return the command, its descendants, and all processes with its run id.
-
-        The subreaper is left out: it ends by itself, and must not end before everything below it.
-        """
-        family = self._table.family(self._child.pid, self._run_id)
-        return tuple(one for one in family if one.pid != self._child.pid or one == self._identity)
+        """Return the command, its descendants, and all processes with its run id."""
+        return _descendants(self._table, self._child, self._run_id)
 
     def signal(self, number: int, targets: Sequence[Identity]) -> None:
         """Send a signal to those `targets` whose identity still matches."""
         self._table.send(number, targets)
 
 
-_unreaped: set[int] = set()
-"""The pids of started children that were not reaped; for the thread that starts them."""
+def _descendants(
+    table: ProcessTable, child: Child | SupervisedChild, run_id: str | None = None
+) -> tuple[Identity, ...]:
+    """Return a command, all below it, and all processes of its run.
+
+    Its subreaper is left out: it ends by itself, and must not end before everything below it.
+    """
+    found = table.family(child.root, run_id)
+    return tuple(one for one in found if one != child.root or one == child.identity)
 
 
-class Child:
-    """A child in a session and process group of its own, with pipes for stdin and stdout."""
-
-    def __init__(self, popen: subprocess.Popen[bytes], stdin: "PipeWriter", stdout: "PipeReader") -> None:
-        self._popen = popen
-        self.pid = popen.pid
-        self.stdin = stdin
-        self.stdout = stdout
-        _unreaped.add(popen.pid)
-
-    @classmethod
-    def start(
-        cls,
-        argv: Sequence[str],
-        *,
-        cwd: Path | None,
-        env: Mapping[str, str],
-        stderr: int,
-        pass_fds: Collection[int] = (),
-    ) -> "Child":
-        """Start a child; the descriptors `stderr` and `pass_fds` stay the caller's. Raises `OSError`."""
-        child_stdin, own_stdin = os.pipe()
-        own_stdout, child_stdout = os.pipe()
-        stdin, stdout = PipeWriter(own_stdin), PipeReader(own_stdout)
-        try:
-            popen = subprocess.Popen(
-                list(argv),
-                stdin=child_stdin,
-                stdout=child_stdout,
-                stderr=stderr,
-                cwd=cwd,
-                env=dict(env),
-                start_new_session=True,
-                pass_fds=pass_fds,
-            )
-        finally:
-            os.close(child_stdin)
-            os.close(child_stdout)
-        return cls(popen, stdin, stdout)
-
-    async def exited(self) -> None:
-        """Wait until the child has ended, even while other processes hold its pipes; does not reap it."""
-        if self._popen.returncode is not None:
-            await checkpoint()
-            return
-        pidfd = os.pidfd_open(self.pid)
-        try:
-            await wait_readable(pidfd)
-        finally:
-            os.close(pidfd)
-
-    def reap(self) -> int | None:
-        """Return the exit code (negative for a signal) if the child has ended, else None."""
-        code = self._popen.poll()
-        if code is not None:
-            _unreaped.discard(self.pid)
-        return code
-
-    def exit_code(self) -> int:
-        """Reap the child and return its code; one that survived SIGKILL so far counts as killed."""
-        code = self.reap()
-        return -signal.SIGKILL if code is None else code
-
-    def signal_group(self, number: int) -> bool:
-        """Signal the child's process group; return whether there is one left."""
-        try:
-            os.killpg(self.pid, number)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
-        return True
-
-
-class PipeReader:
-    """The reading end of a pipe. Closed at the end of the stream, by `close`, or with the object."""
-
-    def __init__(self, fd: int) -> None:
-        os.set_blocking(fd, False)
-        self._fd = fd
-        self.close = weakref.finalize(self, os.close, fd)
-
-    async def receive(self, max_bytes: int) -> bytes:
-        """Return the next bytes, `b""` at the end; other tasks run before each read.
-
-        There is no await between reading and returning, so cancellation loses no byte.
-        """
-        await checkpoint()
-        while self.close.alive:
-            try:
-                data = os.read(self._fd, max_bytes)
-            except BlockingIOError:
-                await wait_readable(self._fd)
-                continue
-            if not data:
-                self.close()
-            return data
-        return b""
-
-
-class PipeWriter:
-    """The writing end of a pipe. One sender at a time."""
-
-    def __init__(self, fd: int) -> None:
-        os.set_blocking(fd, False)
-        self._fd = fd
-        self.close = weakref.finalize(self, os.close, fd)
-
-    async def send(self, data: bytes) -> None:
-        """Write all of it. Raises `BrokenPipeError` when either side has closed the pipe."""
-        await checkpoint_if_cancelled()
-        rest = memoryview(data)
-        while rest:
-            if not self.close.alive:
-                raise BrokenPipeError("the pipe to the child is closed")
-            try:
-                rest = rest[os.write(self._fd, rest) :]
-            except BlockingIOError:
-                await wait_writable(self._fd)
+def _exit_code(child: Child | SupervisedChild) -> int:
+    """Reap a child and return its code; one that survived SIGKILL so far counts as killed."""
+    code = child.reap()
+    return -signal.SIGKILL if code is None else code
 
 
 class _Capture:

@@ -7,7 +7,7 @@ has ended or belongs to another user, is left out.
 import os
 import signal
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +18,7 @@ import anyio
 from symphony.domain import Blame, Category, Failure
 from symphony.processes.base import HostError, Identity
 from symphony.processes.cgroups import RunGroups
+from symphony.processes.supervisor_program import served_by
 
 RUN_ID_VARIABLE = "SYMPHONY_RUN_ID"
 INSTANCE_VARIABLE = "SYMPHONY_INSTANCE"
@@ -78,14 +79,18 @@ class ProcessTable:
                 return pid
         return None
 
-    def command(self, pid: int) -> tuple[str, ...]:
-        """Return the command line of a process; empty where it cannot be read."""
-        return self._fs.command(pid)
+    def serving(self, instance: str) -> Iterator[tuple[int, int]]:
+        """Yield each supervisor and subreaper of an instance, with the pid of its daemon."""
+        for pid in self._fs.pids():
+            served = served_by(self._fs.command(pid))
+            if served is not None and served[1] == instance:
+                yield pid, served[0]
 
-    def family(self, pid: int, run_id: str | None = None) -> tuple[Identity, ...]:
+    def family(self, root: Identity, run_id: str | None = None) -> tuple[Identity, ...]:
         """Return the process, all processes of the run, and all descendants of both; the process first."""
         marked = () if run_id is None else self._marked_pids(RUN_ID_VARIABLE, [run_id])
-        return self._living(self._fs.with_descendants([pid, *marked]))
+        own = [root.pid] if self.identify(root.pid) == root else []
+        return self._living(self._fs.with_descendants([*own, *marked]))
 
     def lineage(self, pid: int) -> tuple[Identity, ...]:
         """Return a live process and its ancestors, nearest first. A child cannot choose its ancestors."""
@@ -101,13 +106,14 @@ class ProcessTable:
     def left_by(self, instance: str) -> tuple[Identity, ...]:
         """Return all live processes of this user that carry the mark of an instance, and their descendants.
 
-        Members of the instance's control groups count as marked. This process and its ancestors are left
-        out: a daemon may be started from a session of its own predecessor.
+        Supervisors, subreapers and members of the instance's control groups count as marked. This process
+        and its ancestors are left out: a daemon may be started from a session of its own predecessor.
         """
         spared = {os.getpid(), *self._fs.ancestors(os.getpid())}
         marked = self._marked_pids(INSTANCE_VARIABLE, [instance])
         grouped = () if self._groups is None else self._groups.members()
-        found = self._fs.with_descendants(pid for pid in (*marked, *grouped) if pid not in spared)
+        serving = (pid for pid, _ in self.serving(instance))
+        found = self._fs.with_descendants(pid for pid in (*marked, *grouped, *serving) if pid not in spared)
         return self._living(pid for pid in found if pid not in spared and self._is_own(pid))
 
     def adopted(self) -> tuple[int, ...]:

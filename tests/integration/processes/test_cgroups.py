@@ -40,7 +40,8 @@ async def main():
     # What was just being forked when the family was read is in the next look, as in a sweep of the daemon.
     survivors += await host.end(host.find_marked(["run-1"]), grace_ms=100)
     print(survivors, host.find_marked(["run-1"]), flush=True)
-    host._groups.remove_empty()
+    env["SYMPHONY_RUN_ID"] = "run-2"
+    await (await host.spawn(["true"], cwd=here, env=env, stderr_path=here / "stderr")).wait()
 anyio.run(main)
 """
 _ESCAPES = "(env -i setsid -f sh -c 'trap \"\" TERM; echo $$; exec sleep 623') & wait; exec sleep 624"
@@ -100,7 +101,8 @@ def test_what_lost_mark_parent_and_session_ends_with_its_run(delegated: Path, tm
     assert pid in family
     assert second == "() ()"
     assert not _lives(pid)
-    assert list(delegated.glob("symphony-*")) == [], "groups that nobody is in are removed"
+    left = [place.name for place in delegated.glob("symphony-*/*/")]
+    assert left == ["run-2"], "a group that nobody is in is removed when another run begins"
 
 
 def test_a_successor_finds_it_after_a_crash(delegated: Path, tmp_path: Path) -> None:
@@ -155,33 +157,34 @@ def test_where_there_is_no_such_group_nothing_is_divided(tmp_path: Path, cgroup:
     assert own_cgroup(tmp_path / "nowhere") is None
 
 
-def test_a_group_is_not_taken_away_from_a_run_that_is_about_to_join_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    groups, root, now = RunGroups(tmp_path, "i"), tmp_path / "symphony-i", [1_000.0]
-    monkeypatch.setattr("symphony.processes.cgroups.time.monotonic", lambda: now[0])
-    groups.enter("run-1", ["true"])
-    groups.enter("run-2", ["true"])
-    assert sorted(place.name for place in root.iterdir()) == ["run-1", "run-2"], "both were just started"
-    now[0] += 60
-    groups.enter("run-3", ["true"])
-    assert [place.name for place in root.iterdir()] == ["run-3"], "the others ended long ago"
-    groups.remove_empty()
-    assert not root.exists()
+def test_empty_groups_go_when_another_run_begins(delegated: Path) -> None:
+    groups, root = RunGroups(delegated, "i"), delegated / "symphony-i"
+    with subprocess.Popen(["sleep", "600"]) as first, subprocess.Popen(["sleep", "600"]) as second:
+        groups.add("run-1", first.pid)
+        groups.add("run-2", second.pid)
+        both = sorted(place.name for place in root.iterdir() if place.is_dir())
+        members = list(groups.members(["run-1"]))
+        first.kill()
+        first.wait()
+        groups.add("run-3", second.pid)
+        left = [place.name for place in root.iterdir() if place.is_dir()]
+        second.kill()
+
+    assert (both, members) == (["run-1", "run-2"], [first.pid])
+    assert "run-1" not in left
+    assert "run-3" in left
 
 
 def test_what_the_kernel_refuses_is_as_if_there_were_no_groups(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     groups = RunGroups(tmp_path / "file", "i")
-    for run_id in ("../run", ""):
-        assert groups.enter(run_id, ["true"]) == ["true"]
-    assert subprocess.run(
-        groups.enter("run-1", ["echo", "started"]), stdout=subprocess.PIPE, check=True
-    ).stdout
+    for run_id in ("../run", "", "run-1"):
+        groups.add(run_id, os.getpid())
     groups.kill([os.getpid()])
     assert list(groups.members()) == []
     assert list(groups.members(["run-1"])) == []
     made = RunGroups(tmp_path, "i")
-    made.enter("run-1", ["true"])
+    made.add("run-1", os.getpid())
+    assert [path.name for path in (tmp_path / "symphony-i").iterdir()] == ["run-1"]
     (tmp_path / "symphony-i" / "run-1" / "cgroup.procs").write_text("no number")
     assert list(made.members()) == []

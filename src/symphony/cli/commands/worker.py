@@ -45,7 +45,7 @@ async def _end_run(run_id: str) -> bool:
 def _serve_stdio() -> None:
     from symphony.cli.serving import prepare_process
     from symphony.daemon.hosts.worker_program import WorkerProgram
-    from symphony.processes.local import PipeReader, PipeWriter
+    from symphony.processes.child import PipeReader, PipeWriter
 
     stdin, stdout = os.dup(0), os.dup(1)
     with Path(os.devnull).open("rb") as null:

@@ -48,7 +48,8 @@ from symphony.daemon.state_dir import StateDirectory, instance_of, locate
 from symphony.domain import SymphonyError
 from symphony.journal.transcripts import TranscriptEntry
 from symphony.library.store import Library, library_path
-from symphony.processes.local import LocalHost, PipeReader, PipeWriter
+from symphony.processes.child import PipeReader, PipeWriter
+from symphony.processes.local import LocalHost
 from symphony.processes.table import ProcessTable
 from symphony.revision import commit
 from symphony.scheduler import Outcome, OutcomeKind

@@ -1,0 +1,299 @@
+"""`Supervisor`: has commands started, each below a subreaper of its own, by one small process of the daemon.
+
+`supervisor_program` says what that process does and how it is asked.
+"""
+
+import errno
+import os
+import signal
+import socket
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final
+
+import anyio
+import structlog
+from anyio import BrokenResourceError, EndOfStream, to_thread, wait_readable, wait_writable
+from anyio.abc import UNIXSocketStream
+from anyio.lowlevel import checkpoint
+
+from symphony.processes import supervisor_program
+from symphony.processes.base import Identity
+from symphony.processes.cgroups import RunGroups
+from symphony.processes.child import PipeReader, PipeWriter, unreaped
+from symphony.processes.table import INSTANCE_VARIABLE, ProcessTable
+
+_AT_ONCE: Final = 16  # the descriptors of a user that are under way in sockets are limited
+_ANSWER_S: Final = 10.0
+_CODE_BYTES: Final = 16
+_INHERITED: Final = ("LD_LIBRARY_PATH",)  # Python itself may need it
+_log = structlog.get_logger(__name__)
+
+
+class Supervisor:
+    """Starts the commands of one daemon.
+
+    Its process is started with the first command, and anew when it has ended or does not answer.
+
+    Args:
+        instance: names the daemon over its restarts. Each command carries it in `SYMPHONY_INSTANCE`.
+        table: finds what was started.
+        groups: the control groups of runs, where there are any.
+        answer_s: how long to wait for a command to be started.
+    """
+
+    def __init__(
+        self, instance: str, table: ProcessTable, groups: RunGroups | None, *, answer_s: float = _ANSWER_S
+    ) -> None:
+        self._instance = instance
+        self._table = table
+        self._groups = groups
+        self._answer_s = answer_s
+        self._program: _Program | None = None
+        self._places = anyio.Semaphore(_AT_ONCE)
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path | None,
+        env: Mapping[str, str],
+        stderr: int,
+        last_signal: signal.Signals,
+        run_id: str | None,
+    ) -> "SupervisedChild":
+        """Start a command; the descriptor `stderr` stays the caller's.
+
+        Args:
+            argv: the command.
+            cwd: its working directory; that of this process if it is None.
+            env: its environment.
+            stderr: its standard error.
+            last_signal: sent to the command and its descendants when this process dies; SIGKILL follows.
+            run_id: the command starts in the control group of this run, where there are groups.
+
+        Raises:
+            TimeoutError: the supervisor did not answer. Nothing was started.
+            OSError: the command could not be started.
+        """
+        marked = {**env, INSTANCE_VARIABLE: self._instance}
+        text = supervisor_program.request(
+            [os.fsencode(word) for word in argv],
+            [os.fsencode(f"{name}={value}") for name, value in marked.items()],
+        )
+        async with self._places:
+            with anyio.CancelScope(shield=True):
+                for _ in range(2):
+                    program = self._program = self._program or _Program(self._instance)
+                    try:
+                        return await self._start_by(program, text, argv[0], cwd, stderr, last_signal, run_id)
+                    except TimeoutError:
+                        self._replace(program, "it does not answer")
+                        raise
+                    except (BrokenPipeError, ConnectionResetError):
+                        self._replace(program, "it has ended")
+        raise ChildProcessError(errno.ECHILD, os.strerror(errno.ECHILD), argv[0])
+
+    def _replace(self, program: "_Program", reason: str) -> None:
+        """Have the next command started by another process, unless another task has seen to it."""
+        if self._program is program:
+            self._program = None
+            _log.warning("supervisor_replaced", reason=reason)
+            program.ask_no_more()
+
+    async def _start_by(
+        self,
+        program: "_Program",
+        text: bytes,
+        name: str,
+        cwd: Path | None,
+        stderr: int,
+        last_signal: signal.Signals,
+        run_id: str | None,
+    ) -> "SupervisedChild":
+        """Start a command by one process.
+
+        Raises:
+            TimeoutError: it does not answer.
+            BrokenPipeError: it ended before it executed the command; so does `ConnectionResetError`.
+            OSError: the command could not be started.
+        """
+        with ExitStack() as theirs:
+            directory = os.open(cwd or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            theirs.callback(os.close, directory)
+            child_stdin, own_stdin = os.pipe()
+            own_stdout, child_stdout = os.pipe()
+            own_ended, its_ended = os.pipe()
+            for each in (child_stdin, child_stdout, its_ended):
+                theirs.callback(os.close, each)
+            stdin, stdout, ended = PipeWriter(own_stdin), PipeReader(own_stdout), _ExitCode(own_ended)
+            own_started, its_started = socket.socketpair()
+            theirs.enter_context(its_started)
+            async with await UNIXSocketStream.from_socket(own_started) as started:
+                with anyio.fail_after(self._answer_s):
+                    streams = (child_stdin, child_stdout, stderr)
+                    await program.ask(last_signal, its_started.fileno(), its_ended, directory, *streams)
+                    theirs.close()
+                    pid, number = await _line(started)
+                if pid == 0:
+                    raise _failure(number, name)
+                command, subreaper = self._table.identify(pid), self._table.identify(number)
+                if command is None or subreaper is None:
+                    raise BrokenPipeError("the command was killed before it was executed")
+                if self._groups is not None and run_id is not None:
+                    await to_thread.run_sync(self._groups.add, run_id, pid)
+                if error := await _execute(started, text):
+                    raise _failure(error, name)
+        return SupervisedChild(command, subreaper, stdin, stdout, ended, program)
+
+
+class SupervisedChild:
+    """A command below a subreaper, with pipes for stdin and stdout.
+
+    Attributes:
+        identity: the identity of the command.
+        root: the process below which its descendants are: the subreaper.
+    """
+
+    def __init__(
+        self,
+        command: Identity,
+        subreaper: Identity,
+        stdin: PipeWriter,
+        stdout: PipeReader,
+        ended: "_ExitCode",
+        program: "_Program",
+    ) -> None:
+        self.identity = command
+        self.root = subreaper
+        self.stdin = stdin
+        self.stdout = stdout
+        self._ended = ended
+        self._program = program  # it lives as long as one of its commands is known
+
+    async def exited(self) -> None:
+        """Wait until the command and all below it have ended."""
+        await self._ended.known()
+
+    def reap(self) -> int | None:
+        """Return the exit code (negative for a signal) if the command has ended, else None."""
+        return self._ended.read()
+
+    async def end_group(self, _: ProcessTable) -> None:
+        """Nothing is left of a command that has ended: its subreaper has seen to it."""
+
+    def kill(self, table: ProcessTable) -> None:
+        """Kill the subreaper, with which the kernel kills the command."""
+        table.send(signal.SIGKILL, [self.root])
+
+
+class _ExitCode:
+    """The reading end of the pipe on which a subreaper writes the exit code; it is closed with the object."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._close = weakref.finalize(self, os.close, fd)
+        self._code: int | None = None
+
+    async def known(self) -> None:
+        """Wait until it is there. Several tasks may wait."""
+        if self._code is not None:
+            await checkpoint()
+            return
+        copy = os.dup(self._fd)
+        try:
+            await wait_readable(copy)
+        finally:
+            os.close(copy)
+
+    def read(self) -> int | None:
+        """Return it, or None as long as the subreaper lives; a subreaper that was killed has told none."""
+        if self._code is None:
+            try:
+                text = os.read(self._fd, _CODE_BYTES)
+            except BlockingIOError:
+                return None
+            self._code = int(text) if text else -signal.SIGKILL
+            self._close()
+        return self._code
+
+
+class _Program:
+    """A process of `supervisor_program`, killed and reaped with this object.
+
+    Raises `OSError` if it cannot be started.
+    """
+
+    def __init__(self, instance: str) -> None:
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._requests.settimeout(0)
+        command = supervisor_program.command_line(instance)
+        with theirs:
+            # Nothing of the daemon's environment is in that process, nor are its streams.
+            self._pid = os.posix_spawn(
+                command[0],
+                command,
+                {name: os.environ[name] for name in _INHERITED if name in os.environ},
+                file_actions=(
+                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
+                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                ),
+                setsid=True,
+            )
+        unreaped.add(self._pid)
+        weakref.finalize(self, _kill_and_reap, self._pid, self._requests)
+
+    async def ask(self, last_signal: signal.Signals, *descriptors: int) -> None:
+        """Send a request. Raises `BrokenPipeError` or `ConnectionResetError` if the process has ended."""
+        while True:
+            try:
+                socket.send_fds(self._requests, [b"%d" % last_signal], descriptors)
+            except BlockingIOError:
+                await wait_writable(self._requests)
+            else:
+                return
+
+    def ask_no_more(self) -> None:
+        """Let it end behind the last command that it has started."""
+        self._requests.close()
+
+
+def _kill_and_reap(pid: int, requests: socket.socket) -> None:
+    requests.close()
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    unreaped.discard(pid)
+
+
+async def _line(started: UNIXSocketStream) -> tuple[int, int]:
+    """Return the two numbers of the first line. Raises `BrokenPipeError` if there is none."""
+    text = b""
+    try:
+        while not text.endswith(b"\n"):
+            text += await started.receive()
+    except (EndOfStream, BrokenResourceError) as error:
+        raise BrokenPipeError("the supervisor has not served the request") from error
+    first, second = map(int, text.split())
+    return first, second
+
+
+async def _execute(started: UNIXSocketStream, text: bytes) -> int:
+    """Have the command executed; return 0 or the errno. Raises `BrokenPipeError` if it was killed before."""
+    try:
+        await started.send(text)
+        await started.send_eof()
+    except (BrokenResourceError, OSError) as error:
+        raise BrokenPipeError("the command was killed before it was executed") from error
+    answer = b""
+    with suppress(EndOfStream, BrokenResourceError):
+        while True:
+            answer += await started.receive()
+    return int(answer or 0)
+
+
+def _failure(number: int, name: str) -> OSError:
+    return OSError(number, os.strerror(number), name)

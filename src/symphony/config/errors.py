@@ -11,10 +11,14 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from symphony.config.secrets import referenced_variables
 from symphony.config.settings import NamedAgent, Section, Settings
 from symphony.domain import Blame, Category, Failure, SymphonyError
 
 _MAX_QUOTED: Final = 60
+
+
+_SECRET_SECTIONS: Final = ("tracker", "forge", "notify", "tracing")
 
 
 class WarningCode(StrEnum):
@@ -157,6 +161,11 @@ class FrontMatter:
     def path(self) -> Path:
         """The file."""
         return self.source_map.path
+
+    @property
+    def secret_names(self) -> frozenset[str]:
+        """The variables that the sections with secrets refer to."""
+        return referenced_variables([self.value.get(key) for key in _SECRET_SECTIONS])
 
 
 @dataclass(slots=True, kw_only=True)

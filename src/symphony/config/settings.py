@@ -243,6 +243,7 @@ class HooksSettings(Section):
     after_run: Script | None = live(None, "after each attempt; failure is logged")
     before_remove: Script | None = live(None, "before a workspace is removed; failure is logged")
     timeout_ms: Positive = live(60_000, "limit of each hook; its whole process group ends then")
+    env: EnvNames = live((), "[credentials](secrets.md#who-gets-a-secret) of the daemon that hooks get too")
 
 
 class BudgetSettings(Section):

@@ -42,6 +42,7 @@ DEFAULTS: dict[str, object] = {
     "hooks.before_run": None,
     "hooks.after_run": None,
     "hooks.before_remove": None,
+    "hooks.env": (),
     "hooks.timeout_ms": 60_000,
     "agent.kind": "codex",
     "agent.fallback": None,

@@ -709,6 +709,9 @@ class ShownSkill(ClosedDocument, frozen=True, kw_only=True):
     sha256: Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-f]{64}$"})] | None
     phases: tuple[str, ...]
     priority: int
+    for_people: Annotated[
+        str | None, _is("What keeps it for people: the key, and its file if that is another one.")
+    ] = None
 
 
 class HiddenSkill(ClosedDocument, frozen=True, kw_only=True):
@@ -749,7 +752,10 @@ class UnlistedSkill(ClosedDocument, frozen=True, kw_only=True):
 
     name: str
     reason: Annotated[
-        str, Meta(extra_json_schema={"enum": ["count", "budget", "disabled", "not_included", "phase"]})
+        str,
+        Meta(
+            extra_json_schema={"enum": ["count", "budget", "disabled", "not_included", "for_people", "phase"]}
+        ),
     ]
 
 

@@ -303,6 +303,9 @@ class SkillsSettings(Section):
     reserved_words: SkillNames = live((), "words that no name may contain")
     include: SkillNames = live((), "exact names to list; empty for all")
     disabled_skills: SkillNames = live((), "exact names to leave out")
+    for_people: Literal["hide", "show"] = live(
+        "hide", "what becomes of skills that are [kept for people](skills.md#skills-for-people)"
+    )
     native: Literal["auto", "always"] = live(
         "auto", "what becomes of the agent's own list of skills; see [skills.md](skills.md)"
     )

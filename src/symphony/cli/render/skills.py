@@ -37,6 +37,7 @@ from symphony.skills import (
     SkillOptions,
     SkillSet,
     clean,
+    one_line,
     read_content,
     resolve_anchor,
     skill_digests,
@@ -71,7 +72,10 @@ def _shown(skill: Skill, block: Block, options: SkillOptions, sha256: str | None
     included = not options.include or skill.name in options.include
     return ShownSkill.of(
         skill,
-        enabled=options.enabled and included and skill.name not in options.disabled_skills,
+        enabled=options.enabled
+        and included
+        and skill.name not in options.disabled_skills
+        and not options.hides(skill),
         listed=skill.name in block.listed,
         sha256=sha256,
     )
@@ -149,6 +153,7 @@ _FIELDS: Final = (
     "enabled",
     "listed",
     "sha256",
+    "for_people",
     "phases",
     "priority",
     "shadows",
@@ -160,6 +165,7 @@ _REASONS = {
     DropReason.BUDGET: "over budget",
     DropReason.DISABLED: "disabled",
     DropReason.NOT_INCLUDED: "not included",
+    DropReason.FOR_PEOPLE: "for people",
     DropReason.PHASE: "other phase",
 }
 
@@ -172,6 +178,10 @@ def print_listing(found: SkillSet, block: Block, place: SkillsContext) -> None:
     others = [one for one in found.problems if one.path not in paths and one.severity is not Severity.INFO]
     for line in text_lines(others, place.below):
         click.echo(line)
+    kept = [skill for skill in found.skills if place.options.hides(skill)]
+    if kept:
+        names = ", ".join(f"{one_line(skill.name)} ({one_line(str(skill.for_people))})" for skill in kept)
+        click.echo(f"hint: kept for people: {names}; agent.skills.for_people: show lists them", err=True)
 
 
 def _listing(found: SkillSet, block: Block, place: SkillsContext) -> Table:

@@ -362,7 +362,7 @@ def skill_options(section: SkillsSettings, phase: str | None = None) -> SkillOpt
         activation=ActivationMode(section.activation),
         search_above=section.search_above,
         phase=phase,
-        show_for_people=section.for_people == "show",
+        for_people=section.for_people == "show",
     )
 
 

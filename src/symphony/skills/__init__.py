@@ -98,11 +98,13 @@ from symphony.skills.model import clean as clean
 from symphony.skills.model import is_visible as is_visible
 from symphony.skills.model import one_line as one_line
 from symphony.skills.model import problem as problem
+from symphony.skills.parser import POLICY_PATH as POLICY_PATH
 from symphony.skills.parser import ParseOptions as ParseOptions
 from symphony.skills.parser import SkillFile as SkillFile
 from symphony.skills.parser import clear_cache as clear_cache
 from symphony.skills.parser import is_clean_name as is_clean_name
 from symphony.skills.parser import parse as parse
+from symphony.skills.parser import policy_for_people as policy_for_people
 from symphony.skills.report import NamedProblem as NamedProblem
 from symphony.skills.report import comment_body as comment_body
 from symphony.skills.report import named_problems as named_problems

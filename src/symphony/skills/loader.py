@@ -35,6 +35,7 @@ from symphony.skills.model import (
 from symphony.skills.parser import (
     POLICY_DIRECTORY,
     POLICY_FILE,
+    POLICY_PATH,
     TOP,
     ForPeople,
     Parsed,
@@ -404,10 +405,10 @@ class _Scan:
             return item
         problems, source = item.problems, self._source
         if not found.clear:
-            path = source.path(*names, POLICY_DIRECTORY, POLICY_FILE)
+            path = source.path(*names, POLICY_PATH)
             unclear = problem(Code.BAD_OPTIONAL_FIELD, path, message=_UNCLEAR_POLICY, scope=source.scope)
             problems = (*problems, unclear)
-        reason = item.skill.for_people or f"{found.key} in {POLICY_DIRECTORY}/{POLICY_FILE}"
+        reason = item.skill.for_people or f"{found.key} in {POLICY_PATH}"
         return item._replace(skill=structs.replace(item.skill, for_people=reason), problems=problems)
 
     def _policy(self, skill: int, parts: tuple[str, ...]) -> bytes:

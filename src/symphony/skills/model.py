@@ -349,8 +349,8 @@ class SkillOptions:
         search_above: with more skills than this, the catalog lists none and the session searches.
         library: the skills of the library, which have the last place in the order of precedence.
         phase: the phase of the work: the catalog leaves out skills that name only others; `None` for all.
-        show_for_people: offer skills that are kept for people as well.
-        called: names, in lower case, of skills that a person called for; they are offered in any case.
+        for_people: offer skills that are kept for people as well.
+        labelled: names, in lower case, of skills that labels of the issue call for; they are offered anyway.
     """
 
     path: str = DEFAULT_PATH
@@ -369,15 +369,13 @@ class SkillOptions:
     search_above: int | None = None
     library: LibraryFiles | None = None
     phase: str | None = None
-    show_for_people: bool = False
-    called: frozenset[str] = frozenset()
+    for_people: bool = False
+    labelled: frozenset[str] = frozenset()
 
     def hides(self, skill: Skill) -> bool:
         """Whether the skill is kept for people, and no person called for it."""
         return (
-            skill.for_people is not None
-            and not self.show_for_people
-            and skill.name.lower() not in self.called
+            skill.for_people is not None and not self.for_people and skill.name.lower() not in self.labelled
         )
 
     @property

@@ -157,6 +157,7 @@ def _in_quotes(value: bytes) -> bytes:
 
 POLICY_FILE: Final = "openai.yaml"
 POLICY_DIRECTORY: Final = "agents"
+POLICY_PATH: Final = f"{POLICY_DIRECTORY}/{POLICY_FILE}"
 _INVOCATION: Final = {"disablemodelinvocation": True, "allowimplicitinvocation": False}
 _NESTED: Final = ("metadata", "policy")
 _TRUTH: Final = {

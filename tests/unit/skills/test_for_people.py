@@ -152,14 +152,14 @@ def test_it_is_in_no_search_and_cannot_be_activated_in_any_phase(shelf: Shelf) -
 
 
 @pytest.mark.parametrize(
-    "options", [{"show_for_people": True}, {"called": frozenset({"deploy"})}], ids=["setting", "label"]
+    "options", [{"for_people": True}, {"labelled": frozenset({"deploy"})}], ids=["setting", "label"]
 )
 def test_a_setting_and_a_person_who_calls_for_it_show_it(shelf: Shelf, options: dict[str, object]) -> None:
     shelf.skill("Deploy", "disable-model-invocation: true")
     assert shelf.render(**options).listed == ("Deploy",)
 
 
-@pytest.mark.parametrize("options", [{"include": ("deploy",)}, {"called": frozenset({"tidy"})}])
+@pytest.mark.parametrize("options", [{"include": ("deploy",)}, {"labelled": frozenset({"tidy"})}])
 def test_a_filter_and_another_name_do_not(shelf: Shelf, options: dict[str, object]) -> None:
     shelf.skill("deploy", "disable-model-invocation: true")
     assert shelf.render(**options).listed == ()

@@ -100,7 +100,7 @@ async def choose_skills(
         data = await _in_time(context, partial(_read, context.library, chosen[:MAX_SKILLS]))
     if data is None:
         return None
-    options = replace(skill_options(context.settings.agent.skills), called=frozenset(issue.called_skills))
+    options = replace(skill_options(context.settings.agent.skills), labelled=frozenset(issue.called_skills))
     hidden = frozenset(name for name, (_, file) in data.items() if _is_hidden(file, name, options))
     return ChosenSkills(
         data={name: one for name, one in data.items() if name not in hidden},

@@ -212,7 +212,7 @@ async def load_run_skills(
     With `source: base_branch` and an unreadable base branch the catalog is empty: the issue's own branch is
     not trusted instead.
     """
-    options = replace(session_options(context, agent, phase), library=library, called=frozenset(called))
+    options = replace(session_options(context, agent, phase), library=library, labelled=frozenset(called))
     if not options.enabled:
         return RunCatalog()
     for name, reason in missing_tools(context, agent).items():
@@ -237,7 +237,7 @@ async def preview_run_skills(
     Raises:
         SymphonyError: the run would fail with the same error.
     """
-    options = replace(session_options(context, agent, phase), called=frozenset(issue.called_skills))
+    options = replace(session_options(context, agent, phase), labelled=frozenset(issue.called_skills))
     if not options.enabled:
         return RunCatalog(), None
     async with _previews(context, issue, options, agent) as (seen, workspace):

@@ -81,6 +81,37 @@ def test_case_82_the_table_says_scope_state_and_problems_and_ends_with_1_for_err
     assert all(one["sha256"] for one in document["skills"])
 
 
+def test_a_skill_for_people_is_shown_with_the_reason_and_the_setting(project: Project) -> None:
+    project.workflow(workspace={"repo": None})
+    project.skill("tidy")
+    text = "---\nname: deploy\ndescription: Deploys.\n{}---\n"
+    project.write(".symphony/skills/deploy/SKILL.md", text.format("disable-model-invocation: true\n"))
+    project.write(".symphony/skills/land/SKILL.md", text.format("").replace("deploy", "land"))
+    policy = "policy:\n  allow_implicit_invocation: false\n"
+    project.write(".symphony/skills/land/agents/openai.yaml", policy)
+    done = skills("list")
+    assert done.exit_code == 0
+    rows = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert "for people" in rows["deploy"]
+    assert "for people" in rows["land"]
+    (hint,) = [line for line in done.stderr.splitlines() if line.startswith("hint: ")]
+    assert "deploy (disable-model-invocation)" in hint
+    assert "land (allow_implicit_invocation in agents/openai.yaml)" in hint
+    assert "agent.skills.for_people: show" in hint
+    found = {one["name"]: one for one in as_json("list")["skills"]}
+    assert (found["deploy"]["enabled"], found["deploy"]["listed"]) == (False, False)
+    assert found["deploy"]["for_people"] == "disable-model-invocation"
+    assert found["tidy"]["for_people"] is None
+    assert as_json("show", "deploy")["for_people"] == "disable-model-invocation"
+    assert "for_people: disable-model-invocation" in skills("show", "deploy").stdout
+    assert as_json("prompt")["dropped"] == [
+        {"name": "deploy", "reason": "for_people"},
+        {"name": "land", "reason": "for_people"},
+    ]
+    project.workflow(workspace={"repo": None}, agent={"skills": {"for_people": "show"}})
+    assert [one["listed"] for one in as_json("list")["skills"]] == [True, True, True]
+
+
 def test_what_is_not_committed_is_said_to_be_seen_by_no_session(project: Project) -> None:
     project.workflow()
     project.skill("old")

@@ -723,6 +723,13 @@ class HiddenSkill(ClosedDocument, frozen=True, kw_only=True):
     by: Annotated[str, _is("The path of the one that is listed instead.")]
 
 
+class FolderElsewhere(ClosedDocument, frozen=True, kw_only=True):
+    """A folder of the repository with skills."""
+
+    path: Text
+    skills: Positive
+
+
 class SkillListing(ClosedDocument, frozen=True, kw_only=True):
     """`symphony skills list --json`."""
 
@@ -733,6 +740,9 @@ class SkillListing(ClosedDocument, frozen=True, kw_only=True):
     uncommitted: Annotated[
         tuple[str, ...], _is("Paths of SKILL.md files that no session sees before they are committed.")
     ]
+    elsewhere: Annotated[
+        tuple[FolderElsewhere, ...], _is("Folders with skills that sessions do not see.")
+    ] = ()
 
 
 class SkillDetail(ShownSkill, frozen=True, kw_only=True):

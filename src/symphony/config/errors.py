@@ -43,6 +43,7 @@ class WarningCode(StrEnum):
     LFS_NOT_SET_UP = "lfs_not_set_up"
     FILTER_NOT_SET_UP = "filter_not_set_up"
     SKILL_PROBLEM = "skill_problem"
+    SKILLS_ELSEWHERE = "skills_elsewhere"
     INSTRUCTIONS_PROBLEM = "instructions_problem"
     UNCOMMITTED_CHANGES = "uncommitted_changes"
     NO_REMOTE = "no_remote"

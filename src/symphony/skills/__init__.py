@@ -32,6 +32,10 @@ from symphony.skills.catalog import dedupe_native as dedupe_native
 from symphony.skills.catalog import render as render
 from symphony.skills.digest import file_digests as file_digests
 from symphony.skills.digest import skill_digests as skill_digests
+from symphony.skills.elsewhere import FolderElsewhere as FolderElsewhere
+from symphony.skills.elsewhere import hint_for as hint_for
+from symphony.skills.elsewhere import skills_elsewhere as skills_elsewhere
+from symphony.skills.elsewhere import unseen_in as unseen_in
 from symphony.skills.exchange import Bundle as Bundle
 from symphony.skills.exchange import BundledFile as BundledFile
 from symphony.skills.exchange import BundleError as BundleError

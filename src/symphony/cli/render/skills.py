@@ -10,9 +10,11 @@ import click
 from msgspec import structs
 from rich.table import Table
 
+from symphony import skills
 from symphony.characters import visible
 from symphony.cli.documents import (
     FileProblem,
+    FolderElsewhere,
     FoundSkill,
     HiddenSkill,
     ShownSkill,
@@ -56,6 +58,7 @@ def listing(
     options: SkillOptions,
     *,
     uncommitted: Iterable[str],
+    elsewhere: Iterable[skills.FolderElsewhere] = (),
     digests: Mapping[str, str] = _NONE,
 ) -> SkillListing:
     """All skills; `digests` are SHA-256 in hex by the paths of files."""
@@ -65,6 +68,7 @@ def listing(
         shadowed=tuple(HiddenSkill.of(one) for one in found.shadowed),
         problems=problem_documents(found.problems),
         uncommitted=tuple(sorted(uncommitted)),
+        elsewhere=tuple(FolderElsewhere(path=one.path, skills=one.skills) for one in elsewhere),
     )
 
 

@@ -350,3 +350,60 @@ def test_the_skills_of_a_phase_are_listed_and_printed(project: Project) -> None:
     listed = {one["name"]: one["listed"] for one in as_json("list", "--phase", "TEST")["skills"]}
     assert listed == {"testing": True, "planning": False}
     assert "other phase" in skills("list", "--phase", "TEST").stdout
+
+
+# --- skills elsewhere ---
+
+
+def other_agents(project: Project, *folders: str) -> None:
+    for folder in folders:
+        project.write(f"{folder}/one/SKILL.md", "---\nname: one\ndescription: d\n---\n")
+
+
+@pytest.mark.parametrize("command", ["list", "check"])
+def test_a_folder_that_sessions_do_not_see_is_named_in_one_line_with_the_setting(
+    project: Project, command: str
+) -> None:
+    other_agents(project, ".claude/skills", ".agents/skills", ".kiro/skills")
+    project.workflow(workspace={"repo": None}, agent={"skills": {"extra_paths": [".kiro/skills"]}})
+    done = skills(command)
+    assert done.exit_code == 0, done.output
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    assert ".claude/skills (1 skill)" in line
+    assert ".agents/skills" not in line, "Codex lists it"
+    assert line.endswith("agent.skills.extra_paths: [.kiro/skills, .claude/skills]")
+    if command == "list":
+        assert as_json("list")["elsewhere"] == [{"path": ".claude/skills", "skills": 1}]
+    shown = {"skills": {"extra_paths": [".kiro/skills", ".claude/skills"]}}
+    project.workflow(workspace={"repo": None}, agent=shown)
+    assert "warning: " not in skills(command).stderr
+    project.workflow(workspace={"repo": None}, agent={"skills": {"enabled": False}})
+    assert "do not see" not in skills(command).stderr
+
+
+def test_an_agent_that_lists_no_skills_sees_none_of_them(project: Project) -> None:
+    other_agents(project, ".agents/skills")
+    assert "do not see the skills in .agents/skills" in skills("list").stderr, "there is no agent yet"
+    project.workflow(workspace={"repo": None})
+    assert "do not see" not in skills("list").stderr
+    project.workflow(workspace={"repo": None}, agent={"kind": "claude"})
+    assert "do not see the skills in .agents/skills" in skills("list").stderr
+
+
+@pytest.mark.parametrize(
+    "folder", [".cursor", ".agent", ".kiro", ".windsurf", ".factory", ".junie", ".opencode"]
+)
+def test_an_import_looks_into_the_folders_of_every_agent(
+    project: Project, tmp_path: Path, folder: str
+) -> None:
+    other = tmp_path / "other"
+    for name in ("a", "b"):
+        path = other / folder / "skills" / name / "SKILL.md"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"---\nname: {name}\ndescription: d\n---\n")
+    (other / folder / "rules").mkdir()
+    (other / folder / "rules/SKILL.md").write_text("---\nname: rules\ndescription: d\n---\n")
+    done = skills("import", other, "--json")
+    assert done.exit_code == 0, done.output
+    assert [one["name"] for one in json.loads(done.stdout)["created"]] == ["a", "b"]
+    assert (project.repo / ".symphony/skills/a/SKILL.md").is_file()

@@ -28,6 +28,7 @@ class WarningCode(StrEnum):
     IGNORED_STATE_LIMIT = "ignored_state_limit"
     IGNORED_PRICE = "ignored_price"
     IGNORED_NOTIFICATION = "ignored_notification"
+    OUTDATED_FORM = "outdated_form"
     UNSET_VARIABLE = "unset_variable"
     LITERAL_DOLLAR = "literal_dollar"
     EXPOSED_SECRET = "exposed_secret"  # noqa: S105 - the name of a warning, not a secret

@@ -93,14 +93,17 @@ def is_plain(text: str) -> bool:
     )
 
 
-def is_name(text: str) -> bool:
-    """Whether the text can be a name in the catalog: plain, not a path, not the start of a block."""
-    return (
-        is_plain(text)
-        and not any(one in text for one in "/\\")
-        and text not in {".", ".."}
-        and not _OPENS_A_BLOCK.match(text)
-    )
+def name_fault(text: str) -> str | None:
+    """Why the text cannot be a name in the catalog, as a phrase; `None` if it can."""
+    if not text.strip():
+        return "is empty, or is no text"
+    if any(one in text for one in "/\\") or text in {".", ".."}:
+        return "is a path"
+    if (found := _LOOKS_LIKE_CATALOG.search(text)) is not None:
+        return f"holds `{found[0].strip()}`, with which the list of skills separates a name from what follows"
+    if _OPENS_A_BLOCK.match(text):
+        return "begins like a heading, a list or another block of Markdown"
+    return None if is_plain(text) else "has characters that are not seen"
 
 
 DEFAULT_PATH: Final = ".symphony/skills"

@@ -21,8 +21,8 @@ from symphony.skills.model import (
     Skill,
     SkillOptions,
     Validation,
-    is_name,
     is_visible,
+    name_fault,
     problem,
 )
 
@@ -647,9 +647,12 @@ class _Validator:
         clean = _CLEAN_NAME.fullmatch(name) is not None
         if not clean:
             name = _BLANKS.sub(" ", name.strip())
-        if len(name) > _MAX_ANY_NAME or not (clean or is_name(name)):
+        fault = None if clean else name_fault(name)
+        if len(name) > _MAX_ANY_NAME:
+            fault = f"is longer than {_MAX_ANY_NAME} characters"
+        if fault is not None:
             hint = _PATH_AS_NAME if "/" in name else None
-            raise _RejectedError(Fault(Code.INVALID_NAME, fields.place("name"), hint=hint))
+            raise _RejectedError(Fault(Code.INVALID_NAME, fields.place("name"), f"`name` {fault}.", hint))
         self._reserved(name)
         if len(name) > _MAX_NAME:
             self._warn(Fault(Code.NAME_TOO_LONG, fields.place("name")))

@@ -17,7 +17,8 @@ def put(root: Path, *names: str) -> None:
 
 def elsewhere(workspace: Path, *listed: str, **options: object) -> list[tuple[str, int]]:
     chosen = SkillOptions(**options)  # type: ignore[arg-type]
-    return [*map(tuple, skills_elsewhere(workspace, chosen, load(workspace, chosen), listed))]  # type: ignore[arg-type]
+    found = skills_elsewhere(workspace, chosen, load(workspace, chosen), listed)
+    return [(one.path, one.skills) for one in found]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from harness.project import Project
 from harness.shell import word
+from symphony.agents.environment import ALL_CREDENTIALS
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 KEY, TOKEN, PASSWORD = "correct-horse-battery", "staple-under-the-sea", "seven-pipers-piping"
@@ -56,6 +59,37 @@ def test_secrets_come_from_files_and_go_where_they_are_needed(project: Project, 
     for secret in (KEY, TOKEN, PASSWORD):
         assert not [text for text in told if secret in text]
         assert not any(secret.encode() in text for text in kept)
+
+
+@pytest.mark.conformance("A-14")
+def test_a_credential_under_any_of_its_names_reaches_only_what_it_is_passed_on_to(
+    project: Project, tmp_path: Path
+) -> None:
+    """Neither by the daemon nor by a login profile; what the settings name goes before the list in both."""
+    by_agent, by_hook = tmp_path / "by agent", tmp_path / "by hook"
+    known = sorted(ALL_CREDENTIALS)
+    project.environment |= dict.fromkeys(known, "of the daemon")
+    exports = "".join(f"export {name}='of the profile'\n" for name in known if name != "CI_JOB_TOKEN")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".profile").write_text(exports, encoding="utf-8")
+    project.environment["HOME"] = str(home)
+    project.workflow(
+        hooks={
+            "before_run": f"env > {word(by_hook)}",
+            "env": ["GH_TOKEN", "CI_JOB_TOKEN", "MISTRAL_API_KEY"],
+        },
+        codex={"env": ["GITLAB_TOKEN", "CI_JOB_TOKEN"]},
+    )
+    project.issue("SYM-1", [{"run": ["sh", "-c", f"env > {word(by_agent)}"]}, DONE])
+    done = project.symphony("run", "--once")
+    assert done.returncode == 0, done.stderr
+    agent, hook = _seen(by_agent), _seen(by_hook)
+    own = {"OPENAI_API_KEY", "CODEX_API_KEY"}
+    assert agent.keys() & ALL_CREDENTIALS == own | {"GITLAB_TOKEN", "CI_JOB_TOKEN"}
+    assert hook.keys() & ALL_CREDENTIALS == {"GH_TOKEN", "CI_JOB_TOKEN", "MISTRAL_API_KEY"}
+    assert hook["GH_TOKEN"] == "of the profile"
+    assert hook["CI_JOB_TOKEN"] == agent["CI_JOB_TOKEN"] == "of the daemon"
 
 
 def test_a_file_that_cannot_be_used_stops_the_start_and_nothing_else(

@@ -128,7 +128,7 @@ def _trackers() -> Iterator[Row]:
     yield _row("T-8", "U", "TR6", "The tracker's own rules become an explicit `dispatchable`.")
     yield _row("T-9", "C", "TR7", "Each category of failure is reached: configuration, secret, request, status, payload, paging, rate limit.")
     yield _row("T-10", "C", "TR3", "A failure between two pages is a failure of the whole call, never half a list.")
-    yield _row("T-11", "U", "TR10", "The profile page of a tracker has every required item.")
+    yield _row("T-11", "U", "TR10", "The profile page of a tracker has every required item, and every variable that authenticates at the service, aliases included.")
     yield _row("T-12", "C", "TR11", "The daemon's own comment is made once, edited in place, left alone while unchanged, and never holds work back.", environment=GIT)
 
 
@@ -170,7 +170,7 @@ def _agents() -> Iterator[Row]:
     yield _row("A-11", "C", "AG16", "A question to a person ends the run as blocked within a bound.", environment=PROCESSES)
     yield _row("A-12", "C", "AG17, TR9", "A session is offered the selected tracker's tools only; they run in the daemon, for the session's own issue.", environment=PROCESSES)
     yield _row("A-13", "C", "AG18", "Wrong arguments, missing rights and failures on the way are answered in one structure.")
-    yield _row("A-14", "I", "AG20", "No secret of the tracker is in a child's environment, even where a login profile exports it again.", environment=PROCESSES)
+    yield _row("A-14", "I", "AG20", "No credential of a tracker, forge or chat is in a child's environment under any of its names and aliases, and no key of another agent, even where a login profile exports it again; the settings may pass one on by name.", environment=PROCESSES)
     yield _row("A-15", "C", "AG19", "A reload during a session changes neither its tools nor who carries them out.", environment=GIT)
     yield _row("A-16", "C", "AG6, AG8", "All turns of a run share one process and one thread, up to the limit of turns.", environment=PROCESSES)
     yield _row("A-17", "I", "AG21", "Stopping a session ends the whole tree of its processes.", environment=PROC)

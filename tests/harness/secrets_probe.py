@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from symphony.agents.environment import AGENT_KEYS
+from symphony.agents.environment import ALL_CREDENTIALS
 
 __all__ = ["PROBE", "TRACKER_SECRETS", "Planted", "plant"]
 
@@ -40,13 +40,13 @@ class Planted:
 
 
 def plant(
-    home: Path, *, own: Collection[str] = (), in_profile: Collection[str] = AGENT_KEYS | TRACKER_SECRETS
+    home: Path, *, own: Collection[str] = (), in_profile: Collection[str] = ALL_CREDENTIALS | TRACKER_SECRETS
 ) -> Planted:
-    """Values for secrets of the tracker, keys of every agent, and more of a person; a profile in `home`.
+    """Values for every known credential, secrets of the tracker, and more of a person; a profile in `home`.
 
     The profile exports `in_profile` again, as many a person's does.
     """
-    names = AGENT_KEYS | TRACKER_SECRETS | _OTHERS
+    names = ALL_CREDENTIALS | TRACKER_SECRETS | _OTHERS
     lines = [f"export {name}={shlex.quote(_value(name))}" for name in sorted(in_profile)]
     profile = "\n".join(lines) + "\n"
     home.mkdir(parents=True, exist_ok=True)

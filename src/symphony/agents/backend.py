@@ -15,7 +15,7 @@ from anyio import to_thread
 from typing_extensions import override
 
 from symphony.agents.base import AgentBackend, AgentError, BackendContext, Program, SessionRequest
-from symphony.agents.environment import AGENT_KEYS, child_environment, private_environment, private_home
+from symphony.agents.environment import ALL_CREDENTIALS, child_environment, private_environment, private_home
 from symphony.agents.events import redact
 from symphony.agents.folders import located
 from symphony.agents.isolation import Isolation
@@ -230,7 +230,7 @@ class ProcessBackend(AgentBackend, Generic[S]):
         elif self.context.isolation is not None:
             home_variables = {name: value for each in self.folders for name, value in each.variables.items()}
         own = await self.own_variables()
-        secrets = self.context.secret_names | (AGENT_KEYS - own) | options.secret_names
+        secrets = self.context.secret_names | (ALL_CREDENTIALS - own) | options.secret_names
         env = child_environment(
             self.environ,
             run_id=options.run_id,

@@ -342,6 +342,12 @@ class AgentBackend(ABC):
         del settings, section
         return None
 
+    @classmethod
+    def skill_places(cls, settings: Any) -> tuple[str, ...]:
+        """Return the directories of a workspace, relative, whose skills the agent lists by itself."""
+        del settings
+        return ()
+
     @abstractmethod
     async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
         """Check program, version, login and sandbox once before the first dispatch.

@@ -6,7 +6,7 @@ from pathlib import Path
 from anyio import to_thread
 
 from symphony.agents.base import AgentBackend
-from symphony.agents.environment import AGENT_KEYS, child_environment
+from symphony.agents.environment import ALL_CREDENTIALS, child_environment
 from symphony.agents.process import shell_argv
 from symphony.processes.base import Completed
 
@@ -41,7 +41,7 @@ async def run_as_agent(
         OSError: it cannot be started.
     """
     context, names = backend.context, frozenset(backend.settings.env)
-    secrets = context.secret_names | (AGENT_KEYS - names)
+    secrets = context.secret_names | (ALL_CREDENTIALS - names)
     env = child_environment(
         backend.environ, run_id=run_id, agent_names=names, extra=variables, secret_names=secrets
     )

@@ -7,8 +7,8 @@ These variables pass:
 - those that the backend names, such as its API keys.
 
 Everything else stays out: tracker tokens, cloud credentials, `SSH_AUTH_SOCK`, `GIT_*`, `LD_*`, `BASH_ENV`.
-Secrets of the tracker stay out even if they are on the list or a workflow asks for them. Sessions are
-unattended, so git may neither ask questions nor open an editor.
+What the workflow file refers to as a credential of the daemon stays out even if an agent's `env` names it.
+Sessions are unattended, so git may neither ask questions nor open an editor.
 
 An agent with a private home (`home: private`) inherits no login, MCP server, skill, instruction or setting of
 the person who runs the daemon. A person logs the agent in there once. The home stays between sessions,
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from symphony.agents.base import AgentError, BackendContext
-from symphony.domain import Blame, Category, Failure, disk_full_hint, is_disk_full
+from symphony.domain import CREDENTIALS, Blame, Category, Failure, disk_full_hint, is_disk_full
 from symphony.processes.table import RUN_ID_VARIABLE
 
 _PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ftp_proxy")
@@ -49,16 +49,39 @@ UNATTENDED: Final = {
 
 AGENT_KEYS: Final = frozenset(
     {
-        *("OPENAI_API_KEY", "CODEX_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_API_KEY"),
-        *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
-        *("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS"),
+        *("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "CODEX_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_API_KEY"),
+        *(
+            "ANTHROPIC_API_KEY",
+            "ANTHROPIC_AUTH_TOKEN",
+            "CLAUDE_CODE_OAUTH_TOKEN",
+            "ANTHROPIC_FOUNDRY_API_KEY",
+        ),
+        *(
+            "GEMINI_API_KEY",
+            "GOOGLE_API_KEY",
+            "GOOGLE_GENERATIVE_AI_API_KEY",
+            "GOOGLE_APPLICATION_CREDENTIALS",
+        ),
         *("OPENCODE_API_KEY", "OPENROUTER_API_KEY", "CURSOR_API_KEY", "AMP_API_KEY", "FACTORY_API_KEY"),
-        *("MISTRAL_API_KEY", "DEEPSEEK_API_KEY", "GROQ_API_KEY", "XAI_API_KEY", "COHERE_API_KEY"),
-        *("DASHSCOPE_API_KEY", "MOONSHOT_API_KEY", "ZAI_API_KEY", "TOGETHER_API_KEY", "FIREWORKS_API_KEY"),
-        *("CEREBRAS_API_KEY", "PERPLEXITY_API_KEY", "HF_TOKEN", "AWS_BEARER_TOKEN_BEDROCK"),
+        *(
+            "MISTRAL_API_KEY",
+            "DEEPSEEK_API_KEY",
+            "GROQ_API_KEY",
+            "XAI_API_KEY",
+            "COHERE_API_KEY",
+            "CO_API_KEY",
+        ),
+        *("DASHSCOPE_API_KEY", "MOONSHOT_API_KEY", "KIMI_API_KEY", "MINIMAX_API_KEY", "ZAI_API_KEY"),
+        *("ZHIPU_API_KEY", "ZHIPUAI_API_KEY", "TOGETHER_API_KEY", "TOGETHERAI_API_KEY", "FIREWORKS_API_KEY"),
+        *("CEREBRAS_API_KEY", "PERPLEXITY_API_KEY", "NVIDIA_API_KEY", "VOYAGE_API_KEY", "OLLAMA_API_KEY"),
+        *("HF_TOKEN", "HUGGINGFACE_API_KEY", "HUGGING_FACE_HUB_TOKEN", "REPLICATE_API_TOKEN"),
+        *("LITELLM_API_KEY", "AI_GATEWAY_API_KEY", "AWS_BEARER_TOKEN_BEDROCK"),
     }
 )
-"""Variables that hold keys of agents and models: an agent gets its own and never those of others.
+"""Variables that hold keys of agents and models: an agent gets its own and never those of others."""
+
+ALL_CREDENTIALS: Final = CREDENTIALS | AGENT_KEYS
+"""Variables that authenticate at any service: a child gets those that are its own or passed on by name.
 
 The allow-list leaves them out; a login profile would bring them back.
 """

@@ -1,6 +1,6 @@
 """Agent kinds by name, found through the entry points of the group `symphony.agents` (docs/adapters.md)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from typing_extensions import override
@@ -83,6 +83,12 @@ def check_settings(agent: NamedAgent, *, isolated: bool) -> SettingIssues:
         raise
     except Exception as error:
         raise AGENTS.broken(agent.kind, "does not check its settings", error) from error
+
+
+def skill_places(agents: Iterable[NamedAgent]) -> frozenset[str]:
+    """The directories of a workspace whose skills every one of these agents lists by itself."""
+    places = [frozenset(agent_kind(one.kind).skill_places(one.settings)) for one in agents]
+    return frozenset.intersection(*places) if places else frozenset()
 
 
 def create_backend(agent: NamedAgent, context: BackendContext) -> AgentBackend:

@@ -19,7 +19,7 @@ from anyio import to_thread
 from symphony import skills
 from symphony.agents.base import Program
 from symphony.agents.preflight import missing_bubblewrap, missing_program
-from symphony.agents.registry import AGENTS, agent_kind
+from symphony.agents.registry import AGENTS, agent_kind, skill_places
 from symphony.cli.documents import CheckedWorkflow, WorkflowProblem
 from symphony.cli.failures import CommandError
 from symphony.cli.repository import git, git_output, uncommitted_changes, uncommitted_skills_for
@@ -101,6 +101,8 @@ def check_workflow(path: Path, environment: Mapping[str, str]) -> CheckedWorkflo
         redaction = redaction_for(report.workflow, environment)
         settings = _effective_settings(report.workflow, environment, redaction)
         warnings += _repository_warnings(report.workflow.settings, path, report.source_map, environment)
+        where = report.source_map.where(("agent", "skills"))
+        warnings += unseen_skills(report.workflow.settings, report.agents, where=where)
     # A message may quote the file, and a secret may stand anywhere in it.
     return _document(path, [redaction.failure(failure) for failure in failures], warnings, settings)
 
@@ -238,6 +240,23 @@ def _skill_problems(settings: Settings) -> Iterator[WorkflowWarning]:
                 where=":".join([str(path), *numbers]),
                 hint=problem.hint,
             )
+
+
+def unseen_skills(
+    settings: Settings, agents: Mapping[str, NamedAgent], *, where: str | None
+) -> Iterator[WorkflowWarning]:
+    """Folders of a local repository with skills that no session sees, in one warning."""
+    options, repo = skill_options(settings.agent.skills), settings.workspace.repo
+    if not options.enabled or repo is None or not Path(repo).is_dir():
+        return
+    found = skills.load(Path(repo), options)
+    if folders := skills.skills_elsewhere(Path(repo), options, found, skill_places(agents.values())):
+        yield WorkflowWarning(
+            code=WarningCode.SKILLS_ELSEWHERE,
+            message=skills.unseen_in(folders),
+            where=where,
+            hint=skills.hint_for(options, folders),
+        )
 
 
 def _instruction_problems(settings: Settings, source: SourceMap) -> Iterator[WorkflowWarning]:

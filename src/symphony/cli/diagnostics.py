@@ -16,7 +16,7 @@ from anyio import to_thread
 
 from symphony.api.models import CHECKS, State
 from symphony.cli import forge_access, host_access, tracker_access
-from symphony.cli.checking import check_workflow, filter_message
+from symphony.cli.checking import check_workflow, filter_message, unseen_skills
 from symphony.cli.client import connect
 from symphony.cli.documents import Doctor
 from symphony.cli.endpoint import UnreachableError, absence_notice, find_daemon
@@ -66,6 +66,7 @@ _OTHER_CHECKS: Final = frozenset(
         WarningCode.FILTER_NOT_SET_UP.value,
         WarningCode.LFS_NOT_SET_UP.value,
         WarningCode.NO_REMOTE.value,
+        WarningCode.SKILLS_ELSEWHERE.value,
     }
 )
 """Problems of a workflow file that a check other than `workflow` reports, in more detail."""
@@ -249,10 +250,14 @@ async def check_repository(context: RuntimeContext) -> list[Finding]:
         unfinished = f"{workspace.repo} answers{branch}; a clone was not finished within {_TRIAL_S:g} s"
         return [ok(unfinished), *await check_signing(context)]
     shown = workspace.base_branch or "the base branch"
+    elsewhere = await to_thread.run_sync(
+        lambda: [*unseen_skills(context.settings, context.workflow.agents, where=None)]
+    )
     return [
         ok(f"{workspace.repo} can be cloned{branch}"),
         *(warning(f"{workspace.repo}: {trait.message}", trait.repair) for trait in trial.unusual),
         *(warning(filter_message(shown, missing), missing.hint) for missing in trial.missing),
+        *(warning(one.message, one.hint or "") for one in elsewhere),
         *await check_signing(context),
     ]
 

@@ -714,6 +714,9 @@ class ShownSkill(ClosedDocument, frozen=True, kw_only=True):
     sha256: Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-f]{64}$"})] | None
     phases: tuple[str, ...]
     priority: int
+    for_people: Annotated[
+        str | None, _is("What keeps it for people: the key, and its file if that is another one.")
+    ] = None
 
 
 class HiddenSkill(ClosedDocument, frozen=True, kw_only=True):
@@ -723,6 +726,13 @@ class HiddenSkill(ClosedDocument, frozen=True, kw_only=True):
     path: str
     scope: Scope
     by: Annotated[str, _is("The path of the one that is listed instead.")]
+
+
+class FolderElsewhere(ClosedDocument, frozen=True, kw_only=True):
+    """A folder of the repository with skills."""
+
+    path: Text
+    skills: Positive
 
 
 class SkillListing(ClosedDocument, frozen=True, kw_only=True):
@@ -735,6 +745,9 @@ class SkillListing(ClosedDocument, frozen=True, kw_only=True):
     uncommitted: Annotated[
         tuple[str, ...], _is("Paths of SKILL.md files that no session sees before they are committed.")
     ]
+    elsewhere: Annotated[
+        tuple[FolderElsewhere, ...], _is("Folders with skills that sessions do not see.")
+    ] = ()
 
 
 class SkillDetail(ShownSkill, frozen=True, kw_only=True):
@@ -754,7 +767,10 @@ class UnlistedSkill(ClosedDocument, frozen=True, kw_only=True):
 
     name: str
     reason: Annotated[
-        str, Meta(extra_json_schema={"enum": ["count", "budget", "disabled", "not_included", "phase"]})
+        str,
+        Meta(
+            extra_json_schema={"enum": ["count", "budget", "disabled", "not_included", "for_people", "phase"]}
+        ),
     ]
 
 

@@ -5,7 +5,7 @@ A WORKFLOW.md contains neither the path of a checkout nor a secret: it refers to
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Final
@@ -472,9 +472,24 @@ _WITHOUT_TOOLS = """\
 
 
 def compose_workflow(
-    tracker: str, agent: AgentTemplate, provider: Mapping[str, str], *, base_branch: str
+    tracker: str,
+    agent: AgentTemplate,
+    provider: Mapping[str, str],
+    *,
+    base_branch: str,
+    skill_folders: Sequence[str] = (),
+    show_folders: bool = False,
 ) -> str:
-    """The text of WORKFLOW.md; `provider` are values of the user by their keys in the file."""
+    """The text of WORKFLOW.md.
+
+    Args:
+        tracker: a key of `TRACKERS`.
+        agent: who works.
+        provider: values of the user by their keys in the file.
+        base_branch: the branch that workspaces begin at.
+        skill_folders: further folders with skills; a comment offers them unless `show_folders`.
+        show_folders: whether sessions see them.
+    """
     template = TRACKERS[tracker]
     if agent.has_tools:
         comment = "where an issue goes that waits for a person"
@@ -496,6 +511,7 @@ def compose_workflow(
         "@BASE_BRANCH@": scalar(base_branch),
         "@ISOLATION@": _ISOLATION if agent.needs_isolation else "",
         "@AGENT@": agent.kind,
+        "@SKILL_FOLDERS@": _skill_folders(skill_folders, show=show_folders),
         "@MAX_TURNS@": "20" if agent.has_tools else "1",
         "@BUDGET@": _BUDGET_IN_TOKENS if agent.has_tools else _BUDGET_IN_TURNS,
         "@SETTINGS@": agent.settings,
@@ -504,6 +520,14 @@ def compose_workflow(
         ),
     }
     return re.sub(r"@[A-Z_]+@", lambda found: parts[found[0]], scaffold("WORKFLOW.md"))
+
+
+def _skill_folders(folders: Sequence[str], *, show: bool) -> str:
+    if not folders:
+        return ""
+    paths = ", ".join(map(scalar, folders))
+    offer = "" if show else "   # take the # away to show the skills there as well"
+    return f"\n    {'' if show else '# '}extra_paths: [{paths}]{offer}"
 
 
 def scaffold(name: str) -> str:

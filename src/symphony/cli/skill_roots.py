@@ -12,10 +12,13 @@ import click
 from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.cli.options import WORKFLOW_HELP, current_directory, nearest_workflow
 from symphony.cli.repository import git, uncommitted_skills
+from symphony.domain import SymphonyError
 
 if TYPE_CHECKING:
-    from symphony.config import AgentSettings, SkillsSettings, WorkspaceSettings
-    from symphony.skills import Block, SkillOptions, SkillSet
+    from collections.abc import Iterable
+
+    from symphony.config import AgentSettings, NamedAgent, SkillsSettings, WorkspaceSettings
+    from symphony.skills import Block, FolderElsewhere, SkillOptions, SkillSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +31,7 @@ class SkillsContext:
         pinned: a run reads the base branch's commit in place of the folder (`source: base_branch`).
         cloned: sessions work in clones, so that they see what is committed.
         base_branch: the branch that clones begin at; `None` for the one that is checked out.
+        listed: directories whose skills the agents list by themselves.
     """
 
     workspace: Path
@@ -36,6 +40,7 @@ class SkillsContext:
     pinned: bool = False
     cloned: bool = False
     base_branch: str | None = None
+    listed: frozenset[str] = frozenset()
 
     def in_phase(self, phase: str | None) -> "SkillsContext":
         """The same for a phase of the work; `None` for all skills."""
@@ -53,6 +58,21 @@ class SkillsContext:
         from symphony.skills import Block, render
 
         return render(skill_set, self.options) if self.options.enabled else Block(text=None)
+
+    def elsewhere(self, skill_set: "SkillSet") -> "tuple[FolderElsewhere, ...]":
+        """Folders with skills that sessions do not see; none if `enabled` is off."""
+        from symphony.skills import skills_elsewhere
+
+        if not self.options.enabled:
+            return ()
+        return skills_elsewhere(self.workspace, self.options, skill_set, self.listed)
+
+    def warn_of_elsewhere(self, skill_set: "SkillSet") -> None:
+        """Say which folders sessions do not see, and the setting that shows them."""
+        from symphony.skills import hint_for, unseen_in
+
+        if folders := self.elsewhere(skill_set):
+            warn(f"{unseen_in(folders)}; {hint_for(self.options, folders)}")
 
     def uncommitted(self) -> frozenset[str]:
         """Paths of SKILL.md files, below the workspace, that no session sees before they are committed."""
@@ -111,7 +131,7 @@ def place_options(
 def _place(path: str | None, workflow: Path | None, environment: Mapping[str, str]) -> SkillsContext:
     """The repository is that of the named file, else that of the current directory."""
     base = repository_top(current_directory() if workflow is None else workflow.absolute().parent)
-    agent, clones = agent_sections(workflow, environment)
+    agent, clones, agents = agent_sections(workflow, environment)
     section = agent.skills
     options = _bound(section)
     return SkillsContext(
@@ -121,7 +141,17 @@ def _place(path: str | None, workflow: Path | None, environment: Mapping[str, st
         pinned=section.source == "base_branch",
         cloned=clones is not None and clones.repo is not None,
         base_branch=None if clones is None else clones.base_branch,
+        listed=_listed(agents),
     )
+
+
+def _listed(agents: "Iterable[NamedAgent]") -> frozenset[str]:
+    from symphony.agents.registry import skill_places
+
+    try:
+        return skill_places(agents)
+    except SymphonyError:  # the package of an agent is missing; `symphony check` says so
+        return frozenset()
 
 
 skills_options = place_options(
@@ -146,8 +176,8 @@ def _bound(section: "SkillsSettings") -> "SkillOptions":
 
 def agent_sections(
     workflow: Path | None, environment: Mapping[str, str]
-) -> "tuple[AgentSettings, WorkspaceSettings | None]":
-    """`agent` and `workspace` of a workflow file, whatever else is wrong with it.
+) -> "tuple[AgentSettings, WorkspaceSettings | None, tuple[NamedAgent, ...]]":
+    """`agent`, `workspace` and the agents of a workflow file, whatever else is wrong with it.
 
     The defaults of `agent` where it has none; `workspace` is `None` where it is not known. What the
     environment says goes before both.
@@ -179,7 +209,7 @@ def agent_sections(
     skills = SkillsSettings(enabled=SkillsSettings().enabled if enabled is None else enabled)
     defaults, file = AgentSettings(skills=skills), workflow or nearest_workflow()
     if workflow is None and not file.exists():
-        return defaults, None
+        return defaults, None, ()
     try:
         judgement = judge(read_workflow_file(file), environment=environment, acknowledged=None)
     except WorkflowError as error:
@@ -190,11 +220,12 @@ def agent_sections(
         agent = judgement.sections.get("agent")
         if isinstance(agent, AgentSettings):
             workspace = judgement.sections.get("workspace")
-            return agent, workspace if isinstance(workspace, WorkspaceSettings) else None
+            agents = tuple(judgement.agents.values())
+            return agent, workspace if isinstance(workspace, WorkspaceSettings) else None, agents
         failure = judgement.failures[0]
     place = "" if failure.where is None else f"{failure.where}: "
     warn(f"{place}{failure.message}; the defaults of agent hold")
-    return defaults, None
+    return defaults, None, ()
 
 
 def _is_inside(path: Path, workspace: Path) -> bool:

@@ -11,10 +11,14 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from symphony.config.secrets import referenced_variables
 from symphony.config.settings import NamedAgent, Section, Settings
 from symphony.domain import Blame, Category, Failure, SymphonyError
 
 _MAX_QUOTED: Final = 60
+
+
+_SECRET_SECTIONS: Final = ("tracker", "forge", "notify", "tracing")
 
 
 class WarningCode(StrEnum):
@@ -24,6 +28,7 @@ class WarningCode(StrEnum):
     IGNORED_STATE_LIMIT = "ignored_state_limit"
     IGNORED_PRICE = "ignored_price"
     IGNORED_NOTIFICATION = "ignored_notification"
+    OUTDATED_FORM = "outdated_form"
     UNSET_VARIABLE = "unset_variable"
     LITERAL_DOLLAR = "literal_dollar"
     EXPOSED_SECRET = "exposed_secret"  # noqa: S105 - the name of a warning, not a secret
@@ -39,6 +44,7 @@ class WarningCode(StrEnum):
     LFS_NOT_SET_UP = "lfs_not_set_up"
     FILTER_NOT_SET_UP = "filter_not_set_up"
     SKILL_PROBLEM = "skill_problem"
+    SKILLS_ELSEWHERE = "skills_elsewhere"
     INSTRUCTIONS_PROBLEM = "instructions_problem"
     UNCOMMITTED_CHANGES = "uncommitted_changes"
     NO_REMOTE = "no_remote"
@@ -157,6 +163,11 @@ class FrontMatter:
     def path(self) -> Path:
         """The file."""
         return self.source_map.path
+
+    @property
+    def secret_names(self) -> frozenset[str]:
+        """The variables that the sections with secrets refer to."""
+        return referenced_variables([self.value.get(key) for key in _SECRET_SECTIONS])
 
 
 @dataclass(slots=True, kw_only=True)

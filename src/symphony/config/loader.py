@@ -30,7 +30,6 @@ from symphony.frontmatter import Code, FrontMatterError, Profile, Split, load, s
 
 _MAX_FILE_BYTES: Final = 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
-_SECRET_SECTIONS: Final = ("tracker", "forge", "notify", "tracing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +206,7 @@ def validate_workflow(
             template=template,
             agents=review.agents,
             warnings=tuple(review.warnings),
-            secret_names=referenced_variables([review.source.value.get(key) for key in _SECRET_SECTIONS]),
+            secret_names=review.source.secret_names,
             variables=referenced_variables(review.source.value),
             source_map=review.source_map,
         )

@@ -243,6 +243,7 @@ class HooksSettings(Section):
     after_run: Script | None = live(None, "after each attempt; failure is logged")
     before_remove: Script | None = live(None, "before a workspace is removed; failure is logged")
     timeout_ms: Positive = live(60_000, "limit of each hook; its whole process group ends then")
+    env: EnvNames = live((), "[credentials](secrets.md#who-gets-a-secret) of the daemon that hooks get too")
 
 
 class BudgetSettings(Section):
@@ -302,6 +303,9 @@ class SkillsSettings(Section):
     reserved_words: SkillNames = live((), "words that no name may contain")
     include: SkillNames = live((), "exact names to list; empty for all")
     disabled_skills: SkillNames = live((), "exact names to leave out")
+    for_people: Literal["hide", "show"] = live(
+        "hide", "what becomes of skills that are [kept for people](skills.md#skills-for-people)"
+    )
     native: Literal["auto", "always"] = live(
         "auto", "what becomes of the agent's own list of skills; see [skills.md](skills.md)"
     )

@@ -1,5 +1,6 @@
 """Turns the front matter into `Settings` and reports all of its problems at once."""
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -298,6 +299,15 @@ _NO_FRONT_MATTER: Final = 'the file has no front matter: its first line must be 
 _OPAQUE: Final = frozenset(location[1:] for location in OPAQUE_KEYS)
 """The same keys in a named agent, whatever its kind."""
 
+_NUMBERS_AS_TEXT: Final[tuple[Location, ...]] = (
+    ("polling", "interval_ms"),
+    ("agent", "max_concurrent_agents"),
+    ("agent", "max_turns"),
+    ("agent", "max_retry_backoff_ms"),
+)
+_LISTS_AS_TEXT: Final[tuple[Location, ...]] = (("tracker", "active_states"), ("tracker", "terminal_states"))
+_NUMBER: Final = re.compile(r"\s*[-+]?[0-9]{1,16}\s*", re.ASCII)
+
 LINEAR_ALIASES: Final = ("endpoint", "api_key", "project_slug", "assignee")
 """Keys of Linear that are accepted directly below `tracker` too, as in the specification."""
 
@@ -325,6 +335,7 @@ def review_settings(
     raw.setdefault("tracker", {})
     _warn_literal_secrets(review, raw)
     _warn_unset(review, raw, environment)
+    _read_outdated_forms(review, raw)
     _adopt_aliases(review, raw)
     _warn_unknown(review, raw, Settings, (), others=agent_kinds)
     check_agents(review, raw, agent_kinds)
@@ -378,6 +389,38 @@ def _warn_unset(
             )
         case _:
             return
+
+
+def _read_outdated_forms(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
+    """Read texts as numbers and lists where the first published specification took them, with a warning."""
+    forms: dict[Location, Callable[[str], object]] = {
+        **dict.fromkeys(_NUMBERS_AS_TEXT, _number_in),
+        **dict.fromkeys(_LISTS_AS_TEXT, _list_in),
+    }
+    for location, read in forms.items():
+        section, key = map(str, location)
+        values = raw.get(section)
+        text = values.get(key) if isinstance(values, dict) else None
+        if not isinstance(values, dict) or not isinstance(text, str) or (value := read(text)) is None:
+            continue
+        values[key] = value
+        plain = json.dumps(value, ensure_ascii=False)
+        review.warn(
+            location,
+            f"{dotted(location)} is text, as the first published specification had it; it is read as {plain}",
+            code=WarningCode.OUTDATED_FORM,
+            hint=f"write {key}: {plain}",
+        )
+
+
+def _number_in(text: str) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def _list_in(text: str) -> list[str] | None:
+    if "," not in text:
+        return None
+    return [name.strip() for name in text.split(",") if name.strip()] or None
 
 
 def _adopt_aliases(review: ProblemCollector, raw: Mapping[str, Any]) -> None:

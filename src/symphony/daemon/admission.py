@@ -12,11 +12,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from symphony.agents.base import SettingIssues
+from symphony.agents.environment import ALL_CREDENTIALS
 from symphony.agents.registry import SECTIONS, agent_kind, check_settings
 from symphony.config import (
     STATE_DIR_VARIABLE,
+    AgentSection,
     CommandSettings,
     ForgeSettings,
+    HooksSettings,
     Location,
     NamedAgent,
     ProblemCollector,
@@ -68,6 +71,9 @@ USUAL_TOOLS = frozenset(
     }
 )
 """Tools of the trackers that come with the program, which a prompt written for another one may still name."""
+
+
+_READ_VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 
 
 def open_store(path: Path, environment: Mapping[str, str], *, acknowledged: bool = False) -> WorkflowStore:
@@ -127,6 +133,7 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
             _judge_isolation,
             partial(_judge_agents, acknowledged=acknowledged),
             _judge_budget,
+            _judge_passed_on,
             partial(_judge_notify, environment=environment),
             _judge_server,
         ),
@@ -338,6 +345,33 @@ def _judge_budget(review: ProblemCollector) -> None:
         if costs and not limited:
             message = f"agent.budget sets no limit of {unit}, and sessions of {each.name} cost money"
             review.warn(("agent", "budget"), message, code=WarningCode.NO_BUDGET, hint=hint)
+
+
+def _judge_passed_on(review: ProblemCollector) -> None:
+    """Credentials that an agent or a hook asks for and does not get."""
+    own = review.source.secret_names
+    asked: list[tuple[Location, AgentSection | HooksSettings]] = [
+        (agent_key_location(each, "env", review.source_map), each.settings) for each in review.agents.values()
+    ]
+    hooks = review.sections.get("hooks")
+    if isinstance(hooks, HooksSettings):
+        asked.append((("hooks", "env"), hooks))
+        _judge_hook_variables(review, hooks)
+    for location, section in asked:
+        for name in sorted(own.intersection(section.env)):
+            problem = f"names {name}, which this file refers to as the daemon's own: it is not passed on"
+            hint = "give it a credential of its own, under another name"
+            _warn(review, location, problem, WarningCode.DOUBTFUL_SETTING, hint)
+
+
+def _judge_hook_variables(review: ProblemCollector, hooks: HooksSettings) -> None:
+    withheld = ALL_CREDENTIALS - frozenset(hooks.env)
+    for hook, script in hooks.model_dump(exclude_none=True, exclude={"env", "timeout_ms"}).items():
+        for name in sorted(withheld.intersection(_READ_VARIABLE.findall(script))):
+            if not re.search(rf"\b{name}=", script):
+                problem = f"reads {name}, which hooks do not get"
+                hint = f"pass it on: hooks.env: [{name}]"
+                _warn(review, ("hooks", hook), problem, WarningCode.DOUBTFUL_SETTING, hint)
 
 
 def _judge_notify(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:

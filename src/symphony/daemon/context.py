@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import symphony
 from symphony.agents.base import AgentBackend, BackendContext
+from symphony.agents.environment import ALL_CREDENTIALS
 from symphony.agents.isolation import Isolation
 from symphony.agents.registry import create_backend
 from symphony.agents.secret_places import named_secrets, secret_paths
@@ -30,6 +31,7 @@ from symphony.daemon.frames import CarriedSkills
 from symphony.daemon.instruction_store import InstructionStore
 from symphony.daemon.state_dir import TOKEN_VARIABLE, locate
 from symphony.domain import (
+    CREDENTIALS,
     Blame,
     Category,
     Cost,
@@ -68,7 +70,9 @@ class RuntimeContext:
         tools: those of the tracker; a run gets them from the daemon.
         workspaces: makes workspaces and delivers from them.
         agents: the backends by the names of the agents.
-        secret_names: variables that no agent and no hook gets.
+        secret_names: variables that no agent and no hook ever gets: those that the file refers to as
+            credentials of the daemon, and those by which it takes commands. Of `ALL_CREDENTIALS` it gets what
+            settings pass on by name.
         redaction: masks secrets in everything that leaves the daemon.
         instructions: reads the instructions of runs; `None` if there are none.
         prices: of models.
@@ -136,9 +140,10 @@ def build_context(
         environment=environment,
         deciding_labels=settings.deciding_labels,
     )
-    secret_names = workflow.secret_names | tracker.secret_environment_names() | _OWN_SECRETS
+    secret_names = workflow.secret_names | (tracker.secret_environment_names() - CREDENTIALS) | _OWN_SECRETS
     if split_login(settings.workspace.repo or "")[1] is not None:
         secret_names |= {name for name, value in environment.items() if value == settings.workspace.repo}
+    withheld = ALL_CREDENTIALS | variables_from_files(environment)
     redaction = redaction_for(workflow, environment, tracker=tracker)
     state_dir, instructions = locate(workflow.path, environment), settings.agent.instructions
     backend_context = BackendContext(
@@ -159,7 +164,7 @@ def build_context(
             settings=settings.workspace,
             hooks=settings.hooks,
             environment=environment,
-            secret_names=secret_names | variables_from_files(environment),
+            secret_names=secret_names | (withheld - frozenset(settings.hooks.env)),
             fault=fault,
             workflow=workflow.path,
             redaction=redaction,
@@ -188,7 +193,8 @@ def redaction_for(
     """Masks the secrets of a workflow.
 
     These are the secrets in the file, the password of `workspace.repo`, and the values of variables that the
-    tracker refers to or may fall back to, whose name is that of a key or token, or that `worker.env` names.
+    tracker refers to or may fall back to, that authenticate at a tracker, forge or chat, whose name is that
+    of a key or token, or that `worker.env` names.
     """
     settings, forge = workflow.settings.tracker, workflow.settings.forge
     tracker = tracker or create_tracker(settings, base_dir=workflow.path.parent, environment=environment)
@@ -205,6 +211,7 @@ def redaction_for(
         environment,
         names=workflow.secret_names
         | tracker.secret_environment_names()
+        | CREDENTIALS
         | frozenset(workflow.settings.worker.env),
         values=(*(() if login is None else login.secrets), *_notify_secrets(workflow.settings)),
     )
@@ -355,6 +362,7 @@ def skill_options(section: SkillsSettings, phase: str | None = None) -> SkillOpt
         activation=ActivationMode(section.activation),
         search_above=section.search_above,
         phase=phase,
+        for_people=section.for_people == "show",
     )
 
 

@@ -5,6 +5,8 @@ from symphony.domain.counts import MAX_COUNT as MAX_COUNT
 from symphony.domain.counts import add_counts as add_counts
 from symphony.domain.counts import clamp_count as clamp_count
 from symphony.domain.counts import plural as plural
+from symphony.domain.credentials import CREDENTIALS as CREDENTIALS
+from symphony.domain.credentials import CREDENTIALS_BY_SERVICE as CREDENTIALS_BY_SERVICE
 from symphony.domain.failures import DECODE_ERRORS as DECODE_ERRORS
 from symphony.domain.failures import Blame as Blame
 from symphony.domain.failures import Category as Category

@@ -16,7 +16,7 @@ MAX_NAME_CHARS: Final = 255
 """The longest identifier, and the length to which states, labels and accounts are cut."""
 
 SKILL_LABEL_PREFIX: Final = "skill:"
-"""A label `skill:<name>` on an issue assigns that skill of the library to it."""
+"""A label `skill:<name>` on an issue assigns that skill to it."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _MAX_KEY_BYTES = 255
@@ -142,6 +142,12 @@ class Issue:
     blocked_by: tuple[Blocker, ...] = ()
     created_at: datetime | None = None
     updated_at: datetime | None = None
+
+    @property
+    def called_skills(self) -> tuple[str, ...]:
+        """The names of skills that people called for by a label, in lower case."""
+        prefix = SKILL_LABEL_PREFIX
+        return tuple(label.removeprefix(prefix) for label in self.labels if label.startswith(prefix))
 
 
 @lru_cache(maxsize=1_024)

@@ -4,12 +4,20 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from symphony import frontmatter
 from symphony.domain import Blame, Category, Failure, SymphonyError
 from symphony.library.evaluation import Evaluation
-from symphony.skills import FILE_NAME, MAX_FIELD, ParseOptions, Severity, is_clean_name, parse_bytes
+from symphony.skills import (
+    FILE_NAME,
+    MAX_FIELD,
+    ParseOptions,
+    Severity,
+    is_clean_name,
+    parse_bytes,
+    policy_for_people,
+)
 
 MAX_CONTENT_BYTES: Final = 256 * 1024
 """The largest body of a skill in the library."""
@@ -127,6 +135,12 @@ class SkillText(Struct, frozen=True, kw_only=True):
                 f"the content has {size:,} bytes", hint=f"at most {MAX_CONTENT_BYTES:,} fit in the library"
             )
         return self
+
+    def with_policy(self, policy: bytes) -> "SkillText":
+        """With what an agents/openai.yaml says of the skill, because the library keeps no such file."""
+        if policy_for_people(policy) is None:
+            return self
+        return structs.replace(self, extra={**self.extra, "allow_implicit_invocation": "false"})
 
     def file(self, *, metadata: Mapping[str, str] | None = None) -> bytes:
         """The SKILL.md of this skill; `metadata` is added to that of its front matter."""

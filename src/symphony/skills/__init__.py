@@ -32,6 +32,10 @@ from symphony.skills.catalog import dedupe_native as dedupe_native
 from symphony.skills.catalog import render as render
 from symphony.skills.digest import file_digests as file_digests
 from symphony.skills.digest import skill_digests as skill_digests
+from symphony.skills.elsewhere import FolderElsewhere as FolderElsewhere
+from symphony.skills.elsewhere import hint_for as hint_for
+from symphony.skills.elsewhere import skills_elsewhere as skills_elsewhere
+from symphony.skills.elsewhere import unseen_in as unseen_in
 from symphony.skills.exchange import Bundle as Bundle
 from symphony.skills.exchange import BundledFile as BundledFile
 from symphony.skills.exchange import BundleError as BundleError
@@ -98,11 +102,13 @@ from symphony.skills.model import clean as clean
 from symphony.skills.model import is_visible as is_visible
 from symphony.skills.model import one_line as one_line
 from symphony.skills.model import problem as problem
+from symphony.skills.parser import POLICY_PATH as POLICY_PATH
 from symphony.skills.parser import ParseOptions as ParseOptions
 from symphony.skills.parser import SkillFile as SkillFile
 from symphony.skills.parser import clear_cache as clear_cache
 from symphony.skills.parser import is_clean_name as is_clean_name
 from symphony.skills.parser import parse as parse
+from symphony.skills.parser import policy_for_people as policy_for_people
 from symphony.skills.report import NamedProblem as NamedProblem
 from symphony.skills.report import comment_body as comment_body
 from symphony.skills.report import named_problems as named_problems

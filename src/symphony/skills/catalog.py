@@ -192,15 +192,16 @@ _SHORTEST: Final = 16
 class DropReason(StrEnum):
     """Why a loaded skill is not listed in the block.
 
-    A skill with `search` is still available by `skill_search`. One with `native` is listed by the agent.
-    One with `holdout` is withheld from the issue, and not in the workspace; so is one of the library with
-    `shadowed`, because the repository has a skill of its name.
+    A skill with `search` is still available by `skill_search`. One with `native` is listed by the agent. One
+    with `for_people` waits for people to call for it. One with `holdout` is withheld from the issue, and not
+    in the workspace. So is one of the library with `shadowed`: the repository has a skill of its name.
     """
 
     COUNT = "count"
     BUDGET = "budget"
     DISABLED = "disabled"
     NOT_INCLUDED = "not_included"
+    FOR_PEOPLE = "for_people"
     PHASE = "phase"
     NATIVE = "native"
     SEARCH = "search"
@@ -293,6 +294,8 @@ def _reason(skill: Skill, options: SkillOptions, native: Collection[str]) -> Dro
         return DropReason.DISABLED
     if options.include and skill.name not in options.include:
         return DropReason.NOT_INCLUDED
+    if options.hides(skill):
+        return DropReason.FOR_PEOPLE
     if not skill.is_for(options.phase):
         return DropReason.PHASE
     return DropReason.NATIVE if skill.name in native else None

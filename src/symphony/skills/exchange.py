@@ -514,6 +514,10 @@ PLACES: Final = (
     ".gemini/skills",
     ".github/skills",
     ".opencode/skills",
+    ".cursor/skills",
+    ".agent/skills",
+    ".kiro/skills",
+    ".windsurf/skills",
     "skills",
 )
 """Usual folders of skills in repositories. Of two skills with one name, the earlier folder wins."""
@@ -529,6 +533,7 @@ _SKILLS: Final = "skills"
 _LOWER_CASE: Final = "skill.md"
 _NOT_LOOKED_AT: Final = frozenset({".git", "node_modules", "__pycache__"})
 _AGENTS: Final = frozenset(place.split("/", maxsplit=1)[0] for place in PLACES if place != _SKILLS)
+_OF_AN_AGENT: Final = (_SKILLS, "skill")
 _OWN_PARTS: Final = frozenset({FILE_NAME, _LOWER_CASE, "scripts", "references", "assets", "LICENSE.txt"})
 _BELOW_A_SKILL: Final = _AGENTS | {_SKILLS, "plugins"}
 _LEADS_OUT: Final = "the folder is a link that leads out of the source"
@@ -751,24 +756,27 @@ class _Walk:
     ) -> None:
         if MANIFEST in names and (depth == 0 or _SKILLS in parts):
             self._take_manifest(parts)
-        own = parts[-1] if parts else self._anchor.name
         for name, entry in sorted(names.items()):
             is_link = entry.is_symlink()
             if not (is_link or entry.is_dir()) or (is_link and name.endswith((_FLAT, MANIFEST))):
                 continue
-            if name in _BELOW_A_SKILL if is_skill else self._leads_on(own, name):
-                (self._via_links if is_link else self._queue).append(((*parts, name), depth + 1))
+            queue = self._via_links if is_link else self._queue
+            if is_skill and name in _BELOW_A_SKILL:
+                queue.append(((*parts, name), depth + 1))
+            elif not is_skill:
+                queue.extend(((*parts, *below), depth + len(below)) for below in self._leads_to(parts, name))
         bare = "/".join(parts) in PLACES or (depth == 0 and self._flat)
         if not is_skill and (bare or _SKILLS in parts):
             self._take_flat(descriptor, parts, names, bare=bare)
 
-    def _leads_on(self, own: str, name: str) -> bool:
-        """Whether a subfolder is searched; hidden ones only if they are of agents or in a folder `skills`."""
-        if name in _NOT_LOOKED_AT:
-            return False
-        if own in _AGENTS:
-            return name == _SKILLS
-        return not name.startswith(".") or name in _AGENTS or own == _SKILLS
+    def _leads_to(self, parts: tuple[str, ...], name: str) -> tuple[tuple[str, ...], ...]:
+        """The paths to search for a subfolder: of a hidden one outside of `skills`, only its skills."""
+        own = parts[-1] if parts else self._anchor.name
+        if name in _NOT_LOOKED_AT or (own in _AGENTS and name not in _OF_AN_AGENT):
+            return ()
+        if name.startswith(".") and name not in _AGENTS and own != _SKILLS:
+            return tuple((name, folder) for folder in _OF_AN_AGENT)
+        return ((name,),)
 
     def _take_flat(
         self, descriptor: int, parts: tuple[str, ...], names: dict[str, "os.DirEntry[str]"], *, bare: bool

@@ -27,6 +27,8 @@ _NO_SKILLS: Final = frozenset({"readme.md", "index.md"})
 def with_advice(workspace: Path, options: SkillOptions, skill_set: SkillSet) -> SkillSet:
     """The set with more problems: flat files, nested skills, and unfilled texts of `symphony skills new`.
 
+    A default directory that is a link to nothing is told too; loading does not look at it twice.
+
     Blocks on the file system, at most as long as an import looks for skills. Never raises.
     """
     more: list[Problem] = []
@@ -34,6 +36,8 @@ def with_advice(workspace: Path, options: SkillOptions, skill_set: SkillSet) -> 
     known |= {one.path for one in skill_set.skills}
     for source in sources(workspace, options, None):
         if isinstance(source, SkillRoot):
+            if source.optional and source.is_dangling():
+                more.append(problem(Code.DANGLING_LINK, source.path(), scope=source.scope))
             more += (one for one in _misplaced(source) if one.path not in known)
     more += (
         problem(Code.UNFILLED, skill.path, scope=skill.scope)

@@ -32,7 +32,20 @@ from symphony.skills.model import (
     one_line,
     problem,
 )
-from symphony.skills.parser import TOP, Parsed, ParseOptions, SkillFile, is_clean_name, parse, split_file
+from symphony.skills.parser import (
+    POLICY_DIRECTORY,
+    POLICY_FILE,
+    POLICY_PATH,
+    TOP,
+    ForPeople,
+    Parsed,
+    ParseOptions,
+    SkillFile,
+    is_clean_name,
+    parse,
+    policy_for_people,
+    split_file,
+)
 
 # --- Safe opening ---
 #
@@ -134,6 +147,11 @@ class SkillRoot:
     root: Path
     shown: str
     optional: bool
+
+    def is_dangling(self) -> bool:
+        """Whether a link on the way to a missing directory leads to nothing."""
+        way = (self.base.joinpath(*self.parts[: end + 1]) for end in range(len(self.parts)))
+        return any(one.is_symlink() and not one.exists() for one in way)
 
     def path(self, *names: str) -> str:
         """A path below the directory, as text that can be encoded as UTF-8."""
@@ -243,6 +261,9 @@ _LIMITS: Final = {
     Incomplete.SIZE: "The front matter of all skills together is too large; the last ones were not read.",
 }
 _OUTSIDE: Final = "A link leads out of the skills directory."
+_GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
+_UNREADABLE_POLICY: Final = ForPeople("what cannot be read", (), clear=False)
+_UNCLEAR_POLICY: Final = "It does not say whether agents may use the skill: the skill is kept for people."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,13 +299,13 @@ def scan(source: SkillRoot, rules: ParseOptions, seen: set[tuple[int, int]], unt
 def _root_problem(error: Exception, source: SkillRoot) -> tuple[Problem, ...]:
     match error:
         case OSError(errno=errno.ENOENT):
-            code = Code.MISSING_DIRECTORY
+            if source.optional:
+                return ()
+            code = Code.DANGLING_LINK if source.is_dangling() else Code.MISSING_DIRECTORY
         case OSError(errno=errno.ENOTDIR):
             code = Code.NOT_A_DIRECTORY
         case _:
             code = _code(error)
-    if code is Code.MISSING_DIRECTORY and source.optional:
-        return ()
     return (problem(code, source.path(), scope=source.scope),)
 
 
@@ -349,7 +370,7 @@ class _Scan:
         try:
             descriptor = open_child(self._source.base, root, parts)
         except (OSError, OutsideWorkspaceError) as error:
-            return self._failed(error, name, name, FILE_NAME)
+            return self._failed(error, root, name, name, name, FILE_NAME)
         try:
             return self._file(descriptor, parts, name, name, FILE_NAME)
         finally:
@@ -359,18 +380,69 @@ class _Scan:
         try:
             descriptor = open_file(self._source.base, directory, (*parts, FILE_NAME))
         except (OSError, OutsideWorkspaceError) as error:
-            return self._failed(error, name, *names) or self._lower_case(directory, name, *names)
+            return self._failed(error, directory, FILE_NAME, name, *names) or self._lower_case(
+                directory, name, *names
+            )
         try:
-            return self._read(descriptor, name, *names)
+            item = self._read(descriptor, name, *names)
         except OSError as error:
             return self._broken(_code(error), name, *names)
         finally:
             os.close(descriptor)
+        return self._with_policy(item, directory, parts, *names[:-1])
 
-    def _failed(self, error: Exception, name: str, *names: str) -> Parsed | None:
-        """The problem, if it is one: plain files in the root, dangling links and vanished entries are not."""
-        gone = isinstance(error, OSError) and error.errno in {errno.ENOENT, errno.ENOTDIR}
-        return None if gone else self._broken(_code(error), name, *names)
+    def _with_policy(self, item: Parsed, directory: int, parts: tuple[str, ...], *names: str) -> Parsed:
+        """The skill with what its agents/openai.yaml says of it; a file that cannot be read keeps it."""
+        if item.skill is None:
+            return item
+        try:
+            found = policy_for_people(self._policy(directory, (*parts, POLICY_DIRECTORY)))
+        except (OSError, OutsideWorkspaceError) as error:
+            if isinstance(error, OSError) and error.errno in _GONE:
+                return item
+            found = _UNREADABLE_POLICY
+        if found is None:
+            return item
+        problems, source = item.problems, self._source
+        if not found.clear:
+            path = source.path(*names, POLICY_PATH)
+            unclear = problem(Code.BAD_OPTIONAL_FIELD, path, message=_UNCLEAR_POLICY, scope=source.scope)
+            problems = (*problems, unclear)
+        reason = item.skill.for_people or f"{found.key} in {POLICY_PATH}"
+        return item._replace(skill=structs.replace(item.skill, for_people=reason), problems=problems)
+
+    def _policy(self, skill: int, parts: tuple[str, ...]) -> bytes:
+        """The content of a skill's policy file. Raises `OSError` and `OutsideWorkspaceError`."""
+        base = self._source.base
+        directory = open_child(base, skill, parts)
+        try:
+            file = open_file(base, directory, (*parts, POLICY_FILE))
+        finally:
+            os.close(directory)
+        try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
+            data = os.read(file, _MAX_READ)
+        finally:
+            os.close(file)
+        self._bytes -= len(data)
+        return data
+
+    def _failed(self, error: Exception, parent: int, entry: str, name: str, *names: str) -> Parsed | None:
+        """The problem, if it is one: plain files in the root and vanished entries are not.
+
+        `entry` is what was opened in the directory `parent`.
+        """
+        if not (isinstance(error, OSError) and error.errno in _GONE):
+            return self._broken(_code(error), name, *names)
+        if error.errno != errno.ENOENT:
+            return None
+        try:
+            is_link = stat.S_ISLNK(os.stat(entry, dir_fd=parent, follow_symlinks=False).st_mode)
+        except OSError:
+            return None
+        path = names if entry == FILE_NAME else names[:-1]
+        return self._broken(Code.DANGLING_LINK, name, *path) if is_link else None
 
     def _broken(self, code: Code, name: str, *names: str) -> Parsed:
         source = self._source

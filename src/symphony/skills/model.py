@@ -93,14 +93,17 @@ def is_plain(text: str) -> bool:
     )
 
 
-def is_name(text: str) -> bool:
-    """Whether the text can be a name in the catalog: plain, not a path, not the start of a block."""
-    return (
-        is_plain(text)
-        and not any(one in text for one in "/\\")
-        and text not in {".", ".."}
-        and not _OPENS_A_BLOCK.match(text)
-    )
+def name_fault(text: str) -> str | None:
+    """Why the text cannot be a name in the catalog, as a phrase; `None` if it can."""
+    if not text.strip():
+        return "is empty, or is no text"
+    if any(one in text for one in "/\\") or text in {".", ".."}:
+        return "is a path"
+    if (found := _LOOKS_LIKE_CATALOG.search(text)) is not None:
+        return f"holds `{found[0].strip()}`, with which the list of skills separates a name from what follows"
+    if _OPENS_A_BLOCK.match(text):
+        return "begins like a heading, a list or another block of Markdown"
+    return None if is_plain(text) else "has characters that are not seen"
 
 
 DEFAULT_PATH: Final = ".symphony/skills"
@@ -180,6 +183,7 @@ class Code(StrEnum):
     DUPLICATE_NAME = "duplicate_name"
     LIMIT_EXCEEDED = "limit_exceeded"
     STRAY_FILE = "stray_file"
+    DANGLING_LINK = "dangling_link"
     NAME_DIR_MISMATCH = "name_dir_mismatch"
     NAME_CHARSET = "name_charset"
     NAME_TOO_LONG = "name_too_long"
@@ -230,6 +234,8 @@ class Skill(Struct, frozen=True, kw_only=True):
         phases: phases of the work that the skill is for, as in the file; empty for all.
         root: the absolute directory of the skill directories; `None` if it is `SkillSet.root`.
         learned: an agent wrote it, so that it is listed last.
+        for_people: the key that keeps it for people, with its file if that is another one; `None` if agents
+            may use it by themselves.
     """
 
     name: str
@@ -242,6 +248,7 @@ class Skill(Struct, frozen=True, kw_only=True):
     scope: Scope = Scope.PROJECT
     root: Path | None = None
     learned: bool = False
+    for_people: str | None = None
 
     def is_for(self, phase: str | None) -> bool:
         """Whether the skill is for this phase, in any case of letters; `None` is every phase."""
@@ -345,6 +352,8 @@ class SkillOptions:
         search_above: with more skills than this, the catalog lists none and the session searches.
         library: the skills of the library, which have the last place in the order of precedence.
         phase: the phase of the work: the catalog leaves out skills that name only others; `None` for all.
+        for_people: offer skills that are kept for people as well.
+        labelled: names, in lower case, of skills that labels of the issue call for; they are offered anyway.
     """
 
     path: str = DEFAULT_PATH
@@ -363,6 +372,14 @@ class SkillOptions:
     search_above: int | None = None
     library: LibraryFiles | None = None
     phase: str | None = None
+    for_people: bool = False
+    labelled: frozenset[str] = frozenset()
+
+    def hides(self, skill: Skill) -> bool:
+        """Whether the skill is kept for people, and no person called for it."""
+        return (
+            skill.for_people is not None and not self.for_people and skill.name.lower() not in self.labelled
+        )
 
     @property
     def user_paths(self) -> tuple[str, ...]:
@@ -443,6 +460,10 @@ _WARNINGS: Final = {
     Code.BOM: ("The file starts with a byte-order mark.", "Save it without one."),
     Code.BAD_OPTIONAL_FIELD: ("An optional field has an unusual type or length.", "Correct or remove it."),
     Code.LOWERCASE_FILENAME: ("The file is not loaded because of its name.", "Rename it to SKILL.md."),
+    Code.DANGLING_LINK: (
+        "A link leads to nothing here, so that no skill is loaded.",
+        "Correct or remove it; what it leads to must be committed as well.",
+    ),
     Code.MISSING_DIRECTORY: ("The configured skills path does not exist.", "Create it, or correct the path."),
     Code.NOT_A_DIRECTORY: ("The skills path is not a directory.", "Name a directory of skills."),
     Code.NO_SKILLS: (

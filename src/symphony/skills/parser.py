@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,8 +21,8 @@ from symphony.skills.model import (
     Skill,
     SkillOptions,
     Validation,
-    is_name,
     is_visible,
+    name_fault,
     problem,
 )
 
@@ -38,6 +38,10 @@ _ALIAS_AND_MORE: Final = re.compile(rb"\*\S+[ \t]+[^\s#]")
 _LOST_WORD: Final = rb"""[&!](?!!)(?:[^\s,\[\]{}]*[ \t]+[^\s\[{"'|>#&!*]|[^\s,\[\]{}]+[ \t\r]*$)"""
 _LOSES_A_WORD: Final = re.compile(_LOST_WORD)
 _LOSING_LINE: Final = re.compile(rb"^[A-Za-z0-9_-]+[ \t]*:[ \t]+(?=" + _LOST_WORD + rb")", re.MULTILINE)
+_LINE_FOR_PEOPLE: Final = re.compile(
+    rb"""^[ \t]*["']?((?:disable[-_ ]?model|allow[-_ ]?implicit)[-_ ]?invocation)["']?[ \t]*:(.*)$""",
+    re.MULTILINE | re.IGNORECASE,
+)
 _CHUNK: Final = re.compile(
     rb"^(name|description|when_to_use|metadata)[ \t]*:[ \t]*(.*(?:\n(?:[ \t].*|\r?$))*)", re.MULTILINE
 )
@@ -145,6 +149,65 @@ def _in_quotes(value: bytes) -> bytes:
     return b"'" + value.replace(b"'", b"''") + b"'"
 
 
+# --- Skills for people ---
+#
+# A file may say that a model must not begin with the skill by itself: `disable-model-invocation: true`
+# (Claude Code, agentskills.io), or `allow_implicit_invocation: false`, which Codex reads below `policy` of
+# agents/openai.yaml. Any spelling of the key and of the value counts, as does a value that says neither.
+
+POLICY_FILE: Final = "openai.yaml"
+POLICY_DIRECTORY: Final = "agents"
+POLICY_PATH: Final = f"{POLICY_DIRECTORY}/{POLICY_FILE}"
+_INVOCATION: Final = {"disablemodelinvocation": True, "allowimplicitinvocation": False}
+_NESTED: Final = ("metadata", "policy")
+_TRUTH: Final = {
+    **dict.fromkeys(("true", "yes", "on", "y", "t", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "n", "f", "0"), False),
+}
+
+
+class ForPeople(NamedTuple):
+    """The key that keeps a skill for people; `clear` is false if its value says neither."""
+
+    key: str
+    path: tuple[str, ...]
+    clear: bool = True
+
+
+def kept_for_people(value: Mapping[str, Any], *above: str) -> ForPeople | None:
+    """The first key of a map, or of `metadata` or `policy` in it, that keeps the skill for people."""
+    for key, said in value.items():
+        if not above and key in _NESTED and isinstance(said, dict):
+            if (found := kept_for_people(said, key)) is not None:
+                return found
+            continue
+        keeps = _INVOCATION.get(re.sub(r"[-_ ]", "", key).lower()) if "nvocation" in key.lower() else None
+        if keeps is None or said is None:
+            continue
+        truth = _TRUTH.get(said.strip(" \t\"'").lower()) if isinstance(said, str) else None
+        if truth is None or truth is keeps:
+            return ForPeople(key, (*above, key), clear=truth is not None)
+    return None
+
+
+def line_for_people(text: bytes) -> ForPeople | None:
+    """As `kept_for_people`, for a text that is not valid YAML: every line with such a key counts."""
+    for key, value in _LINE_FOR_PEOPLE.findall(text):
+        said = value.split(b" #", 1)[0].decode(errors="replace")
+        if (found := kept_for_people({key.decode(): said})) is not None:
+            return found
+    return None
+
+
+def policy_for_people(data: bytes) -> ForPeople | None:
+    """As `kept_for_people`, for the content of an agents/openai.yaml."""
+    try:
+        document = frontmatter.load(data, profile=Profile.TEXT, first_line=1, allow_nested_duplicates=True)
+    except FrontMatterError:
+        return line_for_people(data)
+    return kept_for_people(document.value)
+
+
 # --- Reading the fields ---
 #
 # The result depends on the bytes only, not on the path or the options, so that it can be cached.
@@ -184,6 +247,7 @@ class FrontMatterFields(NamedTuple):
         name: `None` if it is missing, empty if it is not text.
         description, when_to_use: trimmed; empty if missing or invisible.
         not_text: what the description is, if it is not text.
+        for_people: what keeps the skill for people.
         document: has the positions of the keys; `None` if parsing failed.
     """
 
@@ -197,6 +261,7 @@ class FrontMatterFields(NamedTuple):
     when_to_use: str = ""
     priority: int = DEFAULT_PRIORITY
     phases: tuple[str, ...] = ()
+    for_people: ForPeople | None = None
     document: Document | None = None
 
     def place(self, key: str) -> Place:
@@ -227,7 +292,7 @@ def split_file(data: bytes) -> Parts | None:
 
 def read_fields(front: bytes, faults: tuple[Fault, ...] = ()) -> FrontMatterFields:
     """Read the text between two fences; never raises. `faults` are those of the fences."""
-    strict_error = None
+    strict_error, for_people = None, None
     lost = lost_word(front)
     events = 0
     try:
@@ -249,9 +314,10 @@ def read_fields(front: bytes, faults: tuple[Fault, ...] = ()) -> FrontMatterFiel
         if mended is None:
             return FrontMatterFields(error=fault, faults=faults, events=events)
         document, advice, whole = mended
-        strict_error = None if whole else fault
+        if not whole:
+            strict_error, for_people = fault, line_for_people(front)
         faults = (*faults, Fault(Code.REPAIRED_YAML, place, *advice))
-    return _Reader(document, faults).fields(strict_error, events)
+    return _Reader(document, faults).fields(strict_error, events, for_people)
 
 
 def _repaired(front: bytes) -> tuple[Document, Advice, bool] | None:
@@ -264,6 +330,9 @@ def _repaired(front: bytes) -> tuple[Document, Advice, bool] | None:
     return None
 
 
+_UNCLEAR: Final = "is neither true nor false, so the skill is kept for people"
+
+
 class _Reader:
     """Takes the known fields out of a document and collects warnings about them."""
 
@@ -274,7 +343,9 @@ class _Reader:
         self._value = document.value
         self._faults = [*faults]
 
-    def fields(self, strict_error: Fault | None, events: int) -> FrontMatterFields:
+    def fields(
+        self, strict_error: Fault | None, events: int, for_people: ForPeople | None
+    ) -> FrontMatterFields:
         value = self._value
         name, description = value.get("name"), value.get("description")
         metadata = value.get("metadata")
@@ -282,6 +353,9 @@ class _Reader:
             metadata = {}
         when_to_use = self._text(value, "when_to_use") or self._text(metadata, "metadata", "when_to_use")
         self._keys()
+        for_people = for_people or kept_for_people(value)
+        if for_people is not None and not for_people.clear:
+            self._warn(*for_people.path, what=_UNCLEAR)
         return FrontMatterFields(
             error=self._repeated(),
             strict_error=strict_error,
@@ -294,6 +368,7 @@ class _Reader:
             when_to_use=when_to_use,
             priority=self._priority(metadata) if metadata else DEFAULT_PRIORITY,
             phases=self._phases(metadata) if metadata else (),
+            for_people=for_people,
             faults=tuple(self._faults),
             document=self._document,
         )
@@ -541,6 +616,7 @@ class _Validator:
             phases=fields.phases,
             scope=found.scope,
             root=found.root,
+            for_people=None if fields.for_people is None else fields.for_people.key,
         )
 
     def problem(self, fault: Fault, severity: Severity | None = None) -> Problem:
@@ -571,9 +647,12 @@ class _Validator:
         clean = _CLEAN_NAME.fullmatch(name) is not None
         if not clean:
             name = _BLANKS.sub(" ", name.strip())
-        if len(name) > _MAX_ANY_NAME or not (clean or is_name(name)):
+        fault = None if clean else name_fault(name)
+        if len(name) > _MAX_ANY_NAME:
+            fault = f"is longer than {_MAX_ANY_NAME} characters"
+        if fault is not None:
             hint = _PATH_AS_NAME if "/" in name else None
-            raise _RejectedError(Fault(Code.INVALID_NAME, fields.place("name"), hint=hint))
+            raise _RejectedError(Fault(Code.INVALID_NAME, fields.place("name"), f"`name` {fault}.", hint))
         self._reserved(name)
         if len(name) > _MAX_NAME:
             self._warn(Fault(Code.NAME_TOO_LONG, fields.place("name")))

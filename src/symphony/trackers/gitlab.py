@@ -57,7 +57,6 @@ class GitlabSettings(LabelledSettings):
 
     kind = "gitlab"
     open_state = "opened"
-    more_secret_names = frozenset({"GITLAB_ACCESS_TOKEN"})
 
     api_key: Annotated[Credential, Variable("GITLAB_PAT")]
     api_url: Address = "https://gitlab.com/api/v4"

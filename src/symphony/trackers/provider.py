@@ -38,7 +38,7 @@ from symphony.config import (
     reference_name,
     resolve_secret,
 )
-from symphony.domain import Blame, Category, Failure, normalise_state
+from symphony.domain import CREDENTIALS_BY_SERVICE, Blame, Category, Failure, normalise_state
 from symphony.trackers.base import ConfigProblem, TrackerConfigError, unique
 from symphony.trackers.http import is_loopback
 from symphony.trackers.http.exchange import origin_of
@@ -129,7 +129,6 @@ class ProviderSettings(BaseModel):
         kind: the kind of the tracker, whose page is `docs/trackers/<kind>.md`.
         scopes: what `scope` may be.
         closed_states: states of the service itself in which an issue is always over.
-        more_secret_names: variables with credentials, besides those of the settings.
     """
 
     model_config = ConfigDict(
@@ -143,7 +142,6 @@ class ProviderSettings(BaseModel):
     kind: ClassVar[str]
     scopes: ClassVar[tuple[Scope, ...]] = tuple(Scope)
     closed_states: ClassVar[tuple[str, ...]] = ()
-    more_secret_names: ClassVar[frozenset[str]] = frozenset()
 
     insecure_http: bool = False
     scope: Scope = Scope.TOKEN
@@ -172,10 +170,11 @@ class ProviderSettings(BaseModel):
 
     @classmethod
     def secret_names(cls) -> frozenset[str]:
-        """The variables that may hold a credential."""
+        """The variables that may hold a credential: those of the settings and of the service's clients."""
         fields = cls.model_fields.values()
         own = {_variable(field) for field in fields if field.annotation is Secret}
-        return cls.more_secret_names | {name for name in own if name is not None}
+        known = CREDENTIALS_BY_SERVICE.get(cls.kind, frozenset())
+        return known | {name for name in own if name is not None}
 
     @classmethod
     def read(cls, tracker: TrackerSettings, environment: Mapping[str, str]) -> Self:

@@ -86,6 +86,15 @@ def test_a_repository_that_is_ready_has_no_error_and_is_left_as_it_was(project: 
     assert found["state_directory"]["message"].endswith("is made by the first `symphony run`")
 
 
+def test_skills_that_sessions_do_not_see_are_named_with_the_setting(project: Project) -> None:
+    project.write(".claude/skills/one/SKILL.md", "---\nname: one\ndescription: d\n---\n")
+    found = doctor()["repository"]
+    assert (found["status"], ".claude/skills (1 skill)" in found["message"]) == ("warning", True)
+    assert found["hint"].endswith("agent.skills.extra_paths: [.claude/skills]")
+    project.workflow(agent={"skills": {"extra_paths": [".claude/skills"]}})
+    assert doctor()["repository"]["status"] == "ok"
+
+
 def test_people_read_a_line_per_finding_with_its_hint(project: Project) -> None:
     project.write(".symphony/issues/SYM-9.md", "no front matter\n")
     done = CliRunner().invoke(main, ["doctor"], standalone_mode=False)

@@ -183,3 +183,24 @@ async def test_without_a_base_branch_there_is_no_catalog_and_no_replacement(proj
     assert not catalog.complete, "so that no comment says that all is well"
     (line,) = [line for line in logs if line["event"] == "skills_failed"]
     assert "no branch nowhere" in line["reason"]
+
+
+@pytest.mark.parametrize("called", [False, True])
+async def test_a_skill_for_people_is_in_no_session_but_of_an_issue_whose_label_calls_for_it(
+    project: Project,
+    called: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    await to_thread.run_sync(_setup, project)
+    kept = "---\nname: deploy\ndescription: Deploy it.\ndisable-model-invocation: true\n---\n"
+    await to_thread.run_sync(lambda: project.write(".symphony/skills/deploy/SKILL.md", kept))
+    await to_thread.run_sync(project.commit, "For people")
+    labels = "labels: ['skill:deploy']\n" if called else "labels: ['deploy']\n"
+    await to_thread.run_sync(lambda: project.issue("SYM-1", [DONE], extra=labels))
+    told = await _preview(project)
+    assert told.envelope is not None
+    assert ("Deploy it." in told.envelope) is called
+    dropped = [(one.name, one.reason) for one in told.skills.dropped]
+    assert dropped == ([] if called else [("deploy", "for_people")])
+    async with serving(project) as served:
+        await served.watcher.until_seen(RunEnded)
+    assert await to_thread.run_sync(_heard, project) == [(told.envelope, told.prompt)]

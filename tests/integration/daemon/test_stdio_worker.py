@@ -392,9 +392,12 @@ async def test_a_worker_gets_no_credential(project: Project) -> None:
     project.workflow(
         tracker={"kind": "github", "repository": "o/r", "token": "$TRACKER_TOKEN"},
         workspace={"repo": "https://me:hunter2secret@example.invalid/r.git"},
+        hooks={"env": ["GH_TOKEN", "TRACKER_TOKEN"]},
+        worker={"ssh_hosts": ["build-1"], "env": ["GITLAB_TOKEN"]},
     )
     workflow = await to_thread.run_sync(parsed, project)
     text = site_of(workflow, lease_ms=1).text.decode()
+    assert '"env":["GH_TOKEN","GITLAB_TOKEN"]' in text, "hooks on a host get what is passed to hosts"
     assert "TRACKER_TOKEN" not in text
     assert "tok-secret-1" not in text
     assert "hunter2secret" not in text

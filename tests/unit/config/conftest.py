@@ -17,6 +17,11 @@ ONE_KIND = {"codex": AGENT_SECTIONS["codex"]}
 Parse = Callable[..., Workflow]
 Refuse = Callable[..., tuple[Failure, ...]]
 
+NUMBERS_AS_TEXT = frozenset(
+    {"polling.interval_ms", "agent.max_concurrent_agents", "agent.max_turns", "agent.max_retry_backoff_ms"}
+)
+"""Read from text with digits, too: `test_outdated_forms.py`."""
+
 
 @pytest.fixture
 def parse() -> Parse:

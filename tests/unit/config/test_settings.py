@@ -6,6 +6,7 @@ import pytest
 from symphony.config import KEYS, NULLABLE_KEYS
 from symphony.config.settings import Section
 from symphony.domain import Blame, Category
+from unit.config.conftest import NUMBERS_AS_TEXT
 
 if TYPE_CHECKING:
     from unit.config.conftest import Parse, Refuse
@@ -42,6 +43,7 @@ DEFAULTS: dict[str, object] = {
     "hooks.before_run": None,
     "hooks.after_run": None,
     "hooks.before_remove": None,
+    "hooks.env": (),
     "hooks.timeout_ms": 60_000,
     "agent.kind": "codex",
     "agent.fallback": None,
@@ -60,6 +62,7 @@ DEFAULTS: dict[str, object] = {
     "agent.phases.default": None,
     "agent.phases.rules": (),
     "agent.skills.enabled": True,
+    "agent.skills.for_people": "hide",
     "agent.skills.path": ".symphony/skills",
     "agent.skills.user_path": ("~/.symphony/skills",),
     "agent.skills.extra_paths": (),
@@ -328,6 +331,8 @@ def test_the_smallest_positive_number_is_accepted(parse: "Parse", key: str) -> N
 )
 @pytest.mark.parametrize("key", [*POSITIVE, "agent.drain_timeout_ms", "codex.stall_timeout_ms"])
 def test_a_number_is_a_whole_number(refuse: "Refuse", key: str, value: str, called: str) -> None:
+    if value == "'7'" and key in NUMBERS_AS_TEXT:
+        value, called = "'7s'", "text"
     (failure,) = refuse(_yaml(key, value))
 
     assert failure.message == f"{key} must be a whole number, not {called}"

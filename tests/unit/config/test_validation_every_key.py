@@ -6,6 +6,7 @@ import pytest
 
 from symphony.config import KEYS, Key
 from symphony.domain import Blame
+from unit.config.conftest import NUMBERS_AS_TEXT
 
 if TYPE_CHECKING:
     from unit.config.conftest import Parse, Refuse
@@ -100,6 +101,8 @@ FURTHER = {
 
 def _refused(key: Key) -> tuple[str, ...]:
     words = NOT_A_WORD if key.shape.startswith("`") else BY_SHAPE[key.shape]
+    if key.name in NUMBERS_AS_TEXT:
+        words = tuple(word for word in words if word != "'7'")
     return (*words, *FURTHER.get(key.name, ()))
 
 

@@ -182,6 +182,7 @@ def test_the_log_masks_literals_references_and_what_the_tracker_may_fall_back_to
 # --- states to move to, and webhooks ---
 
 BOARD = "tracker:\n  kind: markdown\n  active_states: [Todo, In Progress]\n  terminal_states: [Done]\n"
+BUDGET = "agent: {budget: {max_tokens_per_day: 9}}\n"
 LINEAR = "tracker:\n  kind: linear\n  provider: {api_key: k, project_slug: p}\n"
 
 
@@ -356,3 +357,43 @@ def test_all_values_that_hosts_get_are_masked_whatever_their_names(name: str) ->
     shown = redaction.text(f"{SECRET} an-ordinary-value")
     assert (SECRET in shown) == (name in {"EMPTY", "ABSENT"})
     assert "an-ordinary-value" in shown
+
+
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        ("gh pr list", None),
+        ("curl -H $GH_TOKEN x", 6),
+        ('curl -H "${GITLAB_TOKEN:-}" x', 6),
+        ("curl -H $OPENAI_API_KEY x", 6),
+        ("curl -H $CI_JOB_TOKEN x", None),  # passed on
+        ("GH_TOKEN=$(cat token); curl -H $GH_TOKEN x", None),
+        ("echo $GH_TOKENS $GITHUB_REPO", None),
+    ],
+)
+def test_a_hook_that_reads_a_credential_which_it_does_not_get_is_told(script: str, line: int | None) -> None:
+    text = f"{LINEAR}hooks:\n  before_run: '{script}'\n  env: [CI_JOB_TOKEN]\n{BUDGET}"
+    found = [
+        one for one in judged(text, acknowledged=True).warnings if one.code is not WarningCode.LITERAL_SECRET
+    ]
+    expected = [] if line is None else [(WarningCode.DOUBTFUL_SETTING, f"{PATH}:{line}")]
+    assert [(one.code, one.where) for one in found] == expected
+
+
+def test_a_credential_of_the_daemon_itself_is_passed_on_to_nobody_and_that_is_told() -> None:
+    tracker = "tracker:\n  kind: linear\n  provider: {api_key: $GH_TOKEN, project_slug: p}\n"
+    text = f"{tracker}hooks:\n  env: [GH_TOKEN, GITLAB_TOKEN]\ncodex:\n  env: [GH_TOKEN, MY_TOKEN]\n{BUDGET}"
+    judgement = judge(file(text), environment={"GH_TOKEN": "k"}, acknowledged=True)
+    assert [(one.code, one.where) for one in judgement.warnings] == [
+        (WarningCode.DOUBTFUL_SETTING, f"{PATH}:8"),
+        (WarningCode.DOUBTFUL_SETTING, f"{PATH}:6"),
+    ]
+
+
+def test_the_address_of_a_chat_is_masked() -> None:
+    address = "https://hooks.example.org/services/abcdef"
+    environment = {"SLACK_WEBHOOK_URL": address, "GITHUB_REPO": "an/ordinary-value"}
+    workflow = admit(file(LINEAR), environment=environment, acknowledged=False)
+    shown = redaction_for(workflow, environment).text(f"{address} an/ordinary-value")
+    assert address not in shown
+    assert "an/ordinary-value" in shown

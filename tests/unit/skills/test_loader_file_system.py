@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from symphony.skills import Severity
+from symphony.skills import Severity, SkillOptions, with_advice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +99,23 @@ def test_case_54_a_link_that_leads_nowhere_or_in_circles(shelf: Shelf) -> None:
     (shelf.root / "circle").symlink_to("circle")
     (shelf.root / "file").symlink_to("plain")
     (shelf.root / "plain").write_text("x")
+    shelf.write("gone", "x", file="README.md")
+    (shelf.root / "gone" / "SKILL.md").symlink_to("../../no/SKILL.md")
     assert shelf.problems() == [("unreadable", "circle/SKILL.md")]
+    assert shelf.problems(Severity.WARNING) == [
+        ("dangling_link", "dangling"),
+        ("dangling_link", "gone/SKILL.md"),
+    ]
+
+
+def test_a_root_that_is_a_link_to_nothing_is_told(shelf: Shelf) -> None:
+    (shelf.workspace / "elsewhere").symlink_to("nowhere")
+    found = shelf.load(path="elsewhere/skills")
+    assert [(one.code, one.path) for one in found.problems] == [("dangling_link", "elsewhere/skills")]
+    (shelf.workspace / ".symphony").symlink_to("nowhere")
+    assert shelf.load().problems == (), "the default root costs one look"
+    told = with_advice(shelf.workspace, SkillOptions(), shelf.load()).problems
+    assert [(one.code, one.path) for one in told] == [("dangling_link", ".symphony/skills")]
 
 
 def test_case_55_the_root_may_be_a_link_inside_the_workspace(shelf: Shelf) -> None:

@@ -320,3 +320,29 @@ def test_skills_are_ordered_by_priority_then_name_then_directory(tmp_path: Path)
     assert Skill(name="a", directory="a", description="d", when_to_use="", path="p").priority == 50
     assert Skill(name="a", directory="a", description="d", when_to_use=" w ", path="p").text == " w "
     assert render(SkillSet(root=tmp_path), SkillOptions()).text is None
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ('"deploy — the app"', "holds `—`"),
+        ('"deploy (file: x)"', "holds `(file:`"),
+        ('"a (directory: b"', "holds `(directory:`"),
+        ('"# Deploy"', "begins like"),
+        ('"a/b"', "is a path"),
+        ('"a\\u200bb"', "are not seen"),
+        ("[a]", "is empty, or is no text"),
+        (f"{'n' * 129}", "longer than 128"),
+    ],
+)
+def test_a_name_that_cannot_be_used_says_why(shelf: Shelf, name: str, words: str) -> None:
+    shelf.skill("a", f"name: {name}")
+    (problem,) = shelf.load().problems
+    assert problem.code == "invalid_name"
+    assert words in problem.message
+
+
+@pytest.mark.parametrize("name", ["deploy-the-app", "deploy—the—app", "deploy (files)"])
+def test_a_dash_that_separates_nothing_is_a_name(shelf: Shelf, name: str) -> None:
+    shelf.skill("a", f'name: "{name}"')
+    assert shelf.names() == [name]

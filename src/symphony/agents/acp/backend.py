@@ -70,10 +70,15 @@ class AcpBackend(ProcessBackend[AcpSettings]):
         )
         home = self.environ.get("HOME")
         self.skill_roots = AgentSkillRoots(
-            workspace=profile.workspace_skills,
+            workspace=self.skill_places(settings),
             host=tuple(Path(home) / path for path in profile.host_skills) if home else (),
         )
         self._checked: Agent | None = None
+
+    @override
+    @classmethod
+    def skill_places(cls, settings: AcpSettings) -> tuple[str, ...]:
+        return (profile_of(settings) or AcpProfile()).workspace_skills
 
     @override
     @classmethod

@@ -32,6 +32,7 @@ from symphony.agents.json_fields import object_in, text_in
 from symphony.config import CodexSettings
 from symphony.domain import Category
 
+_SKILL_PLACES: Final = (".agents/skills", ".codex/skills")
 CREDENTIAL_VARIABLES: Final = frozenset({"OPENAI_API_KEY", "CODEX_API_KEY"})
 CODEX_VARIABLES: Final = CREDENTIAL_VARIABLES | {
     "CODEX_HOME",
@@ -71,6 +72,12 @@ class CodexBackend(ProcessBackend[CodexSettings]):
         self.skill_roots = codex_skill_roots(self.environ)
         self._checked_version: str | None = None
         self._provider_variables: frozenset[str] | None = None
+
+    @override
+    @classmethod
+    def skill_places(cls, settings: CodexSettings) -> tuple[str, ...]:
+        del settings
+        return _SKILL_PLACES
 
     @override
     @classmethod
@@ -151,9 +158,7 @@ def codex_skill_roots(env: Mapping[str, str]) -> AgentSkillRoots:
     home = codex_home(env)
     user = (Path(env["HOME"]) / ".agents/skills",) if env.get("HOME") else ()
     own = () if home is None else (home / "skills",)
-    return AgentSkillRoots(
-        workspace=(".agents/skills", ".codex/skills"), host=(*user, *own, Path("/etc/codex/skills"))
-    )
+    return AgentSkillRoots(workspace=_SKILL_PLACES, host=(*user, *own, Path("/etc/codex/skills")))
 
 
 def _read_config(file: Path) -> str:

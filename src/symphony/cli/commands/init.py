@@ -6,8 +6,9 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
@@ -30,6 +31,9 @@ from symphony.cli.scaffolding import (
     scaffold,
 )
 from symphony.trackers.markdown import DEFAULT_PATH, DEFAULT_PREFIX
+
+if TYPE_CHECKING:
+    from symphony.config import WorkflowReport
 
 _EPILOG = """\b
 Examples:
@@ -58,6 +62,8 @@ class _Choice:
     tracker: str
     agent: AgentTemplate
     values: Mapping[str, str]
+    skill_folders: tuple[str, ...] = ()
+    show_folders: bool = False
 
     @property
     def template(self) -> TrackerTemplate:
@@ -69,7 +75,14 @@ class _Choice:
         values = {setting.key: setting.file_value(self.values[setting.option]) for setting in given}
         provider = {key: value for key, value in values.items() if value is not None}
         branch = _git_output(root, "symbolic-ref", "--short", "HEAD") or "main"
-        return compose_workflow(self.tracker, self.agent, provider, base_branch=branch)
+        return compose_workflow(
+            self.tracker,
+            self.agent,
+            provider,
+            base_branch=branch,
+            skill_folders=self.skill_folders,
+            show_folders=self.show_folders,
+        )
 
     def fill_in(self, text: str) -> str:
         """A message with the user's values."""
@@ -114,7 +127,7 @@ def init(
         tracker = _ask_choice(titles, "Where do issues come from?", "Tracker") if ask else "markdown"
     given = _provider_values(root, tracker, given, ask=ask)
     agent = _choose_agent(kind, profile, command, ask=ask)
-    choice = _Choice(tracker=tracker, agent=agent, values=given)
+    choice = _with_skill_folders(root, _Choice(tracker=tracker, agent=agent, values=given), ask=ask)
     if problem := _validate(root, choice):
         raise problem
     if only_print:
@@ -274,18 +287,32 @@ def _usage_error(message: str, hint: str) -> CommandError:
     return CommandError.of(message, hint=hint, code=ExitCode.USAGE)
 
 
+def _with_skill_folders(root: Path, choice: _Choice, *, ask: bool) -> _Choice:
+    """The choice with the folders of skills that the agent would not see, shown if the user says so."""
+    from symphony.agents.registry import skill_places
+    from symphony.skills import SkillOptions, load, skills_elsewhere, unseen_in
+
+    options, listed = SkillOptions(), skill_places(_judge(root, choice).agents.values())
+    folders = skills_elsewhere(root, options, load(root, options), listed)
+    if not folders:
+        return choice
+    paths = tuple(one.path for one in folders)
+    if ask:
+        show = click.confirm(f"By default {unseen_in(folders)}. Show them?", default=True)
+    else:
+        show = False
+        click.echo(
+            f"found    {unseen_in(folders)}; agent.skills.extra_paths in the file offers them", err=True
+        )
+    return replace(choice, skill_folders=paths, show_folders=show)
+
+
 # --- the files -------------------------------------------------------------------------------------------
 
 
 def _validate(root: Path, choice: _Choice) -> CommandError | None:
     """Why a start would reject the file, in terms of the options; variables need not be set yet."""
-    from symphony.config import WorkflowFile
-    from symphony.daemon.admission import judge
-
-    data = choice.workflow(root).encode("utf-8", "surrogateescape")
-    file = WorkflowFile(path=root / "WORKFLOW.md", data=data)
-    placeholders = {variable.name: variable.placeholder for variable in choice.template.variables}
-    failures = judge(file, environment={**os.environ, **placeholders}, acknowledged=None).failures
+    failures = _judge(root, choice).failures
     if not failures:
         return None
     message, hint = failures[0].message, failures[0].hint or "symphony init --help"
@@ -295,6 +322,16 @@ def _validate(root: Path, choice: _Choice) -> CommandError | None:
             message = message.replace(key, f"--{setting.option}", 1)
             hint = f"for example: --{setting.option} {setting.example}"
     return _usage_error(message.replace(f"{choice.agent.kind}.command ", "--command ", 1), hint)
+
+
+def _judge(root: Path, choice: _Choice) -> "WorkflowReport":
+    from symphony.config import WorkflowFile
+    from symphony.daemon.admission import judge
+
+    data = choice.workflow(root).encode("utf-8", "surrogateescape")
+    file = WorkflowFile(path=root / "WORKFLOW.md", data=data)
+    placeholders = {variable.name: variable.placeholder for variable in choice.template.variables}
+    return judge(file, environment={**os.environ, **placeholders}, acknowledged=None)
 
 
 def _repository(directory: Path) -> Path:

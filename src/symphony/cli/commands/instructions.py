@@ -70,7 +70,7 @@ def _place(path: str | None, workflow: Path | None, environment: Mapping[str, st
     from symphony.skills import MANIFEST_FILE
 
     repository = repository_top(current_directory() if workflow is None else workflow.absolute().parent)
-    agent, _ = agent_sections(workflow, environment)
+    agent, *_ = agent_sections(workflow, environment)
     settings, chosen = agent.instructions, {}
     if path is not None:
         chosen = {"source": "local", "path": path}

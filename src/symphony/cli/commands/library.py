@@ -196,6 +196,7 @@ def add(*, source: str, reason: str | None, library: OpenLibrary, as_json: bool)
     """Add a skill from a folder, a file, or standard input."""
     from symphony.api.models import LibrarySave
     from symphony.library.model import SkillText
+    from symphony.skills import POLICY_PATH
 
     by, path = author(), Path(source)
     file, directory = source, "" if source == "-" else path.stem
@@ -207,6 +208,9 @@ def add(*, source: str, reason: str | None, library: OpenLibrary, as_json: bool)
     elif path.name == _FILE_NAME:
         directory = path.resolve().parent.name
     text = SkillText.of_file(_read(file).encode(), directory)
+    policy = Path(file).parent / POLICY_PATH
+    if source != "-" and policy.is_file():
+        text = text.with_policy(policy.read_bytes())
     edit = LibrarySave(file=text.file().decode(), base_version=0, reason=reason or UNSET)
     change_library(library, edit, by, as_json=as_json)
     if path.is_dir() and any(one.name != _FILE_NAME for one in path.iterdir()):

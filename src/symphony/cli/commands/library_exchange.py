@@ -111,6 +111,7 @@ def _import(
     from symphony.api.library import admitted
     from symphony.cli.documents import FailedFile, FileProblem, LibraryImported
     from symphony.library.model import LibraryError, SkillText
+    from symphony.skills import POLICY_PATH
 
     outcomes: dict[str, list[str]] = {"created": [], "updated": [], "unchanged": []}
     failed: list[FailedFile] = []
@@ -120,7 +121,10 @@ def _import(
             failed.append(FailedFile(path=one.source, message=one.reason or "it is no skill", hint=None))
             continue
         try:
-            text = SkillText.of_file(one.bundle.files[_FILE_NAME].data, one.directory)
+            files = one.bundle.files
+            text = SkillText.of_file(files[_FILE_NAME].data, one.directory)
+            if (policy := files.get(POLICY_PATH)) is not None:
+                text = text.with_policy(policy.data)
             findings = admitted(library, text)
             outcomes[_imported(library.store, text, change)].append(text.name)
         except LibraryError as error:

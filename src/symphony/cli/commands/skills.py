@@ -174,13 +174,23 @@ def list_(*, place: SkillsContext, phase: str | None, as_json: bool) -> int:
     block = place.block(found)
     if as_json:
         digests = skill_digests(place.workspace, found.skills, place.options)
-        print_json(listing(found, block, place.options, uncommitted=place.uncommitted(), digests=digests))
+        print_json(
+            listing(
+                found,
+                block,
+                place.options,
+                uncommitted=place.uncommitted(),
+                elsewhere=place.elsewhere(found),
+                digests=digests,
+            )
+        )
     else:
         from symphony.cli.render.skills import print_listing
 
         print_listing(found, block, place)
         click.echo(summary(found), err=True)
         place.warn_of_differences()
+        place.warn_of_elsewhere(found)
     return ExitCode.FAILURE if is_failure(found.problems, strict=False) else ExitCode.OK
 
 
@@ -211,6 +221,7 @@ def check(*, place: SkillsContext, strict: bool, github: bool, info: bool, as_js
         for line in lines(problems, place.below):
             click.echo(line)
         click.echo(summary(found), err=True)
+        place.warn_of_elsewhere(found)
     return ExitCode.FAILURE if is_failure(found.problems, strict=strict) else ExitCode.OK
 
 

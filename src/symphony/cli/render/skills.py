@@ -10,9 +10,11 @@ import click
 from msgspec import structs
 from rich.table import Table
 
+from symphony import skills
 from symphony.characters import visible
 from symphony.cli.documents import (
     FileProblem,
+    FolderElsewhere,
     FoundSkill,
     HiddenSkill,
     ShownSkill,
@@ -37,6 +39,7 @@ from symphony.skills import (
     SkillOptions,
     SkillSet,
     clean,
+    one_line,
     read_content,
     resolve_anchor,
     skill_digests,
@@ -55,6 +58,7 @@ def listing(
     options: SkillOptions,
     *,
     uncommitted: Iterable[str],
+    elsewhere: Iterable[skills.FolderElsewhere] = (),
     digests: Mapping[str, str] = _NONE,
 ) -> SkillListing:
     """All skills; `digests` are SHA-256 in hex by the paths of files."""
@@ -64,6 +68,7 @@ def listing(
         shadowed=tuple(HiddenSkill.of(one) for one in found.shadowed),
         problems=problem_documents(found.problems),
         uncommitted=tuple(sorted(uncommitted)),
+        elsewhere=tuple(FolderElsewhere(path=one.path, skills=one.skills) for one in elsewhere),
     )
 
 
@@ -71,7 +76,10 @@ def _shown(skill: Skill, block: Block, options: SkillOptions, sha256: str | None
     included = not options.include or skill.name in options.include
     return ShownSkill.of(
         skill,
-        enabled=options.enabled and included and skill.name not in options.disabled_skills,
+        enabled=options.enabled
+        and included
+        and skill.name not in options.disabled_skills
+        and not options.hides(skill),
         listed=skill.name in block.listed,
         sha256=sha256,
     )
@@ -149,6 +157,7 @@ _FIELDS: Final = (
     "enabled",
     "listed",
     "sha256",
+    "for_people",
     "phases",
     "priority",
     "shadows",
@@ -160,6 +169,7 @@ _REASONS = {
     DropReason.BUDGET: "over budget",
     DropReason.DISABLED: "disabled",
     DropReason.NOT_INCLUDED: "not included",
+    DropReason.FOR_PEOPLE: "for people",
     DropReason.PHASE: "other phase",
 }
 
@@ -172,6 +182,10 @@ def print_listing(found: SkillSet, block: Block, place: SkillsContext) -> None:
     others = [one for one in found.problems if one.path not in paths and one.severity is not Severity.INFO]
     for line in text_lines(others, place.below):
         click.echo(line)
+    kept = [skill for skill in found.skills if place.options.hides(skill)]
+    if kept:
+        names = ", ".join(f"{one_line(skill.name)} ({one_line(str(skill.for_people))})" for skill in kept)
+        click.echo(f"hint: kept for people: {names}; agent.skills.for_people: show lists them", err=True)
 
 
 def _listing(found: SkillSet, block: Block, place: SkillsContext) -> Table:

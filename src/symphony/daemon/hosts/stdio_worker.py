@@ -54,6 +54,9 @@ def site_of(workflow: Workflow, *, lease_ms: int, workspace: Mapping[str, str | 
     `workspace` has further settings of the section, which replace those of the file.
     """
     front = workflow.settings.model_dump(mode="json", exclude_unset=True, include=set(_SECTIONS))
+    passed = {*workflow.settings.hooks.env, *workflow.settings.worker.env} - workflow.secret_names
+    if passed:
+        front["hooks"] = {**front.get("hooks", {}), "env": sorted(passed)}
     if repo := workflow.settings.workspace.repo:
         front["workspace"]["repo"] = split_login(repo)[0]
     if workspace is not None:

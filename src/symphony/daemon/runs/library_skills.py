@@ -1,7 +1,7 @@
 """Which skills of the library a run gets. A library that cannot be used costs a log line, never a run."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -10,14 +10,14 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.daemon.context import RuntimeContext
+from symphony.daemon.context import RuntimeContext, skill_options
 from symphony.daemon.frames import CarriedSkills
 from symphony.domain import Issue, SymphonyError
 from symphony.library.holdout import withheld_skill
 from symphony.library.model import Origin, Resolution
 from symphony.library.store import Library
 from symphony.library.workspace import read_written
-from symphony.skills import LibraryFiles
+from symphony.skills import FILE_NAME, LibraryFiles, ParseOptions, SkillOptions, parse_bytes
 from symphony.workspaces import Layout
 
 MAX_SKILLS: Final = 200
@@ -38,6 +38,7 @@ class ChosenSkills:
         holdout: the share of issues that a skill is withheld from; `None` while off.
         withheld: the skill that is withheld from this issue.
         shadowed: names of those that the repository has too, which the run gets from there.
+        for_people: names of those that are kept for people, and are not written.
     """
 
     data: Mapping[str, tuple[int, bytes]] = field(default_factory=dict)
@@ -46,6 +47,7 @@ class ChosenSkills:
     holdout: float | None = None
     withheld: str | None = None
     shadowed: tuple[str, ...] = ()
+    for_people: tuple[str, ...] = ()
 
     @property
     def versions(self) -> dict[str, int]:
@@ -98,14 +100,22 @@ async def choose_skills(
         data = await _in_time(context, partial(_read, context.library, chosen[:MAX_SKILLS]))
     if data is None:
         return None
+    options = replace(skill_options(context.settings.agent.skills), labelled=frozenset(issue.called_skills))
+    hidden = frozenset(name for name, (_, file) in data.items() if _is_hidden(file, name, options))
     return ChosenSkills(
-        data=data,
+        data={name: one for name, one in data.items() if name not in hidden},
         learned=frozenset(one.name for one in found.skills if one.origin is Origin.LEARNED),
         reason=found.reason,
         holdout=share or None,
         withheld=withheld,
         shadowed=tuple(one.name for one in found.skills if one.name in repository),
+        for_people=tuple(name for name in data if name in hidden),
     )
+
+
+def _is_hidden(file: bytes, name: str, options: SkillOptions) -> bool:
+    skill = parse_bytes(file, name, FILE_NAME, ParseOptions()).skill
+    return skill is not None and options.hides(skill)
 
 
 async def carry_skills(context: RuntimeContext, issue: Issue, agent: str) -> CarriedSkills | None:

@@ -1,7 +1,7 @@
 """The skills of one session: loading, briefing, tools, and noticing which ones the agent uses."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -58,6 +58,7 @@ class SessionSkills:
         context: the context of the run.
         agent: the name of the agent.
         library: the library's part in the run.
+        called: names of skills that people called for on the issue.
         phase: the phase of the work, or `None`.
         on_skills: called with what the session lists, and again each time it uses a skill.
         report_problems: called with loaded skills whose problems may be worth a comment on the issue.
@@ -69,6 +70,7 @@ class SessionSkills:
         agent: str,
         library: SessionLibrary,
         *,
+        called: Collection[str] = (),
         phase: str | None = None,
         on_skills: Callable[[Skills], None],
         report_problems: Callable[[SkillSet], Awaitable[None]],
@@ -76,6 +78,7 @@ class SessionSkills:
         self._context = context
         self._agent = agent
         self._library = library
+        self._called = called
         self._phase = phase
         self._on_skills = on_skills
         self._report_problems = report_problems
@@ -89,7 +92,7 @@ class SessionSkills:
     async def load(self, workspace: Workspace) -> None:
         """Load the skills of the run."""
         catalog = await load_run_skills(
-            self._context, workspace, self._agent, self._phase, self._library.files
+            self._context, workspace, self._agent, self._phase, self._library.files, self._called
         )
         self._catalog = replace(catalog, library=self._library.chosen)
         enabled = self._context.settings.agent.skills.enabled

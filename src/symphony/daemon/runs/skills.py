@@ -165,6 +165,7 @@ class RunCatalog:
         return (
             *(Dropped(name=name, reason=DropReason.HOLDOUT) for name in withheld),
             *(Dropped(name=name, reason=DropReason.SHADOWED) for name in self.library.shadowed),
+            *(Dropped(name=name, reason=DropReason.FOR_PEOPLE) for name in self.library.for_people),
         )
 
     def rendered_as(self, other: "RunCatalog") -> "RunCatalog":
@@ -202,15 +203,16 @@ async def load_run_skills(
     agent: str,
     phase: str | None = None,
     library: LibraryFiles | None = None,
+    called: Collection[str] = (),
 ) -> RunCatalog:
     """The catalog for a session of an agent in a prepared workspace; logs problems.
 
-    `library` are the skills of the library in the workspace.
+    `library` are the skills of the library in the workspace, `called` the names that people called for.
 
     With `source: base_branch` and an unreadable base branch the catalog is empty: the issue's own branch is
     not trusted instead.
     """
-    options = replace(session_options(context, agent, phase), library=library)
+    options = replace(session_options(context, agent, phase), library=library, labelled=frozenset(called))
     if not options.enabled:
         return RunCatalog()
     for name, reason in missing_tools(context, agent).items():
@@ -235,7 +237,7 @@ async def preview_run_skills(
     Raises:
         SymphonyError: the run would fail with the same error.
     """
-    options = session_options(context, agent, phase)
+    options = replace(session_options(context, agent, phase), labelled=frozenset(issue.called_skills))
     if not options.enabled:
         return RunCatalog(), None
     async with _previews(context, issue, options, agent) as (seen, workspace):

@@ -141,6 +141,7 @@ class Worker:
             context,
             command.agent,
             self._library,
+            called=command.issue.called_skills,
             phase=None if command.phase is None else command.phase.name,
             on_skills=lambda skills: link.send(frames.SkillsChanged(skills=skills)),
             report_problems=self._report_skill_problems,

@@ -431,3 +431,17 @@ def test_nothing_is_made(project: Project) -> None:
 @pytest.mark.parametrize("arguments", [("a", "b"), ("a", "--workflow", "a"), ("--nope",)])
 def test_a_wrong_command_line_is_a_usage_error(arguments: tuple[str, ...]) -> None:
     assert check(*arguments).exit_code == 2
+
+
+def test_skills_that_no_session_sees_are_one_warning_with_the_setting(project: Project) -> None:
+    for folder in (".claude/skills", ".cursor/skills"):
+        project.write(f"{folder}/one/SKILL.md", "---\nname: one\ndescription: d\n---\n")
+    front(
+        project,
+        f"{GOOD}agent:\n  budget: {{max_tokens_per_day: 9}}\n  skills:\n    max_skills_in_prompt: 9\n---\n",
+        "x",
+    )
+    (found,) = [one for one in as_json()["problems"] if one["code"] == "skills_elsewhere"]
+    assert (found["severity"], found["line"]) == ("warning", 7)
+    assert ".claude/skills (1 skill), .cursor/skills (1 skill)" in found["message"]
+    assert found["hint"].endswith("agent.skills.extra_paths: [.claude/skills, .cursor/skills]")

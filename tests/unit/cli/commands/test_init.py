@@ -221,3 +221,26 @@ def test_the_first_issue_does_not_come_back(repo: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(repo)
     made = CliRunner().invoke(main, ["issue", "new", "x"])
     assert made.stdout.split()[0] == "SYM-2"
+
+
+def test_skills_that_sessions_would_not_see_are_offered_as_a_comment(repo: Path) -> None:
+    skill = repo / ".claude/skills/one/SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: one\ndescription: d\n---\n")
+    done = init(repo)
+    assert done.exit_code == 0, done.stderr
+    assert ".claude/skills (1 skill)" in done.stderr
+    workflow = repo / "WORKFLOW.md"
+    (line,) = [line for line in workflow.read_text().splitlines() if "extra_paths" in line]
+    assert line.startswith('    # extra_paths: [".claude/skills"]')
+    workflow.write_text(workflow.read_text().replace("    # extra_paths", "    extra_paths"))
+    store = open_store(workflow, os.environ, acknowledged=True)
+    assert store.current().settings.agent.skills.extra_paths == (".claude/skills",)
+
+
+def test_without_such_skills_nothing_is_offered(repo: Path) -> None:
+    skill = repo / ".agents/skills/one/SKILL.md"  # Codex lists it by itself
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: one\ndescription: d\n---\n")
+    assert "skill" not in init(repo).stderr
+    assert "extra_paths" not in (repo / "WORKFLOW.md").read_text()

@@ -458,3 +458,20 @@ def test_names_of_skills_and_ids_of_proposals_are_completed(store: Library) -> N
     assert completed("accept", "") == completed("proposals", "") == [number]
     store.path.write_bytes(b"damaged" * 1_000)
     assert completed("show", "") == []
+
+
+@pytest.mark.parametrize("way", ["add", "import"])
+def test_what_codex_keeps_for_people_is_kept_in_the_library_too(
+    store: Library, tmp_path: Path, way: str
+) -> None:
+    for name, allowed in (("deploy", "false"), ("tidy", "true")):
+        folder = tmp_path / "skills" / name
+        (folder / "agents").mkdir(parents=True)
+        (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: d\n---\nDo it.\n")
+        (folder / "agents/openai.yaml").write_text(f"policy:\n  allow_implicit_invocation: {allowed}\n")
+        if way == "add":
+            run("add", str(folder))
+    if way == "import":
+        run("import", str(tmp_path / "skills"))
+    assert store.skill("deploy").text.extra == {"allow_implicit_invocation": "false"}
+    assert store.skill("tidy").text.extra == {}

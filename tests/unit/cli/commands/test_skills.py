@@ -81,6 +81,37 @@ def test_case_82_the_table_says_scope_state_and_problems_and_ends_with_1_for_err
     assert all(one["sha256"] for one in document["skills"])
 
 
+def test_a_skill_for_people_is_shown_with_the_reason_and_the_setting(project: Project) -> None:
+    project.workflow(workspace={"repo": None})
+    project.skill("tidy")
+    text = "---\nname: deploy\ndescription: Deploys.\n{}---\n"
+    project.write(".symphony/skills/deploy/SKILL.md", text.format("disable-model-invocation: true\n"))
+    project.write(".symphony/skills/land/SKILL.md", text.format("").replace("deploy", "land"))
+    policy = "policy:\n  allow_implicit_invocation: false\n"
+    project.write(".symphony/skills/land/agents/openai.yaml", policy)
+    done = skills("list")
+    assert done.exit_code == 0
+    rows = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert "for people" in rows["deploy"]
+    assert "for people" in rows["land"]
+    (hint,) = [line for line in done.stderr.splitlines() if line.startswith("hint: ")]
+    assert "deploy (disable-model-invocation)" in hint
+    assert "land (allow_implicit_invocation in agents/openai.yaml)" in hint
+    assert "agent.skills.for_people: show" in hint
+    found = {one["name"]: one for one in as_json("list")["skills"]}
+    assert (found["deploy"]["enabled"], found["deploy"]["listed"]) == (False, False)
+    assert found["deploy"]["for_people"] == "disable-model-invocation"
+    assert found["tidy"]["for_people"] is None
+    assert as_json("show", "deploy")["for_people"] == "disable-model-invocation"
+    assert "for_people: disable-model-invocation" in skills("show", "deploy").stdout
+    assert as_json("prompt")["dropped"] == [
+        {"name": "deploy", "reason": "for_people"},
+        {"name": "land", "reason": "for_people"},
+    ]
+    project.workflow(workspace={"repo": None}, agent={"skills": {"for_people": "show"}})
+    assert [one["listed"] for one in as_json("list")["skills"]] == [True, True, True]
+
+
 def test_what_is_not_committed_is_said_to_be_seen_by_no_session(project: Project) -> None:
     project.workflow()
     project.skill("old")
@@ -319,3 +350,60 @@ def test_the_skills_of_a_phase_are_listed_and_printed(project: Project) -> None:
     listed = {one["name"]: one["listed"] for one in as_json("list", "--phase", "TEST")["skills"]}
     assert listed == {"testing": True, "planning": False}
     assert "other phase" in skills("list", "--phase", "TEST").stdout
+
+
+# --- skills elsewhere ---
+
+
+def other_agents(project: Project, *folders: str) -> None:
+    for folder in folders:
+        project.write(f"{folder}/one/SKILL.md", "---\nname: one\ndescription: d\n---\n")
+
+
+@pytest.mark.parametrize("command", ["list", "check"])
+def test_a_folder_that_sessions_do_not_see_is_named_in_one_line_with_the_setting(
+    project: Project, command: str
+) -> None:
+    other_agents(project, ".claude/skills", ".agents/skills", ".kiro/skills")
+    project.workflow(workspace={"repo": None}, agent={"skills": {"extra_paths": [".kiro/skills"]}})
+    done = skills(command)
+    assert done.exit_code == 0, done.output
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    assert ".claude/skills (1 skill)" in line
+    assert ".agents/skills" not in line, "Codex lists it"
+    assert line.endswith("agent.skills.extra_paths: [.kiro/skills, .claude/skills]")
+    if command == "list":
+        assert as_json("list")["elsewhere"] == [{"path": ".claude/skills", "skills": 1}]
+    shown = {"skills": {"extra_paths": [".kiro/skills", ".claude/skills"]}}
+    project.workflow(workspace={"repo": None}, agent=shown)
+    assert "warning: " not in skills(command).stderr
+    project.workflow(workspace={"repo": None}, agent={"skills": {"enabled": False}})
+    assert "do not see" not in skills(command).stderr
+
+
+def test_an_agent_that_lists_no_skills_sees_none_of_them(project: Project) -> None:
+    other_agents(project, ".agents/skills")
+    assert "do not see the skills in .agents/skills" in skills("list").stderr, "there is no agent yet"
+    project.workflow(workspace={"repo": None})
+    assert "do not see" not in skills("list").stderr
+    project.workflow(workspace={"repo": None}, agent={"kind": "claude"})
+    assert "do not see the skills in .agents/skills" in skills("list").stderr
+
+
+@pytest.mark.parametrize(
+    "folder", [".cursor", ".agent", ".kiro", ".windsurf", ".factory", ".junie", ".opencode"]
+)
+def test_an_import_looks_into_the_folders_of_every_agent(
+    project: Project, tmp_path: Path, folder: str
+) -> None:
+    other = tmp_path / "other"
+    for name in ("a", "b"):
+        path = other / folder / "skills" / name / "SKILL.md"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"---\nname: {name}\ndescription: d\n---\n")
+    (other / folder / "rules").mkdir()
+    (other / folder / "rules/SKILL.md").write_text("---\nname: rules\ndescription: d\n---\n")
+    done = skills("import", other, "--json")
+    assert done.exit_code == 0, done.output
+    assert [one["name"] for one in json.loads(done.stdout)["created"]] == ["a", "b"]
+    assert (project.repo / ".symphony/skills/a/SKILL.md").is_file()

@@ -103,3 +103,28 @@ def test_a_broken_library_costs_a_log_line(tmp_path: Path) -> None:
     with capture_logs() as lines:
         assert chosen(context_of(tmp_path, library)) is None
     assert [line["event"] for line in lines] == ["library_unavailable"]
+
+
+def test_a_skill_for_people_is_not_written_unless_a_setting_or_a_label_says_so(tmp_path: Path) -> None:
+    library = library_of(tmp_path, "style")
+    kept = SkillText(
+        name="deploy",
+        description="Deploys.",
+        when_to_use="",
+        content="x\n",
+        extra={"disable-model-invocation": True},
+    )
+    library.add(kept, ADA)
+    context = context_of(tmp_path, library)
+    found = chosen(context)
+    assert found is not None
+    assert (set(found.data), found.for_people) == ({"style"}, ("deploy",))
+    called = chosen(context, "skill:deploy", "skill:style")
+    assert called is not None
+    assert (set(called.data), called.for_people) == ({"style", "deploy"}, ())
+    agent = context.settings.agent
+    skills = agent.skills.model_copy(update={"for_people": "show"})
+    settings = context.settings.model_copy(update={"agent": agent.model_copy(update={"skills": skills})})
+    shown = chosen(replace(context, workflow=replace(context.workflow, settings=settings)))
+    assert shown is not None
+    assert set(shown.data) == {"style", "deploy"}

@@ -25,9 +25,7 @@ from symphony.processes import table
 from symphony.trackers.registry import TRACKERS
 
 # The clock of a busy machine proves nothing. By day each change is judged by the same examples, and by fewer.
-settings.register_profile(
-    "ours", deadline=None, derandomize=not NIGHTLY, max_examples=100 if NIGHTLY else 40
-)
+settings.register_profile("ours", deadline=None, derandomize=not NIGHTLY, max_examples=100 if NIGHTLY else 40)
 settings.load_profile("ours")
 
 

@@ -101,6 +101,7 @@ def test_a_damaged_journal_is_set_aside_and_told_in_one_line(killed: Project) ->
     assert aside.read_bytes() == damage, "nothing is destroyed"
 
 
+@pytest.mark.slow
 def test_a_clock_that_was_set_back_between_two_lives_holds_nothing_up(project: Project) -> None:
     """As the successor sees it: all that is remembered is of a time that is yet to come."""
     project.workflow(agent={"max_retry_backoff_ms": 1_000})

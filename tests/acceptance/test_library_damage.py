@@ -116,6 +116,7 @@ def test_a_library_that_cannot_be_used_holds_back_no_work(project: Project, how:
     holds_back_nothing(project, how)
 
 
+@pytest.mark.slow
 def test_a_library_that_cannot_be_written_holds_back_no_work(ordinary_project: Project) -> None:
     holds_back_nothing(ordinary_project, read_only)
 

@@ -87,6 +87,7 @@ def test_the_doctor_says_how_to_mend_what_is_broken(board: Project, kind: str) -
     assert lines[place + 1].strip().startswith("hint: ")
 
 
+@pytest.mark.slow
 def test_a_daemons_decisions_can_be_taken_again(board: Project) -> None:
     recording = board.root / "night.jsonl"
     with board.daemon("--record", str(recording)) as daemon:

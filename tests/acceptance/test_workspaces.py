@@ -38,6 +38,7 @@ def test_uncommitted_work_is_kept_and_reported_even_when_the_issue_is_over(proje
     assert project.branch_log("SYM-1") == ["A"], "what was committed is delivered all the same"
 
 
+@pytest.mark.slow
 def test_work_in_a_worktree_of_the_agents_own_is_kept_and_named_everywhere(project: Project) -> None:
     (project.repo / ".gitignore").write_text(".claude/worktrees/\n")
     project.git("add", "-A")
@@ -277,6 +278,7 @@ def test_a_daemon_without_standard_streams_does_its_work(project: Project, close
     assert project.branch_log("SYM-1") == ["A"]
 
 
+@pytest.mark.slow
 def test_a_login_profile_does_not_give_agents_an_editor(project: Project) -> None:
     names = ("GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "GIT_PAGER", "GIT_TERMINAL_PROMPT")
     home = Path(project.env()["HOME"])

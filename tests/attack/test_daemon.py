@@ -54,6 +54,7 @@ def test_an_agent_cannot_read_the_environment_memory_and_descriptors_of_the_daem
     assert [row["status"] for row in json.loads(everywhere.stdout)["daemons"]] == ["running"]
 
 
+@pytest.mark.slow
 def test_a_lock_file_that_is_removed_or_replaced_is_taken_anew(project: Project) -> None:
     project.workflow()
     lock = project.state_dir / "lock"

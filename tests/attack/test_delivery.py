@@ -194,6 +194,7 @@ async def test_a_lock_is_not_looked_for_behind_a_link(place: Path, manager: Work
     assert (bait / "heads" / "poetry.lock").read_text() == "precious"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [200 * 1024 * 1024, 512 * 1024 * 1024])
 async def test_a_huge_index_costs_no_memory(place: Path, manager: WorkspaceManager, size: int) -> None:
     made = await manager.prepare(_issue("MT-1"), None)

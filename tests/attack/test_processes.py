@@ -149,6 +149,7 @@ def test_survivors_end_with_a_daemon_that_is_killed(project: Project, tokens: Ca
     until(lambda: True if not _sleepers(token) else None, lambda: f"{_sleepers(token)} are left")
 
 
+@pytest.mark.slow
 def test_survivors_of_a_hook_end_with_it(project: Project, tokens: Callable[[], str]) -> None:
     token = tokens()
     project.issue("SYM-1", [{"run": "true"}, _DONE])

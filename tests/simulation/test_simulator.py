@@ -188,6 +188,7 @@ def test_a_world_of_trouble_meets_every_kind_of_it() -> None:
 # --- the same again --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_seed_gives_one_history_in_every_process_whatever_its_hash_seed() -> None:
     program = (
         "from kit.simulator import *\n"

@@ -109,6 +109,7 @@ def test_no_program_that_the_settings_name_is_run_for_what_an_agent_wrote(projec
     assert not canary.exists()
 
 
+@pytest.mark.slow
 def test_on_a_terminal_the_pager_of_git_shows_it_in_colours(project: Project) -> None:
     said = on_a_terminal(project, "sed s/^/paged:/")
     assert b"paged:" in said

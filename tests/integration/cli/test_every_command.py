@@ -265,6 +265,7 @@ def test_an_output_that_nobody_reads_ends_a_command_without_a_word(tmp_path: Pat
     assert said == "".join(f"$ symphony {' '.join(words)}\n" for words in commands)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(_DEADLINE_S + 30)
 def test_an_input_that_is_closed_is_told(tmp_path: Path) -> None:
     project = Project(root=tmp_path).create()

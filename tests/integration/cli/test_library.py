@@ -102,6 +102,7 @@ def test_an_editor_that_changes_nothing_fails_or_writes_no_skill_changes_nothing
     assert all(word(one) in done.stderr for one in kept)
 
 
+@pytest.mark.slow
 def test_an_edit_of_what_somebody_changed_meanwhile_shows_both_and_keeps_the_text(
     project: Project, store: Library, tmp_path: Path
 ) -> None:

@@ -120,6 +120,7 @@ def test_an_agent_that_changes_nothing_is_told_once_and_then_a_person(project: P
         )
 
 
+@pytest.mark.slow
 def test_a_daemon_that_dies_after_it_took_feedback_gives_it_once(project: Project) -> None:
     project.issue("SYM-1", WORK, FIX)
     with at(project, "github", **QUICK) as remote:
@@ -137,6 +138,7 @@ def test_a_daemon_that_dies_after_it_took_feedback_gives_it_once(project: Projec
         assert project.branch_log("SYM-1") == ["Fix", "Work"]
 
 
+@pytest.mark.slow
 def test_work_that_a_person_closed_rests_over_a_restart_until_somebody_unblocks_it(project: Project) -> None:
     project.issue("SYM-1", WORK)
     with at(project, "forgejo", **QUICK) as remote:

@@ -80,6 +80,7 @@ def test_a_daemon_that_is_killed_at_a_request_leaves_one(
         assert [pull.labels for pull in remote.opened()] == [["agent"]]
 
 
+@pytest.mark.slow
 def test_a_stranger_s_is_left_and_ours_is_found_again_without_a_journal(project: Project) -> None:
     with at(project, "github") as remote:
         theirs = remote.desk.repository.open(BRANCH)

@@ -29,6 +29,7 @@ FROM skills WHERE removed_at_ms IS NULL ORDER BY origin = 'learned', name
 """
 
 
+@pytest.mark.slow
 def test_versions_neither_skip_nor_repeat_under_eight_processes(tmp_path: Path) -> None:
     library = Library(tmp_path / "library.db")
     text = SkillText(name="style", description="Style.", when_to_use="", content="Be brief.\n")

@@ -120,7 +120,7 @@ def test_a_wait_that_the_agent_asks_for_is_kept() -> None:
 def test_no_outage_of_the_models_blocks_an_issue_and_all_finish_after_it() -> None:
     settings = make_settings(max_concurrent_agents=5, max_attempts_without_progress=1)
     scenario = Scenario(issues=60, settings=settings, profile=PROFILES["models"])
-    result = simulate(scenario, seed=4711, duration=days(7 if NIGHTLY else 2)).check()
+    result = simulate(scenario, seed=4711, duration=days(7 if NIGHTLY else 3)).check()
     said = (command for *_, commands in result.history for command in commands if isinstance(command, Notify))
     notices = [one for one in said if one.event == "agent_limited"]
     told = [one for one in notices if one.level == "warning"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from harness.project import Project
+from harness.rings import mostly_slow
 from harness.shell import word
 from symphony.daemon.admission import ACKNOWLEDGEMENT
 
@@ -80,6 +81,7 @@ def test_an_issue_of_another_tracker_is_worked_on_by_another_agent(project: Proj
     assert daemon.wait_for("agent_ready", agent="stdin", version="0.1")
 
 
+@pytest.mark.slow
 def test_its_settings_are_judged_like_all_others(project: Project, installed: Path) -> None:
     project.environment["PYTHONPATH"] = str(installed)
     _write(
@@ -150,7 +152,7 @@ def _broken(place: Path, entry_points: Mapping[str, str]) -> Path:
 
 
 @pytest.mark.parametrize(
-    "entry_points", [CANNOT_BE_IMPORTED, RAISES_WHERE_IT_IS_MADE], ids=["import", "creation"]
+    "entry_points", mostly_slow([CANNOT_BE_IMPORTED, RAISES_WHERE_IT_IS_MADE]), ids=["import", "creation"]
 )
 def test_a_broken_package_is_told_by_its_name_where_it_is_used(
     project: Project, tmp_path: Path, entry_points: Mapping[str, str]
@@ -164,6 +166,7 @@ def test_a_broken_package_is_told_by_its_name_where_it_is_used(
     assert all('"broken"' in lines[one["line"] - 1] for one in problems)
 
 
+@pytest.mark.slow
 def test_a_broken_package_stops_a_daemon_that_needs_it_and_no_other(project: Project, tmp_path: Path) -> None:
     project.environment["PYTHONPATH"] = str(_broken(tmp_path / "site", CANNOT_BE_IMPORTED))
     project.workflow(agent={"kind": "broken"})

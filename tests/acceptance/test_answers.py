@@ -102,6 +102,7 @@ def _listens(project: Project) -> bool:
     return bool(state["blocked"]) and not state["polling"]["checking"]
 
 
+@pytest.mark.slow
 def test_ten_comments_are_one_answer_with_their_authors(board: Project) -> None:
     """They were all written while no daemon looked."""
     board.issue("SYM-1", ASKS)
@@ -120,6 +121,7 @@ def test_ten_comments_are_one_answer_with_their_authors(board: Project) -> None:
         assert [line["event"] for line in daemon.events()].count("run_started") == 1
 
 
+@pytest.mark.slow
 def test_a_huge_answer_is_cut_and_one_that_cannot_be_read_loses_nothing(board: Project) -> None:
     folder = board.repo / ".symphony" / "issues" / "SYM-1" / "comments"
     board.issue("SYM-1", ASKS)

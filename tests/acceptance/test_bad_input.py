@@ -138,6 +138,7 @@ def test_a_state_directory_that_is_read_only(project: Project) -> None:
     assert _one_error(done.stderr) == told
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_at_the_start_costs_one_warning_and_the_memory(project: Project) -> None:
     project.workflow()
     project.issue("SYM-1", [DONE])
@@ -196,6 +197,7 @@ HOSTILE_TEXTS = {
 }
 
 
+@pytest.mark.slow
 def test_hostile_descriptions_are_data(project: Project) -> None:
     """They reach the agent as they are, once; logs stay lines, and the rest of the board is worked on."""
     heard = project.root / "heard"

@@ -117,6 +117,7 @@ def test_each_checkout_works_in_its_own_place_on_its_own_branch(checkouts: Check
         assert first.git("status", "--porcelain") == second.git("status", "--porcelain") == "", name
 
 
+@pytest.mark.slow
 def test_they_stay_apart_while_daemons_of_all_of_them_run(checkouts: Checkouts) -> None:
     first = checkouts.first()
     all_of_them = {
@@ -166,6 +167,7 @@ def test_a_second_checkout_of_a_repository_is_refused_in_a_common_root(checkouts
     assert branches(first) == {"symphony/SYM-1": ["Work of first"]}
 
 
+@pytest.mark.slow
 def test_two_repositories_share_a_root_and_no_workspace(checkouts: Checkouts) -> None:
     first, root = checkouts.first(), checkouts.place / "common"
     second = checkouts.clone("b", checkouts.remote)

@@ -93,6 +93,7 @@ def test_a_directory_with_something_in_it_is_not_touched(project: Project) -> No
     assert "hint:" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_demo_that_is_interrupted_says_what_is_not_done_instead_of_printing_its_log(
     project: Project,
 ) -> None:
@@ -113,6 +114,7 @@ def test_a_demo_that_is_interrupted_says_what_is_not_done_instead_of_printing_it
     assert "--dir" in rest
 
 
+@pytest.mark.slow
 def test_with_its_page_the_demo_stays_until_its_input_ends(project: Project) -> None:
     project.environment.update(BROWSER="", DISPLAY="", WAYLAND_DISPLAY="")
     with subprocess.Popen(
@@ -141,6 +143,7 @@ def test_with_its_page_the_demo_stays_until_its_input_ends(project: Project) -> 
     assert process.returncode == 0
 
 
+@pytest.mark.slow
 def test_the_demo_shows_how_feedback_makes_a_skill_better(project: Project) -> None:
     place = project.root / "demo"
     done = project.symphony("demo", "--learn", "--dir", str(place), "--json")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from harness.project import Daemon, Project, until
+from harness.rings import mostly_slow
 from harness.shell import word
 from symphony.daemon.state_dir import instance_of
 from symphony.processes.local import LocalHost
@@ -100,6 +101,7 @@ def test_a_damaged_journal_is_set_aside_and_told_in_one_line(killed: Project) ->
     assert aside.read_bytes() == damage, "nothing is destroyed"
 
 
+@pytest.mark.slow
 def test_a_clock_that_was_set_back_between_two_lives_holds_nothing_up(project: Project) -> None:
     """As the successor sees it: all that is remembered is of a time that is yet to come."""
     project.workflow(agent={"max_retry_backoff_ms": 1_000})
@@ -149,7 +151,9 @@ def _goes_on(project: Project) -> bool:
     return project.symphony("unblock", "SYM-1").returncode == 0 or project.written_state("SYM-1") == "Done"
 
 
-@pytest.mark.parametrize(("number", "verb"), [(signal.SIGTERM, "fetch"), (signal.SIGINT, "read-tree")])
+@pytest.mark.parametrize(
+    ("number", "verb"), mostly_slow([(signal.SIGTERM, "fetch"), (signal.SIGINT, "read-tree")])
+)
 def test_a_stop_in_the_middle_of_making_a_workspace_leaves_nothing_behind(
     project: Project, number: signal.Signals, verb: str
 ) -> None:

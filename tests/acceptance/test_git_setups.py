@@ -102,6 +102,7 @@ def test_what_ssh_says_is_told_with_a_hint_that_fits(
     assert advised in found["hint"]
 
 
+@pytest.mark.slow
 def test_a_source_that_becomes_shallow_is_told_by_doctor_and_by_the_run(project: Project) -> None:
     upstream = project.root / "upstream"
     project.git("clone", "--quiet", "--bare", ".", str(upstream))

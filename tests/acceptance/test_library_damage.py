@@ -11,6 +11,7 @@ import pytest
 
 from harness.ordinary import ordinary_user
 from harness.project import Daemon, Project, until
+from harness.rings import mostly_slow
 from symphony.library.model import Change, SkillText
 from symphony.library.store import LIBRARY_FILE, VERSION, Library
 
@@ -110,11 +111,12 @@ def holds_back_nothing(project: Project, how: Spoil) -> None:
     assert proposal.text.content == f"Be brief.\n{BETTER}\n"
 
 
-@pytest.mark.parametrize("how", [damaged, newer, locked])
+@pytest.mark.parametrize("how", mostly_slow([damaged, newer, locked]))
 def test_a_library_that_cannot_be_used_holds_back_no_work(project: Project, how: Spoil) -> None:
     holds_back_nothing(project, how)
 
 
+@pytest.mark.slow
 def test_a_library_that_cannot_be_written_holds_back_no_work(ordinary_project: Project) -> None:
     holds_back_nothing(ordinary_project, read_only)
 

@@ -93,6 +93,7 @@ def test_a_push_that_hangs_holds_no_slot_and_is_ended_told_and_made_up_for(
     assert head(project, origin) == head(project, project.repo)
 
 
+@pytest.mark.slow
 def test_a_push_that_hangs_outlasts_neither_sigterm_nor_kill_and_the_next_daemon_pushes_once(
     project: Project, origin: Path
 ) -> None:

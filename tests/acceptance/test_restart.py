@@ -126,6 +126,7 @@ def _killed_by_its_first_prompt(project: Project, number: int) -> Daemon:
     return daemon
 
 
+@pytest.mark.slow
 def test_kill_9_at_the_very_first_prompt_loses_no_thread(project: Project) -> None:
     """Each daemon but the first also goes on with the issue whose prompt ended the one before."""
     threads, rounds = project.root / "threads", 10 if NIGHTLY else 4
@@ -229,6 +230,7 @@ def test_a_second_daemon_is_refused_in_one_line(project: Project) -> None:
         assert "hint:" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_second_signal_does_not_wait_for_a_slow_hook_at_the_end(project: Project) -> None:
     pids = _prepare(project)
     project.workflow(

@@ -4,6 +4,8 @@ import json
 import signal
 from typing import Any
 
+import pytest
+
 from harness.project import Project, until
 
 WORK: list[dict[str, Any]] = [
@@ -49,6 +51,7 @@ def test_two_versions_of_a_skill_are_told_apart_by_what_became_of_their_runs(pro
     assert "too few" in project.symphony("skills", "report").stdout
 
 
+@pytest.mark.slow
 def test_what_became_of_a_run_outlives_a_kill_and_counts_once(project: Project) -> None:
     def counts() -> tuple[int, ...]:
         found = [one for one in versions(project).values() if one["runs"]]

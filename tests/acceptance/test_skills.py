@@ -115,6 +115,7 @@ def _frames_sent(root: Path, *, enabled: bool) -> str:
     return THREAD_ID.sub("THREAD", newest.read_text().replace(str(root), "ROOT"))
 
 
+@pytest.mark.slow
 def test_without_a_skills_folder_the_agent_is_told_the_same_bytes_as_with_skills_switched_off(
     place: Path,
 ) -> None:
@@ -245,6 +246,7 @@ def test_a_file_that_the_work_itself_breaks_is_named_when_the_work_ends(project:
     assert "missing_front_matter" in comment
 
 
+@pytest.mark.slow
 def test_a_comment_that_could_not_be_edited_is_edited_by_the_next_daemon_though_its_issue_is_done(
     project: Project,
 ) -> None:
@@ -294,6 +296,7 @@ def test_a_comment_that_was_refused_for_a_while_is_written_by_the_daemon_that_se
     assert "missing_front_matter" in comment
 
 
+@pytest.mark.slow
 def test_a_skill_that_is_switched_off_is_not_said_to_be_mended(project: Project) -> None:
     project.workflow()
     project.write(".symphony/skills/plain/SKILL.md", "# no front matter\n")

@@ -104,6 +104,7 @@ def test_an_attempt_links_to_the_trace_of_the_one_before(project: Project) -> No
     assert [(link.trace_id, link.span_id) for link in second.links] == [(first.trace_id, first.span_id)]
 
 
+@pytest.mark.slow
 def test_a_collector_that_is_gone_costs_a_line_and_no_run(project: Project) -> None:
     project.issue("SYM-1", [COMMITTED, DONE])
     project.workflow(tracing={"endpoint": "http://127.0.0.1:9/v1/traces"})

@@ -50,6 +50,7 @@ def statuses(project: Project) -> dict[str, str]:
     return {check["name"]: check["status"] for check in document(project, "doctor")["checks"]}
 
 
+@pytest.mark.slow
 def test_the_doctor_finds_no_error_before_beside_and_after_a_daemon(board: Project) -> None:
     # Behind a pipe the agent is no child of the daemon, so the kernel does not end it when the daemon dies.
     board.workflow(command=f"cat | {scripted('--ignore-eof')}", agent={"max_concurrent_agents": 2})
@@ -87,6 +88,7 @@ def test_the_doctor_says_how_to_mend_what_is_broken(board: Project, kind: str) -
     assert lines[place + 1].strip().startswith("hint: ")
 
 
+@pytest.mark.slow
 def test_a_daemons_decisions_can_be_taken_again(board: Project) -> None:
     recording = board.root / "night.jsonl"
     with board.daemon("--record", str(recording)) as daemon:

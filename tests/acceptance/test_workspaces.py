@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness.project import Ended, Project
+from harness.rings import mostly_slow
 from harness.shell import word
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
@@ -37,6 +38,7 @@ def test_uncommitted_work_is_kept_and_reported_even_when_the_issue_is_over(proje
     assert project.branch_log("SYM-1") == ["A"], "what was committed is delivered all the same"
 
 
+@pytest.mark.slow
 def test_work_in_a_worktree_of_the_agents_own_is_kept_and_named_everywhere(project: Project) -> None:
     (project.repo / ".gitignore").write_text(".claude/worktrees/\n")
     project.git("add", "-A")
@@ -145,7 +147,9 @@ def test_the_branch_of_a_local_repository_is_pushed_to_its_origin(project: Proje
     assert daemon.wait_for("branch_pushed", issue_identifier="SYM-1")["branch"] == "symphony/SYM-1"
 
 
-@pytest.mark.parametrize("trouble", ["no remote", "a remote that refuses", "a branch of somebody else"])
+@pytest.mark.parametrize(
+    "trouble", mostly_slow(["a remote that refuses", "no remote", "a branch of somebody else"])
+)
 def test_a_push_that_fails_loses_no_work_and_says_what_to_do(
     project: Project, remote: Path, trouble: str
 ) -> None:
@@ -260,7 +264,7 @@ def test_submodules_are_populated_by_the_hook_that_the_documentation_names(proje
     assert project.branch_log("SYM-2") == ["Copied"]
 
 
-@pytest.mark.parametrize("closed", ["<&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", mostly_slow(["<&- >&- 2>&-", "<&-"]))
 def test_a_daemon_without_standard_streams_does_its_work(project: Project, closed: str) -> None:
     project.workflow()
     project.issue("SYM-1", WORK)
@@ -274,6 +278,7 @@ def test_a_daemon_without_standard_streams_does_its_work(project: Project, close
     assert project.branch_log("SYM-1") == ["A"]
 
 
+@pytest.mark.slow
 def test_a_login_profile_does_not_give_agents_an_editor(project: Project) -> None:
     names = ("GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "GIT_PAGER", "GIT_TERMINAL_PROMPT")
     home = Path(project.env()["HOME"])

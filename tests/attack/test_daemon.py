@@ -13,6 +13,7 @@ import pytest
 
 from harness.other_user import as_ordinary_user
 from harness.project import Project, until
+from harness.rings import mostly_slow
 from harness.shell import word
 
 _DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
@@ -53,6 +54,7 @@ def test_an_agent_cannot_read_the_environment_memory_and_descriptors_of_the_daem
     assert [row["status"] for row in json.loads(everywhere.stdout)["daemons"]] == ["running"]
 
 
+@pytest.mark.slow
 def test_a_lock_file_that_is_removed_or_replaced_is_taken_anew(project: Project) -> None:
     project.workflow()
     lock = project.state_dir / "lock"
@@ -78,7 +80,9 @@ def test_a_lock_file_that_is_removed_or_replaced_is_taken_anew(project: Project)
         assert daemon.end() == 0
 
 
-@pytest.mark.parametrize("everything", [False, True], ids=["the lock file", "the state directory"])
+@pytest.mark.parametrize(
+    "everything", mostly_slow([False, True]), ids=["the lock file", "the state directory"]
+)
 def test_a_second_daemon_ends_no_agent_of_a_living_one(project: Project, *, everything: bool) -> None:
     gate = project.root / "gate"
     project.issue("SYM-1", [{"run": f"while ! [ -e {word(gate)} ]; do sleep 0.05; done"}, _DONE])

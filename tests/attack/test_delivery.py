@@ -17,6 +17,7 @@ import pytest
 
 from harness.ordinary import ordinary_user
 from harness.project import Project
+from harness.rings import mostly_slow
 from symphony.cli.cleaning import clean_up
 from symphony.config import HooksSettings, WorkspaceSettings
 from symphony.domain import Category, Issue
@@ -114,11 +115,15 @@ async def _survived(place: Path, manager: WorkspaceManager, made: Workspace, hea
 
 @pytest.mark.parametrize(
     "closed",
-    [
-        *(".", ".git", ".git/HEAD", ".git/hooks", ".git/hooks/in", ".git/index", ".git/info", ".git/objects"),
-        *(".git/lfs/objects/aa", ".git/packed-refs", ".git/refs", ".git/refs/heads", ".git/refs/heads/in"),
-        *(".git/refs/remotes", ".git/refs/stash", ".git/config", "src", "work.txt"),
-    ],
+    mostly_slow(
+        [
+            *(".", ".git", ".git/HEAD", ".git/index", ".git/objects", "src"),
+            *(".git/hooks", ".git/hooks/in", ".git/info", ".git/lfs/objects/aa", ".git/packed-refs"),
+            *(".git/refs", ".git/refs/heads", ".git/refs/heads/in", ".git/refs/remotes", ".git/refs/stash"),
+            *(".git/config", "work.txt"),
+        ],
+        fast=6,
+    ),
 )
 async def test_what_an_agent_closed_costs_no_work_and_no_crash(
     place: Path, manager: WorkspaceManager, closed: str
@@ -189,6 +194,7 @@ async def test_a_lock_is_not_looked_for_behind_a_link(place: Path, manager: Work
     assert (bait / "heads" / "poetry.lock").read_text() == "precious"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [200 * 1024 * 1024, 512 * 1024 * 1024])
 async def test_a_huge_index_costs_no_memory(place: Path, manager: WorkspaceManager, size: int) -> None:
     made = await manager.prepare(_issue("MT-1"), None)

@@ -20,6 +20,7 @@ from attack.conftest import Rounds
 from harness.other_user import as_ordinary_user
 from harness.project import Project, until
 from harness.real import require_bubblewrap, require_codex
+from harness.rings import mostly_slow
 from harness.shell import word
 from kit import model_server as models
 from kit.codex_home import codex_home
@@ -107,7 +108,7 @@ def _ready(project: Project, *, ordinary: bool, **sections: Any) -> None:
         subprocess.run(["chown", "-R", str(project.user), str(project.root)], check=True)
 
 
-@pytest.mark.parametrize("ordinary", [False, True], ids=["whoever tests", "an ordinary user"])
+@pytest.mark.parametrize("ordinary", mostly_slow([False, True]), ids=["whoever tests", "an ordinary user"])
 def test_survivors_end_with_their_run_and_no_other(
     project: Project, tokens: Callable[[], str], *, ordinary: bool
 ) -> None:
@@ -148,6 +149,7 @@ def test_survivors_end_with_a_daemon_that_is_killed(project: Project, tokens: Ca
     until(lambda: True if not _sleepers(token) else None, lambda: f"{_sleepers(token)} are left")
 
 
+@pytest.mark.slow
 def test_survivors_of_a_hook_end_with_it(project: Project, tokens: Callable[[], str]) -> None:
     token = tokens()
     project.issue("SYM-1", [{"run": "true"}, _DONE])

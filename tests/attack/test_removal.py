@@ -199,6 +199,7 @@ def test_a_workspace_that_its_agent_closed_goes_too(place: Path, mode: int) -> N
     assert list(layout.trash.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_very_deep_tree_costs_no_descriptors() -> None:
     """Deeper than paths, stacks and descriptors go; in memory, where many directories take little time."""
     memory = Path("/dev/shm")

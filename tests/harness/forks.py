@@ -20,7 +20,7 @@ __all__ = ["CRASHING", "SYMPHONY", "Fork", "Forks"]
 SYMPHONY = "symphony.__main__"
 CRASHING = "kit.crashing"
 _SERVER = f"""
-import atexit, importlib, json, os, pkgutil, select, socket, sys
+import atexit, gc, importlib, json, os, pkgutil, select, socket, sys
 code = 1  # of what ends by an exception
 def leave():
     try:
@@ -37,6 +37,7 @@ main = {{name: importlib.import_module(name).main for name in ({SYMPHONY!r}, {CR
 listener = socket.socket(socket.AF_UNIX)
 listener.bind(sys.argv[1])
 listener.listen()
+gc.freeze()  # a collection in a fork would copy all that is loaded
 print("ready", flush=True)
 while listener in select.select([listener, 0], [], [])[0]:  # the end of 0 is that of the tests
     connection, _ = listener.accept()

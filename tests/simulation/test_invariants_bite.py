@@ -25,22 +25,26 @@ FIRST = {
     "drops the timer of the drain": 32,
     "starts under an invalid workflow": 309,
     "uses a run id again": 34,
-    "starts what is not eligible": 184,
-    "lets idle runs go on": 196,
-    "starts while paused": 55,
+    "starts what is not eligible": 201,
+    "lets idle runs go on": 687,
+    "starts while paused": 62,
     "ignores the budget of the day": 41,
-    "is deaf to comments": 156,
-    "reads no comments": 156,
+    "is deaf to comments": 182,
+    "reads no comments": 157,
     "drops an answer": 97,
-    "starts on a limited agent": 63,
-    "forgets a limit": 63,
-    "drops the timer of a limit": 63,
+    "starts on a limited agent": 84,
+    "forgets a limit": 84,
+    "drops the timer of a limit": 84,
     "keeps nothing of a block": 24,
     "keeps only after the effect": 43,
-    "has retries come due at once": 405,
+    "has retries come due at once": 488,
     "forgets what was asked": 44,
-    "forgets that it is paused": 67,
-    "starts closed work": 360,
+    "forgets that it is paused": 73,
+    "starts closed work": 372,
+    "lifts a block when a run ends": 71,
+    "forgets which feedback it took": 36,
+    "counts no turns": 1,
+    "blocks nothing": 9,
 }
 """Where the search starts for those that are found in few schedules: only a saving of time."""
 
@@ -77,14 +81,14 @@ def test_a_broken_watch_is_found_by_the_rule_that_it_breaks(name: str) -> None:
     scenario = Scenario(issues=6, profile=profile)
     runs = (
         Simulation(scenario, seed=seed, duration=hours(8), parts=Parts(watch=watch)).run()
-        for seed in range(10)
+        for seed in range(FIRST.get(name, 0), 10)
     )
     found = next((result.violations for result in runs if result.violations), ())
     assert {each.invariant for each in found} == {expected}
 
 
 def test_the_search_starts_late_only_for_what_is_searched() -> None:
-    assert FIRST.keys() <= {*BROKEN_STEPS, *BROKEN_PARTS}
+    assert FIRST.keys() <= {*BROKEN_STEPS, *BROKEN_PARTS, *BROKEN_WATCHES}
 
 
 def test_every_invariant_is_shown_to_bite() -> None:

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from harness.broken_steps import doubles_a_run
+from harness.nightly import NIGHTLY
 from kit.simulator import (
     PROFILES,
     Result,
@@ -119,7 +120,7 @@ def test_a_wait_that_the_agent_asks_for_is_kept() -> None:
 def test_no_outage_of_the_models_blocks_an_issue_and_all_finish_after_it() -> None:
     settings = make_settings(max_concurrent_agents=5, max_attempts_without_progress=1)
     scenario = Scenario(issues=60, settings=settings, profile=PROFILES["models"])
-    result = simulate(scenario, seed=4711, duration=days(7)).check()
+    result = simulate(scenario, seed=4711, duration=days(7 if NIGHTLY else 3)).check()
     said = (command for *_, commands in result.history for command in commands if isinstance(command, Notify))
     notices = [one for one in said if one.event == "agent_limited"]
     told = [one for one in notices if one.level == "warning"]
@@ -187,6 +188,7 @@ def test_a_world_of_trouble_meets_every_kind_of_it() -> None:
 # --- the same again --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_seed_gives_one_history_in_every_process_whatever_its_hash_seed() -> None:
     program = (
         "from kit.simulator import *\n"

@@ -25,6 +25,7 @@ def _pytest(codex: Path, home: Path) -> str:
     return f"{done.returncode}\n{done.stdout}"
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("R-2")
 def test_without_codex_a_real_test_is_reported_as_skipped_with_its_reason(tmp_path: Path) -> None:
     told = _pytest(tmp_path / "absent", tmp_path)
@@ -33,6 +34,7 @@ def test_without_codex_a_real_test_is_reported_as_skipped_with_its_reason(tmp_pa
     assert "   1 skipped: no Codex (npm: @openai/codex" in told
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("R-2")
 def test_with_a_codex_that_does_not_work_a_real_test_fails(tmp_path: Path) -> None:
     broken = tmp_path / "codex"

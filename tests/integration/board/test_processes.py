@@ -120,6 +120,7 @@ def test_moves_and_edits_of_several_processes_lose_nothing(board: Board) -> None
     assert sorted(names) == [".sym.number", "SYM-1.md"]
 
 
+@pytest.mark.slow
 def test_two_daemons_keep_one_comment_and_people_s_comments_all_stay(board: Board) -> None:
     board.create(Draft(title="x", state="Todo"))
     race(board.config.path, COMMENT, COMMENT)

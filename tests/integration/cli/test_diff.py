@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from harness.project import SYMPHONY, Project
+from harness.rings import mostly_slow
 from harness.shell import word
 from published.schemas import conforms_to
 
@@ -108,13 +109,14 @@ def test_no_program_that_the_settings_name_is_run_for_what_an_agent_wrote(projec
     assert not canary.exists()
 
 
+@pytest.mark.slow
 def test_on_a_terminal_the_pager_of_git_shows_it_in_colours(project: Project) -> None:
     said = on_a_terminal(project, "sed s/^/paged:/")
     assert b"paged:" in said
     assert b"\x1b[32m" in said
 
 
-@pytest.mark.parametrize("pager", ["cat", "sed s/^/paged:/"])
+@pytest.mark.parametrize("pager", mostly_slow(["sed s/^/paged:/", "cat"]))
 def test_on_a_terminal_hidden_characters_are_shown_and_nothing_is_obeyed(
     project: Project, pager: str
 ) -> None:

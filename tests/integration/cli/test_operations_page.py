@@ -40,6 +40,7 @@ def _shell(project: Project, script: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_backup_of_a_running_daemon_brings_back_what_it_remembered(blocked: Project) -> None:
     with blocked.daemon() as daemon:
         daemon.wait_for("issue_blocked")

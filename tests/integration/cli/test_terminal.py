@@ -71,6 +71,7 @@ def test_a_person_sees_that_there_is_no_envelope(project: Project) -> None:
         assert "It is not running: it would start now, and no\ndaemon is running." in shown.end()
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_ends_the_watch_quietly(project: Project) -> None:
     command = f"{word(sys.executable)} -m symphony status --watch --interval 0.1 --json | head -n 1"
     done = subprocess.run(
@@ -125,6 +126,7 @@ def test_a_run_is_told_in_lines_for_people(project: Project) -> None:
     assert "run_id" not in text, "ids are for the log"
 
 
+@pytest.mark.slow
 def test_verbose_shows_the_whole_log(project: Project) -> None:
     project.issue("SYM-1", [{"tool": "board_move", "arguments": {"state": "Done"}}])
     with terminal(project, "run", "--once", "-v", columns=200) as shown:

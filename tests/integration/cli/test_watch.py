@@ -109,6 +109,7 @@ def test_a_terminal_that_goes_away_ends_the_view(project: Project) -> None:
         assert shown.process.wait(60) in {129, 1}, "by the signal, or by a write that failed before it came"
 
 
+@pytest.mark.slow
 def test_a_daemon_in_a_terminal_shows_the_view_that_its_settings_enable(project: Project) -> None:
     project.workflow(observability={"dashboard_enabled": True, "refresh_ms": 200, "render_interval_ms": 20})
     with terminal(project, "run", suspends=True) as shown:
@@ -127,6 +128,7 @@ def test_a_daemon_in_a_terminal_shows_the_view_that_its_settings_enable(project:
     assert "SYM-4" in log
 
 
+@pytest.mark.slow
 def test_the_view_of_a_daemon_that_is_killed_ends_too(project: Project) -> None:
     project.workflow(observability={"dashboard_enabled": True, "refresh_ms": 200})
     with terminal(project, "run", suspends=True) as shown:

@@ -5,11 +5,14 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+import pytest
+
 from harness.learning import LearnerBench, die_at_every_point
 from symphony.library.model import LearningState, ProposalState
 from symphony.library.store import check
 
 
+@pytest.mark.slow
 def test_kill_9_at_every_point_loses_no_feedback_and_makes_no_double_proposal(tmp_path: Path) -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         codes = pool.submit(die_at_every_point, tmp_path).result()

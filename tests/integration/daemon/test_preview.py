@@ -139,6 +139,7 @@ async def test_a_remote_that_was_never_fetched_gives_a_note_and_the_prompt(proje
     assert told.prompt.startswith("SYM-1")
 
 
+@pytest.mark.slow
 async def test_of_the_base_branch_the_preview_and_the_run_name_the_same_place(project: Project) -> None:
     await to_thread.run_sync(lambda: _setup(project, skills={"source": "base_branch"}))
     skill = "---\nname: release\ndescription: Rewritten by the branch.\n---\n"

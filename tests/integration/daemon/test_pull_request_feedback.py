@@ -12,6 +12,7 @@ from contract.forges import KINDS
 from contract.repository import ME, STRANGER, WRITER, Pull
 from harness.forge_remote import Remote, at
 from harness.project import Daemon, Project, until
+from harness.rings import mostly_slow
 from symphony.domain import CheckState, PullState, ReviewState
 
 BRANCH = "symphony/SYM-1"
@@ -48,7 +49,7 @@ def transcripts(project: Project) -> str:
     return "".join(path.read_text() for path in project.state_dir.rglob("*.jsonl"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS))
 def test_a_failed_check_is_fixed_in_one_more_turn_of_the_same_conversation(
     project: Project, kind: str
 ) -> None:
@@ -76,7 +77,7 @@ def test_a_failed_check_is_fixed_in_one_more_turn_of_the_same_conversation(
             assert "E assert 1 == 2" in transcripts(project)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS))
 def test_a_reviewer_is_answered_in_the_thread_and_a_stranger_is_not_heard(
     project: Project, kind: str
 ) -> None:
@@ -119,6 +120,7 @@ def test_an_agent_that_changes_nothing_is_told_once_and_then_a_person(project: P
         )
 
 
+@pytest.mark.slow
 def test_a_daemon_that_dies_after_it_took_feedback_gives_it_once(project: Project) -> None:
     project.issue("SYM-1", WORK, FIX)
     with at(project, "github", **QUICK) as remote:
@@ -136,6 +138,7 @@ def test_a_daemon_that_dies_after_it_took_feedback_gives_it_once(project: Projec
         assert project.branch_log("SYM-1") == ["Fix", "Work"]
 
 
+@pytest.mark.slow
 def test_work_that_a_person_closed_rests_over_a_restart_until_somebody_unblocks_it(project: Project) -> None:
     project.issue("SYM-1", WORK)
     with at(project, "forgejo", **QUICK) as remote:

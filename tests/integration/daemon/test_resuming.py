@@ -116,6 +116,7 @@ def test_an_agent_that_has_forgotten_the_thread_starts_cold(project: Project, th
     assert project.branch_log("SYM-1") == ["Work"]
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("S-19")
 def test_without_its_journal_the_daemon_starts_cold_and_loses_nothing(
     project: Project, threads: Path

@@ -119,6 +119,7 @@ async def test_case_80_where_all_is_ours_the_agents_own_list_is_off(project: Pro
     assert [log["event"] for log in logs].count("agent_skills_silenced") == 1
 
 
+@pytest.mark.slow
 async def test_what_the_agent_lists_anyway_is_not_repeated(project: Project) -> None:
     await to_thread.run_sync(_team, project)
     told, started, _ = await run(project, links={f"{THEIRS}/greet": f"{OURS}/greet"})
@@ -138,6 +139,7 @@ async def test_the_text_of_the_base_branch_is_not_left_out_for_that_of_the_branc
     assert [one.name for one in told.skills.listed] == ["greet", "release"]
 
 
+@pytest.mark.slow
 async def test_the_two_lists_can_be_left_as_they_are(project: Project) -> None:
     told, started, _ = await run(project, links={THEIRS: OURS}, native="always")
     assert "skills" not in started["config"]

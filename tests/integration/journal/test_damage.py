@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.journalling import NOW, claim, comment, event, full_claim, opened, run, skills
+from harness.nightly import NIGHTLY
 from symphony.journal.model import ClaimRecord, DayRecord, HealthState, SettingRecord, SkillUse, UnusableError
 from symphony.journal.reader import checkup, open_reader
 
@@ -71,7 +72,7 @@ def test_an_undamaged_copy_is_whole(sound: Path, tmp_path: Path) -> None:
     assert claims == (claim(1), claim(2), claim(7), full_claim())
 
 
-@settings(max_examples=120)
+@settings(max_examples=120 if NIGHTLY else 40)
 @given(data=st.data())
 def test_no_damage_stops_a_start(sound: Path, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.library_processes import be_a_command, be_a_daemon, names_in, write_versions
+from harness.rings import mostly_slow
 from symphony.library.model import Change, LibraryError, SkillText, TargetKind
 from symphony.library.store import Library, check
 
@@ -28,6 +29,7 @@ FROM skills WHERE removed_at_ms IS NULL ORDER BY origin = 'learned', name
 """
 
 
+@pytest.mark.slow
 def test_versions_neither_skip_nor_repeat_under_eight_processes(tmp_path: Path) -> None:
     library = Library(tmp_path / "library.db")
     text = SkillText(name="style", description="Style.", when_to_use="", content="Be brief.\n")
@@ -45,9 +47,7 @@ def test_versions_neither_skip_nor_repeat_under_eight_processes(tmp_path: Path) 
     check(library.path)
 
 
-@pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 20))]
-)
+@pytest.mark.parametrize("seed", mostly_slow(range(20)))
 def test_what_was_answered_as_kept_is_there_whoever_is_killed(tmp_path: Path, seed: int) -> None:
     """Two daemons with several threads each and two commands use one file; one of them is killed at times."""
     path, kept, numbers = tmp_path / "library.db", tmp_path / "kept", count()

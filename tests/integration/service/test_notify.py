@@ -79,6 +79,7 @@ def test_an_idle_daemon_feeds_the_watchdog_and_a_stopped_one_does_not(
         manager.until_said("WATCHDOG")
 
 
+@pytest.mark.slow
 def test_a_loop_that_hangs_starves_the_watchdog_and_its_abort_says_where(
     project: Project, manager: Manager
 ) -> None:

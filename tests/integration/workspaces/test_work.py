@@ -268,6 +268,7 @@ async def test_the_tags_of_a_clone_that_a_hook_made_are_no_work(
 # --- bad input ---
 
 
+@pytest.mark.slow
 async def test_ten_thousand_tags_and_a_large_stash_are_looked_at_quickly(
     make_manager: Make, repo: Path, issue: MakeIssue, git: Git
 ) -> None:

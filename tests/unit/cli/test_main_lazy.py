@@ -100,8 +100,9 @@ def test_commands_of_a_group_itself_are_shown_behind_its_sections() -> None:
     assert shown.index("Some:") < shown.index("issue        Issues.") < shown.index("Commands:\n  failing")
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("arguments", [("--help",), ("check",), ("check", "--json")])
+@pytest.mark.parametrize(
+    ("arguments", "unbuffered"), [(("--help",), ""), (("check",), "1"), (("check", "--json"), "")]
+)
 def test_an_output_that_takes_nothing_more_is_told_in_one_line(
     arguments: tuple[str, ...], unbuffered: str, tmp_path: Path
 ) -> None:

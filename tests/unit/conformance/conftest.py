@@ -14,7 +14,13 @@ from conformance.matrix import ROWS
 
 TESTS = Path(__file__).parents[2]
 SETTINGS = "markers = conformance(*ids): x\ntestpaths = tests\naddopts = --import-mode=importlib\n"
-SHOWN = [row.id for row in ROWS if not row.pending]
+CLAIMING = f"""\
+import pytest
+
+@pytest.mark.conformance({", ".join(repr(row.id) for row in ROWS if not row.pending)})
+def test_all():
+    pass
+"""
 
 
 @dataclass
@@ -28,7 +34,7 @@ class Suite:
         self.write(
             "tests/conftest.py", "from conformance.recorder import pytest_addoption, pytest_configure\n"
         )
-        self.write("tests/test_rules.py", self.claiming("test_all"))
+        self.write("tests/test_rules.py", CLAIMING)
         files: dict[str, set[str]] = defaultdict(set)
         for choice in CHOICES:
             for place in choice.places:
@@ -48,11 +54,6 @@ class Suite:
     def add(self, text: str) -> None:
         """Another file of tests."""
         self.write("tests/test_more.py", f"import pytest\n\n{text}\n")
-
-    def claiming(self, name: str, *, without: str | None = None) -> str:
-        """The text of a test that claims every rule but one."""
-        listed = ", ".join(repr(row_id) for row_id in SHOWN if row_id != without)
-        return f"import pytest\n\n@pytest.mark.conformance({listed})\ndef {name}():\n    pass\n"
 
     def conformance(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
         """`python -m conformance` on this project."""

@@ -54,20 +54,3 @@ def test_each_thing_that_is_wrong_is_one_line_and_fails_the_job(suite: "Suite") 
     assert len(told) == len(WRONG)
     for complaint in WRONG.values():
         assert sum(complaint in line for line in told) == 1, complaint
-
-
-@pytest.mark.parametrize(
-    "text", ["import no_such_module", "pytest.skip('all of it', allow_module_level=True)"]
-)
-def test_a_module_that_hides_its_tests_fails(suite: "Suite", text: str) -> None:
-    suite.add(text)
-    done = suite.conformance("--write")
-    assert done.returncode == 1
-    assert "tests/test_more.py" in done.stderr
-    assert "it may hide tests" in done.stderr
-
-
-def test_a_rule_that_lost_its_test_fails(suite: "Suite") -> None:
-    suite.write("tests/test_rules.py", suite.claiming("test_some", without="K-9"))
-    done = suite.conformance("--write")
-    assert (done.returncode, done.stderr) == (1, "error: K-9: no test shows it\n")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.domain import MASK, Blame, Category, Failure, Redaction, mask_credentials, redaction
+from symphony.domain import MASK, Blame, Category, Failure, Redaction, fence, mask_credentials, redaction
 from symphony.domain import redaction as plain_text
 
 SIZE = 64_000
@@ -187,3 +187,8 @@ def test_texts_that_skip_a_pattern_do_not_match_it(text: str) -> None:
 )
 def test_a_known_value_is_found_in_every_notation(secret: str, written: str) -> None:
     assert Redaction([secret]).verbatim(f"a {written} b") == f"a {MASK} b"
+
+
+@pytest.mark.parametrize(("text", "ticks"), [("x", 3), ("``", 3), ("```", 4), ("a ````` b\n```", 6)])
+def test_a_fence_is_longer_than_every_run_of_backticks_in_it(text: str, ticks: int) -> None:
+    assert fence(text).splitlines() == ["`" * ticks + "text", *text.splitlines(), "`" * ticks]

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.journalling import NOW, claim, comment, event, opened, pull_request, run, skills, skills_note
+from harness.nightly import NIGHTLY
 from symphony.journal.model import (
     ClaimRecord,
     ClaimReleased,
@@ -137,7 +138,7 @@ async def driven(place: Path, steps: Sequence[Any]) -> None:
     await journal.close()
 
 
-@settings(max_examples=40)
+@settings(max_examples=40 if NIGHTLY else 15)
 @given(st.lists(PUTS | PUTS | DISTURBANCES, max_size=12))
 def test_the_next_start_recovers_the_newest_records(steps: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as place:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from symphony.library.model import (
+    MAX_CONTENT_BYTES,
     Change,
     Draft,
     Evidence,
@@ -27,6 +28,7 @@ from symphony.library.model import (
     TargetKind,
 )
 from symphony.library.store import VERSION, Library, check, library_path
+from symphony.skills import MAX_FIELD
 
 ME = Change(author="ada", reason="tests")
 
@@ -48,6 +50,18 @@ def library(tmp_path: Path) -> Library:
 
 def names(library: Library, query: str = "") -> list[str]:
     return [skill.name for skill in library.skills(query=query)]
+
+
+# --- bounds ---
+
+
+@pytest.mark.parametrize(
+    ("key", "most"), [("description", MAX_FIELD), ("when_to_use", MAX_FIELD), ("content", MAX_CONTENT_BYTES)]
+)
+def test_a_text_may_be_as_long_as_its_limit_and_no_longer(library: Library, key: str, most: int) -> None:
+    library.add(text(**{key: "x" * most}), ME)
+    with pytest.raises(LibraryError):
+        library.add(text("longer", **{key: "x" * (most + 1)}), ME)
 
 
 # --- versions ---

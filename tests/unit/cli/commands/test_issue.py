@@ -407,6 +407,7 @@ def test_an_unusable_workflow_does_not_prevent_new_issues(folder: Path, front: s
     assert run("new", "x").exit_code == 0
 
 
+@pytest.mark.slow
 def test_two_processes_never_assign_the_same_number(folder: Path, tmp_path: Path) -> None:
     root = repository(folder)
     git(root, "worktree", "add", "--quiet", str(tmp_path / "linked"))

@@ -39,6 +39,7 @@ from symphony.daemon.overview import (
     kept_workspaces,
     with_feedback,
     with_kept,
+    with_past,
     with_stars,
 )
 from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
@@ -217,6 +218,7 @@ class Offline:
             found = await to_thread.run_sync(feedback_on, self.library, self.journal.parent, identifier)
             kept = await to_thread.run_sync(kept_workspaces, self.context, state)
             document = with_kept(with_feedback(document, found), kept)
+            document = await to_thread.run_sync(with_past, document, self.journal)
         shown: models.Issue | None = masked(document, self.context.redaction.text)
         return shown
 

@@ -47,6 +47,7 @@ from symphony.daemon.overview import (
     skills_document,
     with_feedback,
     with_kept,
+    with_past,
     with_stars,
     workflow_skills,
 )
@@ -272,6 +273,8 @@ class ServiceOperator:
             found = await to_thread.run_sync(feedback_on, context.library, state_dir, identifier)
             kept = await to_thread.run_sync(kept_workspaces, context, state)
             document = with_kept(with_feedback(document, found), kept)
+            if journal is not None:
+                document = await to_thread.run_sync(with_past, document, journal)
         public: models.Issue | None = masked(document, context.redaction.text)
         return public
 

@@ -15,6 +15,8 @@ BRANCH_PREFIX = "symphony/"
 MAX_NAME_CHARS: Final = 255
 """The longest identifier, and the length to which states, labels and accounts are cut."""
 
+GIVEN_UP_STATES: Final = frozenset({"cancelled", "canceled", "duplicate", "won't do", "wontfix", "rejected"})
+"""States, normalised, of issues whose work nobody wants."""
 SKILL_LABEL_PREFIX: Final = "skill:"
 """A label `skill:<name>` on an issue assigns that skill of the library to it."""
 

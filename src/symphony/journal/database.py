@@ -36,7 +36,7 @@ Key = tuple[str, ...]
 APPLICATION_ID = 0x53594D50
 """`SYMP`: distinguishes a journal from other SQLite files."""
 
-VERSION = 1
+VERSION = 2
 """Changes with the tables; a file of another version is refused."""
 
 _SCHEMA = """
@@ -65,7 +65,9 @@ CREATE TABLE skills_notes (
 CREATE TABLE pull_requests (
     issue_id TEXT PRIMARY KEY, is_open INTEGER NOT NULL, at_wall_ms INTEGER NOT NULL, record TEXT NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE skill_runs (run_id TEXT PRIMARY KEY, commit_id TEXT, at_wall_ms INTEGER NOT NULL);
+CREATE TABLE skill_runs (
+    run_id TEXT PRIMARY KEY, commit_id TEXT, at_wall_ms INTEGER NOT NULL, document TEXT NOT NULL
+);
 CREATE TABLE skill_uses (
     run_id TEXT NOT NULL REFERENCES skill_runs (run_id) ON DELETE CASCADE, position INTEGER NOT NULL,
     name TEXT NOT NULL, path TEXT NOT NULL, sha256 TEXT, listed INTEGER NOT NULL, seen INTEGER NOT NULL,
@@ -174,7 +176,10 @@ def _statements(record: model.Record, now_wall_ms: int) -> list[Statement]:  # n
         case model.SkillsRecord(run_id=run_id):
             made = [
                 ("DELETE FROM skill_runs WHERE run_id = ?", _row(run_id)),
-                ("INSERT INTO skill_runs VALUES (?, ?, ?)", _row(run_id, record.commit, now_wall_ms)),
+                (
+                    "INSERT INTO skill_runs VALUES (?, ?, ?, ?)",
+                    _row(run_id, record.commit, now_wall_ms, record.document),
+                ),
             ]
             for position, use in enumerate(record.skills):
                 row = _row(run_id, position, use.name, use.path, use.sha256, use.listed, use.seen)

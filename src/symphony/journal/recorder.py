@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, assert_never
 
-from symphony.domain import NO_COST, Cost, Issue, Tokens, add_counts, normalise_state
+from symphony.domain import GIVEN_UP_STATES, NO_COST, Cost, Issue, Tokens, add_counts, normalise_state
 from symphony.journal import model
 from symphony.processes.base import Identity
 from symphony.scheduler import (
@@ -68,7 +68,6 @@ INTERRUPTED: Final = "interrupted"
 """The outcome of a run whose daemon ended before it."""
 
 _MERGED: Final = "merged"
-_GIVEN_UP: Final = frozenset({"canceled", "cancelled", "duplicate", "won't do", "wontfix"})
 
 # --- recording -------------------------------------------------------------------------------------------
 
@@ -426,7 +425,7 @@ def _milestone_records(result: IssueResult) -> Iterator[model.MilestoneRecord]:
     """What the tracker's state says about delivered work; work that was given up is not ready."""
     state = normalise_state(result.issue.state)
     left = result.status in {ResultStatus.READY, ResultStatus.ENDED}
-    if result.delivered is None or not left or state in _GIVEN_UP:
+    if result.delivered is None or not left or state in GIVEN_UP_STATES:
         return
     yield milestone_record(result.issue, model.Milestone.READY)
     if state == _MERGED:

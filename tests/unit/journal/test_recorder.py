@@ -225,6 +225,7 @@ def test_a_milestone_is_recorded(milestone: dict[str, Any]) -> None:
         ("Merged", {Milestone.READY, Milestone.MERGED}),
         ("Done", {Milestone.READY}),
         ("Cancelled", set[Milestone]()),
+        ("Rejected", set[Milestone]()),
     ],
 )
 def test_what_becomes_of_delivered_work_is_a_milestone_of_its_issue(

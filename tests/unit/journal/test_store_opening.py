@@ -123,7 +123,7 @@ async def test_only_the_newest_damaged_files_are_kept(tmp_path: Path) -> None:
         ("PRAGMA application_id = 7", "the database of another program", "move"),
         (
             "PRAGMA user_version = 99",
-            "a newer symphony wrote it (schema 99, this one knows 1)",
+            "a newer symphony wrote it (schema 99, this one knows 2)",
             "upgrade symphony",
         ),
     ],

@@ -232,6 +232,7 @@ def _explain_result(issue: KnownIssue) -> Explanation:
             advice=_MOVE_ISSUE,
         )
     ready, pull = issue.status == "ready", result.pull_request
+    merged = pull is not None and pull.code == "merged"
     size = f"{plural(result.commits, 'commit')}, +{result.insertions} -{result.deletions}"
     answer = f"{where}; its work is on the branch {result.branch} ({size})"
     if result.branch_failure:
@@ -241,20 +242,19 @@ def _explain_result(issue: KnownIssue) -> Explanation:
     elif result.push_failure:
         answer += f"; it could not be pushed: {result.push_failure.message}"
     hints = [one.hint for one in (result.branch_failure, result.push_failure) if one and one.hint]
-    if pull is not None and pull.code == "merged":
+    if pull is not None and merged:
         answer = f"{where}; its work ({size}) is merged: pull request {pull.number}"
     elif pull is not None:
         answer += f"; {_pull_request(pull)}"
-    review = "It waits for a review; what a person does with the issue is seen within ten minutes."
+    review = "It waits for a review; changes in the tracker are noticed within ten minutes."
+    moves = ["move it to a terminal state" if merged else _MOVE_ISSUE] if ready else []
     return Explanation(
         running=False,
         code=issue.status,
         answer=sentence(answer),
         since=result.ended_at,
-        next=review if ready else _NOTHING,
-        advice="; or ".join(
-            [f"look at it: {' or '.join(result.look)}", *hints, *([_MOVE_ISSUE] if ready else [])]
-        ),
+        next=review if ready and not merged else _NOTHING,
+        advice="; or ".join([f"look at it: {' or '.join(result.look)}", *hints, *moves]),
     )
 
 

@@ -315,6 +315,8 @@ class Worker:
                 await self._skills.report_problems()
                 try:
                     if (thread_id := session.thread_id) is not None:
+                        resumed = thread is not None and session.resume_refused is None
+                        await self._skills.conversation_opened(workspace, thread_id, resumed=resumed)
                         await self._link.request(
                             lambda number: frames.ConversationOpened(request=number, thread_id=thread_id)
                         )
@@ -433,6 +435,7 @@ class Worker:
                 case _:
                     pass
             self._trace.on_event(event, opened)
+        await self._skills.turn_ended()
         status = last.status.value if isinstance(last, TurnEnded) else "input_required"
         cost = self._progress.turn_cost
         _log.info("turn_ended", status=status, cost_usd=cost.usd, unpriced_tokens=cost.unpriced_tokens)

@@ -172,9 +172,7 @@ def test_the_end_of_a_stream_corrects_the_estimate_of_each_message(translator: T
     assert say(translator, shown("m1")) == [], "a late block of a counted message"
     assert say(translator, streamed("message_delta", "t1", usage={"output_tokens": None})) == []
     total = {"inputTokens": 20, "cacheReadInputTokens": 10, "cacheCreationInputTokens": 2, "outputTokens": 79}
-    assert say(translator, {**RESULT, "modelUsage": {"a": total}}) == [
-        TurnEnded(status=TurnStatus.COMPLETED)
-    ]
+    assert say(translator, {**RESULT, "modelUsage": {"a": total}}) == [TurnEnded(status=TurnStatus.COMPLETED)]
 
 
 def test_a_total_is_the_sum_of_both_counts_although_an_estimate_was_too_high(translator: Translator) -> None:

@@ -319,3 +319,17 @@ def test_the_skills_of_a_phase_are_listed_and_printed(project: Project) -> None:
     listed = {one["name"]: one["listed"] for one in as_json("list", "--phase", "TEST")["skills"]}
     assert listed == {"testing": True, "planning": False}
     assert "other phase" in skills("list", "--phase", "TEST").stdout
+
+
+def test_without_a_phase_that_of_the_settings_counts(project: Project) -> None:
+    for name, phases in (("testing", "TEST"), ("planning", "PLAN"), ("always", "")):
+        front = f"name: {name}\ndescription: d\nmetadata: {{symphony-phases: '{phases}'}}"
+        project.write(f".symphony/skills/{name}/SKILL.md", f"---\n{front}\n---\nx\n")
+    project.commit("Skills")
+    assert as_json("prompt")["listed"] == ["always", "planning", "testing"]
+    project.workflow(agent={"phases": {"default": "PLAN"}})
+    assert as_json("prompt")["listed"] == ["always", "planning"]
+    listed = {one["name"]: one["listed"] for one in as_json("list")["skills"]}
+    assert listed == {"always": True, "planning": True, "testing": False}
+    assert as_json("show", "testing")["listed"] is False
+    assert as_json("prompt", "--phase", "TEST")["listed"] == ["always", "testing"]

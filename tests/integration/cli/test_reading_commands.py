@@ -225,7 +225,7 @@ def test_what_happened_is_explained_after_the_daemon_ended(project: Project) -> 
     assert [one["name"] for one in found["skills"]["listed"]] == ["release"]
     problems = {one["path"] for one in found["skills"]["problems"] if one["severity"] == "error"}
     assert problems == {".symphony/skills/bad/SKILL.md"}
-    assert "work_ended" in {one["event"] for one in found["recent_events"]}
+    assert "run_ended" in {one["event"] for one in found["recent_events"]}
     assert "release" in run("explain", "SYM-1").stdout
     assert document("explain", "SYM-4")["skills"] is None, "no run of it is known"
 

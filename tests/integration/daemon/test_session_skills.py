@@ -5,12 +5,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from anyio import to_thread
 from structlog.testing import capture_logs
 
-from harness.project import Project, scripted
+from harness.project import Project, scripted, until
 from harness.serving import serving
 from harness.shell import word
 from symphony.api.models import Prompt
@@ -110,14 +109,13 @@ async def test_a_resumed_conversation_is_not_given_a_skill_again(project: Projec
         if changed:
             skill = project.workspaces / "SYM-1" / ".symphony/skills/greet/SKILL.md"
             skill.write_text(skill.read_text().replace("Body of greet.", "Another body."))
-        assert project.symphony("issue", "comment", "SYM-1", "This one.").returncode == 0
+        assert project.symphony("issue", "comment", "SYM-1", "This one.", "--author", "zoe").returncode == 0
 
     await to_thread.run_sync(setup)
     with capture_logs() as logs:
         async with serving(project) as served:
             await served.watcher.until_seen(RunEnded)
-            while not await to_thread.run_sync(project.comments, "SYM-1"):
-                await anyio.sleep(0.02)
+            await to_thread.run_sync(lambda: until(lambda: project.comments("SYM-1") or None, lambda: ""))
         assert [log["name"] for log in logs if log["event"] == "skill_activated"] == ["greet"]
         await to_thread.run_sync(answered)
         async with serving(project) as served:

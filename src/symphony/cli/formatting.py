@@ -7,7 +7,16 @@ from rich.console import Console, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from symphony.api.formatting import ago, attempt_of, duration, parse_time, seconds_between, tokens
+from symphony.api.formatting import (
+    ago,
+    attempt_of,
+    duration,
+    event_words,
+    parse_time,
+    seconds_between,
+    stop_words,
+    tokens,
+)
 from symphony.api.models import Instructions
 from symphony.domain import one_line, plain_text, plural
 
@@ -19,12 +28,14 @@ __all__ = [
     "console_for",
     "describe_instructions",
     "duration",
+    "event_words",
     "instruction_problems",
     "lines",
     "parse_time",
     "plural",
     "print_blocks",
     "seconds_between",
+    "stop_words",
     "table",
     "tokens",
 ]

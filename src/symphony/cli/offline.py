@@ -266,7 +266,9 @@ class Offline:
         """Identifiers of the issues that the tracker lists or that have a workspace."""
         state, *_ = await self._first_poll()
         listed = [issue.identifier for issue in state.candidates.values()]
-        return tuple(dict.fromkeys([*listed, *(ref.identifier for ref in state.idle_workspaces.values())]))
+        remembered = [result.issue.identifier for result in state.results.values()]
+        idle = [ref.identifier for ref in state.idle_workspaces.values()]
+        return tuple(dict.fromkeys([*listed, *remembered, *idle]))
 
     async def _first_poll(self) -> tuple[State, int, datetime]:
         """The state of a daemon after its first poll, and its time on the monotonic and the wall clock."""

@@ -119,6 +119,16 @@ class Issue:
     updated_at: datetime | None = None
 
 
+def issues_named(wanted: str, names: Iterable[str]) -> tuple[str, ...]:
+    """The identifiers that a person may mean: but for upper and lower case, or else by their number."""
+    known, name = tuple(dict.fromkeys(names)), wanted.strip().casefold()
+    alike = tuple(one for one in known if one.casefold() == name)
+    number = name.removeprefix("#")
+    if alike or not (number.isascii() and number.isdigit()):
+        return alike
+    return tuple(one for one in known if one == number or one.rpartition("-")[2] == number)
+
+
 @lru_cache(maxsize=1_024)
 def normalise_state(state: str) -> str:
     """A state name for comparisons: one line in lower case."""

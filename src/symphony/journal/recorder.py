@@ -403,8 +403,8 @@ def _end_reason(run: Running, event: RunEnded) -> str | None:
     if event.outcome.failure is not None:
         return event.outcome.failure.line
     if run.stopping is not None:
-        return f"stopped: {run.stopping.value}"
-    return None if run.finishing is None else f"finished: {run.finishing.value}"
+        return f"stopped: {run.stopping.words}"
+    return None if run.finishing is None else f"finished: {run.finishing.words}"
 
 
 def _result_records(

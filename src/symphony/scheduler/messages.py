@@ -765,6 +765,11 @@ class FinishReason(StrEnum):
     BUDGET = "budget"
     NO_PROGRESS = "no_progress"
 
+    @property
+    def words(self) -> str:
+        """The same for people, as a part of a sentence."""
+        return _END_WORDS[self.value]
+
 
 class StopReason(StrEnum):
     """Why a run is stopped in the middle of a turn."""
@@ -777,6 +782,26 @@ class StopReason(StrEnum):
     DRAINING = "draining"
     BUDGET = "budget"
     OPERATOR = "operator"
+
+    @property
+    def words(self) -> str:
+        """The same for people, as a part of a sentence."""
+        return _END_WORDS[self.value]
+
+
+_END_WORDS: Final = {
+    "terminal": "the issue is over",
+    "inactive": "the issue has left the active states",
+    "unroutable": "the issue may not be worked on any more",
+    "missing": "the tracker does not find the issue any more",
+    "stalled": "the agent was silent for too long",
+    "max_turns": "it had as many turns as agent.max_turns allows",
+    "draining": "the daemon ends",
+    "refresh_failed": "the tracker did not answer",
+    "budget": "a budget is used up",
+    "no_progress": "its turns left nothing behind",
+    "operator": "a person stopped it",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

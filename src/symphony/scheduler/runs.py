@@ -7,7 +7,7 @@ import shlex
 from dataclasses import replace
 from typing import Final
 
-from symphony.domain import NO_TOKENS, Blame, Category, Cost, Failure, Issue, Tokens, clamp_count
+from symphony.domain import NO_TOKENS, Blame, Category, Cost, Failure, Issue, Tokens, clamp_count, plural
 from symphony.scheduler import agents, blocks, budgets, hosts, policy, results
 from symphony.scheduler.messages import (
     ContinueRun,
@@ -33,6 +33,7 @@ from symphony.scheduler.resume import resume_after_failure, resume_interrupted
 from symphony.scheduler.state import Drain, Retry, Running, State, Step, Trigger
 
 NO_SLOT_ERROR: Final = "no available orchestrator slots"
+_THEN: Final = "; then: "
 
 _GRACE_MS = 30_000
 _SUSPENDED_AFTER_MS = 10_000
@@ -464,11 +465,11 @@ def _queue_retry(
 
 def no_progress(issue: Issue, attempts: int, last: Failure | None = None) -> Failure:
     """Why an issue is blocked whose attempts leave nothing behind."""
-    tail = f"; the last one ended with {last.line}" if last else ""
+    tail = f"; the last one ended with: {last.message}" if last else ""
     return Failure(
         category=Category.NO_PROGRESS,
         blame=Blame.AGENT,
-        message=f"{attempts} attempts left neither a new commit nor a changed tree{tail}",
+        message=f"{plural(attempts, 'attempt')} left neither a new commit nor a changed tree{tail}",
         retryable=False,
         hint=(
             "change the issue's state, labels, title or description to have it tried again, "
@@ -522,6 +523,12 @@ def refresh_due_retries(step: Step) -> None:
             on_retry_due(step, retry.issue.id)
 
 
+def error_without_shortage(error: str | None) -> str | None:
+    """Why the last run of a retry failed; `None` if the retry only lacks a slot, which says nothing of it."""
+    cause = (error or "").partition(_THEN)[0]
+    return None if cause in {"", NO_SLOT_ERROR} else cause
+
+
 def requeue(step: Step, retry: Retry, error: str, *, failure: Failure | None = None) -> None:
     """Put a due retry back, with the next attempt number and a backoff."""
     attempt = retry.attempt + 1
@@ -562,7 +569,9 @@ def _start_or_wait(step: Step, retry: Retry) -> None:
         start(step, retry.issue, retry=retry)
         return
     if verdict.code in {ReasonCode.NO_SLOT, ReasonCode.NO_STATE_SLOT, ReasonCode.NO_HOST_SLOT}:
-        requeue(step, retry, verdict.message if verdict.code is ReasonCode.NO_HOST_SLOT else NO_SLOT_ERROR)
+        shortage = verdict.message if verdict.code is ReasonCode.NO_HOST_SLOT else NO_SLOT_ERROR
+        cause = error_without_shortage(retry.error)
+        requeue(step, retry, f"{cause}{_THEN}{shortage}" if cause else shortage)
         return
     wake_ms = due_ms = step.now_ms + step.state.settings.poll_interval_ms
     if verdict.code is ReasonCode.AGENT_LIMITED:

@@ -74,8 +74,8 @@ def purge(*, since: datetime, dry_run: bool, yes: bool, library: OpenLibrary, as
 
 def _confirm(found: "Purged") -> None:
     what = (
-        f"remove {len(found.removed)} skills, take back {len(found.reverted)} "
-        f"and reject {len(found.rejected)} proposals"
+        f"remove {plural(len(found.removed), 'skill')}, take back {len(found.reverted)} "
+        f"and reject {plural(len(found.rejected), 'proposal')}"
     )
     if sys.stdin is None or not sys.stdin.isatty():
         hint = "--yes confirms it, --dry-run shows what would be done"

@@ -27,14 +27,16 @@ from symphony.cli.formatting import (
     cell,
     describe_instructions,
     duration,
+    event_words,
     instruction_problems,
     parse_time,
     plural,
     seconds_between,
+    stop_words,
     tokens,
 )
 from symphony.cli.render.conditions import condition_lines
-from symphony.domain import one_line
+from symphony.domain import one_line, without_codes
 from symphony.scheduler import WAITING_FOR_SLOT
 
 _NEEDS_PERSON: Final = "the agent needs a person: "
@@ -110,8 +112,9 @@ def explain_issue(issue: KnownIssue) -> Explanation:
 
 def failure_before(retry: models.Retry, last_error: str | None) -> str | None:
     """How the last run failed, and why the retry waits if that differs; None after a clean end."""
-    errors = [error for error in (last_error, retry.error) if error]
-    return "; then: ".join(dict.fromkeys(errors)) if retry.error else None
+    if retry.error is None or last_error is None or retry.error.startswith(last_error):
+        return retry.error
+    return f"{last_error}; then: {retry.error}"
 
 
 def remedy(block: models.Block, identifier: str, url: str | None) -> str:
@@ -163,7 +166,7 @@ def explain_view(issue: KnownIssue, explanation: Explanation, *, state_dir: Path
 def _explain_run(run: models.Run, now: str) -> Explanation:
     silent_s, began = seconds_between(run.last_event_at, now), ago(seconds_between(run.started_at, now))
     if run.stopping:
-        answer = f"An agent is being stopped ({run.stopping})."
+        answer = f"An agent is being stopped: {stop_words(run.stopping)}."
     elif run.last_event == WAITING_FOR_SLOT:
         return Explanation(
             running=True,
@@ -360,7 +363,7 @@ def _details(issue: models.Issue, explanation: Explanation, state_dir: Path) -> 
         "workspace": issue.workspace.path,
         "branch": _branch_line(issue),
         "pull request": _pull_request_line(issue),
-        "last error": issue.last_error,
+        "last error": issue.last_error and without_codes(issue.last_error),
         "agent's log": next((str(state_dir / log.path) for log in issue.logs.codex_session_logs), None),
     }
     details["feedback"] = "; ".join(map(_feedback, issue.feedback))
@@ -424,5 +427,5 @@ def _events(events: Iterable[models.Event]) -> RenderableType:
         times = [parse_time(event.at) for event in group]
         repeated = f" ({len(times)} times)" if len(times) > 1 else ""
         last = "" if times[-1] is None else f"{times[-1]:%H:%M:%S}"
-        table.add_row(last, cell(name), cell(f"{message}{repeated}"))
+        table.add_row(last, cell(event_words(name)), cell(f"{without_codes(message)}{repeated}"))
     return Padding(table, (0, 0, 0, 2))

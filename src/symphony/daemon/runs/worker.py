@@ -262,6 +262,7 @@ class Worker:
         fault(FaultPoint.BEFORE_PREPARE)
         with self._trace.step(SpanName.WORKSPACE):
             self._workspace = workspace = await workspaces.prepare(issue, attempt, run_id=self._run_id)
+        self._transcript.work_in(workspace.path)
         await self._library.write(workspace)
         self._mark_at_start = await workspaces.progress(workspace)
         fault(FaultPoint.AFTER_PREPARE)

@@ -37,7 +37,10 @@ APPLICATION_ID = 0x53594D50
 """`SYMP`: distinguishes a journal from other SQLite files."""
 
 VERSION = 2
-"""Changes with the tables; a file of another version is refused."""
+"""Changes with the tables. A file of an older version is migrated, and one of a newer version is refused."""
+
+_MIGRATIONS = {1: "ALTER TABLE skill_runs ADD COLUMN document TEXT NOT NULL DEFAULT ''"}
+"""By version, what leads to the next one."""
 
 _SCHEMA = """
 CREATE TABLE claims (issue_id TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
@@ -362,7 +365,7 @@ def _refuse_other_versions(path: Path, version: int) -> None:
     if version > VERSION:
         why = f"a newer symphony wrote it (schema {version}, this one knows {VERSION})"
         raise model.UnusableError(model.unusable(path, why, hint=f"upgrade symphony, or move {path} away"))
-    if version < VERSION:
+    if version < VERSION and version not in _MIGRATIONS:
         raise sqlite.DamagedError(f"schema {version} is not known")
 
 
@@ -378,6 +381,14 @@ def _fill(connection: sqlite3.Connection, *, now_wall_ms: int) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
 
 
+def _migrate(connection: sqlite3.Connection) -> bool:
+    """Bring the tables of an older version up to date, in the transaction that is open; whether one was."""
+    steps = range(sqlite.number(connection, "user_version"), VERSION)
+    for version in steps:
+        connection.execute(_MIGRATIONS[version])
+    return bool(steps)
+
+
 def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
     _refuse_other_versions(path, sqlite.number(connection, "user_version"))
     if (damage := sqlite.damage(connection)) is not None:
@@ -389,12 +400,13 @@ def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
     connection.execute(f"PRAGMA journal_size_limit = {_MAX_WAL_BYTES}")
     connection.execute("BEGIN IMMEDIATE")
     try:
+        migrated = _migrate(connection)
         connection.execute(f"PRAGMA user_version = {VERSION}")  # raises if the file cannot be written
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_READONLY and os.access(path, os.W_OK):
             raise sqlite.DamagedError("its format is not known") from error
         raise
-    connection.execute("ROLLBACK")
+    connection.execute("COMMIT" if migrated else "ROLLBACK")
     remembered, notices = load(connection, drop=True)
     if _identity(path) is None:
         raise sqlite.DamagedError("it was taken away")

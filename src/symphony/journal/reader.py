@@ -309,6 +309,9 @@ def _refuse_others(path: Path, connection: sqlite3.Connection) -> None:
     if version > VERSION:
         why = f"a newer symphony wrote it (schema {version}, this one knows {VERSION})"
         raise model.UnusableError(model.unreadable(path, why, hint="upgrade symphony"))
+    if 0 < version < VERSION:
+        why = f"an older symphony wrote it (schema {version}, this one knows {VERSION})"
+        raise model.UnusableError(model.unreadable(path, why, hint="symphony run brings it up to date"))
     if version < VERSION:
         raise model.UnusableError(
             model.unreadable(path, f"it is damaged (schema {version} is not known)", hint=model.DAMAGED_HINT)

@@ -461,7 +461,8 @@ def left_to_people(made: Feedback) -> Wait:
 
 def _tried(kind: FeedbackKind, ledger: PullLedger) -> str:
     heads = [_short(each.head) for each in ledger.told if each.kind is kind]
-    return f"the agent had {plural(len(heads), 'turn')} about {_WORDS[kind]} (at {_names(heads)}), and it is not over"
+    turns = plural(len(heads), "turn")
+    return f"the agent had {turns} about {_WORDS[kind]} (at {_names(heads)}), and it is not over"
 
 
 # --- conflicts -------------------------------------------------------------------------------------------

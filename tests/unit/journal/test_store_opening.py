@@ -6,7 +6,15 @@ import pytest
 
 from harness.journalling import NOW, claim, event, opened, run
 from symphony.domain import Category, Failure
-from symphony.journal.model import HealthState, IssueSpent, Record, RecoveredState, SettingRecord
+from symphony.journal.model import (
+    HealthState,
+    IssueSpent,
+    Record,
+    RecoveredState,
+    SettingRecord,
+    SkillsRecord,
+)
+from symphony.journal.reader import open_reader
 from symphony.journal.store import Journal
 from symphony.scheduler import Spent
 
@@ -115,6 +123,24 @@ async def test_only_the_newest_damaged_files_are_kept(tmp_path: Path) -> None:
     kept = [name.partition("-")[2] for name in names(tmp_path) if "damaged" in name]
     assert kept == [f"20231114T2213{end}" for end in ("22Z", "22Z.2", "23Z", "23Z.2", "24Z")]
     assert (tmp_path / f"journal.db.damaged-{kept[-1]}").read_bytes() == b"garbage 8"
+
+
+@pytest.mark.asyncio
+async def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = await opened(path)
+    journal.put(*CONTENT)
+    await journal.close()
+    for statement in ("ALTER TABLE skill_runs DROP COLUMN document", "PRAGMA user_version = 1"):
+        change(path, statement)
+    again = await opened(path)
+    assert again.health.state is HealthState.OK
+    assert [one.issue.id for one in again.recovered_state.claims] == ["1"]
+    again.put(SkillsRecord(run_id="r-9", commit=None, skills=(), document="{}"))
+    await again.close()
+    assert names(tmp_path) == ["journal.db"], "nothing was set aside"
+    with open_reader(path) as reader:
+        assert reader.skills_document("r-9") == "{}"
 
 
 @pytest.mark.parametrize(

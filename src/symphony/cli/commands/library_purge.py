@@ -9,6 +9,7 @@ import click
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.library_access import OpenLibrary, author, library_options
 from symphony.cli.options import print_json
+from symphony.domain import plural
 
 if TYPE_CHECKING:
     from symphony.library.model import Purged

@@ -34,6 +34,7 @@ from symphony.cli.formatting import (
     seconds_between,
     stop_words,
     tokens,
+    unbroken,
 )
 from symphony.cli.render.conditions import condition_lines
 from symphony.domain import one_line, without_codes
@@ -139,22 +140,19 @@ def explain_view(issue: KnownIssue, explanation: Explanation, *, state_dir: Path
     blocks: list[RenderableType] = [
         Text.assemble(cell(issue.issue_identifier, f"bold {colour}"), "  ", cell(issue.title, "bold")),
         Text(),
-        cell(explanation.answer),
-        Text.assemble(("Next: ", "bold"), cell(explanation.next)),
+        unbroken(cell(explanation.answer)),
+        unbroken(Text.assemble(("Next: ", "bold"), cell(explanation.next))),
     ]
     if explanation.advice:
-        blocks.append(Text.assemble(("You can: ", "bold"), cell(explanation.advice)))
-    blocks += condition_lines(issue)
+        blocks.append(unbroken(Text.assemble(("You can: ", "bold"), cell(explanation.advice))))
+    blocks += map(unbroken, condition_lines(issue))
     if issue.daemon is None:
         text = "No daemon is running; this is what the tracker and the files say."
         blocks.append(Text(text, style="dim"))
-    details = Table.grid(padding=(0, 2, 0, 0))
-    details.add_column(style="dim", no_wrap=True)
-    details.add_column(overflow="fold")
-    for name, value in _details(issue, explanation, state_dir).items():
-        if value:
-            details.add_row(name, cell(value))
-    blocks += [Text(), details]
+    details = {name: value for name, value in _details(issue, explanation, state_dir).items() if value}
+    width = max(map(len, details))
+    lines = (Text.assemble((f"{name:{width}}  ", "dim"), cell(value)) for name, value in details.items())
+    blocks += [Text(), *map(unbroken, lines)]
     if issue.recent_events:
         blocks += [Text(), Text("What happened last (UTC)", style="bold"), _events(issue.recent_events)]
     return Group(*blocks)

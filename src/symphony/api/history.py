@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from symphony.api.models import Instructions, Skills, SkillsTotals
 from symphony.scheduler import (
+    NO_SLOT_ERROR,
     NOT_IN_HISTORY,
     AgentReported,
     Command,
@@ -22,7 +23,6 @@ from symphony.scheduler import (
     Running,
     StartRun,
     State,
-    error_without_shortage,
     log_text,
 )
 
@@ -217,9 +217,9 @@ class History:
                 entry.blocked_at = self._wall_of(blocked.blocked_ms) if isinstance(event, Recovered) else at
         if after.retrying is not before.retrying:
             for issue_id, retry in after.retrying.items():
-                cause = error_without_shortage(retry.error)
-                if cause is not None and retry is not before.retrying.get(issue_id):
-                    self._entry(issue_id).last_error = cause
+                error = retry.cause or retry.error
+                if error not in {None, NO_SLOT_ERROR} and retry is not before.retrying.get(issue_id):
+                    self._entry(issue_id).last_error = error
 
     def _wall_of(self, moment_ms: int) -> datetime | None:
         """The wall-clock time of a monotonic moment; `None` without a monotonic clock."""

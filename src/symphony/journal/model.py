@@ -159,6 +159,7 @@ class ClaimRecord:
     attempts_without_progress: int = 0
     failures: int = 0
     non_retryable: bool = False
+    cause: str | None = None
     workspace_path: str | None = None
     resume: Resume | None = None
     failure: Failure | None = None

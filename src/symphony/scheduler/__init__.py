@@ -143,7 +143,7 @@ from symphony.scheduler.resume import resumable_threads as resumable_threads
 from symphony.scheduler.resume import resume_interrupted as resume_interrupted
 from symphony.scheduler.resume import thread_of as thread_of
 from symphony.scheduler.resume import threads_in_use as threads_in_use
-from symphony.scheduler.runs import error_without_shortage as error_without_shortage
+from symphony.scheduler.runs import NO_SLOT_ERROR as NO_SLOT_ERROR
 from symphony.scheduler.runs import totals_with as totals_with
 from symphony.scheduler.state import TRANSITIONS as TRANSITIONS
 from symphony.scheduler.state import AgentChoice as AgentChoice

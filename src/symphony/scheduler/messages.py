@@ -427,7 +427,7 @@ class RecoveredClaim:
         run_id: of a blocked claim, the run that was blocked.
         due_ms: when a retry is due, on the current monotonic clock.
         since_ms: since when the issue is blocked, on the current monotonic clock; may be negative.
-        attempts_without_progress: this, `failures`, `non_retryable` and `runs` are those of `state.Retry`.
+        attempts_without_progress: this, `failures`, `non_retryable`, `cause` and `runs` are of `state.Retry`.
         failure: this, `question` and `has_baseline` are those of `state.Blocked`.
     """
 
@@ -441,6 +441,7 @@ class RecoveredClaim:
     attempts_without_progress: int = 0
     failures: int = 0
     non_retryable: bool = False
+    cause: str | None = None
     workspace_path: str | None = None
     resume: Resume | None = None
     failure: Failure | None = None

@@ -33,7 +33,6 @@ from symphony.scheduler.resume import resume_after_failure, resume_interrupted
 from symphony.scheduler.state import Drain, Retry, Running, State, Step, Trigger
 
 NO_SLOT_ERROR: Final = "no available orchestrator slots"
-_THEN: Final = "; then: "
 
 _GRACE_MS = 30_000
 _SUSPENDED_AFTER_MS = 10_000
@@ -523,12 +522,6 @@ def refresh_due_retries(step: Step) -> None:
             on_retry_due(step, retry.issue.id)
 
 
-def error_without_shortage(error: str | None) -> str | None:
-    """Why the last run of a retry failed; `None` if the retry only lacks a slot, which says nothing of it."""
-    cause = (error or "").partition(_THEN)[0]
-    return None if cause in {"", NO_SLOT_ERROR} else cause
-
-
 def requeue(step: Step, retry: Retry, error: str, *, failure: Failure | None = None) -> None:
     """Put a due retry back, with the next attempt number and a backoff."""
     attempt = retry.attempt + 1
@@ -570,8 +563,8 @@ def _start_or_wait(step: Step, retry: Retry) -> None:
         return
     if verdict.code in {ReasonCode.NO_SLOT, ReasonCode.NO_STATE_SLOT, ReasonCode.NO_HOST_SLOT}:
         shortage = verdict.message if verdict.code is ReasonCode.NO_HOST_SLOT else NO_SLOT_ERROR
-        cause = error_without_shortage(retry.error)
-        requeue(step, retry, f"{cause}{_THEN}{shortage}" if cause else shortage)
+        cause = retry.cause or (retry.error if retry.failures else None)
+        requeue(step, replace(retry, cause=cause), shortage)
         return
     wake_ms = due_ms = step.now_ms + step.state.settings.poll_interval_ms
     if verdict.code is ReasonCode.AGENT_LIMITED:

@@ -115,7 +115,7 @@ def test_without_a_daemon_the_status_is_that_of_the_files(project: Project) -> N
         "SYM-1": {"code": "starting", "message": "it would start now, and no daemon is running"},
         "SYM-2": {
             "code": "no_slot",
-            "message": "others would start before it, and then all 1 agent slots are in use",
+            "message": "others would start before it, and then the only agent slot is in use",
         },
         "SYM-3": {"code": "label_missing", "message": "required label missing: 'agent'"},
     }

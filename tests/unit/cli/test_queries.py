@@ -16,7 +16,7 @@ def test_a_number_means_the_only_issue_that_has_it() -> None:
     for name in ("9", "#9", "#", "07", "-7", "H-7", "¹7", "70"):
         with pytest.raises(CommandError) as caught:
             resolve_issue(name, ask, known)
-        assert ("A-9, B-9" in str(caught.value.failure.hint)) == (name in {"9", "#9"})
+        assert ("may be A-9, B-9:" in str(caught.value.failure.hint)) == (name in {"9", "#9"})
 
 
 def test_a_name_means_the_exact_issue_or_the_only_one_that_differs_by_case() -> None:

@@ -135,7 +135,7 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path)
         change(path, statement)
     again = await opened(path)
     assert again.health.state is HealthState.OK
-    assert [one.issue.id for one in again.recovered_state.claims] == ["1"]
+    assert [one.issue.id for one in again.recovered_state.claims] == ["id-1"]
     again.put(SkillsRecord(run_id="r-9", commit=None, skills=(), document="{}"))
     await again.close()
     assert names(tmp_path) == ["journal.db"], "nothing was set aside"

@@ -113,9 +113,8 @@ def explain_issue(issue: KnownIssue) -> Explanation:
 
 def failure_before(retry: models.Retry, last_error: str | None) -> str | None:
     """How the last run failed, and why the retry waits if that differs; None after a clean end."""
-    if retry.error is None or last_error is None or retry.error.startswith(last_error):
-        return retry.error
-    return f"{last_error}; then: {retry.error}"
+    errors = [error for error in (last_error, retry.error) if error]
+    return "; then: ".join(dict.fromkeys(errors)) if retry.error else None
 
 
 def remedy(block: models.Block, identifier: str, url: str | None) -> str:

@@ -100,6 +100,9 @@ _PREVIEWS_AT_ONCE: Final = 2
 _MAX_PATCH_BYTES: Final = 1_048_576  # more than is shown: a secret that is cut is masked first
 _SHOWN_RUNS: Final = 5
 _MAX_RATED_RUNS: Final = 50
+_APPLIED: Final = (
+    "what it proposes takes effect at once, unless a person must read it first (agent.library.sync: apply)"
+)
 _MAX_OF_VISITORS: Final = 20  # per issue: what visitors write is kept for ever, too
 _REFRESH_REASON: Final = "operator"
 _MAX_CACHED_TEXTS: Final = 50_000
@@ -545,7 +548,11 @@ class ServiceOperator:
             author=rating.author,
             learning=stored.learning.value,
         )
-        return feedback_document(stored)
+        document = feedback_document(stored)
+        if context.settings.agent.library.sync == "apply" and document.learning.state != "off":
+            learning = structs.replace(document.learning, reason=_APPLIED)
+            document = structs.replace(document, learning=learning)
+        return document
 
     async def _move(
         self, context: RuntimeContext, issue: Issue, state: str, requested_at: str

@@ -385,8 +385,8 @@ class Meaning(NamedTuple):
 
 _FIRST_LINE: Final = "Start the file with a `---` line; nothing may stand before it, not even a blank line."
 _NAME_IT: Final = (
-    "Add `name:` with the name of the directory. Or set `agent.skills.name_fallback: true` to use that name"
-    " without it."
+    "Add `name:` with the name of the directory. Codex uses that name by itself; with"
+    " `agent.skills.name_fallback: true` Symphony does too."
 )
 _RENAME: Final = "Use lower-case letters, digits and single hyphens, 64 characters at most."
 

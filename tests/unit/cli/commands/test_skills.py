@@ -63,10 +63,10 @@ def test_case_82_the_table_says_scope_state_and_problems_and_ends_with_1_for_err
     assert done.exit_code == 1
     assert "\x1b" not in done.stdout
     rows = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    assert rows[0] == "NAME SCOPE LISTED WHEN TO USE PROBLEMS"
+    assert rows[0] == "NAME SCOPE LISTED PROBLEMS WHEN TO USE"
     assert rows[1] == "a project yes About a ."
     assert rows[3] == "mine user over the cap Mine."
-    assert rows[4] == "odd project over the cap d 1 warning"
+    assert rows[4] == "odd project over the cap 1 warning d"
     assert rows[5].startswith("off project disabled")
     assert rows[6].startswith(".symphony/skills/bad/SKILL.md:1:1: error missing_description")
     assert done.stderr == "5 skills, 1 error, 1 warning\n"
@@ -303,6 +303,18 @@ def test_every_command_explains_itself_with_examples() -> None:
         assert done.exit_code == 0
         for part in ("Examples:", f"symphony skills {name}", "--json", "-C", "--path", "--workflow"):
             assert part in done.stdout, (name, part)
+
+
+def test_a_long_description_is_cut_to_a_line_in_lists_and_whole_elsewhere(project: Project) -> None:
+    text = "Write down what has changed. " * 20 + "THE END"
+    project.skill("long", description=text)
+    for command in (("list",), ("search", "changed")):
+        done = skills(*command)
+        assert "Write down what" in done.stdout
+        assert "THE END" not in done.stdout
+        assert len(done.stdout.splitlines()) == 2, "the head and one line"
+        assert "THE END" in skills(*command, "--json").stdout
+    assert "THE END" in skills("show", "long").stdout
 
 
 # --- phases ---

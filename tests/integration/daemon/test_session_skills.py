@@ -103,7 +103,8 @@ async def test_a_resumed_conversation_is_not_given_a_skill_again(project: Projec
         )
         project.skill("greet", body="Body of greet.")
         project.commit("Skills")
-        project.issue("SYM-1", [activate("greet"), {"ask_input": "Which?"}, DONE])
+        asking = [activate("greet"), {"ask_input": "Which?"}]
+        project.issue("SYM-1", asking, [activate("greet"), DONE])
 
     def answered() -> None:
         if changed:
@@ -122,7 +123,9 @@ async def test_a_resumed_conversation_is_not_given_a_skill_again(project: Projec
             await served.watcher.until_seen(RunEnded)
     events = [log["event"] for log in logs]
     assert events.count("thread_resumed") == 1
-    assert [log["success"] for log in logs if log.get("tool") == "activate_skill"] == [True, True]
+    answered_calls = [log["success"] for log in logs if log.get("tool") == "activate_skill"]
+    assert all(answered_calls)
+    assert len(answered_calls) > 1, "the second session asked, in its first turn or in its second"
     assert events.count("skill_activated") == 1 + changed
 
 

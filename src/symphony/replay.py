@@ -20,7 +20,7 @@ from typing import Any, Final, get_args
 import msgspec
 import structlog
 
-from symphony.domain import Redaction, one_line
+from symphony.domain import Redaction, one_line, plural
 from symphony.journal.model import plain
 from symphony.observability.redaction import masked
 from symphony.scheduler import (
@@ -313,7 +313,7 @@ def _fact_text(fact: Event) -> str:
         case TimerFired():
             words = f"{_timer_text(fact.timer)} #{fact.token}"
         case Recovered():
-            words = f"with {len(fact.workspaces)} workspaces"
+            words = f"with {plural(len(fact.workspaces), 'workspace')}"
         case SettingsChanged():
             words = f"slots={fact.settings.max_concurrent_agents} poll={fact.settings.poll_interval_ms}"
         case _:

@@ -69,7 +69,7 @@ def test_a_daemon_at_work_tells_what_it_does_and_why_the_rest_waits(project: Pro
         (".symphony/skills/broken/SKILL.md", "missing_front_matter", 64)
     ]
     assert running["workspace"]["path"] == str(project.workspaces / "SYM-1")
-    assert waiting["waiting"]["reason"] == {"code": "no_slot", "message": "all 1 agent slots are in use"}
+    assert waiting["waiting"]["reason"] == {"code": "no_slot", "message": "the only agent slot is in use"}
     assert state.headers["content-type"] == "application/json"
     assert "\x1b" not in state.text
     assert "<img" in waiting["title"], "data, kept as it is, for whoever shows it to escape"

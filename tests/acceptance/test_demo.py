@@ -75,6 +75,9 @@ def test_people_are_told_what_happens_and_what_to_do_next_and_nothing_is_left(pr
     assert "Next, in your own repository: symphony init" in done.stdout
     shown = README.split("<!-- demo:begin -->")[1].split("<!-- demo:end -->")[0].strip("`\n")
     assert shown in done.stdout, "the README shows what really comes out"
+    comment = README.split("<!-- demo-comment:begin -->")[1].split("<!-- demo-comment:end -->")[0]
+    problem = next(line.removeprefix("> ") for line in comment.splitlines() if "SKILL.md" in line)
+    assert problem in done.stdout, "and its one comment"
     assert "Scripted agent: no model is involved." not in done.stderr
 
 

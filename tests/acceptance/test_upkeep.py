@@ -157,6 +157,6 @@ def test_what_happened_is_told_with_and_without_the_daemon(board: Project) -> No
         daemon.end()
         rest, _ = following.communicate(timeout=60)
         assert following.returncode == 0
-        assert "succeeded after" in first + rest or "stopped: terminal" in first + rest
+        assert "succeeded after" in first + rest or "stopped: the issue is over" in first + rest
     assert told(board, "logs", "SYM-1") == live
     assert "no stderr" in board.symphony("logs", "SYM-1", "--stderr").stderr

@@ -18,6 +18,7 @@ from symphony.domain import (
     Tokens,
     mask_credentials,
     one_line,
+    plural,
 )
 
 SHORT_MESSAGE_CHARS = 200
@@ -262,6 +263,26 @@ def line_changes(old: str, new: str) -> tuple[int, int]:
     return (after - before).total(), (before - after).total()
 
 
+_WORK: Final = {
+    "commandExecution": "command",
+    "execute": "command",
+    "fileChange": "edit",
+    "fileRead": "read",
+    "mcpToolCall": "tool",
+    "dynamicToolCall": "tool",
+    "collabAgentToolCall": "sub-agent",
+    "subAgentActivity": "sub-agent",
+    "webSearch": "web search",
+    "imageView": "image",
+}
+_DECISIONS: Final = {"accept": "allowed", "decline": "declined"}
+
+
+def work_name(kind: str) -> str:
+    """Return an agent's word for a kind of work as people say it; unknown words stay as they are."""
+    return _WORK.get(kind, kind)
+
+
 def event_name(event: AgentEvent) -> str:  # noqa: C901 - one case per event
     """Return the specification's name of an event (section 10.4)."""
     match event:
@@ -303,14 +324,14 @@ def describe_event(event: AgentEvent, redaction: Redaction = PATTERNS_ONLY) -> s
         case PlanUpdated():
             words = "plan updated"
         case ItemStarted():
-            words = f"{event.kind} started: {event.summary}".removesuffix(": ")
+            words = f"{work_name(event.kind)} started: {event.summary}".removesuffix(": ")
         case ItemFinished():
             code = "" if event.exit_code is None else f", exit {event.exit_code}"
-            words = f"{event.kind} {event.status}{code}: {event.summary}".removesuffix(": ")
+            words = f"{work_name(event.kind)} {event.status}{code}: {event.summary}".removesuffix(": ")
         case InputRequired():
             words = event.reason
         case TurnEnded(failure=Failure() as failure):
-            words = failure.line
+            words = failure.message
         case TurnEnded():
             cost = "" if event.cost_usd is None else f" for {event.cost_usd:.4f} USD"
             words = f"turn {event.status.value}{cost}"
@@ -321,7 +342,7 @@ def describe_event(event: AgentEvent, redaction: Redaction = PATTERNS_ONLY) -> s
         case SessionStarted():
             words = "turn started"
         case Activity():
-            words = f"{event.count} messages"
+            words = plural(event.count, "message")
         case Usage():
             used = event.tokens
             words = f"{used.total_tokens} tokens ({used.input_tokens} in, {used.output_tokens} out)"
@@ -330,7 +351,7 @@ def describe_event(event: AgentEvent, redaction: Redaction = PATTERNS_ONLY) -> s
         case ToolCalled():
             words = f"tool {event.name} {'succeeded' if event.success else 'failed'}"
         case ApprovalAnswered():
-            words = f"approval of {event.kind}: {event.decision}"
+            words = f"approval of {work_name(event.kind)}: {_DECISIONS.get(event.decision, event.decision)}"
         case _:
             assert_never(event)
     return redaction.line(words, SHORT_MESSAGE_CHARS)

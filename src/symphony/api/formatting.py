@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from symphony.api.models import Retry, Run
-from symphony.domain import one_line
+from symphony.domain import one_line, without_codes
+from symphony.scheduler import StopReason
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _THOUSAND, _MILLION = 1_000, 1_000_000
@@ -27,8 +28,30 @@ def attempt_of(run: Run | Retry) -> str:
 
 def sentence(text: str) -> str:
     """The text on one line, with a full stop unless it has an end."""
-    line = one_line(text)
+    line = one_line(without_codes(text))
     return line if line.endswith((".", "!", "?", "…")) else f"{line}."
+
+
+_EVENTS: Final = {
+    "notification": "agent",
+    "other_message": "agent",
+    "tool_call_completed": "tool",
+    "turn_input_required": "question",
+    "approval_auto_approved": "approval",
+    "approval_declined": "approval",
+    "approval_required": "approval",
+    "malformed": "agent",
+}
+
+
+def event_words(name: str) -> str:
+    """The name of an event for people; JSON and the log have the name itself."""
+    return _EVENTS.get(name, name.replace("_", " "))
+
+
+def stop_words(reason: str) -> str:
+    """Why a run is stopped, as a part of a sentence; a reason of a later version as it is."""
+    return StopReason(reason).words if reason in set(StopReason) else reason
 
 
 def duration(seconds: float | None) -> str:

@@ -217,9 +217,9 @@ class History:
                 entry.blocked_at = self._wall_of(blocked.blocked_ms) if isinstance(event, Recovered) else at
         if after.retrying is not before.retrying:
             for issue_id, retry in after.retrying.items():
-                # A lack of slots says nothing about the issue; the failure of its last run does.
-                if retry.error not in {None, NO_SLOT_ERROR} and retry is not before.retrying.get(issue_id):
-                    self._entry(issue_id).last_error = retry.error
+                error = retry.cause or retry.error
+                if error not in {None, NO_SLOT_ERROR} and retry is not before.retrying.get(issue_id):
+                    self._entry(issue_id).last_error = error
 
     def _wall_of(self, moment_ms: int) -> datetime | None:
         """The wall-clock time of a monotonic moment; `None` without a monotonic clock."""

@@ -1520,7 +1520,8 @@ def feedback_effect(feedback: Feedback) -> str:
     """What becomes of feedback, in one line."""
     if feedback.learning.state == "off":
         return f"the feedback is stored; nothing is learned from it: {feedback.learning.reason}"
-    return "the feedback is stored; a learning run follows, and a person accepts what it proposes"
+    follows = feedback.learning.reason or "a person accepts what it proposes"
+    return f"the feedback is stored; a learning run follows, and {follows}"
 
 
 def utc_text(moment: datetime) -> str:

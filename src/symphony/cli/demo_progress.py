@@ -90,7 +90,7 @@ class ProgressLines:
             if run is not None:
                 outcome = fact.outcome
                 result = "finished" if outcome.kind is OutcomeKind.SUCCEEDED else outcome.kind.value
-                reason = f" ({outcome.failure.line})" if outcome.failure else ""
+                reason = f" ({outcome.failure.message})" if outcome.failure else ""
                 commits = plural(outcome.commits, "commit")
                 self._print(run.issue.identifier, f"{result}{reason}, {commits} on its branch")
         for issue_id in after.blocked.keys() - before.blocked.keys():

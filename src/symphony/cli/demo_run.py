@@ -239,7 +239,7 @@ def _print_results(
     for identifier, state in states.items():
         if state != "Done":
             failure = failures.get(identifier)
-            reason = f": {failure.line}" if failure else ""
+            reason = f": {failure.message}" if failure else ""
             _print(console, escape(f"  {identifier} is in {state}{reason}"))
     log = f"Log: {root / 'symphony.log'}" if kept else "To keep the log: symphony demo --dir DIRECTORY"
     _print(console, escape(log))

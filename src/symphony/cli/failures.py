@@ -60,7 +60,12 @@ def report(error: SymphonyError | click.ClickException) -> int:
         for failure in getattr(error, "failures", (error.failure,)):
             _print(f"{message_of(failure)} [{failure.category.value}]", failure.hint)
         return exit_code(error.failure)
-    hint = f"{error.ctx.command_path} --help" if isinstance(error, click.UsageError) and error.ctx else None
+    hint = None
+    if isinstance(error, click.UsageError) and error.ctx:
+        hint = f"{error.ctx.command_path} --help"
+        takes_text = any(isinstance(each, click.Argument) for each in error.ctx.command.params)
+        if isinstance(error, click.NoSuchOption) and takes_text:
+            hint += "; a text that begins with a dash stands behind --, such as: -- '--colour'"
     _print(error.format_message(), hint)
     return error.exit_code
 

@@ -6,6 +6,7 @@ from anyio import to_thread
 
 from symphony.cli.documents import ForgeCheck, OpenThread, PullCheck, PullRequestShown, PullReview
 from symphony.cli.failures import CommandError
+from symphony.cli.tracker_access import find_issue
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.forge.connect import connect_forge
 from symphony.daemon.journal_writer import JOURNAL_FILE
@@ -47,6 +48,8 @@ async def show_pull_request(
         SymphonyError: there is none, `forge` is not set or cannot be used, or the forge refuses.
     """
     forge = connect_forge(context.settings.forge, environment)
+    if identifier.removeprefix("#").isdigit():
+        identifier = (await find_issue(context, identifier)).identifier
     try:
         branch = branch_name(workspace_key(identifier))
     except UnsafeKeyError as error:

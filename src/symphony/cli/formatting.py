@@ -3,11 +3,20 @@
 from collections.abc import Collection
 from typing import Any, Final
 
-from rich.console import Console, JustifyMethod, RenderableType
+from rich.console import Console, JustifyMethod, OverflowMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from symphony.api.formatting import ago, attempt_of, duration, parse_time, seconds_between, tokens
+from symphony.api.formatting import (
+    ago,
+    attempt_of,
+    duration,
+    event_words,
+    parse_time,
+    seconds_between,
+    stop_words,
+    tokens,
+)
 from symphony.api.models import Instructions
 from symphony.domain import one_line, plain_text, plural
 
@@ -19,14 +28,17 @@ __all__ = [
     "console_for",
     "describe_instructions",
     "duration",
+    "event_words",
     "instruction_problems",
     "lines",
     "parse_time",
     "plural",
     "print_blocks",
     "seconds_between",
+    "stop_words",
     "table",
     "tokens",
+    "unbroken",
 ]
 
 _PIPE_WIDTH: Final = 160
@@ -40,19 +52,26 @@ def console_for(*, pipe_width: int = _PIPE_WIDTH, **options: Any) -> Console:
     return console
 
 
-def table(*names: str, right: Collection[str] = (), fold: Collection[str] = ()) -> Table:
-    """A table without lines; of its columns, those in `right` are aligned there, and those in `fold` wrap."""
+def table(
+    *names: str, right: Collection[str] = (), fold: Collection[str] = (), cut: Collection[str] = ()
+) -> Table:
+    """A table without lines.
+
+    Of its columns, those in `right` are aligned there, those in `fold` wrap, and those in `cut` end with an
+    ellipsis where the line ends.
+    """
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in names:
         justify: JustifyMethod = "right" if name in right else "left"
-        made.add_column(name, justify=justify, no_wrap=name not in fold, overflow="fold")
+        overflow: OverflowMethod = "ellipsis" if name in cut else "fold"
+        made.add_column(name, justify=justify, no_wrap=name not in fold, overflow=overflow)
     return made
 
 
 def print_blocks(console: Console, *blocks: RenderableType) -> None:
     """Print blocks below each other, without blanks at the ends of lines."""
     with console.capture() as captured:
-        console.print(*blocks, sep="\n")
+        console.print(*blocks, sep="\n", crop=False)
     console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
     console.file.flush()
 
@@ -82,6 +101,12 @@ def instruction_problems(instructions: Instructions) -> tuple[str, ...]:
 def lines(text: object, style: str = "") -> Text:
     """As `cell`, with the line breaks of the text."""
     return Text(plain_text(_encodable(text)), style=style)
+
+
+def unbroken(text: Text) -> Text:
+    """The text without line breaks, so that a command in it can be copied; the terminal may wrap it."""
+    text.no_wrap, text.overflow = True, "ignore"
+    return text
 
 
 def arrow(hint: object, *, indent: int = 2) -> Text:

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from symphony.cli.documents import LoggedBegin, LoggedEnd, LoggedEvent, LoggedRun
-from symphony.cli.formatting import duration, parse_time, plural, seconds_between, tokens
-from symphony.domain import one_line
+from symphony.cli.formatting import duration, event_words, parse_time, plural, seconds_between, tokens
+from symphony.domain import one_line, without_codes
 from symphony.journal.model import RunRecord
 from symphony.journal.reader import JournalReader, NumberedEvent
 
@@ -86,7 +86,8 @@ class IssueLog:
 def log_text(line: LoggedLine) -> str:
     """The line for people, in local time and without control characters."""
     if isinstance(line, LoggedEvent):
-        text = f"{one_line(line.event):20} {one_line(line.message, _MAX_CHARS)}"
+        message = without_codes(one_line(line.message, _MAX_CHARS))
+        text = f"{one_line(event_words(line.event)):20} {message}"
         return f"{_local(line.at)}  {text.rstrip()}"
     run, text = line.run, f"run {line.run_id}"
     if run is not None and isinstance(line, LoggedBegin):
@@ -96,7 +97,7 @@ def log_text(line: LoggedLine) -> str:
         text += f", attempt {number}{limit}{agent}, since {_local(run.started_at)}"
     elif run is not None:
         took = duration(seconds_between(run.started_at, run.ended_at))
-        reason = "" if run.reason is None else f" ({run.reason})"
+        reason = "" if run.reason is None else f" ({without_codes(run.reason)})"
         work = [plural(run.turns, "turn"), plural(run.commits, "commit")]
         if run.total_tokens:
             work.append(f"{tokens(run.total_tokens)} tokens")

@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,7 @@ from symphony.daemon.overview import (
     kept_workspaces,
     with_feedback,
     with_kept,
+    with_past,
     with_stars,
 )
 from symphony.daemon.runs.prompts import phase_or_requested, preview_prompt, public_prompt
@@ -129,13 +130,20 @@ def open_offline(
     """
     recovered = RecoveredState()
     context = open_context(workflow, environment)
+    library = Library(library_path(journal.parent, context.settings.agent.library.path))
     if remembers:
         try:
             with open_reader(journal) as reader:
                 recovered = reader.recovered_state()
         except UnusableError:
             pass
-    return Offline(context=context, recovered=recovered, journal=journal, timeout_s=timeout_s)
+    return Offline(
+        context=replace(context, library=library),
+        library=library,
+        recovered=recovered,
+        journal=journal,
+        timeout_s=timeout_s,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +151,7 @@ class Offline:
     """Answers for one workflow from its files; each answer asks the tracker again."""
 
     context: RuntimeContext
+    library: Library
     recovered: RecoveredState
     journal: Path
     timeout_s: float
@@ -150,10 +159,6 @@ class Offline:
     @property
     def _pull_requests(self) -> PullRequests:
         return {record.issue.id: record for record in self.recovered.pull_requests}
-
-    @property
-    def _library(self) -> Library:
-        return Library(library_path(self.journal.parent, self.context.settings.agent.library.path))
 
     async def state(self, only: Selection = ALL_ISSUES) -> models.State:
         """The document of `/api/v1/state` with the selected issues."""
@@ -168,7 +173,7 @@ class Offline:
             only=only,
             reasons=_waiting_reasons,
         )
-        document = await to_thread.run_sync(with_stars, document, self._library, self.journal.parent)
+        document = await to_thread.run_sync(with_stars, document, self.library, self.journal.parent)
         kept = await to_thread.run_sync(kept_workspaces, self.context, state)
         document = structs.replace(document, kept=kept)
         shown: models.State = masked(document, self.context.redaction.text)
@@ -212,9 +217,10 @@ class Offline:
                 status=document.status if in_active_state(issue, state.settings) else "inactive",
             )
         if document is not None:
-            found = await to_thread.run_sync(feedback_on, self._library, self.journal.parent, identifier)
+            found = await to_thread.run_sync(feedback_on, self.library, self.journal.parent, identifier)
             kept = await to_thread.run_sync(kept_workspaces, self.context, state)
             document = with_kept(with_feedback(document, found), kept)
+            document = await to_thread.run_sync(with_past, document, self.journal)
         shown: models.Issue | None = masked(document, self.context.redaction.text)
         return shown
 
@@ -266,7 +272,9 @@ class Offline:
         """Identifiers of the issues that the tracker lists or that have a workspace."""
         state, *_ = await self._first_poll()
         listed = [issue.identifier for issue in state.candidates.values()]
-        return tuple(dict.fromkeys([*listed, *(ref.identifier for ref in state.idle_workspaces.values())]))
+        remembered = [result.issue.identifier for result in state.results.values()]
+        idle = [ref.identifier for ref in state.idle_workspaces.values()]
+        return tuple(dict.fromkeys([*listed, *remembered, *idle]))
 
     async def _first_poll(self) -> tuple[State, int, datetime]:
         """The state of a daemon after its first poll, and its time on the monotonic and the wall clock."""

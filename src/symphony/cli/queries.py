@@ -16,7 +16,7 @@ from symphony.cli.documents import DaemonInfo, KnownIssue, Status
 from symphony.cli.endpoint import absence_notice
 from symphony.cli.failures import CommandError, warn
 from symphony.cli.journal import journal_path
-from symphony.domain import ALL_ISSUES, Selection, SymphonyError, natural_order, one_line
+from symphony.domain import ALL_ISSUES, Selection, SymphonyError, issues_named, natural_order, one_line
 
 if TYPE_CHECKING:
     from symphony.cli.offline import Offline
@@ -149,7 +149,9 @@ def resolve_issue(
     known: Callable[[], Sequence[str]],
     error_for: Callable[[str], CommandError | None] = lambda _: None,
 ) -> _Answer:
-    """The answer about an issue as a person names it: exactly, or uniquely but for upper and lower case.
+    """The answer about an issue as a person names it.
+
+    That is exactly, uniquely but for upper and lower case, or by a number such as `7` or `#7` for GH-7.
 
     Args:
         identifier: what the person typed.
@@ -158,13 +160,13 @@ def resolve_issue(
         error_for: gives a better error than "there is no issue", if there is one.
 
     Raises:
-        CommandError: the issue is unknown, or several differ from it only by case.
+        CommandError: the issue is unknown, or several could be meant.
     """
     if (answer := ask(identifier)) is not None:
         return answer
     names = known()
-    alike = {name for name in names if name.casefold() == identifier.casefold()}
-    if len(alike) == 1 and (answer := ask(alike.pop())) is not None:
+    alike = issues_named(identifier, names)
+    if len(alike) == 1 and (answer := ask(alike[0])) is not None:
         return answer
     raise error_for(identifier) or unknown_issue(identifier, names)
 
@@ -173,7 +175,9 @@ def unknown_issue(identifier: str, known: Sequence[str]) -> CommandError:
     """The error for an unknown issue, with similar identifiers among those that the tracker lists."""
     folded = {name.casefold(): name for name in known}
     name = identifier.casefold()
-    if name in folded:
+    if len(meant := issues_named(identifier, known)) > 1:
+        hint = f"it may be {', '.join(map(one_line, sorted(meant, key=natural_order)))}: give one of them"
+    elif name in folded:
         hint = f"did you mean {one_line(folded[name])}? Identifiers are compared exactly"
     elif near := get_close_matches(name, folded, n=_SUGGESTIONS, cutoff=0.6):
         hint = f"did you mean {', '.join(one_line(folded[one]) for one in near)}?"

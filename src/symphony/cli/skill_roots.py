@@ -17,7 +17,7 @@ from symphony.domain import SymphonyError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from symphony.config import AgentSettings, NamedAgent, SkillsSettings, WorkspaceSettings
+    from symphony.config import AgentSettings, NamedAgent, WorkspaceSettings
     from symphony.skills import Block, FolderElsewhere, SkillOptions, SkillSet
 
 
@@ -43,8 +43,8 @@ class SkillsContext:
     listed: frozenset[str] = frozenset()
 
     def in_phase(self, phase: str | None) -> "SkillsContext":
-        """The same for a phase of the work; `None` for all skills."""
-        return replace(self, options=replace(self.options, phase=phase))
+        """The same for a phase of the work; `None` for that of the settings."""
+        return self if phase is None else replace(self, options=replace(self.options, phase=phase))
 
     def load(self) -> "SkillSet":
         """The skills, also if `enabled` is off: the user asked to see them."""
@@ -133,7 +133,7 @@ def _place(path: str | None, workflow: Path | None, environment: Mapping[str, st
     base = repository_top(current_directory() if workflow is None else workflow.absolute().parent)
     agent, clones, agents = agent_sections(workflow, environment)
     section = agent.skills
-    options = _bound(section)
+    options = _bound(agent)
     return SkillsContext(
         workspace=base,
         below=os.path.relpath(base),
@@ -168,10 +168,10 @@ def repository_top(directory: Path) -> Path:
     return directory
 
 
-def _bound(section: "SkillsSettings") -> "SkillOptions":
+def _bound(agent: "AgentSettings") -> "SkillOptions":
     from symphony.daemon.context import skill_options
 
-    return skill_options(section)
+    return skill_options(agent.skills, agent.phases.default)
 
 
 def agent_sections(

@@ -24,7 +24,7 @@ from symphony.cli.documents import (
 from symphony.cli.failures import CommandError
 from symphony.cli.offline import open_context
 from symphony.daemon.context import RuntimeContext
-from symphony.domain import Category, Issue, SymphonyError, normalise_state, one_line
+from symphony.domain import Category, Issue, SymphonyError, issues_named, normalise_state, one_line
 from symphony.trackers.base import (
     AccountCapability,
     CommentCapability,
@@ -111,7 +111,7 @@ async def move_issue(context: RuntimeContext, name: str, state: str) -> IssueMov
     tracker = context.tracker
     if not isinstance(tracker, MovingCapability):
         raise _not_supported(context, "move issues")
-    issue = await _find_issue(context, name)
+    issue = await find_issue(context, name)
     after = await tracker.move_issue(issue.id, state)
     return IssueMoved(issue_identifier=issue.identifier, before=issue.state, state=after)
 
@@ -125,7 +125,7 @@ async def add_comment(context: RuntimeContext, name: str, text: str) -> IssueCom
     tracker = context.tracker
     if not isinstance(tracker, CommentCapability):
         raise _not_supported(context, "take comments")
-    issue = await _find_issue(context, name)
+    issue = await find_issue(context, name)
     comment_id = await tracker.put_comment(issue.id, text, key=secrets.token_hex(16), comment_id=None)
     return IssueCommented(issue_identifier=issue.identifier, comment_id=comment_id)
 
@@ -208,14 +208,17 @@ def _tracker_issue(issue: Issue) -> TrackerIssue:
     )
 
 
-async def _find_issue(context: RuntimeContext, name: str) -> Issue:
+async def find_issue(context: RuntimeContext, name: str) -> Issue:
     """The issue with this identifier or id: among the active ones, by id, then among all others."""
-    tracker, name = context.tracker, name.strip()
+    tracker, name = context.tracker, name.strip().removeprefix("#")
 
     async def among(states: Sequence[str]) -> Issue | None:
         issues = await tracker.fetch_issues_by_states(states)
         wanted = name.casefold()
-        return next((one for one in issues if wanted in {one.identifier.casefold(), one.id.casefold()}), None)
+        by_name = {one.identifier: one for one in issues}
+        by_id = next((one for one in issues if one.id.casefold() == wanted), None)
+        meant = issues_named(name, by_name)
+        return by_id or (by_name[meant[0]] if len(meant) == 1 else None)
 
     if found := await among(context.active_states):
         return found

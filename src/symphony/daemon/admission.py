@@ -271,7 +271,7 @@ def _judge_tracing(review: ProblemCollector, *, environment: Mapping[str, str]) 
         return
     if find_spec("opentelemetry") is None:
         problem = "is set, and OpenTelemetry is not installed"
-        hint = "install it: pip install 'symphony-orchestrator[otel]'"
+        hint = "install Symphony with its extra `otel`: pip install '/path/to/symphony[otel]'"
         review.fail(("tracing", "endpoint"), problem, hint=hint)
     for name, value in tracing.headers.items():
         if resolve_secret(value, environment=environment) is None:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 import anyio
+import msgspec
 import structlog
 
 from symphony.api.models import Instructions, Skills
@@ -253,7 +254,10 @@ class JournalWriter:
             model.SkillUse(name=one.name, path=one.path, sha256=one.sha256, listed=True, seen=one.seen)
             for one in shown
         )
-        self.put(model.SkillsRecord(run_id=run_id, commit=skills.commit, skills=tuple(uses)))
+        document = msgspec.json.encode(skills).decode()
+        self.put(
+            model.SkillsRecord(run_id=run_id, commit=skills.commit, skills=tuple(uses), document=document)
+        )
         versions = {one.name: one.library_version for one in shown if one.library_version is not None}
         withheld = next((one.name for one in skills.dropped if one.reason == DropReason.HOLDOUT), None)
         if versions or skills.holdout is not None:

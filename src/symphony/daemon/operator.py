@@ -48,6 +48,7 @@ from symphony.daemon.overview import (
     skills_document,
     with_feedback,
     with_kept,
+    with_past,
     with_stars,
     workflow_skills,
 )
@@ -100,6 +101,9 @@ _PREVIEWS_AT_ONCE: Final = 2
 _MAX_PATCH_BYTES: Final = 1_048_576  # more than is shown: a secret that is cut is masked first
 _SHOWN_RUNS: Final = 5
 _MAX_RATED_RUNS: Final = 50
+_APPLIED: Final = (
+    "what it proposes takes effect at once, unless a person must read it first (agent.library.sync: apply)"
+)
 _MAX_OF_VISITORS: Final = 20  # per issue: what visitors write is kept for ever, too
 _REFRESH_REASON: Final = "operator"
 _MAX_CACHED_TEXTS: Final = 50_000
@@ -275,6 +279,8 @@ class ServiceOperator:
             found = await to_thread.run_sync(feedback_on, context.library, state_dir, identifier)
             kept = await to_thread.run_sync(kept_workspaces, context, state)
             document = with_kept(with_feedback(document, found), kept)
+            if journal is not None:
+                document = await to_thread.run_sync(with_past, document, journal)
         public: models.Issue | None = masked(document, context.redaction.text)
         return public
 
@@ -548,7 +554,11 @@ class ServiceOperator:
             author=rating.author,
             learning=stored.learning.value,
         )
-        return feedback_document(stored)
+        document = feedback_document(stored)
+        if context.settings.agent.library.sync == "apply" and document.learning.state != "off":
+            learning = structs.replace(document.learning, reason=_APPLIED)
+            document = structs.replace(document, learning=learning)
+        return document
 
     async def _move(
         self, context: RuntimeContext, issue: Issue, state: str, requested_at: str

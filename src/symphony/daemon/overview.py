@@ -7,20 +7,23 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from msgspec import structs
 from pydantic import BaseModel
 
 from symphony import skills
 from symphony.api import models
 from symphony.api.documents import feedback_document
-from symphony.api.models import utc_text
+from symphony.api.history import MAX_EVENTS
+from symphony.api.models import utc_text, wall_text
 from symphony.api.skill_outcomes import skill_uses
 from symphony.config import Settings
 from symphony.daemon.context import RuntimeContext, skill_options
 from symphony.daemon.runs.skills import LOAD_DEADLINE_S, in_skill_thread
 from symphony.daemon.state_dir import library_key
 from symphony.domain import SymphonyError
-from symphony.journal.reader import SkillReport
+from symphony.journal.model import UnusableError
+from symphony.journal.reader import SkillReport, open_reader
 from symphony.library.model import LibraryError
 from symphony.library.store import Library
 from symphony.scheduler import Claim, State, claim_of
@@ -66,6 +69,27 @@ def with_stars(document: models.State, library: Library, state_dir: Path) -> mod
             stars = Library(library.path, busy_s=_BUSY_S).stars_of_issues(library_key(state_dir))
     ready = (structs.replace(row, stars=stars.get(row.issue_identifier)) for row in document.ready)
     return structs.replace(document, ready=tuple(ready)) if stars else document
+
+
+def with_past(document: models.Issue, journal: Path) -> models.Issue:
+    """The issue with the skills of its latest run and with its events, where only the journal knows them.
+
+    As it was, if the journal cannot be read. Blocking.
+    """
+    if document.running is not None:
+        return document
+    skills_of_run, events = document.skills, document.recent_events
+    with suppress(UnusableError, msgspec.MsgspecError), open_reader(journal) as reader:
+        if not events:
+            past = reader.latest_events(document.issue_identifier, limit=MAX_EVENTS)
+            events = tuple(
+                models.Event(at=wall_text(one.at_wall_ms), event=one.event, message=one.message)
+                for one in (numbered.event for numbered in past)
+            )
+        if skills_of_run is None and document.runs:
+            text = reader.skills_document(document.runs[0].run_id)
+            skills_of_run = None if text is None else msgspec.json.decode(text, type=models.Skills)
+    return structs.replace(document, skills=skills_of_run, recent_events=events)
 
 
 def kept_workspaces(context: RuntimeContext, state: State) -> tuple[models.KeptWorkspace, ...]:

@@ -14,11 +14,13 @@ from symphony.domain.failures import Failure as Failure
 from symphony.domain.failures import SymphonyError as SymphonyError
 from symphony.domain.failures import disk_full_hint as disk_full_hint
 from symphony.domain.failures import is_disk_full as is_disk_full
+from symphony.domain.failures import without_codes as without_codes
 from symphony.domain.fault_points import FaultHook as FaultHook
 from symphony.domain.fault_points import FaultPoint as FaultPoint
 from symphony.domain.fault_points import no_fault as no_fault
 from symphony.domain.issue import ALL_ISSUES as ALL_ISSUES
 from symphony.domain.issue import BRANCH_PREFIX as BRANCH_PREFIX
+from symphony.domain.issue import GIVEN_UP_STATES as GIVEN_UP_STATES
 from symphony.domain.issue import MAX_NAME_CHARS as MAX_NAME_CHARS
 from symphony.domain.issue import NO_COMMENTS as NO_COMMENTS
 from symphony.domain.issue import SKILL_LABEL_PREFIX as SKILL_LABEL_PREFIX
@@ -30,6 +32,7 @@ from symphony.domain.issue import Selection as Selection
 from symphony.domain.issue import UnsafeKeyError as UnsafeKeyError
 from symphony.domain.issue import branch_name as branch_name
 from symphony.domain.issue import is_routable as is_routable
+from symphony.domain.issue import issues_named as issues_named
 from symphony.domain.issue import natural_order as natural_order
 from symphony.domain.issue import normalise_label as normalise_label
 from symphony.domain.issue import normalise_labels as normalise_labels

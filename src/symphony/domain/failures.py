@@ -5,6 +5,7 @@ libraries with `raise ... from`.
 """
 
 import errno
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -131,6 +132,19 @@ class Failure:
         """One line for people: `where: category: message`."""
         text = f"{self.category.value}: {self.message}"
         return text if self.where is None else f"{self.where}: {text}"
+
+
+_CODES: Final = re.compile(
+    r"\b(?:{}): |\A(?:{}): ".format(
+        "|".join(one.value for one in Category if "_" in one.value),
+        "|".join(one.value for one in Category if "_" not in one.value),
+    )
+)
+
+
+def without_codes(text: str) -> str:
+    """A text for people without the categories of the failures in it, see `Failure.line`."""
+    return _CODES.sub("", text)
 
 
 class SymphonyError(Exception):

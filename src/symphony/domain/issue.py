@@ -15,6 +15,8 @@ BRANCH_PREFIX = "symphony/"
 MAX_NAME_CHARS: Final = 255
 """The longest identifier, and the length to which states, labels and accounts are cut."""
 
+GIVEN_UP_STATES: Final = frozenset({"cancelled", "canceled", "duplicate", "won't do", "wontfix", "rejected"})
+"""States, normalised, of issues whose work nobody wants."""
 SKILL_LABEL_PREFIX: Final = "skill:"
 """A label `skill:<name>` on an issue assigns that skill to it."""
 
@@ -148,6 +150,16 @@ class Issue:
         """The names of skills that people called for by a label, in lower case."""
         prefix = SKILL_LABEL_PREFIX
         return tuple(label.removeprefix(prefix) for label in self.labels if label.startswith(prefix))
+
+
+def issues_named(wanted: str, names: Iterable[str]) -> tuple[str, ...]:
+    """The identifiers that a person may mean: but for upper and lower case, or else by their number."""
+    known, name = tuple(dict.fromkeys(names)), wanted.strip().casefold()
+    alike = tuple(one for one in known if one.casefold() == name)
+    number = name.removeprefix("#")
+    if alike or not (number.isascii() and number.isdigit()):
+        return alike
+    return tuple(one for one in known if one == number or one.rpartition("-")[2] == number)
 
 
 @lru_cache(maxsize=1_024)

@@ -36,10 +36,18 @@ Key = tuple[str, ...]
 APPLICATION_ID = 0x53594D50
 """`SYMP`: distinguishes a journal from other SQLite files."""
 
-VERSION = 1
-"""Changes with the tables; a file of another version is refused."""
+VERSION = 2
+"""Changes with the tables. A file of an older version is migrated, and one of a newer version is refused."""
 
-_SCHEMA = """
+_TOLD_COMMENTS = """
+CREATE TABLE told_comments (
+    issue_id TEXT PRIMARY KEY, at_wall_ms INTEGER NOT NULL, record TEXT NOT NULL
+) WITHOUT ROWID;
+"""
+_MIGRATIONS = {1: f"ALTER TABLE skill_runs ADD COLUMN document TEXT NOT NULL DEFAULT '';{_TOLD_COMMENTS}"}
+"""By version, what leads to the next one."""
+
+_SCHEMA = f"""
 CREATE TABLE claims (issue_id TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE results (issue_id TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE runs (
@@ -59,16 +67,15 @@ CREATE TABLE comments (
     issue_id TEXT NOT NULL, kind TEXT NOT NULL, comment_id TEXT NOT NULL, fingerprint TEXT NOT NULL,
     at_wall_ms INTEGER NOT NULL, PRIMARY KEY (issue_id, kind)
 ) WITHOUT ROWID;
-CREATE TABLE told_comments (
-    issue_id TEXT PRIMARY KEY, at_wall_ms INTEGER NOT NULL, record TEXT NOT NULL
-) WITHOUT ROWID;
 CREATE TABLE skills_notes (
     issue_id TEXT PRIMARY KEY, said INTEGER NOT NULL, at_wall_ms INTEGER NOT NULL, record TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE pull_requests (
     issue_id TEXT PRIMARY KEY, is_open INTEGER NOT NULL, at_wall_ms INTEGER NOT NULL, record TEXT NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE skill_runs (run_id TEXT PRIMARY KEY, commit_id TEXT, at_wall_ms INTEGER NOT NULL);
+CREATE TABLE skill_runs (
+    run_id TEXT PRIMARY KEY, commit_id TEXT, at_wall_ms INTEGER NOT NULL, document TEXT NOT NULL
+);
 CREATE TABLE skill_uses (
     run_id TEXT NOT NULL REFERENCES skill_runs (run_id) ON DELETE CASCADE, position INTEGER NOT NULL,
     name TEXT NOT NULL, path TEXT NOT NULL, sha256 TEXT, listed INTEGER NOT NULL, seen INTEGER NOT NULL,
@@ -83,7 +90,7 @@ CREATE TABLE spent (
 ) WITHOUT ROWID;
 CREATE TABLE days (day TEXT PRIMARY KEY, tokens INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-"""
+{_TOLD_COMMENTS}"""
 _TABLES = frozenset(re.findall(r"CREATE TABLE (\w+)", _SCHEMA))
 
 
@@ -184,7 +191,10 @@ def _statements(record: model.Record, now_wall_ms: int) -> list[Statement]:  # n
         case model.SkillsRecord(run_id=run_id):
             made = [
                 ("DELETE FROM skill_runs WHERE run_id = ?", _row(run_id)),
-                ("INSERT INTO skill_runs VALUES (?, ?, ?)", _row(run_id, record.commit, now_wall_ms)),
+                (
+                    "INSERT INTO skill_runs VALUES (?, ?, ?, ?)",
+                    _row(run_id, record.commit, now_wall_ms, record.document),
+                ),
             ]
             for position, use in enumerate(record.skills):
                 row = _row(run_id, position, use.name, use.path, use.sha256, use.listed, use.seen)
@@ -367,7 +377,7 @@ def _refuse_other_versions(path: Path, version: int) -> None:
     if version > VERSION:
         why = f"a newer symphony wrote it (schema {version}, this one knows {VERSION})"
         raise model.UnusableError(model.unusable(path, why, hint=f"upgrade symphony, or move {path} away"))
-    if version < VERSION:
+    if version < VERSION and version not in _MIGRATIONS:
         raise sqlite.DamagedError(f"schema {version} is not known")
 
 
@@ -383,6 +393,14 @@ def _fill(connection: sqlite3.Connection, *, now_wall_ms: int) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
 
 
+def _migrate(connection: sqlite3.Connection) -> bool:
+    """Bring the tables of an older version up to date, in the transaction that is open; whether one was."""
+    steps = range(sqlite.number(connection, "user_version"), VERSION)
+    for version in steps:
+        connection.executescript(_MIGRATIONS[version])
+    return bool(steps)
+
+
 def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
     _refuse_other_versions(path, sqlite.number(connection, "user_version"))
     if (damage := sqlite.damage(connection)) is not None:
@@ -394,12 +412,13 @@ def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
     connection.execute(f"PRAGMA journal_size_limit = {_MAX_WAL_BYTES}")
     connection.execute("BEGIN IMMEDIATE")
     try:
+        migrated = _migrate(connection)
         connection.execute(f"PRAGMA user_version = {VERSION}")  # raises if the file cannot be written
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_READONLY and os.access(path, os.W_OK):
             raise sqlite.DamagedError("its format is not known") from error
         raise
-    connection.execute("ROLLBACK")
+    connection.execute("COMMIT" if migrated else "ROLLBACK")
     remembered, notices = load(connection, drop=True)
     if _identity(path) is None:
         raise sqlite.DamagedError("it was taken away")

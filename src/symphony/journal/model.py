@@ -159,6 +159,7 @@ class ClaimRecord:
     attempts_without_progress: int = 0
     failures: int = 0
     non_retryable: bool = False
+    cause: str | None = None
     workspace_path: str | None = None
     resume: Resume | None = None
     failure: Failure | None = None
@@ -404,11 +405,15 @@ class SkillUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillsRecord:
-    """The skills of a run, and the commit that they were read from. Key: the run's id."""
+    """The skills of a run, and the commit that they were read from. Key: the run's id.
+
+    `document` is JSON for those who ask about the issue later; empty if there is none.
+    """
 
     run_id: str
     commit: str | None
     skills: tuple[SkillUse, ...]
+    document: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -204,6 +204,11 @@ class JournalReader:
         query = "SELECT DISTINCT name FROM skill_uses WHERE run_id = ? AND listed ORDER BY name"
         return self._whole(query, (run_id,), lambda name: model.restored(name, str))
 
+    def skills_document(self, run_id: str) -> str | None:
+        """The document of a run's skills, in JSON; `None` if there is none."""
+        query = "SELECT document FROM skill_runs WHERE run_id = ? AND document != ''"
+        return next(iter(self._whole(query, (run_id,), lambda text: model.restored(text, str))), None)
+
     def version_outcomes(
         self, *, since_wall_ms: int = 0, stars: Mapping[str, int] | None = None
     ) -> tuple[VersionOutcomes, ...]:
@@ -311,6 +316,9 @@ def _refuse_others(path: Path, connection: sqlite3.Connection) -> None:
     if version > VERSION:
         why = f"a newer symphony wrote it (schema {version}, this one knows {VERSION})"
         raise model.UnusableError(model.unreadable(path, why, hint="upgrade symphony"))
+    if 0 < version < VERSION:
+        why = f"an older symphony wrote it (schema {version}, this one knows {VERSION})"
+        raise model.UnusableError(model.unreadable(path, why, hint="symphony run brings it up to date"))
     if version < VERSION:
         raise model.UnusableError(
             model.unreadable(path, f"it is damaged (schema {version} is not known)", hint=model.DAMAGED_HINT)

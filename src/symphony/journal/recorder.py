@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, assert_never
 
-from symphony.domain import NO_COST, Cost, Issue, Tokens, add_counts, normalise_state
+from symphony.domain import GIVEN_UP_STATES, NO_COST, Cost, Issue, Tokens, add_counts, normalise_state
 from symphony.journal import model
 from symphony.processes.base import Identity
 from symphony.scheduler import (
@@ -68,7 +68,6 @@ INTERRUPTED: Final = "interrupted"
 """The outcome of a run whose daemon ended before it."""
 
 _MERGED: Final = "merged"
-_GIVEN_UP: Final = frozenset({"canceled", "cancelled", "duplicate", "won't do", "wontfix"})
 
 # --- recording -------------------------------------------------------------------------------------------
 
@@ -315,6 +314,7 @@ def _claim_record(entry: ClaimEntry, owner: Identity, now: Now) -> model.ClaimRe
                 attempts_without_progress=entry.attempts_without_progress,
                 failures=entry.failures,
                 non_retryable=entry.non_retryable,
+                cause=entry.cause,
                 workspace_path=entry.workspace_path,
                 resume=entry.resume,
                 runs=entry.runs,
@@ -404,8 +404,8 @@ def _end_reason(run: Running, event: RunEnded) -> str | None:
     if event.outcome.failure is not None:
         return event.outcome.failure.line
     if run.stopping is not None:
-        return f"stopped: {run.stopping.value}"
-    return None if run.finishing is None else f"finished: {run.finishing.value}"
+        return f"stopped: {run.stopping.words}"
+    return None if run.finishing is None else f"finished: {run.finishing.words}"
 
 
 def _result_records(
@@ -426,7 +426,7 @@ def _milestone_records(result: IssueResult) -> Iterator[model.MilestoneRecord]:
     """What the tracker's state says about delivered work; work that was given up is not ready."""
     state = normalise_state(result.issue.state)
     left = result.status in {ResultStatus.READY, ResultStatus.ENDED}
-    if result.delivered is None or not left or state in _GIVEN_UP:
+    if result.delivered is None or not left or state in GIVEN_UP_STATES:
         return
     yield milestone_record(result.issue, model.Milestone.READY)
     if state == _MERGED:
@@ -603,6 +603,7 @@ def _recovered_claim(
         attempts_without_progress=record.attempts_without_progress,
         failures=record.failures,
         non_retryable=record.non_retryable,
+        cause=record.cause,
         runs=record.runs,
         workspace_path=record.workspace_path or (run.workspace_path if run else None),
         resume=_resume_of_run(record, run) if record.kind is ClaimKind.RUNNING else record.resume,

@@ -297,6 +297,7 @@ def _recover_retry(step: Step, claim: messages.RecoveredClaim, path: str | None)
         workspace_path=path,
         failures=claim.failures,
         non_retryable=claim.non_retryable,
+        cause=claim.cause,
         runs=claim.runs,
         resume=claim.resume,
     )

@@ -427,7 +427,7 @@ class RecoveredClaim:
         run_id: of a blocked claim, the run that was blocked.
         due_ms: when a retry is due, on the current monotonic clock.
         since_ms: since when the issue is blocked, on the current monotonic clock; may be negative.
-        attempts_without_progress: this, `failures`, `non_retryable` and `runs` are those of `state.Retry`.
+        attempts_without_progress: this, `failures`, `non_retryable`, `cause` and `runs` are of `state.Retry`.
         failure: this, `question` and `has_baseline` are those of `state.Blocked`.
     """
 
@@ -441,6 +441,7 @@ class RecoveredClaim:
     attempts_without_progress: int = 0
     failures: int = 0
     non_retryable: bool = False
+    cause: str | None = None
     workspace_path: str | None = None
     resume: Resume | None = None
     failure: Failure | None = None
@@ -765,6 +766,11 @@ class FinishReason(StrEnum):
     BUDGET = "budget"
     NO_PROGRESS = "no_progress"
 
+    @property
+    def words(self) -> str:
+        """The same for people, as a part of a sentence."""
+        return _END_WORDS[self.value]
+
 
 class StopReason(StrEnum):
     """Why a run is stopped in the middle of a turn."""
@@ -777,6 +783,26 @@ class StopReason(StrEnum):
     DRAINING = "draining"
     BUDGET = "budget"
     OPERATOR = "operator"
+
+    @property
+    def words(self) -> str:
+        """The same for people, as a part of a sentence."""
+        return _END_WORDS[self.value]
+
+
+_END_WORDS: Final = {
+    "terminal": "the issue is over",
+    "inactive": "the issue has left the active states",
+    "unroutable": "the issue may not be worked on any more",
+    "missing": "the tracker does not find the issue any more",
+    "stalled": "the agent was silent for too long",
+    "max_turns": "it had as many turns as agent.max_turns allows",
+    "draining": "the daemon ends",
+    "refresh_failed": "the tracker did not answer",
+    "budget": "a budget is used up",
+    "no_progress": "its turns left nothing behind",
+    "operator": "a person stopped it",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,7 +106,7 @@ def _refusal_of_stop(state: State, issue_id: str) -> Refusal | None:
     if run := state.running.get(issue_id):
         if run.stopping is None:
             return None
-        message, hint = f"the run is being stopped already: {run.stopping.value}", None
+        message, hint = f"the run is being stopped already: {run.stopping.words}", None
     elif issue_id in state.retrying:
         return None
     elif issue_id in state.blocked:

@@ -244,7 +244,8 @@ def slot_shortage(
 @lru_cache(maxsize=256)
 def _slots_in_use(code: ReasonCode, limit: int, whose: str = "") -> Ineligible:
     """The verdict on all issues that wait for one of these slots: they may be thousands."""
-    return Ineligible(code, f"all {limit} agent slots{whose} are in use")
+    one = f"the only agent slot{whose} is in use"
+    return Ineligible(code, one if limit == 1 else f"all {limit} agent slots{whose} are in use")
 
 
 def _identifier_is_running(issue: Issue, state: State) -> Ineligible | None:

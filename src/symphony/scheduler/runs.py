@@ -7,7 +7,7 @@ import shlex
 from dataclasses import replace
 from typing import Final
 
-from symphony.domain import NO_TOKENS, Blame, Category, Cost, Failure, Issue, Tokens, clamp_count
+from symphony.domain import NO_TOKENS, Blame, Category, Cost, Failure, Issue, Tokens, clamp_count, plural
 from symphony.scheduler import agents, blocks, budgets, hosts, policy, results
 from symphony.scheduler.messages import (
     ContinueRun,
@@ -464,11 +464,11 @@ def _queue_retry(
 
 def no_progress(issue: Issue, attempts: int, last: Failure | None = None) -> Failure:
     """Why an issue is blocked whose attempts leave nothing behind."""
-    tail = f"; the last one ended with {last.line}" if last else ""
+    tail = f"; the last one ended with: {last.message}" if last else ""
     return Failure(
         category=Category.NO_PROGRESS,
         blame=Blame.AGENT,
-        message=f"{attempts} attempts left neither a new commit nor a changed tree{tail}",
+        message=f"{plural(attempts, 'attempt')} left neither a new commit nor a changed tree{tail}",
         retryable=False,
         hint=(
             "change the issue's state, labels, title or description to have it tried again, "
@@ -562,7 +562,9 @@ def _start_or_wait(step: Step, retry: Retry) -> None:
         start(step, retry.issue, retry=retry)
         return
     if verdict.code in {ReasonCode.NO_SLOT, ReasonCode.NO_STATE_SLOT, ReasonCode.NO_HOST_SLOT}:
-        requeue(step, retry, verdict.message if verdict.code is ReasonCode.NO_HOST_SLOT else NO_SLOT_ERROR)
+        shortage = verdict.message if verdict.code is ReasonCode.NO_HOST_SLOT else NO_SLOT_ERROR
+        cause = retry.cause or (retry.error if retry.failures else None)
+        requeue(step, replace(retry, cause=cause), shortage)
         return
     wake_ms = due_ms = step.now_ms + step.state.settings.poll_interval_ms
     if verdict.code is ReasonCode.AGENT_LIMITED:

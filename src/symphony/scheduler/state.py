@@ -144,6 +144,7 @@ class Retry:
     Attributes:
         attempt: the attempt number of the specification for the next run.
         error: why the last attempt failed; `None` after a clean end or an interruption.
+        cause: the same, while `error` says that no slot is free.
         refreshing: the retry is due, and its issue is being refreshed.
         failures: consecutive failed attempts and refreshes.
         non_retryable: the last failure does not resolve itself. Only `run --once` gives up for it.
@@ -161,6 +162,7 @@ class Retry:
     non_retryable: bool = False
     runs: int = 0
     resume: messages.Resume | None = None
+    cause: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from symphony.domain import (
     Review,
     ReviewState,
     one_line,
+    plural,
 )
 
 PROTECTED_NAMES: Final = (
@@ -460,7 +461,8 @@ def left_to_people(made: Feedback) -> Wait:
 
 def _tried(kind: FeedbackKind, ledger: PullLedger) -> str:
     heads = [_short(each.head) for each in ledger.told if each.kind is kind]
-    return f"the agent had {len(heads)} turns about {_WORDS[kind]} (at {_names(heads)}), and it is not over"
+    turns = plural(len(heads), "turn")
+    return f"the agent had {turns} about {_WORDS[kind]} (at {_names(heads)}), and it is not over"
 
 
 # --- conflicts -------------------------------------------------------------------------------------------
@@ -576,7 +578,7 @@ def _remarks(pull: PullRequest, ledger: PullLedger, policy: ForgePolicy, now_ms:
         return _Part(trouble=Wait(WaitCode.CHANGES_REQUESTED, message))
     open_threads = [thread for thread in pull.threads if not thread.resolved]
     if open_threads:
-        message = f"{len(open_threads)} threads are not resolved"
+        message = f"{plural(len(open_threads), 'thread')} not resolved"
         return _Part(trouble=Wait(WaitCode.THREADS_OPEN, message))
     return _GOOD
 

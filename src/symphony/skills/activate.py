@@ -1,7 +1,8 @@
 """Activation: a session requests a skill by name and gets its body once (agentskills.io client guide).
 
 Names are looked up among the loaded skills and never used as paths. The record of activated skills is cleared
-by `forget` after a compaction or a resume, because the model may have lost the bodies then.
+by `forget` after a compaction, because the model may have lost the bodies then. A session that resumes a
+conversation goes on with the record of the one before (`remember`).
 """
 
 import os
@@ -11,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from hashlib import sha256
 from html import escape
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -237,7 +239,8 @@ class Activations:
         for source in sources:
             self._sources.setdefault(source.shown or source.name, source)
         self._closed = closed
-        self._active: set[str] = set()
+        self._active: dict[str, str] = {}
+        self._remembered: Mapping[str, str] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -245,9 +248,16 @@ class Activations:
         return tuple(self._sources)
 
     @property
-    def active(self) -> frozenset[str]:
-        """The names of the skills whose bodies the session has."""
-        return frozenset(self._active)
+    def active(self) -> Mapping[str, str]:
+        """The skills whose bodies the session has, each with the SHA-256 of what it was given."""
+        return {**self._remembered, **self._active}
+
+    def remember(self, given: Mapping[str, str]) -> None:
+        """Take over `active` of the session whose conversation this one continues.
+
+        A skill that reads otherwise now is given again.
+        """
+        self._remembered = dict(given)
 
     def input_schema(self) -> Mapping[str, Any]:
         """The JSON Schema of the tool's arguments."""
@@ -262,8 +272,9 @@ class Activations:
         }
 
     def forget(self) -> None:
-        """Clear the record after a compaction or a resume, so that every body can be requested again."""
+        """Clear the record after a compaction, so that every body can be requested again."""
         self._active.clear()
+        self._remembered = {}
 
     def activate(self, name: str) -> Activation:
         """The body of a skill, once. Reads one file; never raises."""
@@ -278,8 +289,7 @@ class Activations:
             text = f"There is no such skill.{known}"
             return Activation(name=name, status=ActivationStatus.UNKNOWN, text=text)
         if (name := self._sources[name].name) in self._active:
-            text = "This skill is already active in this session: its content is above."
-            return Activation(name=name, status=ActivationStatus.ALREADY_ACTIVE, text=text)
+            return _already_active(name)
         return None
 
     def read(self, name: str) -> Activation:
@@ -290,12 +300,23 @@ class Activations:
         except ContentError as error:
             return Activation(name=source.name, status=ActivationStatus.UNREADABLE, text=str(error))
         text = _wrapped(source.name, content)
+        if self._remembered.get(source.name) == _digest(text):
+            return _already_active(source.name)
         return Activation(name=source.name, status=ActivationStatus.ACTIVATED, text=text)
 
     def record(self, answer: Activation) -> None:
         """Record that the session has received this answer."""
         if answer.status is ActivationStatus.ACTIVATED:
-            self._active.add(answer.name)
+            self._active[answer.name] = _digest(answer.text)
+
+
+def _already_active(name: str) -> Activation:
+    text = "This skill is already active in this session: its content is above."
+    return Activation(name=name, status=ActivationStatus.ALREADY_ACTIVE, text=text)
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
 
 
 def _wrapped(name: str, content: SkillContent) -> str:

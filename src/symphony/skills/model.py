@@ -402,8 +402,8 @@ class Meaning(NamedTuple):
 
 _FIRST_LINE: Final = "Start the file with a `---` line; nothing may stand before it, not even a blank line."
 _NAME_IT: Final = (
-    "Add `name:` with the name of the directory. Codex takes that of the directory; so do we with"
-    " `name_fallback: true`."
+    "Add `name:` with the name of the directory. Codex uses that name by itself; with"
+    " `agent.skills.name_fallback: true` Symphony does too."
 )
 _RENAME: Final = "Use lower-case letters, digits and single hyphens, 64 characters at most."
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from typing_extensions import override
 
-from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
+from symphony.domain import Blocker, Issue, normalise_labels, normalise_state, plural
 from symphony.trackers.adf import document_of, markdown_of
 from symphony.trackers.base import AccountInfo, Comment, TrackerError
 from symphony.trackers.comments import AGENT_MARK
@@ -261,7 +261,7 @@ class JiraFlows(Flows[JiraSettings]):
             if errors := items(answer.body.get("issueErrors")):
                 reason = text(dig(errors[0], "errorMessage")) or "no reason"
                 raise self.service.malformed(
-                    f"could not show {len(errors)} issues: {reason}",
+                    f"could not show {plural(len(errors), 'issue')}: {reason}",
                     hint="the request is repeated later",
                     culprits=frozenset(texts(dig(error, "id") for error in errors)),
                 )

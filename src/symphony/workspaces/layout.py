@@ -94,6 +94,10 @@ class Layout:
         """The record of the library's skills in a workspace. Raises `WorkspaceError` for an unsafe key."""
         return self.root / _METADATA / "library" / record_name(check_key(key))
 
+    def activated_skills(self, key: str) -> Path:
+        """The record of what a workspace's conversation was given. Raises `WorkspaceError` as above."""
+        return self.root / _METADATA / "activated" / record_name(check_key(key))
+
     def mirror(self, repository: str) -> Path:
         """The bare mirror of a repository, named by a hash of the address without its login."""
         return self.mirrors / f"{_digest(split_login(repository)[0])}.git"

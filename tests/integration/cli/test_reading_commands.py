@@ -115,7 +115,7 @@ def test_without_a_daemon_the_status_is_that_of_the_files(project: Project) -> N
         "SYM-1": {"code": "starting", "message": "it would start now, and no daemon is running"},
         "SYM-2": {
             "code": "no_slot",
-            "message": "others would start before it, and then all 1 agent slots are in use",
+            "message": "others would start before it, and then the only agent slot is in use",
         },
         "SYM-3": {"code": "label_missing", "message": "required label missing: 'agent'"},
     }
@@ -195,6 +195,39 @@ def test_the_prompt_has_exactly_its_shape(project: Project) -> None:
     assert found["skills"]["listed"][0]["name"] == "release"
     assert found["envelope"].startswith("## Available skills")
     assert found["prompt"].startswith("SYM-1: First")
+
+
+def test_a_prompt_without_a_daemon_has_the_skills_of_the_library(project: Project) -> None:
+    project.skill("release")
+    project.commit("Skills")
+    skill = project.write("style.md", "---\nname: style\ndescription: How we write.\n---\nBe brief.\n")
+    assert run("library", "add", str(skill)).exit_code == 0
+    found = document("prompt", "SYM-1")
+    assert {one["name"]: one["library_version"] for one in found["skills"]["listed"]} == {
+        "release": None,
+        "style": 1,
+    }
+    assert "How we write." in found["envelope"]
+
+
+def test_what_happened_is_explained_after_the_daemon_ended(project: Project) -> None:
+    project.skill("release")
+    project.skill("bad", description="")
+    project.commit("Skills")
+    project.issue("SYM-1", [{"commit": "Work"}, {"tool": "board_move", "arguments": {"state": "Done"}}])
+    project.workflow()
+    for name in ("SYM-2", "SYM-3"):
+        (project.repo / f".symphony/issues/{name}.md").unlink()
+    ended = project.once()
+    assert ended.returncode == 0, ended.stderr
+    found = document("explain", "SYM-1")
+    conforms_to("explain", found)
+    assert [one["name"] for one in found["skills"]["listed"]] == ["release"]
+    problems = {one["path"] for one in found["skills"]["problems"] if one["severity"] == "error"}
+    assert problems == {".symphony/skills/bad/SKILL.md"}
+    assert "run_ended" in {one["event"] for one in found["recent_events"]}
+    assert "release" in run("explain", "SYM-1").stdout
+    assert document("explain", "SYM-4")["skills"] is None, "no run of it is known"
 
 
 def test_a_pipe_gets_the_bytes_of_the_prompt(project: Project) -> None:

@@ -9,7 +9,7 @@ import pytest
 from anyio import to_thread
 from structlog.testing import capture_logs
 
-from harness.project import Project, scripted
+from harness.project import Project, scripted, until
 from harness.serving import serving
 from harness.shell import word
 from symphony.api.models import Prompt
@@ -92,6 +92,41 @@ async def test_a_skill_is_activated_and_counts_as_seen(project: Project) -> None
     assert "already active" in again
     events = [(log["event"], log["name"]) for log in logs if log["event"] in GIVEN]
     assert events == [("skill_activated", "greet"), ("skill_seen", "greet")]
+
+
+@pytest.mark.parametrize("changed", [False, True])
+async def test_a_resumed_conversation_is_not_given_a_skill_again(project: Project, *, changed: bool) -> None:
+    def setup() -> None:
+        project.workflow(
+            command=scripted("--threads", str(project.root / "threads")),
+            agent={"skills": {"user_path": None, "activation": "tool"}},
+        )
+        project.skill("greet", body="Body of greet.")
+        project.commit("Skills")
+        asking = [activate("greet"), {"ask_input": "Which?"}]
+        project.issue("SYM-1", asking, [activate("greet"), DONE])
+
+    def answered() -> None:
+        if changed:
+            skill = project.workspaces / "SYM-1" / ".symphony/skills/greet/SKILL.md"
+            skill.write_text(skill.read_text().replace("Body of greet.", "Another body."))
+        assert project.symphony("issue", "comment", "SYM-1", "This one.", "--author", "zoe").returncode == 0
+
+    await to_thread.run_sync(setup)
+    with capture_logs() as logs:
+        async with serving(project) as served:
+            await served.watcher.until_seen(RunEnded)
+            await to_thread.run_sync(lambda: until(lambda: project.comments("SYM-1") or None, lambda: ""))
+        assert [log["name"] for log in logs if log["event"] == "skill_activated"] == ["greet"]
+        await to_thread.run_sync(answered)
+        async with serving(project) as served:
+            await served.watcher.until_seen(RunEnded)
+    events = [log["event"] for log in logs]
+    assert events.count("thread_resumed") == 1
+    answered_calls = [log["success"] for log in logs if log.get("tool") == "activate_skill"]
+    assert all(answered_calls)
+    assert len(answered_calls) > 1, "the second session asked, in its first turn or in its second"
+    assert events.count("skill_activated") == 1 + changed
 
 
 async def test_too_many_to_list_are_searched(project: Project) -> None:

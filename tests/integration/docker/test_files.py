@@ -94,7 +94,7 @@ def test_every_service_is_restricted(names: tuple[str, ...]) -> None:
         assert "privileged" not in service
         assert "cap_add" not in service
         assert "ports" not in service
-        assert service["restart"] == "on-failure:5"
+        assert service["restart"] == "unless-stopped", "an outage of a day uses up no number of tries"
         assert {"cpus", "mem_limit", "pids_limit", "tmpfs"} <= service.keys()
     assert services["library"]["profiles"] == ["library"]
     assert "profiles" not in services["app"]

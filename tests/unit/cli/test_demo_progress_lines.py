@@ -40,7 +40,7 @@ def told(*titles: str) -> list[str]:
 def test_each_milestone_is_one_line() -> None:
     assert told("Greet") == [
         "SYM-1    started: Greet",
-        "SYM-1    failed (turn_failed: it broke), 0 commits on its branch",
+        "SYM-1    failed (it broke), 0 commits on its branch",
         "SYM-1    started: Greet",
         "SYM-1    turn 2",
         "SYM-1    finished, 1 commit on its branch",

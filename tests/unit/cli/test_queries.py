@@ -6,6 +6,19 @@ from symphony.cli.failures import CommandError
 from symphony.cli.queries import resolve_issue, unknown_issue
 
 
+def test_a_number_means_the_only_issue_that_has_it() -> None:
+    answers = {"GH-7": "seven", "GH-17": "seventeen", "A-9": "a", "B-9": "b", "10": "ten", "X-10": "x"}
+    ask, known = answers.get, lambda: tuple(answers)
+    for name in ("7", "#7", "gh-7", " #7 "):
+        assert resolve_issue(name, ask, known) == "seven"
+    assert resolve_issue("#17", ask, known) == "seventeen"
+    assert resolve_issue("10", ask, known) == "ten", "the exact name goes before the number"
+    for name in ("9", "#9", "#", "07", "-7", "H-7", "¹7", "70"):
+        with pytest.raises(CommandError) as caught:
+            resolve_issue(name, ask, known)
+        assert ("may be A-9, B-9:" in str(caught.value.failure.hint)) == (name in {"9", "#9"})
+
+
 def test_a_name_means_the_exact_issue_or_the_only_one_that_differs_by_case() -> None:
     told = {"SYM-1": "one", "SYM-2": "two", "sym-2": "small", "SYM-4": None}
     ask, known = told.get, lambda: list(told)

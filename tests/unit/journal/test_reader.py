@@ -155,7 +155,7 @@ def test_a_checkup_reports_size_version_and_the_newest_record(tmp_path: Path) ->
     (tmp_path / "j.db.damaged-20260101T000000Z").write_bytes(b"x")
     (tmp_path / "j.db.damaged-20260101T000000Z-wal").write_bytes(b"x")
     found = checkup(path)
-    assert (found.failure, found.version) == (None, 1)
+    assert (found.failure, found.version) == (None, 2)
     assert (found.claims, found.runs, found.events) == (1, 2, 1)
     assert found.newest_wall_ms == NOW + 5
     assert found.bytes >= path.stat().st_size > 0

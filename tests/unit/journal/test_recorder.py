@@ -225,6 +225,7 @@ def test_a_milestone_is_recorded(milestone: dict[str, Any]) -> None:
         ("Merged", {Milestone.READY, Milestone.MERGED}),
         ("Done", {Milestone.READY}),
         ("Cancelled", set[Milestone]()),
+        ("Rejected", set[Milestone]()),
     ],
 )
 def test_what_becomes_of_delivered_work_is_a_milestone_of_its_issue(
@@ -302,12 +303,12 @@ def test_the_reason_says_whether_a_run_was_stopped_or_finished() -> None:
     run_id = stopped.run_id()
     stopped.put("1", state="Backlog")
     stopped.advance(40_000).ends(kind=OutcomeKind.CANCELED)
-    assert stopped.ledger.runs[run_id].reason == "stopped: inactive"
+    assert stopped.ledger.runs[run_id].reason == "stopped: the issue has left the active states"
     finished = _at_work()
     run_id = finished.run_id()
     finished.put("1", state="Backlog")
     finished.turn_ends().ends()
-    assert finished.ledger.runs[run_id].reason == "finished: inactive"
+    assert finished.ledger.runs[run_id].reason == "finished: the issue has left the active states"
 
 
 def test_events_of_an_unknown_run_are_not_recorded() -> None:

@@ -6,7 +6,14 @@ import pytest
 
 from harness.journalling import NOW, claim, event, opened, run
 from symphony.domain import Category, Failure
-from symphony.journal.model import HealthState, IssueSpent, Record, RecoveredState, SettingRecord
+from symphony.journal.model import (
+    HealthState,
+    IssueSpent,
+    Record,
+    RecoveredState,
+    SettingRecord,
+    SkillsRecord,
+)
 from symphony.journal.store import Journal
 from symphony.scheduler import Spent
 
@@ -117,13 +124,32 @@ async def test_only_the_newest_damaged_files_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / f"journal.db.damaged-{kept[-1]}").read_bytes() == b"garbage 8"
 
 
+@pytest.mark.asyncio
+async def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = await opened(path)
+    journal.put(*CONTENT)
+    await journal.close()
+    for statement in ("ALTER TABLE skill_runs DROP COLUMN document", "PRAGMA user_version = 1"):
+        change(path, statement)
+    again = await opened(path)
+    assert again.health.state is HealthState.OK
+    assert [one.issue.id for one in again.recovered_state.claims] == ["id-1"]
+    again.put(SkillsRecord(run_id="r-9", commit=None, skills=(), document="{}"))
+    await again.close()
+    assert names(tmp_path) == ["journal.db"], "nothing was set aside"
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT document FROM skill_runs").fetchall() == [("{}",)]
+    connection.close()
+
+
 @pytest.mark.parametrize(
     ("statement", "why", "hint"),
     [
         ("PRAGMA application_id = 7", "the database of another program", "move"),
         (
             "PRAGMA user_version = 99",
-            "a newer symphony wrote it (schema 99, this one knows 1)",
+            "a newer symphony wrote it (schema 99, this one knows 2)",
             "upgrade symphony",
         ),
     ],

@@ -181,8 +181,7 @@ def test_three_failures_without_progress_block_the_issue() -> None:
     blocked = story.state.blocked["1"]
     assert blocked.failure.category is Category.NO_PROGRESS
     assert blocked.failure.message == (
-        "3 attempts left neither a new commit nor a changed tree; "
-        "the last one ended with turn_failed: it broke"
+        "3 attempts left neither a new commit nor a changed tree; the last one ended with: it broke"
     )
     assert blocked.failure.hint is not None
     assert "labels, title or description" in story.said(PostComment)[0].body

@@ -167,7 +167,7 @@ def test_a_run_that_is_being_stopped_is_not_stopped_again() -> None:
     _ask(story, OperatorAction.STOP)
     refused = refusal(story.state, OperatorAction.STOP, "1")
     assert refused is not None
-    assert refused.message == "the run is being stopped already: operator"
+    assert refused.message == "the run is being stopped already: a person stopped it"
 
 
 def test_a_refusal_says_what_to_do_instead() -> None:

@@ -236,7 +236,7 @@ def test_nothing_is_eligible_while_the_workflow_is_invalid() -> None:
 
 def test_all_slots_in_use_is_a_reason() -> None:
     state = _state(max_concurrent_agents=1, running={"2": _running(make_issue("2"))})
-    assert _reason(make_issue(), state) == (ReasonCode.NO_SLOT, "all 1 agent slots are in use")
+    assert _reason(make_issue(), state) == (ReasonCode.NO_SLOT, "the only agent slot is in use")
 
 
 def test_issues_about_to_start_take_slots_too() -> None:
@@ -249,7 +249,7 @@ def test_the_limit_of_a_state_holds_for_that_state_only() -> None:
     state = _state(max_concurrent_by_state={"todo": 1}, running={"2": _running(make_issue("2"))})
     assert _reason(make_issue(), state) == (
         ReasonCode.NO_STATE_SLOT,
-        "all 1 agent slots for state 'Todo' are in use",
+        "the only agent slot for state 'Todo' is in use",
     )
     assert eligibility(make_issue(state="In Progress"), state) == Eligible()
 

@@ -112,14 +112,30 @@ class TestTheRecord:
         again = ours.activate("pdf")
         assert (again.status, again.success) == (ActivationStatus.ALREADY_ACTIVE, True)
         assert "the body" not in again.text
-        assert ours.active == {"pdf"}
+        assert ours.active.keys() == {"pdf"}
 
     def test_after_a_compaction_the_body_is_given_again(self, tmp_path: Path) -> None:
         write(tmp_path, "pdf", "the body")
         ours = session(tmp_path, "pdf")
         ours.activate("pdf")
         ours.forget()
-        assert ours.active == frozenset()
+        assert ours.active == {}
+        assert "the body" in ours.activate("pdf").text
+
+    def test_a_resumed_conversation_has_what_it_was_given_unless_it_changed(self, tmp_path: Path) -> None:
+        for name in ("pdf", "changed", "new"):
+            write(tmp_path, name, "the body")
+        before = session(tmp_path, "pdf", "changed", "new")
+        for name in ("pdf", "changed"):
+            before.activate(name)
+        write(tmp_path, "changed", "another body")
+        ours = session(tmp_path, "pdf", "changed", "new")
+        ours.remember(before.active)
+        assert ours.activate("pdf").status is ActivationStatus.ALREADY_ACTIVE
+        assert "another body" in ours.activate("changed").text
+        assert "the body" in ours.activate("new").text
+        assert ours.active.keys() == {"pdf", "changed", "new"}
+        ours.forget()
         assert "the body" in ours.activate("pdf").text
 
     def test_an_unknown_name_is_answered_with_those_that_exist(self, tmp_path: Path) -> None:

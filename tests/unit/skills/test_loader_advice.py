@@ -114,7 +114,7 @@ def test_a_missing_name_tells_what_codex_does_and_how(shelf: Shelf) -> None:
     problem = advice(shelf, "description: b")
     assert problem.code == "missing_name"
     assert "Codex" in problem.hint
-    assert "`name_fallback: true`" in problem.hint
+    assert "`agent.skills.name_fallback: true`" in problem.hint
 
 
 def test_a_name_with_a_slash_tells_what_codex_does(shelf: Shelf) -> None:

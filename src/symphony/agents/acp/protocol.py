@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from symphony import __version__
 from symphony.agents.acp.profiles import AcpProfile
+from symphony.agents.commands import shown_command
 from symphony.agents.events import (
     MAX_CHANGES,
     MAX_PLAN_STEPS,
@@ -452,10 +453,7 @@ def _call_id(update: Json) -> str:
 def _command(raw_input: object) -> str | None:
     if not isinstance(raw_input, dict) or "command" not in raw_input:
         return None
-    command = raw_input["command"]
-    if isinstance(command, list):
-        command = " ".join(str(word) for word in command)
-    return command if isinstance(command, str) else ""
+    return shown_command(raw_input["command"])
 
 
 def _output(update: Json) -> str:

@@ -16,6 +16,7 @@ from symphony.agents.acp import protocol
 from symphony.agents.acp.profiles import AcpProfile
 from symphony.agents.acp.protocol import Updates
 from symphony.agents.base import AgentError, Briefing, SessionRequest, Turn, prepend_envelope
+from symphony.agents.commands import shown_command
 from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import (
     AgentEvent,
@@ -484,7 +485,7 @@ def decide(request: ServerRequest, on_approval: OnApproval, *, stopping: bool = 
 def _permission(params: Json, on_approval: OnApproval) -> Answer:
     call = object_in(params, "toolCall")
     kind = str(call.get("kind") or "other")[:40]
-    texts = [text_in(object_in(call, "rawInput"), "command"), text_in(call, "title")]
+    texts = [shown_command(object_in(call, "rawInput").get("command")), text_in(call, "title")]
     details = [text for text in texts if text.strip()]
     subject = "".join(details[:1])
     if on_approval == "block":

@@ -189,6 +189,7 @@ class _Piece(msgspec.Struct):
 
 
 _TEXT_DELTA: Final = b'"text_delta"'
+_OF_MESSAGE: Final = b'"type":"message_'  # its start and end, which have its usage
 _piece_decoder: Final = msgspec.json.Decoder(_Piece)
 _line_decoder: Final = msgspec.json.Decoder(_Line)
 _response_decoder: Final = msgspec.json.Decoder(_Response)
@@ -257,7 +258,7 @@ def _message(line: bytes) -> Message | None:
             return ControlResponse(body.request_id, body.response, error)
     except DECODE_ERRORS:
         return unreadable(line)
-    if head.type in _KEEP_ALIVES:
+    if head.type in _KEEP_ALIVES and _OF_MESSAGE not in line:
         return KeepAlive(1, [line] if _TEXT_DELTA in line else [])
     if head.type != "control_request":
         return Event(head.type, head.subtype, msgspec.Raw(line))
@@ -364,29 +365,46 @@ class TokenCounter:
     """Counts what one process has used; reports each token once.
 
     `modelUsage` of a result holds totals of the process, including sub-agents. Its `usage` leaves those out,
-    and the usage of a message is an estimate made at its beginning. So messages are counted as they come, and
-    a result adds what is missing. Claude's own input counts do not include cached tokens.
+    and the usage of a message is an estimate made at its beginning. So messages are counted as they come, the
+    end of their stream corrects the estimate, and a result adds what is missing. Claude's own input counts do
+    not include cached tokens.
     """
 
     def __init__(self) -> None:
         self._reported = NO_TOKENS
         self._before_turn = NO_TOKENS
-        self._messages: dict[str, None] = {}
+        self._messages: dict[str, Tokens] = {}
+        self._streams: dict[str, Json] = {}
         self._cost_usd = 0.0
 
     def message(self, message: Json) -> Usage | None:
         """Count a message of the model, which comes once for each block of its content."""
+        return self._count(message, object_in(message, "usage"))
+
+    def streamed(self, event: Json, caller: str) -> Usage | None:
+        """Count what the end of a message's stream adds to its estimate.
+
+        `caller` is the tool call whose sub-agent the message is of; empty for the agent itself.
+        """
+        kind = event.get("type")
+        if kind == "message_start":
+            self._streams[caller] = object_in(event, "message")
+        elif kind == "message_stop":
+            self._streams.pop(caller, None)
+        elif kind == "message_delta" and caller in self._streams:
+            return self._count(self._streams[caller], object_in(event, "usage"))
+        return None
+
+    def _count(self, message: Json, usage: Json) -> Usage | None:
+        """Count by how much the usage of a message exceeds what was counted of it."""
         message_id = str(message.get("id"))[:MAX_ID_CHARS]
-        if message_id in self._messages:
-            return None
-        self._messages[message_id] = None
+        before = self._messages.pop(message_id, NO_TOKENS)
+        new = _tokens(usage, _TURN_KEYS).above(before)
+        self._messages[message_id] = before.plus(new)
         if len(self._messages) > _MAX_MESSAGES:
             del self._messages[next(iter(self._messages))]
         model = text_in(message, "model")[:MAX_ID_CHARS]
-        return self._report(
-            _tokens(object_in(message, "usage"), _TURN_KEYS),
-            model=None if model == _NO_MODEL else model or None,
-        )
+        return self._report(new, model=None if model == _NO_MODEL else model or None)
 
     def result(self, result: Json) -> Usage | None:
         """Count what the end of a turn adds."""
@@ -399,6 +417,7 @@ class TokenCounter:
         usage = self._report(totals.above(self._reported))
         self._before_turn = self._reported
         self._messages.clear()
+        self._streams.clear()
         return usage
 
     def cost_usd(self, result: Json) -> float | None:
@@ -541,6 +560,7 @@ class Translator:
             ("assistant", ""): self._assistant,
             ("user", ""): self._user,
             ("result", ""): self._result,
+            ("stream_event", ""): self._streamed,
             ("rate_limit_event", ""): _rate_limits,
             ("system", "init"): self._init,
             ("system", "api_retry"): _api_retry,
@@ -580,6 +600,11 @@ class Translator:
                     yield item
                 case _:
                     pass
+
+    def _streamed(self, body: Json) -> Iterator[AgentEvent]:
+        usage = self._tokens.streamed(object_in(body, "event"), text_in(body, "parent_tool_use_id"))
+        if usage is not None:
+            yield usage
 
     def _user(self, body: Json) -> Iterator[AgentEvent]:
         for block in objects_in(object_in(body, "message"), "content"):

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from symphony import __version__
+from symphony.agents.commands import shown_command
 from symphony.agents.events import (
     MAX_CHANGES,
     MAX_PLAN_STEPS,
@@ -430,7 +431,6 @@ def _maps(node: object, depth: int) -> Iterator[Json]:
 _SUMMARY_CHARS: Final = 200
 _ARGUMENT_CHARS: Final = 8_000
 _MAX_FILES: Final = 3
-_SHELL_PREFIXES: Final = ("/bin/bash -lc ", "/bin/bash -c ", "bash -lc ", "bash -c ")
 _MESSAGES: Final = frozenset({"agentMessage", "userMessage", "hookPrompt", "functionCallOutput"})
 _SUMMARY_KEYS: Final = {
     "dynamicToolCall": "tool",
@@ -483,17 +483,10 @@ def item_completed(item: Json) -> AgentEvent | None:
     )
 
 
-def _command(item: Json) -> str:
-    """Return the command without the shell that runs it."""
-    text = text_in(item, "command")
-    prefix = next((one for one in _SHELL_PREFIXES if text.startswith(one)), None)
-    return text if prefix is None else text.removeprefix(prefix).strip("'\"")
-
-
 def _input(kind: str, item: Json) -> str:
     """Return the whole command, or the arguments of a tool."""
     if kind == "commandExecution":
-        return _command(item)
+        return shown_command(item.get("command"))
     arguments = item.get("arguments") or item.get("query")
     return "" if arguments is None else as_text(arguments)
 
@@ -543,7 +536,7 @@ def _reasoning(item: Json) -> str:
 def _summary(kind: str, item: Json) -> str:
     match kind:
         case "commandExecution":
-            text = _command(item)
+            text = shown_command(item.get("command"))
         case "fileChange":
             names = [text_in(change, "path").rsplit("/", 1)[-1] for change in objects_in(item, "changes")]
             more = len(names) - _MAX_FILES

@@ -13,6 +13,7 @@ from typing_extensions import override
 from symphony.agents.base import AgentError, Briefing, SessionRequest, Turn
 from symphony.agents.codex import protocol
 from symphony.agents.codex.protocol import Translation
+from symphony.agents.commands import shown_command
 from symphony.agents.event_queue import EventQueue
 from symphony.agents.events import (
     AgentEvent,
@@ -452,9 +453,7 @@ def _elicitation(params: Json, policy: Policy) -> Answer:
 
 def _approval(kind: str, params: Json, policy: Policy, *, yes: Json, no: Json, stop: Json) -> Answer:
     """Answer a request for approval as `on_approval` says; `stop` also ends the turn if possible."""
-    command = params.get("command")
-    if isinstance(command, list):
-        command = " ".join(str(word) for word in command)
+    command = shown_command(params.get("command"))
     subject = str(command or params.get("reason") or "")
     match policy.on_approval:
         case "accept":

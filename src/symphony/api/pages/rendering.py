@@ -18,9 +18,9 @@ from jinja2.runtime import Context
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from symphony.api.formatting import duration, seconds_between, tokens
+from symphony.api.formatting import duration, event_words, seconds_between, stop_words, tokens
 from symphony.characters import visible
-from symphony.domain import plural
+from symphony.domain import plural, without_codes
 
 ASSETS: Final = {
     "app.css": "text/css",
@@ -82,6 +82,9 @@ def _environment() -> Environment:
         utc=lambda moment: moment.replace("T", " ").removesuffix("Z") + " UTC",
         web_url=_web_url,
         words=lambda code: code.replace("_", " "),
+        plain=without_codes,
+        event_words=event_words,
+        stop_words=stop_words,
     )
     environment.globals["asset_path"] = asset_path
     return environment

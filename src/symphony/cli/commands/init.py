@@ -361,7 +361,10 @@ def _write_other_files(root: Path, tracker: str) -> None:
         if (root / _ISSUE).exists() or numbers.next(DEFAULT_PREFIX, frozenset()) == 1:
             _write(root / _ISSUE, scaffold("SYM-1.md"), name=_ISSUE)
         numbers.note(DEFAULT_PREFIX, 1)
-    _write(root / _SKILL, scaffold("SKILL.md"), name=_SKILL)
+    # Who has skills needs no example, and an example that was deleted stays so.
+    skills = (root / _SKILL).parents[1]
+    if (root / _SKILL).exists() or not (skills.exists() or _git_output(root, "log", "-1", "--", _SKILL)):
+        _write(root / _SKILL, scaffold("SKILL.md"), name=_SKILL)
 
 
 def _write(path: Path, text: str, *, name: str) -> None:

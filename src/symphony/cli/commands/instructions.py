@@ -13,7 +13,7 @@ from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.cli.main import LazyGroup
 from symphony.cli.options import current_directory, json_option, nearest_workflow, print_json
 from symphony.cli.skill_roots import agent_sections, place_options, repository_top
-from symphony.domain import one_line
+from symphony.domain import one_line, plural
 
 if TYPE_CHECKING:
     from symphony.cli.documents import FileProblem, ShownModule
@@ -227,7 +227,9 @@ def list_(*, phase: str | None, place: InstructionsContext, as_json: bool) -> in
         _print_table(modules, composed)
         _report(selector, selector.problems)
         if selector.sha256 is not None:
-            click.echo(f"{len(modules)} modules of {place.place}, sha256 {selector.sha256}", err=True)
+            click.echo(
+                f"{plural(len(modules), 'module')} of {place.place}, sha256 {selector.sha256}", err=True
+            )
     return ExitCode.FAILURE if _fails(selector.problems) else ExitCode.OK
 
 
@@ -295,7 +297,7 @@ def check(*, strict: bool, place: InstructionsContext, as_json: bool) -> int:
     else:
         for one in problems:
             click.echo(_line(one))
-        click.echo(f"{len(selector.modules)} modules, {len(problems)} problems", err=True)
+        click.echo(f"{plural(len(selector.modules), 'module')}, {plural(len(problems), 'problem')}", err=True)
     return ExitCode.FAILURE if _fails(problems, strict=strict) else ExitCode.OK
 
 

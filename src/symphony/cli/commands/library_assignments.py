@@ -12,8 +12,8 @@ from symphony.cli.library_access import (
     complete_skill,
     library_options,
 )
-from symphony.cli.options import complete_issue, print_json
-from symphony.domain import one_line
+from symphony.cli.options import complete_issue, known_issues, print_json
+from symphony.domain import issues_named, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,4 +123,6 @@ def _assign(
         raise click.UsageError("give --issue or --agent, one of them")
     if agent and library.agents and agent not in library.agents:
         warn(f"WORKFLOW.md has no agent {one_line(agent)}: its agents are {', '.join(library.agents)}")
+    if issue is not None and len(meant := issues_named(issue, known_issues(library.workflow))) == 1:
+        (target,) = meant
     change_library(library, LibraryAssign(kind=kind, target=target, skills=skills), author(), as_json=as_json)

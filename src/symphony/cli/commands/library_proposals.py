@@ -19,7 +19,7 @@ from symphony.cli.library_access import (
     show_both,
 )
 from symphony.cli.options import issue_argument, print_json
-from symphony.domain import one_line
+from symphony.domain import issues_named, one_line
 
 if TYPE_CHECKING:
     from symphony.cli.documents import LibrarySynced
@@ -200,7 +200,8 @@ async def _sync(issue: str, library: OpenLibrary) -> "LibrarySynced":
 
     context = open_context(library.workflow, os.environ)
     records = await context.workspaces.records()
-    found = next((one for one in records if one.identifier.casefold() == issue.casefold()), None)
+    meant = issues_named(issue, [one.identifier for one in records])
+    found = next((one for one in records if [*meant] == [one.identifier]), None)
     if found is None or not found.path.is_dir():
         hint = "a run makes one; `symphony library edit NAME` changes a skill here"
         raise CommandError.of(f"{one_line(issue)} has no workspace", hint=hint)

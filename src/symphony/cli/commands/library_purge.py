@@ -9,6 +9,7 @@ import click
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.library_access import OpenLibrary, author, library_options
 from symphony.cli.options import print_json
+from symphony.domain import plural
 
 if TYPE_CHECKING:
     from symphony.library.model import Purged
@@ -74,8 +75,8 @@ def purge(*, since: datetime, dry_run: bool, yes: bool, library: OpenLibrary, as
 
 def _confirm(found: "Purged") -> None:
     what = (
-        f"remove {len(found.removed)} skills, take back {len(found.reverted)} "
-        f"and reject {len(found.rejected)} proposals"
+        f"remove {plural(len(found.removed), 'skill')}, take back {len(found.reverted)} "
+        f"and reject {plural(len(found.rejected), 'proposal')}"
     )
     if sys.stdin is None or not sys.stdin.isatty():
         hint = "--yes confirms it, --dry-run shows what would be done"

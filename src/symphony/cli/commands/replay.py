@@ -8,7 +8,7 @@ import click
 
 from symphony.cli.failures import CommandError, ExitCode, printable, warn
 from symphony.cli.options import json_option, print_json
-from symphony.domain import Redaction, one_line
+from symphony.domain import Redaction, one_line, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,7 +80,7 @@ def _print_text(recording: "Recording", steps: "Iterable[ReplayedStep]") -> int:
             for command in step.recorded.commands or [{"command": "nothing"}]:
                 click.echo(f"        recorded: {_command_line(command)}")
     total = len(recording.steps)
-    inputs = f"{count} of {total} inputs" if count < total else f"{count} inputs"
+    inputs = f"{count} of {total} inputs" if count < total else plural(count, "input")
     if differences:
         click.echo(f"{inputs}, {differences} with other decisions than recorded")
     elif compared:

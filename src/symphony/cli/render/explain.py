@@ -27,14 +27,17 @@ from symphony.cli.formatting import (
     cell,
     describe_instructions,
     duration,
+    event_words,
     instruction_problems,
     parse_time,
     plural,
     seconds_between,
+    stop_words,
     tokens,
+    unbroken,
 )
 from symphony.cli.render.conditions import condition_lines
-from symphony.domain import one_line
+from symphony.domain import one_line, without_codes
 from symphony.scheduler import WAITING_FOR_SLOT
 
 _NEEDS_PERSON: Final = "the agent needs a person: "
@@ -146,24 +149,20 @@ def explain_view(
     blocks: list[RenderableType] = [
         Text.assemble(cell(issue.issue_identifier, f"bold {colour}"), "  ", cell(issue.title, "bold")),
         Text(),
-        cell(explanation.answer),
-        Text.assemble(("Next: ", "bold"), cell(explanation.next)),
+        unbroken(cell(explanation.answer)),
+        unbroken(Text.assemble(("Next: ", "bold"), cell(explanation.next))),
     ]
     if explanation.advice:
-        blocks.append(Text.assemble(("You can: ", "bold"), cell(explanation.advice)))
-    blocks += condition_lines(issue)
+        blocks.append(unbroken(Text.assemble(("You can: ", "bold"), cell(explanation.advice))))
+    blocks += map(unbroken, condition_lines(issue))
     if issue.daemon is None:
         text = "No daemon is running; this is what the tracker and the files say."
         blocks.append(Text(text, style="dim"))
-    details = Table.grid(padding=(0, 2, 0, 0))
-    details.add_column(style="dim", no_wrap=True)
-    details.add_column(overflow="fold")
-    for name, value in _details(issue, explanation, state_dir).items():
-        if value:
-            details.add_row(name, cell(value))
-    for comment in new_comments:
-        details.add_row("is told", cell(f"{comment.author}: {one_line(comment.body, _COMMENT_CHARS)}"))
-    blocks += [Text(), details]
+    details = [(name, value) for name, value in _details(issue, explanation, state_dir).items() if value]
+    details += [("is told", f"{one.author}: {one_line(one.body, _COMMENT_CHARS)}") for one in new_comments]
+    width = max(len(name) for name, _ in details)
+    lines = (Text.assemble((f"{name:{width}}  ", "dim"), cell(value)) for name, value in details)
+    blocks += [Text(), *map(unbroken, lines)]
     if issue.recent_events:
         blocks += [Text(), Text("What happened last (UTC)", style="bold"), _events(issue.recent_events)]
     return Group(*blocks)
@@ -175,7 +174,7 @@ def explain_view(
 def _explain_run(run: models.Run, now: str) -> Explanation:
     silent_s, began = seconds_between(run.last_event_at, now), ago(seconds_between(run.started_at, now))
     if run.stopping:
-        answer = f"An agent is being stopped ({run.stopping})."
+        answer = f"An agent is being stopped: {stop_words(run.stopping)}."
     elif run.last_event == WAITING_FOR_SLOT:
         return Explanation(
             running=True,
@@ -244,6 +243,7 @@ def _explain_result(issue: KnownIssue) -> Explanation:
             advice=_MOVE_ISSUE,
         )
     ready, pull = issue.status == "ready", result.pull_request
+    merged = pull is not None and pull.code == "merged"
     size = f"{plural(result.commits, 'commit')}, +{result.insertions} -{result.deletions}"
     answer = f"{where}; its work is on the branch {result.branch} ({size})"
     if result.branch_failure:
@@ -253,20 +253,19 @@ def _explain_result(issue: KnownIssue) -> Explanation:
     elif result.push_failure:
         answer += f"; it could not be pushed: {result.push_failure.message}"
     hints = [one.hint for one in (result.branch_failure, result.push_failure) if one and one.hint]
-    if pull is not None and pull.code == "merged":
+    if pull is not None and merged:
         answer = f"{where}; its work ({size}) is merged: pull request {pull.number}"
     elif pull is not None:
         answer += f"; {_pull_request(pull)}"
-    review = "It waits for a review; what a person does with the issue is seen within ten minutes."
+    review = "It waits for a review; changes in the tracker are noticed within ten minutes."
+    moves = ["move it to a terminal state" if merged else _MOVE_ISSUE] if ready else []
     return Explanation(
         running=False,
         code=issue.status,
         answer=sentence(answer),
         since=result.ended_at,
-        next=review if ready else _NOTHING,
-        advice="; or ".join(
-            [f"look at it: {' or '.join(result.look)}", *hints, *([_MOVE_ISSUE] if ready else [])]
-        ),
+        next=review if ready and not merged else _NOTHING,
+        advice="; or ".join([f"look at it: {' or '.join(result.look)}", *hints, *moves]),
     )
 
 
@@ -372,7 +371,7 @@ def _details(issue: models.Issue, explanation: Explanation, state_dir: Path) -> 
         "workspace": issue.workspace.path,
         "branch": _branch_line(issue),
         "pull request": _pull_request_line(issue),
-        "last error": issue.last_error,
+        "last error": issue.last_error and without_codes(issue.last_error),
         "agent's log": next((str(state_dir / log.path) for log in issue.logs.codex_session_logs), None),
     }
     details["feedback"] = "; ".join(map(_feedback, issue.feedback))
@@ -436,5 +435,5 @@ def _events(events: Iterable[models.Event]) -> RenderableType:
         times = [parse_time(event.at) for event in group]
         repeated = f" ({len(times)} times)" if len(times) > 1 else ""
         last = "" if times[-1] is None else f"{times[-1]:%H:%M:%S}"
-        table.add_row(last, cell(name), cell(f"{message}{repeated}"))
+        table.add_row(last, cell(event_words(name)), cell(f"{without_codes(message)}{repeated}"))
     return Padding(table, (0, 0, 0, 2))

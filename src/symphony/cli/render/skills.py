@@ -192,7 +192,7 @@ def _listing(found: SkillSet, block: Block, place: SkillsContext) -> Table:
     unseen = place.uncommitted()
     dropped = {one.name: _REASONS[one.reason] for one in block.dropped}
     problems = Counter(one.path for one in found.problems if one.severity is not Severity.INFO)
-    rows = table("NAME", "SCOPE", "LISTED", "WHEN TO USE", "PROBLEMS", fold={"WHEN TO USE"})
+    rows = table("NAME", "SCOPE", "LISTED", "PROBLEMS", "WHEN TO USE", cut={"WHEN TO USE"})
     for skill in found.skills:
         if not place.options.enabled:
             listed = "off"
@@ -205,17 +205,17 @@ def _listing(found: SkillSet, block: Block, place: SkillsContext) -> Table:
             cell(skill.name),
             cell(skill.scope.value),
             cell(listed),
-            cell(skill.text),
             cell(plural(count, "warning") if count else ""),
+            cell(skill.text),
         )
     return rows
 
 
 def print_hits(hits: Iterable[Hit]) -> None:
     """A line per hit."""
-    rows = table("NAME", "WHEN TO USE", "PATH", fold={"WHEN TO USE", "PATH"})
+    rows = table("NAME", "PATH", "WHEN TO USE", fold={"PATH"}, cut={"WHEN TO USE"})
     for hit in hits:
-        rows.add_row(cell(hit.skill.name), cell(hit.skill.text), cell(hit.skill.path))
+        rows.add_row(cell(hit.skill.name), cell(hit.skill.path), cell(hit.skill.text))
     print_blocks(console_for(), rows)
 
 

@@ -28,11 +28,12 @@ from symphony.cli.formatting import (
     instruction_problems,
     plural,
     seconds_between,
+    stop_words,
     tokens,
 )
 from symphony.cli.render.conditions import condition_lines
 from symphony.cli.render.explain import failure_before, question_to_show, remedy
-from symphony.domain import Category, Failure, natural_order
+from symphony.domain import Category, Failure, natural_order, without_codes
 
 _Column = tuple[str, Literal["left", "right"]]
 _RowType = TypeVar("_RowType", bound=models.Row)
@@ -284,7 +285,8 @@ def _stuck(
     lines = []
     for row in _first(rows, limit):
         question = question_to_show(row)
-        why = cell(f"{row.error}; it asks: {question}" if question else row.error, "red")
+        error = without_codes(row.error)
+        why = cell(f"{error}; it asks: {question}" if question else error, "red")
         advice = remedy(row, row.issue_identifier, row.issue_url)
         command = _COMMAND.search(advice)
         waits = Text(duration(seconds_between(row.blocked_at, status.generated_at)))
@@ -347,7 +349,7 @@ def _running(status: Status, limit: int | None) -> _Section:
         words = row.last_words if row.last_words != action else None
         texts = [cell(words), cell(action, "dim")] if words else [cell(action, "dim")]
         if row.stopping:
-            texts = [cell(f"stopping: {row.stopping}", "dim")]
+            texts = [cell(f"it is being stopped: {stop_words(row.stopping)}", "dim")]
         values = [
             *_agent(status, row),
             *([cell(row.worker_host or "")] if hosted else []),
@@ -380,7 +382,7 @@ def _retrying(status: Status, limit: int | None) -> _Section:
         wait_s, error = seconds_between(status.generated_at, row.due_at), failure_before(row, row.last_error)
         due = "now" if wait_s is not None and wait_s <= 0 else duration(wait_s)
         values = [*_agent(status, row), Text(attempt_of(row)), Text(due)]
-        why = f"after: {error}" if error else "it goes on, if it is still active"
+        why = f"after: {without_codes(error)}" if error else "it goes on, if it is still active"
         lines.append(_Line(row=row, values=values, texts=[cell(why, "dim")]))
     columns: list[_Column] = [*_agent_column(status), _ATTEMPT, ("DUE IN", "right")]
     return _Section(title="RETRYING", style="yellow", columns=columns, heading="WHY", rows=lines)
@@ -391,7 +393,7 @@ def _waiting(status: Status, limit: int | None) -> _Section:
         _Line(
             row=row,
             values=[cell(row.state), *_agent(status, row)],
-            texts=[cell(row.reason.message, "dim")],
+            texts=[cell(without_codes(row.reason.message), "dim")],
         )
         for row in _first(status.waiting, limit)
     ]

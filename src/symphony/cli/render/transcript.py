@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from symphony.cli.formatting import cell, lines, parse_time, plural, tokens
-from symphony.domain import one_line
+from symphony.domain import one_line, without_codes
 from symphony.journal import transcripts
 
 _PROMPT_LINES: Final = 6
@@ -67,7 +67,7 @@ def _turn(entry: transcripts.TurnEntry, run_id: str) -> RenderableType:
                 grid.add_row(_row(entry, label, _first_lines(text, _PROMPT_LINES), "cyan"))
         return grid
     cost = "" if entry.cost_usd is None else f" for {entry.cost_usd:.4f} USD"
-    reason = "" if entry.reason is None else f": {entry.reason}"
+    reason = "" if entry.reason is None else f": {without_codes(entry.reason)}"
     text = f"turn {entry.turn} {entry.status}{cost}{reason}"
     return _row(entry, "", cell(text, "" if entry.status == "completed" else "red"))
 

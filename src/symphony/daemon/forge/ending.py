@@ -12,10 +12,10 @@ from symphony.config import ForgeSettings
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.forge.records import PullRequestRecords
 from symphony.daemon.moves import move_now
-from symphony.domain import Issue, PullRequest, PullState, SymphonyError
+from symphony.domain import Issue, PullRequest, PullState, SymphonyError, normalise_state
 from symphony.forges import Forge
 from symphony.journal.model import PullRequestRecord
-from symphony.scheduler import State, has_new_work, is_worked_on
+from symphony.scheduler import Event, State, WakeAsked, has_new_work, is_worked_on
 
 _BRANCH_TRIES: Final = 3
 """How often the branch of a merged pull request is tried to be deleted."""
@@ -30,6 +30,7 @@ class Ender:
         context: the context in force.
         state: the present state of the scheduler.
         on_merged: called with the issue whose pull request was merged.
+        post: puts an event into the mailbox of the scheduler.
     """
 
     def __init__(
@@ -39,11 +40,13 @@ class Ender:
         context: Callable[[], RuntimeContext],
         state: Callable[[], State | None],
         on_merged: Callable[[Issue], None],
+        post: Callable[[Event], None],
     ) -> None:
         self._records = records
         self._context = context
         self._state = state
         self._on_merged = on_merged
+        self._post = post
 
     async def merged(
         self, forge: Forge, record: PullRequestRecord, pull: PullRequest, settings: ForgeSettings
@@ -58,13 +61,15 @@ class Ender:
         self._on_merged(record.issue)
         await self._records.recorded()
         if settings.merged_state is not None:
-            await move_now(
+            before = await move_now(
                 self._context(),
                 record.issue,
                 settings.merged_state,
                 reason="merge",
                 may_move=self._is_finished,
             )
+            if before is not None and normalise_state(before) != normalise_state(settings.merged_state):
+                self._post(WakeAsked(reason="issue_moved"))
         if settings.delete_branch:
             await self._delete_branch(forge, record, pull)
 

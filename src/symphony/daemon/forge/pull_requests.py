@@ -13,7 +13,7 @@ from symphony.daemon.forge.ending import Ender
 from symphony.daemon.forge.opening import Opener
 from symphony.daemon.forge.records import PullRequestRecords
 from symphony.daemon.forge.watching import Watcher
-from symphony.domain import Issue, normalise_state
+from symphony.domain import GIVEN_UP_STATES, Issue, normalise_state
 from symphony.forges import Forge
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
@@ -28,8 +28,6 @@ from symphony.scheduler import (
 )
 
 FINISH_S: Final = 10.0
-_DROPPED: Final = frozenset({"cancelled", "canceled", "duplicate", "won't do", "wontfix", "rejected"})
-"""States of issues whose work nobody wants."""
 
 
 class PullRequests:
@@ -76,7 +74,7 @@ class PullRequests:
             self._records,
             context=context,
             state=state,
-            ender=Ender(self._records, context=context, state=state, on_merged=on_merged),
+            ender=Ender(self._records, context=context, state=state, on_merged=on_merged, post=post),
             on_changed=on_changed,
             post=post,
             wall_ms=wall_ms,
@@ -105,7 +103,8 @@ class PullRequests:
             earlier = before.results.get(issue_id)
             ended = result.status is ResultStatus.ENDED
             was_open = earlier is not None and earlier.status is ResultStatus.OPEN
-            wanted = result.delivered is not None and normalise_state(result.issue.state) not in _DROPPED
+            given_up = normalise_state(result.issue.state) in GIVEN_UP_STATES
+            wanted = result.delivered is not None and not given_up
             if settings.opens and ended and was_open and wanted:
                 self._opener.want(result, settings)
         self.wake()

@@ -352,7 +352,7 @@ class RayHosts:
                 lines = [line for line in text.splitlines() if line.strip()]
                 reason, hint = (lines or ["no answer"])[-1], f"see {log}"
                 if "No module named 'ray" in reason:
-                    hint = "`pip install 'symphony-orchestrator[ray]'`, or set worker.ray.python"
+                    hint = "`pip install '/path/to/symphony[ray]'`, or set worker.ray.python"
                 reason = one_line(reason, MAX_SAID_CHARS)
                 failure = host_failure(RAY, f"the bridge cannot be started: {reason}", hint=hint)
         raise SymphonyError(failure)

@@ -246,6 +246,7 @@ class Learner:
             context.redaction,
             tokens=lambda: stats.tokens,
         )
+        transcript.work_in(directory)
         given, refused = await to_thread.run_sync(
             self._give, directory, rating.issue_identifier, agent, next(iter(records), None)
         )

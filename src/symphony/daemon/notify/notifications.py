@@ -15,7 +15,7 @@ from typing import Final, Literal, assert_never
 
 from symphony.api.models import SkillProblem
 from symphony.config import NotifyEvent
-from symphony.domain import Category, Issue, Redaction, plural
+from symphony.domain import Category, Issue, Redaction, plural, without_codes
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
     Blocked,
@@ -116,7 +116,7 @@ def _of_block(blocked: Blocked, at_wall_ms: int) -> Notification:
 
 
 def _of_log_line(line: Notify, after: State, at_wall_ms: int) -> Iterator[Notification]:
-    reason = str(line.fields.get("reason"))
+    reason = without_codes(str(line.fields.get("reason")))
     match line.event:
         case "work_ready" if (result := after.results.get(line.issue_id or "")) and result.delivered:
             commits, branch = result.delivered.commits, result.delivered.branch

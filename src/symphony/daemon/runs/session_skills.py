@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import msgspec
 import structlog
+from anyio import to_thread
 from msgspec import structs
 
 from symphony.agents.base import Briefing, ListAgentSkills
@@ -36,7 +39,7 @@ from symphony.skills import (
     SkillSet,
 )
 from symphony.trackers.base import ToolProvider
-from symphony.workspaces import Workspace
+from symphony.workspaces import Layout, Workspace
 
 TOOL_DEADLINE_S: Final = 5.0
 _MAX_QUERY_CHARS: Final = 1_000
@@ -87,6 +90,7 @@ class SessionSkills:
         self._at_start: SkillSet | None = None
         self._unreported: SkillSet | None = None
         self._tools: SessionTools | None = None
+        self._memory: ActivationMemory | None = None
         self._usage: SkillUsageTracker | None = None
 
     async def load(self, workspace: Workspace) -> None:
@@ -145,6 +149,18 @@ class SessionSkills:
             agent_lists_skills=catalog.agent_lists_skills,
         )
 
+    async def conversation_opened(self, workspace: Workspace, thread_id: str, *, resumed: bool) -> None:
+        """The session has this conversation, which remembers the skills that it was given if `resumed`."""
+        record = Layout(workspace.path.parent).activated_skills(workspace.key)
+        self._memory = memory = ActivationMemory(record, thread_id)
+        if self._tools is not None and resumed:
+            self._tools.remember(await to_thread.run_sync(memory.read))
+
+    async def turn_ended(self) -> None:
+        """Keep which skills the conversation was given, for a session that continues it; never raises."""
+        if self._memory is not None and self._tools is not None:
+            await to_thread.run_sync(self._memory.write, self._tools.active)
+
     @property
     def block(self) -> str | None:
         """The list of skills for the present phase, or `None`."""
@@ -175,6 +191,8 @@ class SessionSkills:
         """The agent compacted its conversation: every skill may be activated again."""
         if self._tools is not None:
             self._tools.on_compacted()
+        if self._memory is not None:
+            self._memory.forget()
 
     def on_tool_arguments(self, arguments: str) -> tuple[str, ...]:
         """Note the skills whose files the arguments of a tool call name first; returns their names."""
@@ -306,6 +324,56 @@ class SessionTools:
         """The agent compacted its conversation: every skill may be activated again."""
         if self._activate is not None:
             self._activate.activations.forget()
+
+    @property
+    def active(self) -> Mapping[str, str]:
+        """See `Activations.active`."""
+        return {} if self._activate is None else self._activate.activations.active
+
+    def remember(self, given: Mapping[str, str]) -> None:
+        """See `Activations.remember`."""
+        if self._activate is not None:
+            self._activate.activations.remember(given)
+
+
+class _Given(msgspec.Struct, frozen=True):
+    thread_id: str
+    skills: dict[str, str]
+
+
+class ActivationMemory:
+    """The record of the skills that a conversation was given; it outlasts the session. Everything blocks.
+
+    It is written at the end of each turn: a conversation that broke off may lack what it was given last.
+    """
+
+    def __init__(self, record: Path, thread_id: str) -> None:
+        self._record = record
+        self._thread_id = thread_id
+        self._written: Mapping[str, str] | None = None
+
+    def read(self) -> Mapping[str, str]:
+        """The digests of what it was given, by name; empty if that is not known."""
+        try:
+            given = msgspec.json.decode(self._record.read_bytes(), type=_Given)
+        except (OSError, msgspec.MsgspecError):
+            return {}
+        return given.skills if given.thread_id == self._thread_id else {}
+
+    def forget(self) -> None:
+        """Remove the record; never raises."""
+        with suppress(OSError):
+            self._record.unlink(missing_ok=True)
+        self._written = None
+
+    def write(self, active: Mapping[str, str]) -> None:
+        """Replace the record; never raises."""
+        if active == self._written or (not active and not self._record.exists()):
+            return
+        with suppress(OSError):
+            self._record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._record.write_bytes(msgspec.json.encode(_Given(self._thread_id, dict(active))))
+            self._written = dict(active)
 
 
 class _ActivateSkill:

@@ -4,10 +4,13 @@ On the event loop, `on_event` only remembers the event. A thread masks, encodes 
 second, at the end of each turn, and at the end of the run.
 """
 
+import os
+import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import anyio
@@ -147,6 +150,10 @@ class RunTranscript:
             case _:
                 self._remember(event)
 
+    def work_in(self, workspace: Path) -> None:
+        """The agent works in this directory."""
+        self._fold.work_in(workspace)
+
     async def run(self) -> None:
         """Write what has come, every second, until cancelled."""
         while True:
@@ -200,6 +207,7 @@ class TranscriptFold:
     """Turns events into entries, which it numbers; `redaction` hides secrets in their texts."""
 
     def __init__(self, redaction: Redaction) -> None:
+        self._workspace: Sequence[str] = ()
         self._mask = redaction.text
         self._mask_short = lru_cache(maxsize=_CACHED_TEXTS)(redaction.text)
         self._seq = 0
@@ -210,6 +218,10 @@ class TranscriptFold:
         self._left_out = 0
         self._open: dict[str, tuple[int, ItemStarted]] = {}
         self._writing: int | None = None
+
+    def work_in(self, workspace: Path) -> None:
+        """Name files below this directory relative to it."""
+        self._workspace = tuple(dict.fromkeys([str(workspace), os.path.realpath(workspace)]))
 
     def skip(self, count: int) -> None:
         """Leave out the numbers of entries that were lost."""
@@ -329,8 +341,10 @@ class TranscriptFold:
         self._open.clear()
 
     def _file(self, change: FileChange) -> EditedFile:
+        path = posixpath.normpath(change.path) if change.path else ""
+        below = (path[len(root) + 1 :] for root in self._workspace if path.startswith(f"{root}/"))
         return EditedFile(
-            path=self._text(change.path, _MAX_PATH_CHARS),
+            path=self._text(next(below, path), _MAX_PATH_CHARS),
             change=self._text(change.change, 100),
             added=change.added,
             removed=change.removed,

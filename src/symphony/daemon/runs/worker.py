@@ -274,6 +274,7 @@ class Worker:
         fault(FaultPoint.BEFORE_PREPARE)
         with self._trace.step(SpanName.WORKSPACE):
             self._workspace = workspace = await workspaces.prepare(issue, attempt, run_id=self._run_id)
+        self._transcript.work_in(workspace.path)
         await self._library.write(workspace)
         self._mark_at_start = await workspaces.progress(workspace)
         fault(FaultPoint.AFTER_PREPARE)
@@ -332,6 +333,8 @@ class Worker:
                 await self._skills.report_problems()
                 try:
                     if (thread_id := session.thread_id) is not None:
+                        resumed = thread is not None and session.resume_refused is None
+                        await self._skills.conversation_opened(workspace, thread_id, resumed=resumed)
                         await self._link.request(
                             lambda number: frames.ConversationOpened(request=number, thread_id=thread_id)
                         )
@@ -450,6 +453,7 @@ class Worker:
                 case _:
                     pass
             self._trace.on_event(event, opened)
+        await self._skills.turn_ended()
         status = last.status.value if isinstance(last, TurnEnded) else "input_required"
         cost = self._progress.turn_cost
         _log.info("turn_ended", status=status, cost_usd=cost.usd, unpriced_tokens=cost.unpriced_tokens)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 
-from symphony.domain import UnsafeKeyError, workspace_key
+from symphony.domain import UnsafeKeyError, issues_named, workspace_key
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import files
 from symphony.trackers.markdown.document import Fields, MalformedError
@@ -62,8 +62,9 @@ class BoardListing:
     finished: frozenset[str]
 
     def find(self, name: str) -> str | None:
-        """The id that a person means, whatever its case."""
-        return name if name in self.files else self.by_name.get(name.casefold())
+        """The id that a person means, whatever its case, or by its number alone if only one issue has it."""
+        meant = (name,) if name in self.files else issues_named(name, self.files)
+        return meant[0] if len(meant) == 1 else None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -144,6 +144,37 @@ def test_messages_count_at_once_and_a_result_adds_what_is_missing(translator: Tr
     assert describe_event(ended) == "turn completed for 0.2500 USD"
 
 
+def streamed(kind: str, caller: str | None = None, **fields: Any) -> dict[str, Any]:
+    return {"type": "stream_event", "event": {"type": kind, **fields}, "parent_tool_use_id": caller}
+
+
+def test_the_end_of_a_stream_corrects_the_estimate_of_each_message(translator: Translator) -> None:
+    def begun(name: str, caller: str | None = None) -> dict[str, Any]:
+        return streamed("message_start", caller, message={"id": name, "model": "opus", "usage": USAGE})
+
+    def shown(name: str) -> dict[str, Any]:
+        message = {"id": name, "model": "opus", "content": [], "usage": USAGE}
+        return {"type": "assistant", "message": message}
+
+    def over(taken: int, caller: str | None = None) -> dict[str, Any]:
+        return streamed("message_delta", caller, usage={**USAGE, "output_tokens": taken})
+
+    first = Usage(absolute=False, tokens=Tokens(16, 2, 18, 5, 1), model="opus")
+    assert say(translator, begun("m1")) == []
+    assert say(translator, shown("m1")) == [first]
+    assert say(translator, begun("h1", "t1")) == []
+    assert say(translator, shown("h1")) == [first]
+    assert say(translator, over(70)) == [Usage(absolute=False, tokens=Tokens(0, 68, 68), model="opus")]
+    assert say(translator, over(70)) == []
+    assert say(translator, over(9, "t1")) == [Usage(absolute=False, tokens=Tokens(0, 7, 7), model="opus")]
+    assert say(translator, streamed("message_stop")) == []
+    assert say(translator, over(500)) == [], "the end of no message"
+    assert say(translator, shown("m1")) == [], "a late block of a counted message"
+    assert say(translator, streamed("message_delta", "t1", usage={"output_tokens": None})) == []
+    total = {"inputTokens": 20, "cacheReadInputTokens": 10, "cacheCreationInputTokens": 2, "outputTokens": 79}
+    assert say(translator, {**RESULT, "modelUsage": {"a": total}}) == [TurnEnded(status=TurnStatus.COMPLETED)]
+
+
 def test_a_total_is_the_sum_of_both_counts_although_an_estimate_was_too_high(translator: Translator) -> None:
     say(translator, {"type": "assistant", "message": {"id": "m1", "content": [], "usage": USAGE}})
     rest, _ = say(translator, {**RESULT, "modelUsage": {"a": {"inputTokens": 13, "outputTokens": 6}}})

@@ -162,6 +162,31 @@ def test_a_move_prints_both_states_and_changes_one_line() -> None:
     assert path.read_bytes() == before.replace(b"state: Todo", b"state: In Progress")
 
 
+@pytest.mark.parametrize("text", ["--colour", "-5", "- one\n- two", "--json-lines"])
+@pytest.mark.parametrize("command", [("comment", "SYM-1"), ("new",)])
+def test_a_text_that_begins_with_a_dash_stands_behind_two(
+    folder: Path, command: tuple[str, ...], text: str
+) -> None:
+    run("new", "First")
+    error, hint = refused(*command, text, code=2)
+    assert "No such option" in error
+    assert "behind --" in hint
+    done = run(*command, "--", text)
+    assert done.exit_code == 0, done.stderr
+    assert any(text.splitlines()[0] in file.read_text() for file in folder.rglob("*.md"))
+    assert "behind --" not in refused("list", "--nonsense", code=2)[1], "it takes no text"
+
+
+@pytest.mark.parametrize("name", ["7", "#7", "sym-7"])
+def test_an_issue_is_found_by_its_number(folder: Path, name: str) -> None:
+    for issue in ("SYM-7", "SYM-17", "A-3", "B-3"):
+        (folder / f"{issue}.md").write_text(f"---\ntitle: {issue}\nstate: Todo\n---\n")
+    assert printed("show", name, "--json")["id"] == "SYM-7"
+    assert run("comment", name, "Hello").exit_code == 0
+    assert run("move", name, "Done").exit_code == 0
+    refused("show", "3")
+
+
 @pytest.mark.usefixtures("folder")
 def test_a_comment_is_by_the_login_name_or_by_the_given_author(monkeypatch: pytest.MonkeyPatch) -> None:
     run("new", "a")

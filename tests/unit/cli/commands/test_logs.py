@@ -60,7 +60,7 @@ def test_events_stand_in_their_order_with_local_times_and_the_begin_and_end_of_e
         f"{local(NOW + 2)}  said                 Looking",
         f"{local(NOW + 3)}  said                 retried",
         f"{local(NOW + 4)}  said                 Done here and there",
-        "── run r-1 failed after 1 min 5 s (port_exit: it went): 1 turn, 0 commits ──",
+        "── run r-1 failed after 1 min 5 s (it went): 1 turn, 0 commits ──",
         f"── run r-2, attempt 2, since {local(NOW + 2)} ──",
         f"{local(NOW + 5)}  said                 Again",
     ]

@@ -63,10 +63,10 @@ def test_case_82_the_table_says_scope_state_and_problems_and_ends_with_1_for_err
     assert done.exit_code == 1
     assert "\x1b" not in done.stdout
     rows = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    assert rows[0] == "NAME SCOPE LISTED WHEN TO USE PROBLEMS"
+    assert rows[0] == "NAME SCOPE LISTED PROBLEMS WHEN TO USE"
     assert rows[1] == "a project yes About a ."
     assert rows[3] == "mine user over the cap Mine."
-    assert rows[4] == "odd project over the cap d 1 warning"
+    assert rows[4] == "odd project over the cap 1 warning d"
     assert rows[5].startswith("off project disabled")
     assert rows[6].startswith(".symphony/skills/bad/SKILL.md:1:1: error missing_description")
     assert done.stderr == "5 skills, 1 error, 1 warning\n"
@@ -336,6 +336,18 @@ def test_every_command_explains_itself_with_examples() -> None:
             assert part in done.stdout, (name, part)
 
 
+def test_a_long_description_is_cut_to_a_line_in_lists_and_whole_elsewhere(project: Project) -> None:
+    text = "Write down what has changed. " * 20 + "THE END"
+    project.skill("long", description=text)
+    for command in (("list",), ("search", "changed")):
+        done = skills(*command)
+        assert "Write down what" in done.stdout
+        assert "THE END" not in done.stdout
+        assert len(done.stdout.splitlines()) == 2, "the head and one line"
+        assert "THE END" in skills(*command, "--json").stdout
+    assert "THE END" in skills("show", "long").stdout
+
+
 # --- phases ---
 
 
@@ -350,6 +362,20 @@ def test_the_skills_of_a_phase_are_listed_and_printed(project: Project) -> None:
     listed = {one["name"]: one["listed"] for one in as_json("list", "--phase", "TEST")["skills"]}
     assert listed == {"testing": True, "planning": False}
     assert "other phase" in skills("list", "--phase", "TEST").stdout
+
+
+def test_without_a_phase_that_of_the_settings_counts(project: Project) -> None:
+    for name, phases in (("testing", "TEST"), ("planning", "PLAN"), ("always", "")):
+        front = f"name: {name}\ndescription: d\nmetadata: {{symphony-phases: '{phases}'}}"
+        project.write(f".symphony/skills/{name}/SKILL.md", f"---\n{front}\n---\nx\n")
+    project.commit("Skills")
+    assert as_json("prompt")["listed"] == ["always", "planning", "testing"]
+    project.workflow(agent={"phases": {"default": "PLAN"}})
+    assert as_json("prompt")["listed"] == ["always", "planning"]
+    listed = {one["name"]: one["listed"] for one in as_json("list")["skills"]}
+    assert listed == {"always": True, "planning": True, "testing": False}
+    assert as_json("show", "testing")["listed"] is False
+    assert as_json("prompt", "--phase", "TEST")["listed"] == ["always", "testing"]
 
 
 # --- skills elsewhere ---

@@ -26,7 +26,7 @@ def test_every_reason_that_the_scheduler_gives_has_a_next_step() -> None:
     ("identifier", "code", "answer"),
     [
         ("SYM-1", "running", "An agent is at work: turn 1, begun 1 s ago, last sign of life now."),
-        ("SYM-2", "retrying", "It waits for attempt 2 of 4, after: turn_failed: it broke."),
+        ("SYM-2", "retrying", "It waits for attempt 2 of 4, after: it broke."),
         ("SYM-3", "blocked", "It waits for a person: the agent needs a person."),
         ("SYM-4", "not_dispatchable", "It is not running: assigned to a person."),
     ],
@@ -53,7 +53,7 @@ def test_a_retry_without_a_slot_still_tells_what_the_last_run_failed_of() -> Non
     retry = {"attempt_number": 3, "attempt_limit": 5, "error": "no available orchestrator slots"}
     told = explain_issue(issue("SYM-2", retry=retry))
     assert told.answer == (
-        "It waits for attempt 3 of 5, after: turn_failed: it broke; then: no available orchestrator slots."
+        "It waits for attempt 3 of 5, after: it broke; then: no available orchestrator slots."
     )
 
 
@@ -74,7 +74,7 @@ def test_what_failed_of_nothing_goes_on_whoever_wants_it() -> None:
 @pytest.mark.parametrize(
     ("changes", "answer"),
     [
-        ({"stopping": "stalled"}, "An agent is being stopped (stalled)."),
+        ({"stopping": "stalled"}, "An agent is being stopped: the agent was silent for too long."),
         (
             {"session_id": None, "last_event_at": None, "stage": "preparing_workspace"},
             "A run has begun 1 s ago; it is preparing workspace.",
@@ -142,8 +142,8 @@ def test_what_happened_again_and_again_is_told_once() -> None:
     events = [{**again, "at": f"2026-03-01T12:00:0{n}Z"} for n in range(3)]
     other = {"at": "", "event": "run_started", "message": ""}
     text = shown(issue("SYM-3", recent_events=[*events, other]))
-    assert "12:00:02  run_retrying  no slots (3 times)" in text
-    assert text.count("run_retrying") == 1
+    assert "12:00:02  run retrying  no slots (3 times)" in text
+    assert text.count("run retrying") == 1
     assert "no slots (3 times)" in shown(issue("SYM-3", recent_events=events))
 
 

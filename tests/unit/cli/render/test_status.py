@@ -184,7 +184,7 @@ def test_silence_and_a_stop_are_shown() -> None:
     quiet = {**row, "last_event_at": "2026-03-01T11:50:00Z", "stopping": "stalled"}
     shown = picture(busy(running=[quiet]), 120)
     assert "10 min ago" in shown
-    assert "stopping: stalled" in shown
+    assert "it is being stopped: the agent was silent for too long" in shown
 
 
 HOSTILE = "Mend [/x] \x1b[2J\x1b]0;title\x07 two\nlines \u202e\ud800 :bomb:"

@@ -490,6 +490,7 @@ async def test_one_that_a_person_merges_is_an_outcome(desk: ForgeDesk, tmp_path:
     assert (record.code, record.is_open) == ("merged", False)
     assert daemon.merged == ["SYM-1"]
     assert daemon.tracker.moved == [("1", "Done")]
+    assert WakeAsked(reason="issue_moved") in daemon.posted, "the scheduler is told of its own move"
     sent = len(desk.vendor.requests)
     await looks_later(daemon)
     assert len(desk.vendor.requests) == sent, "it is not asked about again"

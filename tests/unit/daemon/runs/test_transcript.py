@@ -84,6 +84,24 @@ def test_a_turn_has_what_was_sent_and_how_it_ended() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["fileChange", "edit"])
+def test_edited_files_are_named_relative_to_the_workspace(tmp_path: Path, kind: str) -> None:
+    workspace, other = tmp_path / "my work", tmp_path / "my work 2"
+    workspace.mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(workspace)
+    paths = [f"{workspace}/src/a.py", f"{link}/b.py", "./c.py", "d/../e.py", f"{other}/f.py", "/etc/g", ""]
+    changes = tuple(FileChange(path=path, change="update") for path in paths)
+    fold = TranscriptFold(Redaction(()))
+    fold.work_in(link)
+    (entry,) = fold.entries(NOON_MS, ItemStarted(kind=kind, summary="x", changes=changes))
+    assert isinstance(entry, EditEntry)
+    assert [file.path for file in entry.files] == [
+        *("src/a.py", "b.py", "c.py", "e.py"),
+        *(f"{other}/f.py", "/etc/g", ""),
+    ]
+
+
 def test_each_kind_of_event_has_its_entry() -> None:
     entries = folded(
         Text(message="Hello."),

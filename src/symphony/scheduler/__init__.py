@@ -32,7 +32,6 @@ from symphony.scheduler.hosts import rest_ms as rest_ms
 from symphony.scheduler.hosts import runs_by_host as runs_by_host
 from symphony.scheduler.hosts import slots_of as slots_of
 from symphony.scheduler.machine import StepFunction as StepFunction
-from symphony.scheduler.machine import run_once_finished as run_once_finished
 from symphony.scheduler.machine import step as step
 from symphony.scheduler.messages import NOT_IN_HISTORY as NOT_IN_HISTORY
 from symphony.scheduler.messages import AgentInfo as AgentInfo
@@ -104,6 +103,9 @@ from symphony.scheduler.messages import WakeAsked as WakeAsked
 from symphony.scheduler.messages import WorkflowRejected as WorkflowRejected
 from symphony.scheduler.messages import WorkspaceRef as WorkspaceRef
 from symphony.scheduler.messages import log_text as log_text
+from symphony.scheduler.once import Left as Left
+from symphony.scheduler.once import left_over as left_over
+from symphony.scheduler.once import run_once_finished as run_once_finished
 from symphony.scheduler.operator import Refusal as Refusal
 from symphony.scheduler.operator import already_done as already_done
 from symphony.scheduler.operator import not_active_text as not_active_text
@@ -144,6 +146,7 @@ from symphony.scheduler.resume import resume_interrupted as resume_interrupted
 from symphony.scheduler.resume import thread_of as thread_of
 from symphony.scheduler.resume import threads_in_use as threads_in_use
 from symphony.scheduler.runs import NO_SLOT_ERROR as NO_SLOT_ERROR
+from symphony.scheduler.runs import stopped_by_operator as stopped_by_operator
 from symphony.scheduler.runs import totals_with as totals_with
 from symphony.scheduler.state import TRANSITIONS as TRANSITIONS
 from symphony.scheduler.state import AgentChoice as AgentChoice

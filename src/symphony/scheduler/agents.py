@@ -122,11 +122,22 @@ def limit_text(state: State, agent: str) -> str:
 
 def agent_limited_until(state: State, issue: Issue, thread_agent: str | None = None) -> int | None:
     """When the first agent that may take the issue is available, or `None` if one is available now."""
+    limits = _limits(state, issue, thread_agent)
+    return min((limited.until_ms for limited in limits if limited.until_ms is not None), default=None)
+
+
+def limited_since(state: State, issue: Issue, thread_agent: str | None = None) -> int | None:
+    """Since when no agent may take the issue, or `None` if one is available now."""
+    return max((limited.since_ms for limited in _limits(state, issue, thread_agent)), default=None)
+
+
+def _limits(state: State, issue: Issue, thread_agent: str | None) -> list[LimitedAgent]:
+    """What limits the agents that may take the issue; empty if one is available now."""
     if not is_limited(state, choose_agent(state, issue, thread_agent).name):
-        return None
+        return []
     name, fallback, _ = _assigned_agent(state.settings, issue)
-    limits = (limited for agent, limited in state.limited_agents.items() if agent in {name, fallback})
-    return min(limited.until_ms for limited in limits if limited.until_ms is not None)
+    limits = [limited for agent, limited in state.limited_agents.items() if agent in {name, fallback}]
+    return [limited for limited in limits if limited.until_ms is not None]
 
 
 def agent_limit_wait_ms(failure: Failure, times: int) -> int:
@@ -196,7 +207,8 @@ def _limit(step: Step, name: str, failure: Failure) -> None:
     until_ms = step.now_ms + agent_limit_wait_ms(failure, times)
     if known is not None and known.until_ms is not None:
         until_ms = max(until_ms, known.until_ms)
-    _update(step, name, LimitedAgent(until_ms=until_ms, failure=failure, times=times))
+    since_ms = step.now_ms if known is None else known.since_ms
+    _update(step, name, LimitedAgent(until_ms=until_ms, since_ms=since_ms, failure=failure, times=times))
     step.set_timer(Timer(TimerKind.LIMIT, name), until_ms)
     if known is None or repeated:
         level = "warning" if known is None else "info"
@@ -217,12 +229,3 @@ def lift_limits(step: Step, issue: Issue) -> None:
         if is_limited(step.state, name):
             step.clear_timer(Timer(TimerKind.LIMIT, name))
             on_limit_over(step, name)
-
-
-def has_retryable_limit(state: State) -> bool:
-    """Whether `run --once` waits for an agent: its limit passes, and did not recur too often."""
-    most = state.settings.max_attempts_without_progress
-    return any(
-        limited.until_ms is not None and limited.failure.retryable and limited.times < most
-        for limited in state.limited_agents.values()
-    )

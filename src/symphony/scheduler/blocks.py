@@ -4,6 +4,10 @@ A blocked issue is unblocked by an operator, by an answer in a comment, by a cha
 title or description, or by a budget that is available again. It is released when it ends or leaves the active
 states. What lifts the block of a pull request is said in `pull_requests`.
 
+A stop by an operator lasts until an operator continues the issue or a person moves it to another state.
+Other settings, by which its state is not active or the tracker does not find it, lift nothing: they may be
+reversed.
+
 **States.** The daemon can move issues itself: to `tracker.on_start` when a run starts, to `tracker.on_block`
 when the issue is blocked. A move is a request without an answer; the next refresh shows whether it happened,
 so a tracker that is slow or refuses delays nothing. If `on_block` is not an active state, the issue *rests*
@@ -122,6 +126,11 @@ def block_by_pull_request(step: Step, issue: Issue, *, held: Retry | None = None
 def is_by_pull_request(blocked: Blocked) -> bool:
     """Whether the pull request of the issue is why it is blocked."""
     return blocked.failure.category in _PULL_REQUESTS
+
+
+def is_stopped(blocked: Blocked) -> bool:
+    """Whether an operator stopped the issue."""
+    return blocked.failure.category is Category.STOPPED_BY_OPERATOR
 
 
 def awaits_answer(blocked: Blocked) -> bool:
@@ -332,7 +341,17 @@ def on_blocked_refreshed(step: Step, blocked: Blocked, issue: Issue | None) -> N
         if blocked.unblock_reason is not None:
             _move(step, issue, settings.on_return, MoveReason.BACK, _state_of(issue))
         return
-    changed = issue is not None and blocked.has_baseline and _is_changed(blocked, issue, settings)
+    changed = issue is not None and _is_changed(blocked, issue, settings)
+    if is_stopped(blocked) and blocked.unblock_reason is None and not changed:
+        seen = blocked.has_baseline or issue is not None
+        step.replace_entry(replace(blocked, issue=issue or blocked.issue, has_baseline=seen))
+    else:
+        _follow(step, blocked, issue, changed=changed and blocked.has_baseline)
+
+
+def _follow(step: Step, blocked: Blocked, issue: Issue | None, *, changed: bool) -> None:
+    """Release or unblock an issue as the tracker has it now, or remember the snapshot."""
+    settings = step.state.settings
     if changed and blocked.unblock_reason is None:
         waive_budget(step, blocked)
     match policy.tracker_status(issue, settings):
@@ -356,12 +375,13 @@ def on_blocked_refreshed(step: Step, blocked: Blocked, issue: Issue | None) -> N
 def _is_changed(blocked: Blocked, after: Issue, settings: SchedulerSettings) -> bool:
     """Whether the content has changed; a move to `on_block` is no change.
 
-    If its pull request needs a person, only a move is a change: programs label issues and edit their text.
+    If an operator stopped it or its pull request needs a person, only a move is a change: programs label
+    issues and edit their text.
     """
     before = blocked.issue
     if _is_in_block_state(after, settings):
         before = replace(before, state=after.state)
-    if is_by_pull_request(blocked):
+    if is_stopped(blocked) or is_by_pull_request(blocked):
         return normalise_state(before.state) != normalise_state(after.state)
     return not policy.same_content(before, after)
 

@@ -239,12 +239,14 @@ class LimitedAgent:
     Attributes:
         until_ms: no session of it starts before. `None` once the wait is over, until a run shows that the
             agent works again.
+        since_ms: when the first of these waits began.
         failure: the latest failure that reported the limit.
         times: consecutive waits.
         probe: the run that tries the agent after the wait; no other session starts before it is answered.
     """
 
     until_ms: int | None
+    since_ms: int
     failure: Failure
     times: int = 1
     probe: str | None = None

@@ -102,9 +102,9 @@ def test_run_once_does_not_end_while_comments_are_read() -> None:
     _wake(story)
     story.answer_refresh()
     story.answer_poll()
-    assert not run_once_finished(story.state)
+    assert not run_once_finished(story.state, story.now)
     story.answer_read()
-    assert run_once_finished(story.state)
+    assert run_once_finished(story.state, story.now)
 
 
 def test_comments_are_not_read_once_more_during_a_shutdown() -> None:

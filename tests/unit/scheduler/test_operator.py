@@ -8,6 +8,8 @@ import pytest
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain import Category
 from symphony.scheduler import (
+    ClaimKind,
+    CleanWorkspace,
     ContinueRun,
     DayBegan,
     DrainAsked,
@@ -21,6 +23,8 @@ from symphony.scheduler import (
     OutcomeKind,
     PostComment,
     ReasonCode,
+    Recovered,
+    RecoveredClaim,
     Resume,
     ResumeReason,
     RunEnded,
@@ -213,6 +217,114 @@ def test_a_stop_is_not_undone_by_the_sessions_own_changes_of_the_issue() -> None
     _ask(story, OperatorAction.STOP)
     story.ends(kind=OutcomeKind.CANCELED).advance(FAR)
     assert story.state.blocked.keys() == {"1"}
+
+
+def _stopped(**settings: Any) -> Story:
+    story = _running(**settings)
+    _ask(story, OperatorAction.STOP)
+    story.ends(kind=OutcomeKind.CANCELED).advance(0)
+    return story.forget()
+
+
+def _reload(story: Story, **settings: Any) -> None:
+    story.tell(SettingsChanged(settings=make_settings(**{"poll_interval_ms": FAR} | settings)))
+    story.tell(WakeAsked(reason="t"))
+    story.advance(1_000)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"active_states": frozenset({"in progress"})},
+        {"terminal_states": frozenset({"todo", "done"})},
+        {"active_states": frozenset(), "terminal_states": frozenset({"todo"})},
+        {"required_labels": ("x",)},
+        {"on_block": "Todo"},
+        {"on_block": "Blocked"},
+        {"on_start": "In Progress"},
+        {"agent": "claude"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_stop_outlasts_a_change_of_the_settings_and_its_reversal(
+    change: dict[str, Any], *, settled: bool
+) -> None:
+    story = _running()
+    story.slow = not settled
+    _ask(story, OperatorAction.STOP)
+    story.ends(kind=OutcomeKind.CANCELED).forget()
+    story.slow = False
+    for settings in (change, {}):
+        _reload(story, **settings)
+        assert story.state.blocked.keys() == {"1"}
+        assert not story.said(StartRun)
+        assert not story.said(CleanWorkspace)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"title": "Another"}, {"description": "More"}, {"labels": ("x",)}, {"dispatchable": False}, None],
+    ids=str,
+)
+def test_a_stop_outlasts_edits_of_the_issue_and_a_tracker_that_loses_it_for_a_while(
+    change: dict[str, Any] | None,
+) -> None:
+    story = _stopped()
+    issue = story.board["1"]
+    if change is None:
+        del story.board["1"]
+    else:
+        story.put("1", **change)
+    _reload(story)
+    story.board["1"] = issue
+    _reload(story)
+    assert story.state.blocked.keys() == {"1"}
+    assert not story.said(StartRun)
+
+
+@pytest.mark.parametrize(
+    ("state", "started", "cleaned"),
+    [("In Progress", 1, 0), ("Human Review", 0, 0), ("Done", 0, 1)],
+)
+def test_a_person_who_moves_a_stopped_issue_ends_the_stop(state: str, started: int, cleaned: int) -> None:
+    story = _stopped()
+    story.put("1", state=state)
+    _reload(story)
+    assert not story.state.blocked
+    assert (len(story.said(StartRun)), len(story.said(CleanWorkspace))) == (started, cleaned)
+
+
+@pytest.mark.parametrize("action", [OperatorAction.RETRY, OperatorAction.UNBLOCK])
+def test_an_operator_who_continues_a_stopped_issue_ends_the_stop(action: OperatorAction) -> None:
+    story = _stopped()
+    _reload(story, required_labels=("x",))
+    _reload(story)
+    _ask(story, action)
+    story.advance(0)
+    assert len(story.said(StartRun)) == 1
+
+
+def test_a_stop_wins_over_a_question_that_crosses_it() -> None:
+    story = _running()
+    _ask(story, OperatorAction.STOP)
+    failure = make_failure("the agent asks", category=Category.TURN_INPUT_REQUIRED)
+    story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=failure, question="Which?")
+    assert story.state.blocked["1"].failure.category is Category.STOPPED_BY_OPERATOR
+
+
+@pytest.mark.parametrize(("has_baseline", "expected"), [(False, {"1"}), (True, set())])
+def test_only_a_move_after_the_stop_ends_it_over_a_restart(expected: set[str], *, has_baseline: bool) -> None:
+    story = Story(make_issue(state="In Progress"), poll_interval_ms=FAR)
+    issue = make_issue(state="Todo")
+    claim = RecoveredClaim(
+        issue=issue,
+        kind=ClaimKind.BLOCKED,
+        failure=stopped_by_operator(issue),
+        has_baseline=has_baseline,
+    )
+    story.tell(Recovered(claims=(claim,)))
+    assert set(story.state.blocked) == expected
 
 
 def test_a_stop_that_crosses_the_end_of_the_run_changes_nothing() -> None:

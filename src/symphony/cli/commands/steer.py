@@ -44,8 +44,8 @@ Examples:
   symphony stop SYM-7
   symphony stop SYM-7 --json | jq -r .message
 
-What the run committed is delivered. The issue stays blocked until `symphony retry` or `unblock`, or until its
-state, labels, title or description change.
+What the run committed is delivered. The issue stays blocked until `symphony retry` or `unblock`, or until a
+person moves it to another state. A restart and a change of the settings do not start it.
 
 {_ISSUE_CODES}
 """

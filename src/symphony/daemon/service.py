@@ -434,6 +434,8 @@ class Service:
         workspaces = await existing_workspaces(context)
         delivered = await deliver_interrupted(context, journal.interrupted_issues)
         self.post(journal.recovery_event(settings, workspaces, delivered))
+        for answer in journal.stored_answers():
+            self.post(answer)
         _log.info("serving", workflow=str(context.workflow.path), once=self._once)
         async for item in self._inbox:
             if isinstance(item, ActionRequest):

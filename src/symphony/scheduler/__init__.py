@@ -14,6 +14,7 @@ from symphony.scheduler.agents import plan_run as plan_run
 from symphony.scheduler.agents import thread_agent as thread_agent
 from symphony.scheduler.blocks import MAX_ANSWER_CHARS as MAX_ANSWER_CHARS
 from symphony.scheduler.blocks import awaits_answer as awaits_answer
+from symphony.scheduler.blocks import awaits_approval as awaits_approval
 from symphony.scheduler.blocks import block_comment as block_comment
 from symphony.scheduler.blocks import is_by_pull_request as is_by_pull_request
 from symphony.scheduler.blocks import join_comments as join_comments

@@ -68,7 +68,7 @@ def plan_run(state: State, issue: Issue, resume: Resume | None) -> tuple[AgentCh
     owner = thread_agent(resume)
     chosen = choose_agent(state, issue, owner)
     if resume is not None and owner not in {None, chosen.name}:
-        resume = replace(resume, thread=None)
+        resume = replace(resume, thread=None, decisions={})
     return chosen, resume
 
 

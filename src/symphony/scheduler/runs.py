@@ -331,7 +331,7 @@ def _decide_next(step: Step, run: Running, outcome: Outcome) -> None:
     if run.stopping is StopReason.OPERATOR:
         blocks.block(step, run.issue, stopped_by_operator(run.issue), held=run)
     elif failure is not None and outcome.kind is OutcomeKind.INPUT_REQUIRED:
-        blocks.block(step, run.issue, failure, held=run, question=outcome.question)
+        blocks.block(step, run.issue, failure, held=run, question=outcome.question, request=outcome.request)
     elif out_of_budget and (used := budgets.budget_failure(step.state, run.issue)):
         blocks.block(step, run.issue, used, held=run)
     elif out_of_budget or drained:  # the budget may have been raised since

@@ -47,7 +47,9 @@ async def first_prompt(
         return prompt
     if resume.reason is ResumeReason.FEEDBACK:
         return f"{prompt.rstrip()}\n\n{resume.answer}\n"
-    return f"{prompt.rstrip()}\n\n{answer_section(resume.question, resume.answer)}\n"
+    return (
+        f"{prompt.rstrip()}\n\n{answer_section(resume.question, resume.answer, approves=resume.approves)}\n"
+    )
 
 
 def resumed_prompt(resume: Resume, prompt: str) -> str:
@@ -61,7 +63,7 @@ def resumed_prompt(resume: Resume, prompt: str) -> str:
     if resume.answer is not None and resume.reason is ResumeReason.FEEDBACK:
         return resume.answer
     if resume.answer is not None:
-        return answered_prompt(resume.question, resume.answer)
+        return answered_prompt(resume.question, resume.answer, approves=resume.approves)
     return interrupted_prompt()
 
 

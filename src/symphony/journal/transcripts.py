@@ -142,12 +142,12 @@ class QuestionEntry(Entry, frozen=True, kw_only=True, tag="question"):
 class AnswerEntry(Entry, frozen=True, kw_only=True, tag="answer"):
     """A person's answer, which this run passes to the agent.
 
-    `by` is who gave it. `decision` is `approved` or `denied` if it decided a request for approval.
+    `by` is who gave it. `decided` is `approved` or `denied` if it decided a request for approval.
     """
 
     text: str
     by: str | None = None
-    decision: str | None = None
+    decided: str | None = None
 
 
 class UsageEntry(Entry, frozen=True, kw_only=True, tag="usage"):

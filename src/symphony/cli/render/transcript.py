@@ -47,7 +47,7 @@ def entry_view(entry: transcripts.TranscriptEntry, run_id: str) -> RenderableTyp
             return _row(entry, "question", lines(entry.text), "yellow")
         case transcripts.AnswerEntry():
             who = "" if entry.by is None else f" by {one_line(entry.by)}"
-            said = lines(entry.text) if entry.decision is None else cell(f"{one_line(entry.decision)}{who}")
+            said = lines(entry.text) if entry.decided is None else cell(f"{one_line(entry.decided)}{who}")
             return _row(entry, "answer", said, "green")
         case transcripts.UsageEntry():
             split = f"{tokens(entry.input_tokens)} in, {tokens(entry.output_tokens)} out"

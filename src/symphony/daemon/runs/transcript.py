@@ -236,7 +236,7 @@ class TranscriptFold:
             case Answered():
                 by = None if event.by is None else self._text(event.by, 1_000)
                 decision = None if event.approves is None else "approved" if event.approves else "denied"
-                yield AnswerEntry(text=self._text(event.text), by=by, decision=decision, **self._head())
+                yield AnswerEntry(text=self._text(event.text), by=by, decided=decision, **self._head())
             case _Writing():
                 text = self._text(event.text)
                 yield MessageEntry(text=text, status="writing", **self._head(self._writing))

@@ -395,7 +395,7 @@ def _retry_after_failure(step: Step, run: Running, outcome: Outcome, failure: Fa
         attempt, without_progress = run.attempt or 1, run.attempts_without_progress
         delay_ms = policy.backoff_ms(1, settings.max_retry_backoff_ms)
     elif limited:
-        attempt = run.attempt or 1
+        attempt, resume = run.attempt or 1, resume_interrupted(run)  # the conversation is not at fault
         limited_until_ms = agents.agent_limited_until(step.state, run.issue)
         if limited_until_ms is not None:
             delay_ms = limited_until_ms - step.now_ms

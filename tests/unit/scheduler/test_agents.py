@@ -218,7 +218,9 @@ def test_after_a_limit_the_fallback_continues_at_once_and_nothing_counts_against
     )
     story.advance(1_000)
     (start,) = story.said(StartRun)
-    assert (start.agent, start.resume) == ("claude", None)
+    assert start.agent == "claude"
+    assert start.resume is not None
+    assert start.resume.thread is None
     assert story.state.running["1"].agent.instead_of == "codex"
 
 

@@ -1,6 +1,7 @@
 """What an operator asks for: judged in advance, judged again on arrival, carried out once."""
 
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -244,7 +245,7 @@ def _reload(story: Story, **settings: Any) -> None:
         {"on_start": "In Progress"},
         {"agent": "claude"},
     ],
-    ids=str,
+    ids=["inactive", "terminal", "no-state", "labels", "block-here", "block-there", "start", "agent"],
 )
 @pytest.mark.parametrize("settled", [False, True])
 def test_a_stop_outlasts_a_change_of_the_settings_and_its_reversal(
@@ -265,7 +266,7 @@ def test_a_stop_outlasts_a_change_of_the_settings_and_its_reversal(
 @pytest.mark.parametrize(
     "change",
     [{"title": "Another"}, {"description": "More"}, {"labels": ("x",)}, {"dispatchable": False}, None],
-    ids=str,
+    ids=["title", "description", "labels", "not-dispatchable", "lost"],
 )
 def test_a_stop_outlasts_edits_of_the_issue_and_a_tracker_that_loses_it_for_a_while(
     change: dict[str, Any] | None,
@@ -432,8 +433,92 @@ def test_an_answer_goes_into_the_same_conversation() -> None:
     story.advance(0)
     (start,) = story.said(StartRun)
     assert start.resume == Resume(
-        reason=ResumeReason.ANSWERED, thread=THREAD, question="which?", answer="blue"
+        reason=ResumeReason.ANSWERED,
+        thread=THREAD,
+        question="which?",
+        answer="blue",
+        answered_by="an operator",
     )
+
+
+def _asking_for_approval(request: str | None = "k") -> Story:
+    story = _running()
+    failure = make_failure("approval required: make", category=Category.APPROVAL_REQUIRED)
+    outcome = Outcome(kind=OutcomeKind.INPUT_REQUIRED, failure=failure, question="make?", request=request)
+    story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
+    return story
+
+
+def _resume(story: Story) -> Resume:
+    resume = story.state.retrying["1"].resume
+    assert resume is not None
+    return resume
+
+
+@pytest.mark.parametrize(
+    ("action", "text", "approves"),
+    [
+        (OperatorAction.APPROVE, None, True),
+        (OperatorAction.DENY, None, False),
+        (OperatorAction.ANSWER, "Yes.", True),
+        (OperatorAction.ANSWER, " APPROVE ", True),
+        (OperatorAction.ANSWER, "allow", True),
+        (OperatorAction.ANSWER, "ok!", True),
+        (OperatorAction.ANSWER, "no", False),
+        (OperatorAction.ANSWER, "Reject.", False),
+        (OperatorAction.ANSWER, "yes, but only once", None),
+        (OperatorAction.ANSWER, "yes\nno", None),
+        (OperatorAction.ANSWER, "yesterday", None),
+        (OperatorAction.ANSWER, ".", None),
+    ],
+)
+def test_a_word_decides_the_request_that_is_open_and_anything_else_is_text(
+    action: OperatorAction, text: str | None, *, approves: bool | None
+) -> None:
+    story = _asking_for_approval()
+    _ask(story, action, "1", text)
+    resume = _resume(story)
+    assert resume.approves is approves
+    assert resume.decisions == ({} if approves is None else {"k": approves})
+    assert resume.answer == (action.value if text is None else text)
+    assert resume.request is None
+
+
+def test_decisions_last_as_long_as_the_conversation() -> None:
+    story = _asking_for_approval("one")
+    _ask(story, OperatorAction.APPROVE)
+    story.advance(0).streams(thread_id="t-1", turn_count=1)
+    failure = make_failure("approval required", category=Category.APPROVAL_REQUIRED)
+    outcome = Outcome(kind=OutcomeKind.INPUT_REQUIRED, failure=failure, request="two")
+    story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
+    _ask(story, OperatorAction.DENY)
+    assert _resume(story).decisions == {"one": True, "two": False}
+    story.advance(0).streams(thread_id="t-1", turn_count=1)
+    story.tell(RunEnded(run_id=story.run_id(), outcome=replace(outcome, request="three")))
+    _ask(story, OperatorAction.UNBLOCK)
+    assert _resume(story).thread is None
+    assert _resume(story).decisions == {}
+
+
+def test_an_outage_after_an_approval_keeps_conversation_and_decision() -> None:
+    story = _asking_for_approval()
+    _ask(story, OperatorAction.APPROVE)
+    story.advance(0).streams(thread_id="t-1", turn_count=1)
+    story.fails(failure=make_failure("500", category=Category.AGENT_UNAVAILABLE), progress=False)
+    assert _resume(story).thread is not None
+    assert _resume(story).decisions == {"k": True}
+
+
+def test_a_question_is_not_approved_and_an_approval_not_given_twice() -> None:
+    story = _asking()
+    assert _code(story, OperatorAction.APPROVE) == "no_approval"
+    _ask(story, OperatorAction.ANSWER, "1", "yes")
+    assert _resume(story).approves is None
+    story = _asking_for_approval()
+    story.state = story.state.changed(settings=make_settings(on_block="Human Review"))
+    _ask(story, OperatorAction.DENY)
+    for action in (OperatorAction.APPROVE, OperatorAction.ANSWER):
+        assert _code(story, action, "1", "yes") == "no_question"
 
 
 def test_an_unexplained_need_for_input_can_be_answered() -> None:

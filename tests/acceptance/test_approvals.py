@@ -72,7 +72,8 @@ def real(project: Project, request: pytest.FixtureRequest) -> Real:
         command = f"{shlex.quote(str(require_codex()))} app-server"
         section = {"command": command, "read_timeout_ms": 30_000, "on_approval": "block"}
         section["approval_policy"] = "on-request"
-    project.workflow(agent={"kind": kind, "max_retry_backoff_ms": 50}, **{kind: section})
+    sections: dict[str, Any] = {"agent": {"kind": kind, "max_retry_backoff_ms": 50}, kind: section}
+    project.workflow(**sections)
     return Real(project=project, kind=kind)
 
 

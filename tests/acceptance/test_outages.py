@@ -49,7 +49,12 @@ def test_a_real_codex_works_over_an_outage(project: Project) -> None:
     command = f"{shlex.quote(str(require_codex()))} app-server"
     last = (models.tool("board_move", {"state": "Done"}), models.say("Done."))
     edit = models.edit_and_commit("hello.txt", "hello\n", "Say hello", last=last)
-    steps = [*[models.server_error()] * 8, *[overloaded()] * 4, *[models.Reset()] * 4, *[models.Cut()] * 4]
+    steps: list[models.Step] = [
+        *[models.server_error()] * 8,
+        *[overloaded()] * 4,
+        *[models.Reset()] * 4,
+        *[models.Cut()] * 4,
+    ]
     with (
         receiving() as receiver,
         models.ModelServer({"work": edit}, otherwise=edit) as server,
@@ -71,7 +76,7 @@ def test_a_real_claude_works_over_an_outage(project: Project) -> None:
         models.tool("mcp__symphony__board_move", {"state": "Done"}),
         models.say("Done."),
     )
-    steps = [*[models.server_error()] * 12, *[overloaded()] * 12, *[models.Reset()] * 6]
+    steps: list[models.Step] = [*[models.server_error()] * 12, *[overloaded()] * 12, *[models.Reset()] * 6]
     with (
         receiving() as receiver,
         models.ModelServer({"work": edit}, otherwise=edit) as server,

@@ -32,9 +32,10 @@ def run_once_finished(state: State, now_ms: int) -> bool:
 
     Those are retries whose last failure does not resolve itself, retries that failed
     `max_attempts_without_progress` times in a row, retries whose agent has been limited for
-    `AGENT_LIMIT_PATIENCE_MS`, and all retries while the workflow is invalid.
+    `AGENT_LIMIT_PATIENCE_MS`, and all retries while the workflow is invalid or the daemon is paused.
     """
-    awaited = state.retrying.values() if state.config_error is None else ()
+    may_retry = state.config_error is None and not state.paused
+    awaited = state.retrying.values() if may_retry else ()
     return (
         not any(_awaits(retry, state, now_ms) for retry in awaited)
         and state.polls > 0

@@ -220,7 +220,7 @@ def test_a_stop_is_not_undone_by_the_sessions_own_changes_of_the_issue() -> None
     assert story.state.blocked.keys() == {"1"}
 
 
-def _stopped(**settings: Any) -> Story:
+def _stopped_run(**settings: Any) -> Story:
     story = _running(**settings)
     _ask(story, OperatorAction.STOP)
     story.ends(kind=OutcomeKind.CANCELED).advance(0)
@@ -271,7 +271,7 @@ def test_a_stop_outlasts_a_change_of_the_settings_and_its_reversal(
 def test_a_stop_outlasts_edits_of_the_issue_and_a_tracker_that_loses_it_for_a_while(
     change: dict[str, Any] | None,
 ) -> None:
-    story = _stopped()
+    story = _stopped_run()
     issue = story.board["1"]
     if change is None:
         del story.board["1"]
@@ -289,7 +289,7 @@ def test_a_stop_outlasts_edits_of_the_issue_and_a_tracker_that_loses_it_for_a_wh
     [("In Progress", 1, 0), ("Human Review", 0, 0), ("Done", 0, 1)],
 )
 def test_a_person_who_moves_a_stopped_issue_ends_the_stop(state: str, started: int, cleaned: int) -> None:
-    story = _stopped()
+    story = _stopped_run()
     story.put("1", state=state)
     _reload(story)
     assert not story.state.blocked
@@ -298,7 +298,7 @@ def test_a_person_who_moves_a_stopped_issue_ends_the_stop(state: str, started: i
 
 @pytest.mark.parametrize("action", [OperatorAction.RETRY, OperatorAction.UNBLOCK])
 def test_an_operator_who_continues_a_stopped_issue_ends_the_stop(action: OperatorAction) -> None:
-    story = _stopped()
+    story = _stopped_run()
     _reload(story, required_labels=("x",))
     _reload(story)
     _ask(story, action)
@@ -358,7 +358,7 @@ def test_retry_does_not_disturb_a_due_retry() -> None:
 
 
 def test_retry_continues_the_conversation_of_a_blocked_issue() -> None:
-    story = _stopped().forget()
+    story = _stopped_run().forget()
     _ask(story, OperatorAction.RETRY)
     story.advance(0)
     (start,) = story.said(StartRun)

@@ -8,7 +8,8 @@ not started.
 One run that ends at a limit speaks for every run of its agent. On one of several hosts it speaks for that
 host, until all of them report a limit. The agent then waits as long as it asked for, or else some seconds,
 doubled for each consecutive time, up to a minute. Credit that is used up for long is asked for less often.
-After the wait one run goes first; the others follow once the model has answered it, and the limit is over.
+After the wait one run goes first; the others follow once the model has answered it, and the limit is over. A
+limit within a minute after that is the same one still: its waits go on where they were.
 Limits are not kept across restarts.
 """
 
@@ -17,7 +18,7 @@ from typing import Final
 
 from symphony.domain import Category, Failure, Issue
 from symphony.scheduler.messages import Outcome, Resume, SchedulerSettings, Timer, TimerKind
-from symphony.scheduler.state import AgentChoice, LimitedAgent, Running, State, Step
+from symphony.scheduler.state import AgentChoice, LimitedAgent, RecoveredAgent, Running, State, Step
 
 MAX_AGENT_LIMIT_MS: Final = 3_600_000
 _FIRST_WAIT_MS: Final = 5_000
@@ -181,7 +182,8 @@ def _update(step: Step, name: str, limited: LimitedAgent) -> None:
 
 def _forget(step: Step, name: str) -> None:
     others = {key: limited for key, limited in step.state.limited_agents.items() if key != name}
-    step.update(limited_agents=others)
+    recovered = RecoveredAgent(limited=step.state.limited_agents[name], at_ms=step.now_ms)
+    step.update(limited_agents=others, recovered_agents={**step.state.recovered_agents, name: recovered})
     step.notify("info", "agent_recovered", agent=name)
 
 
@@ -201,7 +203,7 @@ def _limit(step: Step, name: str, failure: Failure) -> None:
 
     Runs that began before the limit was known end for the same reason. They do not count as another time.
     """
-    known = step.state.limited_agents.get(name)
+    known = step.state.limited_agents.get(name) or _recently_limited(step, name)
     repeated = known is not None and known.until_ms is None
     times = 1 if known is None else known.times + int(repeated)
     until_ms = step.now_ms + agent_limit_wait_ms(failure, times)
@@ -214,6 +216,14 @@ def _limit(step: Step, name: str, failure: Failure) -> None:
         level = "warning" if known is None else "info"
         delay_ms = until_ms - step.now_ms
         step.notify(level, "agent_limited", agent=name, reason=failure.line, delay_ms=delay_ms, times=times)
+
+
+def _recently_limited(step: Step, name: str) -> LimitedAgent | None:
+    """The limit that ended a moment ago, as one whose wait is over."""
+    recovered = step.state.recovered_agents.get(name)
+    if recovered is None or step.now_ms - recovered.at_ms >= _LONGEST_WAIT_MS:
+        return None
+    return replace(recovered.limited, until_ms=None)
 
 
 def on_limit_over(step: Step, name: str) -> None:

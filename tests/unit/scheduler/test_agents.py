@@ -496,15 +496,28 @@ def test_run_once_waits_for_a_limited_agent_for_a_minute_however_often_it_is_tri
     assert (left.issue.id, left.limited) == ("1", True)
 
 
-def test_run_once_counts_the_minute_anew_after_an_answer_of_the_model() -> None:
-    story = Story(make_issue(), **QUIET).begin()
-    for _ in range(20):
-        story.fails(failure=_limit(OUTAGE), progress=False).advance(10_000)
-        story.streams(total_tokens=5)
-        assert not story.state.limited_agents
+@pytest.mark.parametrize("works_ms", [0, 59_000])
+def test_a_model_that_answers_now_and_then_is_one_outage(works_ms: int) -> None:
+    story = Story(make_issue(), max_attempts_without_progress=1, **QUIET).begin()
+    for number in range(1, 20):
         story.fails(failure=_limit(OUTAGE), progress=False)
+        limited = story.state.limited_agents["codex"]
+        assert limited.times == number
+        assert run_once_finished(story.state, story.now) is (story.now >= 60_000)
+        story.advance((limited.until_ms or 0) - story.now)
+        story.streams(total_tokens=number).advance(works_ms)
+        assert not story.state.limited_agents
+    assert not story.state.blocked
+    assert [notice.level for notice in story.notices("agent_limited")].count("warning") == 1
+
+
+def test_an_outage_long_after_another_is_a_new_one() -> None:
+    story = Story(make_issue(), **QUIET).begin()
+    for _ in range(3):
+        story.fails(failure=_limit(OUTAGE), progress=False).advance(5_000)
+        story.streams(total_tokens=5).advance(60_000)
         assert not run_once_finished(story.state, story.now)
-        story.advance(5_000)
+    assert [notice.level for notice in story.notices("agent_limited")] == ["warning"] * 3
 
 
 @pytest.mark.parametrize(("fallback_since_ms", "expected"), [(0, True), (30_000, False)])

@@ -57,7 +57,8 @@ def left_over(state: State) -> Iterator[Left]:
     for blocked in state.blocked.values():
         yield Left(issue=blocked.issue, text=f"is blocked: {blocked.failure.message}")
     for retry in state.retrying.values():
-        limited = agents.limited_since(state, retry.issue, agents.thread_agent(retry.resume)) is not None
+        chosen = agents.choose_agent(state, retry.issue, agents.thread_agent(retry.resume))
+        limited = chosen.name in state.limited_agents
         text = f"was given up: {retry.error}"
         if limited or retry.error is None:
             text = f"waits: {policy.retry_text(retry, state.settings)}"
@@ -67,11 +68,9 @@ def left_over(state: State) -> Iterator[Left]:
         if state.entry(issue.id) is not None or policy.unsuitable(issue, state.settings) is not None:
             continue
         verdict = policy.eligibility(issue, undrained)
-        if isinstance(verdict, Eligible):
-            yield Left(issue=issue, text="was not started")
-        else:
-            limited = verdict.code is ReasonCode.AGENT_LIMITED
-            yield Left(issue=issue, text=f"waits: {verdict.message}", limited=limited)
+        text = "was not started" if isinstance(verdict, Eligible) else f"waits: {verdict.message}"
+        limited = agents.choose_agent(state, issue).name in state.limited_agents
+        yield Left(issue=issue, text=text, limited=limited)
 
 
 def _awaits(retry: Retry, state: State, now_ms: int) -> bool:

@@ -12,8 +12,8 @@ import click
 
 from symphony.api.interface import MAX_ANSWER_CHARS
 from symphony.api.models import Stars, Verb, feedback_effect
-from symphony.cli.client import Client, connect, require_daemon
-from symphony.cli.endpoint import UnreachableError
+from symphony.cli.client import Client, require_daemon
+from symphony.cli.endpoint import UnreachableError, find_daemon
 from symphony.cli.failures import CommandError, require_person
 from symphony.cli.options import (
     issue_argument,
@@ -129,8 +129,16 @@ def answer(
     elif text is not None or file is not None:
         raise click.UsageError("--approve and --deny take no text")
     verb = decision or "answer"
-    result = None if connect(workflow, os.environ) else _store_answer(workflow, verb, issue, text)
-    _print_result(result or _act_on_issue(workflow, verb, issue, text=text), as_json=as_json)
+    try:
+        result = _act_on_issue(workflow, verb, issue, text=text)
+    except UnreachableError:
+        if find_daemon(workflow, os.environ) is not None:
+            raise  # it does not answer
+        stored = _store_answer(workflow, verb, issue, text)
+        if stored is None:
+            raise
+        result = stored
+    _print_result(result, as_json=as_json)
 
 
 @click.command(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from kit.simulator import make_settings
+from symphony.domain import Category
 from symphony.scheduler import (
     AgentReported,
     AnswersRead,
@@ -398,6 +399,19 @@ def lifts_a_block_when_a_run_ends(state: State, fact: Event, now_ms: int) -> tup
     return after, commands
 
 
+def lifts_a_stop_by_a_setting(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    if isinstance(fact, Refreshed) and after.settings.required_labels:
+        lifted = {
+            key
+            for key, blocked in after.blocked.items()
+            if blocked.failure.category is Category.STOPPED_BY_OPERATOR
+        }
+        said = tuple(Notify(level="info", event="claim_released", issue_id=key) for key in lifted)
+        return after.changed(blocked=_without(after.blocked, *lifted)), commands + said
+    return after, commands
+
+
 def _prefers_the_fallback(settings: SchedulerSettings) -> SchedulerSettings:
     if settings.fallback is None:
         return settings
@@ -489,6 +503,7 @@ BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
     "reviews what it works on": (reviews_what_it_works_on, "ready-is-delivered"),
     "starts closed work": (starts_closed_work, "closed-work-rests"),
     "lifts a block when a run ends": (lifts_a_block_when_a_run_ends, "block-is-lifted-by-a-person"),
+    "lifts a stop by a setting": (lifts_a_stop_by_a_setting, "stop-lasts"),
     "forgets which feedback it took": (forgets_which_feedback_it_took, "feedback-is-taken-once"),
     "drops the timer of a push": (
         _drops(SetTimer, lambda each, _: each.timer.kind is TimerKind.PUSH),

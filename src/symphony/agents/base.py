@@ -180,6 +180,7 @@ class SessionRequest:
             event comes later, when the consumer takes it.
         resume: the thread of an earlier session to continue, for a backend that can. It gets the envelope
             again: a thread remembers only the one of its beginning.
+        decisions: by `InputRequired.request`, whether a person approved it. They precede `on_approval`.
     """
 
     run_id: str
@@ -192,6 +193,7 @@ class SessionRequest:
     on_spawned: Callable[[Identity], None] | None = None
     on_compacted: Callable[[], None] | None = None
     resume: Thread | None = None
+    decisions: Mapping[str, bool] = field(default_factory=dict)
 
 
 class AgentSession(Protocol):

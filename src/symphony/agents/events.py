@@ -184,11 +184,13 @@ class InputRequired:
         reason: one line for people.
         approval: the agent asks for permission, not for an answer.
         question: the question in the agent's own words, or None.
+        request: the key of a request for permission, which the same request has again; None if it has none.
     """
 
     reason: str
     approval: bool = False
     question: str | None = None
+    request: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,13 @@ There is no background task. `run_turn` reads the agent while a consumer iterate
 the events of one read. No cancel scope spans a `yield`.
 """
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, Generic, Literal, TypeVar
 
 import anyio
@@ -37,6 +40,7 @@ from symphony.domain import Failure, ToolResult
 
 MessageT = TypeVar("MessageT")
 OnApproval = Literal["decline", "accept", "block"]
+NO_DECISIONS: Final[Mapping[str, bool]] = MappingProxyType({})
 
 TOOL_TIMEOUT_MS: Final = 60_000
 MAX_RESULT_CHARS: Final = 1_000_000
@@ -305,10 +309,23 @@ async def run_tool(call: ToolCall, runner: ToolRunner, *, timeout_ms: int = TOOL
     return ToolResult.error(f"tool {call.name} did not answer within {timeout_ms} ms")
 
 
-def approval_required(kind: str, details: Iterable[object]) -> InputRequired:
-    """Return the event of a request for approval that blocks the issue."""
+def approval_required(kind: str, details: Iterable[object], request: str | None) -> InputRequired:
+    """Return the event of a request for approval that blocks the issue; `request` is its key."""
     shown = [redact(str(detail), 300) for detail in details if detail]
-    return InputRequired(reason=": ".join([f"approval required for {kind}", *shown]), approval=True)
+    reason = ": ".join([f"approval required for {kind}", *shown])
+    return InputRequired(reason=reason, approval=True, request=request)
+
+
+def request_key(kind: str, what: object) -> str:
+    """Return the key of a request for approval: only a request for exactly the same has the same."""
+    text = json.dumps([kind, what], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def answer_to(key: str | None, decisions: Mapping[str, bool], on_approval: OnApproval) -> OnApproval:
+    """Return the answer to the request with this key: a person's decision, else that of the settings."""
+    decided = None if key is None else decisions.get(key)
+    return on_approval if decided is None else "accept" if decided else "decline"
 
 
 def question_asked(questions: Sequence[str], details: Sequence[str] | None = None) -> InputRequired:

@@ -8,7 +8,7 @@ from symphony.api import models
 from symphony.domain import ALL_ISSUES, Selection
 from symphony.library.store import Library
 
-ISSUE_ACTIONS = ("stop", "retry", "unblock", "answer", "move")
+ISSUE_ACTIONS = ("stop", "retry", "unblock", "answer", "approve", "deny", "move")
 """What an operator may do about an issue."""
 DAEMON_ACTIONS = ("pause", "resume", "drain")
 """What an operator may do about the daemon."""

@@ -1392,7 +1392,7 @@ class Refresh(Document, frozen=True, kw_only=True):
 class Verb(Document, frozen=True, kw_only=True):
     """An operator's action was carried out."""
 
-    verb: Annotated[str, _is("stop, retry, unblock, answer, move, pause, resume or drain.")]
+    verb: Annotated[str, _is("stop, retry, unblock, answer, approve, deny, move, pause, resume or drain.")]
     issue_identifier: Annotated[str | None, _is("Null for an action on the daemon.")]
     changed: Annotated[
         bool, _is("False if it was so already: paused, not paused, draining, in that state of the tracker.")

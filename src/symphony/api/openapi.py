@@ -342,6 +342,8 @@ _ACTIONS = {
     "retry": "Retry the issue now.",
     "unblock": "Give the issue a new budget, and retry it.",
     "answer": "Answer the question of the issue's agent, and let it continue.",
+    "approve": "Approve the request of the issue's agent that is open, for its session, and let it continue.",
+    "deny": "Deny the request of the issue's agent that is open, for its session, and let it continue.",
     "move": "Move the issue to another state of the tracker, and poll.",
     "pause": "Start nothing new; running agents continue.",
     "resume": "Start issues again.",

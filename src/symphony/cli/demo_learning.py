@@ -12,6 +12,7 @@ from symphony.api.models import Feedback, Stars
 from symphony.cli.client import Client
 from symphony.cli.endpoint import read_record
 from symphony.cli.failures import CommandError
+from symphony.daemon.clock import monotonic_ms
 from symphony.domain import one_line
 from symphony.library.model import Change, LibrarySkill, SkillText
 from symphony.library.store import LIBRARY_FILE, Library
@@ -54,7 +55,7 @@ class DemoLearning:
     def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
         """See whether the work is done."""
         del before, fact, commands
-        if run_once_finished(after):
+        if run_once_finished(after, monotonic_ms()):
             self._finished.set()
 
     async def run(self) -> None:

@@ -17,6 +17,7 @@ from symphony.api.models import Link
 from symphony.cli.browser import open_privately
 from symphony.cli.client import Client
 from symphony.cli.endpoint import read_record
+from symphony.daemon.clock import monotonic_ms
 from symphony.domain import SymphonyError
 from symphony.scheduler import Command, Event, Polled, State, run_once_finished
 
@@ -42,7 +43,7 @@ class DemoPage:
         del before, commands
         if isinstance(fact, Polled):
             self._serving.set()
-        if run_once_finished(after):
+        if run_once_finished(after, monotonic_ms()):
             self._finished.set()
 
     async def run(self) -> None:

@@ -20,6 +20,7 @@ class ExitCode(IntEnum):
     CONFIGURATION = 3
     AUTHENTICATION = 4
     UNREACHABLE = 5
+    AGENT_LIMITED = 6
 
 
 class CommandError(SymphonyError):

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from symphony.cli.formatting import cell, plural
 from symphony.domain import Failure, Issue, natural_order, one_line
-from symphony.scheduler import Command, Event, IssueResult, RunEnded, StartRun, State
+from symphony.scheduler import Command, Event, IssueResult, Left, RunEnded, StartRun, State, left_over
 
 _MIN_WIDTH_FOR_TITLES: Final = 80
 
@@ -20,7 +20,6 @@ class IssueSummary:
 
     Attributes:
         blocked: why it is blocked now.
-        given_up: the error of a retry that waits, and that the ending daemon will not start.
         last_failure: how the last run failed; None if it succeeded.
         result: the outcome of its runs, with those of an earlier daemon.
     """
@@ -32,19 +31,25 @@ class IssueSummary:
     branch: str | None = None
     workspace: str | None = None
     blocked: Failure | None = None
-    given_up: str | None = None
     last_failure: Failure | None = None
     result: IssueResult | None = None
 
 
 @dataclass(slots=True)
 class RunSummary:
-    """Observes the steps of the scheduler; has one `IssueSummary` by id of each issue that was started."""
+    """Observes the steps of the scheduler.
+
+    Attributes:
+        issues: by id, the issues that were started.
+        state: the last one.
+    """
 
     issues: dict[str, IssueSummary] = field(default_factory=dict)
+    state: State | None = None
 
     def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
         """Add one step."""
+        self.state = after
         for command in commands:
             if isinstance(command, StartRun):
                 self._entry(command.issue).attempts += 1
@@ -59,10 +64,14 @@ class RunSummary:
                 entry.workspace = run.report.workspace_path or entry.workspace
                 entry.last_failure = fact.outcome.failure
         for issue_id, entry in self.issues.items():
-            blocked, retry = after.blocked.get(issue_id), after.retrying.get(issue_id)
+            blocked = after.blocked.get(issue_id)
             entry.blocked = None if blocked is None else blocked.failure
-            entry.given_up = None if retry is None else retry.error
             entry.result = after.results.get(issue_id)
+
+    def left(self) -> list[Left]:
+        """What is left to do, in the order of identifiers."""
+        left = () if self.state is None else left_over(self.state)
+        return sorted(left, key=lambda each: natural_order(each.issue.identifier))
 
     def _entry(self, issue: Issue) -> IssueSummary:
         return self.issues.setdefault(issue.id, IssueSummary(issue=issue))

@@ -76,19 +76,32 @@ def restarted_prompt() -> str:
     )
 
 
-def answered_prompt(question: str | None, answer: str) -> str:
+_APPROVED: Final = (
+    "The request is approved for this session: make exactly the same request again, and it is allowed. Any "
+    "other request needs an approval of its own."
+)
+_DENIED: Final = "The request is denied for this session: go on without it."
+
+
+def answered_prompt(question: str | None, answer: str, *, approves: bool | None = None) -> str:
     """The first prompt of a session after a person has answered its question."""
     return (
-        f"{answer_section(question, answer)}\n\n"
+        f"{answer_section(question, answer, approves=approves)}\n\n"
         "Go on with the task, which is above in this conversation. The session stood still meanwhile: "
         "nothing in the workspace was taken back, and commands that you had left running are gone."
     )
 
 
-def answer_section(question: str | None, answer: str) -> str:
-    """A question of a session and the answer of a person, both fenced as untrusted text."""
+def answer_section(question: str | None, answer: str, *, approves: bool | None = None) -> str:
+    """A question of a session and the answer of a person, both fenced as untrusted text.
+
+    `approves` says what the answer decided about a request for approval, if that was the question.
+    """
     asked = "" if question is None else f"An earlier session asked a person:\n\n{fence(question)}\n\n"
-    return f"{asked}A person answers:\n\n{fence(answer)}"
+    section = f"{asked}A person answers:\n\n{fence(answer)}"
+    if approves is None:
+        return section
+    return f"{section}\n\n{_APPROVED if approves else _DENIED}"
 
 
 def comments_section(comments: PeopleComments) -> str:

@@ -7,7 +7,7 @@ health of the journal says so, the log gets a warning, and the daemon goes on wi
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -30,6 +30,7 @@ from symphony.scheduler import (
     Command,
     DeliveredBranch,
     Event,
+    OperatorAsked,
     Recovered,
     SchedulerSettings,
     State,
@@ -40,6 +41,7 @@ from symphony.skills import DropReason
 JOURNAL_FILE: Final = "journal.db"
 _FLUSH_TIMEOUT_S: Final = 5.0
 _ALL_RUNS: Final = 100_000
+_ANSWER: Final = "answer "  # and the id of the issue: the name of a setting with a `StoredAnswer`
 _log = structlog.get_logger(__name__)
 
 
@@ -140,6 +142,14 @@ async def open_journal_writer(
         _log_notices(journal)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredAnswer:
+    """An answer that was given while no daemon ran; `question` is the run that asked."""
+
+    question: str
+    asked: OperatorAsked
+
+
 class JournalWriter:
     """Writes the journal of one daemon; an observer of the service. Made by `open_journal_writer`.
 
@@ -163,6 +173,7 @@ class JournalWriter:
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._fault = fault
+        self._stored_answers: set[str] = set()
         self._pending: Callable[[], Iterable[model.Record]] = tuple
         journal.snapshot_from(self._present)
 
@@ -194,12 +205,33 @@ class JournalWriter:
             delivered=delivered,
         )
 
+    def stored_answers(self) -> tuple[OperatorAsked, ...]:
+        """The answers to open questions that were given while no daemon ran."""
+        found = []
+        for claim in self.previous.claims:
+            try:
+                stored = model.decode(self.previous.settings[_ANSWER + claim.issue.id], StoredAnswer)
+            except (KeyError, model.CodecError):
+                continue
+            if claim.kind is ClaimKind.BLOCKED and stored.question == claim.run_id:
+                found.append(stored.asked)
+        self._stored_answers.update(asked.issue_id or "" for asked in found)
+        return tuple(found)
+
+    def store_answer(self, answer: StoredAnswer) -> None:
+        """Leave an answer to the next daemon."""
+        self.setting_changed(f"{_ANSWER}{answer.asked.issue_id}", model.encode(answer))
+
     # --- recording ---------------------------------------------------------------------------------------
 
     def __call__(self, before: State, event: Event, after: State, commands: tuple[Command, ...]) -> None:
         """Record one step."""
         now_ms, wall_ms = self._now_ms(), self._wall_ms()
-        self.put(*self._recorder.step(before, event, after, commands, now_ms=now_ms, wall_ms=wall_ms))
+        records = self._recorder.step(before, event, after, commands, now_ms=now_ms, wall_ms=wall_ms)
+        if isinstance(event, OperatorAsked) and event.issue_id in self._stored_answers:
+            self._stored_answers.discard(event.issue_id)
+            records = (*records, model.SettingRecord(name=_ANSWER + event.issue_id, value=None))
+        self.put(*records)
 
     def agent_spawned(self, run_id: str, agent: Identity) -> None:
         """The process of a run's agent exists."""

@@ -687,6 +687,9 @@ def _effect(action: OperatorAction, state: State, issue_id: str) -> str:
             text = _next_try(state, blocked)
         case OperatorAction.UNBLOCK:
             text = f"its budget counts anew, and {_next_try(state, blocked)}"
+        case OperatorAction.APPROVE | OperatorAction.DENY:
+            decided = "approved" if action is OperatorAction.APPROVE else "denied"
+            text = f"the request is {decided} for this session; {_next_try(state, blocked)}"
         case OperatorAction.ANSWER:
             same = blocked is not None and blocked.resume is not None and blocked.resume.thread is not None
             gets = (

@@ -448,6 +448,8 @@ class Service:
         workspaces = await existing_workspaces(context)
         delivered = await deliver_interrupted(context, journal.interrupted_issues)
         self.post(journal.recovery_event(settings, workspaces, delivered))
+        for answer in journal.stored_answers():
+            self.post(answer)
         _log.info("serving", workflow=str(context.workflow.path), once=self._once)
         async for item in self._inbox:
             if isinstance(item, ActionRequest):
@@ -455,6 +457,8 @@ class Service:
                 item.resolve(before)
             elif item is not None:
                 state = self._handle(state, item, effects)
+            if self._once and state.drain is Drain.NO and run_once_finished(state, self._now_ms()):
+                self.post(DrainAsked())
             self._notifier.looped(state)
 
     def _handle(self, before: State, event: Event, effects: Effects) -> State:
@@ -472,8 +476,6 @@ class Service:
         for command in commands:
             effects.carry_out(command)
         self._notify_observers(before, event, after, commands)
-        if self._once and after.drain is Drain.NO and run_once_finished(after):
-            self.post(DrainAsked())
         return after
 
     def _notify_observers(
@@ -495,6 +497,8 @@ class Service:
             today = utc_day(self._wall_ms())
             if self.state is not None and self.state.day not in {None, today}:
                 self.post(DayBegan(day=today))
+            if self._once:
+                self.post(None)  # it also ends by the time that passes
 
     async def _keep_hosts(self, reloader: Reloader, hosts: RemoteHosts) -> None:
         """End the connections to hosts whose settings are no longer in force."""

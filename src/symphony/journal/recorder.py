@@ -7,6 +7,7 @@ more tokens, a new message. All records of one step are written in one transacti
 `recovered_event` goes the other way. Times in the journal are of the wall clock, which may have been set
 since: no wait becomes negative, or longer than it can be. A run that was live when its daemon ended is
 continued with its conversation, from the token counts that were recorded last; the next run counts the rest.
+If an operator was stopping it, its issue is blocked instead.
 """
 
 import json
@@ -43,11 +44,13 @@ from symphony.scheduler import (
     SchedulerSettings,
     Spent,
     State,
+    StopReason,
     Totals,
     WorkspaceRef,
     attempt_numbers,
     log_text,
     resume_interrupted,
+    stopped_by_operator,
 )
 
 V = TypeVar("V")
@@ -300,6 +303,7 @@ def _claim_record(entry: ClaimEntry, owner: Identity, now: Now) -> model.ClaimRe
                 failures=entry.failures,
                 workspace_path=entry.report.workspace_path,
                 resume=entry.resume,
+                failure=stopped_by_operator(entry.issue) if entry.stopping is StopReason.OPERATOR else None,
                 runs=entry.runs - 1,
             )
         case Retry():
@@ -592,10 +596,12 @@ def _recovered_claim(
     record: model.ClaimRecord, live: Mapping[str, model.RunRecord], start: Start
 ) -> RecoveredClaim:
     run = live.get(record.run_id or "")
+    stopped = record.kind is ClaimKind.RUNNING and record.failure is not None
+    kind = ClaimKind.BLOCKED if stopped else record.kind
     return RecoveredClaim(
         issue=record.issue,
-        kind=record.kind,
-        run_id=record.run_id if record.kind is ClaimKind.BLOCKED else None,
+        kind=kind,
+        run_id=record.run_id if kind is ClaimKind.BLOCKED else None,
         attempt=record.attempt,
         due_ms=_due_ms(record, start),
         since_ms=start.past_ms(record.since_wall_ms),

@@ -140,9 +140,14 @@ class QuestionEntry(Entry, frozen=True, kw_only=True, tag="question"):
 
 
 class AnswerEntry(Entry, frozen=True, kw_only=True, tag="answer"):
-    """A person's answer, which this run passes to the agent."""
+    """A person's answer, which this run passes to the agent.
+
+    `by` is who gave it. `decided` is `approved` or `denied` if it decided a request for approval.
+    """
 
     text: str
+    by: str | None = None
+    decided: str | None = None
 
 
 class UsageEntry(Entry, frozen=True, kw_only=True, tag="usage"):

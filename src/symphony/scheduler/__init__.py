@@ -14,6 +14,7 @@ from symphony.scheduler.agents import plan_run as plan_run
 from symphony.scheduler.agents import thread_agent as thread_agent
 from symphony.scheduler.blocks import MAX_ANSWER_CHARS as MAX_ANSWER_CHARS
 from symphony.scheduler.blocks import awaits_answer as awaits_answer
+from symphony.scheduler.blocks import awaits_approval as awaits_approval
 from symphony.scheduler.blocks import block_comment as block_comment
 from symphony.scheduler.blocks import is_by_pull_request as is_by_pull_request
 from symphony.scheduler.blocks import join_comments as join_comments
@@ -32,7 +33,6 @@ from symphony.scheduler.hosts import rest_ms as rest_ms
 from symphony.scheduler.hosts import runs_by_host as runs_by_host
 from symphony.scheduler.hosts import slots_of as slots_of
 from symphony.scheduler.machine import StepFunction as StepFunction
-from symphony.scheduler.machine import run_once_finished as run_once_finished
 from symphony.scheduler.machine import step as step
 from symphony.scheduler.messages import NOT_IN_HISTORY as NOT_IN_HISTORY
 from symphony.scheduler.messages import AgentInfo as AgentInfo
@@ -104,6 +104,9 @@ from symphony.scheduler.messages import WakeAsked as WakeAsked
 from symphony.scheduler.messages import WorkflowRejected as WorkflowRejected
 from symphony.scheduler.messages import WorkspaceRef as WorkspaceRef
 from symphony.scheduler.messages import log_text as log_text
+from symphony.scheduler.once import Left as Left
+from symphony.scheduler.once import left_over as left_over
+from symphony.scheduler.once import run_once_finished as run_once_finished
 from symphony.scheduler.operator import Refusal as Refusal
 from symphony.scheduler.operator import already_done as already_done
 from symphony.scheduler.operator import not_active_text as not_active_text
@@ -144,6 +147,7 @@ from symphony.scheduler.resume import resume_interrupted as resume_interrupted
 from symphony.scheduler.resume import thread_of as thread_of
 from symphony.scheduler.resume import threads_in_use as threads_in_use
 from symphony.scheduler.runs import NO_SLOT_ERROR as NO_SLOT_ERROR
+from symphony.scheduler.runs import stopped_by_operator as stopped_by_operator
 from symphony.scheduler.runs import totals_with as totals_with
 from symphony.scheduler.state import TRANSITIONS as TRANSITIONS
 from symphony.scheduler.state import AgentChoice as AgentChoice

@@ -8,7 +8,8 @@ not started.
 One run that ends at a limit speaks for every run of its agent. On one of several hosts it speaks for that
 host, until all of them report a limit. The agent then waits as long as it asked for, or else some seconds,
 doubled for each consecutive time, up to a minute. Credit that is used up for long is asked for less often.
-After the wait one run goes first; the others follow once the model has answered it, and the limit is over.
+After the wait one run goes first; the others follow once the model has answered it, and the limit is over. A
+limit within a minute after that is the same one still: its waits go on where they were.
 Limits are not kept across restarts.
 """
 
@@ -17,7 +18,7 @@ from typing import Final
 
 from symphony.domain import Category, Failure, Issue
 from symphony.scheduler.messages import Outcome, Resume, SchedulerSettings, Timer, TimerKind
-from symphony.scheduler.state import AgentChoice, LimitedAgent, Running, State, Step
+from symphony.scheduler.state import AgentChoice, LimitedAgent, RecoveredAgent, Running, State, Step
 
 MAX_AGENT_LIMIT_MS: Final = 3_600_000
 _FIRST_WAIT_MS: Final = 5_000
@@ -68,7 +69,7 @@ def plan_run(state: State, issue: Issue, resume: Resume | None) -> tuple[AgentCh
     owner = thread_agent(resume)
     chosen = choose_agent(state, issue, owner)
     if resume is not None and owner not in {None, chosen.name}:
-        resume = replace(resume, thread=None)
+        resume = replace(resume, thread=None, decisions={})
     return chosen, resume
 
 
@@ -122,11 +123,22 @@ def limit_text(state: State, agent: str) -> str:
 
 def agent_limited_until(state: State, issue: Issue, thread_agent: str | None = None) -> int | None:
     """When the first agent that may take the issue is available, or `None` if one is available now."""
+    limits = _limits(state, issue, thread_agent)
+    return min((limited.until_ms for limited in limits if limited.until_ms is not None), default=None)
+
+
+def limited_since(state: State, issue: Issue, thread_agent: str | None = None) -> int | None:
+    """Since when no agent may take the issue, or `None` if one is available now."""
+    return max((limited.since_ms for limited in _limits(state, issue, thread_agent)), default=None)
+
+
+def _limits(state: State, issue: Issue, thread_agent: str | None) -> list[LimitedAgent]:
+    """What limits the agents that may take the issue; empty if one is available now."""
     if not is_limited(state, choose_agent(state, issue, thread_agent).name):
-        return None
+        return []
     name, fallback, _ = _assigned_agent(state.settings, issue)
-    limits = (limited for agent, limited in state.limited_agents.items() if agent in {name, fallback})
-    return min(limited.until_ms for limited in limits if limited.until_ms is not None)
+    limits = [limited for agent, limited in state.limited_agents.items() if agent in {name, fallback}]
+    return [limited for limited in limits if limited.until_ms is not None]
 
 
 def agent_limit_wait_ms(failure: Failure, times: int) -> int:
@@ -170,7 +182,8 @@ def _update(step: Step, name: str, limited: LimitedAgent) -> None:
 
 def _forget(step: Step, name: str) -> None:
     others = {key: limited for key, limited in step.state.limited_agents.items() if key != name}
-    step.update(limited_agents=others)
+    recovered = RecoveredAgent(limited=step.state.limited_agents[name], at_ms=step.now_ms)
+    step.update(limited_agents=others, recovered_agents={**step.state.recovered_agents, name: recovered})
     step.notify("info", "agent_recovered", agent=name)
 
 
@@ -190,18 +203,27 @@ def _limit(step: Step, name: str, failure: Failure) -> None:
 
     Runs that began before the limit was known end for the same reason. They do not count as another time.
     """
-    known = step.state.limited_agents.get(name)
+    known = step.state.limited_agents.get(name) or _recently_limited(step, name)
     repeated = known is not None and known.until_ms is None
     times = 1 if known is None else known.times + int(repeated)
     until_ms = step.now_ms + agent_limit_wait_ms(failure, times)
     if known is not None and known.until_ms is not None:
         until_ms = max(until_ms, known.until_ms)
-    _update(step, name, LimitedAgent(until_ms=until_ms, failure=failure, times=times))
+    since_ms = step.now_ms if known is None else known.since_ms
+    _update(step, name, LimitedAgent(until_ms=until_ms, since_ms=since_ms, failure=failure, times=times))
     step.set_timer(Timer(TimerKind.LIMIT, name), until_ms)
     if known is None or repeated:
         level = "warning" if known is None else "info"
         delay_ms = until_ms - step.now_ms
         step.notify(level, "agent_limited", agent=name, reason=failure.line, delay_ms=delay_ms, times=times)
+
+
+def _recently_limited(step: Step, name: str) -> LimitedAgent | None:
+    """The limit that ended a moment ago, as one whose wait is over."""
+    recovered = step.state.recovered_agents.get(name)
+    if recovered is None or step.now_ms - recovered.at_ms >= _LONGEST_WAIT_MS:
+        return None
+    return replace(recovered.limited, until_ms=None)
 
 
 def on_limit_over(step: Step, name: str) -> None:
@@ -217,12 +239,3 @@ def lift_limits(step: Step, issue: Issue) -> None:
         if is_limited(step.state, name):
             step.clear_timer(Timer(TimerKind.LIMIT, name))
             on_limit_over(step, name)
-
-
-def has_retryable_limit(state: State) -> bool:
-    """Whether `run --once` waits for an agent: its limit passes, and did not recur too often."""
-    most = state.settings.max_attempts_without_progress
-    return any(
-        limited.until_ms is not None and limited.failure.retryable and limited.times < most
-        for limited in state.limited_agents.values()
-    )

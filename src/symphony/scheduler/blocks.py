@@ -4,6 +4,10 @@ A blocked issue is unblocked by an operator, by an answer in a comment, by a cha
 title or description, or by a budget that is available again. It is released when it ends or leaves the active
 states. What lifts the block of a pull request is said in `pull_requests`.
 
+A stop by an operator lasts until an operator continues the issue or a person moves it to another state.
+Other settings, by which its state is not active or the tracker does not find it, lift nothing: they may be
+reversed.
+
 **States.** The daemon can move issues itself: to `tracker.on_start` when a run starts, to `tracker.on_block`
 when the issue is blocked. A move is a request without an answer; the next refresh shows whether it happened,
 so a tracker that is slow or refuses delays nothing. If `on_block` is not an active state, the issue *rests*
@@ -15,6 +19,8 @@ never unblocks, whatever caused it.
 **Answers.** While an agent's question is open, the comments on its issue are read with every poll and every
 wake, one reading at a time. All comments since the question by people who may answer go to the agent
 together. Comments by other people are shown and ignored. A failed reading is repeated with the next poll.
+An agent that asks for approval waits for a word of approval or denial, which decides this very request for
+its conversation; any other text is told to the agent.
 """
 
 import shlex
@@ -49,6 +55,8 @@ MAX_ANSWER_CHARS: Final = 32_000
 
 _MAX_QUESTION_CHARS: Final = 4_000
 _QUESTIONS: Final = frozenset({Category.TURN_INPUT_REQUIRED, Category.APPROVAL_REQUIRED})
+_APPROVING: Final = frozenset({"yes", "approve", "approved", "allow", "allowed", "ok"})
+_DENYING: Final = frozenset({"no", "deny", "denied", "reject", "rejected"})
 _PULL_REQUESTS: Final = frozenset({Category.PULL_REQUEST_CLOSED, Category.PULL_REQUEST_NEEDS_YOU})
 
 # --- blocking --------------------------------------------------------------------------------------------
@@ -61,6 +69,7 @@ def block(
     *,
     held: Running | Retry | None = None,
     question: str | None = None,
+    request: str | None = None,
     has_baseline: bool = False,
 ) -> None:
     """Keep the claim and wait for a person; a comment on the issue says why.
@@ -71,13 +80,14 @@ def block(
         failure: why.
         held: the claim before, if there was one.
         question: what the agent asks.
+        request: the key of the request for approval that is open.
         has_baseline: the issue was refreshed just now. Otherwise a refresh follows, except during a shutdown.
     """
     path: str | None
     resume: Resume | None
     run = held if isinstance(held, Running) else None
     if run is not None:
-        path, resume = run.report.workspace_path, resume_interrupted(run)
+        path, resume = run.report.workspace_path, resume_interrupted(run, request=request)
     elif isinstance(held, Retry):
         path, resume = held.workspace_path, held.resume
     else:
@@ -124,9 +134,40 @@ def is_by_pull_request(blocked: Blocked) -> bool:
     return blocked.failure.category in _PULL_REQUESTS
 
 
+def is_stopped(blocked: Blocked) -> bool:
+    """Whether an operator stopped the issue."""
+    return blocked.failure.category is Category.STOPPED_BY_OPERATOR
+
+
 def awaits_answer(blocked: Blocked) -> bool:
     """Whether the agent waits for an answer by a person."""
     return blocked.question is not None or blocked.failure.category in _QUESTIONS
+
+
+def awaits_approval(blocked: Blocked) -> bool:
+    """Whether the agent waits for the decision about a request for approval."""
+    return blocked.failure.category is Category.APPROVAL_REQUIRED
+
+
+def decision_in(text: str) -> bool | None:
+    """Whether an answer to a request for approval approves it; `None` if it says something else."""
+    word = text.strip().rstrip(".!").casefold()
+    return True if word in _APPROVING else False if word in _DENYING else None
+
+
+def _joint_decision(comments: Sequence[IssueComment]) -> bool | None:
+    """What the comments decide together: one person who denies decides, and all have to approve.
+
+    Of several decisions by one person the last one counts.
+    """
+    decisions: dict[str, bool | None] = {}
+    for comment in comments:
+        made = decision_in(comment.text)
+        if made is not None or comment.author not in decisions:
+            decisions[comment.author] = made
+    if False in decisions.values():
+        return False
+    return True if decisions and all(decisions.values()) else None
 
 
 def block_comment(blocked: Blocked) -> PostComment:
@@ -139,9 +180,14 @@ def block_comment(blocked: Blocked) -> PostComment:
     if blocked.question is not None:
         parts.append(f"The agent asks:\n\n{fence(plain_text(blocked.question))}")
     if awaits_answer(blocked):
-        command = fence(f'symphony answer {shlex.quote(issue.identifier)} "…"')
+        answer = f"symphony answer {shlex.quote(issue.identifier)}"
+        command, decisions = fence(f'{answer} "…"'), fence(f"{answer} --approve\n{answer} --deny")
         parts.append(
-            "To answer, write a comment on this issue: the agent goes on with what you write. "
+            "To approve exactly this request for this session, write `yes` in a comment on this issue, and "
+            "`no` to deny it. Anything else is told to the agent as text. Where the daemon runs, these do "
+            f"the same:\n\n{decisions}"
+            if awaits_approval(blocked)
+            else "To answer, write a comment on this issue: the agent goes on with what you write. "
             f"Where the daemon runs, this does the same:\n\n{command}"
         )
     if failure.hint and failure.category is not Category.TURN_INPUT_REQUIRED:
@@ -196,7 +242,7 @@ def _blocked_issues_rest(settings: SchedulerSettings) -> bool:
 def read_answers(step: Step) -> None:
     """Read the comments on every issue that waits for an answer."""
     for blocked in tuple(step.state.blocked.values()):
-        if not _takes_answer(blocked):
+        if not takes_answer(blocked):
             continue
         if blocked.answer_check.in_progress:
             check = replace(blocked.answer_check, requested_again=True)
@@ -217,10 +263,11 @@ def on_answers_read(step: Step, event: AnswersRead) -> None:
             step.notify("warning", "comment_not_obeyed", blocked.issue, author=comment.author)
     blocked = replace(blocked, answer_check=AnswerCheck(unauthorized=event.unauthorized))
     step.replace_entry(blocked)
-    if event.answers and _takes_answer(blocked):
+    if event.answers and takes_answer(blocked):
         authors = ", ".join(dict.fromkeys(comment.author for comment in event.answers))
         step.notify("info", "answer_taken", blocked.issue, author=authors, comments=len(event.answers))
-        resume = resume_with_answer(blocked, join_comments(event.answers))
+        approves = _joint_decision(event.answers) if awaits_approval(blocked) else None
+        resume = resume_with_answer(blocked, join_comments(event.answers), by=authors, approves=approves)
         unblock(step, blocked, resume, reason="a person answered by a comment")
     elif check.requested_again:
         paused = breaker.requests_paused_until(step.state, step.now_ms) is not None
@@ -254,7 +301,7 @@ def join_comments(comments: Sequence[IssueComment]) -> str:
     return f"{text[:MAX_ANSWER_CHARS]}\n(cut: the rest stands on the issue)"
 
 
-def _takes_answer(blocked: Blocked) -> bool:
+def takes_answer(blocked: Blocked) -> bool:
     """Whether an answer is used; a second one is not, while the issue is moved back."""
     return awaits_answer(blocked) and blocked.unblock_reason is None
 
@@ -332,7 +379,17 @@ def on_blocked_refreshed(step: Step, blocked: Blocked, issue: Issue | None) -> N
         if blocked.unblock_reason is not None:
             _move(step, issue, settings.on_return, MoveReason.BACK, _state_of(issue))
         return
-    changed = issue is not None and blocked.has_baseline and _is_changed(blocked, issue, settings)
+    changed = issue is not None and _is_changed(blocked, issue, settings)
+    if is_stopped(blocked) and blocked.unblock_reason is None and not changed:
+        seen = blocked.has_baseline or issue is not None
+        step.replace_entry(replace(blocked, issue=issue or blocked.issue, has_baseline=seen))
+    else:
+        _follow(step, blocked, issue, changed=changed and blocked.has_baseline)
+
+
+def _follow(step: Step, blocked: Blocked, issue: Issue | None, *, changed: bool) -> None:
+    """Release or unblock an issue as the tracker has it now, or remember the snapshot."""
+    settings = step.state.settings
     if changed and blocked.unblock_reason is None:
         waive_budget(step, blocked)
     match policy.tracker_status(issue, settings):
@@ -356,12 +413,13 @@ def on_blocked_refreshed(step: Step, blocked: Blocked, issue: Issue | None) -> N
 def _is_changed(blocked: Blocked, after: Issue, settings: SchedulerSettings) -> bool:
     """Whether the content has changed; a move to `on_block` is no change.
 
-    If its pull request needs a person, only a move is a change: programs label issues and edit their text.
+    If an operator stopped it or its pull request needs a person, only a move is a change: programs label
+    issues and edit their text.
     """
     before = blocked.issue
     if _is_in_block_state(after, settings):
         before = replace(before, state=after.state)
-    if is_by_pull_request(blocked):
+    if is_stopped(blocked) or is_by_pull_request(blocked):
         return normalise_state(before.state) != normalise_state(after.state)
     return not policy.same_content(before, after)
 

@@ -7,7 +7,7 @@ unknown run, a stale timer, an answer that was not asked for) leaves the state u
 from collections.abc import Callable
 from typing import Final, assert_never
 
-from symphony.domain import NO_COST, Blame, Category, Failure, Issue, add_counts
+from symphony.domain import NO_COST, Blame, Category, Failure, add_counts
 from symphony.scheduler import (
     agents,
     blocks,
@@ -15,13 +15,11 @@ from symphony.scheduler import (
     hosts,
     messages,
     operator,
-    policy,
     polling,
     pull_requests,
     results,
     runs,
 )
-from symphony.scheduler.policy import Eligible, ReasonCode
 from symphony.scheduler.state import Blocked, Claim, Cycle, Retry, State, Step, Trigger, claim_of
 
 StepFunction = Callable[[State, messages.Event, int], tuple[State, tuple[messages.Command, ...]]]
@@ -269,13 +267,18 @@ def _recover_claim(step: Step, claim: messages.RecoveredClaim, path: str | None)
 
 
 def _recover_block(step: Step, claim: messages.RecoveredClaim, path: str | None) -> None:
-    """Block the issue again. A change of it since the journal's snapshot unblocks it."""
+    """Block the issue again. A change of it since the journal's snapshot unblocks it.
+
+    The session of a stopped issue may have moved it after the snapshot, if that is none of the block itself.
+    """
+    failure = claim.failure or _UNKNOWN_REASON
+    stopped = failure.category is Category.STOPPED_BY_OPERATOR
     blocked = Blocked(
         issue=claim.issue,
-        failure=claim.failure or _UNKNOWN_REASON,
+        failure=failure,
         blocked_ms=min(claim.since_ms, step.now_ms),
         workspace_path=path,
-        has_baseline=True,
+        has_baseline=claim.has_baseline or not stopped,
         attempt=claim.attempt,
         question=claim.question,
         resume=claim.resume,
@@ -303,39 +306,3 @@ def _recover_retry(step: Step, claim: messages.RecoveredClaim, path: str | None)
     )
     step.change_claim(claim.issue, Trigger.RECOVER, retry)
     step.set_retry_timer(claim.issue.id, retry.due_ms)
-
-
-# --- `run --once` ----------------------------------------------------------------------------------------
-
-
-def run_once_finished(state: State) -> bool:
-    """Whether `run --once` ends: nothing is left but retries that it gives up, and pushes that failed.
-
-    Those are retries whose last failure does not resolve itself, retries that failed
-    `max_attempts_without_progress` times in a row, and all retries while the workflow is invalid.
-    """
-    awaited = state.retrying.values() if state.config_error is None else ()
-    return (
-        all(policy.gives_up(retry, state.settings) for retry in awaited)
-        and state.polls > 0
-        and state.cycle is Cycle.IDLE
-        and not state.poll_soon
-        and state.refresh is None
-        and not state.ids_to_refresh
-        and not state.pending_candidates
-        and not state.running
-        and not results.is_pushing(state)
-        and not results.awaits_push(state)
-        and not any(blocked.answer_check.in_progress for blocked in state.blocked.values())
-        and not any(_may_start(issue, state) for issue in state.candidates.values())
-    )
-
-
-def _may_start(issue: Issue, state: State) -> bool:
-    """Whether the issue starts now, or as soon as an agent is available."""
-    verdict = policy.eligibility(issue, state)
-    if isinstance(verdict, Eligible):
-        return True
-    if verdict.code is ReasonCode.NO_HOST_SLOT:
-        return hosts.has_short_rest(state)
-    return verdict.code is ReasonCode.AGENT_LIMITED and agents.has_retryable_limit(state)

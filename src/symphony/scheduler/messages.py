@@ -209,6 +209,10 @@ class Resume:
     Attributes:
         after_handoff: the work was handed off already. The run may begin, and ends its turn, although the
             issue is in no active state; it gets another turn only in one.
+        answered_by: who wrote the answer, for people.
+        approves: whether the answer approves the request for approval that was open; `None` if it is text.
+        request: the key of the request for approval that a person has not decided.
+        decisions: by key, whether a person approved a request of this conversation.
     """
 
     reason: ResumeReason
@@ -216,6 +220,10 @@ class Resume:
     question: str | None = None
     answer: str | None = None
     after_handoff: bool = False
+    answered_by: str | None = None
+    approves: bool | None = None
+    request: str | None = None
+    decisions: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,6 +311,7 @@ class Outcome:
         progress: whether the run left a new commit or a changed tree. `None` means unknown, which counts as
             no progress only if no agent was launched.
         question: what the agent asked a person, in its own words.
+        request: the key of the request for approval that ended it, which the same request has again.
         delivered: `None` if the branch has no commit of its own.
         commented: whether the agent commented on the issue with a tracker tool.
         summary: the agent's last message on one line.
@@ -314,6 +323,7 @@ class Outcome:
     progress: bool | None = None
     commits: int = 0
     question: str | None = None
+    request: str | None = None
     delivered: DeliveredBranch | None = None
     commented: bool = False
     summary: str | None = None
@@ -661,6 +671,8 @@ class OperatorAction(StrEnum):
     RETRY = "retry"
     UNBLOCK = "unblock"
     ANSWER = "answer"
+    APPROVE = "approve"
+    DENY = "deny"
     PAUSE = "pause"
     RESUME = "resume"
     DRAIN = "drain"
@@ -670,12 +682,14 @@ class OperatorAction(StrEnum):
 class OperatorAsked:
     """An operator asks for an action on one issue, or on the daemon if `issue_id` is `None`.
 
-    `text` is the answer to a question. An action that `operator.refusal` refuses changes nothing.
+    `text` is the answer to a question, and `by` who gave it or who decides. An action that `operator.refusal`
+    refuses changes nothing.
     """
 
     action: OperatorAction
     issue_id: str | None = None
     text: str | None = None
+    by: str = "an operator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,8 @@ nothing.
     retry     makes a retry due, or continues a blocked issue; budgets still apply, agent limits do not
     unblock   continues a blocked issue and counts its budget from zero; the budget of today does not stop it
     answer    continues the conversation with a person's answer, or starts a new one with it
+    approve   as an answer that approves the request for approval that is open, for this conversation
+    deny      as an answer that denies it
     pause     starts nothing; what runs continues, with further turns
     resume    ends the pause
     drain     lets turns end, however long they take, starts nothing, then ends the daemon
@@ -33,7 +35,14 @@ from symphony.scheduler.resume import resume_with_answer, resume_without_answer
 from symphony.scheduler.state import Blocked, Drain, State, Step
 
 ISSUE_ACTIONS: Final = frozenset(
-    {OperatorAction.STOP, OperatorAction.RETRY, OperatorAction.UNBLOCK, OperatorAction.ANSWER}
+    {
+        OperatorAction.STOP,
+        OperatorAction.RETRY,
+        OperatorAction.UNBLOCK,
+        OperatorAction.ANSWER,
+        OperatorAction.APPROVE,
+        OperatorAction.DENY,
+    }
 )
 """The actions on one issue; the others are on the daemon."""
 
@@ -75,8 +84,8 @@ def refusal(
             return _refusal_of_retry(state, issue_id)
         case OperatorAction.UNBLOCK if issue_id not in state.blocked:
             return Refusal(code="not_blocked", message="the issue is not blocked")
-        case OperatorAction.ANSWER:
-            return _refusal_of_answer(state, issue_id, text)
+        case OperatorAction.ANSWER | OperatorAction.APPROVE | OperatorAction.DENY:
+            return _refusal_of_answer(state, action, issue_id, text)
         case _:
             return None
 
@@ -131,10 +140,17 @@ def _refusal_of_retry(state: State, issue_id: str) -> Refusal | None:
     return None
 
 
-def _refusal_of_answer(state: State, issue_id: str, text: str | None) -> Refusal | None:
+def _refusal_of_answer(
+    state: State, action: OperatorAction, issue_id: str, text: str | None
+) -> Refusal | None:
     blocked = state.blocked.get(issue_id)
-    if blocked is None or not blocks.awaits_answer(blocked):
+    if blocked is None or not blocks.takes_answer(blocked):
         return Refusal(code="no_question", message="the issue waits for no answer")
+    if action is not OperatorAction.ANSWER:
+        if blocks.awaits_approval(blocked):
+            return None
+        hint = "answer it with a text"
+        return Refusal(code="no_approval", message="the agent asks for no approval", hint=hint)
     if not (text or "").strip():
         return Refusal(code="empty_answer", message="the answer is empty")
     return None
@@ -161,10 +177,8 @@ def on_operator_asked(step: Step, event: OperatorAsked) -> None:
             _retry(step, issue_id)
         case OperatorAction.UNBLOCK:
             _unblock(step, issue_id)
-        case OperatorAction.ANSWER:
-            blocked = step.state.blocked[issue_id]
-            resume = resume_with_answer(blocked, event.text or "")
-            blocks.unblock(step, blocked, resume, reason="a person answered")
+        case OperatorAction.ANSWER | OperatorAction.APPROVE | OperatorAction.DENY:
+            _answer(step, issue_id, event)
         case OperatorAction.PAUSE:
             step.update(paused=True)
         case OperatorAction.RESUME:
@@ -203,8 +217,16 @@ def _unblock(step: Step, issue_id: str) -> None:
     blocks.waive_budget(step, blocked)
     resume = resume_without_answer(blocked)
     if blocked.failure.category not in _INTERRUPTIONS and resume.reason is not ResumeReason.ANSWERED:
-        resume = replace(resume, thread=None)
+        resume = replace(resume, thread=None, decisions={})
     _continue(step, blocked, resume, reason="an operator unblocked it")
+
+
+def _answer(step: Step, issue_id: str, event: OperatorAsked) -> None:
+    text = event.action.value if event.text is None else event.text
+    blocked = step.state.blocked[issue_id]
+    approves = blocks.decision_in(text) if blocks.awaits_approval(blocked) else None
+    resume = resume_with_answer(blocked, text, by=event.by, approves=approves)
+    blocks.unblock(step, blocked, resume, reason="a person answered")
 
 
 def _continue(step: Step, blocked: Blocked, resume: Resume, *, reason: str) -> None:

@@ -1,10 +1,18 @@
 """What a run hands on to the next run of its issue: its conversation, and an answer that was not used yet."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
+from types import MappingProxyType
+from typing import Final
 
 from symphony.domain import Tokens
 from symphony.scheduler.messages import ResultStatus, Resume, ResumeReason, Thread
 from symphony.scheduler.state import Blocked, Retry, Running, State
+
+MAX_DECISIONS: Final = 100
+"""The decisions about requests for approval that a conversation keeps."""
+_NOTHING: Final[Mapping[str, bool]] = MappingProxyType({})
 
 
 def thread_of(run: Running) -> Thread | None:
@@ -44,19 +52,26 @@ def resumable_threads(state: State) -> frozenset[str]:
     return threads_in_use(state).union(threads)
 
 
-def resume_interrupted(run: Running) -> Resume:
+def resume_interrupted(run: Running, *, request: str | None = None) -> Resume:
     """How to continue a run that was interrupted without being at fault.
 
     A person's answer is repeated until a turn that carries it has begun, and always if there is no
-    conversation that could remember it. Feedback is repeated until a run has ended well.
+    conversation that could remember it. Feedback is repeated until a run has ended well. Decisions about
+    requests for approval last as long as the conversation; `request` is the key of one that is open.
     """
     thread, answer = thread_of(run), _answer(run)
     if answer is not None and (
         run.report.turn_count == 0 or thread is None or answer.reason is ResumeReason.FEEDBACK
     ):
-        return replace(answer, thread=thread)
+        return replace(answer, thread=thread, request=request)
     handed_off = run.resume is not None and run.resume.after_handoff
-    return Resume(reason=ResumeReason.INTERRUPTED, thread=thread, after_handoff=handed_off)
+    return Resume(
+        reason=ResumeReason.INTERRUPTED,
+        thread=thread,
+        after_handoff=handed_off,
+        request=request,
+        decisions=_NOTHING if run.resume is None else run.resume.decisions,
+    )
 
 
 def resume_after_failure(run: Running) -> Resume | None:
@@ -70,14 +85,24 @@ def resume_without_answer(blocked: Blocked) -> Resume:
     return blocked.resume or Resume(reason=ResumeReason.INTERRUPTED)
 
 
-def resume_with_answer(blocked: Blocked, answer: str) -> Resume:
-    """How a blocked issue continues with a person's answer."""
+def resume_with_answer(
+    blocked: Blocked, answer: str, *, by: str | None = None, approves: bool | None = None
+) -> Resume:
+    """How a blocked issue continues with a person's answer, which may decide its request for approval."""
+    before = resume_without_answer(blocked)
+    decisions = before.decisions
+    if approves is not None and before.request is not None:
+        newest = {before.request: approves}
+        decisions = dict(islice({**newest, **decisions, **newest}.items(), MAX_DECISIONS))
     return Resume(
         reason=ResumeReason.ANSWERED,
-        thread=blocked.resume.thread if blocked.resume else None,
+        thread=before.thread,
         question=blocked.question or blocked.failure.message,
         answer=answer,
-        after_handoff=blocked.resume is not None and blocked.resume.after_handoff,
+        after_handoff=before.after_handoff,
+        answered_by=by,
+        approves=approves,
+        decisions=decisions,
     )
 
 

@@ -328,10 +328,10 @@ def _decide_next(step: Step, run: Running, outcome: Outcome) -> None:
     drained = run.stopping is StopReason.DRAINING or (
         run.finishing is FinishReason.DRAINING and outcome.clean
     )
-    if failure is not None and outcome.kind is OutcomeKind.INPUT_REQUIRED:
-        blocks.block(step, run.issue, failure, held=run, question=outcome.question)
-    elif run.stopping is StopReason.OPERATOR:
+    if run.stopping is StopReason.OPERATOR:
         blocks.block(step, run.issue, stopped_by_operator(run.issue), held=run)
+    elif failure is not None and outcome.kind is OutcomeKind.INPUT_REQUIRED:
+        blocks.block(step, run.issue, failure, held=run, question=outcome.question, request=outcome.request)
     elif out_of_budget and (used := budgets.budget_failure(step.state, run.issue)):
         blocks.block(step, run.issue, used, held=run)
     elif out_of_budget or drained:  # the budget may have been raised since
@@ -386,20 +386,21 @@ def _continue_later(step: Step, run: Running, outcome: Outcome) -> None:
 def _retry_after_failure(step: Step, run: Running, outcome: Outcome, failure: Failure) -> None:
     """Retry after a delay, or block the issue after too many attempts without progress."""
     settings = step.state.settings
-    attempt, resume, counts_as_failure = (run.attempt or 0) + 1, resume_after_failure(run), True
+    attempt, resume = (run.attempt or 0) + 1, resume_after_failure(run)
+    limited = failure.category in agents.LIMIT_CATEGORIES
     delay_ms = policy.backoff_ms(attempt, settings.max_retry_backoff_ms)
     without_progress = _attempts_without_progress(run, outcome, failure)
     if failure.category is Category.WORKSPACE_VANISHED and run.failures == 0:
         # The agent may not be at fault: repeat the same attempt, once.
         attempt, without_progress = run.attempt or 1, run.attempts_without_progress
         delay_ms = policy.backoff_ms(1, settings.max_retry_backoff_ms)
-    elif failure.category in agents.LIMIT_CATEGORIES:
-        attempt = run.attempt or 1
+    elif limited:
+        attempt, resume = run.attempt or 1, resume_interrupted(run)  # the conversation is not at fault
         limited_until_ms = agents.agent_limited_until(step.state, run.issue)
         if limited_until_ms is not None:
             delay_ms = limited_until_ms - step.now_ms
         elif agents.is_limited(step.state, run.agent.name):  # the fallback takes over, else another host
-            delay_ms, counts_as_failure = policy.CONTINUATION_DELAY_MS, False
+            delay_ms = policy.CONTINUATION_DELAY_MS
     elif without_progress >= settings.max_attempts_without_progress:
         blocks.block(step, run.issue, no_progress(run.issue, without_progress, failure), held=run)
         return
@@ -415,7 +416,7 @@ def _retry_after_failure(step: Step, run: Running, outcome: Outcome, failure: Fa
         without_progress=without_progress,
         failure=failure,
         resume=resume,
-        counts_as_failure=counts_as_failure,
+        counts_as_failure=not limited,
     )
 
 

@@ -241,15 +241,25 @@ class LimitedAgent:
     Attributes:
         until_ms: no session of it starts before. `None` once the wait is over, until a run shows that the
             agent works again.
+        since_ms: when the first of these waits began.
         failure: the latest failure that reported the limit.
         times: consecutive waits.
         probe: the run that tries the agent after the wait; no other session starts before it is answered.
     """
 
     until_ms: int | None
+    since_ms: int
     failure: Failure
     times: int = 1
     probe: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveredAgent:
+    """An agent whose model has answered after a limit: another limit soon goes on with this one."""
+
+    limited: LimitedAgent
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,7 +340,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         silence_told: issues about whose silent turns people were told.
         day_cost: what was used on `day` costs.
         budget_waivers: issues that the budget of today does not stop.
-        limited_agents: by agent name.
+        limited_agents: by agent name; `recovered_agents` too.
         troubled_hosts: by host.
         remote_workspaces: the workspaces on hosts.
     """
@@ -376,6 +386,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     breaker: CircuitBreaker = msgspec.field(default_factory=CircuitBreaker)
     rate_limits: Mapping[str, Any] | None = None
     limited_agents: Mapping[str, LimitedAgent] = msgspec.field(default_factory=dict)
+    recovered_agents: Mapping[str, RecoveredAgent] = msgspec.field(default_factory=dict)
     troubled_hosts: Mapping[str, TroubledHost] = msgspec.field(default_factory=dict)
     remote_workspaces: Mapping[str, messages.RemoteWorkspace] = msgspec.field(default_factory=dict)
 

@@ -20,6 +20,7 @@ __all__ = [
     "FunctionCall",
     "Hang",
     "HttpError",
+    "Reset",
     "Scenario",
     "Step",
     "Text",
@@ -107,7 +108,12 @@ class Cut:
     """The stream begins and the connection closes."""
 
 
-Step = Answer | HttpError | Hang | Cut
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reset:
+    """The connection is reset before any answer."""
+
+
+Step = Answer | HttpError | Hang | Cut | Reset
 Scenario = tuple[Step, ...]
 
 

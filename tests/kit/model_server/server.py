@@ -3,8 +3,10 @@
 import json
 import re
 import socket
+import struct
 import sys
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +20,7 @@ from kit.model_server.chat import ChatCompletions
 from kit.model_server.gemini import GeminiContent
 from kit.model_server.messages import Messages
 from kit.model_server.responses import Responses
-from kit.model_server.scenario import HARMLESS, Answer, Cut, Hang, HttpError, Scenario, Step
+from kit.model_server.scenario import HARMLESS, Answer, Cut, Hang, HttpError, Reset, Scenario, Step
 from kit.model_server.wire_format import Asked, WireFormat
 
 __all__ = ["ModelServer", "Recorded"]
@@ -69,6 +71,7 @@ class ModelServer:
             GeminiContent(streamed=False),
         )
         self._recorded: list[Recorded] = []
+        self._failures: deque[Step | None] = deque()
         self._changed = threading.Condition()
         self.closing = threading.Event()
         self._http = _Http(self, address)
@@ -100,6 +103,11 @@ class ModelServer:
         with self._changed:
             self._scenarios[name] = scenario
 
+    def fail(self, *steps: Step | None) -> None:
+        """Answer the next requests with these steps, whatever they ask; null is the usual answer."""
+        with self._changed:
+            self._failures.extend(steps)
+
     @property
     def requests(self) -> tuple[Recorded, ...]:
         """All requests for an answer so far."""
@@ -130,6 +138,9 @@ class ModelServer:
                 Recorded(path=path, headers=headers, body=body, scenario=name, step=asked.tool_results)
             )
             self._changed.notify_all()
+            failure = self._failures.popleft() if self._failures else None
+        if failure is not None:
+            return failure
         steps = self._otherwise if name is None else self._scenarios[name]
         return steps[asked.tool_results] if asked.tool_results < len(steps) else HARMLESS
 
@@ -214,6 +225,10 @@ class _Handler(BaseHTTPRequestHandler):
         match step:
             case HttpError():
                 self._json(step.status, step.body, self.server.model.headers_for(step))
+            case Reset():
+                self.close_connection = True
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.connection.close()
             case Hang(after_start=False):
                 self.close_connection = True
                 self.server.model.closing.wait()

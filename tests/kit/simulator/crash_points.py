@@ -205,9 +205,7 @@ OUTCOMES: Mapping[CrashPoint, Outcome] = {
         lost="the wish to stop; an issue that is out of budget, or not to be worked on, is not started again",
         rules=("budget-holds", "fresh-start"),
     ),
-    StepPoint.AFTER_STOP: Outcome(
-        lost="the wish to stop: an operator's own is to be said again", rules=_ALIVE
-    ),
+    StepPoint.AFTER_STOP: Outcome(lost="the wish to stop; an operator's own is written", rules=_ALIVE),
     StepPoint.BEFORE_TIMER: Outcome(lost=_NEWS, rules=("retries-survive",)),
     StepPoint.AFTER_TIMER: Outcome(lost=_NEWS, rules=("retries-survive",)),
     StepPoint.BEFORE_EXIT: Outcome(lost=_NEWS, rules=("claims-survive", "finished-or-blocked")),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from kit.simulator import giving, judged, lasting
 from kit.simulator.books import Moment
 from kit.simulator.rules import Broken, Invariant, Rules
-from symphony.domain import Issue, normalise_state
+from symphony.domain import Category, Issue, normalise_state
 from symphony.scheduler import (
     CONTINUATION_DELAY_MS,
     CleanWorkspace,
@@ -446,6 +446,25 @@ def _lifted(moment: Moment) -> Broken | None:
                 return Broken("its block was lifted though nobody moved it", key)
         elif not isinstance(fact, _LIFTERS) or fact.issue_id != key:
             return Broken(f"its block was lifted by {type(fact).__name__}", key)
+    return None
+
+
+@_invariant("stop-lasts", "DESIGN 14")
+def _stop_lasts(moment: Moment) -> Broken | None:
+    """What an operator stopped stays blocked until an operator continues it or a person moves it."""
+    before, fact = moment.before, moment.fact
+    if before.blocked is moment.after.blocked:
+        return None
+    for key in before.blocked.keys() - moment.after.blocked.keys():
+        blocked = before.blocked[key]
+        if blocked.failure.category is not Category.STOPPED_BY_OPERATOR or blocked.unblock_reason:
+            continue
+        if isinstance(fact, Refreshed):
+            found = {normalise_state(issue.state) for issue in fact.issues if issue.id == key}
+            if found <= {normalise_state(blocked.issue.state)}:
+                return Broken("its stop was lifted though nobody moved it", key)
+        elif not isinstance(fact, OperatorAsked) or fact.issue_id != key:
+            return Broken(f"its stop was lifted by {type(fact).__name__}", key)
     return None
 
 

@@ -20,6 +20,7 @@ from symphony.scheduler import (
     Spent,
     StartRun,
     State,
+    StopReason,
     thread_of,
 )
 
@@ -45,7 +46,8 @@ def _left(moment: Moment) -> Left | None:
 def _claims_survive(moment: Moment) -> Broken | None:
     """What was claimed is claimed after a restart, and nothing else; what ran is due at once and goes on.
 
-    It has the number of its attempt and its conversation. A lost journal leaves no claim.
+    It has the number of its attempt and its conversation. What an operator was stopping is blocked. A lost
+    journal leaves no claim.
     """
     if not isinstance(moment.fact, Recovered) or not moment.books.remembers:
         return None
@@ -57,7 +59,10 @@ def _claims_survive(moment: Moment) -> Broken | None:
     if lost := was.keys() - now.keys():
         return Broken("its claim was lost", min(lost))
     for key, run in left.state.running.items() if left else ():
-        if words := _not_taken_up(run, after.retrying.get(key), moment.now_ms):
+        if run.stopping is StopReason.OPERATOR:
+            if key not in after.blocked:
+                return Broken("an operator was stopping it, and it is not blocked", key)
+        elif words := _not_taken_up(run, after.retrying.get(key), moment.now_ms):
             return Broken(words, key)
     return None
 

@@ -3,7 +3,7 @@
 from harness.observing import ObservedStory
 from harness.scheduling import make_failure, make_issue
 from symphony.cli.summary import RunSummary
-from symphony.scheduler import Outcome, OutcomeKind, RunEnded
+from symphony.scheduler import ClaimKind, Outcome, OutcomeKind, Recovered, RecoveredClaim, RunEnded
 
 
 def ends(story: ObservedStory, **changes: object) -> None:
@@ -58,16 +58,16 @@ def test_a_block_is_shown_while_it_lasts() -> None:
     assert summary.issues["1"].blocked is None
 
 
-def test_the_error_of_a_retry_is_shown_while_it_waits() -> None:
+def test_what_an_earlier_daemon_left_is_left_in_the_order_of_identifiers() -> None:
     summary = RunSummary()
-    story = ObservedStory(summary, make_issue("1"), poll_interval_ms=10_000_000).begin()
-    assert isinstance(story, ObservedStory)
-    ends(story, kind=OutcomeKind.FAILED, failure=make_failure())
-    assert summary.issues["1"].given_up == "turn_failed: it broke"
-    story.advance(10_000)
-    assert summary.issues["1"].given_up is None
-    ends(story)
-    assert summary.issues["1"].given_up is None, "a continuation is not a failure"
+    story = ObservedStory(summary, *(make_issue(key) for key in ("10", "9")), max_concurrent_agents=1)
+    claims = tuple(
+        RecoveredClaim(issue=make_issue(key), kind=ClaimKind.BLOCKED, failure=make_failure("ask"))
+        for key in ("10", "9")
+    )
+    story.tell(Recovered(claims=claims))
+    assert summary.issues == {}, "nothing was started"
+    assert [left.issue.identifier for left in summary.left()] == ["SYM-9", "SYM-10"]
 
 
 def test_the_end_of_an_unknown_run_changes_nothing() -> None:

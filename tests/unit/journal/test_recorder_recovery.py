@@ -25,6 +25,7 @@ from symphony.scheduler import (
     Running,
     Spent,
     State,
+    StopReason,
     Thread,
     WorkspaceRef,
     initial_state,
@@ -194,8 +195,9 @@ def _same(entry: ClaimEntry, claim: RecoveredClaim) -> bool:
     known = (claim.issue, claim.attempt, claim.workspace_path)
     match entry:
         case Running():
-            path = entry.report.workspace_path
-            return claim.kind is ClaimKind.RUNNING and known == (entry.issue, entry.attempt, path)
+            path, stopped = entry.report.workspace_path, entry.stopping is StopReason.OPERATOR
+            kind = ClaimKind.BLOCKED if stopped else ClaimKind.RUNNING
+            return claim.kind is kind and known == (entry.issue, entry.attempt, path)
         case Retry():
             facts = (
                 claim.due_ms,

@@ -31,6 +31,7 @@ from symphony.scheduler import (
     choose_agent,
     eligibility,
     initial_state,
+    left_over,
     plan_run,
     run_once_finished,
 )
@@ -52,7 +53,7 @@ QUIET: dict[str, Any] = {"poll_interval_ms": 10_000_000, "stall_timeout_ms": 0}
 def _state(*limited: str, **settings: Any) -> State:
     values: dict[str, Any] = {"rules": (UI, BOTH, REVIEW), "fallback": "claude", "agents": FACTS}
     state = initial_state(make_settings(**values | settings), epoch="e")
-    held = {name: LimitedAgent(until_ms=1_000 + len(name), failure=_limit()) for name in limited}
+    held = {name: LimitedAgent(until_ms=1_000 + len(name), since_ms=0, failure=_limit()) for name in limited}
     return State(settings=state.settings, epoch="e", limited_agents=held)
 
 
@@ -109,7 +110,7 @@ def test_the_reason_says_whether_it_is_rate_limited_or_out_of_credit() -> None:
     state = State(
         settings=state.settings,
         epoch="e",
-        limited_agents={"codex": LimitedAgent(until_ms=1, failure=_limit(CREDIT))},
+        limited_agents={"codex": LimitedAgent(until_ms=1, since_ms=0, failure=_limit(CREDIT))},
     )
     assert choose_agent(state, make_issue()).reason.startswith("codex is out of credit; ")
 
@@ -119,7 +120,7 @@ def test_a_limit_that_is_over_limits_nothing() -> None:
     state = State(
         settings=state.settings,
         epoch="e",
-        limited_agents={"codex": LimitedAgent(until_ms=None, failure=_limit())},
+        limited_agents={"codex": LimitedAgent(until_ms=None, since_ms=0, failure=_limit())},
     )
     assert choose_agent(state, make_issue()).name == "codex"
     assert agent_limited_until(state, make_issue()) is None
@@ -217,7 +218,9 @@ def test_after_a_limit_the_fallback_continues_at_once_and_nothing_counts_against
     )
     story.advance(1_000)
     (start,) = story.said(StartRun)
-    assert (start.agent, start.resume) == ("claude", None)
+    assert start.agent == "claude"
+    assert start.resume is not None
+    assert start.resume.thread is None
     assert story.state.running["1"].agent.instead_of == "codex"
 
 
@@ -304,7 +307,7 @@ def test_one_run_tries_an_agent_and_the_others_follow_when_its_model_answers() -
 
 def test_while_one_run_tries_an_agent_its_fallback_takes_the_others() -> None:
     story = Story(make_issue("1"), fallback="claude", **QUIET).begin()
-    held = LimitedAgent(until_ms=None, failure=_limit(OUTAGE), probe=story.run_id("1"))
+    held = LimitedAgent(until_ms=None, since_ms=0, failure=_limit(OUTAGE), probe=story.run_id("1"))
     tried = story.state.changed(limited_agents={"codex": held})
     assert choose_agent(tried, make_issue("2")).instead_of == "codex"
     over = story.state.changed(limited_agents={"codex": replace(held, probe="of another run")})
@@ -348,7 +351,9 @@ def test_runs_that_end_during_the_limit_do_not_multiply_it() -> None:
     story.forget()
     story.fails("1", failure=_limit(retry_after_ms=90_000))
     story.fails("2", failure=_limit())
-    assert story.state.limited_agents["codex"] == LimitedAgent(until_ms=90_000, failure=_limit(), times=1)
+    assert story.state.limited_agents["codex"] == LimitedAgent(
+        until_ms=90_000, since_ms=0, failure=_limit(), times=1
+    )
     story.fails("3", failure=_limit(retry_after_ms=100_000))
     assert story.state.limited_agents["codex"].until_ms == 100_000
     assert len(story.notices("agent_limited")) == 1
@@ -471,18 +476,57 @@ def test_a_changed_stall_timeout_applies_to_the_agents_that_have_it() -> None:
 # --- run --once ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("held", "expected"),
-    [
-        (LimitedAgent(until_ms=60_000, failure=_limit()), False),
-        (LimitedAgent(until_ms=60_000, failure=_limit(), times=5), True),
-        (LimitedAgent(until_ms=60_000, failure=_limit(CREDIT, retryable=False)), True),
-        (LimitedAgent(until_ms=None, failure=_limit()), False),
-    ],
-)
-def test_run_once_waits_for_an_agent_whose_limit_passes_but_not_forever(
-    held: LimitedAgent, *, expected: bool
+@pytest.mark.parametrize("category", [CREDIT, OUTAGE, Category.AGENT_RATE_LIMITED])
+@pytest.mark.parametrize("retryable", [True, False])
+def test_run_once_waits_for_a_limited_agent_for_a_minute_however_often_it_is_tried(
+    category: Category, *, retryable: bool
 ) -> None:
+    story = Story(make_issue(), max_attempts_without_progress=1, **QUIET).begin()
+    limit = _limit(category, retryable=retryable)
+    while story.now < 60_000:
+        story.fails(failure=limit, progress=False)
+        due_ms = story.state.retrying["1"].due_ms
+        assert not run_once_finished(story.state, story.now)
+        assert not run_once_finished(story.state, min(due_ms, 59_999))
+        story.advance(due_ms - story.now)
+    assert not run_once_finished(story.state, story.now), "it is tried just now"
+    story.fails(failure=limit, progress=False)
+    assert run_once_finished(story.state, story.now)
+    (left,) = left_over(story.state)
+    assert (left.issue.id, left.limited) == ("1", True)
+
+
+@pytest.mark.parametrize("works_ms", [0, 59_000])
+def test_a_model_that_answers_now_and_then_is_one_outage(works_ms: int) -> None:
+    story = Story(make_issue(), max_attempts_without_progress=1, **QUIET).begin()
+    for number in range(1, 20):
+        story.fails(failure=_limit(OUTAGE), progress=False)
+        limited = story.state.limited_agents["codex"]
+        assert limited.times == number
+        assert run_once_finished(story.state, story.now) is (story.now >= 60_000)
+        story.advance((limited.until_ms or 0) - story.now)
+        story.streams(total_tokens=number).advance(works_ms)
+        assert not story.state.limited_agents
+    assert not story.state.blocked
+    assert [notice.level for notice in story.notices("agent_limited")].count("warning") == 1
+
+
+def test_an_outage_long_after_another_is_a_new_one() -> None:
+    story = Story(make_issue(), **QUIET).begin()
+    for _ in range(3):
+        story.fails(failure=_limit(OUTAGE), progress=False).advance(5_000)
+        story.streams(total_tokens=5).advance(60_000)
+        assert not run_once_finished(story.state, story.now)
+    assert [notice.level for notice in story.notices("agent_limited")] == ["warning"] * 3
+
+
+@pytest.mark.parametrize(("fallback_since_ms", "expected"), [(0, True), (30_000, False)])
+def test_run_once_waits_for_the_fallback_too(fallback_since_ms: int, *, expected: bool) -> None:
     story = Story(make_issue(), max_concurrent_agents=0, **QUIET).begin()
-    limits, settings = {"codex": held}, make_settings(**QUIET)
-    assert run_once_finished(story.state.changed(limited_agents=limits, settings=settings)) is expected
+    limits = {
+        "codex": LimitedAgent(until_ms=10**6, since_ms=0, failure=_limit()),
+        "claude": LimitedAgent(until_ms=10**6, since_ms=fallback_since_ms, failure=_limit()),
+    }
+    settings = make_settings(fallback="claude", **QUIET)
+    state = story.state.changed(limited_agents=limits, settings=settings)
+    assert run_once_finished(state, 60_000) is expected

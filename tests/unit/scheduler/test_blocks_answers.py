@@ -16,12 +16,14 @@ from symphony.scheduler import (
     IssueComment,
     OperatorAction,
     OperatorAsked,
+    Outcome,
     OutcomeKind,
     PostComment,
     ReadAnswers,
     Recovered,
     RecoveredClaim,
     ResumeReason,
+    RunEnded,
     StartRun,
     WakeAsked,
     claim_of,
@@ -63,6 +65,41 @@ def test_a_persons_comment_is_the_answer_and_continues_the_conversation() -> Non
     assert taken.fields == {"author": "ann", "comments": 1}
 
 
+@pytest.mark.parametrize(
+    ("said", "approves"),
+    [
+        ((("ann", "Yes."),), True),
+        ((("ann", "yes"), ("bob", "approve")), True),
+        ((("ann", "yes"), ("bob", "no")), False),
+        ((("ann", "no"), ("bob", "yes")), False),
+        ((("ann", "no"), ("ann", "yes")), True),
+        ((("ann", "yes"), ("ann", "no")), False),
+        ((("ann", "yes"), ("ann", "thank you")), True),
+        ((("ann", "yes"), ("bob", "wait, which file?")), None),
+        ((("ann", "deny"), ("bob", "wait, which file?")), False),
+        ((("ann", "yes, but only this file"),), None),
+        ((("ann", "y" * 1_000_000),), None),
+    ],
+    ids=range(11),
+)
+def test_people_who_answer_a_request_for_approval_at_once_have_to_agree(
+    said: tuple[tuple[str, str], ...], *, approves: bool | None
+) -> None:
+    story = Story(make_issue(), poll_interval_ms=30_000).begin().streams(thread_id="t1")
+    failure = make_failure("approval required", category=Category.APPROVAL_REQUIRED)
+    outcome = Outcome(kind=OutcomeKind.INPUT_REQUIRED, failure=failure, request="k")
+    story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
+    story.answers["1"] = tuple(
+        IssueComment(id=f"c{number}", author=author, text=text) for number, (author, text) in enumerate(said)
+    )
+    _wake(story.forget()).advance(0)
+    (start,) = story.said(StartRun)
+    assert start.resume is not None
+    assert start.resume.approves is approves
+    assert start.resume.decisions == ({} if approves is None else {"k": approves})
+    assert start.resume.answered_by == ", ".join(dict.fromkeys(author for author, _ in said))
+
+
 def test_comments_are_read_with_every_poll_and_wake_but_never_twice_at_once() -> None:
     story = _asks()
     story.advance(30_000)
@@ -102,9 +139,9 @@ def test_run_once_does_not_end_while_comments_are_read() -> None:
     _wake(story)
     story.answer_refresh()
     story.answer_poll()
-    assert not run_once_finished(story.state)
+    assert not run_once_finished(story.state, story.now)
     story.answer_read()
-    assert run_once_finished(story.state)
+    assert run_once_finished(story.state, story.now)
 
 
 def test_comments_are_not_read_once_more_during_a_shutdown() -> None:

@@ -375,7 +375,7 @@ def test_a_wake_does_not_bypass_the_pause() -> None:
 def test_a_wake_during_the_pause_polls_at_its_end_and_not_an_interval_later() -> None:
     story = _refused_poll(poll_interval_ms=600_000)
     _wake(story)
-    assert not run_once_finished(story.state), "the poll that the wake brought is still to come"
+    assert not run_once_finished(story.state, story.now), "the poll that the wake brought is still to come"
     story.advance(60_000)
     assert story.started() == ["SYM-1"]
 

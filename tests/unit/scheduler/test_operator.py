@@ -1,6 +1,7 @@
 """What an operator asks for: judged in advance, judged again on arrival, carried out once."""
 
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain import Category
 from symphony.scheduler import (
+    ClaimKind,
+    CleanWorkspace,
     ContinueRun,
     DayBegan,
     DrainAsked,
@@ -21,6 +24,8 @@ from symphony.scheduler import (
     OutcomeKind,
     PostComment,
     ReasonCode,
+    Recovered,
+    RecoveredClaim,
     Resume,
     ResumeReason,
     RunEnded,
@@ -215,6 +220,114 @@ def test_a_stop_is_not_undone_by_the_sessions_own_changes_of_the_issue() -> None
     assert story.state.blocked.keys() == {"1"}
 
 
+def _stopped_run(**settings: Any) -> Story:
+    story = _running(**settings)
+    _ask(story, OperatorAction.STOP)
+    story.ends(kind=OutcomeKind.CANCELED).advance(0)
+    return story.forget()
+
+
+def _reload(story: Story, **settings: Any) -> None:
+    story.tell(SettingsChanged(settings=make_settings(**{"poll_interval_ms": FAR} | settings)))
+    story.tell(WakeAsked(reason="t"))
+    story.advance(1_000)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"active_states": frozenset({"in progress"})},
+        {"terminal_states": frozenset({"todo", "done"})},
+        {"active_states": frozenset(), "terminal_states": frozenset({"todo"})},
+        {"required_labels": ("x",)},
+        {"on_block": "Todo"},
+        {"on_block": "Blocked"},
+        {"on_start": "In Progress"},
+        {"agent": "claude"},
+    ],
+    ids=["inactive", "terminal", "no-state", "labels", "block-here", "block-there", "start", "agent"],
+)
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_stop_outlasts_a_change_of_the_settings_and_its_reversal(
+    change: dict[str, Any], *, settled: bool
+) -> None:
+    story = _running()
+    story.slow = not settled
+    _ask(story, OperatorAction.STOP)
+    story.ends(kind=OutcomeKind.CANCELED).forget()
+    story.slow = False
+    for settings in (change, {}):
+        _reload(story, **settings)
+        assert story.state.blocked.keys() == {"1"}
+        assert not story.said(StartRun)
+        assert not story.said(CleanWorkspace)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"title": "Another"}, {"description": "More"}, {"labels": ("x",)}, {"dispatchable": False}, None],
+    ids=["title", "description", "labels", "not-dispatchable", "lost"],
+)
+def test_a_stop_outlasts_edits_of_the_issue_and_a_tracker_that_loses_it_for_a_while(
+    change: dict[str, Any] | None,
+) -> None:
+    story = _stopped_run()
+    issue = story.board["1"]
+    if change is None:
+        del story.board["1"]
+    else:
+        story.put("1", **change)
+    _reload(story)
+    story.board["1"] = issue
+    _reload(story)
+    assert story.state.blocked.keys() == {"1"}
+    assert not story.said(StartRun)
+
+
+@pytest.mark.parametrize(
+    ("state", "started", "cleaned"),
+    [("In Progress", 1, 0), ("Human Review", 0, 0), ("Done", 0, 1)],
+)
+def test_a_person_who_moves_a_stopped_issue_ends_the_stop(state: str, started: int, cleaned: int) -> None:
+    story = _stopped_run()
+    story.put("1", state=state)
+    _reload(story)
+    assert not story.state.blocked
+    assert (len(story.said(StartRun)), len(story.said(CleanWorkspace))) == (started, cleaned)
+
+
+@pytest.mark.parametrize("action", [OperatorAction.RETRY, OperatorAction.UNBLOCK])
+def test_an_operator_who_continues_a_stopped_issue_ends_the_stop(action: OperatorAction) -> None:
+    story = _stopped_run()
+    _reload(story, required_labels=("x",))
+    _reload(story)
+    _ask(story, action)
+    story.advance(0)
+    assert len(story.said(StartRun)) == 1
+
+
+def test_a_stop_wins_over_a_question_that_crosses_it() -> None:
+    story = _running()
+    _ask(story, OperatorAction.STOP)
+    failure = make_failure("the agent asks", category=Category.TURN_INPUT_REQUIRED)
+    story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=failure, question="Which?")
+    assert story.state.blocked["1"].failure.category is Category.STOPPED_BY_OPERATOR
+
+
+@pytest.mark.parametrize(("has_baseline", "expected"), [(False, {"1"}), (True, set())])
+def test_only_a_move_after_the_stop_ends_it_over_a_restart(expected: set[str], *, has_baseline: bool) -> None:
+    story = Story(make_issue(state="In Progress"), poll_interval_ms=FAR)
+    issue = make_issue(state="Todo")
+    claim = RecoveredClaim(
+        issue=issue,
+        kind=ClaimKind.BLOCKED,
+        failure=stopped_by_operator(issue),
+        has_baseline=has_baseline,
+    )
+    story.tell(Recovered(claims=(claim,)))
+    assert set(story.state.blocked) == expected
+
+
 def test_a_stop_that_crosses_the_end_of_the_run_changes_nothing() -> None:
     story = _running()
     story.put("1", state="Done")
@@ -245,7 +358,7 @@ def test_retry_does_not_disturb_a_due_retry() -> None:
 
 
 def test_retry_continues_the_conversation_of_a_blocked_issue() -> None:
-    story = _stopped().forget()
+    story = _stopped_run().forget()
     _ask(story, OperatorAction.RETRY)
     story.advance(0)
     (start,) = story.said(StartRun)
@@ -320,8 +433,92 @@ def test_an_answer_goes_into_the_same_conversation() -> None:
     story.advance(0)
     (start,) = story.said(StartRun)
     assert start.resume == Resume(
-        reason=ResumeReason.ANSWERED, thread=THREAD, question="which?", answer="blue"
+        reason=ResumeReason.ANSWERED,
+        thread=THREAD,
+        question="which?",
+        answer="blue",
+        answered_by="an operator",
     )
+
+
+def _asking_for_approval(request: str | None = "k") -> Story:
+    story = _running()
+    failure = make_failure("approval required: make", category=Category.APPROVAL_REQUIRED)
+    outcome = Outcome(kind=OutcomeKind.INPUT_REQUIRED, failure=failure, question="make?", request=request)
+    story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
+    return story
+
+
+def _resume(story: Story) -> Resume:
+    resume = story.state.retrying["1"].resume
+    assert resume is not None
+    return resume
+
+
+@pytest.mark.parametrize(
+    ("action", "text", "approves"),
+    [
+        (OperatorAction.APPROVE, None, True),
+        (OperatorAction.DENY, None, False),
+        (OperatorAction.ANSWER, "Yes.", True),
+        (OperatorAction.ANSWER, " APPROVE ", True),
+        (OperatorAction.ANSWER, "allow", True),
+        (OperatorAction.ANSWER, "ok!", True),
+        (OperatorAction.ANSWER, "no", False),
+        (OperatorAction.ANSWER, "Reject.", False),
+        (OperatorAction.ANSWER, "yes, but only once", None),
+        (OperatorAction.ANSWER, "yes\nno", None),
+        (OperatorAction.ANSWER, "yesterday", None),
+        (OperatorAction.ANSWER, ".", None),
+    ],
+)
+def test_a_word_decides_the_request_that_is_open_and_anything_else_is_text(
+    action: OperatorAction, text: str | None, *, approves: bool | None
+) -> None:
+    story = _asking_for_approval()
+    _ask(story, action, "1", text)
+    resume = _resume(story)
+    assert resume.approves is approves
+    assert resume.decisions == ({} if approves is None else {"k": approves})
+    assert resume.answer == (action.value if text is None else text)
+    assert resume.request is None
+
+
+def test_decisions_last_as_long_as_the_conversation() -> None:
+    story = _asking_for_approval("one")
+    _ask(story, OperatorAction.APPROVE)
+    story.advance(0).streams(thread_id="t-1", turn_count=1)
+    failure = make_failure("approval required", category=Category.APPROVAL_REQUIRED)
+    outcome = Outcome(kind=OutcomeKind.INPUT_REQUIRED, failure=failure, request="two")
+    story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
+    _ask(story, OperatorAction.DENY)
+    assert _resume(story).decisions == {"one": True, "two": False}
+    story.advance(0).streams(thread_id="t-1", turn_count=1)
+    story.tell(RunEnded(run_id=story.run_id(), outcome=replace(outcome, request="three")))
+    _ask(story, OperatorAction.UNBLOCK)
+    assert _resume(story).thread is None
+    assert _resume(story).decisions == {}
+
+
+def test_an_outage_after_an_approval_keeps_conversation_and_decision() -> None:
+    story = _asking_for_approval()
+    _ask(story, OperatorAction.APPROVE)
+    story.advance(0).streams(thread_id="t-1", turn_count=1)
+    story.fails(failure=make_failure("500", category=Category.AGENT_UNAVAILABLE), progress=False)
+    assert _resume(story).thread is not None
+    assert _resume(story).decisions == {"k": True}
+
+
+def test_a_question_is_not_approved_and_an_approval_not_given_twice() -> None:
+    story = _asking()
+    assert _code(story, OperatorAction.APPROVE) == "no_approval"
+    _ask(story, OperatorAction.ANSWER, "1", "yes")
+    assert _resume(story).approves is None
+    story = _asking_for_approval()
+    story.state = story.state.changed(settings=make_settings(on_block="Human Review"))
+    _ask(story, OperatorAction.DENY)
+    for action in (OperatorAction.APPROVE, OperatorAction.ANSWER):
+        assert _code(story, action, "1", "yes") == "no_question"
 
 
 def test_an_unexplained_need_for_input_can_be_answered() -> None:

@@ -10,6 +10,7 @@ from symphony.scheduler import (
     CleanWorkspace,
     ContinueRun,
     Cycle,
+    Drain,
     DrainAsked,
     FetchCandidates,
     OutcomeKind,
@@ -29,6 +30,7 @@ from symphony.scheduler import (
     WakeAsked,
     WorkflowRejected,
     WorkspaceRef,
+    left_over,
     policy,
     run_once_finished,
     would_coalesce,
@@ -485,7 +487,7 @@ def test_a_candidate_whose_refresh_failed_waits_for_the_next_poll() -> None:
     story.fail_refresh()
     assert not story.refreshes, "it is not asked again and again"
     assert "1" in story.state.candidates, "it is still shown"
-    assert not run_once_finished(story.state), "there is work left"
+    assert not run_once_finished(story.state, story.now), "there is work left"
     story.slow = False
     story.advance(30_000)
     assert story.started() == ["SYM-1"]
@@ -767,7 +769,7 @@ def test_the_end_of_a_blocker_during_a_poll_polls_again() -> None:
     story.advance(1_000)
     story.answer_refresh()
     story.answer_poll()
-    assert not run_once_finished(story.state), "the dependent issue was polled too early"
+    assert not run_once_finished(story.state, story.now), "the dependent issue was polled too early"
     story.put("2", dispatchable=True)
     story.slow = False
     story.advance(100)
@@ -779,12 +781,12 @@ def test_the_end_of_a_blocker_during_a_poll_polls_again() -> None:
 
 def test_nothing_is_idle_before_the_first_poll() -> None:
     story = Story()
-    assert not run_once_finished(story.state)
+    assert not run_once_finished(story.state, story.now)
     story.slow = True
     story.begin()
-    assert not run_once_finished(story.state)
+    assert not run_once_finished(story.state, story.now)
     story.answer()
-    assert run_once_finished(story.state)
+    assert run_once_finished(story.state, story.now)
 
 
 def test_work_that_runs_retries_or_could_start_is_not_idle() -> None:
@@ -792,15 +794,15 @@ def test_work_that_runs_retries_or_could_start_is_not_idle() -> None:
     story.slow = True
     story.begin()
     story.answer_poll()
-    assert not run_once_finished(story.state)
+    assert not run_once_finished(story.state, story.now)
     story.slow = False
     story.answer()
-    assert not run_once_finished(story.state)
+    assert not run_once_finished(story.state, story.now)
     story.ends("1")
-    assert not run_once_finished(story.state)
+    assert not run_once_finished(story.state, story.now)
     story.put("1", state="Done")
     story.advance(1_000)
-    assert run_once_finished(story.state)
+    assert run_once_finished(story.state, story.now)
 
 
 def test_an_issue_that_waits_for_a_slot_is_not_left_behind() -> None:
@@ -809,20 +811,20 @@ def test_an_issue_that_waits_for_a_slot_is_not_left_behind() -> None:
     _wake(story)
     story.slow = True
     story.ends("1", OutcomeKind.CANCELED)
-    assert not run_once_finished(story.state)
+    assert not run_once_finished(story.state, story.now)
 
 
 def test_issues_that_wait_for_a_person_or_may_not_start_are_idle() -> None:
     story = Story(make_issue("1"), make_issue("2", dispatchable=False)).begin()
     story.ends("1", OutcomeKind.INPUT_REQUIRED, make_failure())
     assert story.state.blocked
-    assert run_once_finished(story.state)
+    assert run_once_finished(story.state, story.now)
 
 
 def _outage(**changes: Any) -> Story:
     """Every attempt fails by an outage, which never blocks an issue."""
     story = Story(make_issue("1"), poll_interval_ms=10_000_000, **changes).begin()
-    assert not run_once_finished(story.state)
+    assert not run_once_finished(story.state, story.now)
     return story
 
 
@@ -834,17 +836,17 @@ def test_an_outage_does_not_keep_run_once_forever() -> None:
     story = _outage(max_attempts_without_progress=3)
     for _ in range(2):
         _fails_by_the_host(story)
-        assert not run_once_finished(story.state)
+        assert not run_once_finished(story.state, story.now)
         story.advance(40_000)
     _fails_by_the_host(story)
-    assert run_once_finished(story.state)
+    assert run_once_finished(story.state, story.now)
     assert not story.state.blocked
 
 
 def test_a_non_retryable_failure_is_not_waited_for() -> None:
     story = _outage()
     _fails_by_the_host(story, retryable=False)
-    assert run_once_finished(story.state)
+    assert run_once_finished(story.state, story.now)
 
 
 def test_a_clean_end_resets_the_count_of_failures() -> None:
@@ -852,7 +854,7 @@ def test_a_clean_end_resets_the_count_of_failures() -> None:
     _fails_by_the_host(story)
     story.advance(10_000).ends("1").advance(1_000)
     _fails_by_the_host(story)
-    assert not run_once_finished(story.state)
+    assert not run_once_finished(story.state, story.now)
 
 
 def test_refreshes_that_fail_count_as_failures_and_missing_slots_do_not() -> None:
@@ -870,17 +872,17 @@ def test_refreshes_that_fail_count_as_failures_and_missing_slots_do_not() -> Non
 def test_while_anything_runs_nothing_is_given_up() -> None:
     story = Story(make_issue("1"), make_issue("2"), poll_interval_ms=10_000_000).begin()
     story.fails("1", make_failure(retryable=False))
-    assert not run_once_finished(story.state)
+    assert not run_once_finished(story.state, story.now)
     story.put("2", state="Done")
     story.ends("2").advance(1_000)
-    assert run_once_finished(story.state)
+    assert run_once_finished(story.state, story.now)
 
 
 def test_a_broken_workflow_is_not_waited_for() -> None:
     story = _outage()
     story.ends("1")
     story.tell(WorkflowRejected(failure=make_failure()))
-    assert run_once_finished(story.state)
+    assert run_once_finished(story.state, story.now)
 
 
 def test_a_failed_poll_keeps_its_reason() -> None:
@@ -888,8 +890,53 @@ def test_a_failed_poll_keeps_its_reason() -> None:
     story.slow = True
     story.begin()
     story.fail_poll()
-    assert run_once_finished(story.state)
+    assert run_once_finished(story.state, story.now)
     assert story.state.last_poll_failure is not None
+
+
+# --- what --once leaves ----------------------------------------------------------------------------------
+
+
+def _left(story: Story) -> dict[str, bool]:
+    return {left.issue.id: left.limited for left in left_over(story.state)}
+
+
+def test_what_asks_failed_or_may_not_start_yet_is_left_and_the_rest_of_the_board_is_not() -> None:
+    story = Story(
+        make_issue("1"),
+        make_issue("2"),
+        make_issue("3", dispatchable=False),
+        make_issue("4", state="Backlog"),
+        make_issue("5"),
+        make_issue("6"),
+        poll_interval_ms=10**7,
+    ).begin()
+    assert story.started() == ["SYM-1", "SYM-2", "SYM-5", "SYM-6"]
+    story.ends("1", OutcomeKind.INPUT_REQUIRED, make_failure(), question="Which?")
+    story.fails("2", make_failure(retryable=False))
+    story.put("5", state="Done")
+    story.put("6", state="Human Review")
+    story.ends("5").ends("6").advance(1_000)
+    assert run_once_finished(story.state, story.now)
+    assert _left(story) == {"1": False, "2": False}
+
+
+@pytest.mark.parametrize("after_the_end", [False, True])
+@pytest.mark.parametrize(
+    "hindrance",
+    [
+        {"paused": True},
+        {"settings": make_settings(max_tokens_per_day=1), "day_tokens": 1, "day": "2026-01-01"},
+        {"settings": make_settings(max_concurrent_agents=0)},
+        {},
+    ],
+    ids=["paused", "budget", "slots", "nothing"],
+)
+def test_issues_that_could_not_start_are_left(hindrance: dict[str, Any], *, after_the_end: bool) -> None:
+    story = Story(make_issue("1"), max_concurrent_agents=0).begin()
+    drain = Drain.EXITED if after_the_end else Drain.NO
+    story.state = story.state.changed(drain=drain, **{"settings": make_settings(), **hindrance})
+    assert _left(story) == {"1": False}
 
 
 # --- the cycle and the way out ---------------------------------------------------------------------------

@@ -32,7 +32,15 @@ from symphony.agents.events import (
 from symphony.agents.json_fields import MAX_ID_CHARS, Json, decode_object, object_in, objects_in, text_in
 from symphony.agents.mcp.server import SERVER_NAME, ToolServer
 from symphony.agents.process import AgentProcess
-from symphony.agents.session import OnApproval, StreamSession, approval_required, question_asked
+from symphony.agents.session import (
+    NO_DECISIONS,
+    OnApproval,
+    StreamSession,
+    answer_to,
+    approval_required,
+    question_asked,
+    request_key,
+)
 from symphony.agents.wire import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -210,7 +218,10 @@ class AcpSession(StreamSession[Message]):
     async def _answer(self, request: ServerRequest) -> None:
         own_tool = request.method == "session/request_permission" and self._report_call(request)
         answer = decide(
-            request, "accept" if own_tool else self._settings.on_approval, stopping=self._stopping
+            request,
+            "accept" if own_tool else self._settings.on_approval,
+            self._request.decisions,
+            stopping=self._stopping,
         )
         await self._connection.answer(request, answer)
         if answer.event is not None:
@@ -462,7 +473,13 @@ def is_own_tool(title: str, tools: Collection[str]) -> bool:
     return title.strip() in {form.format(tool) for tool in tools for form in _TOOL_TITLES}
 
 
-def decide(request: ServerRequest, on_approval: OnApproval, *, stopping: bool = False) -> Answer:
+def decide(
+    request: ServerRequest,
+    on_approval: OnApproval,
+    decisions: Mapping[str, bool] = NO_DECISIONS,
+    *,
+    stopping: bool = False,
+) -> Answer:
     """Return the answer to a request of the agent; never raises. While `stopping` no permission is given."""
     try:
         params = decode_object(request.params)
@@ -470,7 +487,7 @@ def decide(request: ServerRequest, on_approval: OnApproval, *, stopping: bool = 
         return Answer(error=(INVALID_PARAMS, redact(str(error))))
     match request.method:
         case "session/request_permission":
-            return Answer(result=_CANCELLED) if stopping else _permission(params, on_approval)
+            return Answer(result=_CANCELLED) if stopping else _permission(params, on_approval, decisions)
         case "elicitation/create":
             text = text_in(params, "message")
             event = question_asked([text] if text.strip() else [])
@@ -482,19 +499,22 @@ def decide(request: ServerRequest, on_approval: OnApproval, *, stopping: bool = 
             return Answer(error=(METHOD_NOT_FOUND, text), event=None if expected else notice)
 
 
-def _permission(params: Json, on_approval: OnApproval) -> Answer:
+def _permission(params: Json, on_approval: OnApproval, decisions: Mapping[str, bool]) -> Answer:
     call = object_in(params, "toolCall")
     kind = str(call.get("kind") or "other")[:40]
     texts = [shown_command(object_in(call, "rawInput").get("command")), text_in(call, "title")]
     details = [text for text in texts if text.strip()]
     subject = "".join(details[:1])
-    if on_approval == "block":
-        return Answer(result=_CANCELLED, event=approval_required(kind, details[:1]))
+    what = {each: call[each] for each in ("rawInput", "content", "locations") if call.get(each)}
+    key = request_key(kind, [details[-1:], what]) if what else None
+    verdict = answer_to(key, decisions, on_approval)
+    if verdict == "block":
+        return Answer(result=_CANCELLED, event=approval_required(kind, details[:1], key))
     options = objects_in(params, "options")
-    for option_kind in _OPTION_KINDS[on_approval]:
+    for option_kind in _OPTION_KINDS[verdict]:
         for option in options:
             if option.get("kind") == option_kind and option.get("optionId") is not None:
                 outcome = {"outcome": "selected", "optionId": option["optionId"]}
-                event: AgentEvent = ApprovalAnswered(kind=kind, decision=on_approval, subject=subject)
+                event: AgentEvent = ApprovalAnswered(kind=kind, decision=verdict, subject=subject)
                 return Answer(result={"outcome": outcome}, event=event)
     return Answer(result=_CANCELLED, event=ApprovalAnswered(kind=kind, decision="decline", subject=subject))

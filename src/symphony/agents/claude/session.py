@@ -5,7 +5,7 @@ totals are reported.
 """
 
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,11 +36,14 @@ from symphony.agents.events import (
 from symphony.agents.json_fields import Json, decode_object, object_in, objects_in, text_in
 from symphony.agents.process import AgentProcess
 from symphony.agents.session import (
+    NO_DECISIONS,
     OnApproval,
     PendingMessage,
     StreamSession,
+    answer_to,
     approval_required,
     question_asked,
+    request_key,
 )
 from symphony.agents.wire import MalformedLine, MessageStream, PlainLine, line_event, response_error
 from symphony.config import ClaudeSettings
@@ -225,7 +228,7 @@ class ClaudeSession(StreamSession[Message]):
         if self._stopping:
             await self._channel.refuse(request, "the session is being stopped")
             return
-        answer = decide(request, self._settings.on_approval)
+        answer = decide(request, self._settings.on_approval, self._request.decisions)
         if answer.error is not None:
             await self._channel.refuse(request, answer.error)
         else:
@@ -266,19 +269,21 @@ class ControlAnswer:
     event: AgentEvent | None = None
 
 
-def decide(request: ControlRequest, on_approval: OnApproval) -> ControlAnswer:
+def decide(
+    request: ControlRequest, on_approval: OnApproval, decisions: Mapping[str, bool] = NO_DECISIONS
+) -> ControlAnswer:
     """Return the answer to a control request; never raises. The daemon's own tools are always allowed."""
     try:
         body = decode_object(request.request)
     except ValueError as error:
         return ControlAnswer(error=redact(f"unreadable request: {error}", 200))
     if body.get("subtype") == "can_use_tool":
-        return _tool_permission(body, on_approval)
+        return _tool_permission(body, on_approval, decisions)
     text = redact(f"unsupported request {body.get('subtype')}", 200)
     return ControlAnswer(error=text, event=Notice(level="warning", message=f"{text} was refused"))
 
 
-def _tool_permission(body: Json, on_approval: OnApproval) -> ControlAnswer:
+def _tool_permission(body: Json, on_approval: OnApproval, decisions: Mapping[str, bool]) -> ControlAnswer:
     name, arguments = str(body.get("tool_name")), object_in(body, "input")
     allow = {"behavior": "allow", "updatedInput": arguments}
     if name.startswith(OWN_TOOLS):
@@ -292,7 +297,8 @@ def _tool_permission(body: Json, on_approval: OnApproval) -> ControlAnswer:
     kind = redact(name, 100)
     details = [text for key in _APPROVAL_KEYS if (text := text_in(arguments, key))]
     subject = "\n".join(details)
-    match on_approval:
+    key = request_key(name, {each: arguments[each] for each in arguments if each != "description"})
+    match answer_to(key, decisions, on_approval):
         case "accept":
             accepted = ApprovalAnswered(kind=kind, decision="accept", subject=subject)
             return ControlAnswer(response=allow, event=accepted)
@@ -300,7 +306,7 @@ def _tool_permission(body: Json, on_approval: OnApproval) -> ControlAnswer:
             declined = ApprovalAnswered(kind=kind, decision="decline", subject=subject)
             return ControlAnswer(response=_deny(_UNATTENDED, interrupt=False), event=declined)
         case "block":
-            blocked = approval_required(kind, [*details, text_in(body, "decision_reason")])
+            blocked = approval_required(kind, [*details, text_in(body, "decision_reason")], key)
             return ControlAnswer(response=_deny(_UNATTENDED, interrupt=True), event=blocked)
 
 

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,9 +35,11 @@ from symphony.agents.session import (
     RefusedCall,
     StreamSession,
     ToolCall,
+    answer_to,
     approval_required,
     check_tool_call,
     question_asked,
+    request_key,
     run_tool,
     unsupported_tool,
 )
@@ -62,6 +64,7 @@ from symphony.domain import Category, Failure, ToolResult, session_id
 _PROGRESS_METHODS: Final = ("item/", "turn/", "thread/tokenUsage/")
 _SKILLS_TIMEOUT_MS: Final = 5_000
 _MAX_EARLY_ENDS: Final = 64
+_MAX_CHANGED_ITEMS: Final = 16
 
 
 class CodexSession(StreamSession[Message]):
@@ -94,10 +97,13 @@ class CodexSession(StreamSession[Message]):
         self._credentials = credentials
         self._checked_version = checked_version
         self._tool_timeout_ms = tool_timeout_ms
+        self._changes: dict[str, Any] = {}
         self._policy = Policy(
             approval_policy=settings.approval_policy,
             on_approval=settings.on_approval,
             tool_names=frozenset(),
+            decisions=request.decisions,
+            changes=self._changes,
         )
         self._pending = PendingMessage(lambda params: protocol.message_piece(params, self.thread_id))
         self._named = False
@@ -234,6 +240,8 @@ class CodexSession(StreamSession[Message]):
                     self._error_deadline = math.inf
                 if protocol.is_mere_activity(message.method):
                     self._connection.suppress(message.method)
+                if message.method == "item/started":
+                    self._remember_changes(message)
                 self._apply(protocol.translate(message))
             case PlainLine() | MalformedLine():
                 self._emit(line_event(message))
@@ -241,6 +249,17 @@ class CodexSession(StreamSession[Message]):
                 pass
             case _:
                 self._events.count()
+
+    def _remember_changes(self, message: Notification) -> None:
+        """Keep what an item changes: a request for its approval names the item only."""
+        try:
+            item = object_in(decode_object(message.params), "item")
+        except ValueError:
+            return
+        if item.get("type") == "fileChange":
+            self._changes[text_in(item, "id")] = item.get("changes")
+            while len(self._changes) > _MAX_CHANGED_ITEMS:
+                del self._changes[next(iter(self._changes))]
 
     def _apply(self, translation: Translation) -> None:
         foreign = self.thread_id is not None and translation.thread_id not in {None, self.thread_id}
@@ -341,16 +360,31 @@ def listed_skills(result: Json) -> frozenset[Path] | None:
 UNATTENDED: Final = -32_000
 
 _MCP_QUESTION: Final = "mcp_tool_call_approval_"
+_NOT_IN_KEY: Final = frozenset(
+    {
+        *("threadId", "conversationId", "turnId", "itemId", "callId", "approvalId", "startedAtMs"),
+        *("reason", "commandActions", "parsedCmd", "availableDecisions"),
+        *("proposedExecpolicyAmendment", "proposedNetworkPolicyAmendments"),
+    }
+)
+"""What differs between two requests for the same, and what the agent only says about it."""
 _PREFERRED_LABELS: Final = ("Approve this Session", "Approve Once")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a session is bound to at its start: how it answers approvals, and the tools it advertised."""
+    """What a session is bound to at its start: how it answers approvals, and the tools it advertised.
+
+    Attributes:
+        decisions: those of `SessionRequest`.
+        changes: the changes of the latest items that change files, by item.
+    """
 
     approval_policy: str | Mapping[str, Any]
     on_approval: OnApproval
     tool_names: frozenset[str]
+    decisions: Mapping[str, bool] = field(default_factory=dict)
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def decide(request: ServerRequest, policy: Policy) -> Answer | ToolCall:
@@ -407,6 +441,7 @@ def _current_approval(kind: str) -> "_Handler":
             params,
             policy,
             yes={"decision": yes},
+            once={"decision": "accept"},
             no={"decision": "decline"},
             stop={"decision": "cancel"},
         )
@@ -422,6 +457,7 @@ def _legacy_approval(kind: str) -> "_Handler":
             params,
             policy,
             yes={"decision": "approved_for_session"},
+            once={"decision": "approved"},
             no={"decision": denied},
             stop={"decision": "abort"},
         )
@@ -432,7 +468,8 @@ def _legacy_approval(kind: str) -> "_Handler":
 def _permissions(params: Json, policy: Policy) -> Answer:
     nothing = {"permissions": {}, "scope": "turn"}
     granted = {"permissions": object_in(params, "permissions"), "scope": "session"}
-    return _approval("permissions", params, policy, yes=granted, no=nothing, stop=nothing)
+    once = {**granted, "scope": "turn"}
+    return _approval("permissions", params, policy, yes=granted, once=once, no=nothing, stop=nothing)
 
 
 def _elicitation(params: Json, policy: Policy) -> Answer:
@@ -443,27 +480,44 @@ def _elicitation(params: Json, policy: Policy) -> Answer:
     no = {"action": "decline", "content": None}
     meta = object_in(params, "_meta")
     if meta.get("codex_approval_kind") == "mcp_tool_call":
-        asked = {"command": meta.get("tool_name"), "reason": params.get("message")}
+        asked = {**meta, "server": params.get("serverName"), "command": meta.get("tool_name")}
+        asked["reason"] = params.get("message")
         yes = {"action": "accept", "content": {}}
-        return _approval("mcpToolCall", asked, policy, yes=yes, no=no, stop=no)
+        return _approval("mcpToolCall", asked, policy, yes=yes, once=yes, no=no, stop=no)
     text = params.get("message")
     reason = redact(text, 300) if isinstance(text, str) else "an MCP server asks for input"
     return Answer(result=no, event=InputRequired(reason=f"MCP elicitation: {reason}"))
 
 
-def _approval(kind: str, params: Json, policy: Policy, *, yes: Json, no: Json, stop: Json) -> Answer:
-    """Answer a request for approval as `on_approval` says; `stop` also ends the turn if possible."""
+def _approval(
+    kind: str, params: Json, policy: Policy, *, yes: Json, once: Json, no: Json, stop: Json
+) -> Answer:
+    """Answer a request for approval as a person decided, else as `on_approval` says.
+
+    `once` allows nothing but this request. `stop` also ends the turn if possible.
+    """
     command = shown_command(params.get("command"))
     subject = str(command or params.get("reason") or "")
-    match policy.on_approval:
+    key = _request_key(kind, params, policy)
+    match answer_to(key, policy.decisions, policy.on_approval):
         case "accept":
             event = ApprovalAnswered(kind=kind, decision="accept", subject=subject)
-            return Answer(result=yes, event=event)
+            return Answer(result=yes if policy.on_approval == "accept" else once, event=event)
         case "decline":
             event = ApprovalAnswered(kind=kind, decision="decline", subject=subject)
             return Answer(result=no, event=event)
         case "block":
-            return Answer(result=stop, event=approval_required(kind, [command, params.get("reason")]))
+            return Answer(result=stop, event=approval_required(kind, [command, params.get("reason")], key))
+
+
+def _request_key(kind: str, params: Json, policy: Policy) -> str | None:
+    """Return the key of what is to be approved; None for the changes of an unknown item."""
+    what = {name: value for name, value in params.items() if name not in _NOT_IN_KEY and value is not None}
+    if kind == "fileChange" and "fileChanges" not in params:
+        what["changes"] = policy.changes.get(text_in(params, "itemId"))
+        if what["changes"] is None:
+            return None
+    return request_key(kind, what)
 
 
 def _user_input(params: Json, policy: Policy) -> Answer:

@@ -11,7 +11,7 @@ import click
 
 from symphony.cli.failures import ExitCode
 from symphony.cli.options import workflow_argument
-from symphony.domain import natural_order
+from symphony.domain import natural_order, one_line
 from symphony.scheduler import Command, Drain, Event, OperatorAsked, State
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ Examples:
 
 SIGTERM lets running turns end. Ctrl-C, or a second SIGTERM, stops them at once. SIGHUP reloads.
 
-Exit codes: 0 done, 1 failure (with --once: an issue is blocked or given up), 2 usage, 3 configuration,
-4 authentication.
+Exit codes: 0 done, 1 failure (with --once: an issue is left, such as one that waits for a person), 2 usage,
+3 configuration, 4 authentication, 6 (with --once) an agent is at a limit or in an outage for over a minute.
 """
 
 
@@ -137,7 +137,7 @@ def print_drain_message(
 
 
 def print_summary(tally: "RunSummary", workflow: Path) -> int:
-    """Print the results of `--once`; the exit code says whether an issue needs attention."""
+    """Print the results of `--once` and what is left; the exit code says whether anything is."""
     from symphony.cli.summary import delivery_lines
 
     if tally.issues and sys.stderr.isatty():
@@ -152,12 +152,9 @@ def print_summary(tally: "RunSummary", workflow: Path) -> int:
     option = "" if is_default else f" --workflow {shlex.quote(str(workflow))}"
     for line in delivery_lines(tally, lambda name, _: f"symphony diff {shlex.quote(name)}{option}"):
         click.echo(line, err=True)
-    code = ExitCode.OK
-    for entry in tally.issues.values():
-        if entry.blocked:
-            click.echo(f"{entry.issue.identifier} is blocked: {entry.blocked.message}", err=True)
-            code = ExitCode.FAILURE
-        if entry.given_up:
-            click.echo(f"{entry.issue.identifier} was given up: {entry.given_up}", err=True)
-            code = ExitCode.FAILURE
-    return code
+    left = tally.left()
+    for each in left:
+        click.echo(one_line(f"{each.issue.identifier} {each.text}"), err=True)
+    if any(each.limited for each in left):
+        return ExitCode.AGENT_LIMITED
+    return ExitCode.FAILURE if left else ExitCode.OK

@@ -13,7 +13,7 @@ import click
 from symphony.api.interface import MAX_ANSWER_CHARS
 from symphony.api.models import Stars, Verb, feedback_effect
 from symphony.cli.client import Client, require_daemon
-from symphony.cli.endpoint import UnreachableError
+from symphony.cli.endpoint import UnreachableError, find_daemon
 from symphony.cli.failures import CommandError, require_person
 from symphony.cli.options import (
     issue_argument,
@@ -44,8 +44,8 @@ Examples:
   symphony stop SYM-7
   symphony stop SYM-7 --json | jq -r .message
 
-What the run committed is delivered. The issue stays blocked until `symphony retry` or `unblock`, or until its
-state, labels, title or description change.
+What the run committed is delivered. The issue stays blocked until `symphony retry` or `unblock`, or until a
+person moves it to another state. A restart and a change of the settings do not start it.
 
 {_ISSUE_CODES}
 """
@@ -98,28 +98,47 @@ Examples:
   symphony answer SYM-7 "Take the blue one"
   symphony answer SYM-7 - < answer.md
   symphony answer SYM-7 --file answer.md
+  symphony answer SYM-7 --approve              exactly the request that is open, for this session
   symphony explain SYM-7                       shows the question
 
 The answer goes to the agent only; it does not become a comment on the issue. A comment that a person writes
 on the issue is an answer, too.
 
-Exit codes: 0 done, 1 refused or no such issue, 2 no text, or too much of it, 5 no daemon is running, or it
-does not answer.
+Without a daemon the answer is stored, and the next daemon gives it to the agent.
+
+Exit codes: 0 done, 1 refused or no such issue, 2 no text, or too much of it, 5 the daemon does not answer.
 """
 )
 @issue_argument
 @click.argument("text", required=False)
 @text_file_option
+@click.option("--approve", "decision", flag_value="approve", help="Approve the agent's request.")
+@click.option("--deny", "decision", flag_value="deny", help="Deny the agent's request.")
 @json_option
 @workflow_option
-def answer(*, issue: str, text: str | None, file: str | None, as_json: bool, workflow: Path) -> None:
+def answer(
+    *, issue: str, text: str | None, file: str | None, decision: str | None, as_json: bool, workflow: Path
+) -> None:
     """Answer the question of an issue's agent.
 
     TEXT is the answer, or - for standard input.
     """
     require_person("answer questions", hint="a person answers them")
-    text = read_text_argument(text, file, what="answer", most=MAX_ANSWER_CHARS)
-    _print_result(_act_on_issue(workflow, "answer", issue, text=text), as_json=as_json)
+    if decision is None:
+        text = read_text_argument(text, file, what="answer", most=MAX_ANSWER_CHARS)
+    elif text is not None or file is not None:
+        raise click.UsageError("--approve and --deny take no text")
+    verb = decision or "answer"
+    try:
+        result = _act_on_issue(workflow, verb, issue, text=text)
+    except UnreachableError:
+        if find_daemon(workflow, os.environ) is not None:
+            raise  # it does not answer
+        stored = _store_answer(workflow, verb, issue, text)
+        if stored is None:
+            raise
+        result = stored
+    _print_result(result, as_json=as_json)
 
 
 @click.command(
@@ -265,6 +284,22 @@ def _act_on_issue(workflow: Path, verb: str, identifier: str, *, text: str | Non
         partial(_known_identifiers, client, identifier),
         Queries(workflow, os.environ).inactive_error,
     )
+
+
+def _store_answer(workflow: Path, verb: str, identifier: str, text: str | None) -> Verb | None:
+    """Keep an answer for the next daemon; None if no question of the issue is known.
+
+    Raises:
+        SymphonyError: the answer is refused, or a daemon starts just now.
+    """
+    import anyio
+
+    from symphony.daemon.state_dir import StateDirectory, locate
+    from symphony.daemon.stored_answers import store_answer
+    from symphony.scheduler import OperatorAction
+
+    state_dir = StateDirectory(locate(workflow, os.environ))
+    return anyio.run(store_answer, state_dir, workflow, identifier, OperatorAction(verb), text)
 
 
 def _known_identifiers(client: Client, refused: str) -> Sequence[str]:

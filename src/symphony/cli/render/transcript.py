@@ -46,7 +46,9 @@ def entry_view(entry: transcripts.TranscriptEntry, run_id: str) -> RenderableTyp
         case transcripts.QuestionEntry():
             return _row(entry, "question", lines(entry.text), "yellow")
         case transcripts.AnswerEntry():
-            return _row(entry, "answer", lines(entry.text), "green")
+            who = "" if entry.by is None else f" by {one_line(entry.by)}"
+            said = lines(entry.text) if entry.decided is None else cell(f"{one_line(entry.decided)}{who}")
+            return _row(entry, "answer", said, "green")
         case transcripts.UsageEntry():
             split = f"{tokens(entry.input_tokens)} in, {tokens(entry.output_tokens)} out"
             return _row(entry, "tokens", cell(f"{tokens(entry.total_tokens)} so far: {split}", "dim"), "dim")

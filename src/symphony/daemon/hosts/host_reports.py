@@ -380,6 +380,7 @@ class HostReports:
             failure=failure,
             progress=outcome.progress,
             question=None if outcome.question is None else self._text(outcome.question),
+            request=self._id(outcome.request),
             delivered=self._delivered(outcome.delivered),
             summary=None if outcome.summary is None else self._redaction.line(outcome.summary, 500),
             left=None if outcome.left is None else self._redaction.line(outcome.left, 1_000),

@@ -59,7 +59,9 @@ async def first_prompt(
         return prompt
     if resume.reason is ResumeReason.FEEDBACK:
         return f"{prompt.rstrip()}\n\n{resume.answer}\n"
-    return f"{prompt.rstrip()}\n\n{answer_section(resume.question, resume.answer)}\n"
+    return (
+        f"{prompt.rstrip()}\n\n{answer_section(resume.question, resume.answer, approves=resume.approves)}\n"
+    )
 
 
 def resumed_prompt(resume: Resume, prompt: str, comments: PeopleComments = NO_COMMENTS) -> str:
@@ -73,7 +75,7 @@ def resumed_prompt(resume: Resume, prompt: str, comments: PeopleComments = NO_CO
     if resume.answer is not None and resume.reason is ResumeReason.FEEDBACK:
         told = resume.answer
     elif resume.answer is not None:
-        told = answered_prompt(resume.question, resume.answer)
+        told = answered_prompt(resume.question, resume.answer, approves=resume.approves)
     else:
         told = interrupted_prompt()
     return f"{told}\n\n{comments_section(comments)}" if comments.new else told

@@ -79,9 +79,11 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """A person's answer to the question of an earlier run."""
+    """A person's answer to the question of an earlier run; `approves` and `by` are those of `Resume`."""
 
     text: str
+    by: str | None = None
+    approves: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +246,9 @@ class TranscriptFold:
                 prompt = self._text(event.prompt)
                 yield TurnEntry(status="started", prompt=prompt, envelope=envelope, **self._head())
             case Answered():
-                yield AnswerEntry(text=self._text(event.text), **self._head())
+                by = None if event.by is None else self._text(event.by, 1_000)
+                decision = None if event.approves is None else "approved" if event.approves else "denied"
+                yield AnswerEntry(text=self._text(event.text), by=by, decided=decision, **self._head())
             case _Writing():
                 text = self._text(event.text)
                 yield MessageEntry(text=text, status="writing", **self._head(self._writing))

@@ -166,6 +166,7 @@ class Worker:
         self._wrote_in_turn = self._wrote_in_run = False  # a tool call changed something at the tracker
         self._finish_reason: FinishReason | None = None
         self._input_failure: Failure | None = None
+        self._approval_request: str | None = None
         self._question: str | None = None
         self._last_text: str | None = None
         self._git_said: str | None = None
@@ -222,7 +223,10 @@ class Worker:
                 if self._input_failure is not None:
                     # A stop that came meanwhile must not hide that the agent asks a person.
                     outcome = Outcome(
-                        kind=OutcomeKind.INPUT_REQUIRED, failure=self._input_failure, question=self._question
+                        kind=OutcomeKind.INPUT_REQUIRED,
+                        failure=self._input_failure,
+                        question=self._question,
+                        request=self._approval_request,
                     )
                 finished, self._finishing = outcome, True
                 if self._hurried:
@@ -321,6 +325,7 @@ class Worker:
             on_spawned=lambda process: self._link.send(frames.Spawned(process=process)),
             on_compacted=self._skills.on_compacted,
             resume=thread,
+            decisions={} if self._command.resume is None else self._command.resume.decisions,
         )
         try:
             async with AsyncExitStack() as stack:
@@ -388,7 +393,8 @@ class Worker:
         turn = 1
         resume = self._command.resume
         if resume is not None and resume.answer is not None and resume.reason is ResumeReason.ANSWERED:
-            self._transcript.on_event(Answered(text=resume.answer))
+            answered = Answered(text=resume.answer, by=resume.answered_by, approves=resume.approves)
+            self._transcript.on_event(answered)
         while True:
             self._progress.on_stage(RunStage.STREAMING_TURN)
             what = self._turn_for(prompt, turn)
@@ -462,6 +468,7 @@ class Worker:
                 return
             case InputRequired():
                 self._question = last.question or last.reason
+                self._approval_request = last.request
                 self._input_failure = _input_failure(
                     last, self._context.workflow.agents[self._command.agent].section
                 )
@@ -591,7 +598,7 @@ def _input_failure(event: InputRequired, section: str) -> Failure:
         blame=Blame.AGENT,
         message=f"the agent needs a person: {event.reason}",
         retryable=False,
-        hint=f"say in the issue's description how to do without it, or change {section}.on_approval"
+        hint=f"approve or deny it, or say how to do without it; {section}.on_approval decides alone"
         if event.approval
         else "write the answer as a comment on the issue",
     )

@@ -33,7 +33,7 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.registry import create_backend
-from symphony.agents.wire import INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, ServerRequest
+from symphony.agents.wire import INVALID_PARAMS, METHOD_NOT_FOUND, Answer, Refusal, ServerRequest
 from symphony.config import AcpSettings, NamedAgent
 from symphony.domain import Blame, Category, Tokens
 from symphony.processes.local import LocalHost
@@ -310,6 +310,22 @@ def test_a_block_asks_a_person(call: object, reason: str) -> None:
     answer = decide(asked("session/request_permission", options=OPTIONS, toolCall=call), "block")
     assert answer.event == InputRequired(reason=reason, approval=True)
     assert answer.result == {"outcome": {"outcome": "cancelled"}}
+
+
+def test_a_person_decides_exactly_one_request() -> None:
+    def ask(command: str, decisions: dict[str, bool]) -> Answer:
+        call = {"kind": "execute", "rawInput": {"command": command}, "title": "T"}
+        request = asked("session/request_permission", options=OPTIONS, toolCall=call)
+        return decide(request, "block", decisions)
+
+    event = ask("make", {}).event
+    assert isinstance(event, InputRequired)
+    assert event.request is not None
+    for approved, decision in ((True, "accept"), (False, "decline")):
+        same = ask("make", {event.request: approved})
+        assert isinstance(same.event, ApprovalAnswered)
+        assert same.event.decision == decision
+        assert isinstance(ask("make all", {event.request: approved}).event, InputRequired)
 
 
 def test_questions_go_to_a_person() -> None:

@@ -54,6 +54,33 @@ def test_blocking_ends_the_turn_and_says_what_was_asked_for(request_: dict[str, 
     assert answer.event == InputRequired(reason=reason, approval=True)
 
 
+def _request_of(answer: ControlAnswer) -> str:
+    assert isinstance(answer.event, InputRequired)
+    assert answer.event.request is not None
+    return answer.event.request
+
+
+@pytest.mark.parametrize(("approved", "behavior"), [(True, "allow"), (False, "deny")])
+def test_a_person_decides_exactly_one_request(behavior: str, *, approved: bool) -> None:
+    make = tool("Bash", {"command": "make", "description": "first words"})
+    decisions = {_request_of(ask(make, "block")): approved}
+
+    def again(request: dict[str, Any]) -> ControlAnswer:
+        raw = msgspec.Raw(json.dumps(request).encode())
+        return decide(ControlRequest("q2", raw), "block", decisions)
+
+    same = again(tool("Bash", {"command": "make", "description": "other words"}))
+    assert same.response is not None
+    assert same.response["behavior"] == behavior
+    assert same.response.get("interrupt") is not True
+    for other in (
+        tool("Bash", {"command": "make all"}),
+        tool("Bash", {"command": "make", "run_in_background": True}),
+        tool("Write", {"command": "make"}),
+    ):
+        assert isinstance(again(other).event, InputRequired), other
+
+
 @pytest.mark.parametrize("on_approval", POLICIES)
 def test_our_own_tools_are_always_granted_and_questions_go_to_people(on_approval: OnApproval) -> None:
     granted = ask(tool("mcp__symphony__board_move", {"state": "Done"}), on_approval)

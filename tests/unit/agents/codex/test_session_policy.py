@@ -1,5 +1,7 @@
 import json
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -38,6 +40,67 @@ def test_an_approval_is_declined_unless_configured_otherwise(method: str) -> Non
     assert found.result == {"decision": "decline"}
     assert isinstance(found.event, ApprovalAnswered)
     assert found.event.decision == "decline"
+
+
+EDIT = [{"path": "a", "kind": "update", "diff": "+1"}]
+OTHER_EDIT = [{"path": "a", "kind": "update", "diff": "+2"}]
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "others", "approved"),
+    [
+        (
+            CURRENT[0],
+            {"command": "make", "cwd": "/w"},
+            {"command": "rm", "cwd": "/w"},
+            {"decision": "accept"},
+        ),
+        (
+            CURRENT[0],
+            {"command": "make", "cwd": "/w"},
+            {"command": "make", "cwd": "/"},
+            {"decision": "accept"},
+        ),
+        (CURRENT[1], {"itemId": "edit"}, {"itemId": "other"}, {"decision": "accept"}),
+        (LEGACY[0], {"command": ["make"]}, {"command": ["make", "-B"]}, {"decision": "approved"}),
+        (LEGACY[1], {"fileChanges": {"a": 1}}, {"fileChanges": {"a": 2}}, {"decision": "approved"}),
+        (
+            "item/permissions/requestApproval",
+            {"permissions": {"network": True}},
+            {"permissions": {"network": True, "root": True}},
+            {"permissions": {"network": True}, "scope": "turn"},
+        ),
+    ],
+    ids=["command", "directory", "edit", "old-command", "old-patch", "permissions"],
+)
+def test_a_person_decides_exactly_one_request(
+    method: str, params: dict[str, Any], others: dict[str, Any], approved: dict[str, Any]
+) -> None:
+    def ask(what: dict[str, Any], item: str, decisions: Mapping[str, bool]) -> Answer:
+        ids = {"threadId": item, "turnId": item, "itemId": item, "reason": f"because {item}"} | what
+        raw = msgspec.Raw(json.dumps(ids).encode())
+        changes = {"edit": EDIT, "again": EDIT, "other": OTHER_EDIT}
+        bound = replace(policy("block"), decisions=decisions, changes=changes)
+        found = decide(ServerRequest(3, method, raw), bound)
+        assert isinstance(found, Answer)
+        return found
+
+    asked_first = ask(params, "one", {}).event
+    assert isinstance(asked_first, InputRequired)
+    assert asked_first.request is not None
+    decisions = {asked_first.request: True}
+    same = {**params, "itemId": "again"} if "itemId" in params else params
+    assert ask(same, "two", decisions).result == approved
+    assert isinstance(ask(others, "three", decisions).event, InputRequired)
+    denied = ask(same, "four", {asked_first.request: False}).event
+    assert isinstance(denied, ApprovalAnswered)
+    assert denied.decision == "decline"
+
+
+def test_the_change_of_an_unknown_item_cannot_be_approved() -> None:
+    event = answer(CURRENT[1], {"itemId": "unknown"}, on_approval="block").event
+    assert isinstance(event, InputRequired)
+    assert event.request is None
 
 
 @pytest.mark.conformance("A-9")

@@ -12,12 +12,14 @@ from typing_extensions import override
 
 from harness.scheduling import make_failure, make_issue, make_settings
 from symphony.cli import serving
+from symphony.cli.failures import ExitCode
 from symphony.cli.main import main
 from symphony.cli.summary import IssueSummary, RunSummary
 from symphony.config import WorkflowStore
 from symphony.daemon.admission import ACKNOWLEDGEMENT
 from symphony.daemon.service import Observer
-from symphony.scheduler import SettingsChanged, WakeAsked, initial_state
+from symphony.domain import Category
+from symphony.scheduler import Blocked, LimitedAgent, Retry, SettingsChanged, State, WakeAsked, initial_state
 
 SECRET = "correct-horse-battery"
 
@@ -116,24 +118,41 @@ def test_what_it_does_not_know_is_a_usage_error(daemon: Daemon, arguments: tuple
     assert daemon.calls == []
 
 
+def _state(**changes: Any) -> State:
+    return initial_state(make_settings(), epoch="e").changed(**changes)
+
+
+def _retry(issue_id: str, error: str | None) -> Retry:
+    return Retry(issue=make_issue(issue_id), attempt=1, due_ms=0, error=error, attempts_without_progress=0)
+
+
 @pytest.mark.parametrize(("once", "code"), [("--once", 1), (None, 0)])
-def test_a_blocked_issue_is_told_and_decides_the_exit_code_with_once(
+def test_what_is_left_is_told_and_decides_the_exit_code_with_once(
     daemon: Daemon, once: str | None, code: int
 ) -> None:
-    blocked = IssueSummary(issue=make_issue("1"), blocked=make_failure("needs a person"))
-    daemon.tally.issues = {"1": blocked, "2": IssueSummary(issue=make_issue("2"))}
+    blocked = Blocked(issue=make_issue("1"), failure=make_failure("needs a person"), blocked_ms=0)
+    daemon.tally.state = _state(
+        blocked={"1": blocked}, retrying={"2": _retry("2", "port_exit: gone"), "3": _retry("3", None)}
+    )
     done = run(*([once] if once else []))
     assert done.exit_code == code
-    assert ("SYM-1 is blocked: needs a person" in done.stderr) is bool(once)
-    assert "SYM-2" not in done.stderr
+    told = [line.split()[0] for line in done.stderr.splitlines()]
+    assert told == (["SYM-1", "SYM-2", "SYM-3"] if once else [])
+    assert ("needs a person" in done.stderr, "port_exit: gone" in done.stderr) == (bool(once), bool(once))
 
 
-def test_an_issue_that_was_given_up_is_told_and_is_a_failure_with_once(daemon: Daemon) -> None:
-    given_up = IssueSummary(issue=make_issue("1"), given_up="port_exit: gone")
-    daemon.tally.issues = {"1": given_up, "2": IssueSummary(issue=make_issue("2"))}
+def test_an_agent_at_a_limit_has_an_exit_code_of_its_own_which_the_help_names(daemon: Daemon) -> None:
+    blocked = Blocked(issue=make_issue("1"), failure=make_failure("needs a person"), blocked_ms=0)
+    failure = make_failure("500", category=Category.AGENT_UNAVAILABLE)
+    limited = LimitedAgent(until_ms=1, since_ms=0, failure=failure)
+    daemon.tally.state = _state(
+        blocked={"1": blocked}, candidates={"2": make_issue("2")}, limited_agents={"codex": limited}
+    )
     done = run("--once")
-    assert done.exit_code == 1
-    assert done.stderr == "SYM-1 was given up: port_exit: gone\n"
+    assert done.exit_code == ExitCode.AGENT_LIMITED
+    assert int(ExitCode.AGENT_LIMITED) == 6
+    assert [line.split()[0] for line in done.stderr.splitlines()] == ["SYM-1", "SYM-2"]
+    assert " 6 (with --once)" in " ".join(run("--help").stdout.split())
 
 
 def test_a_person_at_a_terminal_sees_the_summary(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:

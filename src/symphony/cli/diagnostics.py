@@ -95,7 +95,7 @@ def diagnose(
         return not_checked if context is None else partial(check, context)
 
     checks: dict[str, Check] = {
-        **machine_checks(host, environment, state_dir, None if context is None else context.settings),
+        **machine_checks(host, environment, state_dir, context),
         "workflow": in_thread(check_workflow_file, workflow, environment, invalid),
         "repository": with_context(check_repository),
         "push": with_context(check_push),

@@ -15,7 +15,7 @@ from symphony.processes.local import LocalHost
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
 
 PATH = Path("/repo/WORKFLOW.md")
-SECRET = "correct-horse-battery"
+SECRET = "correct-h0rse-battery"
 
 
 BUDGET = "agent: {budget: {max_tokens_per_issue: 5000000}}\n"

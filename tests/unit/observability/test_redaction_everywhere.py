@@ -18,7 +18,7 @@ from symphony.observability.redaction import masked
 
 pytestmark = pytest.mark.conformance("O-7")
 
-SECRETS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=6, max_size=40).filter(
+SECRETS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40).filter(
     lambda text: text.strip("*") != ""
 )
 WORDS = st.text(max_size=12)

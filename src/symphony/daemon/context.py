@@ -190,8 +190,8 @@ def known_secrets(
     """What a workflow and the environment know as secrets, each with its setting.
 
     These are the secrets in the file, the login of `workspace.repo`, and the values of variables that the
-    tracker, the forge, `notify` or `tracing` refer to, that the tracker may fall back to, whose name is that of
-    a key or token, or that `worker.env` names.
+    tracker, the forge, `notify` or `tracing` refer to, that the tracker may fall back to, whose name is that
+    of a key or token, or that `worker.env` names.
     """
     settings = workflow.settings
     tracker = tracker or create_tracker(

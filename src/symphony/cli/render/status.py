@@ -209,12 +209,12 @@ def _counts(state: models.State) -> str:
 
 
 def _skipped(health: models.DaemonHealth, limit: int | None) -> Iterator[Text]:
-    """The issues whose records cannot be read."""
+    """The issues whose records cannot be read, or whose state is not known."""
     records = health.skipped_records
     if not records:
         return
     count = plural(len(records), "issue")
-    yield Text(f"The tracker could not read {count}, so nothing starts there:", style="red")
+    yield Text(f"The tracker leaves out {count}, so nothing starts there:", style="red")
     for record in records[:limit]:
         yield Text.assemble("  ", cell(placed(record.where, record.message)))
     if hidden := len(records) - len(records[:limit]):

@@ -2,6 +2,7 @@
 
 import stat
 from abc import ABC, abstractmethod
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -385,6 +386,26 @@ async def resolve_workspace(cwd: Path) -> Path:
         )
         raise AgentError(failure)
     return resolved
+
+
+async def resumed_elsewhere(told: str, cwd: Path) -> Failure | None:
+    """Return why a resumed thread cannot be used, if the agent tells another directory than the workspace.
+
+    Args:
+        told: the directory that the agent tells; empty if it tells none.
+        cwd: the workspace.
+    """
+
+    def is_elsewhere() -> bool:
+        return os.path.realpath(told) != os.path.realpath(cwd)
+
+    if not told or not await to_thread.run_sync(is_elsewhere):
+        return None
+    return Failure(
+        category=Category.INVALID_WORKSPACE_CWD,
+        blame=Blame.AGENT,
+        message=redact(f"the resumed thread works in {told}, and the workspace is {cwd}"),
+    )
 
 
 @contextmanager

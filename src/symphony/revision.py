@@ -54,7 +54,7 @@ def _asked(tree: Path) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
-def other_version(version: str | UnsetType, commit_: str | None | UnsetType) -> str | None:
+def other_version(version: str | UnsetType, commit_: str | UnsetType | None) -> str | None:
     """What a running daemon is, if it is not the installed package; `None` if it is, or does not say.
 
     Args:

@@ -1,8 +1,8 @@
 """The session interface that every agent backend implements (specification section 10)."""
 
+import os
 import stat
 from abc import ABC, abstractmethod
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field

@@ -234,7 +234,7 @@ def _weak_entries(search_path: str, needed: Sequence[Path]) -> Iterator[str]:
         )
     for entry in dict.fromkeys(search_path.split(":")):
         with suppress(OSError):
-            if os.path.isabs(entry) and Path(entry).stat().st_mode & stat.S_IWOTH:
+            if entry.startswith("/") and Path(entry).stat().st_mode & stat.S_IWOTH:
                 yield f"PATH has {entry}, where every user can put a program that the service then runs"
 
 

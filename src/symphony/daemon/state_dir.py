@@ -8,7 +8,6 @@ import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from errno import EEXIST
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -94,8 +93,8 @@ class StateDirectory:
             for part in (self.path, self.logs, self.transcripts):
                 part.mkdir(mode=0o700, parents=True, exist_ok=True)
             for name in _LATER_DIRECTORIES:  # made when they are needed, which is too late to complain
-                if os.path.lexists(self.path / name) and not (self.path / name).is_dir():
-                    raise FileExistsError(EEXIST, os.strerror(EEXIST), str(self.path / name))
+                if os.path.lexists(self.path / name):
+                    (self.path / name).mkdir(exist_ok=True)
             probe = self.path / ".writable"
             probe.write_bytes(b"")
             probe.unlink()

@@ -2,7 +2,7 @@
 
 A masked word makes every text unreadable in which it stands, so a word is no secret: `symphony` in the
 address of a webhook is not masked. There is no list of words. A word is a run of letters that can be
-pronounced in English: it has vowels at usual distances, and no pair of letters that English words do not have.
+pronounced in English: it has vowels at usual distances, and no pair of letters that English does not have.
 
 - A value that its setting or variable names as a credential (`api_key`, `DB_PASSWORD`), or that `worker.env`
   gives to hosts, is a secret, unless it has fewer than eight characters or is one or two words.

@@ -186,6 +186,9 @@ def _head(status: Status, workflow: str) -> Iterator[Text]:
         else:
             poll = "no poll due" if due_ms is None else f"next poll in {duration(due_ms / 1000)}"
         yield Text.assemble((f"Daemon {health}", style), f"  pid {status.daemon.pid} · up {up} · {poll}")
+        if status.notice:
+            yield cell(status.notice, "yellow")
+            yield arrow("restart the daemon when its runs allow it")
         yield Text(_counts(status), style="dim")
     total = sum(status.waiting_by_reason.values())
     if total > _COUNT_REASONS_ABOVE:

@@ -7,7 +7,7 @@ import pytest
 
 from harness.sessions import make_repository
 from integration.agents.conftest import Bench
-from symphony.agents.base import AgentError, Thread
+from symphony.agents.base import AgentError
 from symphony.agents.events import (
     Activity,
     AgentEvent,
@@ -24,7 +24,7 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.run_stats import RunStats
-from symphony.domain import Category
+from symphony.domain import Category, Thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -300,7 +300,7 @@ async def test_a_resumed_thread_goes_on_in_the_workspace_and_nowhere_else(
         assert (session.resume_refused, session.thread_id) == (None, thread.thread_id)
         await bench.turn(session, bench.script({"write": "here.txt", "text": "a"}))
     assert ((bench.workspace / "here.txt").exists(), (old / "here.txt").exists()) == (True, False)
-    elsewhere = f"{agent} | sed -u 's#{bench.workspace.name}\",#{old.name}\",#'"
+    elsewhere = f"{agent} | sed -u 's#{bench.workspace.name}\",#{old.name}\",#g'"
     async with bench.backend(elsewhere).open(request) as session:
         assert session.resume_refused is not None
         assert session.resume_refused.category is Category.INVALID_WORKSPACE_CWD

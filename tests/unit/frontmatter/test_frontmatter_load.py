@@ -206,8 +206,8 @@ def test_a_second_document_is_refused(front: str) -> None:
     ("front", "place"),
     [
         ("a: b: c\n", (2, 5)),
-        ("a: 1\nb: [c\n", (4, 1)),
-        ("a: 1\nb: 'c\n", (4, 1)),
+        ("a: 1\nb: [c\n", (3, 4)),
+        ("a: 1\nb: 'c\n", (3, 4)),
         ("a:\n\t- b\n", (3, 1)),
         ("é: 1\nb: é\x07x\n", (3, 5)),
         ("a: 1\nb: @c\n", (3, 4)),

@@ -24,7 +24,8 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.run_stats import RunStats
-from symphony.domain import Category, Thread
+from symphony.domain import Category
+from symphony.scheduler import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -82,10 +82,7 @@ def test_a_state_that_the_board_does_not_have_is_told_with_its_line(
     tracker = f"---\ntracker:\n  kind: markdown\n  active_states: {active}\n"
     project.write("WORKFLOW.md", f"{tracker}{GOOD}{BUDGET}{PROMPT}")
     problems = [one for one in as_json()["problems"] if "no issue is in" in one["message"]]
-    if active == "[Todo, Elsewhere]":
-        assert [one["line"] for one in problems] == [4], "In Progress is used, and no setting names it"
-    else:
-        assert [one["line"] for one in problems] == ([4] if doubted else [])
+    assert [one["line"] for one in problems] == ([4] if doubted else [])
 
 
 def test_the_effective_settings_are_told_with_every_key(project: Project) -> None:

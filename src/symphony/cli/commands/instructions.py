@@ -282,7 +282,7 @@ def compose(*, phase: str | None, place: InstructionsContext, as_json: bool) -> 
 @json_option
 @_instructions_options
 def check(*, strict: bool, place: InstructionsContext, as_json: bool) -> int:
-    """Tell everything that is wrong with the section, the manifest, the modules, and their phases."""
+    """Tell everything that is wrong with the manifest, the modules, and their phases."""
     from symphony.cli.documents import InstructionProblems
     from symphony.skills import MANIFEST_FILE, Selector, check_phases
 

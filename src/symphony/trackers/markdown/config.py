@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ class BoardConfig:
     terminal: tuple[str, ...] = DEFAULT_TERMINAL
     layout: Layout = OWN
     comments_path: Path | None = None
-    lists_states: bool = False
+    lists_states: bool = field(default=False, compare=False)
 
     @property
     def comments(self) -> Path:

@@ -456,7 +456,10 @@ def _flat(marks: _Marks, above: Path = ()) -> Iterator[tuple[Path, int]]:
 def _offset(error: Exception, text: str) -> int:
     match error:
         case yaml.MarkedYAMLError():
-            mark = error.problem_mark or error.context_mark
+            # Where an open quote or bracket begins, and not the end of the file, up to which it reaches.
+            is_open = error.context is not None and ("quoted" in error.context or "flow" in error.context)
+            marks = (error.problem_mark, error.context_mark)
+            mark = next(filter(None, reversed(marks) if is_open else marks), None)
             return 0 if mark is None else mark.index
         case yaml.reader.ReaderError(encoding="unicode"):
             return int(error.position)

@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from msgspec import UnsetType
+
 from symphony import __version__
 
 FILE_NAME: Final = "COMMIT"
@@ -50,3 +52,18 @@ def _asked(tree: Path) -> str:
     except (OSError, ValueError):
         return ""
     return done.stdout if done.returncode == 0 else ""
+
+
+def other_version(version: str | UnsetType, commit_: str | UnsetType | None) -> str | None:
+    """What a running daemon is, if it is not the installed package; `None` if it is, or does not say.
+
+    Args:
+        version: of the daemon.
+        commit_: seven digits; `None` if it does not know.
+    """
+    own = commit()
+    if isinstance(version, UnsetType):
+        return None
+    if version == __version__ and (not isinstance(commit_, str) or own is None or commit_ == own):
+        return None
+    return f"{version} (commit {commit_})" if isinstance(commit_, str) else version

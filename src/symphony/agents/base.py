@@ -1,5 +1,6 @@
 """The session interface that every agent backend implements (specification section 10)."""
 
+import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -393,6 +394,26 @@ async def resolve_workspace(cwd: Path) -> Path:
         )
         raise AgentError(failure)
     return resolved
+
+
+async def resumed_elsewhere(told: str, cwd: Path) -> Failure | None:
+    """Return why a resumed thread cannot be used, if the agent tells another directory than the workspace.
+
+    Args:
+        told: the directory that the agent tells; empty if it tells none.
+        cwd: the workspace.
+    """
+
+    def is_elsewhere() -> bool:
+        return os.path.realpath(told) != os.path.realpath(cwd)
+
+    if not told or not await to_thread.run_sync(is_elsewhere):
+        return None
+    return Failure(
+        category=Category.INVALID_WORKSPACE_CWD,
+        blame=Blame.AGENT,
+        message=redact(f"the resumed thread works in {told}, and the workspace is {cwd}"),
+    )
 
 
 @contextmanager

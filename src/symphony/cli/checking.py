@@ -48,7 +48,9 @@ from symphony.daemon.context import provider_redaction, redaction_for, skill_opt
 from symphony.domain import BRANCH_PREFIX, Failure, Redaction, SymphonyError
 from symphony.processes.local import LocalHost
 from symphony.skills import with_advice
-from symphony.trackers.registry import with_default_states
+from symphony.trackers.base import TrackerError
+from symphony.trackers.markdown import Board, MarkdownTracker, doubtful_states
+from symphony.trackers.registry import create_tracker, with_default_states
 from symphony.workspaces import (
     SUBMODULES_HINT,
     TAKEN_FORMAT,
@@ -100,6 +102,7 @@ def check_workflow(path: Path, environment: Mapping[str, str]) -> CheckedWorkflo
     else:
         redaction = redaction_for(report.workflow, environment)
         settings = _effective_settings(report.workflow, environment, redaction)
+        warnings += _state_warnings(report.workflow, environment)
         warnings += _repository_warnings(report.workflow.settings, path, report.source_map, environment)
         where = report.source_map.where(("agent", "skills"))
         warnings += unseen_skills(report.workflow.settings, report.agents, where=where)
@@ -198,6 +201,39 @@ def _unused_file(workflow: Path) -> Iterator[WorkflowWarning]:
             message=f"{file} is not read",
             where=f"{file}:1",
             hint="settings stand between the two --- lines of WORKFLOW.md",
+        )
+
+
+def _state_warnings(workflow: Workflow, environment: Mapping[str, str]) -> Iterator[WorkflowWarning]:
+    """States of the settings that the Markdown board probably does not have."""
+    tracker, agent, forge = workflow.settings.tracker, workflow.settings.agent, workflow.settings.forge
+    made = create_tracker(tracker, base_dir=workflow.path.parent, environment=environment)
+    if not isinstance(made, MarkdownTracker):
+        return
+    try:
+        issues = Board(made.config).all().issues
+    except TrackerError:
+        return  # a board that cannot be read is an error of its own
+    lists = (tracker.active_states or (), tracker.terminal_states or (), tracker.provider.get("states") or ())
+    rules = (*(rule.state for rule in agent.rules), *(rule.state for rule in agent.phases.rules))
+    single = (tracker.on_start, tracker.on_block, forge.on_feedback, forge.merged_state, *rules)
+    named = [state for states in (*lists, agent.max_concurrent_agents_by_state) for state in states]
+    named += [state for state in single if state is not None]
+    for doubt in doubtful_states(made.config, named, issues):
+        at = next(
+            (
+                key
+                for key in ("active_states", "terminal_states")
+                if doubt.state in (getattr(tracker, key) or ())
+            ),
+            "provider",
+        )
+        near = "" if doubt.nearest is None else f"did you mean {doubt.nearest!r}? Else "
+        yield WorkflowWarning(
+            code=WarningCode.DOUBTFUL_SETTING,
+            message=doubt.message,
+            where=workflow.source_map.where(("tracker", at)),
+            hint=f"{near}name the states of the issues in tracker.active_states or tracker.terminal_states",
         )
 
 

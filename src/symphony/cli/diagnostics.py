@@ -49,6 +49,7 @@ from symphony.daemon.state_dir import instance_of, locate
 from symphony.domain import Category, Redaction, Selection, SymphonyError
 from symphony.journal.reader import checkup
 from symphony.processes.local import LocalHost
+from symphony.revision import other_version, version_text
 from symphony.workspaces import without_credentials
 
 _MIB: Final = 1024**2
@@ -96,7 +97,7 @@ def diagnose(
         return not_checked if context is None else partial(check, context)
 
     checks: dict[str, Check] = {
-        **machine_checks(host, environment, state_dir, None if context is None else context.settings),
+        **machine_checks(host, environment, state_dir, context),
         "workflow": in_thread(check_workflow_file, workflow, environment, invalid),
         "repository": with_context(check_repository),
         "push": with_context(check_push),
@@ -163,6 +164,9 @@ def daemon_findings(state: State, pid: int) -> list[Finding]:
     else:
         text = f"a daemon (pid {pid}) holds it, and reports: {state.health.status}"
         findings = [warning(text, "`symphony status` shows why")]
+    if (theirs := other_version(state.version, state.commit)) is not None:
+        text = f"the daemon (pid {pid}) runs symphony {theirs}, and {version_text()} is installed"
+        findings.append(warning(text, "restart the daemon when its runs allow it"))
     journal = state.journal
     if journal is not None and journal.state == "memory":
         text = f"the daemon (pid {pid}) keeps its journal only in memory: {journal.reason}"

@@ -17,6 +17,7 @@ from symphony.cli.endpoint import absence_notice
 from symphony.cli.failures import CommandError, warn
 from symphony.cli.journal import journal_path
 from symphony.domain import ALL_ISSUES, Selection, SymphonyError, issues_named, natural_order, one_line
+from symphony.revision import other_version, version_text
 
 if TYPE_CHECKING:
     from symphony.cli.offline import Offline
@@ -47,7 +48,11 @@ class Queries:
             state = anyio.run(self._offline(None).state, only)
             notice = absence_notice(self.workflow, self._environment)
             return Status(**structs.asdict(state), source="files", daemon=None, notice=notice)
-        return Status(**structs.asdict(client.state(only)), source="daemon", daemon=_daemon_info(client))
+        state = client.state(only)
+        theirs = other_version(state.version, state.commit)
+        notice = None if theirs is None else f"It is symphony {theirs}, and {version_text()} is installed."
+        info = _daemon_info(client)
+        return Status(**structs.asdict(state), source="daemon", daemon=info, notice=notice)
 
     def daemon_runs(self) -> bool:
         """Whether a daemon serves the workflow.

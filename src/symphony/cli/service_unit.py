@@ -6,9 +6,10 @@ All services share one unit template. Each instance adds a drop-in file and a di
 import os
 import pwd
 import re
+import stat
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
@@ -200,6 +201,7 @@ def plan_instance(
     if locations.of_user:
         notes.append("It ends when you log out, unless you say once: loginctl enable-linger")
     else:
+        notes += _weak_entries(environment.get("PATH", os.defpath), (file.path, *writable))
         notes += [
             f"{what} lies in the temp directory, but a service has its own, which is emptied when it stops"
             for what, path in (("workspace.root", workspace.root), (str(file.path), file.path))
@@ -214,6 +216,26 @@ def plan_instance(
         secrets=tuple(secrets),
         notes=tuple(notes),
     )
+
+
+def _weak_entries(search_path: str, needed: Sequence[Path]) -> Iterator[str]:
+    """What entries of PATH cost the protection of the unit, in sentences.
+
+    Args:
+        search_path: PATH.
+        needed: what the service has to see anyway.
+    """
+    if not any(path.is_relative_to(home) for path in (Path(sys.executable), *needed) for home in _HOMES):
+        yield from (
+            f"PATH has {entry}, so that the service can read all homes (ProtectHome=read-only): "
+            "install again with a PATH without it, if no agent is in there"
+            for entry in dict.fromkeys(search_path.split(":"))
+            if any(Path(entry).is_relative_to(home) for home in _HOMES)
+        )
+    for entry in dict.fromkeys(search_path.split(":")):
+        with suppress(OSError):
+            if entry.startswith("/") and Path(entry).stat().st_mode & stat.S_IWOTH:
+                yield f"PATH has {entry}, where every user can put a program that the service then runs"
 
 
 def _parse_without_secrets(

@@ -12,7 +12,7 @@ import click
 from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.cli.options import WORKFLOW_HELP, current_directory, nearest_workflow
 from symphony.cli.repository import git, uncommitted_skills
-from symphony.domain import SymphonyError
+from symphony.domain import Failure, SymphonyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -226,6 +226,25 @@ def agent_sections(
     place = "" if failure.where is None else f"{failure.where}: "
     warn(f"{place}{failure.message}; the defaults of agent hold")
     return defaults, None, ()
+
+
+def agent_failures(workflow: Path | None, environment: Mapping[str, str]) -> tuple[Failure, ...]:
+    """Why `symphony run` refuses the instructions and phases of a workflow file, or all of `agent`.
+
+    Nothing where there is no file.
+    """
+    from symphony.config import AgentSettings, WorkflowError, read_workflow_file
+    from symphony.daemon.admission import judge
+
+    file = workflow or nearest_workflow()
+    try:
+        judgement = judge(read_workflow_file(file), environment=environment, acknowledged=None)
+    except WorkflowError as error:
+        return error.failures if file.exists() else ()
+    if isinstance(judgement.sections.get("agent"), AgentSettings):
+        keys = ("agent.instructions", "agent.phases")
+        return tuple(one for one in judgement.failures if one.message.startswith(keys))
+    return tuple(one for one in judgement.failures if one.message.startswith("agent")) or judgement.failures
 
 
 def _is_inside(path: Path, workspace: Path) -> bool:

@@ -35,6 +35,7 @@ from symphony.config.secrets import STATE_DIR_VARIABLE as STATE_DIR_VARIABLE
 from symphony.config.secrets import ResolveError as ResolveError
 from symphony.config.secrets import Secret as Secret
 from symphony.config.secrets import SecretFileError as SecretFileError
+from symphony.config.secrets import SecretSource as SecretSource
 from symphony.config.secrets import default_workspace_root as default_workspace_root
 from symphony.config.secrets import expand_path as expand_path
 from symphony.config.secrets import is_secret_key as is_secret_key
@@ -47,7 +48,7 @@ from symphony.config.secrets import referenced_variables as referenced_variables
 from symphony.config.secrets import resolve_repository as resolve_repository
 from symphony.config.secrets import resolve_root as resolve_root
 from symphony.config.secrets import resolve_secret as resolve_secret
-from symphony.config.secrets import secret_values as secret_values
+from symphony.config.secrets import secret_sources as secret_sources
 from symphony.config.secrets import signing_key as signing_key
 from symphony.config.secrets import variables_from_files as variables_from_files
 from symphony.config.settings import AGENT_SECTIONS as AGENT_SECTIONS

@@ -8,13 +8,13 @@ import pwd
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from typing_extensions import override
 
-from symphony.domain import MASK, Blame, Category, Failure, SymphonyError, holds_credential
+from symphony.domain import MASK, Blame, Category, Failure, SymphonyError, holds_credential, secret_parts
 
 # --- Secrets from files ---
 #
@@ -450,22 +450,56 @@ def _secret(text: str) -> Secret | None:
     return Secret(text.strip()) if text.strip() else None
 
 
-def secret_values(node: object, environment: Mapping[str, str]) -> frozenset[str]:
-    """The texts to mask in all output: literal secrets, and the values of referenced variables."""
-    named = {environment[name] for name in referenced_variables(node) if environment.get(name)}
-    return frozenset(named | set(_literals(node)))
+@dataclass(frozen=True, slots=True)
+class SecretSource:
+    """A value that may be a secret, and where it comes from.
+
+    Attributes:
+        setting: the dotted key with its variable, or the variable alone. It holds nothing secret.
+        value: the value itself.
+        named: whether the key or the variable says that it is a credential.
+    """
+
+    setting: str
+    value: str = field(repr=False)
+    named: bool
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """The parts to mask; see `symphony.domain.secrecy`."""
+        return secret_parts(self.value, named=self.named)
 
 
-def _literals(node: object) -> Iterator[str]:
+def secret_sources(
+    node: object, environment: Mapping[str, str], at: tuple[str | int, ...] = (), *, named: bool = False
+) -> Iterator[SecretSource]:
+    """The literal secrets in settings, and the values of the variables that they refer to.
+
+    Args:
+        node: settings, with `Secret` for literal secrets.
+        environment: where variables are looked up.
+        at: the location of `node`.
+        named: whether a key above says that the values are credentials.
+    """
     match node:
         case Secret():
-            yield node.reveal()
+            yield SecretSource(_key(at), node.reveal(), named=True)
         case Mapping():
-            for value in node.values():
-                yield from _literals(value)
+            for key, value in node.items():
+                below = named or (isinstance(key, str) and is_secret_key(key))
+                yield from secret_sources(value, environment, (*at, key), named=below)
         case list() | tuple():
-            for value in node:
-                yield from _literals(value)
+            for index, value in enumerate(node):
+                yield from secret_sources(value, environment, (*at, index), named=named)
+        case str() if (name := reference_name(node)) is not None and environment.get(name):
+            named = named or is_secret_variable(name)
+            yield SecretSource(f"{_key(at)} (${name})", environment[name], named=named)
+        case _:
+            return
+
+
+def _key(at: tuple[str | int, ...]) -> str:
+    return ".".join(map(str, at))
 
 
 def literal_secrets(node: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

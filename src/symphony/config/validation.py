@@ -454,6 +454,12 @@ def _without_nulls(value: Any, location: Location) -> Any:
     return value
 
 
+def _section_below(key: str, below: Mapping[str, type[Section]]) -> str | None:
+    """The hint for a section that stands too high, such as `skills`, which belongs below `agent`."""
+    found = next((name for name, model in below.items() if key in sections(model)), None)
+    return None if found is None else f"it belongs below {found}: {found}.{key}"
+
+
 def _warn_unknown(
     review: ProblemCollector,
     raw: Mapping[str, Any],
@@ -471,7 +477,7 @@ def _warn_unknown(
                 (*at, key),
                 f"unknown {what} {name} is ignored",
                 code=WarningCode.UNKNOWN_KEY,
-                hint=did_you_mean(key, known),
+                hint=did_you_mean(key, known) or _section_below(key, below if not at else {}),
             )
         elif isinstance(value, dict) and key in below:
             _warn_unknown(review, value, below[key], (*at, key))

@@ -141,6 +141,11 @@ def _labels(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _inside_workspace(text: str) -> str:
+    if "://" in text:
+        raise ValueError(
+            "must be a path inside the workspace, not an address: instructions may come from one "
+            "(agent.instructions.url), and skills are copied from one by `symphony skills import`"
+        )
     path = PurePosixPath(text)
     if not text.strip() or path.is_absolute() or ".." in path.parts or text.startswith("~"):
         raise ValueError("must be a path inside the workspace: relative, not empty, without ..")

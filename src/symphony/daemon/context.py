@@ -17,13 +17,15 @@ from symphony.agents.isolation import Isolation
 from symphony.agents.registry import create_backend
 from symphony.agents.secret_places import named_secrets, secret_paths
 from symphony.config import (
+    Secret,
+    SecretSource,
     Settings,
     SkillsSettings,
     Workflow,
     is_secret_variable,
     mask_secrets,
     reference_name,
-    secret_values,
+    secret_sources,
     variables_from_files,
 )
 from symphony.daemon.clock import utc_day, wall_ms
@@ -187,58 +189,66 @@ def build_context(
 # --- secrets ---------------------------------------------------------------------------------------------
 
 
+def known_secrets(
+    workflow: Workflow, environment: Mapping[str, str], *, tracker: Tracker | None = None
+) -> Iterator[SecretSource]:
+    """What a workflow and the environment know as secrets, each with its setting.
+
+    These are the secrets in the file, the login of `workspace.repo`, and the values of variables that the
+    tracker, the forge, `notify` or `tracing` refer to, that authenticate at a tracker, forge or chat, whose
+    name is that of a key or token, or that `worker.env` names.
+    """
+    settings = workflow.settings
+    tracker = tracker or create_tracker(
+        settings.tracker, base_dir=workflow.path.parent, environment=environment
+    )
+    named = mask_secrets(
+        {
+            "tracker": {"webhook_secret": settings.tracker.webhook_secret},
+            "forge": {"token": settings.forge.token, "webhook_secret": settings.forge.webhook_secret},
+            "notify": {target.name: {"secret": target.secret} for target in settings.notify},
+        }
+    )
+    yield from secret_sources(named, environment)
+    yield from secret_sources(settings.tracker.provider, environment, ("tracker", "provider"))
+    yield from secret_sources(settings.tracing.headers, environment, ("tracing", "headers"), named=True)
+    for target in settings.notify:
+        if target.url is not None:
+            url = target.url if reference_name(target.url) else Secret(target.url)
+            yield from secret_sources(url, environment, ("notify", target.name, "url"))
+    if (login := split_login(settings.workspace.repo or "")[1]) is not None:
+        yield from (SecretSource("workspace.repo", value, named=True) for value in login.secrets)
+    credentials = tracker.secret_environment_names() | CREDENTIALS | frozenset(settings.worker.env)
+    yield from _variables(environment, credentials, workflow.secret_names)
+
+
+def _variables(
+    environment: Mapping[str, str], credentials: frozenset[str], others: frozenset[str] = frozenset()
+) -> Iterator[SecretSource]:
+    credentials |= {name for name in environment if is_secret_variable(name)}
+    for name in sorted(credentials | others):
+        if value := environment.get(name):
+            yield SecretSource(f"${name}", value, named=name in credentials)
+
+
 def redaction_for(
     workflow: Workflow, environment: Mapping[str, str], *, tracker: Tracker | None = None
 ) -> Redaction:
-    """Masks the secrets of a workflow.
+    """Masks the secrets of a workflow."""
+    return _redaction(known_secrets(workflow, environment, tracker=tracker))
 
-    These are the secrets in the file, the password of `workspace.repo`, and the values of variables that the
-    tracker refers to or may fall back to, that authenticate at a tracker, forge or chat, whose name is that
-    of a key or token, or that `worker.env` names.
-    """
-    settings, forge = workflow.settings.tracker, workflow.settings.forge
-    tracker = tracker or create_tracker(settings, base_dir=workflow.path.parent, environment=environment)
-    login = split_login(workflow.settings.workspace.repo or "")[1]
-    return provider_redaction(
-        {
-            **settings.provider,
-            **mask_secrets({"webhook_secret": settings.webhook_secret}),
-            "forge": mask_secrets(
-                {"token": forge.token, "webhook_secret": forge.webhook_secret}, secret=True
-            ),
-            "tracing": workflow.settings.tracing.headers,
-        },
-        environment,
-        names=workflow.secret_names
-        | tracker.secret_environment_names()
-        | CREDENTIALS
-        | frozenset(workflow.settings.worker.env),
-        values=(*(() if login is None else login.secrets), *_notify_secrets(workflow.settings)),
+
+def provider_redaction(provider: Mapping[str, Any], environment: Mapping[str, str]) -> Redaction:
+    """Masks the secrets of a provider section and of the environment, before there is a workflow."""
+    return _redaction((*secret_sources(provider, environment), *_variables(environment, frozenset())))
+
+
+def _redaction(sources: Iterable[SecretSource]) -> Redaction:
+    known = tuple(sources)
+    return Redaction(
+        frozenset[str]().union(*(source.parts for source in known)),
+        words=[source.value for source in known if source.named and not source.parts],
     )
-
-
-def _notify_secrets(settings: Settings) -> Iterator[str]:
-    """The literal addresses and secrets of `notify`: an address of a webhook allows writing to it."""
-    for target in settings.notify:
-        for value in (target.url, target.secret):
-            if value is not None and reference_name(value) is None:
-                yield value
-
-
-def provider_redaction(
-    provider: Mapping[str, Any],
-    environment: Mapping[str, str],
-    *,
-    names: frozenset[str] = frozenset(),
-    values: Iterable[str] = (),
-) -> Redaction:
-    """Masks the secrets of a provider section, before there is a workflow.
-
-    `names` are further variables with secrets, `values` further secrets.
-    """
-    names |= {name for name in environment if is_secret_variable(name)}
-    in_variables = {environment[name] for name in names if environment.get(name)}
-    return Redaction({*in_variables, *values, *secret_values(provider, environment)})
 
 
 # --- isolation -------------------------------------------------------------------------------------------

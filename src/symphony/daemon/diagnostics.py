@@ -25,7 +25,8 @@ from anyio import to_thread
 
 from symphony.agents.environment import child_environment
 from symphony.api.models import DoctorCheck
-from symphony.config import EXPOSED_HINT, SecretFileError, Settings, WorkspaceSettings, read_secrets
+from symphony.config import EXPOSED_HINT, SecretFileError, SecretSource, WorkspaceSettings, read_secrets
+from symphony.daemon.context import RuntimeContext, known_secrets
 from symphony.domain import Redaction, SymphonyError, plural
 from symphony.processes.base import Completed, Host
 from symphony.processes.cgroups import own_cgroup
@@ -99,7 +100,7 @@ def in_thread(check: Callable[..., Sequence[Finding]], *arguments: Any) -> Check
 
 
 def machine_checks(
-    host: Host, environment: Mapping[str, str], state_dir: Path, settings: Settings | None
+    host: Host, environment: Mapping[str, str], state_dir: Path, context: RuntimeContext | None
 ) -> dict[str, Check]:
     """The checks of this machine by name. They ask no agent, no tracker and no other machine.
 
@@ -107,15 +108,17 @@ def machine_checks(
         host: runs short commands of the system.
         environment: variables of the daemon.
         state_dir: the state directory, which may be missing.
-        settings: those in force; `None` if the workflow file cannot be used.
+        context: the one in force; `None` if the workflow file cannot be used.
     """
+    settings = None if context is None else context.settings
+    secrets = () if context is None else known_secrets(context.workflow, environment, tracker=context.tracker)
     disks = {"state directory": state_dir}
     if settings is not None:
         disks["workspace.root"] = settings.workspace.root
     return {
         "version": in_thread(check_version),
         "yaml": in_thread(check_yaml),
-        "secrets": in_thread(check_secrets, environment),
+        "secrets": in_thread(check_secrets, environment, tuple(secrets)),
         "git": partial(check_git, host, environment),
         "git_identity": partial(
             check_git_identity, host, environment, settings.workspace if settings else None
@@ -189,14 +192,23 @@ def check_yaml() -> list[Finding]:
     return [warning(f"PyYAML {yaml.__version__} without libyaml: skills load slowly", hint)]
 
 
-def check_secrets(environment: Mapping[str, str]) -> list[Finding]:
-    """Which secrets come from files, and whether those files are usable and private."""
+def check_secrets(environment: Mapping[str, str], known: Sequence[SecretSource] = ()) -> list[Finding]:
+    """Which secrets come from files, whether those files are usable and private, and what is masked.
+
+    Settings and variables are named, and no value.
+    """
     try:
         secrets = read_secrets(environment)
     except SecretFileError as raised:
         return [failed(SymphonyError(failure), "repair the file") for failure in raised.failures]
     names = ", ".join(sorted(secrets.sources))
     findings = [ok(f"from files: {names}" if names else "none comes from a file")]
+    masked = sorted({source.setting for source in known if source.parts})
+    plain = sorted({source.setting for source in known if not source.parts})
+    if masked:
+        findings.append(ok(f"masked: {', '.join(masked)}"))
+    if plain:
+        findings.append(ok(f"not masked, as too short or ordinary words: {', '.join(plain)}"))
     exposed = [f"other users can read or change {path}" for path in secrets.exposed]
     return findings + [warning(message, EXPOSED_HINT) for message in exposed]
 

@@ -302,7 +302,7 @@ class Service:
         return None if self._reloader is None else self._reloader.context
 
     async def _diagnose(self, context: RuntimeContext) -> tuple[DoctorCheck, ...]:
-        checks = machine_checks(self._host, self._environment, self._state_dir.path, context.settings)
+        checks = machine_checks(self._host, self._environment, self._state_dir.path, context)
         findings = await run_checks(checks, timeout_s=_DIAGNOSIS_TIMEOUT_S)
         return check_documents(findings, context.redaction)
 

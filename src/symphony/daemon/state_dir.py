@@ -69,6 +69,9 @@ def instance_of(state_dir: Path) -> str:
     return hashlib.sha256(text).hexdigest()[:24]
 
 
+_LATER_DIRECTORIES: Final = ("homes", "instructions", "runs", "remote-runs", "evaluations")
+
+
 # --- the directory ---------------------------------------------------------------------------------------
 
 
@@ -89,9 +92,17 @@ class StateDirectory:
         try:
             for part in (self.path, self.logs, self.transcripts):
                 part.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for name in _LATER_DIRECTORIES:  # made when they are needed, which is too late to complain
+                if os.path.lexists(self.path / name):
+                    (self.path / name).mkdir(exist_ok=True)
             probe = self.path / ".writable"
             probe.write_bytes(b"")
             probe.unlink()
+        except (FileExistsError, NotADirectoryError) as error:
+            raise StateDirectoryError.unusable(
+                f"{error.filename} is not a directory, and the daemon needs one there",
+                hint="move it away, or set SYMPHONY_STATE_DIR to another directory",
+            ) from error
         except OSError as error:
             hint = "set SYMPHONY_STATE_DIR to a directory that this user can write"
             raise StateDirectoryError.unusable(

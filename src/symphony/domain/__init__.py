@@ -58,6 +58,7 @@ from symphony.domain.redaction import holds_credential as holds_credential
 from symphony.domain.redaction import mask_credentials as mask_credentials
 from symphony.domain.redaction import one_line as one_line
 from symphony.domain.redaction import plain_text as plain_text
+from symphony.domain.secrecy import secret_parts as secret_parts
 from symphony.domain.tools import ToolResult as ToolResult
 from symphony.domain.tools import ToolSpec as ToolSpec
 from symphony.domain.usage import NO_COST as NO_COST

@@ -20,6 +20,7 @@ from urllib.parse import unquote_to_bytes
 
 from symphony.characters import SHAPING, SILENT, has_ignorable
 from symphony.domain.failures import Failure
+from symphony.domain.secrecy import MIN_SECRET_CHARS
 
 # --- plain text ------------------------------------------------------------------------------------------
 
@@ -70,7 +71,6 @@ def fence(text: object) -> str:
 # --- shapes of credentials -------------------------------------------------------------------------------
 
 MASK = "***"
-_MIN_SECRET_CHARS = 6
 _MIN_LINE_CHARS = 12
 _MIN_PIECE_CHARS = 8
 _MAX_LINE_CHARS = 4_000
@@ -225,13 +225,18 @@ class _View:
 class Redaction:
     """Masks known secrets, and text in the shape of credentials.
 
-    Secrets with less than six characters besides blanks are ignored, because they would mask ordinary words.
+    Secrets with less than eight characters besides blanks are ignored: they would mask ordinary words.
+
+    Args:
+        values: secrets, which are masked in every notation.
+        words: credentials that are ordinary words, or too short: only their hex and base64 are masked.
     """
 
-    def __init__(self, values: Iterable[str] = ()) -> None:
-        known = {value for value in values if len(_squeezed(plain_text(value))) >= _MIN_SECRET_CHARS}
+    def __init__(self, values: Iterable[str] = (), *, words: Iterable[str] = ()) -> None:
+        known = {value for value in values if len(_squeezed(plain_text(value))) >= MIN_SECRET_CHARS}
         # Compared without blanks and line breaks, because output is wrapped, joined and indented.
-        forms = {form for value in known for form in _notations(value)}
+        forms = {form for value in known for form in _plain_notations(value)}
+        forms |= {form for value in {*known, *words} for form in _encodings(value)}
         self._joined = [(form[:_MIN_PIECE_CHARS], form[-_MIN_PIECE_CHARS:], form) for form in forms]
         # Compared only by letters and digits, because any text may join the lines.
         skeletons = (_NON_ALPHANUMERIC.sub("", value) for value in known if len(value.splitlines()) > 1)
@@ -307,16 +312,21 @@ PATTERNS_ONLY: Final = Redaction()
 """Masks text in the shape of credentials; knows no secrets."""
 
 
-def _notations(value: str) -> Iterator[str]:
-    """The notations of a secret that have no escapes, without blanks: verbatim, by lines, hex, base64."""
+def _plain_notations(value: str) -> Iterator[str]:
+    """The notations of a secret that have no escapes, without blanks: as a whole and by lines."""
     for form in (value, plain_text(value), value.strip().replace(" ", "+")):
-        yield from _long_enough(_squeezed(form), _MIN_SECRET_CHARS)
+        yield from _long_enough(_squeezed(form), MIN_SECRET_CHARS)
     lines = value.splitlines()
     for line in lines if len(lines) > 1 else ():
         yield from _long_enough(_squeezed(line), _MIN_LINE_CHARS)
+
+
+def _encodings(value: str) -> Iterator[str]:
+    """A secret in hex and base64."""
     for text in {value, value.strip()}:
         raw = text.encode("utf-8", "surrogatepass")
-        yield from (raw.hex(), raw.hex().upper())
+        yield from _long_enough(raw.hex(), _MIN_PIECE_CHARS)
+        yield from _long_enough(raw.hex().upper(), _MIN_PIECE_CHARS)
         for before in range(3):  # base64 encodes three bytes together, and a secret may begin at any of them
             coded = base64.b64encode(bytes(before) + raw).decode()
             own = coded[(0, 2, 3)[before] : (before + len(raw)) * 8 // 6]

@@ -207,6 +207,7 @@ class Selector:
         problems: why the origin is not the source, and warnings.
         sha256: the digest of the manifest and its modules (`closure_digest`); `None` without a manifest.
         files: the bytes of the manifest and its modules; empty without a manifest.
+        manifest: the newest one that was read, also if an error keeps it from being used; `None` without one.
     """
 
     modules: tuple[Module, ...] = ()
@@ -215,6 +216,7 @@ class Selector:
     problems: tuple[InstructionProblem, ...] = ()
     sha256: str | None = None
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    manifest: Manifest | None = None
 
     def compose(self, phase: str | None) -> Composition:
         """The instructions of a phase; of all modules if `phase` is `None`."""
@@ -262,20 +264,23 @@ def check_phases(
     """Warnings for phases of modules that no issue has, and for phases of issues that no module names.
 
     Args:
-        selector: the loaded modules. A monolithic text has no phases.
+        selector: the loaded modules, also those of a manifest with errors. A monolithic text has no phases.
         phases: the phases that an issue can have; without any there is nothing to compare.
         manifest: the path of the manifest in problems.
         shared: whether other repositories use the modules too, which may have more phases.
     """
-    if not phases or not selector.files:
+    if not phases or selector.manifest is None:
         return
+    entries = selector.manifest.entries
     known = {phase.casefold() for phase in phases}
-    named = {phase.casefold() for module in selector.modules for phase in module.phases}
-    for module in () if shared else selector.modules:
-        for phase in module.phases:
+    named = {phase.casefold() for entry in entries for phase in entry.phases}
+    for entry in () if shared else entries:
+        for phase in entry.phases:
             if phase.casefold() not in known:
                 code, message = InstructionCode.UNKNOWN_PHASE, f"No issue can have the phase `{phase}`."
-                yield instruction_problem(code, manifest, module.line, message=message)
+                yield instruction_problem(code, manifest, entry.line, message=message)
+    if any(problem.severity is Severity.ERROR for problem in selector.manifest.problems):
+        return  # an entry that cannot be read may name the others
     for phase in phases:
         if phase.casefold() not in named:
             code, message = InstructionCode.UNUSED_PHASE, f"No module names the phase `{phase}`."
@@ -310,6 +315,7 @@ class Loader:
         self._fallback = fallback
         self._sha256 = sha256
         self._max_chars = max_chars
+        self._manifest: Manifest | None = None
 
     def load(self) -> Selector:
         """The selector; never raises. Blocks on the file system if a source does."""
@@ -347,6 +353,7 @@ class Loader:
             problems=tuple(problems),
             sha256=closure_digest(files) if files else None,
             files=files or {},
+            manifest=self._manifest,
         )
 
     def _modules(
@@ -362,6 +369,7 @@ class Loader:
             problems.append(instruction_problem(code, place))
             return (), {}
         manifest = Manifest.parse(data, place)
+        self._manifest = self._manifest or manifest
         found, files, modules = list(manifest.problems), {MANIFEST_FILE: data}, list[Module]()
         for entry in manifest.entries:
             try:

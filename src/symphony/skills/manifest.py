@@ -215,7 +215,7 @@ class Manifest:
             document = frontmatter.load(data, profile=Profile.TEXT, first_line=1)
         except FrontMatterError as error:
             code = InstructionCode.INVALID_MANIFEST
-            message = f"The manifest cannot be read: {error.code.value}."
+            message = f"The manifest cannot be read: {error.message}."
             return cls(problems=(instruction_problem(code, path, error.line, message=message),))
         reader = _Reader(document, path)
         entries = tuple(sorted(reader.entries(), key=lambda entry: (entry.priority, entry.name)))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from harness.sessions import make_repository
 from integration.agents.conftest import Bench
 from symphony.agents.base import AgentError
 from symphony.agents.events import (
@@ -24,9 +25,11 @@ from symphony.agents.events import (
 )
 from symphony.agents.run_stats import RunStats
 from symphony.domain import Category
+from symphony.scheduler import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from integration.agents.conftest import Bench
     from symphony.agents.events import AgentEvent
@@ -282,3 +285,24 @@ async def test_a_listener_that_raises_leaves_no_process(bench: Bench) -> None:
         async with bench.backend(bench.scripted()).open(bench.request(on_spawned=refuse)):
             pytest.fail("the session must not open")
     assert bench.living() == ()
+
+
+async def test_a_resumed_thread_goes_on_in_the_workspace_and_nowhere_else(
+    bench: Bench, tmp_path: Path
+) -> None:
+    agent = bench.scripted("--threads", str(tmp_path / "threads"))
+    async with bench.session(agent) as session:
+        await bench.turn(session, bench.script({"say": "hi"}))
+        thread = Thread(thread_id=session.thread_id or "")
+    old, bench.workspace = bench.workspace, tmp_path / "other"
+    make_repository(bench.workspace)
+    request = bench.request(resume=thread)
+    async with bench.backend(agent).open(request) as session:
+        assert (session.resume_refused, session.thread_id) == (None, thread.thread_id)
+        await bench.turn(session, bench.script({"write": "here.txt", "text": "a"}))
+    assert ((bench.workspace / "here.txt").exists(), (old / "here.txt").exists()) == (True, False)
+    elsewhere = f"{agent} | sed -u 's#{bench.workspace.name}\",#{old.name}\",#g'"
+    async with bench.backend(elsewhere).open(request) as session:
+        assert session.resume_refused is not None
+        assert session.resume_refused.category is Category.INVALID_WORKSPACE_CWD
+        assert session.thread_id != thread.thread_id

@@ -6,11 +6,14 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec import UNSET, structs
 
 from harness.pictures import busy, status_of
+from symphony import __version__, revision
 from symphony.cli.diagnostics import daemon_findings, exit_code_of, to_document
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.daemon.diagnostics import Finding, error, failed, ok, run_checks, warning
+from symphony.config import SecretSource
+from symphony.daemon.diagnostics import Finding, check_secrets, error, failed, ok, run_checks, warning
 from symphony.domain import Blame, Category, Failure, Redaction, SymphonyError
 
 SECRET = "correct-horse-battery"
@@ -108,3 +111,40 @@ def test_a_failure_tells_its_place_and_keeps_its_own_hint() -> None:
 def test_a_daemon_that_is_not_well_is_a_warning(state: dict[str, Any], told: list[tuple[str, str]]) -> None:
     found = daemon_findings(status_of(busy(**state)), 7)
     assert [(one.status.value, one.message) for one in found] == told
+
+
+@pytest.mark.parametrize(
+    ("version", "commit", "told"),
+    [
+        ("0.0.9", None, True),
+        ("0.0.9", "abc1234", True),
+        (__version__, None, False),
+        (__version__, revision.commit(), False),
+        (__version__, "0000000", revision.commit() is not None),
+        (UNSET, UNSET, False),
+    ],
+)
+def test_a_daemon_that_is_not_the_installed_package_is_named(
+    version: Any, commit: Any, *, told: bool
+) -> None:
+    state = structs.replace(status_of(busy(health={"status": "ok"})), version=version, commit=commit)
+    found = daemon_findings(state, 7)
+    assert [one.status.value for one in found] == ["ok", *(["warning"] if told else [])]
+    assert (revision.other_version(version, commit) is not None) == told
+
+
+# --- secrets ---
+
+
+def test_what_is_masked_is_named_by_its_setting_and_never_by_its_value() -> None:
+    known = [
+        SecretSource("tracker.provider.api_key ($KEY)", "Zx9q81Lmb2", named=True),
+        SecretSource("notify.ops.url", "https://hooks.example.com/symphony", named=False),
+        SecretSource("$DB_PASSWORD", "hunter2", named=True),
+    ]
+    said = [one.message for one in check_secrets({}, known)]
+    assert [one.status.value for one in check_secrets({}, known)] == ["ok"] * 3
+    assert "tracker.provider.api_key ($KEY)" in said[1]
+    assert "$DB_PASSWORD" in said[2]
+    assert "notify.ops.url" in said[2]
+    assert not any(value in line for line in said for value in ("Zx9q81Lmb2", "hunter2", "example.com"))

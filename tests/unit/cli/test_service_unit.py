@@ -308,7 +308,34 @@ def test_a_user_that_is_missing_is_told_with_the_command_that_makes_it(
     done = install(workflow)
     assert (done.exit_code, machine.asked(), machine.locations.units.exists()) == (1, [], False)
     assert "useradd --system " in done.stderr
-    assert install(workflow, "--dry-run").exit_code == 0
+    dry = install(workflow, "--dry-run")
+    assert (dry.exit_code, "useradd --system " in dry.stderr) == (0, True)
+    assert "useradd" not in install(workflow, "--dry-run", "--user").stderr
+
+
+def test_an_entry_of_path_that_weakens_the_unit_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_workflow(tmp_path / "app", "tracker: {kind: markdown}\nworkspace: {root: /srv/w}")
+    home, closed, opened = tmp_path / "home", tmp_path / "closed", tmp_path / "open"
+    for folder in (home, closed, opened):
+        folder.mkdir()
+    closed.chmod(0o755)
+    opened.chmod(0o777)
+    monkeypatch.setattr(service_unit, "_HOMES", (home,))
+
+    def named(path: str) -> list[str]:
+        plan = plan_instance(
+            file, name="app", locations=Locations.for_system(), account=None, environment={"PATH": path}
+        )
+        told = [note for note in plan.notes if note.startswith("PATH has")]
+        return [note.removeprefix("PATH has ").partition(",")[0] for note in told]
+
+    assert named(f"{closed}:{home}/bin:/nowhere:relative:") == [f"{home}/bin"]
+    assert named(f"{closed}:{opened}") == [str(opened)]
+    assert named(f"{closed}:/usr/bin") == []
+    monkeypatch.setattr(service_unit, "_HOMES", (home, tmp_path))
+    assert named(f"{closed}:{home}/bin") == [], "homes are needed anyway"
 
 
 def test_a_place_for_secrets_that_others_may_enter_is_closed(machine: Machine, workflow: Path) -> None:

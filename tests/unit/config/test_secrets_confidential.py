@@ -20,7 +20,7 @@ from symphony.config import (
     mask_secrets,
     parse_workflow,
     resolve_secret,
-    secret_values,
+    secret_sources,
 )
 from symphony.domain import MASK, holds_credential
 
@@ -106,7 +106,11 @@ def test_without_a_documented_fallback_there_is_none() -> None:
 
 def test_what_must_be_masked_is_known() -> None:
     node = {"a": Secret(SECRET), "b": ["$NAME", {"c": "$UNSET"}], "d": "plain"}
-    assert secret_values(node, {"NAME": "its value"}) == {SECRET, "its value"}
+    found = secret_sources(node, {"NAME": "its value"}, ("x",))
+    assert [(one.setting, one.value, one.named) for one in found] == [
+        ("x.a", SECRET, True),
+        ("x.b.0 ($NAME)", "its value", False),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +167,8 @@ def test_no_text_form_of_a_workflow_holds_its_secret(secret: str, form: str) -> 
     dumped = json.dumps(workflow.settings.model_dump(), default=str)
     forms = (repr(workflow), str(workflow.settings), f"{workflow.settings!r}", dumped, str(workflow.warnings))
     assert not [form for form in forms if secret in form]
-    assert secret_values(workflow.settings.tracker.provider, {}) == {secret}
+    found = secret_sources(workflow.settings.tracker.provider, {})
+    assert {one.value for one in found} == {secret}
 
 
 def _parsed(provider: str) -> Workflow:

@@ -641,6 +641,26 @@ def test_unknown_keys_are_warned_about_with_a_suggestion(parse: "Parse") -> None
     ]
 
 
+def test_a_section_that_stands_too_high_gets_its_place_as_a_hint(parse: "Parse") -> None:
+    workflow = parse(f"{MINIMAL}skills:\n  path: x\nphases: {{}}\nray: {{}}\nagent:\n  skills: {{}}\n")
+    assert [w.hint for w in workflow.warnings] == [
+        "it belongs below agent: agent.skills",
+        "it belongs below agent: agent.phases",
+        "it belongs below worker: worker.ray",
+    ]
+
+
+@pytest.mark.parametrize("address", ["https://example.com/skills", "git+ssh://host/x", "file:///srv/skills"])
+@pytest.mark.parametrize(
+    "key", ["skills: {path: %s}", "skills: {extra_paths: [%s]}", "instructions: {path: %s}"]
+)
+def test_an_address_in_the_place_of_a_path_gets_a_hint(refuse: "Refuse", key: str, address: str) -> None:
+    (failure,) = refuse(f"{MINIMAL}agent:\n  {key % address}\n")
+    assert failure.where == f"{FILE}:4"
+    assert "agent.instructions.url" in failure.message
+    assert "symphony skills import" in failure.message
+
+
 @pytest.mark.parametrize(("text", "expected"), [("true", True), ("false", False), (" FALSE ", False)])
 def test_one_variable_overrides_whether_skills_are_used(parse: "Parse", text: str, *, expected: bool) -> None:
     environment = {"SYMPHONY_AGENT_SKILLS_ENABLED": text}

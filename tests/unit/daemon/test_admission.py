@@ -9,13 +9,13 @@ from symphony.agents.base import BackendContext
 from symphony.agents.registry import AGENTS, agent_kind, create_backend
 from symphony.config import WarningCode, WorkflowError, WorkflowFile, WorkflowReport, WorkflowWarning
 from symphony.daemon.admission import ACKNOWLEDGEMENT, admit, judge
-from symphony.daemon.context import redaction_for
+from symphony.daemon.context import known_secrets, redaction_for
 from symphony.domain import Category
 from symphony.processes.local import LocalHost
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
 
 PATH = Path("/repo/WORKFLOW.md")
-SECRET = "correct-horse-battery"
+SECRET = "correct-h0rse-battery"
 
 
 BUDGET = "agent: {budget: {max_tokens_per_issue: 5000000}}\n"
@@ -391,9 +391,34 @@ def test_a_credential_of_the_daemon_itself_is_passed_on_to_nobody_and_that_is_to
 
 
 def test_the_address_of_a_chat_is_masked() -> None:
-    address = "https://hooks.example.org/services/abcdef"
+    address = "https://hooks.example.org/services/a8k3x92bd71c"
     environment = {"SLACK_WEBHOOK_URL": address, "GITHUB_REPO": "an/ordinary-value"}
     workflow = admit(file(LINEAR), environment=environment, acknowledged=False)
     shown = redaction_for(workflow, environment).text(f"{address} an/ordinary-value")
     assert address not in shown
     assert "an/ordinary-value" in shown
+
+
+def test_of_the_address_of_a_webhook_only_what_can_be_a_credential_is_masked() -> None:
+    front = (
+        "tracker: {kind: markdown}\nnotify:\n"
+        "- {name: ops, kind: webhook, url: https://hooks.example.com/symphony}\n"
+        "- {name: team, kind: slack, url: $HOOK}\n"
+    )
+    environment = {
+        "HOOK": "https://hooks.slack.com/services/T024BE7LD/B0AB12CD3/XXabcd1234efgh56",
+        "A_TOKEN": "dev",
+    }
+    workflow = admit(file(front), environment=environment, acknowledged=False)
+    redaction = redaction_for(workflow, environment)
+    text = "symphony says 'symphony' to https://hooks.example.com/symphony and hooks.slack.com"
+    assert redaction.text(text) == text
+    for part in ("XXabcd1234efgh56", "B0AB12CD3", environment["HOOK"]):
+        assert part not in redaction.text(f"it is {part}")
+    sources = {source.setting: bool(source.parts) for source in known_secrets(workflow, environment)}
+    assert sources == {
+        "notify.ops.url": False,
+        "notify.team.url ($HOOK)": True,
+        "$A_TOKEN": False,
+        "$HOOK": True,
+    }

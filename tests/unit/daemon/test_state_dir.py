@@ -140,6 +140,27 @@ def test_a_place_that_cannot_be_made_is_told_with_a_hint(tmp_path: Path) -> None
     assert "SYMPHONY_STATE_DIR" in (failure.hint or "")
 
 
+@pytest.mark.parametrize(
+    "name", ["", "logs", "transcripts", "homes", "instructions", "runs", "remote-runs", "evaluations"]
+)
+def test_a_file_in_the_place_of_a_directory_is_named_before_anything_starts(
+    tmp_path: Path, name: str
+) -> None:
+    state = StateDirectory(tmp_path / "fresh")
+    place = state.path / name
+    place.parent.mkdir(exist_ok=True)
+    place.write_text("")
+    with pytest.raises(StateDirectoryError) as told:
+        state.create()
+    assert told.value.failure.message.startswith(f"{place} ")
+    assert (told.value.failure.hint or "").startswith("move it away")
+    place.unlink()
+    state.create()
+    if name:
+        place.mkdir(exist_ok=True)
+        state.create()
+
+
 # --- the lock ---
 
 

@@ -206,8 +206,8 @@ def test_a_second_document_is_refused(front: str) -> None:
     ("front", "place"),
     [
         ("a: b: c\n", (2, 5)),
-        ("a: 1\nb: [c\n", (4, 1)),
-        ("a: 1\nb: 'c\n", (4, 1)),
+        ("a: 1\nb: [c\n", (3, 4)),
+        ("a: 1\nb: 'c\n", (3, 4)),
         ("a:\n\t- b\n", (3, 1)),
         ("é: 1\nb: é\x07x\n", (3, 5)),
         ("a: 1\nb: @c\n", (3, 4)),
@@ -379,3 +379,31 @@ def test_a_list_of_any_words_reads_back() -> None:
 )
 def test_what_is_dumped_reads_back(values: dict[str, Any]) -> None:
     assert core(dump(values)) == values
+
+
+@pytest.mark.parametrize(
+    ("front", "line"),
+    [
+        ('a: 1\nb: "open\nc: d\ne: f\n', 3),
+        ("a: 1\nb: 'open\nc: d\n", 3),
+        ("a: 1\nb: [x, y\nc: d\n", 3),
+        ("a: 1\nb: {x: y\nc: d\ne: f\n", 3),
+        ("a: 1\nb: [x,\n  y]\nc: d: e\n", 5),
+        ("a: 1\n\tb: c\n", 3),
+    ],
+)
+def test_the_line_of_an_error_is_where_what_is_open_begins(front: str, line: int) -> None:
+    with pytest.raises(FrontMatterError) as raised:
+        load(front.encode(), profile=Profile.CORE)
+    assert raised.value.line == line
+
+
+@pytest.mark.parametrize("depth", [20, 25, 100, 500, 1_000, 1_100, 5_000])
+@pytest.mark.parametrize(("begin", "end"), [("[", "]"), ("[", ""), ("{k: ", "}"), ("\n" + "- ", "")])
+def test_one_rule_for_every_depth(begin: str, end: str, depth: int) -> None:
+    first, rest = (begin, begin) if not begin.startswith("\n") else (begin, begin[1:])
+    front = f"a: {first}{rest * (depth - 1)}1{end * depth}\n"
+    for profile in Profile:
+        with pytest.raises(FrontMatterError) as raised:
+            load(front.encode(), profile=profile)
+        assert raised.value.code.value == "too_deep"

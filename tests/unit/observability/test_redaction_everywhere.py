@@ -18,7 +18,7 @@ from symphony.observability.redaction import masked
 
 pytestmark = pytest.mark.conformance("O-7")
 
-SECRETS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=6, max_size=40).filter(
+SECRETS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40).filter(
     lambda text: text.strip("*") != ""
 )
 WORDS = st.text(max_size=12)
@@ -112,10 +112,10 @@ def test_no_document_holds_a_secret(leak: tuple[str, Any]) -> None:
     assert not any(secret in text for text in texts(json.loads(json.dumps(shown))))
 
 
-@given(st.one_of(SECRETS, st.text(min_size=6, max_size=20)), WORDS)
+@given(st.one_of(SECRETS, st.text(min_size=8, max_size=20)), WORDS)
 @example("-----BEGIN KEY-----\nMIIE/\\x\n-----END KEY-----\n", "body: ")
 def test_a_secret_is_found_inside_the_quotes_of_another_language(secret: str, before: str) -> None:
-    assume(len("".join(plain_text(secret).split())) >= 6)  # shorter values would mask ordinary words
+    assume(len("".join(plain_text(secret).split())) >= 8)  # shorter values would mask ordinary words
     redaction = Redaction([secret])
     for quoted in (json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret)):
         inner = plain_text(quoted[1:-1])

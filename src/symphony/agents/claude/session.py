@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from symphony.agents.base import AgentError, SessionRequest, Turn
+from symphony.agents.base import AgentError, SessionRequest, Turn, resumed_elsewhere
 from symphony.agents.claude.protocol import (
     INSTALL_HINT,
     OWN_TOOLS,
@@ -149,7 +149,8 @@ class ClaudeSession(StreamSession[Message]):
         self._translator = Translator()
         self._pending = PendingMessage(message_piece)
         self._title = ""
-        self._named = resumed
+        self._named = self._resumed = resumed
+        self._cwd = request.cwd
         self._turn_open = False
 
     async def start(self) -> None:
@@ -199,6 +200,10 @@ class ClaudeSession(StreamSession[Message]):
             return
         self._absorb(message)
         begun = isinstance(message, Event) and message.subtype == "init"
+        if self._resumed and isinstance(message, Event) and begun:
+            told = text_in(decode_object(message.raw), "cwd")
+            if (failure := await resumed_elsewhere(told, self._cwd)) is not None:
+                raise AgentError(failure)
         if begun and self._title and not self._named:  # shows the issue in Claude's own list of conversations
             self._named = True
             await self._channel.request("rename_session", title=self._title)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio
 from typing_extensions import override
 
-from symphony.agents.base import AgentError, Briefing, SessionRequest, Turn
+from symphony.agents.base import AgentError, Briefing, SessionRequest, Turn, resumed_elsewhere
 from symphony.agents.codex import protocol
 from symphony.agents.codex.protocol import Translation
 from symphony.agents.commands import shown_command
@@ -142,7 +142,10 @@ class CodexSession(StreamSession[Message]):
             self._opened(await self._call("thread/start", params))
 
     async def _resume_thread(self, briefing: Briefing) -> bool:
-        """Resume the requested thread; return False if there is none, or if Codex refuses it."""
+        """Resume the requested thread; return False if there is none, or if Codex refuses it.
+
+        A thread that would go on in another directory than the workspace is not used either.
+        """
         resume = self._request.resume
         if resume is None:
             return False
@@ -154,10 +157,14 @@ class CodexSession(StreamSession[Message]):
             agent_lists_skills=briefing.agent_lists_skills,
         )
         try:
-            self._opened(await self._call("thread/resume", params))
+            answer = await self._call("thread/resume", params)
         except RefusedError as error:
             self.resume_refused = error.failure
             return False
+        self.resume_refused = await resumed_elsewhere(text_in(answer, "cwd"), self._cwd)
+        if self.resume_refused is not None:
+            return False
+        self._opened(answer)
         self._events.resume_from(resume)
         self._named = True
         return True

@@ -12,8 +12,8 @@ import click
 from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.cli.main import LazyGroup
 from symphony.cli.options import current_directory, json_option, nearest_workflow, print_json
-from symphony.cli.skill_roots import agent_sections, place_options, repository_top
-from symphony.domain import one_line, plural
+from symphony.cli.skill_roots import agent_failures, agent_sections, place_options, repository_top
+from symphony.domain import Failure, one_line, plural
 
 if TYPE_CHECKING:
     from symphony.cli.documents import FileProblem, ShownModule
@@ -34,6 +34,7 @@ class InstructionsContext:
         settings: with a source, also if sessions get no instructions.
         unused: whether sessions get no instructions.
         phases: the phases that issues can have; empty if they have none.
+        refused: why `symphony run` refuses the section `agent` of the workflow file.
     """
 
     repository: Path
@@ -41,6 +42,7 @@ class InstructionsContext:
     settings: "InstructionsSettings"
     phases: tuple[str, ...]
     unused: bool
+    refused: tuple[Failure, ...] = ()
 
     @property
     def place(self) -> str:
@@ -83,6 +85,7 @@ def _place(path: str | None, workflow: Path | None, environment: Mapping[str, st
         settings=settings.model_copy(update=chosen),
         phases=agent.phases.names,
         unused=path is None and settings.source is None,
+        refused=agent_failures(workflow, environment),
     )
 
 
@@ -107,11 +110,9 @@ def _report(selector: "Selector", problems: "tuple[InstructionProblem, ...]") ->
         warn(f"the source cannot be used; sessions get: {selector.origin.value}")
 
 
-def _line(problem: "InstructionProblem") -> str:
+def _line(problem: "InstructionProblem | FileProblem") -> str:
     place = problem.path if problem.line is None else f"{problem.path}:{problem.line}"
-    return one_line(
-        f"{place}: {problem.severity.value} {problem.code.value} {problem.message} {problem.hint}", 1_000
-    )
+    return one_line(f"{place}: {problem.severity!s} {problem.code!s} {problem.message} {problem.hint}", 1_000)
 
 
 def _fails(problems: "tuple[InstructionProblem, ...]", *, strict: bool = False) -> bool:
@@ -285,20 +286,39 @@ def compose(*, phase: str | None, place: InstructionsContext, as_json: bool) -> 
 def check(*, strict: bool, place: InstructionsContext, as_json: bool) -> int:
     """Tell everything that is wrong with the manifest, the modules, and their phases."""
     from symphony.cli.documents import InstructionProblems
-    from symphony.skills import MANIFEST_FILE, check_phases
+    from symphony.skills import MANIFEST_FILE, Selector, check_phases
 
-    selector = place.load()
+    has_source = place.settings.source != "remote" or place.settings.url is not None
+    selector = place.load() if has_source else Selector()
     manifest = f"{place.place}/{MANIFEST_FILE}" if place.settings.source != "remote" else place.place
     shared = place.settings.source != "local"
     phases = check_phases(selector, place.phases, manifest, shared=shared)
-    problems = (*selector.problems, *phases)
+    found = (*selector.problems, *phases)
+    problems = (*map(_refusal, place.refused), *_problem_documents(found))
     if as_json:
-        print_json(InstructionProblems(problems=_problem_documents(problems)))
+        print_json(InstructionProblems(problems=problems))
     else:
         for one in problems:
             click.echo(_line(one))
-        click.echo(f"{plural(len(selector.modules), 'module')}, {plural(len(problems), 'problem')}", err=True)
-    return ExitCode.FAILURE if _fails(problems, strict=strict) else ExitCode.OK
+        counted = (plural(len(selector.modules), "module"), plural(len(problems), "problem"))
+        click.echo(", ".join(counted), err=True)
+    failed = bool(place.refused) or _fails(found, strict=strict)
+    return ExitCode.FAILURE if failed else ExitCode.OK
+
+
+def _refusal(failure: Failure) -> "FileProblem":
+    from symphony.cli.documents import FileProblem
+
+    path, _, line = (failure.where or "").rpartition(":")
+    return FileProblem(
+        path=path if line.isdecimal() else failure.where or "WORKFLOW.md",
+        severity="error",
+        code=failure.category.value,
+        line=int(line) if line.isdecimal() else None,
+        column=None,
+        message=failure.message,
+        hint=failure.hint or "`symphony check` lists every problem",
+    )
 
 
 _EPILOG = """\b

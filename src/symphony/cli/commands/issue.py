@@ -43,6 +43,7 @@ from symphony.trackers.markdown import (
     Draft,
     StoredComment,
     author_name,
+    doubtful_states,
     printable,
 )
 
@@ -106,9 +107,16 @@ def new(
         description = read_text_argument(None, file, what="description", most=_MAX_TEXT_CHARS)
     board = open_board(workflow)
     config = board.config
+    if state is not None:
+        state = board.known_state(state)
+    else:
+        state = (config.active or config.states)[0]
+        for doubt in doubtful_states(config, [*config.active, *config.terminal], board.all().issues):
+            if doubt.state == state:
+                warn(doubt.message)
     draft = Draft(
         title=title,
-        state=(config.active or config.states)[0] if state is None else board.legal_state(state),
+        state=state,
         description=description or "",
         labels=labels,
         priority=priority,
@@ -135,7 +143,7 @@ Examples:
 def list_(*, states: tuple[str, ...], as_json: bool, workflow: Path | None) -> None:
     """List issues, with what they wait for. Files that are no usable issues are reported on stderr."""
     board = open_board(workflow)
-    wanted = {normalise_state(board.legal_state(state)) for state in states}
+    wanted = {normalise_state(board.known_state(state)) for state in states}
     snapshot = board.all()
     for problem in snapshot.problems.values():
         warn(f"{problem.failure.where}: {problem.failure.message}")

@@ -10,7 +10,7 @@ import click
 
 from symphony.cli import service_unit
 from symphony.cli.documents import ServiceState
-from symphony.cli.failures import CommandError, ExitCode
+from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.cli.main import LazyGroup
 from symphony.cli.options import dry_run_option, json_option, print_json, use_colour, workflow_argument
 from symphony.cli.service_unit import DEFAULT_ACCOUNT, Instance, Locations
@@ -102,8 +102,12 @@ def install(
         account=account,
         environment=os.environ,
     )
-    if not dry_run:
+    try:
         service_unit.require_account(instance.account)
+    except CommandError as error:
+        if not dry_run:
+            raise
+        warn(f"{error.failure.message}; {error.failure.hint}")
     service_unit.install(instance, locations, start=now, dry_run=dry_run)
     _print_next_steps(instance, locations, started=now)
 

@@ -187,6 +187,9 @@ def _head(status: Status, workflow: str) -> Iterator[Text]:
         else:
             poll = "no poll due" if due_ms is None else f"next poll in {duration(due_ms / 1000)}"
         yield Text.assemble((f"Daemon {health}", style), f"  pid {status.daemon.pid} · up {up} · {poll}")
+        if status.notice:
+            yield cell(status.notice, "yellow")
+            yield arrow("restart the daemon when its runs allow it")
         yield Text(_counts(status), style="dim")
     total = sum(status.waiting_by_reason.values())
     if total > _COUNT_REASONS_ABOVE:
@@ -210,12 +213,12 @@ def _counts(state: models.State) -> str:
 
 
 def _skipped(health: models.DaemonHealth, limit: int | None) -> Iterator[Text]:
-    """The issues whose records cannot be read."""
+    """The issues whose records cannot be read, or whose state is not known."""
     records = health.skipped_records
     if not records:
         return
     count = plural(len(records), "issue")
-    yield Text(f"The tracker could not read {count}, so nothing starts there:", style="red")
+    yield Text(f"The tracker leaves out {count}, so nothing starts there:", style="red")
     for record in records[:limit]:
         yield Text.assemble("  ", cell(placed(record.where, record.message)))
     if hidden := len(records) - len(records[:limit]):

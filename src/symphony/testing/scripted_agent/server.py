@@ -152,12 +152,15 @@ class Server:
     def _thread_resume(self, params: _Params) -> tuple[_Params, Callable[[], None]]:
         """As the original: system text and tools stay those of the beginning, totals are reported again.
 
+        The thread goes on in the directory that the request names.
+
         `systemText` is none of the original's members: agents that replace their system text have it.
         """
         thread = self._memory.recall(str(params.get("threadId")))
         if thread is None:
             raise _RefusedError(f"no rollout found for thread id {params.get('threadId')}")
         thread.instructions = params.get("systemText", thread.instructions)
+        thread.cwd = Path(params.get("cwd") or thread.cwd)
         result, afterwards = self._opened(thread, params)
 
         def tell() -> None:

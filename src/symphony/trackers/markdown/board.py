@@ -273,7 +273,7 @@ class Board:
         """
         if not self.config.layout.can_create:
             raise refused(f"{self.config.path} is the board of another program", hint="`backlog task create`")
-        self.legal_state(draft.state)
+        self.known_state(draft.state)
         try:
             data = render_issue(draft, self.now())
             parse_issue(data)
@@ -345,6 +345,13 @@ class Board:
         if state is None:
             raise refused(f"there is no state {name[:80]!r}", hint=f"states: {', '.join(self.config.states)}")
         return state
+
+    def known_state(self, name: str) -> str:
+        """As `legal_state`, but states in which issues stand already are known too."""
+        if (state := self.config.state(name)) is None:
+            stood = (issue.state for issue in self.all().issues)
+            state = next((one for one in stood if normalise_state(one) == normalise_state(name)), None)
+        return self.legal_state(name) if state is None else state
 
     def _find(self, name: str, listing: BoardListing) -> str:
         issue_id = listing.find(name)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ PROVIDER_KEYS = ("path", "prefix", "states", "layout")
 DEFAULT_PATH = ".symphony/issues"
 DEFAULT_PREFIX = "SYM"
 DEFAULT_STATES = ("Backlog", "Todo", "In Progress", "Human Review", "Done", "Cancelled")
+PARKING_STATES = ("Backlog", "Human Review")
+"""States in which issues may stand though no setting names them."""
 DEFAULT_ACTIVE = ("Todo", "In Progress")
 DEFAULT_TERMINAL = ("Done", "Cancelled")
 _OWN_LAYOUT, _BACKLOG_LAYOUT = "symphony", "backlog.md"
@@ -44,6 +46,7 @@ class BoardConfig:
         terminal: states in which an issue is over.
         layout: how issues are stored in the folder.
         comments_path: the folder of the comments; by default that of the issues.
+        lists_states: whether the settings list the states, or the board of another program does.
     """
 
     path: Path
@@ -53,6 +56,7 @@ class BoardConfig:
     terminal: tuple[str, ...] = DEFAULT_TERMINAL
     layout: Layout = OWN
     comments_path: Path | None = None
+    lists_states: bool = field(default=False, compare=False)
 
     @property
     def comments(self) -> Path:
@@ -62,6 +66,11 @@ class BoardConfig:
     def state(self, name: str) -> str | None:
         """The configured spelling of a state; `None` if there is no such state."""
         return next((state for state in self.states if normalise_state(state) == normalise_state(name)), None)
+
+    def names(self, state: str) -> bool:
+        """Whether the settings name a state; issues may stand in `PARKING_STATES` without that."""
+        named = self.states if self.lists_states else (*self.active, *self.terminal, *PARKING_STATES)
+        return normalise_state(state) in map(normalise_state, named)
 
     @classmethod
     def of(
@@ -100,6 +109,7 @@ class BoardConfig:
             states=states,
             active=reader.chosen("active_states", active, DEFAULT_ACTIVE, states),
             terminal=reader.chosen("terminal_states", terminal, DEFAULT_TERMINAL, states),
+            lists_states=provider.get("states") is not None,
         )
         reader.done()
         return config
@@ -148,6 +158,7 @@ class _Reader:
             terminal=self.chosen("terminal_states", terminal, states[-1:], states),
             layout=BacklogLayout(known),
             comments_path=folder / BACKLOG_COMMENTS,
+            lists_states=True,
         )
         self.done()
         return config

@@ -34,7 +34,7 @@ from symphony.trackers.markdown.comments import (
 )
 from symphony.trackers.markdown.config import PROVIDER_KEYS, BoardConfig
 from symphony.trackers.markdown.document import timestamp
-from symphony.trackers.markdown.errors import missing
+from symphony.trackers.markdown.errors import malformed, missing, printable
 from symphony.trackers.markdown.watch import folder_changes
 from symphony.trackers.registry import States, TrackerContext, TrackerKind
 from symphony.trackers.tools import MAX_STATE_CHARS, argument_problem, object_schema, text_schema
@@ -81,14 +81,29 @@ class MarkdownTracker:
     # --- Tracker -----------------------------------------------------------------------------------------
 
     async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[Issue]:
-        """Issues in these states, in the order of their ids; malformed files are skipped and logged."""
+        """Issues in these states, in the order of their ids; malformed files are skipped and logged.
+
+        Issues in states that no setting names are reported with them: nothing else would tell of them.
+        """
         wanted = {normalise_state(state) for state in states if state.strip()}
         if not wanted:
             return ()
         started_s = anyio.current_time()
         snapshot = await self._read(self._board.all)
         self._read_s = anyio.current_time() - started_s
-        self._skipped = tuple(problem.failure for problem in snapshot.problems.values())
+        self._skipped = (
+            *(problem.failure for problem in snapshot.problems.values()),
+            *(
+                malformed(
+                    self._board.store.path(issue.id),
+                    1,
+                    f"{issue.id} is in {printable(issue.state)!r}, a state that no setting names",
+                    hint="correct the state of the issue, or tracker.active_states and terminal_states",
+                ).failure
+                for issue in snapshot.issues
+                if not self.config.names(issue.state)
+            ),
+        )
         self._log_problems("", self._skipped)
         return tuple(issue for issue in snapshot.issues if normalise_state(issue.state) in wanted)
 
@@ -102,7 +117,7 @@ class MarkdownTracker:
         return snapshot.issues
 
     def skipped(self) -> Sequence[Failure]:
-        """The malformed files of the last listing, in the order of their ids."""
+        """The malformed files of the last listing, then the issues in states that no setting names."""
         return self._skipped
 
     def secret_environment_names(self) -> frozenset[str]:

@@ -65,6 +65,26 @@ def test_a_good_file_is_one_line(project: Project) -> None:
     assert done.stdout == f"{path}: usable\n"
 
 
+@pytest.mark.parametrize(
+    ("active", "doubted"),
+    [
+        ("[Tood]", True),
+        ("[Todo, In Progess]", True),
+        ("[Todo, In Progress]", False),
+        ("[Todo, Elsewhere]", True),
+    ],
+)
+def test_a_state_that_the_board_does_not_have_is_told_with_its_line(
+    project: Project, active: str, *, doubted: bool
+) -> None:
+    for number, state in enumerate(("Todo", "In Progress", "Backlog", "Human Review", "Done")):
+        project.write(f".symphony/issues/SYM-{number}.md", f"---\ntitle: t\nstate: {state}\n---\n")
+    tracker = f"---\ntracker:\n  kind: markdown\n  active_states: {active}\n"
+    project.write("WORKFLOW.md", f"{tracker}{GOOD}{BUDGET}{PROMPT}")
+    problems = [one for one in as_json()["problems"] if "no issue is in" in one["message"]]
+    assert [one["line"] for one in problems] == ([4] if doubted else [])
+
+
 def test_the_effective_settings_are_told_with_every_key(project: Project) -> None:
     front(project, GOOD)
     report = as_json()

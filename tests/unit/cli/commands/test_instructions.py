@@ -115,8 +115,9 @@ def test_check_finds_every_mistake_and_the_phases_that_nobody_has_or_serves(proj
     assert warnings == {(str(project.repo / place), 3), (str(project.repo / place), None)}
     (project.repo / "prompts/skills/b.md").unlink()
     project.write("all.md", "Be careful.\n")
-    (problem,) = as_json("check", code=1)["problems"]
+    problem, *others = as_json("check", code=1)["problems"]
     assert (problem["code"], problem["path"]) == ("missing_file", "prompts/skills/b.md")
+    assert others == found
     composed = run("compose", "--phase", "TEST")
     assert (composed.exit_code, composed.stdout) == (1, "Be careful.\n")
     assert "prompts/skills/b.md: error missing_file" in composed.stderr
@@ -131,3 +132,42 @@ def test_a_remote_source_that_does_not_answer_is_one_line(project: Project) -> N
     done = run("compose", "--phase", "TEST")
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.startswith("http://127.0.0.1:9/manifest.yaml: error unavailable")
+
+
+def _workflow(project: Project, agent: str) -> None:
+    front = f"tracker: {{kind: markdown}}\nagent:\n{agent}"
+    (project.repo / "WORKFLOW.md").write_text(f"---\n{front}---\nwork\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("section", "refused"),
+    [
+        ("  instructions: {source: remote}\n", True),
+        ("  instructions: {source: local, max_chars: none}\n", True),
+        ("  phases: {rules: [{phase: TEST}]}\n", True),
+        ("  max_turns: many\n", True),
+        ("  instructions: {source: embedded}\n", False),
+    ],
+)
+def test_what_run_refuses_is_not_called_sound(project: Project, section: str, *, refused: bool) -> None:
+    _workflow(project, section)
+    done = run("check")
+    assert done.exit_code == int(refused), done.output
+    problems = as_json("check", code=int(refused))["problems"]
+    assert [
+        one for one in problems if one["severity"] == "error" and one["line"] in {4, 5}
+    ] != [] or not refused
+
+
+def test_phases_are_compared_although_the_source_has_another_error(project: Project) -> None:
+    _workflow(project, "  instructions: {source: local}\n  phases: {default: PLAN}\n")
+    folder = project.repo / DIRECTORY
+    folder.mkdir(parents=True)
+    (folder / "manifest.yaml").write_text(
+        'version: "1"\nskills:\n- {name: a, file: a.md, phases: [TEST]}\n- {name: b, file: missing.md}\n'
+    )
+    (folder / "a.md").write_text("text\n")
+    codes = [one["code"] for one in as_json("check", code=1)["problems"]]
+    assert codes == ["missing_file", "unknown_phase", "unused_phase"]
+    (folder / "missing.md").write_text("text\n")
+    assert [one["code"] for one in as_json("check")["problems"]] == ["unknown_phase", "unused_phase"]

@@ -116,7 +116,7 @@ def test_an_issue_file_that_cannot_be_read_is_shown_with_its_place_and_what_to_d
     record = {"where": "/app/SYM-9.md:2", "message": "bad YAML", "hint": "correct the file"}
     shown = picture(skipping(record, **EMPTY), 80)
     assert (
-        "The tracker could not read 1 issue, so nothing starts there:\n"
+        "The tracker leaves out 1 issue, so nothing starts there:\n"
         "  /app/SYM-9.md:2: bad YAML\n"
         "  → correct the file\n"
     ) in shown

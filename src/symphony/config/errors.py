@@ -2,7 +2,8 @@
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -25,6 +26,8 @@ class WarningCode(StrEnum):
     IGNORED_PRICE = "ignored_price"
     IGNORED_NOTIFICATION = "ignored_notification"
     UNSET_VARIABLE = "unset_variable"
+    FOREIGN_REFERENCE = "foreign_reference"
+    FOREIGN_VARIABLE = "foreign_variable"
     LITERAL_DOLLAR = "literal_dollar"
     EXPOSED_SECRET = "exposed_secret"  # noqa: S105 - the name of a warning, not a secret
     LITERAL_SECRET = "literal_secret"  # noqa: S105 - the name of a warning, not a secret
@@ -95,10 +98,35 @@ def config_failure(
     )
 
 
+_SAME_WORD: Final = 0.75
+_NEGATIONS: Final = ("anti", "de", "dis", "ex", "in", "no", "non", "not", "un")
+
+
 def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str | None:
-    """A hint with the most similar known name; `None` if none is similar."""
-    match = difflib.get_close_matches(name.strip().lower(), sorted(known), n=1, cutoff=0.6)
-    return f'did you mean "{prefix}{match[0]}"?' if match else None
+    """A hint with the known name of which this one is a slip of the pen; `None` if there is none."""
+    given = name.strip().lower()
+    near = difflib.get_close_matches(given, sorted(known), n=3, cutoff=0.6)
+    match = next((other for other in near if _is_slip(given, other.lower())), None)
+    return None if match is None else f'did you mean "{prefix}{match}"?'
+
+
+def _is_slip(name: str, other: str) -> bool:
+    """Whether both say the same, word by word: a similar name may mean another setting, or its opposite."""
+    words, others = _words(name), _words(other)
+    if "".join(words) == "".join(others):
+        return True
+    return len(words) == len(others) and all(map(_is_same_word, words, others))
+
+
+def _words(name: str) -> list[str]:
+    return re.split(r"[-_.\s]+", name)
+
+
+def _is_same_word(word: str, other: str) -> bool:
+    long, short = sorted((word, other), key=len, reverse=True)
+    if any(long == f"{negation}{short}" for negation in _NEGATIONS):
+        return False
+    return difflib.SequenceMatcher(None, word, other).ratio() >= _SAME_WORD
 
 
 def one_of(known: Iterable[str]) -> str:
@@ -169,6 +197,7 @@ class ProblemCollector:
         given_keys: per invalid section, the valid keys that the file has.
         agents: the agents that can be chosen for an issue, as far as they are valid.
         settings: set only if there are no failures.
+        failed: the keys with failures.
     """
 
     source: FrontMatter
@@ -178,6 +207,7 @@ class ProblemCollector:
     agents: dict[str, NamedAgent] = field(default_factory=dict)
     settings: Settings | None = None
     warnings: list[WorkflowWarning] = field(default_factory=list)
+    failed: set[Location] = field(default_factory=set)
     _failures: list[tuple[int, Failure]] = field(default_factory=list)
 
     @property
@@ -205,11 +235,13 @@ class ProblemCollector:
             where=self.source_map.where(location),
             hint=hint,
         )
+        self.failed.add(location)
         self._failures.append((self.source_map.line(location), failure))
 
     def add(self, location: Location, failure: Failure) -> None:
         """Record an existing failure at the line of its key."""
         placed = replace(failure, where=self.source_map.where(location))
+        self.failed.add(location)
         self._failures.append((self.source_map.line(location), placed))
 
     def fail_each(self, error: ValidationError, at: Location = (), *, but: Location | None = None) -> None:
@@ -222,6 +254,16 @@ class ProblemCollector:
     def fail_variable(self, name: str, problem: str) -> None:
         """Record that an environment variable, which has no line in the file, has a `problem`."""
         self._failures.append((self.source_map.first_line, config_failure(f"{name} {problem}")))
+
+    def warn_unknown(self, location: Location, known: Collection[str], *, hint: str | None = None) -> None:
+        """Record that a key is unknown; `hint` stands in where no known one is similar."""
+        what = "key" if location[1:] else "section"
+        self.warn(
+            location,
+            f"unknown {what} {quoted(dotted(location))} is ignored",
+            code=WarningCode.UNKNOWN_KEY,
+            hint=did_you_mean(str(location[-1]), known) or hint,
+        )
 
     def warn(self, location: Location, message: str, *, code: WarningCode, hint: str | None = None) -> None:
         """Record a warning at `location`."""

@@ -10,17 +10,23 @@ from typing import Final
 
 import watchfiles
 
+from symphony.config.corrections import Correction, ProviderKeys, corrections, without
 from symphony.config.errors import (
     FrontMatter,
+    Location,
     ProblemCollector,
     SourceMap,
     Validator,
+    WarningCode,
     WorkflowError,
     WorkflowWarning,
     config_failure,
+    dotted,
+    quoted,
 )
 from symphony.config.secrets import referenced_variables
 from symphony.config.settings import AgentKinds, NamedAgent, Section, Settings
+from symphony.config.synonyms import LINEAR_ALIASES
 from symphony.config.template import PromptTemplate
 from symphony.config.validation import review_settings
 from symphony.domain import Category, Failure, SymphonyError
@@ -168,6 +174,7 @@ def validate_workflow(
     environment: Mapping[str, str],
     tracker_kinds: Collection[str],
     agent_kinds: AgentKinds,
+    provider_keys: ProviderKeys = lambda _: (),
     validators: Sequence[Validator] = (),
 ) -> WorkflowReport:
     """Validate the content of a file; pure, never raises.
@@ -177,6 +184,7 @@ def validate_workflow(
         environment: variables that `$NAME` may refer to.
         tracker_kinds: the existing tracker adapters.
         agent_kinds: the existing agent backends, with the models of their sections.
+        provider_keys: the keys of `tracker.provider` per kind, for settings that stand elsewhere.
         validators: checks of other layers, for valid sections.
     """
     source_map = SourceMap(path=file.path, positions={}, first_line=1)
@@ -188,12 +196,27 @@ def validate_workflow(
             source_map=source_map, failures=error.failures, warnings=(), sections={}, workflow=None
         )
 
-    def collect(front: FrontMatter) -> ProblemCollector:
+    def judge(front: FrontMatter) -> ProblemCollector:
         review = review_settings(
             front, environment=environment, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds
         )
         for validate in validators:
             validate(review)
+        return review
+
+    def collect(front: FrontMatter) -> ProblemCollector:
+        found, better = corrections(
+            front, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds, provider_keys=provider_keys
+        )
+        if not found:
+            return judge(front)
+        review = judge(without(front, found))
+        if review.failures:
+            failed, review = review.failed, judge(better)
+        else:
+            failed = set()
+        for one in found:
+            _tell(review, one, failed)
         return review
 
     failures: list[Failure] = []
@@ -221,6 +244,31 @@ def validate_workflow(
         given_keys={} if review is None else review.given_keys,
         agents={} if review is None else review.agents,
     )
+
+
+def _tell(review: ProblemCollector, one: Correction, failed: Collection[Location]) -> None:
+    """Report one correction: a failure where the file cannot do without it, else a warning.
+
+    Without a kind of tracker nobody knows which of its settings are needed.
+    """
+    name, is_alias = dotted(one.at), one.at[0] == "tracker" and one.at[-1] in LINEAR_ALIASES
+    place = ("tracker", "provider", one.at[-1]) if is_alias else one.at
+    needed = {target for target in one.targets if target in failed}
+    if ("tracker", "kind") in failed and any(target[0] == "tracker" for target in one.targets):
+        needed.add(("tracker", "kind"))
+    if needed or (one.problem is not None and place in failed):
+        kind = ("tracker", "kind") in {one.at, *one.targets}
+        category = Category.INVALID_WORKFLOW_CONFIG
+        if kind:
+            category = (
+                Category.MISSING_TRACKER_KIND if one.problem is None else Category.UNSUPPORTED_TRACKER_KIND
+            )
+        review.fail(one.at, one.problem or "is not read", category=category, hint=one.hint)
+    elif one.problem is not None:
+        review.warn(one.at, f"{name} {one.problem}", code=WarningCode.FOREIGN_REFERENCE, hint=one.hint)
+    else:
+        message = f"unknown {'key' if one.at[1:] else 'section'} {quoted(name)} is ignored"
+        review.warn(one.at, message, code=WarningCode.UNKNOWN_KEY, hint=one.hint)
 
 
 def _plain_text(file: WorkflowFile) -> bytes:

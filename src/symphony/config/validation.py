@@ -54,6 +54,7 @@ from symphony.config.settings import (
     requested_agents,
     sections,
 )
+from symphony.config.synonyms import LINEAR_ALIASES
 from symphony.config.values import MAX_NUMBER
 from symphony.domain import Category, SymphonyError, normalise_state
 
@@ -175,12 +176,7 @@ def _remove_unknown(
 ) -> None:
     for key in sorted(values.keys() - set(known)):
         del values[key]
-        review.warn(
-            (*at, key),
-            f"unknown key {quoted(dotted((*at, key)))} is ignored",
-            code=WarningCode.UNKNOWN_KEY,
-            hint=did_you_mean(key, known),
-        )
+        review.warn_unknown((*at, key), known)
 
 
 def _check_choice(review: ProblemCollector, agent: Mapping[str, Any], known: Collection[str]) -> None:
@@ -297,9 +293,6 @@ _NO_FRONT_MATTER: Final = 'the file has no front matter: its first line must be 
 
 _OPAQUE: Final = frozenset(location[1:] for location in OPAQUE_KEYS)
 """The same keys in a named agent, whatever its kind."""
-
-LINEAR_ALIASES: Final = ("endpoint", "api_key", "project_slug", "assignee")
-"""Keys of Linear that are accepted directly below `tracker` too, as in the specification."""
 
 
 def review_settings(
@@ -422,14 +415,7 @@ def _warn_unknown(
     known, below = {*model.model_fields, *others}, sections(model)
     for key, value in raw.items():
         if key not in known:
-            what = "key" if at else "section"
-            name = quoted(dotted((*at, key)))
-            review.warn(
-                (*at, key),
-                f"unknown {what} {name} is ignored",
-                code=WarningCode.UNKNOWN_KEY,
-                hint=did_you_mean(key, known),
-            )
+            review.warn_unknown((*at, key), known)
         elif isinstance(value, dict) and key in below:
             _warn_unknown(review, value, below[key], (*at, key))
 

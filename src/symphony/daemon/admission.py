@@ -31,7 +31,6 @@ from symphony.config import (
     WorkflowWarning,
     WorkspaceSettings,
     agent_key_location,
-    did_you_mean,
     dotted,
     quoted,
     reference_name,
@@ -120,6 +119,7 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
         environment=environment,
         tracker_kinds=TRACKERS.names,
         agent_kinds=SECTIONS,
+        provider_keys=_provider_keys,
         validators=(
             partial(_judge_tracker, environment=environment),
             partial(_judge_forge, environment=environment),
@@ -140,6 +140,14 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
         return replace(judgement, failures=(failure,), workflow=None)
     warnings = (*judgement.warnings, *unknown)
     return replace(judgement, warnings=warnings, workflow=replace(judgement.workflow, warnings=warnings))
+
+
+def _provider_keys(kind: str) -> tuple[str, ...]:
+    """The keys of `tracker.provider`; none for a kind whose package cannot be loaded."""
+    try:
+        return tracker_kind(kind).provider_keys
+    except SymphonyError:
+        return ()
 
 
 def _unknown_tools(
@@ -181,13 +189,8 @@ def _judge_tracker(review: ProblemCollector, *, environment: Mapping[str, str]) 
         return
     known = kind.provider_keys
     for key in sorted(tracker.provider.keys() - set(known)):
-        location = ("tracker", "provider", key)
-        review.warn(
-            location,
-            f"unknown key {quoted(dotted(location))} is ignored",
-            code=WarningCode.UNKNOWN_KEY,
-            hint=did_you_mean(key, known) or f"{tracker.kind} knows {', '.join(known)}",
-        )
+        hint = f"{tracker.kind} knows {', '.join(known)}"
+        review.warn_unknown(("tracker", "provider", key), known, hint=hint)
     if tracker.webhook_secret is not None and kind.webhooks is None:
         unfit = f"is set, and {tracker.kind} sends no webhooks"
         review.fail(("tracker", "webhook_secret"), unfit, hint="leave it out: it is polled")

@@ -88,6 +88,8 @@ from symphony.config.settings import WorkspaceSettings as WorkspaceSettings
 from symphony.config.settings import requested_agents as requested_agents
 from symphony.config.settings import sections as sections
 from symphony.config.settings import session as session
+from symphony.config.synonyms import HOOK_PREFIXES as HOOK_PREFIXES
+from symphony.config.synonyms import OTHER_HOOK_VARIABLES as OTHER_HOOK_VARIABLES
 from symphony.config.template import PromptTemplate as PromptTemplate
 from symphony.config.template import answer_section as answer_section
 from symphony.config.template import answered_prompt as answered_prompt

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from symphony.config.errors import FrontMatter, Location, did_you_mean, dotted, quoted
 from symphony.config.keys import KEYS
-from symphony.config.secrets import foreign_reference, is_secret_key, reference_name
+from symphony.config.secrets import foreign_reference, is_secret_key
 from symphony.config.settings import AGENT_SECTIONS, OPAQUE_KEYS, AgentKinds, Section, Settings, sections
 from symphony.config.synonyms import (
     AGENTS,
@@ -41,6 +41,8 @@ _DURATION: Final = re.compile(r"\s*(\d{1,9})\s*([a-z]+)\s*")
 _VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9_]*")
 _SCRIPTS: Final = frozenset({"after_create", "before_run", "after_run", "before_remove", "command"})
 _PROVIDER: Final = ("tracker", "provider")
+_CLEAR: Final = frozenset({"access_token", "api_key", "api_token", "apikey", "repo_full_name", "token"})
+"""Names of a tracker's setting that are clear at the top of a file too."""
 
 ProviderKeys = Callable[[str], Collection[str]]
 """The keys of `tracker.provider` of a kind; empty for an unknown one."""
@@ -82,22 +84,21 @@ def corrections(
     tracker_kinds: Collection[str],
     agent_kinds: AgentKinds,
     provider_keys: ProviderKeys,
-) -> tuple[tuple[Correction, ...], FrontMatter]:
-    """What to correct in a file, and its front matter with that done. The file itself is left alone.
-
-    A corrected section can hold more to correct, which is found in a further round.
-    """
+) -> tuple[Correction, ...]:
+    """What to correct in a file. A corrected section can hold more, which is found in a further round."""
     found: list[Correction] = []
+    told: set[Location] = set()
     for _ in range(_MAX_ROUNDS):
         new: list[Correction] = []
         for one in _Finder(front.value, tracker_kinds, agent_kinds, provider_keys).all():
-            if one.at not in {place for other in (*found, *new) for place in (other.at, *other.also)}:
+            if not told.intersection((one.at, *one.also)):
+                told.update((one.at, *one.also))
                 new.append(one)
         if not new:
             break
         found += new
         front = corrected(front, new)
-    return tuple(found), front
+    return tuple(found)
 
 
 def corrected(front: FrontMatter, found: Collection[Correction]) -> FrontMatter:
@@ -106,11 +107,12 @@ def corrected(front: FrontMatter, found: Collection[Correction]) -> FrontMatter:
     for one in found:
         for location in (one.at, *one.also):
             _remove(value, location)
-    for one in found:
         for target, setting in one.moves:
-            if _place(value, target, setting):
-                inner = [(place, at) for place, at in positions.items() if place[: len(one.at)] == one.at]
-                positions.update({(*target, *place[len(one.at) :]): at for place, at in inner})
+            if _place(value, target, setting) and one.at in positions:
+                positions[target] = positions[one.at]
+                if isinstance(setting, dict):
+                    inner = [(place, at) for place, at in positions.items() if place[: len(one.at)] == one.at]
+                    positions.update({(*target, *place[len(one.at) :]): at for place, at in inner})
     return replace(front, value=value, source_map=replace(front.source_map, positions=positions))
 
 
@@ -126,33 +128,27 @@ def without(front: FrontMatter, found: Collection[Correction]) -> FrontMatter:
 
 def _remove(tree: Any, location: Location) -> None:
     """Remove a key, and maps that are empty then."""
-    parents = []
-    for part in location[:-1]:
-        if not (isinstance(tree, dict) and part in tree) and not (
-            isinstance(tree, list) and isinstance(part, int) and part < len(tree)
-        ):
+    parents: list[tuple[dict[str, Any], str]] = []
+    for part in location:
+        if not isinstance(tree, dict) or part not in tree:
             return
-        parents.append((tree, part))
+        parents.append((tree, str(part)))
         tree = tree[part]
-    if not isinstance(tree, dict) or location[-1] not in tree:
-        return
-    del tree[location[-1]]
-    for parent, part in reversed(parents):
-        if parent[part] or not isinstance(parent, dict):
-            return
-        del parent[part]
+    for parent, key in reversed(parents):
+        if parent is parents[-1][0] or not parent[key]:
+            del parent[key]
 
 
 def _place(tree: dict[str, Any], location: Location, setting: Any) -> bool:
+    """Set a key that is not set; only an entry of a list is replaced."""
     *parents, last = location
     place: Any = tree
     for part in parents:
-        if isinstance(place, list) and isinstance(part, int):
-            place = place[part]
-            continue
         if isinstance(place, dict) and place.get(part) is None:
             place[part] = {}
-        place = place[part] if isinstance(place, dict) else None
+        if not isinstance(place, dict | list):
+            return False
+        place = place[part]  # type: ignore[index]
     if isinstance(place, list) and isinstance(last, int):
         place[last] = setting
         return True
@@ -217,11 +213,12 @@ class _Finder:
         tracker = self._tree.get("tracker")
         if not isinstance(tracker, dict):
             return known_tracker(tracker, self._tracker_kinds)
-        for key, value in tracker.items():
-            if key == "kind" or SETTINGS.get(f"tracker.{plain_name(key)}") == "tracker.kind":
-                if (kind := known_tracker(value, self._tracker_kinds)) is not None:
-                    return kind
-        return None
+        named = (
+            known_tracker(value, self._tracker_kinds)
+            for key, value in tracker.items()
+            if SETTINGS.get(f"tracker.{plain_name(key)}", f"tracker.{key}") == "tracker.kind"
+        )
+        return next((kind for kind in named if kind is not None), None)
 
     @cached_property
     def _keys(self) -> tuple[str, ...]:
@@ -264,7 +261,9 @@ class _Finder:
         if kind is None or kind == given or not isinstance(given, str):
             return
         moves: list[tuple[Location, Any]] = [(at, kind)]
-        hint = f"write it as {kind}"
+        hint = (
+            did_you_mean(given, self._tracker_kinds) if given.lower() == kind else ""
+        ) or f"write it as {kind}"
         if plain_name(given) in PROJECT_TRACKERS:
             states = (*_PROVIDER, "states")
             moves.append(((*states, "source"), "project"))
@@ -302,7 +301,7 @@ class _Finder:
 
     def _references(self, at: Location, node: object) -> Iterator[Correction]:
         """Values that refer to a variable as another program does."""
-        if at in OPAQUE_KEYS or (at and at[-1] in _SCRIPTS):
+        if at in OPAQUE_KEYS or (at and at[-1] in _SCRIPTS) or not self._is_read(at):
             return
         if isinstance(node, dict):
             for key, value in node.items():
@@ -314,10 +313,16 @@ class _Finder:
             reference := foreign_reference(node, secret=any(is_secret_key(str(part)) for part in at))
         ):
             name = reference.name
-            moves = () if name is None else ((at, f"${name}"),)
+            moves: tuple[tuple[Location, Any], ...] = () if name is None else ((at, f"${name}"),)
             write = "$NAME, and set that variable where the daemon starts" if name is None else f"${name}"
             problem = f"has {reference.form} of another program, which is not read"
             yield Correction(at=at, hint=f"write it as {write}", moves=moves, problem=problem)
+
+    def _is_read(self, at: Location) -> bool:
+        """Whether anything reads a key; what is unknown is told as such."""
+        if at[:1] == ("tracker",) and len(at) > 1:
+            return at[1] in sections(Settings)["tracker"].model_fields or at[1] in LINEAR_ALIASES
+        return not at or at[0] in Settings.model_fields or at[0] in self._agent_kinds
 
     # --- keys ---
 
@@ -348,7 +353,7 @@ class _Finder:
             moves: tuple[tuple[Location, Any], ...] = ()
             if all(isinstance(name, str) for name in names):
                 moves = tuple(
-                    (("agents", name), {key: each for key, each in one.items() if key not in {"name", "id"}})
+                    (("agents", str(name)), {key: one[key] for key in one if key not in {"name", "id"}})
                     for name, one in zip(names, value, strict=True)
                 )
             hint = "write it as a map of names: agents: {fast: {kind: codex}}"
@@ -437,48 +442,40 @@ class _Finder:
 
     def _in_provider(self, at: Location, value: object) -> Correction | None:
         """A setting of the tracker, or of `tracker`, that stands at the other of the two places."""
-        name, kind = plain_name(str(at[-1])), self._tracker
-        outside = at[:2] != _PROVIDER
-        if at[0] not in {"tracker"} and len(at) > 1:
+        name, outside = plain_name(str(at[-1])), at[:2] != _PROVIDER
+        if self._tracker is None or isinstance(value, dict) or (at[0] != "tracker" and len(at) > 1):
             return None
         if not outside and f"tracker.{name}" in KEYS:
             return self._move(at, value, ("tracker", name))
-        if kind is None or isinstance(value, dict) or (len(at) == 1 and name in {"repo", "url", "project"}):
-            return None
         if outside and at[0] == "tracker" and name in self._keys:
             return self._move(at, value, (*_PROVIDER, name))
-        if kind == "github" and name in GITHUB_STATES:
-            states = (*_PROVIDER, "states")
-            moves: list[tuple[Location, Any]] = [((*states, GITHUB_STATES[name]), value)]
-            given = _mapping(_mapping(_mapping(self._tree.get("tracker")).get("provider")).get("states"))
-            if given.get("source") is None:
-                moves.append(((*states, "source"), "project"))
-            hint = f"write it as {dotted(moves[0][0])}, with source: project"
-            return Correction(at=at, hint=hint, moves=tuple(moves))
-        own = name.removeprefix(f"{kind}_")
-        if (
-            own.endswith("_env")
-            and own.removesuffix("_env") in THINGS["credential"]
-            and isinstance(value, str)
-        ):
-            own, value = own.removesuffix("_env"), f"${value}" if _VARIABLE.fullmatch(value) else value
-        thing = self._thing(own)
-        if thing is None or (len(at) == 1 and thing not in {"credential", "repository"}):
-            return None
-        key = PROVIDER[kind][thing]
-        if (
-            thing == "repository"
-            and isinstance(value, str)
-            and "/" not in value
-            and reference_name(value) is None
-        ):
-            return None
-        return self._move(at, value, (*_PROVIDER, key)) if key in self._keys and at[-1] != key else None
+        if self._tracker == "github" and name in GITHUB_STATES:
+            return self._project_setting(at, value, GITHUB_STATES[name])
+        own = name.removeprefix(f"{self._tracker}_")
+        if own.endswith("_env") and isinstance(value, str) and _VARIABLE.fullmatch(value):
+            own, value = own.removesuffix("_env"), f"${value}"
+        key = self._provider_key(own, value, only_clear=len(at) == 1)
+        return None if key is None else self._move(at, value, (*_PROVIDER, key))
 
-    def _thing(self, name: str) -> str | None:
-        """What a name of the provider means for this kind of tracker."""
+    def _project_setting(self, at: Location, value: object, key: str) -> Correction:
+        states = (*_PROVIDER, "states")
+        given = _mapping(_mapping(_mapping(self._tree.get("tracker")).get("provider")).get("states"))
+        source = () if given.get("source") is not None else (((*states, "source"), "project"),)
+        hint = f"write it as {dotted((*states, key))}, with source: project"
+        return Correction(at=at, hint=hint, moves=(((*states, key), value), *source))
+
+    def _provider_key(self, name: str, value: object, *, only_clear: bool) -> str | None:
+        """What `tracker.provider` calls a thing; `only_clear` leaves out names that can mean anything."""
         named = PROVIDER.get(self._tracker or "", {})
-        return next((thing for thing in named if name in THINGS[thing]), None)
+        thing = next((thing for thing in named if name in THINGS[thing]), None)
+        if thing is None or (
+            only_clear and (name not in _CLEAR or thing not in {"credential", "repository"})
+        ):
+            return None
+        is_name = isinstance(value, str) and "/" not in value and not value.startswith("$")
+        if thing == "repository" and is_name:
+            return None
+        return named[thing] if named[thing] in self._keys else None
 
     def _repository(self, at: Location, values: Mapping[str, Any]) -> Iterator[Correction]:
         """Owner and name of a repository in two keys."""
@@ -527,6 +524,8 @@ class _Finder:
         if isinstance(value, str) and name.endswith("_ms") and (time := _DURATION.fullmatch(value)):
             value, milliseconds = int(time[1]) * UNITS.get(time[2], 1), True
         hint = f"write it as {name}{', in milliseconds' if milliseconds else ''}"
+        if isinstance(value, str) and (better := self._in_our_words(target, value)) != value:
+            value, hint = better, f"{hint}: {better}"
         if _given(self._tree, target):
             return Correction(at=at, hint=f"leave it out: {name} is set already")
         unclear = name.endswith("_ms") and not milliseconds and not plain_name(str(at[-1])).endswith("_ms")
@@ -535,6 +534,13 @@ class _Finder:
         if shape and isinstance(value, dict) and "map" not in shape:
             return Correction(at=at, hint=f"{hint}: {shape}")
         return Correction(at=at, hint=hint, moves=((target, value),))
+
+    def _in_our_words(self, target: Location, value: str) -> str:
+        """The value that is meant, for the kind of tracker or agent, and for references to variables."""
+        if target == ("tracker", "kind"):
+            return known_tracker(value, self._tracker_kinds) or value
+        reference = foreign_reference(value, secret=is_secret_key(str(target[-1])))
+        return f"${reference.name}" if reference is not None and reference.name is not None else value
 
 
 def _given(tree: Any, location: Location) -> bool:

@@ -115,7 +115,11 @@ def _is_slip(name: str, other: str) -> bool:
     words, others = _words(name), _words(other)
     if "".join(words) == "".join(others):
         return True
-    return len(words) == len(others) and all(map(_is_same_word, words, others))
+    differing = [pair for pair in zip(words, others, strict=False) if pair[0] != pair[1]]
+    is_letter_left_out = len(differing) == 1 < len(words) and len(other) == len(name) + 1
+    return len(words) == len(others) and (
+        is_letter_left_out or all(_is_same_word(*pair) for pair in differing)
+    )
 
 
 def _words(name: str) -> list[str]:
@@ -126,6 +130,8 @@ def _is_same_word(word: str, other: str) -> bool:
     long, short = sorted((word, other), key=len, reverse=True)
     if any(long == f"{negation}{short}" for negation in _NEGATIONS):
         return False
+    if sorted(word) == sorted(other):
+        return True
     return difflib.SequenceMatcher(None, word, other).ratio() >= _SAME_WORD
 
 
@@ -316,6 +322,34 @@ _KINDS: Final[tuple[tuple[type, str], ...]] = (
 """Names of YAML values for people; bool is first because it is a subclass of int."""
 
 
+_UNDERSCORED: Final = re.compile(r"[-+]?\d+(?:[_,' ]\d+)+")
+_DIGITS: Final = re.compile(r"[-+]?\d+(?:\.\d+)?")
+_DURATION: Final = re.compile(r"\d+(?:\.\d+)?\s*(?:ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)")
+
+
+def _hint_for(kind: str, found: object) -> str | None:
+    """A hint for a value that other programs, or other versions of YAML, take; it does not contain the value."""
+    match kind, found:
+        case "int_type", float():
+            return "write it without a decimal point" if found == found // 1 else "write a whole number"
+        case "int_type" | "float_type", str() if _DIGITS.fullmatch(found.strip()):
+            return "write the digits without quotes"
+        case "int_type" | "float_type", str() if _UNDERSCORED.fullmatch(found.strip()):
+            return "write digits only: a number of YAML 1.2 has no separators"
+        case "int_type", str() if _DURATION.fullmatch(found.strip().lower()):
+            return "write digits only, in the unit that the name ends with, such as 30000 for 30 s in _ms"
+        case "string_type", list():
+            return (
+                "write it as one text; for several commands write | after the key, and one in each line below"
+            )
+        case "tuple_type", str() if "," in found:
+            return "write it as a list, with brackets around it: [first, second]"
+        case "dict_type" | "model_type", str() | list():
+            return "write its keys indented below it, one `key: value` in each line"
+        case _:
+            return None
+
+
 def describe_error(problem: ErrorDetails) -> tuple[str, str | None]:
     """The phrase after the name of the key, and a hint; neither contains the value."""
     kind, context = problem["type"], problem.get("ctx", {})
@@ -323,7 +357,7 @@ def describe_error(problem: ErrorDetails) -> tuple[str, str | None]:
         expected, hint = _EXPECTED[kind]
         found = problem["input"]
         called = next((name for known, name in _KINDS if isinstance(found, known)), type(found).__name__)
-        return f"must be {expected}, not {called}", hint
+        return f"must be {expected}, not {called}", _hint_for(kind, found) or hint
     if kind in _BOUNDS:
         words, name = _BOUNDS[kind]
         return words.format(context[name]), None

@@ -4,13 +4,13 @@ import os
 import stat
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import watchfiles
 
-from symphony.config.corrections import Correction, ProviderKeys, corrections, without
+from symphony.config.corrections import Correction, ProviderKeys, corrected, corrections, without
 from symphony.config.errors import (
     FrontMatter,
     Location,
@@ -22,7 +22,6 @@ from symphony.config.errors import (
     WorkflowWarning,
     config_failure,
     dotted,
-    quoted,
 )
 from symphony.config.secrets import referenced_variables
 from symphony.config.settings import AgentKinds, NamedAgent, Section, Settings
@@ -34,6 +33,7 @@ from symphony.frontmatter import Code, FrontMatterError, Profile, Split, load, s
 
 # --- Parsing ---
 
+_MAX_UNKNOWN: Final = 100
 _MAX_FILE_BYTES: Final = 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
 _SECRET_SECTIONS: Final = ("tracker", "forge", "notify", "tracing")
@@ -205,18 +205,19 @@ def validate_workflow(
         return review
 
     def collect(front: FrontMatter) -> ProblemCollector:
-        found, better = corrections(
+        found = corrections(
             front, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds, provider_keys=provider_keys
         )
-        if not found:
-            return judge(front)
         review = judge(without(front, found))
-        if review.failures:
-            failed, review = review.failed, judge(better)
-        else:
-            failed = set()
+        needed = [one for one in found if _is_needed(one, review.failed)]
+        if found and review.failures:
+            review = judge(corrected(front, found))
+            # The wrong value of a key that nothing depends on must not hide what else is wrong.
+            sound = [one for one in found if one in needed or not _spoils(one, review.failed)]
+            if sound != list(found):
+                review = judge(corrected(front, sound))
         for one in found:
-            _tell(review, one, failed)
+            _tell(review, one, needed=one in needed)
         return review
 
     failures: list[Failure] = []
@@ -229,7 +230,7 @@ def validate_workflow(
             settings=review.settings,
             template=template,
             agents=review.agents,
-            warnings=tuple(review.warnings),
+            warnings=_condensed(review.warnings),
             secret_names=referenced_variables([review.source.value.get(key) for key in _SECRET_SECTIONS]),
             variables=referenced_variables(review.source.value),
             source_map=review.source_map,
@@ -237,7 +238,7 @@ def validate_workflow(
     return WorkflowReport(
         source_map=source_map if review is None else review.source_map,
         failures=tuple(failures),
-        warnings=() if review is None else tuple(review.warnings),
+        warnings=() if review is None else _condensed(review.warnings),
         sections={} if review is None else review.sections,
         workflow=workflow,
         partial_sections={} if review is None else review.partial_sections,
@@ -246,29 +247,49 @@ def validate_workflow(
     )
 
 
-def _tell(review: ProblemCollector, one: Correction, failed: Collection[Location]) -> None:
-    """Report one correction: a failure where the file cannot do without it, else a warning.
+def _condensed(warnings: Sequence[WorkflowWarning]) -> tuple[WorkflowWarning, ...]:
+    """In the order of the file; a file of something else has too many unknown keys to name them all."""
 
-    Without a kind of tracker nobody knows which of its settings are needed.
-    """
-    name, is_alias = dotted(one.at), one.at[0] == "tracker" and one.at[-1] in LINEAR_ALIASES
+    def line(warning: WorkflowWarning) -> int:
+        return int((warning.where or ":0").rpartition(":")[2])
+
+    ordered = sorted(warnings, key=line)
+    unknown = [one for one in ordered if one.code is WarningCode.UNKNOWN_KEY]
+    more = unknown[_MAX_UNKNOWN:]
+    if not more:
+        return tuple(ordered)
+    rest = replace(more[0], message=f"{len(more)} more unknown keys are ignored", hint=None)
+    told = [rest if one is more[0] else one for one in ordered]
+    return tuple(one for one in told if not any(one is other for other in more))
+
+
+def _is_needed(one: Correction, failed: Collection[Location]) -> bool:
+    """Whether the file cannot do without a correction; without a tracker that is unknown of its settings."""
+    is_alias = one.at[0] == "tracker" and one.at[-1] in LINEAR_ALIASES
     place = ("tracker", "provider", one.at[-1]) if is_alias else one.at
-    needed = {target for target in one.targets if target in failed}
-    if ("tracker", "kind") in failed and any(target[0] == "tracker" for target in one.targets):
-        needed.add(("tracker", "kind"))
-    if needed or (one.problem is not None and place in failed):
-        kind = ("tracker", "kind") in {one.at, *one.targets}
+    has_no_tracker = ("tracker", "kind") in failed and any(target[0] == "tracker" for target in one.targets)
+    is_wrong = one.problem is not None and place in failed
+    return has_no_tracker or is_wrong or any(target in failed for target in one.targets)
+
+
+def _spoils(one: Correction, failed: Collection[Location]) -> bool:
+    """Whether a value that moved is wrong."""
+    return any(place[: len(target)] == target for target in one.targets for place in failed)
+
+
+def _tell(review: ProblemCollector, one: Correction, *, needed: bool) -> None:
+    """Report one correction: a failure where the file cannot do without it, else a warning."""
+    name = dotted(one.at)
+    if needed:
         category = Category.INVALID_WORKFLOW_CONFIG
-        if kind:
-            category = (
-                Category.MISSING_TRACKER_KIND if one.problem is None else Category.UNSUPPORTED_TRACKER_KIND
-            )
+        if ("tracker", "kind") in {one.at, *one.targets}:
+            is_missing = one.problem is None
+            category = Category.MISSING_TRACKER_KIND if is_missing else Category.UNSUPPORTED_TRACKER_KIND
         review.fail(one.at, one.problem or "is not read", category=category, hint=one.hint)
     elif one.problem is not None:
         review.warn(one.at, f"{name} {one.problem}", code=WarningCode.FOREIGN_REFERENCE, hint=one.hint)
     else:
-        message = f"unknown {'key' if one.at[1:] else 'section'} {quoted(name)} is ignored"
-        review.warn(one.at, message, code=WarningCode.UNKNOWN_KEY, hint=one.hint)
+        review.warn_unknown(one.at, (), hint=one.hint)
 
 
 def _plain_text(file: WorkflowFile) -> bytes:

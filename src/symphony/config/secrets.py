@@ -274,7 +274,7 @@ _BARE_NAME: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 
 @dataclass(frozen=True, slots=True)
 class ForeignReference:
-    """A value that refers to a variable as another program does; without `name` it refers to something else."""
+    """A value that refers to a variable as another program does; `name` is None for another place."""
 
     name: str | None
     form: str

@@ -342,7 +342,7 @@ SANDBOXES: Final[Mapping[str, str]] = {
 }
 """The types of `codex.turn_sandbox_policy`, by the words of `codex.thread_sandbox`."""
 
-HOOK_VARIABLES: Final[Mapping[str, str]] = {
+OTHER_HOOK_VARIABLES: Final[Mapping[str, str]] = {
     "ISSUE_ID": "SYMPHONY_ISSUE_ID",
     "ISSUE_IDENTIFIER": "SYMPHONY_ISSUE_IDENTIFIER",
     "ISSUE_KEY": "SYMPHONY_ISSUE_IDENTIFIER",

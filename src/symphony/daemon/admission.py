@@ -14,9 +14,12 @@ from pathlib import Path
 from symphony.agents.base import SettingIssues
 from symphony.agents.registry import SECTIONS, agent_kind, check_settings
 from symphony.config import (
+    HOOK_PREFIXES,
+    OTHER_HOOK_VARIABLES,
     STATE_DIR_VARIABLE,
     CommandSettings,
     ForgeSettings,
+    HooksSettings,
     Location,
     NamedAgent,
     ProblemCollector,
@@ -48,6 +51,7 @@ from symphony.trackers.registry import (
     tracker_kind,
     with_default_states,
 )
+from symphony.workspaces import HOOK_VARIABLES
 
 ACKNOWLEDGEMENT = "--i-understand-that-this-will-be-running-without-the-usual-guardrails"
 """The option that allows sessions without a sandbox."""
@@ -125,6 +129,7 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
             partial(_judge_forge, environment=environment),
             partial(_judge_tracing, environment=environment),
             _judge_isolation,
+            partial(_judge_hooks, environment=environment),
             partial(_judge_agents, acknowledged=acknowledged),
             _judge_budget,
             partial(_judge_notify, environment=environment),
@@ -284,6 +289,34 @@ def _judge_isolation(review: ProblemCollector) -> None:
     ):
         hint = "add workspace.isolation: bwrap, or leave the key out"
         review.fail(("workspace", "network"), "is closed, and nothing closes it", hint=hint)
+
+
+_USED_VARIABLE = re.compile(r"(?<![\\$])\$(?:\{#?([A-Z][A-Z0-9_]*)|([A-Z][A-Z0-9_]*))")
+
+
+def _judge_hooks(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:
+    """Variables of another program in scripts: unset here, so that a script would do something else."""
+    hooks = review.sections.get("hooks")
+    if not isinstance(hooks, HooksSettings):
+        return
+    for key in ("after_create", "before_run", "after_run", "before_remove"):
+        script = getattr(hooks, key) or ""
+        used = {found[1] or found[2] for found in _USED_VARIABLE.finditer(script)}
+        for name in sorted(used - set(HOOK_VARIABLES) - environment.keys()):
+            if re.search(rf"(?:^|[\s;&|(]){name}=|\bread\b.*\b{name}\b|\bfor\s+{name}\b", script):
+                continue  # the script sets it
+            ours = _hook_variable(name)
+            if ours is not None or name.startswith(HOOK_PREFIXES):
+                hint = f"write ${ours}" if ours is not None else f"hooks get {', '.join(HOOK_VARIABLES)}"
+                problem = f"uses ${name}, which no hook gets here"
+                _warn(review, ("hooks", key), problem, WarningCode.FOREIGN_VARIABLE, hint)
+
+
+def _hook_variable(name: str) -> str | None:
+    """Our variable for one of another program, whatever its prefix is."""
+    words = name.split("_")
+    ends = ("_".join(words[start:]) for start in range(len(words)))
+    return next((OTHER_HOOK_VARIABLES[end] for end in ends if end in OTHER_HOOK_VARIABLES), None)
 
 
 def _judge_agents(review: ProblemCollector, *, acknowledged: bool | None) -> None:

@@ -113,7 +113,9 @@ def corrected(front: FrontMatter, found: Collection[Correction]) -> FrontMatter:
                 if isinstance(setting, dict):
                     inner = [(place, at) for place, at in positions.items() if place[: len(one.at)] == one.at]
                     positions.update({(*target, *place[len(one.at) :]): at for place, at in inner})
-    return replace(front, value=value, source_map=replace(front.source_map, positions=positions))
+    source_map = replace(front.source_map, positions=positions)
+    targets = frozenset(target for one in found for target in one.targets)
+    return replace(front, value=value, source_map=source_map, corrected=front.corrected | targets)
 
 
 def without(front: FrontMatter, found: Collection[Correction]) -> FrontMatter:
@@ -315,8 +317,7 @@ class _Finder:
             name = reference.name
             moves: tuple[tuple[Location, Any], ...] = () if name is None else ((at, f"${name}"),)
             write = "$NAME, and set that variable where the daemon starts" if name is None else f"${name}"
-            problem = f"has {reference.form} of another program, which is not read"
-            yield Correction(at=at, hint=f"write it as {write}", moves=moves, problem=problem)
+            yield Correction(at=at, hint=f"write it as {write}", moves=moves, problem=reference.problem)
 
     def _is_read(self, at: Location) -> bool:
         """Whether anything reads a key; what is unknown is told as such."""

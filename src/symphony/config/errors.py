@@ -181,11 +181,17 @@ class SourceMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontMatter:
-    """The root map of a file, which may contain secrets; `present` says whether the file has one."""
+    """The root map of a file, which may contain secrets.
+
+    Attributes:
+        present: whether the file has one.
+        corrected: settings that the file has elsewhere, or in other words. What they refer to is told there.
+    """
 
     source_map: SourceMap
     value: Mapping[str, Any] = field(repr=False)
     present: bool = True
+    corrected: frozenset[Location] = frozenset()
 
     @property
     def path(self) -> Path:
@@ -204,6 +210,7 @@ class ProblemCollector:
         agents: the agents that can be chosen for an issue, as far as they are valid.
         settings: set only if there are no failures.
         failed: the keys with failures.
+        unknown: the keys that nothing reads.
     """
 
     source: FrontMatter
@@ -214,6 +221,7 @@ class ProblemCollector:
     settings: Settings | None = None
     warnings: list[WorkflowWarning] = field(default_factory=list)
     failed: set[Location] = field(default_factory=set)
+    unknown: list[Location] = field(default_factory=list)
     _failures: list[tuple[int, Failure]] = field(default_factory=list)
 
     @property
@@ -246,8 +254,13 @@ class ProblemCollector:
 
     def add(self, location: Location, failure: Failure) -> None:
         """Record an existing failure at the line of its key."""
-        placed = replace(failure, where=self.source_map.where(location))
         self.failed.add(location)
+        is_missing = failure.category is Category.MISSING_TRACKER_SECRET or failure.message.endswith(
+            "required"
+        )
+        if is_missing and location in self.source.corrected:
+            return
+        placed = replace(failure, where=self.source_map.where(location))
         self._failures.append((self.source_map.line(location), placed))
 
     def fail_each(self, error: ValidationError, at: Location = (), *, but: Location | None = None) -> None:
@@ -263,6 +276,7 @@ class ProblemCollector:
 
     def warn_unknown(self, location: Location, known: Collection[str], *, hint: str | None = None) -> None:
         """Record that a key is unknown; `hint` stands in where no known one is similar."""
+        self.unknown.append(location)
         what = "key" if location[1:] else "section"
         self.warn(
             location,
@@ -273,6 +287,8 @@ class ProblemCollector:
 
     def warn(self, location: Location, message: str, *, code: WarningCode, hint: str | None = None) -> None:
         """Record a warning at `location`."""
+        if code is WarningCode.UNSET_VARIABLE and location in self.source.corrected:
+            return
         where = self.source_map.where(location)
         self.warnings.append(WorkflowWarning(code=code, message=message, where=where, hint=hint))
 
@@ -327,27 +343,29 @@ _DIGITS: Final = re.compile(r"[-+]?\d+(?:\.\d+)?")
 _DURATION: Final = re.compile(r"\d+(?:\.\d+)?\s*(?:ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)")
 
 
+_WORDS: Final = (
+    ({"int_type", "float_type"}, _DIGITS, "write the digits without quotes"),
+    ({"int_type", "float_type"}, _UNDERSCORED, "write digits only: numbers have no separators"),
+    (
+        {"int_type"},
+        _DURATION,
+        "write digits only, in the unit that the name ends with: 30 s are 30000 in _ms",
+    ),
+    ({"tuple_type"}, re.compile(r".*,.*", re.DOTALL), "write it as a list, in brackets: [first, second]"),
+)
+"""Hints for texts that other programs, or other versions of YAML, take for what is wanted."""
+
+
 def _hint_for(kind: str, found: object) -> str | None:
-    """A hint for a value that other programs, or other versions of YAML, take; it does not contain the value."""
-    match kind, found:
-        case "int_type", float():
-            return "write it without a decimal point" if found == found // 1 else "write a whole number"
-        case "int_type" | "float_type", str() if _DIGITS.fullmatch(found.strip()):
-            return "write the digits without quotes"
-        case "int_type" | "float_type", str() if _UNDERSCORED.fullmatch(found.strip()):
-            return "write digits only: a number of YAML 1.2 has no separators"
-        case "int_type", str() if _DURATION.fullmatch(found.strip().lower()):
-            return "write digits only, in the unit that the name ends with, such as 30000 for 30 s in _ms"
-        case "string_type", list():
-            return (
-                "write it as one text; for several commands write | after the key, and one in each line below"
-            )
-        case "tuple_type", str() if "," in found:
-            return "write it as a list, with brackets around it: [first, second]"
-        case "dict_type" | "model_type", str() | list():
-            return "write its keys indented below it, one `key: value` in each line"
-        case _:
-            return None
+    """A hint for a value that is nearly right; it does not contain the value."""
+    if kind == "int_type" and isinstance(found, float):
+        return "write a whole number, without a decimal point"
+    if kind == "string_type" and isinstance(found, list):
+        return "write it as one text; for several commands write | after the key and one in each line below"
+    if not isinstance(found, str):
+        return None
+    text = found.strip().lower()
+    return next((hint for kinds, form, hint in _WORDS if kind in kinds and form.fullmatch(text)), None)
 
 
 def describe_error(problem: ErrorDetails) -> tuple[str, str | None]:

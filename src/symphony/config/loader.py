@@ -36,7 +36,7 @@ from symphony.frontmatter import Code, FrontMatterError, Profile, Split, load, s
 _MAX_UNKNOWN: Final = 100
 _MAX_FILE_BYTES: Final = 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
-_SECRET_SECTIONS: Final = ("tracker", "forge", "notify", "tracing")
+_SECRET_SECTIONS: Final = frozenset({"tracker", "forge", "notify", "tracing"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ class WorkflowReport:
     Attributes:
         failures, warnings: in the order of the file; those of the prompt are last.
         workflow: set if, and only if, there are no failures.
-        sections, partial_sections, given_keys, agents: as in `ProblemCollector`.
+        sections, partial_sections, given_keys, agents, unknown: as in `ProblemCollector`.
     """
 
     source_map: SourceMap
@@ -146,6 +146,7 @@ class WorkflowReport:
     partial_sections: Mapping[str, Section] = field(default_factory=dict)
     given_keys: Mapping[str, frozenset[str]] = field(default_factory=dict)
     agents: Mapping[str, NamedAgent] = field(default_factory=dict)
+    unknown: tuple[Location, ...] = ()
 
 
 def parse_workflow(
@@ -217,7 +218,7 @@ def validate_workflow(
             if sound != list(found):
                 review = judge(corrected(front, sound))
         for one in found:
-            _tell(review, one, needed=one in needed)
+            _tell(review, _with_unset(one, environment), needed=one in needed)
         return review
 
     failures: list[Failure] = []
@@ -244,6 +245,7 @@ def validate_workflow(
         partial_sections={} if review is None else review.partial_sections,
         given_keys={} if review is None else review.given_keys,
         agents={} if review is None else review.agents,
+        unknown=() if review is None else tuple(review.unknown),
     )
 
 
@@ -263,18 +265,46 @@ def _condensed(warnings: Sequence[WorkflowWarning]) -> tuple[WorkflowWarning, ..
     return tuple(one for one in told if not any(one is other for other in more))
 
 
+def read_parts(file: WorkflowFile) -> tuple[FrontMatter, str]:
+    """The front matter of a file, and its prompt, without judging them.
+
+    Raises:
+        WorkflowError: it is no text, or its front matter is no map.
+    """
+    data = _plain_text(file)
+    fences = _split(data, file.path)
+    first_line = 1 if fences is None else fences.front_line
+    try:
+        document = load(b"" if fences is None else fences.front, profile=Profile.CORE, first_line=first_line)
+    except FrontMatterError as error:
+        closed = fences is None or fences.closed
+        raise WorkflowError([_front_matter_failure(error, file.path, closed=closed)]) from error
+    source_map = SourceMap(path=file.path, positions=document.positions, first_line=first_line)
+    body = data.removeprefix(_BOM) if fences is None else data[fences.body_offset :]
+    present = fences is not None
+    return FrontMatter(source_map=source_map, value=document.value, present=present), body.decode()
+
+
 def _is_needed(one: Correction, failed: Collection[Location]) -> bool:
     """Whether the file cannot do without a correction; without a tracker that is unknown of its settings."""
     is_alias = one.at[0] == "tracker" and one.at[-1] in LINEAR_ALIASES
     place = ("tracker", "provider", one.at[-1]) if is_alias else one.at
     has_no_tracker = ("tracker", "kind") in failed and any(target[0] == "tracker" for target in one.targets)
-    is_wrong = one.problem is not None and place in failed
+    is_wrong = one.problem is not None and (place in failed or one.at[0] in _SECRET_SECTIONS - {"notify"})
     return has_no_tracker or is_wrong or any(target in failed for target in one.targets)
 
 
 def _spoils(one: Correction, failed: Collection[Location]) -> bool:
     """Whether a value that moved is wrong."""
     return any(place[: len(target)] == target for target in one.targets for place in failed)
+
+
+def _with_unset(one: Correction, environment: Mapping[str, str]) -> Correction:
+    """The correction with the variables to set."""
+    unset = sorted(referenced_variables([value for _, value in one.moves]) - environment.keys())
+    return (
+        replace(one, hint=f"{one.hint}, and set {', '.join(unset)} where the daemon starts") if unset else one
+    )
 
 
 def _tell(review: ProblemCollector, one: Correction, *, needed: bool) -> None:

@@ -274,10 +274,13 @@ _BARE_NAME: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 
 @dataclass(frozen=True, slots=True)
 class ForeignReference:
-    """A value that refers to a variable as another program does; `name` is None for another place."""
+    """A value that refers to a variable as another program does; `name` is None for another place.
+
+    `problem` follows the name of the key.
+    """
 
     name: str | None
-    form: str
+    problem: str
 
 
 def foreign_reference(value: str, *, secret: bool = False) -> ForeignReference | None:
@@ -292,11 +295,11 @@ def foreign_reference(value: str, *, secret: bool = False) -> ForeignReference |
     for pattern in _FOREIGN_FORMS:
         if found := pattern.fullmatch(text):
             form = text[: found.start(1)].strip() + "NAME" + (text[found.end(1) :].strip()[-2:])
-            return ForeignReference(found[1], f"the form {form}")
+            return ForeignReference(found[1], f"refers to a variable as {form}, which is not read")
     if not secret:
         return None
     if _BARE_NAME.fullmatch(text) and is_secret_variable(text):
-        return ForeignReference(text, "the bare name of a variable, as")
+        return ForeignReference(text, "is the name of a variable, without the dollar sign")
     return (
         ForeignReference(None, "the place of a secret, in the form")
         if _FOREIGN_STORE.fullmatch(text)

@@ -27,6 +27,7 @@ from symphony.config.secrets import (
     ResolveError,
     UnsetVariableError,
     default_workspace_root,
+    foreign_reference,
     literal_secrets,
     reference_name,
     resolve_repository,
@@ -577,7 +578,7 @@ def _warn_about_root(review: ProblemCollector, root: str, environment: Mapping[s
             code=WarningCode.UNSET_VARIABLE,
             hint=unset_hint(name, environment),
         )
-    elif name is None and root.startswith("$"):
+    elif name is None and root.startswith("$") and foreign_reference(root) is None:
         hint = "only a value that is exactly $NAME, or begins with $SYMPHONY_STATE_DIR/, refers to a variable"
         review.warn(
             location,

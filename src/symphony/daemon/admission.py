@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from symphony.agents.base import SettingIssues
 from symphony.agents.registry import SECTIONS, agent_kind, check_settings
@@ -123,7 +124,7 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
         environment=environment,
         tracker_kinds=TRACKERS.names,
         agent_kinds=SECTIONS,
-        provider_keys=_provider_keys,
+        provider_keys=provider_keys,
         validators=(
             partial(_judge_tracker, environment=environment),
             partial(_judge_forge, environment=environment),
@@ -147,7 +148,7 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
     return replace(judgement, warnings=warnings, workflow=replace(judgement.workflow, warnings=warnings))
 
 
-def _provider_keys(kind: str) -> tuple[str, ...]:
+def provider_keys(kind: str) -> tuple[str, ...]:
     """The keys of `tracker.provider`; none for a kind whose package cannot be loaded."""
     try:
         return tracker_kind(kind).provider_keys
@@ -291,7 +292,8 @@ def _judge_isolation(review: ProblemCollector) -> None:
         review.fail(("workspace", "network"), "is closed, and nothing closes it", hint=hint)
 
 
-_USED_VARIABLE = re.compile(r"(?<![\\$])\$(?:\{#?([A-Z][A-Z0-9_]*)|([A-Z][A-Z0-9_]*))")
+USED_VARIABLE: Final = re.compile(r"(?<![\\$])\$(?:\{#?([A-Z][A-Z0-9_]*)|([A-Z][A-Z0-9_]*))")
+"""A variable of the environment in a shell script."""
 
 
 def _judge_hooks(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:
@@ -301,18 +303,18 @@ def _judge_hooks(review: ProblemCollector, *, environment: Mapping[str, str]) ->
         return
     for key in ("after_create", "before_run", "after_run", "before_remove"):
         script = getattr(hooks, key) or ""
-        used = {found[1] or found[2] for found in _USED_VARIABLE.finditer(script)}
+        used = {found[1] or found[2] for found in USED_VARIABLE.finditer(script)}
         for name in sorted(used - set(HOOK_VARIABLES) - environment.keys()):
             if re.search(rf"(?:^|[\s;&|(]){name}=|\bread\b.*\b{name}\b|\bfor\s+{name}\b", script):
                 continue  # the script sets it
-            ours = _hook_variable(name)
+            ours = hook_variable(name)
             if ours is not None or name.startswith(HOOK_PREFIXES):
                 hint = f"write ${ours}" if ours is not None else f"hooks get {', '.join(HOOK_VARIABLES)}"
                 problem = f"uses ${name}, which no hook gets here"
                 _warn(review, ("hooks", key), problem, WarningCode.FOREIGN_VARIABLE, hint)
 
 
-def _hook_variable(name: str) -> str | None:
+def hook_variable(name: str) -> str | None:
     """Our variable for one of another program, whatever its prefix is."""
     words = name.split("_")
     ends = ("_".join(words[start:]) for start in range(len(words)))

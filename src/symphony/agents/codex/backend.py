@@ -242,5 +242,5 @@ def _sandbox_warnings(settings: CodexSettings) -> Iterator[SettingIssue]:
     if policy is not None and policy.get("type") not in _ACCEPTED_TYPES:
         given = text_in(policy, "type")
         problem = f"has the type {given[:60]!r}, which {refused}" if given else f"has no type, and {refused}"
-        hint = f"write type: {', '.join(_ACCEPTED_TYPES)}, or leave the key out for a sandbox in which commits work"
+        hint = f"write type: {', '.join(_ACCEPTED_TYPES)}, or leave the key out: then commits work"
         yield SettingIssue(key="turn_sandbox_policy", problem=problem, hint=hint)

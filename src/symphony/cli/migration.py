@@ -78,7 +78,7 @@ def migrate(file: WorkflowFile, *, target: Path, environment: Mapping[str, str])
         front, tracker_kinds=TRACKERS.names, agent_kinds=SECTIONS, provider_keys=provider_keys
     )
     draft = _Draft(corrected(front, found), body)
-    for one in found:
+    for one in sorted(found, key=lambda one: front.source_map.line(one.at)):
         draft.note(front, one)
     draft.write_values()
     draft.write_secrets()

@@ -116,10 +116,15 @@ def _is_slip(name: str, other: str) -> bool:
     if "".join(words) == "".join(others):
         return True
     differing = [pair for pair in zip(words, others, strict=False) if pair[0] != pair[1]]
-    is_letter_left_out = len(differing) == 1 < len(words) and len(other) == len(name) + 1
-    return len(words) == len(others) and (
-        is_letter_left_out or all(_is_same_word(*pair) for pair in differing)
-    )
+    if len(words) != len(others):
+        return False
+    if len(differing) == 1 < len(words) and _is_without_a_letter(*differing[0]):
+        return True
+    return all(_is_same_word(*pair) for pair in differing)
+
+
+def _is_without_a_letter(word: str, other: str) -> bool:
+    return any(word == other[:index] + other[index + 1 :] for index in range(len(other)))
 
 
 def _words(name: str) -> list[str]:

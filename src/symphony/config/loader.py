@@ -210,13 +210,17 @@ def validate_workflow(
             front, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds, provider_keys=provider_keys
         )
         review = judge(without(front, found))
+        has_tracker = ("tracker", "kind") not in review.failed
         needed = [one for one in found if _is_needed(one, review.failed)]
         if found and review.failures:
             review = judge(corrected(front, found))
             # The wrong value of a key that nothing depends on must not hide what else is wrong.
-            sound = [one for one in found if one in needed or not _spoils(one, review.failed)]
-            if sound != list(found):
-                review = judge(corrected(front, sound))
+            spoilt = [one for one in found if one not in needed and _spoils(one, review.failed)]
+            if spoilt:
+                sound = [one for one in found if one not in spoilt]
+                review = judge(without(corrected(front, sound), spoilt))
+        if not has_tracker:  # so that it is unknown what else it needs
+            needed += [one for one in found if any(target[0] == "tracker" for target in one.targets)]
         for one in found:
             _tell(review, _with_unset(one, environment), needed=one in needed)
         return review
@@ -286,12 +290,11 @@ def read_parts(file: WorkflowFile) -> tuple[FrontMatter, str]:
 
 
 def _is_needed(one: Correction, failed: Collection[Location]) -> bool:
-    """Whether the file cannot do without a correction; without a tracker that is unknown of its settings."""
+    """Whether the file cannot do without a correction."""
     is_alias = one.at[0] == "tracker" and one.at[-1] in LINEAR_ALIASES
     place = ("tracker", "provider", one.at[-1]) if is_alias else one.at
-    has_no_tracker = ("tracker", "kind") in failed and any(target[0] == "tracker" for target in one.targets)
     is_wrong = one.problem is not None and (place in failed or one.at[0] in _SECRET_SECTIONS - {"notify"})
-    return has_no_tracker or is_wrong or any(target in failed for target in one.targets)
+    return is_wrong or any(target in failed for target in one.targets)
 
 
 def _spoils(one: Correction, failed: Collection[Location]) -> bool:

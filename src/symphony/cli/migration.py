@@ -157,7 +157,7 @@ class _Draft:
 
     def note(self, front: FrontMatter, one: Correction) -> None:
         """Note a correction, without its value."""
-        name, line = dotted_name(one.at), front.source_map.line(one.at)
+        name, line = _shown(one.at), front.source_map.line(one.at)
         if one.problem is not None and one.moves:
             self.changes.append(f"line {line}: {name}: {one.hint.replace('write it as', 'written as', 1)}")
         elif one.moves:
@@ -168,12 +168,14 @@ class _Draft:
 
     def leave_out(self, front: FrontMatter, location: Location) -> None:
         """Remove a key that nothing reads."""
-        place: Any = self.values
-        for part in location[:-1]:
-            place = place[part]
-        if isinstance(place, dict) and place.pop(location[-1], None) is not None:
-            line = front.source_map.line(location)
-            self.left_out.append(f"line {line}: {dotted_name(location)}: there is no such setting")
+        line = front.source_map.line(location)
+        self.left_out.append(f"line {line}: {_shown(location)}: there is no such setting")
+        while location:
+            place: Any = self.values
+            for part in location[:-1]:
+                place = place[part]
+            del place[location[-1]]
+            location = location[:-1] if not place else ()
 
     def write_values(self) -> None:
         """Write values as our types want them."""
@@ -242,6 +244,11 @@ class _Draft:
             lines.append(dump_blocks({section: self.values[section]}).rstrip("\n"))
         front = "\n".join(("---", *lines, "---"))
         return f"{front}\n{self._body}" if self._body.strip() else f"{front}\n"
+
+
+def _shown(location: Location) -> str:
+    name = dotted_name(location)
+    return MASK if holds_credential(name) else name
 
 
 def _comments(what: str, texts: Iterable[str]) -> list[str]:

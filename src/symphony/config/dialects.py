@@ -14,7 +14,7 @@ from symphony.config.corrections import plain_name
 from symphony.config.synonyms import ISSUE_FIELDS, ISSUES
 
 _MAX_TAG_CHARS: Final = 4_096
-_MAX_TAGS: Final = 5_000
+_MAX_TAGS: Final = 1_000
 
 
 class Dialect(StrEnum):

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -538,6 +539,7 @@ _BLOCKS: Final[Mapping[str, str]] = {
 _TAG_NAME: Final = re.compile(r"\{%-?\s*(\w+)")
 
 
+@lru_cache(maxsize=1_024)
 def is_liquid(tag: str) -> bool:
     """Whether one tag can be read as Liquid; the end of its block is added."""
     name = _TAG_NAME.match(tag)

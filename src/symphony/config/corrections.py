@@ -112,7 +112,7 @@ def corrected(front: FrontMatter, found: Collection[Correction]) -> FrontMatter:
                 positions[target] = positions[one.at]
                 if isinstance(setting, dict):
                     inner = [(place, at) for place, at in positions.items() if place[: len(one.at)] == one.at]
-                    positions.update({(*target, *place[len(one.at) :]): at for place, at in inner})
+                    positions = {**{(*target, *place[len(one.at) :]): at for place, at in inner}, **positions}
     source_map = replace(front.source_map, positions=positions)
     targets = frozenset(target for one in found for target in one.targets)
     return replace(front, value=value, source_map=source_map, corrected=front.corrected | targets)
@@ -142,7 +142,7 @@ def _remove(tree: Any, location: Location) -> None:
 
 
 def _place(tree: dict[str, Any], location: Location, setting: Any) -> bool:
-    """Set a key that is not set; only an entry of a list is replaced."""
+    """Set a key that is not set, or what is not set of a map; only an entry of a list is replaced."""
     *parents, last = location
     place: Any = tree
     for part in parents:
@@ -154,7 +154,11 @@ def _place(tree: dict[str, Any], location: Location, setting: Any) -> bool:
     if isinstance(place, list) and isinstance(last, int):
         place[last] = setting
         return True
-    if not isinstance(place, dict) or place.get(last) is not None:
+    if not isinstance(place, dict):
+        return False
+    if isinstance(place.get(last), dict) and isinstance(setting, dict):
+        return any([_place(place, (last, key), value) for key, value in setting.items()])
+    if place.get(last) is not None:
         return False
     place[last] = copy.deepcopy(setting)
     return True
@@ -494,7 +498,7 @@ class _Finder:
 
     def _foreign_section(self, at: Location, value: Mapping[str, Any], name: str) -> Iterator[Correction]:
         renamed = SECTIONS.get(name)
-        if renamed is not None and not isinstance(self._tree.get(renamed), dict):
+        if renamed is not None:
             yield self._move(at, value, (renamed,))
         elif name == self._tracker:
             yield from self._foreign_provider(at, value)

@@ -93,6 +93,9 @@ def test_settings_are_where_we_read_them() -> None:
     assert isinstance(board, dict)
     states = {"source": "project", "project": 5, "field": "Stage"}
     assert board["provider"] == {"repo": "octo/web", "states": states}
+    claude = settings(migrated(SHAPES["claude_code"]).text)["claude"]
+    wanted = {"command": "claude", "stall_timeout_ms": 300_000, "permission_mode": "acceptEdits"}
+    assert claude == wanted
     agents = settings(migrated(SHAPES["agents_as_list"]).text)["agents"]
     assert agents == {"fast": {"kind": "claude", "model": "haiku"}}
 

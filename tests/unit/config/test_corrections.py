@@ -177,6 +177,16 @@ def test_a_required_setting_that_stands_nowhere_is_still_told() -> None:
     assert (code, at) == ("invalid_tracker_config", 2)
 
 
+def test_what_stands_in_two_places_is_brought_together_and_what_is_ours_wins() -> None:
+    text = (
+        "---\ntracker: {kind: markdown}\nagent: {kind: claude-code, command: one}\n"
+        "claude: {model: ours}\nclaude-code: {model: theirs, effort: high, command: two}\n---\n"
+    )
+    front, _ = read_parts(WorkflowFile(path=PATH, data=text.encode()))
+    found = corrections(front, tracker_kinds=TRACKERS.names, agent_kinds=SECTIONS, provider_keys=lambda _: ())
+    assert corrected(front, found).value["claude"] == {"model": "ours", "command": "one", "effort": "high"}
+
+
 def test_the_flat_keys_of_linear_are_read_where_they_stand() -> None:
     report = judged("tracker:\n  kind: linear\n  api_key: $LINEAR_API_KEY\n  project_slug: web\n")
     assert report.workflow is not None

@@ -204,7 +204,7 @@ def test_a_bare_list_is_written_with_commas() -> None:
     "unit", ["{{ .a }}", "{{#if a}}", "{% elif %}", "{{{", "{{", "{#", "{# a #}", "}}{{ end }}"]
 )
 def test_a_long_prompt_of_anything_is_judged_soon(unit: str) -> None:
-    text = unit * (200_000 // len(unit))
+    text = unit * (60_000 // len(unit))
     start = time.monotonic()
     refused(text) if unit not in {"{#", "{# a #}"} else prompt_in_liquid(text)
     assert time.monotonic() - start < 20

@@ -157,7 +157,8 @@ def _place(tree: dict[str, Any], location: Location, setting: Any) -> bool:
     if not isinstance(place, dict):
         return False
     if isinstance(place.get(last), dict) and isinstance(setting, dict):
-        return any([_place(place, (last, key), value) for key, value in setting.items()])
+        placed = [_place(place, (last, key), value) for key, value in setting.items()]
+        return any(placed)
     if place.get(last) is not None:
         return False
     place[last] = copy.deepcopy(setting)

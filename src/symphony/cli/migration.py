@@ -22,7 +22,7 @@ from symphony.config import (
     WorkflowFile,
     WorkflowReport,
     corrected,
-    corrections,
+    find_corrections,
     is_secret_variable,
     literal_secrets,
     prompt_in_liquid,
@@ -74,7 +74,7 @@ def migrate(file: WorkflowFile, *, target: Path, environment: Mapping[str, str])
     if file.path.suffix.lower() in _YAML:
         file = replace(file, data=b"---\n" + file.data.removeprefix(b"---\n") + b"\n---\n")
     front, body = read_parts(file)
-    found = corrections(
+    found = find_corrections(
         front, tracker_kinds=TRACKERS.names, agent_kinds=SECTIONS, provider_keys=provider_keys
     )
     draft = _Draft(corrected(front, found), body)

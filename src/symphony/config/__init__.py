@@ -2,7 +2,7 @@
 
 from symphony.config.corrections import Correction as Correction
 from symphony.config.corrections import corrected as corrected
-from symphony.config.corrections import corrections as corrections
+from symphony.config.corrections import find_corrections as find_corrections
 from symphony.config.errors import FrontMatter as FrontMatter
 from symphony.config.errors import Location as Location
 from symphony.config.errors import ProblemCollector as ProblemCollector

@@ -1,6 +1,6 @@
 """Finds settings that stand at another place or have another name, and what a file would be without that.
 
-`corrections` needs the names of `synonyms`, and the settings themselves. `validate_workflow` judges the
+`find_corrections` needs the names of `synonyms`, and the settings themselves. `validate_workflow` judges the
 corrected file as well, so that one pass tells everything; `symphony init --from` writes it.
 """
 
@@ -78,7 +78,7 @@ def plain_name(name: str) -> str:
     return re.sub(r"[-\s]+", "_", _CAMEL.sub("_", text)).lower()
 
 
-def corrections(
+def find_corrections(
     front: FrontMatter,
     *,
     tracker_kinds: Collection[str],

@@ -10,7 +10,7 @@ from typing import Final
 
 import watchfiles
 
-from symphony.config.corrections import Correction, ProviderKeys, corrected, corrections, without
+from symphony.config.corrections import Correction, ProviderKeys, corrected, find_corrections, without
 from symphony.config.errors import (
     FrontMatter,
     Location,
@@ -206,7 +206,7 @@ def validate_workflow(
         return review
 
     def collect(front: FrontMatter) -> ProblemCollector:
-        found = corrections(
+        found = find_corrections(
             front, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds, provider_keys=provider_keys
         )
         review = judge(without(front, found))

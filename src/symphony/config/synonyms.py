@@ -1,7 +1,7 @@
 """What other programs call our settings: the table, as data.
 
-`corrections` applies it to a file, for `symphony check` and for `symphony init --from`. A name is compared in
-lower case with underscores, so that `apiKey`, `api-key` and `API_KEY` are one.
+`find_corrections` applies it to a file, for `symphony check` and `symphony init --from`. Names are compared
+in lower case with underscores: `apiKey`, `api-key` and `API_KEY` are one.
 """
 
 from collections.abc import Mapping

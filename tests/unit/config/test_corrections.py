@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from symphony.agents.registry import SECTIONS
-from symphony.config import WarningCode, WorkflowFile, WorkflowReport, corrected, corrections, read_parts
+from symphony.config import WarningCode, WorkflowFile, WorkflowReport, corrected, find_corrections, read_parts
 from symphony.daemon.admission import judge
 from symphony.domain import Category
 from symphony.trackers.registry import TRACKERS
@@ -183,7 +183,9 @@ def test_what_stands_in_two_places_is_brought_together_and_what_is_ours_wins() -
         "claude: {model: ours}\nclaude-code: {model: theirs, effort: high, command: two}\n---\n"
     )
     front, _ = read_parts(WorkflowFile(path=PATH, data=text.encode()))
-    found = corrections(front, tracker_kinds=TRACKERS.names, agent_kinds=SECTIONS, provider_keys=lambda _: ())
+    found = find_corrections(
+        front, tracker_kinds=TRACKERS.names, agent_kinds=SECTIONS, provider_keys=lambda _: ()
+    )
     assert corrected(front, found).value["claude"] == {"model": "ours", "command": "one", "effort": "high"}
 
 
@@ -372,7 +374,7 @@ def test_the_front_matter_that_was_read_is_left_as_it_is() -> None:
     front, _ = read_parts(WorkflowFile(path=PATH, data=text.encode()))
     before = copy.deepcopy(dict(front.value))
     keys = {"markdown": ("path",)}
-    found = corrections(
+    found = find_corrections(
         front,
         tracker_kinds=TRACKERS.names,
         agent_kinds=SECTIONS,

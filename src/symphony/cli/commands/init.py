@@ -98,7 +98,7 @@ class _Choice:
     metavar="FILE",
     help="Convert a WORKFLOW.md of the reference or of another program.",
 )
-@click.option("--force", is_flag=True, help="Let --from replace a WORKFLOW.md that exists.")
+@click.option("--force", is_flag=True, help="Replace what is there and differs.")
 @click.option("--print", "only_print", is_flag=True, help="Print WORKFLOW.md, and write nothing.")
 def init(
     *,

@@ -437,7 +437,7 @@ PEERS = Path(__file__).parents[1] / "peers"
 OURS = {"no_budget", "codex_not_found", "agent_not_found", "unset_variable"}
 """What is told of this machine, and of every file without a budget."""
 
-COMMONEST = {
+COMMONEST: dict[str, list[tuple[str, str, int, str | None]]] = {
     "flat_github": [
         ("error", "invalid_workflow_config", 4, "tracker.provider.repo"),
         ("error", "invalid_workflow_config", 5, "tracker.provider.token"),

@@ -344,12 +344,10 @@ _KINDS: Final[tuple[tuple[type, str], ...]] = (
 
 
 _UNDERSCORED: Final = re.compile(r"[-+]?\d+(?:[_,' ]\d+)+")
-_DIGITS: Final = re.compile(r"[-+]?\d+(?:\.\d+)?")
 _DURATION: Final = re.compile(r"\d+(?:\.\d+)?\s*(?:ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)")
 
 
 _WORDS: Final = (
-    ({"int_type", "float_type"}, _DIGITS, "write the digits without quotes"),
     ({"int_type", "float_type"}, _UNDERSCORED, "write digits only: numbers have no separators"),
     (
         {"int_type"},
@@ -363,7 +361,7 @@ _WORDS: Final = (
 
 def _hint_for(kind: str, found: object) -> str | None:
     """A hint for a value that is nearly right; it does not contain the value."""
-    if kind == "int_type" and isinstance(found, float):
+    if kind == "int_type" and isinstance(found, float) and found.is_integer():
         return "write a whole number, without a decimal point"
     if kind == "string_type" and isinstance(found, list):
         return "write it as one text; for several commands write | after the key and one in each line below"

@@ -23,7 +23,7 @@ from symphony.config.errors import (
     config_failure,
     dotted,
 )
-from symphony.config.secrets import referenced_variables
+from symphony.config.secrets import is_secret_key, referenced_variables
 from symphony.config.settings import AgentKinds, NamedAgent, Section, Settings
 from symphony.config.synonyms import LINEAR_ALIASES
 from symphony.config.template import PromptTemplate
@@ -293,7 +293,8 @@ def _is_needed(one: Correction, failed: Collection[Location]) -> bool:
     """Whether the file cannot do without a correction."""
     is_alias = one.at[0] == "tracker" and one.at[-1] in LINEAR_ALIASES
     place = ("tracker", "provider", one.at[-1]) if is_alias else one.at
-    is_wrong = one.problem is not None and (place in failed or one.at[0] in _SECRET_SECTIONS - {"notify"})
+    is_secret = one.at[0] in _SECRET_SECTIONS - {"notify"} and any(is_secret_key(str(key)) for key in one.at)
+    is_wrong = one.problem is not None and (place in failed or is_secret)
     return is_wrong or any(target in failed for target in one.targets)
 
 

@@ -271,7 +271,7 @@ def test_a_secret_that_stands_elsewhere_is_never_told(key: str) -> None:
     ("text", "words"),
     [
         ("agent: {max_turns: 10.0}", "decimal point"),
-        ("agent: {max_turns: 10.5}", "decimal point"),
+        ("agent: {max_turns: 10.5}", "digits only"),
         ("agent: {budget: {max_tokens_per_issue: 5_000_000}}", "separators"),
         ("agent: {budget: {max_tokens_per_issue: '5,000,000'}}", "separators"),
         ("retention: {max_runs: '5'}", "without quotes"),

@@ -221,6 +221,8 @@ def validate_workflow(
                 review = judge(without(corrected(front, sound), spoilt))
         if not has_tracker:  # so that it is unknown what else it needs
             needed += [one for one in found if any(target[0] == "tracker" for target in one.targets)]
+        # What stands at another place refers to secrets too.
+        review.source = replace(review.source, value=front.value)
         for one in found:
             _tell(review, _with_unset(one, environment), needed=one in needed)
         return review

@@ -264,6 +264,13 @@ def test_a_secret_that_stands_elsewhere_is_never_told(key: str) -> None:
     assert {code for code, _, _ in errors(report)} == {"invalid_workflow_config"}
 
 
+def test_the_variable_of_a_key_that_stands_elsewhere_stays_a_secret() -> None:
+    front = GITHUB.replace("$GITHUB_TOKEN", "$GITHUB_TOKEN, api_key: $MY_TOKEN")
+    workflow = judged(front).workflow
+    assert workflow is not None
+    assert workflow.secret_names == {"GITHUB_TOKEN", "MY_TOKEN"}
+
+
 # --- values ----------------------------------------------------------------------------------------------
 
 

@@ -94,7 +94,6 @@ class _Choice:
 @click.option(
     "--from",
     "source",
-    type=click.Path(path_type=Path),
     metavar="FILE",
     help="Convert a WORKFLOW.md of the reference or of another program.",
 )
@@ -106,7 +105,7 @@ def init(
     kind: str | None,
     profile: str | None,
     command: str | None,
-    source: Path | None,
+    source: str | None,
     force: bool,
     only_print: bool,
     **values: str | None,
@@ -120,7 +119,7 @@ def init(
     if source is not None:
         if any((tracker, kind, profile, command, given)):
             raise _usage_error("--from goes with --force and --print only", "the file says the rest")
-        _convert(source, workflow, force=force, only_print=only_print)
+        _convert(Path(source), workflow, force=force, only_print=only_print)
         return
     if force:
         raise _usage_error(

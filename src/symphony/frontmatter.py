@@ -63,6 +63,31 @@ def dump(values: Mapping[str, Any]) -> str:
     return str(yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_MAX_WIDTH))
 
 
+_REFERENCE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
+
+
+class _BlockDumper(_Dumper):
+    """Writes text of several lines as a block."""
+
+
+def _represent_block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    if "\n" in text and not text[:1].isspace():
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|")
+    if _REFERENCE.fullmatch(text):
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text)
+    return _represent_text(dumper, text)
+
+
+_BlockDumper.add_representer(str, _represent_block)
+
+
+def dump_blocks(values: Mapping[str, Any]) -> str:
+    """As `dump`, for people: several lines are a block where YAML allows it, and `$NAME` has no quotes."""
+    return str(
+        yaml.dump(dict(values), Dumper=_BlockDumper, sort_keys=False, allow_unicode=True, width=_MAX_WIDTH)
+    )
+
+
 def _is_plain(text: str) -> bool:
     return _PLAIN.fullmatch(text) is not None and text.lower() not in _NOT_TEXT
 

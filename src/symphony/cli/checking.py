@@ -45,7 +45,14 @@ from symphony.config import (
 )
 from symphony.daemon.admission import judge
 from symphony.daemon.context import provider_redaction, redaction_for, skill_options
-from symphony.domain import BRANCH_PREFIX, Failure, Redaction, SymphonyError
+from symphony.domain import (
+    BRANCH_PREFIX,
+    Failure,
+    Redaction,
+    SymphonyError,
+    holds_credential,
+    mask_credentials,
+)
 from symphony.processes.local import LocalHost
 from symphony.skills import with_advice
 from symphony.trackers.base import TrackerError
@@ -107,7 +114,17 @@ def check_workflow(path: Path, environment: Mapping[str, str]) -> CheckedWorkflo
         where = report.source_map.where(("agent", "skills"))
         warnings += unseen_skills(report.workflow.settings, report.agents, where=where)
     # A message may quote the file, and a secret may stand anywhere in it.
-    return _document(path, [redaction.failure(failure) for failure in failures], warnings, settings)
+    told = [redaction.failure(failure) for failure in failures]
+    return _document(path, told, [_masked(warning) for warning in warnings], settings)
+
+
+def _masked(warning: WorkflowWarning) -> WorkflowWarning:
+    """A warning without the credentials that are written as keys."""
+    return (
+        replace(warning, message=mask_credentials(warning.message))
+        if holds_credential(warning.message)
+        else warning
+    )
 
 
 def _document(

@@ -1,5 +1,9 @@
 """`WORKFLOW.md`: parsing, typed settings, prompt templates, secrets, and reload."""
 
+from symphony.config.corrections import Correction as Correction
+from symphony.config.corrections import corrected as corrected
+from symphony.config.corrections import find_corrections as find_corrections
+from symphony.config.errors import FrontMatter as FrontMatter
 from symphony.config.errors import Location as Location
 from symphony.config.errors import ProblemCollector as ProblemCollector
 from symphony.config.errors import SourceMap as SourceMap
@@ -25,6 +29,7 @@ from symphony.config.loader import WorkflowReport as WorkflowReport
 from symphony.config.loader import WorkflowStore as WorkflowStore
 from symphony.config.loader import load_workflow as load_workflow
 from symphony.config.loader import parse_workflow as parse_workflow
+from symphony.config.loader import read_parts as read_parts
 from symphony.config.loader import read_workflow_file as read_workflow_file
 from symphony.config.loader import validate_workflow as validate_workflow
 from symphony.config.pull_request_text import render_pull_request_text as render_pull_request_text
@@ -40,6 +45,7 @@ from symphony.config.secrets import default_workspace_root as default_workspace_
 from symphony.config.secrets import expand_path as expand_path
 from symphony.config.secrets import is_secret_key as is_secret_key
 from symphony.config.secrets import is_secret_variable as is_secret_variable
+from symphony.config.secrets import literal_secrets as literal_secrets
 from symphony.config.secrets import mask_secrets as mask_secrets
 from symphony.config.secrets import nearest_variable as nearest_variable
 from symphony.config.secrets import read_secrets as read_secrets
@@ -89,6 +95,8 @@ from symphony.config.settings import WorkspaceSettings as WorkspaceSettings
 from symphony.config.settings import requested_agents as requested_agents
 from symphony.config.settings import sections as sections
 from symphony.config.settings import session as session
+from symphony.config.synonyms import HOOK_PREFIXES as HOOK_PREFIXES
+from symphony.config.synonyms import OTHER_HOOK_VARIABLES as OTHER_HOOK_VARIABLES
 from symphony.config.template import PromptTemplate as PromptTemplate
 from symphony.config.template import answer_section as answer_section
 from symphony.config.template import answered_prompt as answered_prompt
@@ -96,5 +104,6 @@ from symphony.config.template import comments_section as comments_section
 from symphony.config.template import continuation_prompt as continuation_prompt
 from symphony.config.template import interrupted_prompt as interrupted_prompt
 from symphony.config.template import issue_too_long_failure as issue_too_long_failure
+from symphony.config.template import prompt_in_liquid as prompt_in_liquid
 from symphony.config.template import restarted_prompt as restarted_prompt
 from symphony.config.validation import agent_key_location as agent_key_location

@@ -2,7 +2,8 @@
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -30,6 +31,8 @@ class WarningCode(StrEnum):
     IGNORED_NOTIFICATION = "ignored_notification"
     OUTDATED_FORM = "outdated_form"
     UNSET_VARIABLE = "unset_variable"
+    FOREIGN_REFERENCE = "foreign_reference"
+    FOREIGN_VARIABLE = "foreign_variable"
     LITERAL_DOLLAR = "literal_dollar"
     EXPOSED_SECRET = "exposed_secret"  # noqa: S105 - the name of a warning, not a secret
     LITERAL_SECRET = "literal_secret"  # noqa: S105 - the name of a warning, not a secret
@@ -101,10 +104,46 @@ def config_failure(
     )
 
 
+_SAME_WORD: Final = 0.75
+_NEGATIONS: Final = ("anti", "de", "dis", "ex", "in", "no", "non", "not", "un")
+
+
 def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str | None:
-    """A hint with the most similar known name; `None` if none is similar."""
-    match = difflib.get_close_matches(name.strip().lower(), sorted(known), n=1, cutoff=0.6)
-    return f'did you mean "{prefix}{match[0]}"?' if match else None
+    """A hint with the known name of which this one is a slip of the pen; `None` if there is none."""
+    given = name.strip().lower()
+    near = difflib.get_close_matches(given, sorted(known), n=3, cutoff=0.6)
+    match = next((other for other in near if _is_slip(given, other.lower())), None)
+    return None if match is None else f'did you mean "{prefix}{match}"?'
+
+
+def _is_slip(name: str, other: str) -> bool:
+    """Whether both say the same, word by word: a similar name may mean another setting, or its opposite."""
+    words, others = _words(name), _words(other)
+    if "".join(words) == "".join(others):
+        return True
+    differing = [pair for pair in zip(words, others, strict=False) if pair[0] != pair[1]]
+    if len(words) != len(others):
+        return False
+    if len(differing) == 1 < len(words) and _is_without_a_letter(*differing[0]):
+        return True
+    return all(_is_same_word(*pair) for pair in differing)
+
+
+def _is_without_a_letter(word: str, other: str) -> bool:
+    return any(word == other[:index] + other[index + 1 :] for index in range(len(other)))
+
+
+def _words(name: str) -> list[str]:
+    return re.split(r"[-_.\s]+", name)
+
+
+def _is_same_word(word: str, other: str) -> bool:
+    long, short = sorted((word, other), key=len, reverse=True)
+    if any(long == f"{negation}{short}" for negation in _NEGATIONS):
+        return False
+    if sorted(word) == sorted(other):
+        return True
+    return difflib.SequenceMatcher(None, word, other).ratio() >= _SAME_WORD
 
 
 def one_of(known: Iterable[str]) -> str:
@@ -153,11 +192,17 @@ class SourceMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontMatter:
-    """The root map of a file, which may contain secrets; `present` says whether the file has one."""
+    """The root map of a file, which may contain secrets.
+
+    Attributes:
+        present: whether the file has one.
+        corrected: settings that the file has elsewhere, or in other words. What they refer to is told there.
+    """
 
     source_map: SourceMap
     value: Mapping[str, Any] = field(repr=False)
     present: bool = True
+    corrected: frozenset[Location] = frozenset()
 
     @property
     def path(self) -> Path:
@@ -180,6 +225,8 @@ class ProblemCollector:
         given_keys: per invalid section, the valid keys that the file has.
         agents: the agents that can be chosen for an issue, as far as they are valid.
         settings: set only if there are no failures.
+        failed: the keys with failures.
+        unknown: the keys that nothing reads.
     """
 
     source: FrontMatter
@@ -189,6 +236,8 @@ class ProblemCollector:
     agents: dict[str, NamedAgent] = field(default_factory=dict)
     settings: Settings | None = None
     warnings: list[WorkflowWarning] = field(default_factory=list)
+    failed: set[Location] = field(default_factory=set)
+    unknown: list[Location] = field(default_factory=list)
     _failures: list[tuple[int, Failure]] = field(default_factory=list)
 
     @property
@@ -216,10 +265,17 @@ class ProblemCollector:
             where=self.source_map.where(location),
             hint=hint,
         )
+        self.failed.add(location)
         self._failures.append((self.source_map.line(location), failure))
 
     def add(self, location: Location, failure: Failure) -> None:
         """Record an existing failure at the line of its key."""
+        self.failed.add(location)
+        is_missing = failure.category is Category.MISSING_TRACKER_SECRET or failure.message.endswith(
+            "required"
+        )
+        if is_missing and location in self.source.corrected:
+            return
         placed = replace(failure, where=self.source_map.where(location))
         self._failures.append((self.source_map.line(location), placed))
 
@@ -234,8 +290,21 @@ class ProblemCollector:
         """Record that an environment variable, which has no line in the file, has a `problem`."""
         self._failures.append((self.source_map.first_line, config_failure(f"{name} {problem}")))
 
+    def warn_unknown(self, location: Location, known: Collection[str], *, hint: str | None = None) -> None:
+        """Record that a key is unknown; `hint` stands in where no known one is similar."""
+        self.unknown.append(location)
+        what = "key" if location[1:] else "section"
+        self.warn(
+            location,
+            f"unknown {what} {quoted(dotted(location))} is ignored",
+            code=WarningCode.UNKNOWN_KEY,
+            hint=did_you_mean(str(location[-1]), known) or hint,
+        )
+
     def warn(self, location: Location, message: str, *, code: WarningCode, hint: str | None = None) -> None:
         """Record a warning at `location`."""
+        if code is WarningCode.UNSET_VARIABLE and location in self.source.corrected:
+            return
         where = self.source_map.where(location)
         self.warnings.append(WorkflowWarning(code=code, message=message, where=where, hint=hint))
 
@@ -285,6 +354,34 @@ _KINDS: Final[tuple[tuple[type, str], ...]] = (
 """Names of YAML values for people; bool is first because it is a subclass of int."""
 
 
+_UNDERSCORED: Final = re.compile(r"[-+]?\d+(?:[_,' ]\d+)+")
+_DURATION: Final = re.compile(r"\d+(?:\.\d+)?\s*(?:ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)")
+
+
+_WORDS: Final = (
+    ({"int_type", "float_type"}, _UNDERSCORED, "write digits only: numbers have no separators"),
+    (
+        {"int_type"},
+        _DURATION,
+        "write digits only, in the unit that the name ends with: 30 s are 30000 in _ms",
+    ),
+    ({"tuple_type"}, re.compile(r".*,.*", re.DOTALL), "write it as a list, in brackets: [first, second]"),
+)
+"""Hints for texts that other programs, or other versions of YAML, take for what is wanted."""
+
+
+def _hint_for(kind: str, found: object) -> str | None:
+    """A hint for a value that is nearly right; it does not contain the value."""
+    if kind == "int_type" and isinstance(found, float) and found.is_integer():
+        return "write a whole number, without a decimal point"
+    if kind == "string_type" and isinstance(found, list):
+        return "write it as one text; for several commands write | after the key and one in each line below"
+    if not isinstance(found, str):
+        return None
+    text = found.strip().lower()
+    return next((hint for kinds, form, hint in _WORDS if kind in kinds and form.fullmatch(text)), None)
+
+
 def describe_error(problem: ErrorDetails) -> tuple[str, str | None]:
     """The phrase after the name of the key, and a hint; neither contains the value."""
     kind, context = problem["type"], problem.get("ctx", {})
@@ -292,7 +389,7 @@ def describe_error(problem: ErrorDetails) -> tuple[str, str | None]:
         expected, hint = _EXPECTED[kind]
         found = problem["input"]
         called = next((name for known, name in _KINDS if isinstance(found, known)), type(found).__name__)
-        return f"must be {expected}, not {called}", hint
+        return f"must be {expected}, not {called}", _hint_for(kind, found) or hint
     if kind in _BOUNDS:
         words, name = _BOUNDS[kind]
         return words.format(context[name]), None

@@ -4,23 +4,28 @@ import os
 import stat
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import watchfiles
 
+from symphony.config.corrections import Correction, ProviderKeys, corrected, find_corrections, without
 from symphony.config.errors import (
     FrontMatter,
+    Location,
     ProblemCollector,
     SourceMap,
     Validator,
+    WarningCode,
     WorkflowError,
     WorkflowWarning,
     config_failure,
+    dotted,
 )
-from symphony.config.secrets import referenced_variables
+from symphony.config.secrets import is_secret_key, referenced_variables
 from symphony.config.settings import AgentKinds, NamedAgent, Section, Settings
+from symphony.config.synonyms import LINEAR_ALIASES
 from symphony.config.template import PromptTemplate
 from symphony.config.validation import review_settings
 from symphony.domain import Category, Failure, SymphonyError
@@ -28,6 +33,7 @@ from symphony.frontmatter import Code, FrontMatterError, Profile, Split, load, s
 
 # --- Parsing ---
 
+_MAX_UNKNOWN: Final = 100
 _MAX_FILE_BYTES: Final = 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
 
@@ -128,7 +134,7 @@ class WorkflowReport:
     Attributes:
         failures, warnings: in the order of the file; those of the prompt are last.
         workflow: set if, and only if, there are no failures.
-        sections, partial_sections, given_keys, agents: as in `ProblemCollector`.
+        sections, partial_sections, given_keys, agents, unknown: as in `ProblemCollector`.
     """
 
     source_map: SourceMap
@@ -139,6 +145,7 @@ class WorkflowReport:
     partial_sections: Mapping[str, Section] = field(default_factory=dict)
     given_keys: Mapping[str, frozenset[str]] = field(default_factory=dict)
     agents: Mapping[str, NamedAgent] = field(default_factory=dict)
+    unknown: tuple[Location, ...] = ()
 
 
 def parse_workflow(
@@ -167,6 +174,7 @@ def validate_workflow(
     environment: Mapping[str, str],
     tracker_kinds: Collection[str],
     agent_kinds: AgentKinds,
+    provider_keys: ProviderKeys = lambda _: (),
     validators: Sequence[Validator] = (),
 ) -> WorkflowReport:
     """Validate the content of a file; pure, never raises.
@@ -176,6 +184,7 @@ def validate_workflow(
         environment: variables that `$NAME` may refer to.
         tracker_kinds: the existing tracker adapters.
         agent_kinds: the existing agent backends, with the models of their sections.
+        provider_keys: the keys of `tracker.provider` per kind, for settings that stand elsewhere.
         validators: checks of other layers, for valid sections.
     """
     source_map = SourceMap(path=file.path, positions={}, first_line=1)
@@ -187,12 +196,34 @@ def validate_workflow(
             source_map=source_map, failures=error.failures, warnings=(), sections={}, workflow=None
         )
 
-    def collect(front: FrontMatter) -> ProblemCollector:
+    def judge(front: FrontMatter) -> ProblemCollector:
         review = review_settings(
             front, environment=environment, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds
         )
         for validate in validators:
             validate(review)
+        return review
+
+    def collect(front: FrontMatter) -> ProblemCollector:
+        found = find_corrections(
+            front, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds, provider_keys=provider_keys
+        )
+        review = judge(without(front, found))
+        has_tracker = ("tracker", "kind") not in review.failed
+        needed = [one for one in found if _is_needed(one, review.failed)]
+        if found and review.failures:
+            review = judge(corrected(front, found))
+            # The wrong value of a key that nothing depends on must not hide what else is wrong.
+            spoilt = [one for one in found if one not in needed and _spoils(one, review.failed)]
+            if spoilt:
+                sound = [one for one in found if one not in spoilt]
+                review = judge(without(corrected(front, sound), spoilt))
+        if not has_tracker:  # so that it is unknown what else it needs
+            needed += [one for one in found if any(target[0] == "tracker" for target in one.targets)]
+        # What stands at another place refers to secrets too.
+        review.source = replace(review.source, value=front.value)
+        for one in found:
+            _tell(review, _with_unset(one, environment), needed=one in needed)
         return review
 
     failures: list[Failure] = []
@@ -205,7 +236,7 @@ def validate_workflow(
             settings=review.settings,
             template=template,
             agents=review.agents,
-            warnings=tuple(review.warnings),
+            warnings=_condensed(review.warnings),
             secret_names=review.source.secret_names,
             variables=referenced_variables(review.source.value),
             source_map=review.source_map,
@@ -213,13 +244,87 @@ def validate_workflow(
     return WorkflowReport(
         source_map=source_map if review is None else review.source_map,
         failures=tuple(failures),
-        warnings=() if review is None else tuple(review.warnings),
+        warnings=() if review is None else _condensed(review.warnings),
         sections={} if review is None else review.sections,
         workflow=workflow,
         partial_sections={} if review is None else review.partial_sections,
         given_keys={} if review is None else review.given_keys,
         agents={} if review is None else review.agents,
+        unknown=() if review is None else tuple(review.unknown),
     )
+
+
+def _condensed(warnings: Sequence[WorkflowWarning]) -> tuple[WorkflowWarning, ...]:
+    """In the order of the file; a file of something else has too many unknown keys to name them all."""
+
+    def line(warning: WorkflowWarning) -> int:
+        return int((warning.where or ":0").rpartition(":")[2])
+
+    ordered = sorted(warnings, key=line)
+    unknown = [one for one in ordered if one.code is WarningCode.UNKNOWN_KEY]
+    more = unknown[_MAX_UNKNOWN:]
+    if not more:
+        return tuple(ordered)
+    rest = replace(more[0], message=f"{len(more)} more unknown keys are ignored", hint=None)
+    told = [rest if one is more[0] else one for one in ordered]
+    return tuple(one for one in told if not any(one is other for other in more))
+
+
+def read_parts(file: WorkflowFile) -> tuple[FrontMatter, str]:
+    """The front matter of a file, and its prompt, without judging them.
+
+    Raises:
+        WorkflowError: it is no text, or its front matter is no map.
+    """
+    data = _plain_text(file)
+    fences = _split(data, file.path)
+    first_line = 1 if fences is None else fences.front_line
+    try:
+        document = load(b"" if fences is None else fences.front, profile=Profile.CORE, first_line=first_line)
+    except FrontMatterError as error:
+        closed = fences is None or fences.closed
+        raise WorkflowError([_front_matter_failure(error, file.path, closed=closed)]) from error
+    source_map = SourceMap(path=file.path, positions=document.positions, first_line=first_line)
+    body = data.removeprefix(_BOM) if fences is None else data[fences.body_offset :]
+    present = fences is not None
+    return FrontMatter(source_map=source_map, value=document.value, present=present), body.decode()
+
+
+def _is_needed(one: Correction, failed: Collection[Location]) -> bool:
+    """Whether the file cannot do without a correction."""
+    is_alias = one.at[0] == "tracker" and one.at[-1] in LINEAR_ALIASES
+    place = ("tracker", "provider", one.at[-1]) if is_alias else one.at
+    is_secret = one.at[0] in {"tracker", "forge", "tracing"} and any(is_secret_key(str(key)) for key in one.at)
+    is_wrong = one.problem is not None and (place in failed or is_secret)
+    return is_wrong or any(target in failed for target in one.targets)
+
+
+def _spoils(one: Correction, failed: Collection[Location]) -> bool:
+    """Whether a value that moved is wrong."""
+    return any(place[: len(target)] == target for target in one.targets for place in failed)
+
+
+def _with_unset(one: Correction, environment: Mapping[str, str]) -> Correction:
+    """The correction with the variables to set."""
+    unset = sorted(referenced_variables([value for _, value in one.moves]) - environment.keys())
+    return (
+        replace(one, hint=f"{one.hint}, and set {', '.join(unset)} where the daemon starts") if unset else one
+    )
+
+
+def _tell(review: ProblemCollector, one: Correction, *, needed: bool) -> None:
+    """Report one correction: a failure where the file cannot do without it, else a warning."""
+    name = dotted(one.at)
+    if needed:
+        category = Category.INVALID_WORKFLOW_CONFIG
+        if ("tracker", "kind") in {one.at, *one.targets}:
+            is_missing = one.problem is None
+            category = Category.MISSING_TRACKER_KIND if is_missing else Category.UNSUPPORTED_TRACKER_KIND
+        review.fail(one.at, one.problem or "is not read", category=category, hint=one.hint)
+    elif one.problem is not None:
+        review.warn(one.at, f"{name} {one.problem}", code=WarningCode.FOREIGN_REFERENCE, hint=one.hint)
+    else:
+        review.warn_unknown(one.at, (), hint=one.hint)
 
 
 def _plain_text(file: WorkflowFile) -> bytes:

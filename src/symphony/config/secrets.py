@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
+from symphony.config.synonyms import VENDORS
 from symphony.domain import MASK, Blame, Category, Failure, SymphonyError, holds_credential, secret_parts
 
 # --- Secrets from files ---
@@ -250,10 +251,82 @@ def reference_name(value: object) -> str | None:
     return match[1] if match else None
 
 
+_NAME: Final = r"([A-Za-z_][A-Za-z0-9_]*)"
+_FOREIGN_FORMS: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"\$\{{(?:env[:.])?{_NAME}(?::?[-=?+][^{{}}]*)?\}}",
+        rf"\$?\{{\{{\s*(?:env|secrets|vars|\.Env)\.{_NAME}\s*\}}\}}",
+        rf"\$?(?i:env):{_NAME}",
+        rf"env\.{_NAME}",
+        rf"%{_NAME}%",
+        rf"\$(?:ENV)?\{{{_NAME}\}}",
+        rf"""(?:env|getenv|os\.getenv)\(["']?{_NAME}["']?\)""",
+        rf"""(?:ENV|os\.environ)\[["']{_NAME}["']\]""",
+        rf"(?:process\.env\.|os\.environ[./]){_NAME}",
+    )
+)
+_FOREIGN_STORE: Final = re.compile(
+    r"(?:op|vault|keychain|secret|aws-sm|gcp-sm|file|env-file):\S+|\$\(.*\)|`.*`", re.DOTALL
+)
+_BARE_NAME: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignReference:
+    """A value that refers to a variable as another program does; `name` is None for another place.
+
+    `problem` follows the name of the key.
+    """
+
+    name: str | None
+    problem: str
+
+
+def foreign_reference(value: str, *, secret: bool = False) -> ForeignReference | None:
+    """Recognise `${NAME}`, `env:NAME` and the like.
+
+    Args:
+        value: the whole value.
+        secret: the value should be a secret. Then the bare name of a variable for secrets is one as well, as
+            after `!env`, and so are the places of secret stores.
+    """
+    text = value.strip()
+    for pattern in _FOREIGN_FORMS:
+        if found := pattern.fullmatch(text):
+            form = text[: found.start(1)].strip() + "NAME" + (text[found.end(1) :].strip()[-2:])
+            return ForeignReference(found[1], f"refers to a variable as {form}, which is not read")
+    if not secret:
+        return None
+    if _BARE_NAME.fullmatch(text) and is_secret_variable(text):
+        return ForeignReference(text, "is the name of a variable, without the dollar sign")
+    return (
+        ForeignReference(None, "the place of a secret, in the form")
+        if _FOREIGN_STORE.fullmatch(text)
+        else None
+    )
+
+
+_NEAR: Final = 0.7
+
+
 def nearest_variable(name: str, environment: Mapping[str, str]) -> str | None:
-    """The set variable with the most similar name; `None` if none is similar."""
+    """The set variable with the most similar name, of the same service; `None` if none is similar."""
     names = sorted(other for other, value in environment.items() if value and other != name)
-    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.7)), None)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=_NEAR)
+    return next((other for other in near if _of_one_service(name, other)), None)
+
+
+def _of_one_service(name: str, other: str) -> bool:
+    """Whether neither names a service that the other does not name."""
+
+    def of_service(words: Sequence[str], of: Sequence[str]) -> bool:
+        return all(
+            difflib.get_close_matches(word, of, n=1, cutoff=_NEAR) for word in words if word in VENDORS
+        )
+
+    words, others = name.lower().split("_"), other.lower().split("_")
+    return of_service(words, others) and of_service(others, words)
 
 
 def unset_hint(name: str, environment: Mapping[str, str]) -> str:
@@ -435,12 +508,14 @@ def resolve_secret(
         environment: where variables are looked up.
         fallback: the adapter's variable, used if the setting is missing or its variable is not set. A
             variable that is set but empty means that there is no secret.
+
+    A reference in the form of another program is no secret: it is never sent as one.
     """
     if isinstance(value, Secret):
         value = value.reveal()
     name = reference_name(value)
     if isinstance(value, str) and name is None:
-        return _secret(value)
+        return None if foreign_reference(value, secret=True) else _secret(value)
     if name is not None and name in environment:
         return _secret(environment[name])
     return None if fallback is None else _secret(environment.get(fallback, ""))
@@ -516,6 +591,8 @@ def literal_secrets(node: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple
             for index, value in enumerate(node):
                 yield from literal_secrets(value, (*at, index))
         case str() if node.strip() and reference_name(node) is None:
+            if foreign_reference(node, secret=True):
+                return
             has_secret_key = at[0] in {"tracker", "forge", "notify"} and any(
                 isinstance(key, str) and is_secret_key(key) for key in at
             )

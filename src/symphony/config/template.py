@@ -3,19 +3,25 @@
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from liquid import BoundTemplate, Environment, RenderContext, StrictUndefined
+from liquid.builtin.output import Output, OutputNode
 from liquid.exceptions import LiquidError, LiquidSyntaxError, OutputStreamLimitError, ResourceLimitError
 from liquid.output import LimitedStringIO
 from liquid.static_analysis import Variable
+from liquid.stringify import to_liquid_string
 from liquid.token import TOKEN_TAG, Token
 from liquid.undefined import UNDEFINED
 from typing_extensions import override
 
+from symphony.config.dialects import ForeignPrompt, foreign_prompt, liquid_path
 from symphony.config.errors import WorkflowError, config_failure, did_you_mean, quoted
+from symphony.config.synonyms import ISSUE_FIELDS, ISSUES
 from symphony.domain import NO_COMMENTS, Category, Failure, Issue, PeopleComments, fence, template_view
 
 # --- Fixed prompts ---
@@ -145,6 +151,21 @@ _VERBATIM_END: Final = {
 _LONG_BLANK = re.compile(rf"\s{{{MAX_BLANK_RUN}}}")
 
 
+class _OutputNode(OutputNode):
+    """Writes a list with commas: `{{ issue.labels }}` is "bug, web", where Liquid writes "bugweb"."""
+
+    @override
+    def render_to_output(self, context: RenderContext, buffer: TextIO) -> int:
+        value = self.expression.evaluate(context)
+        if isinstance(value, list):
+            value = ", ".join(to_liquid_string(item, autoescape=False) for item in value)
+        return buffer.write(to_liquid_string(value, autoescape=False))
+
+
+class _Output(Output):
+    node_class = _OutputNode
+
+
 class BoundedEnvironment(Environment):
     """Strict variables and filters, no loader, and no tags that need one."""
 
@@ -155,6 +176,7 @@ class BoundedEnvironment(Environment):
         self.add_filter("fence", fence)
         for name in FILE_TAGS:
             del self.tags[name]
+        self.add_tag(_Output)
 
     @override
     def error(
@@ -323,11 +345,13 @@ _TEXT_PROPERTIES: Final = frozenset({"size"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """An unknown name; `index` is its offset in the source, in characters."""
+    """An unknown name; `index` is its offset in the source, in characters, and `meant` the name to write."""
 
     index: int
     message: str
     hint: str | None
+    name: str = ""
+    meant: str | None = None
 
 
 def findings(template: BoundTemplate) -> list[Finding]:
@@ -362,8 +386,16 @@ def _check_variable(variable: Variable, local: frozenset[str]) -> Iterator[Findi
     name = quoted(str(variable))
     if not isinstance(root, str) or root not in VARIABLES:
         hint = did_you_mean(str(root), VARIABLES | local)
+        meant = _meant(variable)
+        hint = hint if meant is None else f"write {{{{ {meant} }}}}"
         known = "a prompt knows issue, attempt, phase, turn and what it assigns itself"
-        yield Finding(index=variable.span.index, message=f"unknown variable {name}", hint=hint or known)
+        yield Finding(
+            index=variable.span.index,
+            message=f"unknown variable {name}",
+            hint=hint or known,
+            name=str(variable),
+            meant=meant,
+        )
     elif root in _SCALARS and rest:
         kind = "text" if root == "phase" else "number"
         message = f"{name}: {root} is a {kind} without fields"
@@ -372,16 +404,32 @@ def _check_variable(variable: Variable, local: frozenset[str]) -> Iterator[Findi
         yield from _check_field(variable, rest)
 
 
+def _meant(variable: Variable) -> str | None:
+    """The field of the issue that a variable stands for: `identifier`, `ticket.body`."""
+    if not all(isinstance(part, str) for part in variable.segments):
+        return None
+    root, *rest = map(str, variable.segments)
+    if root not in ISSUES:
+        root, rest = "issue", [root, *rest]
+    path = liquid_path(".".join(("issue", *rest)))
+    return path if rest and path.split(".")[1] in _SHAPE else None
+
+
 def _check_field(variable: Variable, path: Sequence[object]) -> Iterator[Finding]:
     field, *rest = path
     if isinstance(field, list):  # issue[name]: the field depends on data
         return
     if field not in _SHAPE:
         hint = did_you_mean(str(field), _SHAPE, prefix="issue.")
+        meant = ISSUE_FIELDS.get(str(field))
+        if meant is not None:
+            hint = f"write {{{{ issue.{meant} }}}}"
         yield Finding(
             index=variable.span.index,
             message=f"unknown issue field {quoted(str(variable))}",
             hint=hint or f"fields of an issue: {', '.join(_SHAPE)}",
+            name=str(variable),
+            meant=None if meant is None else f"issue.{meant}",
         )
     elif rest and field not in _OPAQUE and not _is_property(_SHAPE[str(field)], rest[0]):
         yield Finding(index=variable.span.index, message=f"{quoted(str(variable))} does not exist", hint=None)
@@ -519,8 +567,99 @@ def _compile(origin: _Origin) -> BoundTemplate:
         check_markup(origin.text)
         return _ENVIRONMENT.from_string(origin.text)
     except LiquidError as error:
+        _refuse_dialect(origin)
         where = origin.where(_index(error.token, end=len(origin.text)))
         raise WorkflowError([_syntax_failure(error, where)]) from error
+
+
+_BLOCKS: Final[Mapping[str, str]] = {
+    "if": "{tag}{{% endif %}}",
+    "unless": "{tag}{{% endunless %}}",
+    "for": "{tag}{{% endfor %}}",
+    "case": "{tag}{{% endcase %}}",
+    "capture": "{tag}{{% endcapture %}}",
+    "elsif": "{{% if true %}}{tag}{{% endif %}}",
+    "else": "{{% if true %}}{tag}{{% endif %}}",
+    "when": "{{% case 1 %}}{tag}{{% endcase %}}",
+    **{f"end{name}": "" for name in ("if", "unless", "for", "case", "capture", "raw", "comment")},
+}
+_TAG_NAME: Final = re.compile(r"\{%-?\s*(\w+)")
+
+
+@lru_cache(maxsize=1_024)
+def is_liquid(tag: str) -> bool:
+    """Whether one tag can be read as Liquid; the end of its block is added."""
+    name = _TAG_NAME.match(tag)
+    around = _BLOCKS.get(name[1], "{tag}") if name else "{tag}"
+    try:
+        template = _ENVIRONMENT.from_string(around.format(tag=tag))
+        return all(
+            known in _ENVIRONMENT.filters for known in template.analyze(include_partials=False).filters
+        )
+    except LiquidError:
+        return False
+
+
+def prompt_of_another_language(text: str) -> ForeignPrompt | None:
+    """What is not Liquid in a prompt, if it is written in another template language."""
+    return foreign_prompt(text, is_liquid)
+
+
+def prompt_in_liquid(text: str) -> str:
+    """The prompt with everything in Liquid and in our names that can be converted tag by tag."""
+    found = prompt_of_another_language(text)
+    text = text if found is None else found.convert(text)
+    try:
+        unknown = findings(_ENVIRONMENT.from_string(text))
+    except (LiquidError, RecursionError):
+        return text
+    for item in reversed(unknown):
+        if item.meant is not None and text.startswith(item.name, item.index):
+            text = f"{text[: item.index]}{item.meant}{text[item.index + len(item.name) :]}"
+    return text
+
+
+def _refuse_dialect(origin: _Origin) -> None:
+    """Name the other language of a prompt once, then every tag, then what is unknown besides."""
+    found = prompt_of_another_language(origin.text)
+    if found is None:
+        return
+    failures = [
+        config_failure(
+            f"the prompt is written for {found.dialect.value}, and prompts here are Liquid",
+            category=Category.TEMPLATE_PARSE_ERROR,
+            where=origin.where(found.tags[0].index),
+            hint="`symphony init --from FILE` writes what it can in Liquid; each tag is listed",
+        )
+    ]
+    failures += [
+        config_failure(
+            f"{quoted(tag.text)} is no Liquid",
+            category=Category.TEMPLATE_PARSE_ERROR,
+            where=origin.where(tag.index),
+            hint="write this in Liquid, or leave it out" if tag.liquid is None else f"write {tag.liquid}",
+        )
+        for tag in found.tags
+    ]
+    with suppress(LiquidError, RecursionError):
+        failures += _unknown_names(
+            _ENVIRONMENT.from_string(found.convert(origin.text, keep=False)), origin, found
+        )
+    raise WorkflowError(failures)
+
+
+def _unknown_names(template: BoundTemplate, origin: _Origin, converted: ForeignPrompt) -> list[Failure]:
+    """The unknown names of a converted prompt, at the lines of its original."""
+    text = converted.convert(origin.text, keep=False)
+    return [
+        config_failure(
+            item.message,
+            category=Category.TEMPLATE_RENDER_ERROR,
+            where=f"{origin.path}:{origin.first_line + _line_of(text, item.index)}",
+            hint=item.hint,
+        )
+        for item in findings(template)
+    ]
 
 
 def _refuse_unknown_names(template: BoundTemplate, origin: _Origin) -> None:
@@ -529,6 +668,7 @@ def _refuse_unknown_names(template: BoundTemplate, origin: _Origin) -> None:
     except RecursionError as error:
         raise WorkflowError([_too_deep(origin.where(0))]) from error
     if found:
+        _refuse_dialect(origin)
         category = Category.TEMPLATE_RENDER_ERROR
         raise WorkflowError(
             [

@@ -28,6 +28,7 @@ from symphony.config.secrets import (
     ResolveError,
     UnsetVariableError,
     default_workspace_root,
+    foreign_reference,
     literal_secrets,
     reference_name,
     resolve_repository,
@@ -55,6 +56,7 @@ from symphony.config.settings import (
     requested_agents,
     sections,
 )
+from symphony.config.synonyms import LINEAR_ALIASES
 from symphony.config.values import MAX_NUMBER
 from symphony.domain import Category, SymphonyError, normalise_state
 
@@ -176,12 +178,7 @@ def _remove_unknown(
 ) -> None:
     for key in sorted(values.keys() - set(known)):
         del values[key]
-        review.warn(
-            (*at, key),
-            f"unknown key {quoted(dotted((*at, key)))} is ignored",
-            code=WarningCode.UNKNOWN_KEY,
-            hint=did_you_mean(key, known),
-        )
+        review.warn_unknown((*at, key), known)
 
 
 def _check_choice(review: ProblemCollector, agent: Mapping[str, Any], known: Collection[str]) -> None:
@@ -307,9 +304,6 @@ _NUMBERS_AS_TEXT: Final[tuple[Location, ...]] = (
 )
 _LISTS_AS_TEXT: Final[tuple[Location, ...]] = (("tracker", "active_states"), ("tracker", "terminal_states"))
 _NUMBER: Final = re.compile(r"\s*[-+]?[0-9]{1,16}\s*", re.ASCII)
-
-LINEAR_ALIASES: Final = ("endpoint", "api_key", "project_slug", "assignee")
-"""Keys of Linear that are accepted directly below `tracker` too, as in the specification."""
 
 
 def review_settings(
@@ -471,14 +465,7 @@ def _warn_unknown(
     known, below = {*model.model_fields, *others}, sections(model)
     for key, value in raw.items():
         if key not in known:
-            what = "key" if at else "section"
-            name = quoted(dotted((*at, key)))
-            review.warn(
-                (*at, key),
-                f"unknown {what} {name} is ignored",
-                code=WarningCode.UNKNOWN_KEY,
-                hint=did_you_mean(key, known) or _section_below(key, below if not at else {}),
-            )
+            review.warn_unknown((*at, key), known)
         elif isinstance(value, dict) and key in below:
             _warn_unknown(review, value, below[key], (*at, key))
 
@@ -640,7 +627,7 @@ def _warn_about_root(review: ProblemCollector, root: str, environment: Mapping[s
             code=WarningCode.UNSET_VARIABLE,
             hint=unset_hint(name, environment),
         )
-    elif name is None and root.startswith("$"):
+    elif name is None and root.startswith("$") and foreign_reference(root) is None:
         hint = "only a value that is exactly $NAME, or begins with $SYMPHONY_STATE_DIR/, refers to a variable"
         review.warn(
             location,

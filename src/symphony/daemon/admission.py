@@ -10,11 +10,14 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from symphony.agents.base import SettingIssues
 from symphony.agents.environment import ALL_CREDENTIALS
 from symphony.agents.registry import SECTIONS, agent_kind, check_settings
 from symphony.config import (
+    HOOK_PREFIXES,
+    OTHER_HOOK_VARIABLES,
     STATE_DIR_VARIABLE,
     AgentSection,
     CommandSettings,
@@ -34,7 +37,6 @@ from symphony.config import (
     WorkflowWarning,
     WorkspaceSettings,
     agent_key_location,
-    did_you_mean,
     dotted,
     quoted,
     reference_name,
@@ -52,6 +54,7 @@ from symphony.trackers.registry import (
     tracker_kind,
     with_default_states,
 )
+from symphony.workspaces import HOOK_VARIABLES
 
 ACKNOWLEDGEMENT = "--i-understand-that-this-will-be-running-without-the-usual-guardrails"
 """The option that allows sessions without a sandbox."""
@@ -126,11 +129,13 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
         environment=environment,
         tracker_kinds=TRACKERS.names,
         agent_kinds=SECTIONS,
+        provider_keys=provider_keys,
         validators=(
             partial(_judge_tracker, environment=environment),
             partial(_judge_forge, environment=environment),
             partial(_judge_tracing, environment=environment),
             _judge_isolation,
+            partial(_judge_hooks, environment=environment),
             partial(_judge_agents, acknowledged=acknowledged),
             _judge_budget,
             _judge_passed_on,
@@ -147,6 +152,14 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
         return replace(judgement, failures=(failure,), workflow=None)
     warnings = (*judgement.warnings, *unknown)
     return replace(judgement, warnings=warnings, workflow=replace(judgement.workflow, warnings=warnings))
+
+
+def provider_keys(kind: str) -> tuple[str, ...]:
+    """The keys of `tracker.provider`; none for a kind whose package cannot be loaded."""
+    try:
+        return tracker_kind(kind).provider_keys
+    except SymphonyError:
+        return ()
 
 
 def _unknown_tools(
@@ -188,13 +201,8 @@ def _judge_tracker(review: ProblemCollector, *, environment: Mapping[str, str]) 
         return
     known = kind.provider_keys
     for key in sorted(tracker.provider.keys() - set(known)):
-        location = ("tracker", "provider", key)
-        review.warn(
-            location,
-            f"unknown key {quoted(dotted(location))} is ignored",
-            code=WarningCode.UNKNOWN_KEY,
-            hint=did_you_mean(key, known) or f"{tracker.kind} knows {', '.join(known)}",
-        )
+        hint = f"{tracker.kind} knows {', '.join(known)}"
+        review.warn_unknown(("tracker", "provider", key), known, hint=hint)
     if tracker.webhook_secret is not None and kind.webhooks is None:
         unfit = f"is set, and {tracker.kind} sends no webhooks"
         review.fail(("tracker", "webhook_secret"), unfit, hint="leave it out: it is polled")
@@ -288,6 +296,35 @@ def _judge_isolation(review: ProblemCollector) -> None:
     ):
         hint = "add workspace.isolation: bwrap, or leave the key out"
         review.fail(("workspace", "network"), "is closed, and nothing closes it", hint=hint)
+
+
+USED_VARIABLE: Final = re.compile(r"(?<![\\$])\$(?:\{#?([A-Z][A-Z0-9_]*)|([A-Z][A-Z0-9_]*))")
+"""A variable of the environment in a shell script."""
+
+
+def _judge_hooks(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:
+    """Variables of another program in scripts: unset here, so that a script would do something else."""
+    hooks = review.sections.get("hooks")
+    if not isinstance(hooks, HooksSettings):
+        return
+    for key in ("after_create", "before_run", "after_run", "before_remove"):
+        script = getattr(hooks, key) or ""
+        used = {found[1] or found[2] for found in USED_VARIABLE.finditer(script)}
+        for name in sorted(used - set(HOOK_VARIABLES) - environment.keys()):
+            if re.search(rf"(?:^|[\s;&|(]){name}=|\bread\b.*\b{name}\b|\bfor\s+{name}\b", script):
+                continue  # the script sets it
+            ours = hook_variable(name)
+            if ours is not None or name.startswith(HOOK_PREFIXES):
+                hint = f"write ${ours}" if ours is not None else f"hooks get {', '.join(HOOK_VARIABLES)}"
+                problem = f"uses ${name}, which no hook gets here"
+                _warn(review, ("hooks", key), problem, WarningCode.FOREIGN_VARIABLE, hint)
+
+
+def hook_variable(name: str) -> str | None:
+    """Our variable for one of another program, whatever its prefix is."""
+    words = name.split("_")
+    ends = ("_".join(words[start:]) for start in range(len(words)))
+    return next((OTHER_HOOK_VARIABLES[end] for end in ends if end in OTHER_HOOK_VARIABLES), None)
 
 
 def _judge_agents(review: ProblemCollector, *, acknowledged: bool | None) -> None:

@@ -32,6 +32,7 @@ from symphony.workspaces.git import read_ref as read_ref
 from symphony.workspaces.git import repository_config as repository_config
 from symphony.workspaces.git import without_credentials as without_credentials
 from symphony.workspaces.git import write_git_dir as write_git_dir
+from symphony.workspaces.hooks import HOOK_VARIABLES as HOOK_VARIABLES
 from symphony.workspaces.identity import identity_at as identity_at
 from symphony.workspaces.layout import Layout as Layout
 from symphony.workspaces.layout import check_key as check_key

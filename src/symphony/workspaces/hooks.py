@@ -35,6 +35,16 @@ class Hook(StrEnum):
     BEFORE_REMOVE = "before_remove"
 
 
+HOOK_VARIABLES: Final = (
+    "SYMPHONY_ISSUE_ID",
+    "SYMPHONY_ISSUE_IDENTIFIER",
+    "SYMPHONY_WORKSPACE",
+    "SYMPHONY_ATTEMPT",
+    "SYMPHONY_RUN_ID",
+)
+"""The variables that describe its call to a hook."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookCall:
     """One call of a hook.

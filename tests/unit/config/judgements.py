@@ -2,8 +2,8 @@
 
 `judgements.json.gz` holds the files, the variables they were judged with and the facts of each judgement:
 accepted or not, the values, and of every failure and warning its code, key, line and suggestion, but no
-sentences. `PYTHONPATH=tests python -m unit.config.judgements` judges random files anew and writes the data;
-do so only where a change of the facts is meant.
+sentences. `PYTHONPATH=tests python -m unit.config.judgements` judges these files anew and writes the data; do
+so only where a change of the facts is meant.
 """
 
 import gzip
@@ -20,7 +20,6 @@ from symphony.daemon.admission import judge
 from symphony.trackers.registry import tracker_kind
 
 DATA = Path(__file__).with_name("judgements.json.gz")
-COUNT = 3_000
 FILE = Path("/repo/WORKFLOW.md")
 
 Tree = dict[str, "Tree | str"]
@@ -345,12 +344,9 @@ def recorded() -> list[Case]:
     return [case for case in cases if all(tuple(one[:2]) != refused for one in case["facts"]["failures"])]
 
 
-def record(seed: int = 18) -> None:
-    """Judge random files and keep the facts."""
-    found = [
-        {"text": text, "environment": environment, "facts": facts(text, environment)}
-        for text, environment in cases(seed, COUNT)
-    ]
+def record() -> None:
+    """Judge the recorded files anew and keep the facts."""
+    found = [{**case, "facts": facts(case["text"], case["environment"])} for case in recorded()]
     packed = json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
     DATA.write_bytes(gzip.compress(packed, mtime=0))
 

@@ -332,7 +332,7 @@ def test_a_key_that_is_given_twice_names_both_lines(refuse: "Refuse") -> None:
     "key",
     [
         "workspace: {root: $GITHUB_TOKNE}",
-        "agent: {model: $GITHUB_TOKNE}",
+        "codex: {model: $GITHUB_TOKNE}",
         "hooks: {after_create: $GITHUB_TOKNE}",
     ],
 )

@@ -87,8 +87,10 @@ def test_literals_below_a_secret_key_are_masked_and_nothing_else() -> None:
         (Secret(SECRET), {}, SECRET),
         (Secret("$KEY"), {"KEY": SECRET}, SECRET),
         ("", {"FALLBACK": "other"}, None),
-        ("env:KEY", {"KEY": "other"}, "env:KEY"),
-        ("${KEY}", {"KEY": "other"}, "${KEY}"),
+        ("env:KEY", {"KEY": "other", "FALLBACK": "other"}, None),
+        ("${KEY}", {"KEY": "other", "FALLBACK": "other"}, None),
+        ("$(cat key)", {"FALLBACK": "other"}, None),
+        ("LINEAR_API_KEY", {"LINEAR_API_KEY": "other"}, None),
         ("$KEY-1", {"KEY": "other"}, "$KEY-1"),
     ],
 )

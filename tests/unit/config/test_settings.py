@@ -608,7 +608,7 @@ def test_a_tracker_kind_that_means_nothing_is_not_supported(refuse: "Refuse") ->
 
 def test_a_misspelt_tracker_kind_gets_a_suggestion(refuse: "Refuse") -> None:
     (failure,) = refuse("---\ntracker: {kind: Markdown}\n")
-    assert failure.hint == 'did you mean "markdown"? supported: markdown, memory'
+    assert failure.hint == 'did you mean "markdown"?'
 
 
 def test_an_agent_kind_must_be_supported(refuse: "Refuse") -> None:

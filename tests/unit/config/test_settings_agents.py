@@ -114,8 +114,8 @@ def test_unknown_keys_are_left_out_with_a_suggestion(parse: "Parse") -> None:
     )
 
     assert [(one.where, one.message, one.hint) for one in workflow.warnings] == [
-        (f"{FILE}:7", 'unknown key "agents.a.api_key" is ignored', None),
         (f"{FILE}:6", 'unknown key "agents.a.modl" is ignored', 'did you mean "model"?'),
+        (f"{FILE}:7", 'unknown key "agents.a.api_key" is ignored', None),
         (f"{FILE}:12", 'unknown key "agent.rules[0].lable" is ignored', 'did you mean "label"?'),
     ]
     assert {one.code for one in workflow.warnings} == {WarningCode.UNKNOWN_KEY}

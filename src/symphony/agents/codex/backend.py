@@ -3,7 +3,7 @@
 import os
 import stat
 import tomllib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ClassVar, Final
@@ -41,6 +41,8 @@ CODEX_VARIABLES: Final = CREDENTIAL_VARIABLES | {
     "OPENAI_PROJECT",
 }
 _ACCEPTED_POLICIES: Final = ("never", "on-request", "untrusted")
+_ACCEPTED_SANDBOXES: Final = ("workspace-write", "read-only", "danger-full-access")
+_ACCEPTED_TYPES: Final = ("workspaceWrite", "readOnly", "dangerFullAccess", "externalSandbox")
 _BYPASSES: Final = ("--dangerously-bypass-approvals-and-sandbox", "--yolo", "danger-full-access")
 _MAX_CONFIG_BYTES: Final = 1_048_576
 _FIRST_CONFIG: Final = """\
@@ -83,7 +85,8 @@ class CodexBackend(ProcessBackend[CodexSettings]):
     @classmethod
     def check_settings(cls, settings: CodexSettings, *, isolated: bool) -> SettingIssues:
         return SettingIssues(
-            warnings=_policy_warnings(settings), no_sandbox=None if isolated else _missing_sandbox(settings)
+            warnings=(*_policy_warnings(settings), *_sandbox_warnings(settings)),
+            no_sandbox=None if isolated else _missing_sandbox(settings),
         )
 
     @override
@@ -232,3 +235,17 @@ def _policy_warnings(settings: CodexSettings) -> tuple[SettingIssue, ...]:
         hint=f"write {names} or {{granular: …}}; `never` declines what an unattended session would ask for",
     )
     return (issue,)
+
+
+def _sandbox_warnings(settings: CodexSettings) -> Iterator[SettingIssue]:
+    """Warn of sandboxes that Codex 0.169 answers with an error; they are passed on all the same."""
+    refused = "is refused by Codex 0.169, and then no session starts"
+    mode, policy = settings.thread_sandbox, settings.turn_sandbox_policy
+    if mode not in _ACCEPTED_SANDBOXES:
+        hint = f"write {', '.join(_ACCEPTED_SANDBOXES)}, or leave it out for workspace-write"
+        yield SettingIssue(key="thread_sandbox", problem=f"{mode[:60]!r} {refused}", hint=hint)
+    if policy is not None and policy.get("type") not in _ACCEPTED_TYPES:
+        given = text_in(policy, "type")
+        problem = f"has the type {given[:60]!r}, which {refused}" if given else f"has no type, and {refused}"
+        hint = f"write type: {', '.join(_ACCEPTED_TYPES)}, or leave the key out: then commits work"
+        yield SettingIssue(key="turn_sandbox_policy", problem=problem, hint=hint)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import click
 
 from symphony.cli.board import used_numbers
-from symphony.cli.failures import CommandError, ExitCode
+from symphony.cli.failures import CommandError, ExitCode, printable
 from symphony.cli.main import CHANGED_DIRECTORY, program_name
 from symphony.cli.options import current_directory
 from symphony.cli.repository import git
@@ -43,9 +43,11 @@ Examples:
   symphony init --acp gemini                         any agent of the Agent Client Protocol
   symphony init --command 'aider --yes --message-file {prompt_file}'
   symphony init --tracker linear --project billing-a1b2c3d4e5f6 --print
+  symphony init --from ../app/SORTIE.md              a file of the reference or of another program, as ours
 
-Never overwrites a file; run it again to add what is missing. Writes no secrets: the file refers to variables,
-and the last lines of the output say which to set. Without --repo the remote `origin` is used.
+Never overwrites a file, but for --from with --force; run it again to add what is missing. Writes no secrets:
+the file refers to variables, and the last lines of the output say which to set. Without --repo the remote
+`origin` is used.
 """
 _GITIGNORE = ".symphony/.gitignore"
 _ISSUE = f"{DEFAULT_PATH}/SYM-1.md"
@@ -102,6 +104,13 @@ class _Choice:
     "--acp", "profile", metavar="PROFILE", help="The agent of --agent acp, such as gemini or opencode."
 )
 @click.option("--command", metavar="SHELL", help="The shell command of --agent command, or of --acp generic.")
+@click.option(
+    "--from",
+    "source",
+    metavar="FILE",
+    help="Convert a WORKFLOW.md of the reference or of another program.",
+)
+@click.option("--force", is_flag=True, help="Replace what is there and differs.")
 @click.option("--print", "only_print", is_flag=True, help="Print WORKFLOW.md, and write nothing.")
 def init(
     *,
@@ -109,6 +118,8 @@ def init(
     kind: str | None,
     profile: str | None,
     command: str | None,
+    source: str | None,
+    force: bool,
     only_print: bool,
     **values: str | None,
 ) -> None:
@@ -118,6 +129,15 @@ def init(
         name: _complete_url(name, value) for name, value in values.items() if value is not None
     }
     workflow = root / "WORKFLOW.md"
+    if source is not None:
+        if any((tracker, kind, profile, command, given)):
+            raise _usage_error("--from goes with --force and --print only", "the file says the rest")
+        _convert(Path(source), workflow, force=force, only_print=only_print)
+        return
+    if force:
+        raise _usage_error(
+            "--force is for --from only", "edit WORKFLOW.md, or convert a file with --from FILE"
+        )
     if not only_print and (workflow.exists() or workflow.is_symlink()):
         _add_missing_files(root, workflow, has_options=any((tracker, kind, profile, command, given)))
         return
@@ -136,6 +156,46 @@ def init(
     _write(workflow, choice.workflow(root), name="WORKFLOW.md")
     _write_other_files(root, tracker)
     _print_next_steps(root, agent, choice)
+
+
+# --- another program's file -----------------------------------------------------------------------------
+
+
+def _convert(source: Path, workflow: Path, *, force: bool, only_print: bool) -> None:
+    """Write WORKFLOW.md from a file of the reference or of another program, and say what is different."""
+    from symphony.cli.migration import migrate
+    from symphony.config import read_workflow_file
+
+    exists = workflow.exists() or workflow.is_symlink()
+    if exists and not force and not only_print:
+        hint = "--print shows what would be written, --force replaces it"
+        raise CommandError.of(f"{workflow} exists, and is left alone", hint=hint)
+    done = migrate(read_workflow_file(source), target=workflow, environment=os.environ)
+    if only_print:
+        click.echo(done.text, nl=False)
+    else:
+        _replace(workflow, done.text)
+        click.echo(f"{'replaced' if exists else 'created':8} WORKFLOW.md")
+    notes = [("changed", text) for text in done.changes] + [("left out", text) for text in done.left_out]
+    notes += [("decide", text) for text in done.decisions]
+    for what, text in notes:
+        click.echo(f"{what:8} {printable(text)}", err=only_print)
+    if not notes:
+        click.echo("nothing was to be changed", err=only_print)
+    unset = [name for name in done.variables if not os.environ.get(name)]
+    steps = [*(f"export {name}=..." for name in unset), f"{program_name()} check"]
+    click.echo("\n".join(["", "Next:", *(f"  {step}" for step in steps)]), err=only_print)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all; a link is replaced, not followed."""
+    new = path.with_name(f".{path.name}.new")
+    try:
+        new.write_text(text, encoding="utf-8", errors="surrogateescape")
+        new.replace(path)
+    except OSError as error:
+        message = f"{path} cannot be written: {error.strerror}"
+        raise CommandError.of(message, hint="look at the directory and its permissions") from error
 
 
 # --- the tracker -----------------------------------------------------------------------------------------

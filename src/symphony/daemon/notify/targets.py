@@ -109,7 +109,9 @@ def _value(settings: NotifySettings, key: str, value: str | None, environment: M
         raise TargetError(key, "is required", f"a target of kind {settings.kind} needs it")
     found = resolve_secret(value, environment=environment)
     if found is None:
-        name = reference_name(value) or key
+        name = reference_name(value)
+        if name is None:
+            raise TargetError(key, "holds no secret", "write $NAME there, and set the variable")
         raise TargetError(key, f"refers to ${name}, which is not set", f"set {name} where the daemon starts")
     return found.reveal()
 

@@ -465,3 +465,95 @@ def test_skills_that_no_session_sees_are_one_warning_with_the_setting(project: P
     assert (found["severity"], found["line"]) == ("warning", 7)
     assert ".claude/skills (1 skill), .cursor/skills (1 skill)" in found["message"]
     assert found["hint"].endswith("agent.skills.extra_paths: [.claude/skills, .cursor/skills]")
+
+
+PEERS = Path(__file__).parents[1] / "peers"
+OURS = {"no_budget", "codex_not_found", "agent_not_found", "unset_variable"}
+"""What is told of this machine, and of every file without a budget."""
+
+COMMONEST: dict[str, list[tuple[str, str, int, str | None]]] = {
+    "flat_github": [
+        ("error", "invalid_workflow_config", 4, "tracker.provider.repo"),
+        ("error", "invalid_workflow_config", 5, "tracker.provider.token"),
+    ],
+    "file_board": [
+        ("error", "unsupported_tracker_kind", 2, "markdown"),
+        ("error", "invalid_workflow_config", 2, "tracker.provider.path"),
+        ("warning", "unknown_key", 2, None),
+        ("warning", "unknown_key", 3, None),
+    ],
+    "claude_code": [
+        ("error", "unsupported_tracker_kind", 2, "markdown"),
+        ("error", "invalid_workflow_config", 4, "claude"),
+        ("warning", "unknown_key", 5, "claude.command"),
+        ("warning", "unknown_key", 6, "agent.max_concurrent_agents"),
+        ("warning", "unknown_key", 7, "claude.stall_timeout_ms"),
+        ("warning", "unknown_key", 8, "claude"),
+        ("warning", "unknown_key", 8, "agent.max_turns"),
+    ],
+    "github_project": [
+        ("error", "unsupported_tracker_kind", 3, "{source: project, project: NUMBER}"),
+        ("error", "invalid_workflow_config", 4, "tracker.provider.repo"),
+        ("error", "invalid_workflow_config", 5, "tracker.provider.states.project"),
+        ("error", "invalid_workflow_config", 6, "tracker.provider.states.field"),
+        ("error", "missing_tracker_secret", 2, "GITHUB_TOKEN"),
+    ],
+    "go": [
+        ("error", "template_parse_error", 5, "init --from"),
+        ("error", "template_parse_error", 5, "{{ issue.identifier }}"),
+        ("error", "template_parse_error", 5, "{% if issue.description %}"),
+        ("error", "template_parse_error", 6, "{{ issue.description }}"),
+        ("error", "template_parse_error", 6, "{% endif %}"),
+        ("warning", "foreign_variable", 3, "$SYMPHONY_ISSUE_IDENTIFIER"),
+    ],
+}
+"""The five commonest files of other programs, with everything that is told of each."""
+
+
+@pytest.mark.parametrize("peer", COMMONEST)
+def test_a_file_of_another_program_is_told_all_that_is_to_change_once(project: Project, peer: str) -> None:
+    project.write("WORKFLOW.md", (PEERS / f"{peer}.md").read_text(encoding="utf-8"))
+    told = [problem for problem in as_json()["problems"] if problem["code"] not in OURS]
+    facts = [(one["severity"], one["code"], one["line"]) for one in told]
+    assert sorted(facts) == sorted(expected[:3] for expected in COMMONEST[peer])
+    hints = [str(one["hint"]) for one in told]
+    for *_, hint in COMMONEST[peer]:
+        assert hint is None or any(hint in given for given in hints)
+
+
+def test_a_setting_that_stands_elsewhere_is_one_problem_in_json_and_in_text(project: Project) -> None:
+    states = "  active_states: [open]\n  terminal_states: [closed]\n"
+    text = f"---\ntracker:\n  kind: github\n  repo: octo/web\n{states}"
+    path = project.write("WORKFLOW.md", f"{text}{BUDGET}codex: {{command: bash}}\n{PROMPT}")
+    (problem,) = as_json(GITHUB_TOKEN="x")["problems"]
+    assert (problem["code"], problem["line"], problem["severity"]) == ("invalid_workflow_config", 4, "error")
+    assert problem["hint"] == "write it as tracker.provider.repo"
+    assert check(GITHUB_TOKEN="x").stdout.splitlines() == [
+        f"{path}:4: error: tracker.repo is not read [invalid_workflow_config]",
+        "  hint: write it as tracker.provider.repo",
+        f"{path}: not usable (1 error)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "front_matter",
+    [
+        f"tracker: {{kind: linear, apiKey: {SECRET}, project_slug: x}}",
+        f"tracker: github\ngithub: {{token: {SECRET}, repo: a/b}}",
+        f"tracker: {{kind: file}}\nagent: {{kind: x}}\napi_token: {SECRET}",
+        f"tracker: {{kind: gitlab, private_token: {SECRET}, project: {SECRET}}}",
+        "tracker: {kind: file, ghp_0123456789abcdefghij0123456789abcdef: x}",
+    ],
+)
+def test_a_secret_of_another_program_is_never_shown(project: Project, front_matter: str) -> None:
+    project.write("WORKFLOW.md", f"---\n{front_matter}\n{PROMPT}")
+    for done in (check(), check("--json")):
+        assert done.exit_code in {0, 3}
+        assert SECRET not in done.stdout + done.stderr
+        assert "ghp_0123" not in done.stdout + done.stderr
+
+
+def test_a_file_of_five_megabytes_is_refused_in_one_line(project: Project) -> None:
+    project.write("WORKFLOW.md", "---\ntracker: {kind: markdown}\n---\n" + "x" * 5_000_000)
+    (problem,) = as_json()["problems"]
+    assert problem["code"] == "workflow_parse_error"

@@ -244,3 +244,103 @@ def test_without_such_skills_nothing_is_offered(repo: Path) -> None:
     skill.write_text("---\nname: one\ndescription: d\n---\n")
     assert "skill" not in init(repo).stderr
     assert "extra_paths" not in (repo / "WORKFLOW.md").read_text()
+
+
+PEER = """\
+---
+tracker:
+  kind: github
+  repo: octo/web
+  token: ghp_0123456789abcdefghij0123456789abcdef
+  exclude_labels: [x]
+  active_states: [open]
+  terminal_states: [closed]
+---
+Do {{ identifier }}.
+"""
+
+
+def convert(repo: Path, text: str, *options: str) -> Result:
+    source = repo.parent / "PEER.md"
+    source.write_text(text, encoding="utf-8")
+    return CliRunner().invoke(main, ["-C", str(repo), "init", "--from", str(source), *options])
+
+
+def test_a_file_of_another_program_is_converted_and_what_is_different_is_said(repo: Path) -> None:
+    done = convert(repo, PEER)
+    assert done.exit_code == 0, done.stderr
+    text = (repo / "WORKFLOW.md").read_text()
+    assert "token: $GITHUB_TOKEN\n" in text
+    assert "Do {{ issue.identifier }}.\n" in text
+    words = [line.split()[0] for line in done.stdout.splitlines() if line and not line.startswith(" ")]
+    assert words == ["created", *["changed"] * 4, "left", "Next:"]
+    assert "  export GITHUB_TOKEN=...\n" in done.stdout
+    assert "ghp_" not in done.stdout + done.stderr + text
+    store = open_store(repo / "WORKFLOW.md", {"GITHUB_TOKEN": "x"})
+    assert store.current().settings.tracker.provider["repo"] == "octo/web"
+
+
+def test_a_workflow_that_exists_is_left_alone_without_force(repo: Path) -> None:
+    assert convert(repo, PEER).exit_code == 0
+    first = (repo / "WORKFLOW.md").read_bytes()
+    again = convert(repo, PEER)
+    assert again.exit_code == 1
+    assert "--force" in again.stderr
+    (repo / "WORKFLOW.md").write_text("mine")
+    assert convert(repo, PEER).exit_code == 1
+    assert (repo / "WORKFLOW.md").read_text() == "mine"
+    assert convert(repo, PEER, "--force").exit_code == 0
+    assert (repo / "WORKFLOW.md").read_bytes() == first
+    assert sorted(path.name for path in repo.iterdir()) == [".git", "WORKFLOW.md"]
+
+
+def test_a_dangling_link_is_a_workflow_that_exists(repo: Path) -> None:
+    (repo / "WORKFLOW.md").symlink_to("elsewhere/WORKFLOW.md")
+    assert convert(repo, PEER).exit_code == 1
+    assert convert(repo, PEER, "--force").exit_code == 0
+    assert not (repo / "WORKFLOW.md").is_symlink()
+
+
+def test_the_workflow_itself_can_be_converted_and_then_stays_as_it_is(repo: Path) -> None:
+    (repo / "WORKFLOW.md").write_text(PEER)
+    itself = ["-C", str(repo), "init", "--from", str(repo / "WORKFLOW.md"), "--force"]
+    assert CliRunner().invoke(main, itself).exit_code == 0
+    converted = (repo / "WORKFLOW.md").read_bytes()
+    again = CliRunner().invoke(main, itself)
+    assert "nothing was to be changed" in again.stdout
+    assert (repo / "WORKFLOW.md").read_bytes() == converted
+
+
+def test_print_writes_nothing_and_the_file_alone_to_stdout(repo: Path) -> None:
+    done = convert(repo, PEER, "--print")
+    assert done.exit_code == 0
+    assert not (repo / "WORKFLOW.md").exists()
+    assert done.stdout.startswith("---\n")
+    assert "changed" in done.stderr
+    assert "changed" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("---\ntracker: [a\n---\n", 3),
+        ("---\n- a\n---\n", 3),
+        ("---\ntracker: {kind: a, kind: b}\n---\n", 3),
+        ("---\ntracker: {kind: markdown}\n---\n" + "x" * 5_000_000, 3),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_no_reason_to_write_one(repo: Path, text: str, code: int) -> None:
+    done = convert(repo, text)
+    assert done.exit_code == code
+    assert done.stderr.startswith(("error: ", str(repo.parent)))
+    assert not (repo / "WORKFLOW.md").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--from", "x.md", "--tracker", "github"], ["--from", "x.md", "--agent", "codex"], ["--force"]],
+)
+def test_options_that_do_not_go_together_are_a_wrong_command_line(repo: Path, options: list[str]) -> None:
+    done = CliRunner().invoke(main, ["-C", str(repo), "init", *options])
+    assert done.exit_code == 2
+    assert not (repo / "WORKFLOW.md").exists()

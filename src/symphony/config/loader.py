@@ -294,7 +294,7 @@ def _is_needed(one: Correction, failed: Collection[Location]) -> bool:
     """Whether the file cannot do without a correction."""
     is_alias = one.at[0] == "tracker" and one.at[-1] in LINEAR_ALIASES
     place = ("tracker", "provider", one.at[-1]) if is_alias else one.at
-    is_secret = one.at[0] in {"tracker", "forge", "tracing"} and any(is_secret_key(str(key)) for key in one.at)
+    is_secret = one.at[0] in {"tracker", "forge", "tracing"} and any(map(is_secret_key, map(str, one.at)))
     is_wrong = one.problem is not None and (place in failed or is_secret)
     return is_wrong or any(target in failed for target in one.targets)
 

@@ -44,7 +44,7 @@ CREATE TABLE told_comments (
     issue_id TEXT PRIMARY KEY, at_wall_ms INTEGER NOT NULL, record TEXT NOT NULL
 ) WITHOUT ROWID;
 """
-_MIGRATIONS = {1: f"ALTER TABLE skill_runs ADD COLUMN document TEXT NOT NULL DEFAULT '';{_TOLD_COMMENTS}"}
+_MIGRATIONS = {1: ("ALTER TABLE skill_runs ADD COLUMN document TEXT NOT NULL DEFAULT ''", _TOLD_COMMENTS)}
 """By version, what leads to the next one."""
 
 _SCHEMA = f"""
@@ -91,7 +91,8 @@ CREATE TABLE spent (
 CREATE TABLE days (day TEXT PRIMARY KEY, tokens INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 {_TOLD_COMMENTS}"""
-_TABLES = frozenset(re.findall(r"CREATE TABLE (\w+)", _SCHEMA))
+_CREATED = re.compile(r"CREATE TABLE (\w+)")
+_TABLES = frozenset(_CREATED.findall(_SCHEMA))
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
@@ -102,8 +103,10 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 
 def missing_table(connection: sqlite3.Connection) -> str | None:
-    """The name of a table that the file lacks, or `None`."""
+    """The name of a table that the file lacks, and that a later version did not add, or `None`."""
     found = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    for version in range(sqlite.number(connection, "user_version"), VERSION):
+        found.update(_CREATED.findall("".join(_MIGRATIONS.get(version, ()))))
     return min(_TABLES - found, default=None)
 
 
@@ -397,7 +400,8 @@ def _migrate(connection: sqlite3.Connection) -> bool:
     """Bring the tables of an older version up to date, in the transaction that is open; whether one was."""
     steps = range(sqlite.number(connection, "user_version"), VERSION)
     for version in steps:
-        connection.executescript(_MIGRATIONS[version])
+        for statement in _MIGRATIONS[version]:
+            connection.execute(statement)
     return bool(steps)
 
 

@@ -299,7 +299,7 @@ def test_a_tool_of_another_tracker_is_told_once_with_its_line_and_what_there_is(
     (warning,) = unknown_tools(GITHUB % "token", BOARD_PROMPT)
     assert "`board_move`" in warning.message
     assert warning.where == f"{PATH}:12"
-    assert warning.hint == "sessions are offered issue_move, issue_comment, github_api"
+    assert warning.hint == "sessions are offered issue_move, issue_comment, issue_comments, github_api"
 
 
 def test_a_tool_that_a_setting_takes_away_is_told() -> None:
@@ -385,8 +385,8 @@ def test_a_credential_of_the_daemon_itself_is_passed_on_to_nobody_and_that_is_to
     text = f"{tracker}hooks:\n  env: [GH_TOKEN, GITLAB_TOKEN]\ncodex:\n  env: [GH_TOKEN, MY_TOKEN]\n{BUDGET}"
     judgement = judge(file(text), environment={"GH_TOKEN": "k"}, acknowledged=True)
     assert [(one.code, one.where) for one in judgement.warnings] == [
-        (WarningCode.DOUBTFUL_SETTING, f"{PATH}:8"),
         (WarningCode.DOUBTFUL_SETTING, f"{PATH}:6"),
+        (WarningCode.DOUBTFUL_SETTING, f"{PATH}:8"),
     ]
 
 

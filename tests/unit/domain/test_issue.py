@@ -63,7 +63,7 @@ def test_a_template_sees_every_field_as_plain_data() -> None:
         updated_at=datetime(2025, 2, 3, 4, 5, tzinfo=UTC),
     )
     view = template_view(issue)
-    assert set(view) == set(Issue.__dataclass_fields__)
+    assert set(view) == {*Issue.__dataclass_fields__, "comments", "new_comments"}
     assert view["labels"] == ["bug"]
     assert view["blocked_by"] == [{"id": "2", "identifier": "SYM-2", "state": "Done"}]
     assert view["native_ref"] == {"number": 7}

@@ -130,7 +130,8 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path)
     journal = await opened(path)
     journal.put(*CONTENT)
     await journal.close()
-    for statement in ("ALTER TABLE skill_runs DROP COLUMN document", "PRAGMA user_version = 1"):
+    older = ("ALTER TABLE skill_runs DROP COLUMN document", "DROP TABLE told_comments")
+    for statement in (*older, "PRAGMA user_version = 1"):
         change(path, statement)
     again = await opened(path)
     assert again.health.state is HealthState.OK
@@ -140,6 +141,7 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path)
     assert names(tmp_path) == ["journal.db"], "nothing was set aside"
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT document FROM skill_runs").fetchall() == [("{}",)]
+    assert connection.execute("SELECT count(*) FROM told_comments").fetchall() == [(0,)]
     connection.close()
 
 

@@ -187,7 +187,7 @@ def _open() -> Iterator[Choice]:
     yield _choice(
         "unblocking", group,
         "What releases a blocked issue?",
-        "A change of its state, labels, title or description by somebody other than the session itself, its end, or its absence. Comments do not.",
+        "A change of its state, labels, title or description by somebody other than the session itself, its end, or its absence. Comments do not. What an operator stopped is released by `retry`, `unblock` or a move only.",
         places=("src/symphony/scheduler/blocks.py",),
         tests=("blocks::test_a_change_of_the_issue_unblocks_it", "blocks::test_no_other_change_unblocks_it", "blocks::test_a_blocked_issue_that_left_is_released", "blocks::test_what_the_session_did_to_its_own_issue_does_not_unblock_it"),
     )
@@ -264,7 +264,7 @@ def _open() -> Iterator[Choice]:
     yield _choice(
         "exit-codes", group,
         "Which exit codes are there?",
-        "0 done, 1 failure, 2 a wrong command line, 3 an invalid configuration, 4 not authenticated, 5 the daemon cannot be reached.",
+        "0 done, 1 failure, 2 a wrong command line, 3 an invalid configuration, 4 not authenticated, 5 the daemon cannot be reached, 6 an agent at a limit or in an outage kept `run --once` from going on.",
         places=("commands", "src/symphony/cli/failures.py"),
         tests=("tests/acceptance/test_bad_input.py::test_a_usage_error_exits_with_2", "tests/acceptance/test_workflow_file.py::test_a_mistake_is_named_with_its_place_and_a_hint"),
     )

@@ -150,7 +150,7 @@ def _place(tree: dict[str, Any], location: Location, setting: Any) -> bool:
             place[part] = {}
         if not isinstance(place, dict | list):
             return False
-        place = place[part]  # type: ignore[index]
+        place = place[part]  # type: ignore[index]  # a list is asked for a number, a map for a name
     if isinstance(place, list) and isinstance(last, int):
         place[last] = setting
         return True

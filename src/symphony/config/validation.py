@@ -465,7 +465,7 @@ def _warn_unknown(
     known, below = {*model.model_fields, *others}, sections(model)
     for key, value in raw.items():
         if key not in known:
-            review.warn_unknown((*at, key), known)
+            review.warn_unknown((*at, key), known, hint=None if at else _section_below(key, below))
         elif isinstance(value, dict) and key in below:
             _warn_unknown(review, value, below[key], (*at, key))
 

@@ -5,11 +5,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import anyio
+
 from symphony.api.models import Verb, utc_text
 from symphony.daemon.clock import monotonic_ms, wall_ms
 from symphony.daemon.journal_writer import JOURNAL_FILE, StoredAnswer, open_journal_writer
 from symphony.daemon.state_dir import StateDirectory, instance_of
 from symphony.domain import Blame, Category, Failure, SymphonyError
+from symphony.processes.base import Identity
 from symphony.processes.local import LocalHost
 from symphony.scheduler import (
     Blocked,
@@ -26,10 +29,10 @@ _EFFECT: Final = "the next daemon gives the answer to the agent"
 _NO_STATES: Final = SchedulerSettings(active_states=frozenset(), terminal_states=frozenset())
 
 
-async def store_answer(
+def store_answer(
     state_dir: StateDirectory, workflow: Path, identifier: str, action: OperatorAction, text: str | None
 ) -> Verb | None:
-    """Keep an answer for the next daemon; `None` if the journal knows no question of the issue.
+    """Keep an answer for the next daemon; `None` if the journal knows no question of the issue. Blocking.
 
     The caller knows that no daemon serves the workflow.
 
@@ -41,23 +44,33 @@ async def store_answer(
         return None
     identity = LocalHost(instance=instance_of(state_dir.path)).identify(os.getpid())
     with state_dir.lock(workflow, identity=identity):
-        writer = open_journal_writer(
-            state_dir.path, owner=identity, mask=str, now_ms=monotonic_ms, wall_ms=wall_ms
-        )
-        async with writer as journal:
-            now_ms = monotonic_ms()
-            recovered = journal.recovery_event(_NO_STATES, ())
-            state, _ = step(initial_state(_NO_STATES, epoch="stored"), recovered, now_ms)
-            asking = [each for each in state.blocked.values() if awaits_answer(each)]
-            found = _named(asking, identifier)
-            if found is None:
-                return None
-            asked = OperatorAsked(action=action, issue_id=found.issue.id, text=text)
-            if refused := refusal(state, action, found.issue.id, text):
-                raise _refused(refused.message, refused.hint)
-            if any(known.issue_id == found.issue.id for known in journal.stored_answers()):
-                raise _refused("the question has an answer already", "start a daemon: symphony run")
-            journal.store_answer(StoredAnswer(question=found.run_id or "", asked=asked))
+        return anyio.run(_store, state_dir, identity, identifier, action, text)
+
+
+async def _store(
+    state_dir: StateDirectory,
+    identity: Identity | None,
+    identifier: str,
+    action: OperatorAction,
+    text: str | None,
+) -> Verb | None:
+    writer = open_journal_writer(
+        state_dir.path, owner=identity, mask=str, now_ms=monotonic_ms, wall_ms=wall_ms
+    )
+    async with writer as journal:
+        now_ms = monotonic_ms()
+        recovered = journal.recovery_event(_NO_STATES, ())
+        state, _ = step(initial_state(_NO_STATES, epoch="stored"), recovered, now_ms)
+        asking = [each for each in state.blocked.values() if awaits_answer(each)]
+        found = _named(asking, identifier)
+        if found is None:
+            return None
+        asked = OperatorAsked(action=action, issue_id=found.issue.id, text=text)
+        if refused := refusal(state, action, found.issue.id, text):
+            raise _refused(refused.message, refused.hint)
+        if any(known.issue_id == found.issue.id for known in journal.stored_answers()):
+            raise _refused("the question has an answer already", "start a daemon: symphony run")
+        journal.store_answer(StoredAnswer(question=found.run_id or "", asked=asked))
     return Verb(
         verb=action.value,
         issue_identifier=found.issue.identifier,

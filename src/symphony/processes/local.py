@@ -134,13 +134,13 @@ class LocalHost:
         return () if self._instance is None else self._table.left_by(self._instance)
 
     def find_running_daemon(self) -> Identity | None:
-        """Return the live daemon that a supervisor of the instance belongs to."""
+        """Return the live daemon that has a command running: that of a subreaper with the instance's name."""
         if self._instance is None:
             return None
         for pid, daemon in self._table.serving(self._instance):
-            parent = self._table.lineage(pid)[1:2]
-            if parent and parent[0].pid == daemon and daemon != os.getpid():
-                return parent[0]
+            above = self._table.lineage(pid)[2:3]  # behind the subreaper itself and the supervisor
+            if above and above[0].pid == daemon != os.getpid():
+                return above[0]
         return None
 
     def is_alive(self, identity: Identity) -> bool:

@@ -332,7 +332,7 @@ def test_the_smallest_positive_number_is_accepted(parse: "Parse", key: str) -> N
 @pytest.mark.parametrize("key", [*POSITIVE, "agent.drain_timeout_ms", "codex.stall_timeout_ms"])
 def test_a_number_is_a_whole_number(refuse: "Refuse", key: str, value: str, called: str) -> None:
     if value == "'7'" and key in NUMBERS_AS_TEXT:
-        value, called = "'7s'", "text"
+        value, called = "'7x'", "text"
     (failure,) = refuse(_yaml(key, value))
 
     assert failure.message == f"{key} must be a whole number, not {called}"

@@ -91,7 +91,7 @@ def test_one_line_names_all_and_the_setting_keeps_what_is_there(tmp_path: Path) 
     )
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
     put(tmp_path / ".claude/skills", "a")
     (tmp_path / ".claude/skills").chmod(0)

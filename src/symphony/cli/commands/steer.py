@@ -292,14 +292,12 @@ def _store_answer(workflow: Path, verb: str, identifier: str, text: str | None) 
     Raises:
         SymphonyError: the answer is refused, or a daemon starts just now.
     """
-    import anyio
-
     from symphony.daemon.state_dir import StateDirectory, locate
     from symphony.daemon.stored_answers import store_answer
     from symphony.scheduler import OperatorAction
 
     state_dir = StateDirectory(locate(workflow, os.environ))
-    return anyio.run(store_answer, state_dir, workflow, identifier, OperatorAction(verb), text)
+    return store_answer(state_dir, workflow, identifier, OperatorAction(verb), text)
 
 
 def _known_identifiers(client: Client, refused: str) -> Sequence[str]:

@@ -37,7 +37,7 @@ from symphony.cli.formatting import (
     unbroken,
 )
 from symphony.cli.render.conditions import condition_lines
-from symphony.domain import one_line, without_codes
+from symphony.domain import Category, one_line, without_codes
 from symphony.scheduler import WAITING_FOR_SLOT
 
 _NEEDS_PERSON: Final = "the agent needs a person: "
@@ -217,7 +217,8 @@ def _explain_block(issue: KnownIssue, block: models.Block) -> Explanation:
     if not by_pull_request and "state, labels, title or description" not in advice:
         command = f"have it tried again: symphony unblock {_shell_word(issue.issue_identifier)}"
         advice = advice if "symphony " in advice else _join(advice, command)
-        advice = f"{advice}; or {_CHANGE_ISSUE}"
+        stopped = block.failure.code == Category.STOPPED_BY_OPERATOR
+        advice = f"{advice}; or {'move it to another state' if stopped else _CHANGE_ISSUE}"
     return Explanation(
         running=False,
         code="blocked",

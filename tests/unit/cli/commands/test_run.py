@@ -21,7 +21,7 @@ from symphony.daemon.service import Observer
 from symphony.domain import Category
 from symphony.scheduler import Blocked, LimitedAgent, Retry, SettingsChanged, State, WakeAsked, initial_state
 
-SECRET = "correct-horse-battery"
+SECRET = "correct-h0rse-battery"
 
 
 class Daemon:

@@ -76,7 +76,7 @@ def test_a_turn_has_what_was_sent_and_how_it_ended() -> None:
     assert [(entry.seq, entry.turn) for entry in entries] == [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2)]
     assert {entry.at for entry in entries} == {"2026-03-01T12:00:00.007Z"}
     assert facts(entries) == [
-        ("Answer", None, "Blue."),
+        ("Answer", None, "Blue.", None, None),
         ("Turn", None, "started", "Do it.", "Skills.", None, None),
         ("Turn", None, "completed", None, None, None, 0.5),
         ("Turn", None, "started", "Go on.", None, None, None),

@@ -73,7 +73,7 @@ def test_a_board_whose_states_have_other_names_needs_active_states(place: Path) 
         ("statuses: []\n", "there are no `statuses`"),
         ("project_name: x\n", "there are no `statuses`"),
         ("statuses: [A]\ntask_prefix: '../x'\n", "`task_prefix` must be a word"),
-        ("statuses: [A\n", "config.yml:2"),
+        ("a: b\nstatuses: [A\n", "config.yml:2"),
         ("x" * 2_000_000, "larger than 1 MB"),
     ],
 )

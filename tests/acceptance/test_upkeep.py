@@ -135,7 +135,7 @@ def test_only_what_is_finished_and_safe_is_cleaned(board: Project) -> None:
 def test_what_happened_is_told_with_and_without_the_daemon(board: Project) -> None:
     with board.daemon() as daemon:
         settled(daemon)
-        known = "claim_released"
+        known = "claim released"
         until(lambda: True if known in told(board, "logs", "SYM-1") else None, daemon.log.read_text)
         live = told(board, "logs", "SYM-1")
         assert "── run " in live

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -144,9 +144,11 @@ async def scratch_directory(host: Host, environ: Mapping[str, str], root: Path) 
     try:
         yield Path(await anyio.Path(scratch).resolve())
     finally:
-        removed = ("-mindepth", "1", "-maxdepth", "1", "(", "-name", scratch.name, "-o", *_STALE, ")")
+        stale = ("find", str(parent), "-mindepth", "1", "-maxdepth", "1", *_STALE)
         with anyio.CancelScope(shield=True):
-            await run("find", str(parent), *removed, "-exec", "rm", "-rf", "--", "{}", "+")
+            await run("rm", "-rf", "--", str(scratch))
+            with suppress(AgentError):  # another check may remove what it finds at the same time
+                await run(*stale, "-exec", "rm", "-rf", "--", "{}", "+")
 
 
 class IsolatedBackend(AgentBackend):

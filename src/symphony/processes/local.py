@@ -138,7 +138,7 @@ class LocalHost:
         if self._instance is None:
             return None
         for pid, daemon in self._table.serving(self._instance):
-            above = self._table.lineage(pid)[2:3]  # behind the subreaper itself and the supervisor
+            above = self._table.lineage(pid)[2:3]  # behind the subreaper and the supervisor
             if above and above[0].pid == daemon != os.getpid():
                 return above[0]
         return None

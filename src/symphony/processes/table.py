@@ -80,10 +80,14 @@ class ProcessTable:
         return None
 
     def serving(self, instance: str) -> Iterator[tuple[int, int]]:
-        """Yield each supervisor and subreaper of an instance, with the pid of its daemon."""
+        """Yield each subreaper of an instance, with the pid of its daemon.
+
+        A subreaper is told from a supervisor by its session, which is that of the supervisor.
+        """
         for pid in self._fs.pids():
             served = served_by(self._fs.command(pid))
-            if served is not None and served[1] == instance:
+            stat = None if served is None or served[1] != instance else self._fs.stat(pid)
+            if served is not None and stat is not None and stat.session != pid:
                 yield pid, served[0]
 
     def family(self, root: Identity, run_id: str | None = None) -> tuple[Identity, ...]:
@@ -106,7 +110,7 @@ class ProcessTable:
     def left_by(self, instance: str) -> tuple[Identity, ...]:
         """Return all live processes of this user that carry the mark of an instance, and their descendants.
 
-        Supervisors, subreapers and members of the instance's control groups count as marked. This process
+        Subreapers and members of the instance's control groups count as marked. This process
         and its ancestors are left out: a daemon may be started from a session of its own predecessor.
         """
         spared = {os.getpid(), *self._fs.ancestors(os.getpid())}

@@ -102,6 +102,7 @@ def block(
         report=run.report if run else None,
         workspace_path=path,
         has_baseline=has_baseline,
+        over=policy.tracker_status(issue, step.state.settings) is TrackerStatus.TERMINAL,
         attempt=held.attempt if held else None,
         question=None if question is None else question[:_MAX_QUESTION_CHARS],
         resume=resume,
@@ -380,7 +381,8 @@ def on_blocked_refreshed(step: Step, blocked: Blocked, issue: Issue | None) -> N
             _move(step, issue, settings.on_return, MoveReason.BACK, _state_of(issue))
         return
     changed = issue is not None and _is_changed(blocked, issue, settings)
-    if is_stopped(blocked) and blocked.unblock_reason is None and not changed:
+    ended = blocked.over and policy.tracker_status(issue, settings) is TrackerStatus.TERMINAL
+    if is_stopped(blocked) and blocked.unblock_reason is None and not changed and not ended:
         seen = blocked.has_baseline or issue is not None
         step.replace_entry(replace(blocked, issue=issue or blocked.issue, has_baseline=seen))
     else:

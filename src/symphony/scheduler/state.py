@@ -190,6 +190,7 @@ class Blocked:
         failure: why; every surface shows it.
         report: the last report of the run that was blocked.
         has_baseline: the issue was refreshed after the block; changes from now on unblock it.
+        over: the issue had ended when it was blocked, so that a stop does not outlast that.
         attempt: the attempt number of the run that was blocked.
         question: what the agent asked.
         resume: how the next run continues.
@@ -204,6 +205,7 @@ class Blocked:
     report: messages.RunReport | None = None
     workspace_path: str | None = None
     has_baseline: bool = False
+    over: bool = False
     attempt: int | None = None
     question: str | None = None
     resume: messages.Resume | None = None

@@ -68,7 +68,7 @@ def test_a_person_sees_that_there_is_no_envelope(project: Project) -> None:
     with terminal(project, "prompt", "SYM-1") as shown:
         assert "(none)\n" in shown.end()
     with terminal(project, "explain", "SYM-1", columns=50) as shown:
-        assert "It is not running: it would start now, and no\ndaemon is running." in shown.end()
+        assert "It is not running: it would start now, and no daemon is running." in shown.end()
 
 
 @pytest.mark.slow

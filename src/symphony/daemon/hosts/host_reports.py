@@ -70,6 +70,7 @@ _OF_THE_DAEMON: Final = frozenset(
     }
 )
 MAX_FRAMES: Final = {
+    frames.CommentsAsked: 10,
     frames.ConversationOpened: 10,
     frames.SkillsCollected: 10,
     frames.SkillProblems: 20,

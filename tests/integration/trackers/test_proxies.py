@@ -1,5 +1,6 @@
 """Proxies and certificates of the environment, with real proxies and TLS servers."""
 
+import gc
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -218,6 +219,9 @@ async def test_a_variable_that_cannot_be_used_is_named(
     assert variable in await refused()
 
 
+# httpcore leaves the connection to the garbage collector then.
+@pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_a_proxy_that_does_not_speak_socks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     async def handle(stream: SocketStream) -> None:
         async with stream:
@@ -233,3 +237,4 @@ async def test_a_proxy_that_does_not_speak_socks_is_named(monkeypatch: pytest.Mo
         monkeypatch.setenv("ALL_PROXY", f"socks5://127.0.0.1:{port}")
         assert "ALL_PROXY" in await refused()
         tasks.cancel_scope.cancel()
+    gc.collect()

@@ -76,7 +76,7 @@ class _ExportLog(logging.Handler):
 def _check_environment(address: str) -> None:
     """Name a variable that the exporter would fail at without its name. Raises `EnvironmentVariableError`."""
     proxy_for(address, os.environ)
-    for name in _CERTIFICATES:
+    for name in _CERTIFICATES if address.startswith("https:") else ():
         if (path := os.environ.get(name)) and not Path(path).exists():
             raise EnvironmentVariableError(f"{name} names a file that does not exist")
 

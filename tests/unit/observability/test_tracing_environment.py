@@ -32,3 +32,14 @@ def test_a_variable_that_cannot_be_used_is_named(
     assert told is not None
     assert variable in told
     assert "secret-password" not in told
+
+
+def test_certificates_do_not_matter_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/does/not/exist")
+    tracing = Tracing("http://127.0.0.1:1/v1/traces", headers={}, seed="x", redact=str, now_s=time.monotonic)
+    try:
+        told = tracing.check()
+    finally:
+        tracing.close()
+    assert told is not None
+    assert "REQUESTS_CA_BUNDLE" not in told

@@ -1,10 +1,12 @@
 """Makes spans by OpenTelemetry and sends them by OTLP over HTTP as protobuf. Needs the extra `otel`."""
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from hashlib import sha256
 from importlib.metadata import version
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -17,12 +19,15 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from typing_extensions import override
 
 from symphony.observability.span_names import CONVENTIONS, Attribute, SpanName
+from symphony.trackers.http import EnvironmentVariableError, proxy_for
 
 MAX_WAITING_SPANS: Final = 2_048
 EXPORT_TIMEOUT_S: Final = 3
 SEND_EVERY_MS: Final = 5_000
 LOG_EVERY_S: Final = 60.0
 _root: ContextVar[trace.SpanContext | None] = ContextVar("symphony_root_span", default=None)
+_CERTIFICATES: Final = ("OTEL_EXPORTER_OTLP_CERTIFICATE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_exporter_log = logging.getLogger("opentelemetry")
 _log = structlog.get_logger(__name__)
 
 
@@ -68,16 +73,30 @@ class _ExportLog(logging.Handler):
             _log.warning("traces_not_sent", reason=self.last_failure, failures=self.failures)
 
 
+def _check_environment(address: str) -> None:
+    """Name a variable that the exporter would fail at without its name. Raises `EnvironmentVariableError`."""
+    proxy_for(address, os.environ)
+    for name in _CERTIFICATES if address.startswith("https:") else ():
+        if (path := os.environ.get(name)) and not Path(path).exists():
+            raise EnvironmentVariableError(f"{name} names a file that does not exist")
+
+
 class _Exporter(OTLPSpanExporter):
     """Forgets the last failure when the collector takes spans again."""
 
     def __init__(self, endpoint: str, headers: Mapping[str, str], export_log: _ExportLog) -> None:
         super().__init__(endpoint=endpoint, headers=dict(headers), timeout=EXPORT_TIMEOUT_S)
+        self._address = endpoint
         self._export_log = export_log
 
     @override
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        sent = super().export(spans)
+        try:
+            _check_environment(self._address)
+            sent = super().export(spans)
+        except EnvironmentVariableError as error:
+            _exporter_log.warning("%s", error)
+            return SpanExportResult.FAILURE
         if sent is SpanExportResult.SUCCESS:
             self._export_log.last_failure = None
         return sent

@@ -13,6 +13,10 @@ from symphony.trackers.http.paging import Page as Page
 from symphony.trackers.http.paging import Pager as Pager
 from symphony.trackers.http.paging import all_pages as all_pages
 from symphony.trackers.http.paging import next_link as next_link
+from symphony.trackers.http.proxies import EnvironmentVariableError as EnvironmentVariableError
+from symphony.trackers.http.proxies import check_certificates as check_certificates
+from symphony.trackers.http.proxies import is_loopback as is_loopback
+from symphony.trackers.http.proxies import proxy_for as proxy_for
 from symphony.trackers.http.rate_limit import SHARED as SHARED
 from symphony.trackers.http.rate_limit import QuotaRemaining as QuotaRemaining
 from symphony.trackers.http.rate_limit import RateLimiter as RateLimiter
@@ -29,4 +33,3 @@ from symphony.trackers.http.transport import HttpxTransport as HttpxTransport
 from symphony.trackers.http.transport import Reply as Reply
 from symphony.trackers.http.transport import Send as Send
 from symphony.trackers.http.transport import Transport as Transport
-from symphony.trackers.http.transport import is_loopback as is_loopback

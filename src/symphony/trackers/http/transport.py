@@ -3,20 +3,20 @@
 Bodies are bounded in size and time before and after they are unpacked.
 """
 
+import os
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
 from symphony.domain import one_line
+from symphony.trackers.http.proxies import EnvironmentVariableError, Proxy, check_certificates, proxy_for
 
 CONNECT_S = 10.0
 READ_S = 30.0
@@ -24,6 +24,18 @@ TOTAL_S = 60.0
 MAX_BYTES = 32 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
 _GZIP = 16 + zlib.MAX_WBITS
+_PROXY_LOGIN = 407
+# By the numbers of OpenSSL (X509_V_ERR_…).
+_UNKNOWN = "is of an authority that is not known here; SSL_CERT_FILE may name a file with it"
+_CERTIFICATES = {
+    9: "is not valid yet",
+    10: "has expired",
+    18: _UNKNOWN,
+    19: _UNKNOWN,
+    20: _UNKNOWN,
+    62: "is for another host",
+    64: "is for another address",
+}
 
 
 class ExchangeError(Exception):
@@ -61,17 +73,6 @@ class Transport(Protocol):
         ...
 
 
-def is_loopback(address: str) -> bool:
-    """Whether an address is on this machine."""
-    host = (urlsplit(address).hostname or "").lower()
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 class HttpxTransport:
     """Uses httpx, with the proxies and certificates that the environment names.
 
@@ -94,15 +95,23 @@ class HttpxTransport:
     @asynccontextmanager
     async def session(self, base: str) -> AsyncIterator[Send]:
         """As `Transport.session`."""
-        if self._tls is None:
-            self._tls = await anyio.to_thread.run_sync(_make_tls)
         import httpx  # noqa: PLC0415 - imported at the first request
+        from socksio import SOCKSError  # noqa: PLC0415 - as above
 
+        try:
+            proxy = proxy_for(base, os.environ)
+            way = _make_way(proxy)
+            if self._tls is None:
+                self._tls = await anyio.to_thread.run_sync(_make_tls)
+        except EnvironmentVariableError as error:
+            yield _failing(str(error))
+            return
         async with httpx.AsyncClient(
             timeout=httpx.Timeout(self._read_s, connect=self._connect_s),
             verify=self._tls,
             follow_redirects=False,
-            trust_env=not is_loopback(base),
+            trust_env=False,
+            proxy=way,
         ) as client:
 
             async def send(
@@ -112,6 +121,8 @@ class HttpxTransport:
                 try:
                     with anyio.fail_after(self._total_s):
                         async with client.stream(method, address, headers=sent, content=content) as answer:
+                            if proxy and answer.status_code == _PROXY_LOGIN:
+                                raise ExchangeError(_wants_login(proxy))
                             return Reply(
                                 status=answer.status_code,
                                 headers={name.lower(): value for name, value in answer.headers.items()},
@@ -120,11 +131,14 @@ class HttpxTransport:
                 except TimeoutError as error:
                     raise ExchangeError(f"no complete answer within {self._total_s:g} seconds") from error
                 except httpx.ConnectTimeout as error:
-                    raise ExchangeError(f"no connection within {self._connect_s:g} seconds") from error
+                    reason = f"no connection within {self._connect_s:g} seconds"
+                    raise ExchangeError(_with_way(reason, proxy)) from error
                 except httpx.TimeoutException as error:
                     raise ExchangeError(f"silence for {self._read_s:g} seconds") from error
-                except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-                    raise ExchangeError(_describe(error)) from error
+                except httpx.ProxyError as error:
+                    raise ExchangeError(_describe_proxy(error, proxy)) from error
+                except (httpx.HTTPError, httpx.InvalidURL, SOCKSError, ValueError) as error:
+                    raise ExchangeError(_with_way(_describe(error), proxy)) from error
 
             yield send
 
@@ -163,16 +177,58 @@ class HttpxTransport:
         return True
 
 
+def _failing(problem: str) -> Send:
+    """Fails each request, so that a bad variable is told where every other failure is."""
+
+    async def send(method: str, address: str, headers: Mapping[str, str], content: bytes | None) -> Reply:
+        del method, address, headers, content
+        raise ExchangeError(problem)
+
+    return send
+
+
+def _make_way(proxy: Proxy | None) -> Any:
+    import httpx  # noqa: PLC0415 - as above
+
+    try:
+        return proxy and httpx.Proxy(proxy.url)
+    except (httpx.InvalidURL, ValueError) as error:
+        variable = proxy.variable if proxy else ""
+        raise EnvironmentVariableError(f"{variable} holds an address that is not valid") from error
+
+
 def _make_tls() -> ssl.SSLContext:
     import httpx  # noqa: PLC0415 - as above
 
+    check_certificates(os.environ)
     return httpx.create_ssl_context()
+
+
+def _with_way(reason: str, proxy: Proxy | None) -> str:
+    return f"{reason}, by the proxy of {proxy.variable}" if proxy else reason
+
+
+def _wants_login(proxy: Proxy) -> str:
+    return f"the proxy of {proxy.variable} wants another login (407)"
+
+
+def _describe_proxy(error: Exception, proxy: Proxy | None) -> str:
+    """What a proxy answered. Its own words are left out: they may repeat the login."""
+    if proxy is None:
+        return _describe(error)
+    status = str(error).partition(" ")[0]
+    if status == str(_PROXY_LOGIN) or str(error) == "Invalid username/password":
+        return _wants_login(proxy)
+    answered = f"with {status}" if status.isdigit() else "with a refusal"
+    return f"the proxy of {proxy.variable} answered {answered}"
 
 
 def _describe(error: Exception) -> str:
     """What happened, without an address and without anything that was sent."""
     cause: BaseException | None = error
     while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError) and cause.verify_code in _CERTIFICATES:
+            return f"its certificate {_CERTIFICATES[cause.verify_code]}"
         if isinstance(cause, ssl.SSLError):
             return f"its certificate is not accepted ({cause.reason or type(cause).__name__})"
         if isinstance(cause, OSError) and cause.strerror:

@@ -36,7 +36,7 @@ Key = tuple[str, ...]
 APPLICATION_ID = 0x53594D50
 """`SYMP`: distinguishes a journal from other SQLite files."""
 
-VERSION = 2
+VERSION = 3
 """Changes with the tables. A file of an older version is migrated, and one of a newer version is refused."""
 
 _TOLD_COMMENTS = """
@@ -44,7 +44,14 @@ CREATE TABLE told_comments (
     issue_id TEXT PRIMARY KEY, at_wall_ms INTEGER NOT NULL, record TEXT NOT NULL
 ) WITHOUT ROWID;
 """
-_MIGRATIONS = {1: f"ALTER TABLE skill_runs ADD COLUMN document TEXT NOT NULL DEFAULT '';{_TOLD_COMMENTS}"}
+_BY_ISSUE_ID = """
+CREATE INDEX runs_by_issue_id ON runs (issue_id, started_wall_ms);
+CREATE INDEX events_by_issue_id ON events (issue_id);
+"""
+_MIGRATIONS = {
+    1: f"ALTER TABLE skill_runs ADD COLUMN document TEXT NOT NULL DEFAULT '';{_TOLD_COMMENTS}",
+    2: _BY_ISSUE_ID,
+}
 """By version, what leads to the next one."""
 
 _SCHEMA = f"""
@@ -90,7 +97,7 @@ CREATE TABLE spent (
 ) WITHOUT ROWID;
 CREATE TABLE days (day TEXT PRIMARY KEY, tokens INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-{_TOLD_COMMENTS}"""
+{_TOLD_COMMENTS}{_BY_ISSUE_ID}"""
 _TABLES = frozenset(re.findall(r"CREATE TABLE (\w+)", _SCHEMA))
 
 
@@ -120,7 +127,7 @@ INSERT INTO events (issue_id, issue_identifier, run_id, at_wall_ms, event, messa
 
 _REACH = """
 UPDATE runs SET record = json_set(record, ?, json('true')) WHERE run_id = (
-    SELECT run_id FROM runs WHERE issue_identifier = ? AND issue_id = ? AND record ->> '$.delivered'
+    SELECT run_id FROM runs WHERE issue_id = ? AND record ->> '$.delivered'
     ORDER BY started_wall_ms DESC LIMIT 1
 )
 """
@@ -168,7 +175,7 @@ def _statements(record: model.Record, now_wall_ms: int) -> list[Statement]:  # n
             )  # fmt: skip
             made = [("REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", row)]
         case model.MilestoneRecord(milestone=milestone):
-            row = _row(f"$.{milestone}", record.issue_identifier, record.issue_id)
+            row = _row(f"$.{milestone}", record.issue_id)
             made = [(_REACH, row)]
         case model.EventRecord():
             made = [(INSERT_EVENT, event_row(record))]
@@ -397,7 +404,8 @@ def _migrate(connection: sqlite3.Connection) -> bool:
     """Bring the tables of an older version up to date, in the transaction that is open; whether one was."""
     steps = range(sqlite.number(connection, "user_version"), VERSION)
     for version in steps:
-        connection.executescript(_MIGRATIONS[version])
+        for statement in _MIGRATIONS[version].split(";"):  # `executescript` would end the transaction
+            connection.execute(statement)
     return bool(steps)
 
 
@@ -405,8 +413,6 @@ def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
     _refuse_other_versions(path, sqlite.number(connection, "user_version"))
     if (damage := sqlite.damage(connection)) is not None:
         raise sqlite.DamagedError(damage)
-    if (table := missing_table(connection)) is not None:
-        raise sqlite.DamagedError(f"{table} is missing")
     connection.execute("PRAGMA journal_mode = WAL").fetchone()
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA journal_size_limit = {_MAX_WAL_BYTES}")
@@ -418,6 +424,8 @@ def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
         if error.sqlite_errorcode == sqlite3.SQLITE_READONLY and os.access(path, os.W_OK):
             raise sqlite.DamagedError("its format is not known") from error
         raise
+    if (table := missing_table(connection)) is not None:
+        raise sqlite.DamagedError(f"{table} is missing")
     connection.execute("COMMIT" if migrated else "ROLLBACK")
     remembered, notices = load(connection, drop=True)
     if _identity(path) is None:

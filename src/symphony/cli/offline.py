@@ -35,7 +35,7 @@ from symphony.daemon.admission import open_store
 from symphony.daemon.clock import monotonic_ms
 from symphony.daemon.comments import PeopleCommentReader
 from symphony.daemon.context import RuntimeContext, build_context, redaction_for, scheduler_settings
-from symphony.daemon.journal_writer import past_runs, recovery_event, told_comments
+from symphony.daemon.journal_writer import past_issue_id, past_runs, recovery_event, told_comments
 from symphony.daemon.overview import (
     feedback_on,
     kept_workspaces,
@@ -198,13 +198,14 @@ class Offline:
         issue = await self._find(identifier, state)
         if issue is not None:
             state = state.changed(candidates={**state.candidates, issue.id: issue})
+            identifier = issue.identifier
         document = issue_document(
             state,
             History(),
             identifier,
             now_ms=now_ms,
             now=now,
-            runs=await self._past_runs(identifier),
+            runs=await self._past_runs(identifier, None if issue is None else issue.id),
             workspace=self.context.settings.workspace,
             pull_requests=self._pull_requests,
         )
@@ -332,13 +333,15 @@ class Offline:
             if issue.identifier == identifier:
                 return issue
         results = (result.issue for result in state.results.values())
+        past_id = await to_thread.run_sync(past_issue_id, self.journal, identifier)
         ids = {
             *(ref.issue_id for ref in state.idle_workspaces.values() if ref.identifier == identifier),
             *(issue.id for issue in results if issue.identifier == identifier),
-            *(run.issue_id for run in await self._past_runs(identifier)),
+            *([] if past_id is None else [past_id]),
         } or {identifier}
         found = await self._in_time(self.context.tracker.fetch_issues_by_ids(ids))
-        return next((issue for issue in found if issue.identifier == identifier), None)
+        present = next((issue for issue in found if issue.identifier == identifier), None)
+        return present or next((issue for issue in found if issue.id == past_id), None)
 
     async def _in_time(self, answer: Awaitable[_T]) -> _T:
         """The tracker's answer. Raises `SymphonyError` if it does not come in time."""
@@ -354,8 +357,8 @@ class Offline:
                 )
             ) from error
 
-    async def _past_runs(self, identifier: str) -> tuple[RunRecord, ...]:
-        return await to_thread.run_sync(past_runs, self.journal, identifier)
+    async def _past_runs(self, identifier: str, issue_id: str | None) -> tuple[RunRecord, ...]:
+        return await to_thread.run_sync(past_runs, self.journal, identifier, issue_id)
 
     async def _recorded_workspaces(self) -> tuple[WorkspaceRef, ...]:
         """The recorded workspaces; empty if the workspace root cannot be read."""

@@ -67,11 +67,20 @@ def recovery_event(
     return recovered_event(previous, start, workspaces=workspaces, delivered=delivered)
 
 
-def past_runs(journal: Path, identifier: str) -> tuple[model.RunRecord, ...]:
+def past_issue_id(journal: Path, identifier: str) -> str | None:
+    """The id of the issue that has or had this identifier; `None` if the journal has none. Blocking."""
+    try:
+        with open_reader(journal) as reader:
+            return reader.issue_id(identifier)
+    except model.UnusableError:
+        return None
+
+
+def past_runs(journal: Path, identifier: str, issue_id: str | None = None) -> tuple[model.RunRecord, ...]:
     """The runs of an issue, the newest first; empty if the journal cannot be read. Blocking."""
     try:
         with open_reader(journal) as reader:
-            return reader.runs(identifier, limit=_ALL_RUNS)
+            return reader.runs(identifier, issue_id=issue_id, limit=_ALL_RUNS)
     except model.UnusableError:
         return ()
 

@@ -39,7 +39,7 @@ from symphony.api.runs import runs_document, since_wall_ms
 from symphony.api.skill_outcomes import read_skill_outcomes
 from symphony.daemon.comments import PeopleCommentReader
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.journal_writer import past_runs
+from symphony.daemon.journal_writer import past_issue_id, past_runs
 from symphony.daemon.moves import move_now
 from symphony.daemon.overview import (
     feedback_on,
@@ -253,9 +253,8 @@ class ServiceOperator:
 
     async def issue(self, identifier: str) -> models.Issue | None:
         """See `api.interface.Operator`."""
-        journal, runs = self._journal, tuple[RunRecord, ...]()
-        if journal is not None:
-            runs = await to_thread.run_sync(past_runs, journal, identifier)
+        journal = self._journal
+        identifier, runs = await self._past(identifier)
         state, context = self._ready()
         document = issue_document(
             state,
@@ -283,6 +282,19 @@ class ServiceOperator:
                 document = await to_thread.run_sync(with_past, document, journal)
         public: models.Issue | None = masked(document, context.redaction.text)
         return public
+
+    async def _past(self, identifier: str) -> tuple[str, tuple[RunRecord, ...]]:
+        """The present identifier of the issue that has or had this one, and its runs, the newest first."""
+        state, _ = self._ready()
+        if self._journal is None:
+            return identifier, ()
+        issue = _find(state, identifier)
+        issue_id = None if issue is None else issue.id
+        if issue_id is None:
+            issue_id = await to_thread.run_sync(past_issue_id, self._journal, identifier)
+            issue = None if issue_id is None else _find_by_id(state, issue_id)
+        records = await to_thread.run_sync(past_runs, self._journal, identifier, issue_id)
+        return identifier if issue is None else issue.identifier, records
 
     async def runs(self, query: RunQuery) -> models.Runs:
         """See `api.interface.Operator`."""
@@ -366,7 +378,7 @@ class ServiceOperator:
     ) -> models.Transcript | None:
         """See `api.interface.Operator`."""
         journal = self._journal
-        records = () if journal is None else await to_thread.run_sync(past_runs, journal, identifier)
+        identifier, records = await self._past(identifier)
         state, context = self._ready()
         live = next((one for one in state.running.values() if one.issue.identifier == identifier), None)
         run_ids = list(dict.fromkeys([*([live.run_id] if live else []), *(one.run_id for one in records)]))
@@ -521,9 +533,9 @@ class ServiceOperator:
         self, identifier: str, given: models.Stars, *, may_teach: bool
     ) -> models.Feedback | None:
         """See `api.interface.Operator`."""
+        identifier, records = await self._past(identifier)
         state, context = self._ready()
         library, journal, issue = context.library, self._journal, _find(state, identifier)
-        records = () if journal is None else await to_thread.run_sync(past_runs, journal, identifier)
         if library is None or journal is None or (issue is None and not records):
             return None
         live = (run.run_id for run in state.running.values() if run.issue.identifier == identifier)
@@ -647,6 +659,14 @@ def _find(state: State, identifier: str) -> Issue | None:
         return found[0]
     issues = (result.issue for result in state.results.values())
     return next((issue for issue in issues if issue.identifier == identifier), None)
+
+
+def _find_by_id(state: State, issue_id: str) -> Issue | None:
+    """The issue of that id, as `_find`."""
+    for known in (state.running, state.retrying, state.blocked, state.results):
+        if (entry := known.get(issue_id)) is not None:
+            return entry.issue
+    return state.candidates.get(issue_id)
 
 
 def _next_run(state: State, issue: Issue) -> tuple[AgentChoice, Resume | None]:

@@ -81,7 +81,9 @@ def with_past(document: models.Issue, journal: Path) -> models.Issue:
     skills_of_run, events = document.skills, document.recent_events
     with suppress(UnusableError, msgspec.MsgspecError), open_reader(journal) as reader:
         if not events:
-            past = reader.latest_events(document.issue_identifier, limit=MAX_EVENTS)
+            past = reader.latest_events(
+                document.issue_identifier, issue_id=document.issue_id, limit=MAX_EVENTS
+            )
             events = tuple(
                 models.Event(at=wall_text(one.at_wall_ms), event=one.event, message=one.message)
                 for one in (numbered.event for numbered in past)

@@ -44,7 +44,17 @@ CREATE TABLE told_comments (
     issue_id TEXT PRIMARY KEY, at_wall_ms INTEGER NOT NULL, record TEXT NOT NULL
 ) WITHOUT ROWID;
 """
-_MIGRATIONS = {1: ("ALTER TABLE skill_runs ADD COLUMN document TEXT NOT NULL DEFAULT ''", _TOLD_COMMENTS)}
+_BY_ISSUE_ID = (
+    "CREATE INDEX runs_by_issue_id ON runs (issue_id, started_wall_ms)",
+    "CREATE INDEX events_by_issue_id ON events (issue_id)",
+)
+_MIGRATIONS = {
+    1: (
+        "ALTER TABLE skill_runs ADD COLUMN document TEXT NOT NULL DEFAULT ''",
+        _TOLD_COMMENTS,
+        *_BY_ISSUE_ID,
+    ),
+}
 """By version, what leads to the next one."""
 
 _SCHEMA = f"""
@@ -90,7 +100,9 @@ CREATE TABLE spent (
 ) WITHOUT ROWID;
 CREATE TABLE days (day TEXT PRIMARY KEY, tokens INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-{_TOLD_COMMENTS}"""
+{_TOLD_COMMENTS}
+{"; ".join(_BY_ISSUE_ID)};
+"""
 _CREATED = re.compile(r"CREATE TABLE (\w+)")
 _TABLES = frozenset(_CREATED.findall(_SCHEMA))
 
@@ -123,7 +135,7 @@ INSERT INTO events (issue_id, issue_identifier, run_id, at_wall_ms, event, messa
 
 _REACH = """
 UPDATE runs SET record = json_set(record, ?, json('true')) WHERE run_id = (
-    SELECT run_id FROM runs WHERE issue_identifier = ? AND issue_id = ? AND record ->> '$.delivered'
+    SELECT run_id FROM runs WHERE issue_id = ? AND record ->> '$.delivered'
     ORDER BY started_wall_ms DESC LIMIT 1
 )
 """
@@ -171,7 +183,7 @@ def _statements(record: model.Record, now_wall_ms: int) -> list[Statement]:  # n
             )  # fmt: skip
             made = [("REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", row)]
         case model.MilestoneRecord(milestone=milestone):
-            row = _row(f"$.{milestone}", record.issue_identifier, record.issue_id)
+            row = _row(f"$.{milestone}", record.issue_id)
             made = [(_REACH, row)]
         case model.EventRecord():
             made = [(INSERT_EVENT, event_row(record))]
@@ -409,8 +421,6 @@ def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
     _refuse_other_versions(path, sqlite.number(connection, "user_version"))
     if (damage := sqlite.damage(connection)) is not None:
         raise sqlite.DamagedError(damage)
-    if (table := missing_table(connection)) is not None:
-        raise sqlite.DamagedError(f"{table} is missing")
     connection.execute("PRAGMA journal_mode = WAL").fetchone()
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA journal_size_limit = {_MAX_WAL_BYTES}")
@@ -422,6 +432,8 @@ def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
         if error.sqlite_errorcode == sqlite3.SQLITE_READONLY and os.access(path, os.W_OK):
             raise sqlite.DamagedError("its format is not known") from error
         raise
+    if (table := missing_table(connection)) is not None:
+        raise sqlite.DamagedError(f"{table} is missing")
     connection.execute("COMMIT" if migrated else "ROLLBACK")
     remembered, notices = load(connection, drop=True)
     if _identity(path) is None:

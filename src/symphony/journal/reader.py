@@ -41,7 +41,7 @@ from symphony.journal.skill_outcomes import (
 
 _BUSY_S = 1.0
 _T = TypeVar("_T")
-Parameters = Sequence[str | int | None]
+Parameters = Sequence[str | int | None] | Mapping[str, str | int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +51,24 @@ class NumberedEvent:
     id: int
     event: model.EventRecord
 
+
+_ISSUE = """coalesce(
+    :issue_id,
+    (SELECT issue_id FROM claims
+        WHERE CASE WHEN json_valid(record) THEN record ->> '$.issue.identifier' END = :identifier),
+    (SELECT issue_id FROM results
+        WHERE CASE WHEN json_valid(record) THEN record ->> '$.result.issue.identifier' END = :identifier),
+    (SELECT issue_id FROM (
+        SELECT * FROM (
+            SELECT issue_id, at_wall_ms FROM events WHERE issue_identifier = :identifier
+            ORDER BY id DESC LIMIT 1
+        ) UNION ALL SELECT * FROM (
+            SELECT issue_id, started_wall_ms FROM runs WHERE issue_identifier = :identifier
+            ORDER BY started_wall_ms DESC LIMIT 1
+        )
+    ) ORDER BY at_wall_ms DESC LIMIT 1)
+)"""
+"""The issue that has an identifier, or had it last: a tracker may give one to several issues in turn."""
 
 _USES = """
 WITH known AS MATERIALIZED (
@@ -135,16 +153,23 @@ class JournalReader:
         with self.translated_errors():
             return load(self.connection, drop=False)[0]
 
-    def runs(self, issue_identifier: str | None = None, *, limit: int = 50) -> tuple[model.RunRecord, ...]:
-        """The latest runs of one issue or of all, newest first; also those under a former identifier."""
-        if issue_identifier is None:
-            query = "SELECT record FROM runs ORDER BY started_wall_ms DESC, run_id DESC LIMIT ?"
-            return self._records(query, (limit,), model.RunRecord)
-        query = """
-        SELECT record FROM runs WHERE issue_id IN (SELECT issue_id FROM runs WHERE issue_identifier = ?)
-        ORDER BY started_wall_ms DESC, run_id DESC LIMIT ?
+    def issue_id(self, issue_identifier: str) -> str | None:
+        """The id of the issue that has this identifier, or had it last."""
+        query, parameters = f"SELECT {_ISSUE}", {"identifier": issue_identifier, "issue_id": None}
+        return next(iter(self._whole(query, parameters, lambda found: model.restored(found, str))), None)
+
+    def runs(
+        self, issue_identifier: str | None = None, *, issue_id: str | None = None, limit: int = 50
+    ) -> tuple[model.RunRecord, ...]:
+        """The latest runs of one issue or of all, newest first.
+
+        An issue is found by its id, or by each identifier that it had and no other issue had later.
         """
-        return self._records(query, (issue_identifier, limit), model.RunRecord)
+        of_issue = "" if issue_identifier is None else f"WHERE issue_id = {_ISSUE}"
+        order = "ORDER BY started_wall_ms DESC, run_id DESC LIMIT :limit"
+        query = f"SELECT record FROM runs {of_issue} {order}"  # noqa: S608 - constants
+        parameters = {"identifier": issue_identifier, "issue_id": issue_id, "limit": limit}
+        return self._records(query, parameters, model.RunRecord)
 
     def runs_since(self, wall_ms: int) -> tuple[model.RunRecord, ...]:
         """All runs that started then or later, newest first."""
@@ -163,22 +188,22 @@ class JournalReader:
     def events(
         self, issue_identifier: str, *, after_id: int = 0, run_id: str | None = None, limit: int = 1_000
     ) -> tuple[NumberedEvent, ...]:
-        """The events of an issue after `after_id`, oldest first; pass the last id to get the next page."""
-        query = """
-        SELECT id, issue_id, issue_identifier, run_id, at_wall_ms, event, message FROM events
-        WHERE issue_identifier = ? AND id > ? AND run_id IS coalesce(?, run_id) ORDER BY id LIMIT ?
+        """The events of an issue after `after_id`, oldest first; pass the last id to get the next page.
+
+        The issue is found as in `runs`.
         """
-        return self._events(query, (issue_identifier, after_id, run_id, limit))
+        return self._events("ASC", issue_identifier, after_id=after_id, run_id=run_id, limit=limit)
 
     def latest_events(
-        self, issue_identifier: str, *, run_id: str | None = None, limit: int = 100
+        self,
+        issue_identifier: str,
+        *,
+        issue_id: str | None = None,
+        run_id: str | None = None,
+        limit: int = 100,
     ) -> tuple[NumberedEvent, ...]:
-        """The latest events of an issue, oldest first."""
-        query = """
-        SELECT id, issue_id, issue_identifier, run_id, at_wall_ms, event, message FROM events
-        WHERE issue_identifier = ? AND run_id IS coalesce(?, run_id) ORDER BY id DESC LIMIT ?
-        """
-        return self._events(query, (issue_identifier, run_id, limit))[::-1]
+        """The latest events of an issue, oldest first; it is found as in `runs`."""
+        return self._events("DESC", issue_identifier, issue_id=issue_id, run_id=run_id, limit=limit)[::-1]
 
     def comments(self, issue_id: str | None = None) -> tuple[model.CommentRecord, ...]:
         """The comments that the daemon posted, on one issue or on all."""
@@ -238,10 +263,30 @@ class JournalReader:
         except sqlite.ERRORS as error:
             raise model.UnusableError(model.failure_of(self._path, error, reading=True)) from error
 
-    def _events(self, query: str, parameters: Parameters) -> tuple[NumberedEvent, ...]:
+    def _events(
+        self,
+        order: str,
+        identifier: str,
+        *,
+        issue_id: str | None = None,
+        run_id: str | None,
+        limit: int,
+        after_id: int = 0,
+    ) -> tuple[NumberedEvent, ...]:
+        query = f"""
+        SELECT id, issue_id, issue_identifier, run_id, at_wall_ms, event, message FROM events
+        WHERE issue_id = {_ISSUE} AND id > :after_id AND run_id IS coalesce(:run_id, run_id)
+        ORDER BY id {order} LIMIT :limit
+        """  # noqa: S608 - constants
         return self._whole(
             query,
-            parameters,
+            {
+                "identifier": identifier,
+                "issue_id": issue_id,
+                "after_id": after_id,
+                "run_id": run_id,
+                "limit": limit,
+            },
             lambda number, *row: NumberedEvent(
                 id=model.restored(number, int), event=typed(model.EventRecord, row)
             ),
@@ -251,8 +296,13 @@ class JournalReader:
         return self._whole(query, parameters, lambda text: model.decode(text, kind))
 
     def _whole(self, query: str, parameters: Parameters, made: Callable[..., _T]) -> tuple[_T, ...]:
+        columns = (
+            {name: model.column(value) for name, value in parameters.items()}
+            if isinstance(parameters, Mapping)
+            else [model.column(value) for value in parameters]
+        )
         with self.translated_errors():
-            rows = self.connection.execute(query, [model.column(value) for value in parameters]).fetchall()
+            rows = self.connection.execute(query, columns).fetchall()
         found = []
         for row in rows:
             with suppress(model.CodecError):

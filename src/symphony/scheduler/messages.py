@@ -415,7 +415,7 @@ class WorkspaceRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteWorkspace:
-    """The host that has the workspace of an issue."""
+    """The host that has the workspace of an issue, and the identifier that the issue had when it was made."""
 
     identifier: str
     host: str
@@ -839,7 +839,7 @@ class StartRun:
     """Start a run attempt by an agent; `attempt` is `None` for the first one, `phase` without phases.
 
     `host` is where the run is carried out; `None` is this machine. The workspace of an earlier attempt may be
-    on `last_host`.
+    on `last_host`, where it was made for the issue under `last_identifier`.
     """
 
     run_id: str
@@ -850,6 +850,7 @@ class StartRun:
     phase: Phase | None = None
     host: str | None = None
     last_host: str | None = None
+    last_identifier: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,7 @@ def start(step: Step, issue: Issue, *, retry: Retry | None = None) -> None:
             phase=phase,
             host=host,
             last_host=workspace.host if workspace else None,
+            last_identifier=workspace.identifier if workspace else None,
         )
     )
     blocks.move_on_start(step, issue, resume)

@@ -112,6 +112,22 @@ async def test_work_goes_on_where_it_was_and_elsewhere_and_back(
     assert project.branch_log("SYM-1") == ["Four", "Three", "Two", "One"]
 
 
+async def test_a_workspace_on_a_host_is_found_under_a_new_identifier(
+    project: Project, server: SshServer
+) -> None:
+    for identifier, name in (("PERF-1", "One"), ("OPS-9", "Two")):
+        script = json.dumps([[{"write": f"{name}.txt", "text": "a\n"}, {"commit": name}]])
+        issue = {"id": "7", "identifier": identifier, "title": "T", "state": "Todo", "dispatchable": True}
+        issue["description"] = f"```scripted\n{script}\n```"
+        tracker = {"kind": "memory", "provider": {"issues": [issue]}}
+        remote(project, server, tracker=tracker, agent={"max_turns": 1})
+        async with serving(project) as served:
+            ended = await served.watcher.until_seen(RunEnded)
+        assert ended.outcome.kind is OutcomeKind.SUCCEEDED, ended
+    assert [path.name for path in server.root.glob("*/workspaces/*-[0-9]")] == ["PERF-1"]
+    assert project.branch_log("PERF-1") == ["Two", "One"]
+
+
 @pytest.mark.conformance("X-2")
 async def test_a_second_workspace_on_a_host_sends_only_what_is_new(project: Project, tmp_path: Path) -> None:
     asked = tmp_path / "asked"

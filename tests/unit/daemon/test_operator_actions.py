@@ -7,11 +7,13 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio import to_thread
 from structlog.testing import capture_logs
 
 from harness.asking import FakeOperator, no_checks
 from harness.binding import SECRET, FakeTracker, MovingTracker, make_context
 from harness.chronicle import Chronicle, populated
+from harness.journalling import event, run, written
 from harness.scheduling import make_failure, make_issue
 from symphony.api.interface import ConflictError, UnavailableError
 from symphony.api.models import Stars, utc_text
@@ -331,6 +333,34 @@ async def test_a_library_that_cannot_be_read_costs_no_answer_but_that_to_the_fee
     assert document.feedback == ()
     with pytest.raises(LibraryError):
         await desk.operator.feedback("SYM-1", Stars(stars=1), may_teach=True)
+
+
+async def test_an_issue_is_answered_for_under_a_former_identifier(tmp_path: Path) -> None:
+    journal = await to_thread.run_sync(
+        written,
+        tmp_path / "state" / "journal.db",
+        replace(run(7), issue_id="1", issue_identifier="OLD-1"),
+        replace(event(8, run_id=None), issue_id="2", issue_identifier="OLD-2"),
+    )
+    desk = Desk(tmp_path, journal=journal)
+    for former, present, runs in (
+        ("OLD-1", "SYM-1", ["r-7"]),
+        ("SYM-1", "SYM-1", ["r-7"]),
+        ("OLD-2", "SYM-2", []),
+    ):
+        document = await desk.operator.issue(former)
+        assert document is not None
+        assert document.issue_identifier == present
+        assert [one.run_id for one in document.runs] == runs
+    assert await desk.operator.issue("OLD-3") is None
+    given = await desk.operator.feedback("OLD-1", Stars(stars=2), may_teach=False)
+    assert given is not None
+    assert "r-7" in given.run_ids
+    second = replace(run(9), issue_id="another", issue_identifier="SYM-1")
+    await to_thread.run_sync(written, journal, second)
+    document = await desk.operator.issue("SYM-1")
+    assert document is not None
+    assert [one.run_id for one in document.runs] == ["r-7"], "the history of the issue that has it now"
 
 
 # --- when there is nobody to order ---

@@ -1,11 +1,14 @@
 import asyncio
+import re
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.journalling import NOW, claim, comment, event, full_claim, opened, run, skills, written
-from symphony.journal.model import RecoveredState, Retention, SkillUse, UnusableError
+from symphony.journal.model import RecoveredState, Retention, RunRecord, SkillUse, UnusableError
 from symphony.journal.reader import JournalReader, NumberedEvent, SkillReport, checkup, open_reader
 
 
@@ -179,3 +182,75 @@ def test_a_checkup_finds_damage(tmp_path: Path) -> None:
     found = checkup(path)
     assert found.failure is not None
     assert "damaged" in found.failure.message
+
+
+def renamed(record: Any, identifier: str, **changes: Any) -> Any:
+    return replace(record, issue_identifier=identifier, **changes)
+
+
+HISTORIES: dict[str, tuple[Any, ...]] = {
+    "runs and events": (
+        run(1),
+        event(1),
+        renamed(run(3), "OPS-9", issue_id="id-1"),
+        renamed(event(3), "OPS-9"),
+    ),
+    "events and no run": (event(1, run_id=None), renamed(event(3, run_id=None), "OPS-9")),
+    "a move, and nothing since": (
+        run(1),
+        event(1),
+        event(3),
+        replace(claim(1), issue=replace(claim(1).issue, identifier="OPS-9")),
+    ),
+}
+
+
+@pytest.mark.parametrize("records", HISTORIES.values(), ids=HISTORIES)
+def test_an_issue_has_one_history_under_all_its_identifiers(tmp_path: Path, records: Any) -> None:
+    path = written(tmp_path / "j.db", *records, run(2), event(2, issue=2))
+    runs = sum(isinstance(record, RunRecord) for record in records)
+    with open_reader(path) as reader:
+        for identifier in ("SYM-1", "OPS-9"):
+            assert reader.issue_id(identifier) == "id-1"
+            assert messages_of(reader.events(identifier)) == ["message 1", "message 3"]
+            assert messages_of(reader.latest_events(identifier, limit=1)) == ["message 3"]
+            assert len(reader.runs(identifier)) == runs
+        assert messages_of(reader.events("SYM-2")) == ["message 2"]
+
+
+@pytest.mark.parametrize("is_known_by", ["a run", "an event", "a claim"])
+def test_an_identifier_that_another_issue_has_now_shows_that_one_alone(
+    tmp_path: Path, is_known_by: str
+) -> None:
+    second = {
+        "a run": renamed(run(2), "SYM-1"),
+        "an event": renamed(event(2, issue=2), "SYM-1"),
+        "a claim": replace(claim(2), issue=replace(claim(2).issue, identifier="SYM-1")),
+    }[is_known_by]
+    moved = renamed(event(3), "OPS-9")
+    path = written(tmp_path / "j.db", run(1), event(1), moved, second)
+    with open_reader(path) as reader:
+        assert reader.issue_id("SYM-1") == "id-2"
+        assert {one.issue_id for one in reader.runs("SYM-1")} <= {"id-2"}
+        assert {one.event.issue_id for one in reader.events("SYM-1")} <= {"id-2"}
+        assert messages_of(reader.events("OPS-9")) == ["message 1", "message 3"]
+        assert messages_of(reader.latest_events("SYM-1", issue_id="id-1")) == ["message 1", "message 3"]
+
+
+def test_the_history_of_an_issue_is_found_by_indexes(tmp_path: Path) -> None:
+    path = written(tmp_path / "j.db", run(1), event(1))
+    queries = list[str]()
+    with open_reader(path) as reader:
+        reader.connection.set_trace_callback(queries.append)
+        reader.runs("SYM-1")
+        reader.events("SYM-1")
+        reader.latest_events("SYM-1")
+        reader.connection.set_trace_callback(None)
+        plans = [
+            str(row[3])
+            for query in queries
+            if query.lstrip().startswith("SELECT")
+            for row in reader.connection.execute(f"EXPLAIN QUERY PLAN {query}")
+        ]
+    assert sum("_by_issue_id (issue_id=?" in plan for plan in plans) == 3
+    assert not [plan for plan in plans if re.match(r"SCAN (runs|events)\b", plan)]

@@ -130,8 +130,13 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path)
     journal = await opened(path)
     journal.put(*CONTENT)
     await journal.close()
-    older = ("ALTER TABLE skill_runs DROP COLUMN document", "DROP TABLE told_comments")
-    for statement in (*older, "PRAGMA user_version = 1"):
+    for statement in (
+        "ALTER TABLE skill_runs DROP COLUMN document",
+        "DROP TABLE told_comments",
+        "DROP INDEX runs_by_issue_id",
+        "DROP INDEX events_by_issue_id",
+        "PRAGMA user_version = 1",
+    ):
         change(path, statement)
     again = await opened(path)
     assert again.health.state is HealthState.OK

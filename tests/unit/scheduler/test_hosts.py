@@ -145,6 +145,16 @@ def test_an_issue_returns_to_the_host_with_its_workspace() -> None:
     assert (command.host, command.last_host) == ("b", "b"), "although c has no run"
 
 
+def test_a_workspace_on_a_host_keeps_the_identifier_that_it_was_made_under() -> None:
+    story = _story(1, "a").begin()
+    former = story.state.running["1"].issue
+    story.fails("1")
+    story.board["1"] = replace(former, identifier="OPS-9")
+    story.forget().advance(60_000)
+    (command,) = story.said(StartRun)
+    assert (command.issue.identifier, command.last_identifier) == ("OPS-9", former.identifier)
+
+
 @pytest.mark.conformance("X-1")
 def test_it_goes_elsewhere_after_a_failure_of_the_host() -> None:
     story = _story(1, "a", "b").begin()

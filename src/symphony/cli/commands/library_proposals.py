@@ -206,7 +206,7 @@ async def _sync(issue: str, library: OpenLibrary) -> "LibrarySynced":
         hint = "a run makes one; `symphony library edit NAME` changes a skill here"
         raise CommandError.of(f"{one_line(issue)} has no workspace", hint=hint)
     workspace = Workspace(key=found.key, path=found.path, branch=None, base_commit=None, created_now=False)
-    runs = past_runs(journal_path(library.workflow, os.environ), found.identifier)
+    runs = past_runs(journal_path(library.workflow, os.environ), found.identifier, found.issue_id)
     run_id = runs[0].run_id if runs else None
     synced = await to_thread.run_sync(
         partial(

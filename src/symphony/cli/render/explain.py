@@ -321,10 +321,12 @@ def _feedback(feedback: models.Feedback) -> str:
 
 
 def _branch_line(issue: models.Issue) -> str | None:
-    """The branch, and why it is not where it should be."""
+    """The branch, and why it is not where it should be; also an earlier one of a removed workspace."""
     branch, result = issue.workspace.branch, issue.result
-    if branch is None or result is None or branch != result.branch:
+    if branch is None or result is None or result.branch is None:
         return branch
+    if branch != result.branch:
+        return f"{branch}; earlier work is on {result.branch}"
     parts = [branch]
     if result.branch_failure is not None:
         parts.append(f"not in the repository ({result.branch_failure.message})")

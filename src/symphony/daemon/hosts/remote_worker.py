@@ -59,7 +59,7 @@ from symphony.daemon.hosts.remote_host import (
 from symphony.daemon.hosts.stdio_worker import StdioWorker, site_of
 from symphony.daemon.runs.library_skills import carry_skills
 from symphony.daemon.runs.transcript import EntryWriter
-from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, is_disk_full, workspace_key
+from symphony.domain import Blame, Category, Failure, SymphonyError, is_disk_full, workspace_key
 from symphony.scheduler import (
     WAITING_FOR_SLOT,
     CleanWorkspace,
@@ -371,15 +371,16 @@ class RemoteHosts:
 
     # --- the repository ----------------------------------------------------------------------------------
 
-    async def prepare(
-        self, context: RuntimeContext, host: RemoteHost, issue: Issue, *, last_host: str | None
-    ) -> "PreparedHost":
+    async def prepare(self, context: RuntimeContext, host: RemoteHost, command: StartRun) -> "PreparedHost":
         """Give a host what a run of the issue needs.
+
+        A workspace that the host has keeps its branch when the issue gets another identifier.
 
         Raises:
             SymphonyError: the host, the repository, or the way between them cannot be used.
         """
-        found = await context.workspaces.courier(issue.identifier)
+        last_host = command.last_host
+        found = await context.workspaces.courier(_worked_on_as(command, host))
         if found is None:
             return PreparedHost(host=host, site=await self._find_site(context, host))
         courier, branch = found
@@ -460,6 +461,12 @@ class RemoteHosts:
             text = f"its workspaces cannot be used: {said(done) or f'exit code {done.exit_code}'}"
             raise SymphonyError(context.redaction.failure(host_failure(name, text)))
         return checked(answer, context.redaction.line)
+
+
+def _worked_on_as(command: StartRun, host: RemoteHost) -> str:
+    """The identifier whose workspace and branch a run on a host uses."""
+    is_there = command.last_host == host.name
+    return (command.last_identifier if is_there else None) or command.issue.identifier
 
 
 def _key(host: RemoteHost) -> tuple[str | None, ...]:
@@ -629,9 +636,7 @@ class RemoteWorker:
                 stop_s = 2 * (lease_of(self._context) + self._context.settings.hooks.timeout_ms) / 1000
                 inner.take_run(self._take, self._transcript, self._check, stop_s)
                 tasks.start_soon(self._watch, inner)
-                prepared = await self._hosts.prepare(
-                    self._context, host, command.issue, last_host=command.last_host
-                )
+                prepared = await self._hosts.prepare(self._context, host, command)
                 site = await self._site(prepared)
                 await inner.until_ready()
         if site is None or self._preparation.cancel_called:
@@ -668,11 +673,12 @@ class RemoteWorker:
 
     def _make_reports(self, prepared: PreparedHost, site: Site) -> HostReports:
         command, library = self._start.command, self._context.settings.agent.library
+        key = workspace_key(_worked_on_as(command, prepared.host))
         return HostReports(
             command,
             host=prepared.host.name,
             branch=None if prepared.sent is None else prepared.sent.branch,
-            workspace=f"{prepared.site.base}/workspaces/{workspace_key(command.issue.identifier)}",
+            workspace=f"{prepared.site.base}/workspaces/{key}",
             carried=site.skills,
             directory=library.directory,
             holdout=library.holdout or None,

@@ -237,7 +237,7 @@ class Learner:
         settings = context.settings.agent.library
         directory = context.settings.workspace.root / ".symphony" / "learning" / str(run.feedback.id)
         journal = self._state_dir.path / JOURNAL_FILE
-        records = await to_thread.run_sync(past_runs, journal, rating.issue_identifier)
+        records = await to_thread.run_sync(past_runs, journal, rating.issue_identifier, rating.issue_id)
         worked = next((one.agent_name for one in records if one.agent_name is not None), None)
         agent = settings.learner or worked or context.settings.agent.kind
         run.stats = stats = RunStats(redaction=context.redaction, pricing=self._pricing(agent))

@@ -354,7 +354,7 @@ def test_a_new_skill_takes_no_name_that_the_repository_has(tmp_path: Path) -> No
         return DONE
 
     bench = LearnerBench(tmp_path, act, max_learning_turns=1)
-    worked = replace(run(1), issue_identifier="SYM-99", library_versions={"style": 1})
+    worked = replace(run(1), issue_id="99", issue_identifier="SYM-99", library_versions={"style": 1})
     uses = [
         SkillUse(name=name, path=f"/{name}", sha256="1", listed=True, seen=False) for name in ("own", "style")
     ]
@@ -369,7 +369,7 @@ def test_it_gets_the_skills_that_the_run_had(tmp_path: Path) -> None:
     for name in ("labelled", "other"):
         bench.library.add(SkillText.of_file(_skill(name), name), Change(author="ada"))
     bench.library.assign(TargetKind.AGENT, "codex", ["style"])
-    record = replace(run(1), issue_identifier="SYM-99", library_versions={"labelled": 1})
+    record = replace(run(1), issue_id="99", issue_identifier="SYM-99", library_versions={"labelled": 1})
     written(tmp_path / "state" / JOURNAL_FILE, record)
     seen: list[set[str]] = []
 

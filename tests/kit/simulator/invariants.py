@@ -451,10 +451,7 @@ def _lifted(moment: Moment) -> Broken | None:
 
 @_invariant("stop-lasts", "DESIGN 14")
 def _stop_lasts(moment: Moment) -> Broken | None:
-    """What an operator stopped stays blocked until an operator continues it or a person moves it.
-
-    One that had ended before the stop is released.
-    """
+    """What an operator stopped stays blocked until an operator continues it or a person moves it."""
     before, fact = moment.before, moment.fact
     if before.blocked is moment.after.blocked:
         return None
@@ -464,7 +461,7 @@ def _stop_lasts(moment: Moment) -> Broken | None:
             continue
         if isinstance(fact, Refreshed):
             found = {normalise_state(issue.state) for issue in fact.issues if issue.id == key}
-            if found <= {normalise_state(blocked.issue.state)} and not blocked.over:
+            if found <= {normalise_state(blocked.issue.state)} and not blocked.over:  # it had ended before
                 return Broken("its stop was lifted though nobody moved it", key)
         elif not isinstance(fact, OperatorAsked) or fact.issue_id != key:
             return Broken(f"its stop was lifted by {type(fact).__name__}", key)

@@ -137,6 +137,12 @@ _MAX_STORES = 20
 _FIELDS_BEFORE_PATH = {b"1": 8, b"u": 10, b"?": 1}
 
 
+_INDEX_ENTRY: Final = re.compile(
+    rb"([^\0]*)\0  ctime: (\d+):(\d+)\n  mtime: (\d+):(\d+)\n  dev: \d+\tino: (\d+)\n"
+    rb"  uid: \d+\tgid: \d+\n  size: (\d+)\tflags: \w+\n"
+)
+
+
 class Shadow:
     """A temporary git directory for a workspace; made by `open_shadow`.
 
@@ -199,6 +205,41 @@ class Shadow:
         await to_thread.run_sync(self._copy_index)
         output = await self._run("ls-files", "-z", "--", f":(top,literal){directory}")
         return frozenset(path.decode("utf-8", "surrogateescape") for path in output.split(b"\0") if path)
+
+    async def filtered(self, paths: Iterable[bytes]) -> frozenset[bytes]:
+        """Those of the paths to which attributes give a filter."""
+        stdin = b"".join(path + b"\0" for path in paths)
+        tree = (f"--work-tree={self._workspace}", "-C", str(self._workspace))
+        output = await self._run(*tree, "check-attr", "-z", "--stdin", "filter", stdin=stdin)
+        fields = output.split(b"\0")
+        found = zip(fields[::3], fields[2::3], strict=False)
+        return frozenset(path for path, value in found if value not in {b"unspecified", b"unset"})
+
+    async def unchanged(self, paths: Collection[bytes]) -> frozenset[bytes]:
+        """Those of the paths whose size, inode and times are those in the index, to the nanosecond.
+
+        Git itself compares seconds, and the content of a file that was written in the second of its index.
+        """
+        await to_thread.run_sync(self._copy_index)
+        output = await self._run("ls-files", "-z", "--debug")
+
+        def match() -> frozenset[bytes]:
+            return frozenset(
+                found[1]
+                for found in _INDEX_ENTRY.finditer(output)
+                if found[1] in paths and self._stat_of(found[1]) == tuple(map(int, found.groups()[1:]))
+            )
+
+        return await to_thread.run_sync(match)
+
+    def _stat_of(self, path: bytes) -> tuple[int, ...]:
+        """Times, inode and size of a file as an index has them; empty if it is gone. Blocking."""
+        try:
+            info = (self._workspace / os.fsdecode(path)).lstat()
+        except OSError:
+            return ()
+        times = (*divmod(info.st_ctime_ns, 10**9), *divmod(info.st_mtime_ns, 10**9))
+        return (*times, info.st_ino & 0xFFFF_FFFF, info.st_size & 0xFFFF_FFFF)
 
     async def tree_mark(self) -> str:
         """A hash that changes with the uncommitted state of the tree: the status, and stats of its files."""

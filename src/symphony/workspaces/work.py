@@ -360,6 +360,8 @@ class _Examined:
             has_lfs = await to_thread.run_sync(is_directory, self._repository.common / "lfs")
             if entries and has_lfs:
                 entries = await _without_lfs_files(shadow, tree, entries)
+            if entries:
+                entries = await _without_filtered_files(shadow, entries)
         if entries:
             found.append((f"{len(entries)} uncommitted or untracked file(s){place}", [*where, "status"]))
         return found
@@ -485,6 +487,14 @@ async def _without_lfs_files(shadow: Shadow, path: Path, entries: list[bytes]) -
         return is_content_of(pointers[fields[7]], path / fields[8].decode("utf-8", "surrogateescape"))
 
     return await to_thread.run_sync(lambda: [entry for entry in entries if not matches_pointer(entry)])
+
+
+async def _without_filtered_files(shadow: Shadow, entries: list[bytes]) -> list[bytes]:
+    """The changes without files of a filter that are as the index has them, as no filter runs in a shadow."""
+    paths = {entry: entry.split(b" ", 8)[8] for entry in entries if entry.startswith(b"1 .M ")}
+    filtered = await shadow.filtered(paths.values())
+    unchanged = await shadow.unchanged(filtered) if filtered else frozenset[bytes]()
+    return [entry for entry in entries if paths.get(entry) not in unchanged]
 
 
 async def find_work(

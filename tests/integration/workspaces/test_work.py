@@ -396,6 +396,44 @@ async def test_line_endings_and_a_split_index_are_no_work(  # the fixtures
     assert await _removal(manager) == Removal(removed=True)
 
 
+async def _filtered(
+    make_manager: Make, repo: Path, issue: MakeIssue, git: Git
+) -> tuple[WorkspaceManager, Workspace]:
+    """A workspace in which a hook sets up a filter of the repository; an agent commits."""
+    (repo / ".gitattributes").write_text("*.secret filter=crypt\n")
+    (repo / "a.secret").write_text("hello\n")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "Secrets")
+    manager, made = await _made(make_manager, repo, issue)
+    for name, command in (("clean", "tr a-z n-za-m"), ("smudge", "tr n-za-m a-z")):
+        git(made.path, "config", f"filter.crypt.{name}", command)
+    (made.path / "a.secret").unlink()
+    git(made.path, "checkout", "a.secret")
+    (made.path / "a.secret").write_text("agents write this\n")
+    git(made.path, "commit", "-qam", "A secret")
+    return manager, made
+
+
+async def test_a_file_of_a_filter_that_git_calls_unchanged_is_no_work(
+    make_manager: Make, repo: Path, issue: MakeIssue, git: Git
+) -> None:
+    manager, made = await _filtered(make_manager, repo, issue, git)
+    assert git(made.path, "status", "--porcelain") == ""
+
+    assert await _removal(manager) == Removal(removed=True)
+
+
+@pytest.mark.parametrize("text", ["agents wrote this\n", "another length\n"])
+async def test_a_file_of_a_filter_that_was_edited_is_work(
+    make_manager: Make, repo: Path, issue: MakeIssue, git: Git, text: str
+) -> None:
+    manager, made = await _filtered(make_manager, repo, issue, git)
+    await anyio.sleep(0.05)  # the clock of files ticks every few milliseconds
+    (made.path / "a.secret").write_text(text)
+
+    assert "uncommitted" in await _kept(manager, made)
+
+
 async def test_a_status_that_hides_untracked_files_does_not_make_a_workspace_clean(
     make_manager: Make, repo: Path, issue: MakeIssue, git: Git
 ) -> None:

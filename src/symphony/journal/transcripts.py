@@ -140,10 +140,7 @@ class QuestionEntry(Entry, frozen=True, kw_only=True, tag="question"):
 
 
 class AnswerEntry(Entry, frozen=True, kw_only=True, tag="answer"):
-    """A person's answer, which this run passes to the agent.
-
-    `by` is who gave it. `decided` is `approved` or `denied` if it decided a request for approval.
-    """
+    """A person's answer, which this run passes to the agent; who gave it, and what it decided if it did."""
 
     text: str
     by: str | None = None

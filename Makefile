@@ -14,7 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # What decides and touches nothing: its own tests reach every branch of it.
 PURE := src/symphony/domain/*,src/symphony/scheduler/*,src/symphony/config/*,src/symphony/skills/*,src/symphony/frontmatter.py,src/symphony/workspaces/layout.py
 PURE_TESTS := tests/unit/domain tests/unit/scheduler tests/unit/config tests/integration/config \
-  tests/unit/skills tests/unit/frontmatter tests/unit/workspaces/test_layout.py tests/unit/daemon/test_admission.py
+  tests/unit/skills tests/unit/frontmatter tests/unit/workspaces/test_layout.py tests/unit/daemon/test_admission.py \
+  tests/unit/cli/test_migration.py
 
 .PHONY: help setup release-dry-run demo test test-all check unit coverage nightly fuzz attack simulate chaos bench conformance conformance-report agents man schemas settings format clean
 

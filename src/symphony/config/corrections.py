@@ -35,7 +35,6 @@ from symphony.config.synonyms import (
     UNITS,
 )
 
-_MAX_ROUNDS: Final = 4
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _DURATION: Final = re.compile(r"\s*(\d{1,9})\s*([a-z]+)\s*")
 _VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -88,14 +87,12 @@ def find_corrections(
     """What to correct in a file. A corrected section can hold more, which is found in a further round."""
     found: list[Correction] = []
     told: set[Location] = set()
-    for _ in range(_MAX_ROUNDS):
-        new: list[Correction] = []
-        for one in _Finder(front.value, tracker_kinds, agent_kinds, provider_keys).all():
-            if not told.intersection((one.at, *one.also)):
-                told.update((one.at, *one.also))
-                new.append(one)
-        if not new:
-            break
+    while new := [
+        one
+        for one in _Finder(front.value, tracker_kinds, agent_kinds, provider_keys).all()
+        if not told.intersection((one.at, *one.also))
+    ]:
+        told.update(location for one in new for location in (one.at, *one.also))
         found += new
         front = corrected(front, new)
     return tuple(found)

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from symphony.agents.registry import SECTIONS
-from symphony.config import WarningCode, WorkflowFile, WorkflowReport, corrected, find_corrections, read_parts
+from symphony.config import (
+    WarningCode,
+    WorkflowError,
+    WorkflowFile,
+    WorkflowReport,
+    corrected,
+    find_corrections,
+    read_parts,
+)
+from symphony.config.corrections import Correction
 from symphony.daemon.admission import judge
 from symphony.domain import Category
 from symphony.trackers.registry import TRACKERS
@@ -394,3 +403,50 @@ def test_the_front_matter_that_was_read_is_left_as_it_is() -> None:
         "claude": {"model": "x"},
     }
     assert better.source_map.line(("tracker", "provider", "path")) == 2
+
+
+MISPLACED = """\
+tracker:
+  kind: github
+  provider:
+    repo: octo/web
+    active_states: [open]
+  terminal_states: [closed]
+"""
+
+
+@pytest.mark.parametrize(
+    ("front", "target"),
+    [
+        (f"{BOARD}agent: codex\n", "agent.kind"),
+        (f"{BOARD}agent: {{kind: gemini}}\nacp: {{profile: gemini}}\n", "acp"),
+        (f"{BOARD}polling: {{interval: 30000}}\n", "polling.interval_ms"),
+        (MISPLACED, "tracker.active_states"),
+        (f"{BOARD}agent: {{drain_timeout: 5000}}\n", "agent.drain_timeout_ms"),
+    ],
+)
+def test_what_is_called_otherwise_is_told_where_it_belongs(front: str, target: str) -> None:
+    report = judged(front)
+    assert any(target in hint for *_, hint in (*errors(report), *warnings(report)))
+
+
+def test_a_duration_that_is_no_number_is_not_moved() -> None:
+    assert not any(
+        "interval_ms: " in hint for *_, hint in warnings(judged(f"{BOARD}polling: {{interval_s: [1]}}\n"))
+    )
+
+
+def test_a_correction_that_does_not_fit_changes_nothing_else() -> None:
+    front, _ = read_parts(WorkflowFile(path=PATH, data=b"---\ntracker: x\nagents: [{kind: a}]\n---\n"))
+    one = Correction(
+        at=("gone", "deeper"),
+        hint="",
+        moves=((("tracker", "provider", "repo"), "o/r"), (("agents", 0), {"kind": "b"})),
+    )
+    assert corrected(front, [one]).value == {"tracker": "x", "agents": [{"kind": "b"}]}
+
+
+def test_a_front_matter_that_is_no_yaml_is_refused_with_its_line() -> None:
+    with pytest.raises(WorkflowError) as caught:
+        read_parts(WorkflowFile(path=PATH, data=b"---\na: [\n---\nx\n"))
+    assert str(caught.value.failures[0].where).startswith(f"{PATH}:")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from symphony.config import PromptTemplate, WorkflowError, prompt_in_liquid
-from symphony.config.dialects import Dialect, foreign_prompt
+from symphony.config.dialects import Dialect, foreign_prompt, liquid_path
 from symphony.config.template import is_liquid
 from symphony.domain import Category, Failure, Issue
 
@@ -208,3 +208,25 @@ def test_a_long_prompt_of_anything_is_judged_soon(unit: str) -> None:
     start = time.monotonic()
     refused(text) if unit not in {"{#", "{# a #}"} else prompt_in_liquid(text)
     assert time.monotonic() - start < 20
+
+
+def test_the_attempt_of_a_run_is_ours() -> None:
+    assert liquid_path("run.attempt") == "attempt"
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "{{ range $i, $l := (x) }}",
+        "{{ if eq (x) .issue.state }}",
+        "{{#each (x)}}",
+    ],
+)
+def test_a_tag_whose_value_is_not_clear_is_left_for_a_person(tag: str) -> None:
+    around = "{{ .issue.title }}" if "#" not in tag else "{{#if issue.title}}{{/if}}"
+    assert tag in prompt_in_liquid(f"{around} {tag}")
+
+
+def test_the_number_of_an_item_counts_from_zero() -> None:
+    text = prompt_in_liquid("{{#each issue.labels}}{{@index}}{{@first}}{{/each}}")
+    assert "{{ forloop.index0 }}{{ forloop.first }}" in text

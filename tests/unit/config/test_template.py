@@ -13,12 +13,13 @@ from symphony.config import (
     WorkflowError,
     answer_section,
     answered_prompt,
+    comments_section,
     continuation_prompt,
     interrupted_prompt,
     restarted_prompt,
 )
 from symphony.daemon.runs.prompts import resumed_prompt
-from symphony.domain import Blocker, Category, Failure, Issue
+from symphony.domain import Blocker, Category, Failure, Issue, PeopleComments, PersonComment
 from symphony.scheduler import Resume, ResumeReason, Thread
 
 FILE = Path("/repo/WORKFLOW.md")
@@ -453,3 +454,40 @@ def test_a_character_of_the_prompt_is_known_by_its_line() -> None:
     template = PromptTemplate.parse("\none\ntwo\n", path=Path("/w.md"), first_line=7)
     assert template.source == "one\ntwo"
     assert template.where(template.source.index("two")) == "/w.md:9"
+
+
+def test_comments_of_people_stand_in_fences_of_their_own() -> None:
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    comments = PeopleComments(
+        new=(
+            PersonComment(author="ann", created_at=at, body="Blue.\n```\n{{ x }}"),
+            PersonComment(author="bob", created_at=None, body="Red."),
+        ),
+        left_out=3,
+    )
+    told = comments_section(comments)
+    assert "3 older ones are left out" in told
+    assert "````text\nann, 2026-01-02T00:00:00+00:00:\n\nBlue.\n```\n{{ x }}\n````" in told
+    assert told.endswith("```text\nbob:\n\nRed.\n```")
+    assert "left out" not in comments_section(dataclasses.replace(comments, left_out=0))
+
+
+@pytest.mark.parametrize(
+    ("text", "shows"),
+    [
+        ("{{ issue.title }}", False),
+        ("{{ issue.comments.size }}", True),
+        ("{% for c in issue.new_comments %}{{ c.body }}{% endfor %}", True),
+        ("{% assign name = 'title' %}{{ issue[name] }}", True),
+        ("Do it.", False),
+    ],
+)
+def test_a_template_is_known_to_show_comments(text: str, *, shows: bool) -> None:
+    assert PromptTemplate.parse(text, path=FILE).shows_comments is shows
+
+
+@pytest.mark.parametrize("approves", [True, False])
+def test_an_answer_that_decides_says_so(*, approves: bool) -> None:
+    plain, deciding = answer_section("May I?", "yes"), answer_section("May I?", "yes", approves=approves)
+    assert deciding.startswith(plain)
+    assert deciding != plain

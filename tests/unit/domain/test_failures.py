@@ -2,7 +2,15 @@ import errno
 
 import pytest
 
-from symphony.domain import Blame, Category, Failure, SymphonyError, disk_full_hint, is_disk_full
+from symphony.domain import (
+    Blame,
+    Category,
+    Failure,
+    SymphonyError,
+    disk_full_hint,
+    is_disk_full,
+    without_codes,
+)
 
 
 def test_a_failure_is_one_line_that_says_where_and_what() -> None:
@@ -51,3 +59,9 @@ def test_other_errors_are_not_a_full_disk(error: Exception | str) -> None:
 
 def test_the_hint_names_the_path() -> None:
     assert disk_full_hint("/srv/work").startswith("make room on the filesystem of /srv/work")
+
+
+def test_people_read_a_failure_without_its_category() -> None:
+    assert without_codes("it ended: turn_failed: exit 1") == "it ended: exit 1"
+    assert without_codes("stalled: silence") == "silence"
+    assert without_codes("nothing: here") == "nothing: here"

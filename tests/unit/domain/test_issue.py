@@ -9,8 +9,11 @@ from harness.scheduling import make_issue
 from symphony.domain import (
     Blocker,
     Issue,
+    PeopleComments,
+    PersonComment,
     Selection,
     is_routable,
+    issues_named,
     normalise_labels,
     normalise_state,
     template_view,
@@ -88,3 +91,32 @@ def test_a_selection_takes_issues_by_state_code_and_text() -> None:
     assert Selection(states=frozenset({" in progress"})).includes(issue, "no_slot")
     assert not Selection(states=frozenset({"Todo"})).includes(issue, "no_slot")
     assert not Selection(codes=frozenset({"blocked"})).includes(issue, "no_slot")
+
+
+def test_skills_are_called_for_by_labels() -> None:
+    assert make_issue(labels=("skill:release", "bug")).called_skills == ("release",)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("gh-7", ("GH-7",)),
+        ("7", ("GH-7", "SYM-7")),
+        ("#17", ("GH-17",)),
+        ("12", ("12",)),
+        ("8", ()),
+        ("x", ()),
+    ],
+)
+def test_an_issue_is_named_by_its_identifier_or_its_number(wanted: str, found: tuple[str, ...]) -> None:
+    assert issues_named(wanted, ["GH-7", "SYM-7", "GH-17", "12", "GH-7"]) == found
+
+
+def test_comments_are_plain_data_in_templates() -> None:
+    told = PersonComment(author="ann", created_at=datetime(2026, 1, 2, tzinfo=UTC), body="Blue.")
+    timeless = PersonComment(author="bob", created_at=None, body="Red.")
+    view = template_view(make_issue(), PeopleComments(known=(timeless, told), new=(told,)))
+    assert view["comments"][0] == {"author": "bob", "created_at": None, "body": "Red."}
+    assert view["new_comments"] == [
+        {"author": "ann", "created_at": "2026-01-02T00:00:00+00:00", "body": "Blue."}
+    ]

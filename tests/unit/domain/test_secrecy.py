@@ -123,3 +123,8 @@ def test_a_credential_that_is_a_word_is_masked_where_it_is_one(word: str) -> Non
         shown = redaction.text(f"it said {written}")
         assert MASK in shown
         assert word not in shown
+
+
+def test_an_address_that_cannot_be_read_counts_as_any_other_text() -> None:
+    address = "https://[::1/x9k2m4p7q8r5"
+    assert secret_parts(address, named=False) == {address}

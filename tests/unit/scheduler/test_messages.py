@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from symphony.scheduler import Notify, log_text
+from symphony.scheduler import FinishReason, Notify, StopReason, log_text
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,8 @@ def test_the_text_of_a_log_line_is_its_reason_or_its_fields(
     event: str, fields: dict[str, Any], told: str
 ) -> None:
     assert log_text(Notify(level="info", event=event, fields=fields)) == told
+
+
+@pytest.mark.parametrize("reason", [*FinishReason, *StopReason])
+def test_every_reason_has_words_for_people(reason: FinishReason | StopReason) -> None:
+    assert " " in reason.words

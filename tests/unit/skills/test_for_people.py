@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from symphony.skills import AvailableSkills, DropReason, Severity, SkillOptions, load, render
+from symphony.skills.parser import line_for_people
 from unit.skills.conftest import Shelf
 
 KEEPING = [
@@ -175,3 +176,11 @@ def test_a_lone_skill_as_path_counts_too(tmp_path: Path) -> None:
     shelf.skill("deploy")
     shelf.write("deploy", POLICY.format("false"), file="agents/openai.yaml")
     assert shelf.render(path=".symphony/skills/deploy").listed == ()
+
+
+def test_in_a_text_that_is_no_yaml_the_first_line_that_keeps_it_counts() -> None:
+    text = b"disable-model-invocation: false\nname: [\ndisable-model-invocation: true # for people\n"
+    found = line_for_people(text)
+    assert found is not None
+    assert (found.key, found.clear) == ("disable-model-invocation", True)
+    assert line_for_people(b"disable-model-invocation: false\nname: [\n") is None

@@ -286,6 +286,14 @@ def test_phases_that_nobody_defines_and_phases_without_a_module_are_warnings() -
     assert {problem.severity.value for problem in found} == {"warning"}
 
 
+def test_an_entry_that_cannot_be_read_may_be_the_one_of_a_phase() -> None:
+    manifest = b"modules:\n- {file: a.md, phases: [implement]}\n- {file: 7, phases: [review]}\n"
+    selector = load({**FILES, "manifest.yaml": manifest})
+    assert selector.manifest is not None
+    assert selector.manifest.problems
+    assert tuple(check_phases(selector, ["review", "implement"], "manifest.yaml")) == ()
+
+
 def test_the_page_has_every_code_and_a_library_example_that_runs(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "instructions.md").read_text(encoding="utf-8")
     table = page.split("<!-- codes:begin -->\n")[1].split("<!-- codes:end -->")[0]

@@ -439,7 +439,7 @@ class _Session:
             case frames.TurnFinished(turn=turn):
                 self._pause()
                 self._give.send_nowait(turn)
-            case frames.ConversationOpened() | frames.SkillProblems():
+            case frames.CommentsAsked() | frames.ConversationOpened() | frames.SkillProblems():
                 self._worker.on_frame(frames.Answer(request=frame.request))
             case frames.ToolCall():
                 refused = ToolResult.error("an evaluation has no tools of the tracker")

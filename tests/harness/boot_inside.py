@@ -323,7 +323,7 @@ def main() -> None:
             chapter()
             note(f"chapter_{chapter.__name__}_s", round(time.monotonic() - began, 1))
     except Exception as error:  # noqa: BLE001 - it is told outside, where it fails the test
-        note("failed", repr(error))
+        note("failed", f"{error!r}\n{journal(UNIT)}")
     os.sync()
     run("systemctl", "poweroff", "--no-block")
 

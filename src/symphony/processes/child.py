@@ -9,6 +9,7 @@ through its pidfd, and stays a zombie, and its group this process's, until `reap
 import os
 import signal
 import subprocess
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from symphony.processes.base import Identity
 from symphony.processes.table import ProcessTable
 
 _GROUP_GRACE_MS: Final = 500
+_SEEN_S: Final = 1.0
 
 unreaped: Final[set[int]] = set()
 """The pids of started children that were not reaped; for the thread that starts them."""
@@ -70,9 +72,12 @@ class Child:
             os.close(child_stdin)
             os.close(child_stdout)
         unreaped.add(popen.pid)
-        identity = table.identify(popen.pid)
-        if identity is None:  # cannot happen: an unreaped child keeps its entry
-            raise ProcessLookupError(f"process {popen.pid} vanished while it was started")
+        # Where `/proc` hides what may not be inspected, a child is hidden until a moment after its `exec`.
+        deadline = time.monotonic() + _SEEN_S
+        while (identity := table.identify(popen.pid)) is None:
+            if time.monotonic() > deadline:
+                raise ProcessLookupError(f"process {popen.pid} vanished while it was started")
+            os.sched_yield()
         return cls(popen, identity, stdin, stdout)
 
     async def exited(self) -> None:

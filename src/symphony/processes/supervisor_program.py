@@ -103,7 +103,6 @@ class Descriptors:
 
 def _main(daemon: int) -> None:
     """Serve requests until there will be no more, and stay while a command runs."""
-    deny_inspection()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != daemon:  # the daemon may have died before the prctl above
         os._exit(_CANNOT_START)
@@ -181,6 +180,7 @@ def _become(subreaper: int, given: Descriptors) -> None:
         os.write(given.started, b"%d %d\n" % (os.getpid(), subreaper))
         text = b""
         while piece := os.read(given.started, _PIECE_BYTES):
+            deny_inspection()  # from here on it has an environment; before, the daemon must see it
             text += piece
         counts, *fields = text.split(b"\0")
         words, variables = map(int, counts.split())

@@ -33,6 +33,7 @@ from symphony.daemon.frames import (
     MAX_FRAME_BYTES,
     Answer,
     AnyFrame,
+    CommentsAsked,
     Ended,
     FrameDecoder,
     FrameEncoder,
@@ -359,6 +360,9 @@ async def alone(hosts: Hosts, *, lease_ms: int) -> AsyncIterator[Alone]:
                 site=site_of(workflow, lease_ms=lease_ms),
             )
         )
+        asked = await worker.until(CommentsAsked, keeps_alive=True)
+        assert isinstance(asked, CommentsAsked)
+        await worker.send(Answer(request=asked.request))
         await worker.until(Spawned, keeps_alive=True)
         await to_thread.run_sync(until_alive, worker.run_id)
         yield worker

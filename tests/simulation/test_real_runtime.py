@@ -28,7 +28,7 @@ COUNT = int(SCHEDULES or 500) // 25
 FIRST = randbelow(10**9) if SCHEDULES else 0
 ENOUGH = 25
 _QUIET = structlog.make_filtering_bound_logger(logging.CRITICAL)
-LATE = {"never unblocks": 6, "leaves the last issues": 2, "tells nobody of a block": 16}
+LATE = {"never unblocks": 6, "leaves the last issues": 2}
 """The schedules that find these; where the search for them starts is only a saving of time."""
 BITTEN = (
     "frees the slot at StopRun",
@@ -41,7 +41,6 @@ BITTEN = (
     "speaks to the deaf",
     "never unblocks",
     "leaves the last issues",
-    "tells nobody of a block",
 )
 
 

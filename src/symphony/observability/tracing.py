@@ -93,7 +93,11 @@ class _Exporter(OTLPSpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         try:
             _check_environment(self._address)
+            try:
             sent = super().export(spans)
+        except OSError as error:  # older versions of the exporter raise what newer ones log
+            self._export_log.emit(logging.makeLogRecord({"msg": str(error)}))
+            return SpanExportResult.FAILURE
         except EnvironmentVariableError as error:
             _exporter_log.warning("%s", error)
             return SpanExportResult.FAILURE

@@ -93,12 +93,8 @@ class _Exporter(OTLPSpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         try:
             _check_environment(self._address)
-            try:
             sent = super().export(spans)
-        except OSError as error:  # older versions of the exporter raise what newer ones log
-            self._export_log.emit(logging.makeLogRecord({"msg": str(error)}))
-            return SpanExportResult.FAILURE
-        except EnvironmentVariableError as error:
+        except (EnvironmentVariableError, OSError) as error:  # older exporters raise what newer ones log
             _exporter_log.warning("%s", error)
             return SpanExportResult.FAILURE
         if sent is SpanExportResult.SUCCESS:

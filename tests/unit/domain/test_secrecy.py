@@ -50,7 +50,7 @@ def test_the_credentials_of_an_address_are_secret(address: str, secrets: list[st
         "https://example.com/team-alerts/build_status/v2",
         "https://example.com/api/IncomingWebhook?room=general-chat&page=2",
         "https://ntfy.sh/symphony-alerts",
-        "https://registry.npmjs.org/",
+        "https://packages.example.org/",
         "https://eu-central-1.example.com/oauth2/callback",
     ],
 )

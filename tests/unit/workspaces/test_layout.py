@@ -70,7 +70,7 @@ class TestNames:
         assert layout.written_skills("k-1").name == layout.record("k-1").name
 
     def test_what_a_conversation_was_given_is_recorded_beside_it(self) -> None:
-        assert Layout(Path("/root")).activated_skills("MT-1").parent == Path("/root/.symphony/activated")
+        assert Layout(Path("/r")).activated_skills("k-1").parent == Path("/r/.symphony/activated")
 
     def test_a_mirror_is_named_by_its_address(self) -> None:
         layout = Layout(Path("/r"))

@@ -1,7 +1,9 @@
 """Adapters are found by the metadata of packages, and nothing of one is imported before it is used."""
 
+import importlib
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,16 @@ def test_what_cannot_be_loaded_is_told_with_its_package(
         adapters.load("a")
     assert caught.value.failure.category is Category.BROKEN_ADAPTER
     assert "one-two 1.2" in caught.value.failure.message
+
+
+def test_a_malformed_adapter_hides_no_other_one_of_its_package(
+    site: Path, adapters: AdapterRegistry[str]
+) -> None:
+    with suppress(ImportError):  # OpenTelemetry brings it; it takes over the finding, and is strict
+        importlib.import_module("importlib_metadata")
+    package(site, "one", f"[{GROUP}]\na = not a value\nb = sys:platform\n")
+    assert adapters.names == ("a", "b")
+    assert adapters.load("b") == sys.platform
 
 
 def test_a_kind_of_two_packages_is_told_with_both_where_it_is_used(

@@ -211,7 +211,7 @@ def test_the_comment_is_resolved_when_the_last_file_is_mended_and_breaks_again_i
             assert project.symphony("issue", "move", "SYM-1", "Todo").returncode == 0
         assert project.once().returncode == 0
         (comment,) = project.comments("SYM-1", kind="skills")
-        said.append(("are mended" in comment, "missing_front_matter" in comment))
+        said.append(("are fixed" in comment, "missing_front_matter" in comment))
     assert said == [(False, True), (True, False), (False, True)]
 
 
@@ -232,7 +232,7 @@ def test_a_file_that_the_work_itself_mends_heals_the_comment_of_an_issue_that_en
     assert project.once().returncode == 0
     assert project.state("SYM-1") == "Done"
     (comment,) = project.comments("SYM-1", kind="skills")
-    assert "are mended" in comment
+    assert "are fixed" in comment
     assert "missing_front_matter" not in comment
 
 
@@ -271,7 +271,7 @@ def test_a_comment_that_could_not_be_edited_is_edited_by_the_next_daemon_though_
     assert "missing_front_matter" in before
     assert project.once().returncode == 0
     (after,) = project.comments("SYM-1", kind="skills")
-    assert "are mended" in after
+    assert "are fixed" in after
 
 
 @pytest.mark.slow

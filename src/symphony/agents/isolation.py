@@ -43,7 +43,7 @@ _READABLE_RUN: Final = tuple(
         *("current-system", "wrappers", "opengl-driver"),
     )
 )
-# An agent reaches its tools by a program of ours, wherever that is installed.
+# An agent reaches its tools by a program of Symphony, wherever that is installed.
 _INSTALLATION: Final = (Path(sys.base_prefix), Path(sys.prefix), Path(symphony.__file__).parent)
 # A daemon that is root could write to it, as it belongs to root, whatever capabilities were dropped.
 _KERNEL_SETTINGS: Final = ("--ro-bind", "/proc/sys", "/proc/sys")

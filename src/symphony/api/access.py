@@ -172,7 +172,7 @@ class Access:
         return Caller.ANYBODY if self._cookie(request) is None else Caller.BROWSER
 
     def _cookie(self, request: HTTPConnection) -> str | None:
-        """The valid cookie; it counts below the path of pages only, which nobody has who has stolen it."""
+        """The valid cookie; it is valid for pages only, so that a stolen one is of less use."""
         is_below = root_of(request.scope) == self.sign_in.root
         return self.sign_in.valid_cookie(request.cookies) if is_below else None
 

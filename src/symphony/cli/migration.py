@@ -1,4 +1,4 @@
-"""`symphony init --from FILE`: a WORKFLOW.md of the reference, or of another program, as one of ours.
+"""`symphony init --from FILE`: a WORKFLOW.md of the reference, or of another program, translated.
 
 Settings move by the table that `symphony check` uses. Values are written in our words, the prompt in Liquid,
 and a secret becomes a variable. A file in which nothing is to change is copied as it is, so that a result

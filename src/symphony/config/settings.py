@@ -801,7 +801,7 @@ class ForgeSettings(Section):
     )
     merged_state: Name | None = live(
         None,
-        "a state that an issue is moved to when its pull request is merged, unless somebody gave it new work",
+        "a state that an issue is moved to when its pull request is merged, unless it has new work",
         unset="it stays where it is",
     )
     delete_branch: Flag = live(
@@ -827,7 +827,7 @@ class ForgeSettings(Section):
 
     @property
     def watches(self) -> bool:
-        """Whether the daemon watches pull requests, whoever opens them."""
+        """Whether the daemon watches pull requests, of its own or of others."""
         return self.kind is not None and self.repo is not None
 
     @property

@@ -189,7 +189,7 @@ NONE: Final[Mapping[str, str]] = {
     "prompts": "one prompt stands below the second ---; texts per phase are agent.instructions",
     "policy": "no section of that name: approvals and sandboxes are set in the section of the agent",
 }
-"""Settings that have no counterpart, with what to do instead. None of these resembles one of ours."""
+"""Settings that have no counterpart, with what to do instead. None of these resembles a setting here."""
 
 TRACKERS: Final[Mapping[str, str]] = {
     "file": "markdown",

@@ -257,7 +257,7 @@ def draft_of(command: PostComment) -> CommentDraft:
 
 def _remark(comment: Comment, text: str) -> IssueComment:
     return IssueComment(
-        id=comment.id, author=one_line(comment.author, _AUTHOR_CHARS) or "somebody", text=text
+        id=comment.id, author=one_line(comment.author, _AUTHOR_CHARS) or "unknown author", text=text
     )
 
 
@@ -338,7 +338,7 @@ def _sorted_out(
             left_out += is_new
             continue
         room -= len(body)
-        author = one_line(comment.author, _AUTHOR_CHARS) or "somebody"
+        author = one_line(comment.author, _AUTHOR_CHARS) or "unknown author"
         shown = PersonComment(author=author, created_at=comment.created_at, body=body)
         known.append(shown)
         new += [shown] if is_new else []

@@ -169,7 +169,7 @@ def _skill_paths(workspace: Path, directory: str) -> tuple[str, ...]:
 
 
 def _exclude(info: Path, directory: str, names: Collection[str]) -> None:
-    """Keep the files out of commits; nothing if the workspace is no clone of ours."""
+    """Keep the files out of commits; nothing if the workspace is no clone of Symphony's."""
     if info.parent.is_symlink() or not info.parent.is_dir():
         return
     info.mkdir(exist_ok=True)

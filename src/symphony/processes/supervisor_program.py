@@ -120,7 +120,7 @@ def _main(daemon: int) -> None:
             os.set_inheritable(each, False)  # noqa: FBT003 - the library's own
         if len(descriptors) == MAX_DESCRIPTORS:
             _serve(int(message), Descriptors(*descriptors))
-        else:  # this process has no room for more: whoever asks sees the end of `started`
+        else:  # this process has no room for more: the caller sees the end of `started`
             for each in descriptors:
                 os.close(each)
     with suppress(ChildProcessError):

@@ -433,7 +433,7 @@ def release(step: Step, issue: Issue, *, path: str | None) -> None:
     """Give up the claim. The workspace at `path` is kept, and cleaned up once the issue has ended.
 
     The result keeps the conversation with its latest totals: feedback may continue it. Whatever its pull
-    request blocked it for is lifted, as somebody moved the issue.
+    request blocked it for is lifted, as a person moved the issue.
     """
     held = step.state.entry(issue.id)
     if not step.change_claim(issue, Trigger.RELEASE):

@@ -89,7 +89,7 @@ def ledger_after_verdict(ledger: PullLedger, made: Verdict, now_ms: int) -> Pull
 def ledger_after_claim(ledger: PullLedger, *, working: bool, result: IssueResult | None) -> PullLedger:
     """The ledger with what the scheduler says: whether a run works on it, and what its issue's result holds.
 
-    Work that began without feedback is what a person wants: turns count from zero, and nobody is waited for.
+    Work that began without feedback is what a person wants: turns count from zero, and a block ends.
     What was offered and not taken is withdrawn once the work is over.
     """
     if result is None:

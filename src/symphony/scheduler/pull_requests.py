@@ -33,7 +33,7 @@ def is_worked_on(state: State, issue_id: str) -> bool:
 
 
 def has_new_work(state: State, issue: Issue) -> bool:
-    """Whether somebody gave an issue new work since its work was handed off, and not its pull request.
+    """Whether an issue got new work since its work was handed off, other than from its pull request.
 
     `issue` is as the tracker has it now, which the scheduler may not have seen yet.
     """

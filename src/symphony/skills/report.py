@@ -20,7 +20,7 @@ _WARNINGS: Final = (
     "**There are warnings about skills of this repository**\n\nThe work goes on. Please correct:\n"
 )
 _ALSO_WARNINGS: Final = "\nThese are warnings:\n"
-_MENDED: Final = "**The skills that were named here are mended**"
+_FIXED: Final = "**The skills that were named here are fixed**"
 _OVER: Final = "**No skill is reported here any more**"
 _NOT_REPORTED: Final = (
     "No longer reported, as the file is gone, or switched off, or WORKFLOW.md asks for less to be reported:"
@@ -59,9 +59,9 @@ def named_problems(
 def resolved_body(
     named: Collection[NamedProblem], found: SkillSet, *, switched_off: Collection[str] = ()
 ) -> str:
-    """The comment when nothing is left to report: it lists the files that are mended.
+    """The comment when nothing is left to report: it lists the files that are fixed.
 
-    A file is mended if it can be loaded now, without the problem that was reported.
+    A file is fixed if it can be loaded now, without the problem that was reported.
 
     Args:
         named: the problems that the comment reported.
@@ -73,13 +73,13 @@ def resolved_body(
     left = {_escaped(problem.path) for problem in found.problems if problem.severity is Severity.ERROR}
     left |= {path for path, _ in {(_escaped(one.path), one.code.value) for one in found.problems} & {*named}}
     paths = dict.fromkeys(path for path, _ in named)
-    mended = [f"- `{path}`" for path in paths if path in loaded - left]
+    fixed = [f"- `{path}`" for path in paths if path in loaded - left]
     others = [f"- `{path}`" for path in paths if path not in loaded - left]
-    if mended and not others:
-        return "\n".join([_MENDED, "", *mended])
+    if fixed and not others:
+        return "\n".join([_FIXED, "", *fixed])
     lines = [_OVER]
-    if mended:
-        lines += ["", "Mended:", "", *mended]
+    if fixed:
+        lines += ["", "Fixed:", "", *fixed]
     if others:
         lines += ["", _NOT_REPORTED, "", *others]
     return "\n".join(lines)

@@ -544,7 +544,7 @@ class Publisher:
                 await self._push_refspec(where, [(remote, login)], f":{ref}", lease)
             except GitError as error:
                 if _is_rejected(error):
-                    return f"somebody pushed to {branch} on origin"
+                    return f"{branch} on origin has newer commits"
                 if "! [remote rejected]" in str(error):
                     return f"origin does not let {branch} be deleted: {error}"
                 raise
@@ -559,7 +559,7 @@ class Publisher:
         if worktree:
             return f"{branch} is checked out in {worktree}"
         if found not in {"", head}:
-            return f"somebody changed {branch} in {repository}"
+            return f"{branch} in {repository} has changed"
         if found:
             await self._git.trusted("-C", repository, "update-ref", "--no-deref", "-d", ref, head)
         return None

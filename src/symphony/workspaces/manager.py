@@ -444,7 +444,7 @@ class WorkspaceManager:
         return ProgressMark(head=seen.head, tree=await to_thread.run_sync(walk))
 
     async def tracked(self, workspace: Workspace, directory: str) -> frozenset[str]:
-        """The paths in a directory of the workspace that git tracks; none where there is no clone of ours.
+        """The paths in a directory of the workspace that git tracks; none where there is no clone.
 
         Raises:
             GitError, OSError: they cannot be read.
@@ -455,7 +455,7 @@ class WorkspaceManager:
 
     @asynccontextmanager
     async def _shadow(self, workspace: Workspace, seen: RefSnapshot) -> AsyncIterator[Shadow | None]:
-        """A shadow of the workspace; `None` where there is no clone of ours."""
+        """A shadow of the workspace; `None` where there is no clone."""
         layout = Layout(workspace.path.parent)
         record = await to_thread.run_sync(read_record, layout, workspace.path.name)
         if record is None or record.repo is None or seen.problem is not None:

@@ -330,7 +330,7 @@ def _nonsense(moment: Moment) -> Broken | None:
     return Broken(f"a {type(moment.fact).__name__} that belongs to nothing changed the state")
 
 
-# --- every wait has somebody who will end it -------------------------------------------------------------
+# --- every wait has an end -------------------------------------------------------------
 
 
 @_invariant("one-refresh", "SC12")
@@ -349,7 +349,7 @@ def _one_refresh(moment: Moment) -> Broken | None:
 
 @_invariant("no-stuck-claim", "SM1, SM7")
 def _no_stuck_claim(moment: Moment) -> Broken | None:
-    """Every wait has somebody who will end it: an answer under way, an armed timer, a worker told to end."""
+    """Every wait has an end: an answer under way, an armed timer, a worker told to end."""
     after = moment.after
     for key, run in after.running.items():
         if words := _stuck_run(moment, key, run):

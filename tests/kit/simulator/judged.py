@@ -44,7 +44,7 @@ AGENT = Invariant(
 COMMENT = Invariant(
     name="no-comment-twice",
     source="TR11",
-    rule="An issue has at most one comment of ours of each kind, whenever the daemon died.",
+    rule="An issue has at most one comment of the daemon of each kind, whenever the daemon died.",
 )
 TOLD = Invariant(
     name="block-is-told",

@@ -132,7 +132,7 @@ class TestWhatIsOver:
         for text in (BROKEN, GOOD):
             await desk.report(await found(tmp_path, text))
         (body,) = desk.bodies
-        assert "are mended" in body
+        assert "are fixed" in body
         assert "`.symphony/skills/x/SKILL.md`" in body
 
     async def test_a_warning_that_is_gone_is_mended_and_one_that_is_asked_for_no_more_is_not(
@@ -144,7 +144,7 @@ class TestWhatIsOver:
         assert all("mended" not in body.lower() for body in desk.bodies)
         assert all("No longer reported" in body for body in desk.bodies)
         await desk.report(await found(tmp_path, GOOD), at_least=Severity.ERROR)
-        assert all("are mended" in body for body in desk.bodies), "it is seen later that it was mended"
+        assert all("are fixed" in body for body in desk.bodies), "it is seen later that it was mended"
 
     @pytest.mark.parametrize(
         ("text", "options", "at_least"),
@@ -242,7 +242,7 @@ class TestWhatTheTrackerDidNotTake:
         desk.tracker.before_answer = nothing
         later = desk.successor(tmp_path)
         await later.comments.post_pending(later.context)
-        assert "are mended" in desk.bodies[0]
+        assert "are fixed" in desk.bodies[0]
         assert later.journal[ISSUE.id].said
 
     async def test_it_is_in_the_journal_before_the_tracker_is_asked(self, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ SAMPLES = {
 WORDS = {
     "system_block_at_start": "system-level text at the start",
     "system_block_on_resume": "the same when a conversation goes on",
-    "client_tools": "tools of ours",
+    "client_tools": "Symphony's tools",
     "resume": "goes on with a conversation",
     "usage": "counts tokens",
     "absolute_usage": "as totals of the conversation",

@@ -153,7 +153,7 @@ def test_only_what_can_be_loaded_without_what_it_was_named_for_is_mended() -> No
 
 def test_where_all_is_mended_the_comment_says_nothing_else() -> None:
     body = resolved_body([("a", "bom")], SkillSet(root=Path("/"), skills=(skill("a", "a"),)))
-    assert "are mended" in body
+    assert "are fixed" in body
     assert body.endswith("\n- `a`")
 
 

@@ -316,7 +316,7 @@ class EditorView:
         reason: why, for the history.
         check: what is wrong with the file.
         content: the Markdown, if the file can be kept.
-        theirs: the newest version, if somebody else saved it since the edit began.
+        theirs: the newest version, if another person saved it since the edit began.
         lines: from that version to the file of the person.
     """
 

@@ -165,7 +165,7 @@ Examples:
   EDITOR="code --wait" symphony library edit release-notes --reason "Name the tag"
   symphony library edit release-notes --file new.md
 
-Opens $VISUAL, else $EDITOR, and makes a new version of what was written. If somebody else changed the skill
+Opens $VISUAL, else $EDITOR, and makes a new version of what was written. If another person changed the skill
 meanwhile, both changes are shown, nothing is changed, and your text stays in a file.
 
 Exit codes: 0 changed, or nothing to change, 1 refused, 2 usage, 3 the workflow is invalid.

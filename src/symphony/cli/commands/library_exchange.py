@@ -167,7 +167,7 @@ def _imported(store: "Library", text: "SkillText", change: "Change") -> str:
     """Add a skill or make its next version; what it did.
 
     Raises:
-        LibraryError: the library refuses it, or somebody else changed the skill in this moment.
+        LibraryError: the library refuses it, or another person changed the skill in this moment.
     """
     from symphony.library.model import NotInLibraryError, Origin
     from symphony.library.provenance import is_learned

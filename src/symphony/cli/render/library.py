@@ -64,7 +64,7 @@ def skill_lines(page: models.LibrarySkillPage) -> Iterator[str]:
 
 def _targets(skill: models.LibrarySkill, assignments: tuple[models.LibraryAssignment, ...]) -> str:
     named = ", ".join(f"{one.kind} {one_line(one.target)}" for one in assignments)
-    return named or f"nobody by name; whoever has no assignment gets {skill.name}"
+    return named or f"no issue or agent by name; those without an assignment get {skill.name}"
 
 
 def print_versions(versions: tuple[models.LibraryVersion, ...]) -> None:

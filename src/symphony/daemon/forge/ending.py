@@ -53,7 +53,7 @@ class Ender:
     ) -> None:
         """Record that it is merged; move its issue and delete its branch, if that is wanted.
 
-        An issue that somebody gave new work is not moved: that would stop the run.
+        An issue with new work is not moved: that would stop the run.
 
         Raises:
             SymphonyError: something is to be tried again.
@@ -79,7 +79,7 @@ class Ender:
         return state is None or not has_new_work(state, issue)
 
     async def _delete_branch(self, forge: Forge, record: PullRequestRecord, pull: PullRequest) -> None:
-        """Delete the branch, unless somebody else may need it or has a part in it."""
+        """Delete the branch, unless another person may need it or has a part in it."""
         removed, reason = False, await self._reason_to_keep(forge, record, pull)
         if reason is None:
             try:

@@ -239,7 +239,7 @@ async def post_reply(forge: Forge, pull: PullRequest, reply: Reply, mask: Callab
     """
     thread = next((each for each in pull.threads if each.id == reply.thread_id), None)
     if thread is None:
-        return  # somebody deleted it
+        return  # it was deleted
     marker = reply_marker(reply)
     if not any(marker in comment.body for comment in thread.comments if comment.author.is_me):
         await forge.reply(pull, thread.id, f"{marker}\n{without_mentions(mask(plain_text(reply.text)))}")

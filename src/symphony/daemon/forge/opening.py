@@ -39,7 +39,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
-    """A search for a pull request that somebody else opens; `times` is how often there was none."""
+    """A search for a pull request that another person opens; `times` is how often there was none."""
 
     head: str
     looked_ms: int = 0
@@ -85,7 +85,7 @@ class Opener:
         if record is None or record.forge != forge_name(settings):
             return result.status is ResultStatus.READY
         if record.is_open and not delivered.pushed:
-            return False  # whoever pushes it is waited for
+            return False  # wait until the work is pushed
         if record.is_open:
             return record.head != delivered.head or not record.is_prepared
         if record.number is None:

@@ -24,7 +24,7 @@ def marker_of(scope: str, issue_id: str) -> str:
 
 
 def find_marker(body: str) -> str | None:
-    """The first marker in the text of a pull request. Whoever may write it may have copied one."""
+    """The first marker in the text of a pull request. A person who may edit it may have copied one."""
     found = _MARKER.search(body)
     return None if found is None else found.group()
 

@@ -108,7 +108,7 @@ class Watcher:
     def _is_watched(self, record: PullRequestRecord, settings: ForgeSettings) -> bool:
         """Whether a pull request is to be observed.
 
-        A merged one is until that is recorded, a closed one while somebody may reopen it: its issue waits for
+        A merged one is until that is recorded, a closed one while a person may reopen it: its issue waits for
         that.
         """
         if record.number is None or record.forge != forge_name(settings):
@@ -214,7 +214,7 @@ class Watcher:
             and delivered is not None
             and (delivered.pushed or pull.head_sha == delivered.head)
         ):
-            record = replace(record, head=delivered.head)  # pushed by a run that just ended, or by somebody
+            record = replace(record, head=delivered.head)  # pushed by a run that just ended, or by a person
         if ledger.pushed_head != record.head:
             ledger = ledger_after_push(ledger, record.head, now_ms)
         unpushed = (  # and nobody else pushed to the branch, which would keep ours out

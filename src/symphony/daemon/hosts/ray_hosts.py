@@ -126,7 +126,7 @@ class RayHost:
 
 
 class RayHosts:
-    """The nodes of clusters. Whoever makes it calls `aclose`.
+    """The nodes of clusters. Call `aclose` when it is no longer used.
 
     Args:
         host: where bridges run: this machine.

@@ -607,7 +607,7 @@ class RemoteWorker:
 
     async def _site(self, prepared: PreparedHost) -> Site:
         context, command = self._context, self._start.command
-        # What the tracker or the forge is asked with stays here, whoever names it.
+        # Credentials of tracker and forge stay here, even if a setting names them.
         names = frozenset(context.settings.worker.env) - context.secret_names
         env = {name: self._environment[name] for name in sorted(names) if name in self._environment}
         begun = None if prepared.sent is None else prepared.sent.begun

@@ -217,7 +217,7 @@ class SshHost:
 
 
 class SshHosts:
-    """The hosts of one daemon. Whoever makes it calls `aclose`.
+    """The hosts of one daemon. Call `aclose` when it is no longer used.
 
     Args:
         host: where ssh clients run: this machine.

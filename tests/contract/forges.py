@@ -13,7 +13,7 @@ from contract.gitlab import GitlabVendor
 from contract.repository import Repository
 from contract.vendor import Clock, Vendor
 from symphony.forges import Forge, ForgejoForge, GithubForge, GitlabForge
-from symphony.trackers.http import RateLimiters, Reply, Send
+from symphony.http import RateLimiters, Reply, Send
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,8 +28,8 @@ from symphony.domain import (
 )
 from symphony.forges.base import ForgeAccess, Landing
 from symphony.forges.remote import RepositoryForge
-from symphony.trackers.fields import dig, items
-from symphony.trackers.http import Flow, ServiceProfile
+from symphony.http import Flow, ServiceProfile
+from symphony.http.fields import dig, items
 from symphony.trackers.webhooks import FORGEJO
 
 _DRAFT = "WIP: "

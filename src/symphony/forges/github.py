@@ -29,11 +29,11 @@ from symphony.domain import (
 )
 from symphony.forges.base import ForgeAccess, Landing
 from symphony.forges.remote import MAX_PAGES, RepositoryForge
+from symphony.http import FORBIDDEN, Answer, Flow, Request
+from symphony.http.fields import dig, items, texts
+from symphony.http.graphql import error_codes, graphql, operation
 from symphony.trackers.base import TrackerError
-from symphony.trackers.fields import dig, items, texts
 from symphony.trackers.github import SERVICE, graphql_address, headers_with
-from symphony.trackers.http import FORBIDDEN, Answer, Flow, Request
-from symphony.trackers.http.graphql import error_codes, graphql, operation
 from symphony.trackers.webhooks import GITHUB
 
 BATCH = 20

@@ -27,9 +27,9 @@ from symphony.domain import (
 )
 from symphony.forges.base import ForgeAccess, Landing
 from symphony.forges.remote import RemoteForge
-from symphony.trackers.fields import dig, items, texts
+from symphony.http import Flow, Request
+from symphony.http.fields import dig, items, texts
 from symphony.trackers.gitlab import SERVICE, is_bot, without_quick_actions
-from symphony.trackers.http import Flow, Request
 from symphony.trackers.webhooks import GITLAB
 
 _DEVELOPER = 30

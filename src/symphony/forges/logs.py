@@ -5,8 +5,8 @@ from urllib.parse import urljoin
 
 from symphony.domain import Blame, Category, Failure, mask_credentials, plain_text
 from symphony.forges.base import ForgeError
-from symphony.trackers.http import ExchangeError, ServiceProfile, Transport, is_loopback
-from symphony.trackers.http.exchange import origin_of
+from symphony.http import ExchangeError, ServiceProfile, Transport, is_loopback
+from symphony.http.exchange import origin_of
 
 LINES = 100
 MAX_BYTES = 256 * 1024

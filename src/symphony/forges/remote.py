@@ -11,9 +11,7 @@ import msgspec
 from symphony.domain import Blame, Category, Check, Failure, PullRequest, one_line
 from symphony.forges.base import ForgeAccess, ForgeError
 from symphony.forges.logs import read_tail
-from symphony.trackers.base import TrackerError
-from symphony.trackers.fields import dig
-from symphony.trackers.http import (
+from symphony.http import (
     SHARED,
     Answer,
     Flow,
@@ -30,6 +28,8 @@ from symphony.trackers.http import (
     all_pages,
     wall_ms,
 )
+from symphony.http.fields import dig
+from symphony.trackers.base import TrackerError
 from symphony.trackers.webhooks import WebhookScheme
 
 T = TypeVar("T")

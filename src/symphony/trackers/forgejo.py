@@ -8,21 +8,11 @@ from typing import Annotated, Any, ClassVar
 from typing_extensions import override
 
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
+from symphony.http import Answer, Flow, Page, Pager, Query, Request, ServiceProfile, next_link
+from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
 from symphony.trackers import webhooks
 from symphony.trackers.base import AccountInfo, Comment
-from symphony.trackers.fields import (
-    Listing,
-    MalformedRecordError,
-    blocked_reason,
-    dig,
-    instant,
-    items,
-    required,
-    text,
-    texts,
-    whole,
-)
-from symphony.trackers.http import Answer, Flow, Page, Pager, Query, Request, ServiceProfile, next_link
+from symphony.trackers.fields import Listing, blocked_reason
 from symphony.trackers.provider import Access, Address, Credential, Variable
 from symphony.trackers.remote import ListingCache, RemoteKind
 from symphony.trackers.repository import (

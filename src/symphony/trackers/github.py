@@ -10,21 +10,7 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
-from symphony.trackers.base import AccountInfo, Comment
-from symphony.trackers.deciding_labels import graphql_label_request
-from symphony.trackers.fields import (
-    Listing,
-    MalformedRecordError,
-    blocked_reason,
-    dig,
-    instant,
-    items,
-    required,
-    text,
-    texts,
-    whole,
-)
-from symphony.trackers.http import (
+from symphony.http import (
     FORBIDDEN,
     THROTTLED,
     Answer,
@@ -37,7 +23,11 @@ from symphony.trackers.http import (
     plain_message,
     plain_status,
 )
-from symphony.trackers.http.graphql import all_nodes, error_codes, graphql, operation
+from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
+from symphony.http.graphql import all_nodes, error_codes, graphql, operation
+from symphony.trackers.base import AccountInfo, Comment
+from symphony.trackers.deciding_labels import graphql_label_request
+from symphony.trackers.fields import Listing, blocked_reason
 from symphony.trackers.provider import Access, Address, Credential, SettingError, Variable, matches
 from symphony.trackers.raw_tools import RestCall, graphql_call
 from symphony.trackers.remote import RemoteKind, batches

@@ -9,22 +9,7 @@ from urllib.parse import parse_qsl, quote
 from typing_extensions import override
 
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
-from symphony.trackers.base import AccountInfo, Comment
-from symphony.trackers.comments import lines_and_fences
-from symphony.trackers.fields import (
-    Listing,
-    MalformedRecordError,
-    blocked_reason,
-    dig,
-    instant,
-    items,
-    mapping,
-    required,
-    text,
-    texts,
-    whole,
-)
-from symphony.trackers.http import (
+from symphony.http import (
     Answer,
     Flow,
     Page,
@@ -34,7 +19,21 @@ from symphony.trackers.http import (
     ServiceProfile,
     without_requests,
 )
-from symphony.trackers.http.graphql import graphql, operation
+from symphony.http.fields import (
+    MalformedRecordError,
+    dig,
+    instant,
+    items,
+    mapping,
+    required,
+    text,
+    texts,
+    whole,
+)
+from symphony.http.graphql import graphql, operation
+from symphony.trackers.base import AccountInfo, Comment
+from symphony.trackers.comments import lines_and_fences
+from symphony.trackers.fields import Listing, blocked_reason
 from symphony.trackers.provider import Access, Address, Credential, Variable, matches
 from symphony.trackers.raw_tools import NUMBERED, Reach, RestCall, Scope, Write, mark_body
 from symphony.trackers.remote import Flows, RemoteKind, batches

@@ -13,9 +13,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
 from typing_extensions import override
 
 from symphony.domain import Issue, normalise_state
+from symphony.http import Answer, Flow, Query, Request, without_requests
+from symphony.http.fields import dig, instant, text, whole
 from symphony.trackers.base import Comment, ConfigProblem
-from symphony.trackers.fields import dig, instant, text, whole
-from symphony.trackers.http import Answer, Flow, Query, Request, without_requests
 from symphony.trackers.provider import ProviderSettings, SettingError, matches
 from symphony.trackers.raw_tools import ANY, NUMBERED, Reach, RestCall, Write, mark_body
 from symphony.trackers.remote import Flows

@@ -13,7 +13,7 @@ from harness.real import require_emulate
 from harness.receiver import receiving
 from symphony.domain import Author, PullRequest, PullState
 from symphony.forges import ForgeError, GithubForge
-from symphony.trackers.http import RateLimiters
+from symphony.http import RateLimiters
 
 HOOK_SECRET = "correct-horse-battery"
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

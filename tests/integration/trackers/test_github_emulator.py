@@ -16,8 +16,8 @@ from harness.emulated_github import OWNER, REPO, SECRET, EmulatedGithub, emulate
 from harness.project import Project, until
 from harness.real import require_emulate
 from symphony.config import TrackerSettings
+from symphony.http import RateLimiters
 from symphony.trackers.comments import Outcome, upsert_comment
-from symphony.trackers.http import RateLimiters
 from symphony.trackers.remote import RemoteTracker
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from symphony.domain import Check, CheckState
 from symphony.forges import ForgeError, GithubForge
-from symphony.trackers.http import RateLimiters
+from symphony.http import RateLimiters
 
 pytestmark = pytest.mark.anyio
 TOKEN = "ghp_0123456789abcdefghijklmnop"

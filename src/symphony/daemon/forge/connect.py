@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from symphony.config import ForgeSettings, reference_name, resolve_secret
 from symphony.domain import Blame, Category, Failure, SymphonyError
 from symphony.forges import FORGES, Forge
-from symphony.trackers.http import is_loopback
+from symphony.http import is_loopback
 
 
 def connect_forge(settings: ForgeSettings, environment: Mapping[str, str]) -> Forge:

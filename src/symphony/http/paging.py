@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from symphony.trackers.base import TrackerError
-from symphony.trackers.http.exchange import Answer, Flow, Request, origin_of
-from symphony.trackers.http.service import ServiceProfile
+from symphony.domain import ServiceError
+from symphony.http.exchange import Answer, Flow, Request, origin_of
+from symphony.http.service import ServiceProfile
 
 MAX_PAGES = 500
 MAX_RECORDS = 50_000
@@ -26,7 +26,7 @@ def next_link(headers: Mapping[str, str]) -> str | None:
 
 
 class Pager:
-    """Guards one listing. Each method raises `TrackerError` (`tracker_pagination`) when a limit is broken."""
+    """Guards one listing. Each method raises `ServiceError` (`tracker_pagination`) when a limit is broken."""
 
     def __init__(self, service: ServiceProfile, request: Request, base: str) -> None:
         self._service, self._request = service, request
@@ -67,7 +67,7 @@ class Pager:
         self._seen.add(key)
         return key
 
-    def _error(self, problem: str) -> TrackerError:
+    def _error(self, problem: str) -> ServiceError:
         return self._service.bad_pagination(self._request, problem)
 
 

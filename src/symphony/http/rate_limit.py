@@ -1,8 +1,8 @@
 """Keeps requests within the rate limits of a credential.
 
 There is one limiter per host and credential, shared by polls, refreshes, tools and comments of all trackers
-in the process. It learns the limits from answers. It never waits: it refuses a request, with the time after
-which to try again.
+and forges in the process. It learns the limits from answers. It never waits: it refuses a request, with the time
+after which to try again.
 
 - The less is left of a limit, the more urgent a request must be (`Purpose`): comments stop first.
 - A throttled answer stops all requests for the time that it names; without a time for a minute, doubled each
@@ -19,9 +19,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from weakref import WeakValueDictionary
 
-from symphony.trackers.base import TrackerError
-from symphony.trackers.http.exchange import Answer, Purpose, origin_of
-from symphony.trackers.http.service import ServiceProfile
+from symphony.domain import ServiceError
+from symphony.http.exchange import Answer, Purpose, origin_of
+from symphony.http.service import ServiceProfile
 
 SHORTEST_WAIT_MS = 1_000
 LONGEST_WAIT_MS = 3_600_000
@@ -99,7 +99,7 @@ class RateLimiter:
         self._paused_until_ms = 0
         self._reason = ""
         self._throttled_in_a_row = 0
-        self._tripped: tuple[int, TrackerError] | None = None
+        self._tripped: tuple[int, ServiceError] | None = None
         self._trips = 0
 
     def quota(self) -> tuple[QuotaRemaining, ...]:
@@ -112,9 +112,9 @@ class RateLimiter:
         return max(0, self._paused_until_ms - self.now_ms())
 
     def check(self, service: ServiceProfile, purpose: Purpose) -> None:
-        """Raise `TrackerError` if a request for this purpose must not be made now."""
+        """Raise `ServiceError` if a request for this purpose must not be made now."""
         if self._tripped is not None and self.now_ms() < self._tripped[0]:
-            raise TrackerError(self._tripped[1].failure)
+            raise ServiceError(self._tripped[1].failure)
         if paused_ms := self.paused_ms():
             raise service.rate_limited(wait_ms=max(1_000, paused_ms), reason=self._reason)
         for quota in self.quota():
@@ -140,7 +140,7 @@ class RateLimiter:
                     name=name, limit=limit, remaining=remaining, reset_ms=now_ms + reset_ms
                 )
 
-    def throttle(self, service: ServiceProfile, answer: Answer) -> TrackerError:
+    def throttle(self, service: ServiceProfile, answer: Answer) -> ServiceError:
         """Pause all requests because the service asks for it. Returns the failure to raise."""
         now_s = server_time_s(answer.headers, self.now_ms() / 1000)
         pause_ms = wait_ms(answer.headers.get("retry-after"), now_s=now_s)
@@ -155,7 +155,7 @@ class RateLimiter:
         self._reason = service.message(answer.body) or "it asks for a pause"
         return service.rate_limited(wait_ms=pause_ms, reason=self._reason)
 
-    def trip(self, error: TrackerError) -> None:
+    def trip(self, error: ServiceError) -> None:
         """Refuse all requests with this error for a while, because only a person can mend it."""
         wait_ms = min(FIRST_TRIP_MS * 2 ** min(self._trips, 10), LONGEST_TRIP_MS)
         self._trips += 1

@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from symphony.trackers.fields import dig, items, mapping, text
-from symphony.trackers.http.exchange import Answer, Flow, Request
-from symphony.trackers.http.paging import Pager
-from symphony.trackers.http.service import ServiceProfile, plain_message
+from symphony.http.exchange import Answer, Flow, Request
+from symphony.http.fields import dig, items, mapping, text
+from symphony.http.paging import Pager
+from symphony.http.service import ServiceProfile, plain_message
 
 
 def operation(document: str, variables: Mapping[str, Any], *, path: str = "") -> Request:
@@ -26,7 +26,7 @@ def graphql(service: ServiceProfile, request: Request) -> Flow[Mapping[str, Any]
     """The `data` of an answer. Any error fails all of it, since parts would be missing.
 
     Raises:
-        TrackerError: `tracker_status` with the errors, or `tracker_response`.
+        ServiceError: `tracker_status` with the errors, or `tracker_response`.
     """
     answer = yield request
     if items(dig(answer.body, "errors")):
@@ -52,7 +52,7 @@ def all_nodes(
         find: finds the connection in the data of an answer.
 
     Raises:
-        TrackerError: a page is not a connection, or its pages cannot be followed.
+        ServiceError: a page is not a connection, or its pages cannot be followed.
     """
     request = ask(None)
     pager = Pager(service, request, base)

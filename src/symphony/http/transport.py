@@ -16,7 +16,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from symphony.domain import one_line
-from symphony.trackers.http.proxies import EnvironmentVariableError, Proxy, check_certificates, proxy_for
+from symphony.http.proxies import EnvironmentVariableError, Proxy, check_certificates, proxy_for
 
 CONNECT_S = 10.0
 READ_S = 30.0

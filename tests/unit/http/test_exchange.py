@@ -4,8 +4,7 @@ import anyio.lowlevel
 import pytest
 
 from symphony.domain import Category
-from symphony.trackers.base import TrackerError
-from symphony.trackers.http import (
+from symphony.http import (
     Answer,
     Flow,
     Pager,
@@ -17,8 +16,9 @@ from symphony.trackers.http import (
     plain_status,
     run_flow,
 )
-from symphony.trackers.http.client import ResponseCache
-from symphony.trackers.http.exchange import origin_of
+from symphony.http.client import ResponseCache
+from symphony.http.exchange import origin_of
+from symphony.trackers.base import TrackerError
 
 SERVICE = ServiceProfile(name="Service", credential_key="s", scope_key="p")
 BASE = "https://api.example.test/v3"

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from symphony.domain import Blame, Category, Failure, mask_credentials, one_line
-from symphony.trackers.base import TrackerError
-from symphony.trackers.http.exchange import Answer, Request
+from symphony.domain import Blame, Category, Failure, ServiceError, mask_credentials, one_line
+from symphony.http.exchange import Answer, Request
 
 UNAUTHORISED = 401
 FORBIDDEN = 403
@@ -124,7 +123,7 @@ class ServiceProfile:
 
     # --- failures of a request ---------------------------------------------------------------------------
 
-    def unreachable(self, request: Request, problem: str) -> TrackerError:
+    def unreachable(self, request: Request, problem: str) -> ServiceError:
         """No answer, or half of one."""
         return _error(
             Category.TRACKER_REQUEST,
@@ -132,7 +131,7 @@ class ServiceProfile:
             hint="check the network, a proxy in between, and the address in the workflow file",
         )
 
-    def refused(self, request: Request, answer: Answer, status: int) -> TrackerError:
+    def refused(self, request: Request, answer: Answer, status: int) -> ServiceError:
         """The service refused the request; `status` is what its answer means."""
         detail = one_line(mask_credentials(self.message(answer.body) or answer.text), _MAX_DETAIL)
         asked = f"{request.method} {request.endpoint}"
@@ -167,7 +166,7 @@ class ServiceProfile:
             return f"{self.name} has a problem of its own; the request is repeated later"
         return "the server does not support this request: is it a different version?"
 
-    def rate_limited(self, *, wait_ms: int, reason: str, for_all: bool = True) -> TrackerError:
+    def rate_limited(self, *, wait_ms: int, reason: str, for_all: bool = True) -> ServiceError:
         """A pause that the service asks for; with `for_all` false, by our own reserve for urgent requests."""
         seconds = -(-wait_ms // 1000)
         return _error(
@@ -180,7 +179,7 @@ class ServiceProfile:
 
     def malformed(
         self, problem: str, *, hint: str | None = None, culprits: frozenset[str] = frozenset()
-    ) -> TrackerError:
+    ) -> ServiceError:
         """An answer that cannot be understood; `problem` follows the name of the service."""
         return _error(
             Category.TRACKER_RESPONSE,
@@ -193,13 +192,13 @@ class ServiceProfile:
         """The list that an answer must hold; one that is missing must not pass for an empty one.
 
         Raises:
-            TrackerError: `tracker_response`.
+            ServiceError: `tracker_response`.
         """
         if not isinstance(value, list):
             raise self.malformed(f"answered no list to {request.endpoint}")
         return value
 
-    def bad_pagination(self, request: Request, problem: str) -> TrackerError:
+    def bad_pagination(self, request: Request, problem: str) -> ServiceError:
         """Pages that cannot be followed: the whole listing fails, since half of it would pass for all."""
         return _error(
             Category.TRACKER_PAGINATION,
@@ -209,16 +208,16 @@ class ServiceProfile:
 
     # --- refusals by the adapter itself ------------------------------------------------------------------
 
-    def not_found(self, what: str, *, hint: str | None = None) -> TrackerError:
+    def not_found(self, what: str, *, hint: str | None = None) -> ServiceError:
         """Something that is addressed by name does not exist, or the credential may not see it."""
         return self._rejected(f"there is no {one_line(what, 200)}", hint=hint, status=_NOT_FOUND)
 
-    def no_such_state(self, state: str, known: Sequence[str]) -> TrackerError:
+    def no_such_state(self, state: str, known: Sequence[str]) -> ServiceError:
         """The target state of a move does not exist."""
         hint = f"states: {', '.join(known)}" if known else None
         return self._rejected(f"there is no state {one_line(state, _MAX_NAME)!r}", hint=hint)
 
-    def no_transition(self, issue: str, *, wanted: str, found: str, known: Sequence[str]) -> TrackerError:
+    def no_transition(self, issue: str, *, wanted: str, found: str, known: Sequence[str]) -> ServiceError:
         """The tracker's workflow has no transition from the current state to the wanted one."""
         hint = (
             f"from there it can be moved to: {', '.join(known)}" if known else "it cannot be moved from there"
@@ -229,7 +228,7 @@ class ServiceProfile:
             hint=hint,
         )
 
-    def _rejected(self, problem: str, *, hint: str | None, status: int | None = None) -> TrackerError:
+    def _rejected(self, problem: str, *, hint: str | None, status: int | None = None) -> ServiceError:
         return _error(
             Category.TRACKER_STATUS,
             f"{self.name}: {problem}",
@@ -241,6 +240,6 @@ class ServiceProfile:
 
 def _error(
     category: Category, message: str, *, culprits: frozenset[str] = frozenset(), **details: Any
-) -> TrackerError:
+) -> ServiceError:
     failure = Failure(category=category, blame=Blame.TRACKER, message=message, **details)
-    return TrackerError(failure, culprits=culprits)
+    return ServiceError(failure, culprits=culprits)

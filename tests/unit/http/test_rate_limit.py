@@ -3,9 +3,9 @@ import gc
 import pytest
 
 from symphony.domain import Category
+from symphony.http import Answer, Purpose, RateLimiter, RateLimiters, ServiceProfile
+from symphony.http.rate_limit import LONGEST_GAP_MS, LONGEST_WAIT_MS, server_time_s, wait_ms
 from symphony.trackers.base import TrackerError
-from symphony.trackers.http import Answer, Purpose, RateLimiter, RateLimiters, ServiceProfile
-from symphony.trackers.http.rate_limit import LONGEST_GAP_MS, LONGEST_WAIT_MS, server_time_s, wait_ms
 
 SERVICE = ServiceProfile(
     name="Service", credential_key="s", scope_key="p", resource_header="x-ratelimit-resource"

@@ -1,8 +1,8 @@
-"""Requests to a tracker and their answers, without a network.
+"""Requests to a service and their answers, without a network.
 
 An adapter is written as flows: generators that yield a `Request`, receive its `Answer` and return a result.
 `run_flow` drives a flow with anything that answers requests: `client.Http` over the network, a test by a
-list. A failed request raises `TrackerError` inside the flow, so that a flow can handle it.
+list. A failed request raises `ServiceError` inside the flow, so that a flow can handle it.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
-from symphony.trackers.base import TrackerError
+from symphony.domain import ServiceError
 
 T = TypeVar("T")
 Query = Sequence[tuple[str, str]]
@@ -87,13 +87,13 @@ Flow = Generator[Request, Answer, T]
 
 
 async def run_flow(flow: Flow[T], ask: Callable[[Request], Awaitable[Answer]]) -> T:
-    """Run a flow to its end. A `TrackerError` of `ask` is raised inside the flow."""
+    """Run a flow to its end. A `ServiceError` of `ask` is raised inside the flow."""
     try:
         request = next(flow)
         while True:
             try:
                 answer = await ask(request)
-            except TrackerError as error:
+            except ServiceError as error:
                 request = flow.throw(error)
             else:
                 request = flow.send(answer)

@@ -17,12 +17,11 @@ from urllib.parse import urljoin
 import anyio
 import msgspec
 
-from symphony.domain import DECODE_ERRORS, MASK
-from symphony.trackers.base import TrackerError
-from symphony.trackers.http.exchange import Answer, Flow, Purpose, Request, T, origin_of, run_flow
-from symphony.trackers.http.rate_limit import SHARED, RateLimiter, RateLimiters
-from symphony.trackers.http.service import THROTTLED, UNAUTHORISED, ServiceProfile
-from symphony.trackers.http.transport import ExchangeError, HttpxTransport, Reply, Send, Transport
+from symphony.domain import DECODE_ERRORS, MASK, ServiceError
+from symphony.http.exchange import Answer, Flow, Purpose, Request, T, origin_of, run_flow
+from symphony.http.rate_limit import SHARED, RateLimiter, RateLimiters
+from symphony.http.service import THROTTLED, UNAUTHORISED, ServiceProfile
+from symphony.http.transport import ExchangeError, HttpxTransport, Reply, Send, Transport
 
 ATTEMPTS = 3
 _BACKOFF_S = 0.4
@@ -117,11 +116,11 @@ class Http:
         """Run a flow; its requests share a connection.
 
         Raises:
-            TrackerError: the first failure that the flow does not handle.
+            ServiceError: the first failure that the flow does not handle.
         """
         try:
             self.rate_limiter.check(self.service, purpose)
-        except TrackerError:
+        except ServiceError:
             flow.close()
             raise
         async with self._transport.session(self.base) as send:
@@ -198,7 +197,7 @@ class Http:
 
         Raises:
             ExchangeError: no complete answer.
-            TrackerError: the body is too large or not JSON.
+            ServiceError: the body is too large or not JSON.
         """
         headers = dict(self._headers)
         if request.conditional:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from symphony.trackers.http import EnvironmentVariableError, proxy_for
+from symphony.http import EnvironmentVariableError, proxy_for
 
 PROXY = "http://proxy.invalid:3128"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from symphony.trackers.http.exchange import Answer, Request
-from symphony.trackers.http.service import ServiceProfile
+from symphony.http.exchange import Answer, Request
+from symphony.http.service import ServiceProfile
 
 GITHUB = ServiceProfile(name="GitHub", credential_key="tracker.provider.token", scope_key="repo")
 

@@ -1,8 +1,8 @@
 """Keeps requests within the rate limits of a credential.
 
 There is one limiter per host and credential, shared by polls, refreshes, tools and comments of all trackers
-and forges in the process. It learns the limits from answers. It never waits: it refuses a request, with the time
-after which to try again.
+and forges in the process. It learns the limits from answers. It never waits: it refuses a request, with the
+time after which to try again.
 
 - The less is left of a limit, the more urgent a request must be (`Purpose`): comments stop first.
 - A throttled answer stops all requests for the time that it names; without a time for a minute, doubled each
@@ -14,12 +14,12 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from weakref import WeakValueDictionary
 
-from symphony.domain import ServiceError
+from symphony.domain import Category, ServiceError
 from symphony.http.exchange import Answer, Purpose, origin_of
 from symphony.http.service import ServiceProfile
 
@@ -114,7 +114,8 @@ class RateLimiter:
     def check(self, service: ServiceProfile, purpose: Purpose) -> None:
         """Raise `ServiceError` if a request for this purpose must not be made now."""
         if self._tripped is not None and self.now_ms() < self._tripped[0]:
-            raise ServiceError(self._tripped[1].failure)
+            failure = self._tripped[1].failure  # perhaps of another user of the credential
+            raise ServiceError(replace(failure, category=service.category or Category.TRACKER_STATUS))
         if paused_ms := self.paused_ms():
             raise service.rate_limited(wait_ms=max(1_000, paused_ms), reason=self._reason)
         for quota in self.quota():

@@ -94,6 +94,11 @@ def _texts(node: Any, depth: int = 0) -> Sequence[str]:
             return []
 
 
+def bearer(credential: str) -> Mapping[str, str]:
+    """The header of OAuth, which most services take for other tokens too."""
+    return {"authorization": f"Bearer {credential}"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceProfile:
     """One service.
@@ -102,30 +107,36 @@ class ServiceProfile:
         name: in messages (`GitHub`).
         credential_key: the setting with the credential, for hints (`tracker.provider.token`).
         scope_key: the setting that names what is in scope (`tracker.provider.repo`).
+        address: of its API, unless the settings name another one.
+        headers: those that carry a credential.
         status: the HTTP status that an answer means: 429 for every rate limit, 401 for a rejected credential.
             A GraphQL answer with other errors keeps its 200.
         message: the text of an error body, for people.
         buckets: the rate limits that it reports.
         resource_header: the header that tells apart several limits of one name.
         write_gap_ms: the minimum time between two writes.
+        category: of every failure; `None` tells them apart as above.
         has_code_fences: whether its comments know fenced code, in which nothing is a mention or a link.
     """
 
     name: str
     credential_key: str
     scope_key: str
+    address: str = ""
+    headers: Callable[[str], Mapping[str, str]] = bearer
     status: Callable[[Answer], int] = plain_status
     message: Callable[[Any], str] = plain_message
     buckets: tuple[Bucket, ...] = STANDARD
     resource_header: str | None = None
     write_gap_ms: int = 0
+    category: Category | None = None
     has_code_fences: bool = True
 
     # --- failures of a request ---------------------------------------------------------------------------
 
     def unreachable(self, request: Request, problem: str) -> ServiceError:
         """No answer, or half of one."""
-        return _error(
+        return self._error(
             Category.TRACKER_REQUEST,
             f"{self.name} did not answer {request.method} {request.endpoint}: {problem}",
             hint="check the network, a proxy in between, and the address in the workflow file",
@@ -138,7 +149,7 @@ class ServiceProfile:
         message = f"{self.name} answered {status} to {asked}"
         if status < _REDIRECTS.start:  # GraphQL reports errors with a 200
             message = f"{self.name} refused {asked}"
-        return _error(
+        return self._error(
             Category.TRACKER_STATUS,
             f"{message}: {detail}" if detail else message,
             retryable=status >= _SERVER_ERROR,
@@ -169,7 +180,7 @@ class ServiceProfile:
     def rate_limited(self, *, wait_ms: int, reason: str, for_all: bool = True) -> ServiceError:
         """A pause that the service asks for; with `for_all` false, by our own reserve for urgent requests."""
         seconds = -(-wait_ms // 1000)
-        return _error(
+        return self._error(
             Category.TRACKER_RATE_LIMITED,
             f"no requests to {self.name} for {seconds} s: {one_line(reason, _MAX_DETAIL)}",
             hint="nothing to do; other users of the same credential share its limit",
@@ -181,7 +192,7 @@ class ServiceProfile:
         self, problem: str, *, hint: str | None = None, culprits: frozenset[str] = frozenset()
     ) -> ServiceError:
         """An answer that cannot be understood; `problem` follows the name of the service."""
-        return _error(
+        return self._error(
             Category.TRACKER_RESPONSE,
             f"{self.name} {one_line(mask_credentials(problem), _MAX_DETAIL)}",
             hint=hint or "is the address that of the API, without a proxy or a login page in between?",
@@ -200,7 +211,7 @@ class ServiceProfile:
 
     def bad_pagination(self, request: Request, problem: str) -> ServiceError:
         """Pages that cannot be followed: the whole listing fails, since half of it would pass for all."""
-        return _error(
+        return self._error(
             Category.TRACKER_PAGINATION,
             f"{self.name}, pages of {request.endpoint}: {problem}",
             hint="does a proxy in between change or cache answers?",
@@ -229,7 +240,7 @@ class ServiceProfile:
         )
 
     def _rejected(self, problem: str, *, hint: str | None, status: int | None = None) -> ServiceError:
-        return _error(
+        return self._error(
             Category.TRACKER_STATUS,
             f"{self.name}: {problem}",
             retryable=False,
@@ -237,9 +248,9 @@ class ServiceProfile:
             status=status,
         )
 
-
-def _error(
-    category: Category, message: str, *, culprits: frozenset[str] = frozenset(), **details: Any
-) -> ServiceError:
-    failure = Failure(category=category, blame=Blame.TRACKER, message=message, **details)
-    return ServiceError(failure, culprits=culprits)
+    def _error(
+        self, category: Category, message: str, *, culprits: frozenset[str] = frozenset(), **details: Any
+    ) -> ServiceError:
+        category = self.category or category
+        failure = Failure(category=category, blame=Blame.TRACKER, message=message, **details)
+        return ServiceError(failure, culprits=culprits)

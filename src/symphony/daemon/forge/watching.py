@@ -20,8 +20,7 @@ from symphony.daemon.forge.ending import Ender
 from symphony.daemon.forge.feedback import make_offer, post_reply, with_reply
 from symphony.daemon.forge.opening import digest, forge_name
 from symphony.daemon.forge.records import PullRequestRecords, about, bounded, failure_of, retry_wait_ms
-from symphony.domain import Failure, PullRequest, PullState, SymphonyError
-from symphony.forges import Forge, ForgeError, Landing
+from symphony.domain import Failure, PullRequest, PullState, ServiceError, SymphonyError
 from symphony.journal.model import PullRequestRecord
 from symphony.scheduler import (
     Ended,
@@ -50,6 +49,7 @@ from symphony.scheduler import (
     left_to_people,
     must_disarm,
 )
+from symphony.services.pulls import Forge, Landing
 
 _SOONEST_MS: Final = 5_000
 _log = structlog.get_logger(__name__)
@@ -316,11 +316,11 @@ class Watcher:
         seen = await forge.observe([pull.number], fresh=True)
         if (pull_now := seen.get(pull.number)) is None:
             return
-        failed: ForgeError | None = None
+        failed: ServiceError | None = None
         for reply in ledger.replies:
             try:
                 await post_reply(forge, pull_now, reply, self._context().redaction.text)
-            except ForgeError as error:
+            except ServiceError as error:
                 failed = error
                 continue
             _, now = _observed(self._records[issue_id])

@@ -9,8 +9,8 @@ from contract.repository import BOT, ME, STRANGER, WRITER
 from contract.schemas import GITHUB_GRAPHQL, NO_GITHUB_GRAPHQL, NO_SCHEMAS, SCHEMAS, schema_file
 from contract.vendor import Fault
 from harness.real import absent
-from symphony.domain import Category, CheckState, PullRequest, PullState, ReviewState
-from symphony.forges import ForgeError, Landing
+from symphony.domain import Category, CheckState, PullRequest, PullState, ReviewState, ServiceError
+from symphony.services.pulls import Landing
 
 pytestmark = pytest.mark.anyio
 PENDING, PASSED, FAILED = CheckState.PENDING, CheckState.PASSED, CheckState.FAILED
@@ -212,7 +212,7 @@ async def test_a_change_that_could_not_be_read_is_read_at_the_next_look(desk: Fo
     desk.repository.check(pull, "test", PASSED)
     desk.vendor.fail_next(Fault.NO_CONNECTION, times=3, skip=nth)
     for _ in range(3):  # a fourth reads everything anyway
-        with suppress(ForgeError):
+        with suppress(ServiceError):
             seen = await look(desk, fresh=False)
     assert (len(seen.reviews), len(seen.checks)) == (1, 1)
 
@@ -258,7 +258,7 @@ async def test_a_merge_is_armed_at_the_judged_head_only(desk: ForgeDesk) -> None
     assert not pull.armed
 
     desk.repository.push("b", pull)
-    with pytest.raises(ForgeError):
+    with pytest.raises(ServiceError):
         await desk.forge.arm(judged, Landing.AUTO)
     assert not pull.armed
     assert pull.state is PullState.OPEN
@@ -286,20 +286,20 @@ async def test_the_token_is_judged_before_it_is_needed(desk: ForgeDesk) -> None:
     assert (await desk.forge.access()).missing
 
     desk.repository.archived = True
-    with pytest.raises(ForgeError) as caught:
+    with pytest.raises(ServiceError) as caught:
         await desk.forge.access()
     assert "archived" in f"{caught.value.failure.message} {caught.value.failure.hint}"
 
 
 async def test_a_renamed_repository_is_named_with_its_new_name(desk: ForgeDesk) -> None:
     desk.repository.name = "octo-team/site"
-    with pytest.raises(ForgeError) as caught:
+    with pytest.raises(ServiceError) as caught:
         await desk.forge.access()
     assert "octo-team/site" in (caught.value.failure.hint or "")
 
 
 async def test_a_branch_that_is_gone_is_refused_with_a_reason(desk: ForgeDesk) -> None:
-    with pytest.raises(ForgeError) as caught:
+    with pytest.raises(ServiceError) as caught:
         await desk.forge.open(branch="gone", base="main", title="t", body="", draft=False)
     assert caught.value.failure.category is Category.FORGE
     assert not caught.value.failure.retryable
@@ -310,7 +310,7 @@ async def test_a_write_whose_answer_is_lost_is_not_sent_twice(desk: ForgeDesk) -
     thread = desk.repository.remark(desk.repository.open("b"), WRITER, "why?")
     seen = await look(desk)
     desk.vendor.fail_next(Fault.LOST)
-    with pytest.raises(ForgeError) as caught:
+    with pytest.raises(ServiceError) as caught:
         await desk.forge.reply(seen, seen.threads[0].id, "once")
     assert caught.value.failure.status is None
     assert [comment.body for comment in thread.comments] == ["why?", "once"]
@@ -322,7 +322,7 @@ async def test_a_write_whose_answer_is_lost_is_not_sent_twice(desk: ForgeDesk) -
 async def test_an_outage_is_one_failure_and_no_snapshot(desk: ForgeDesk, fault: Fault) -> None:
     desk.repository.open("b")
     desk.vendor.fail_next(fault, times=3)
-    with pytest.raises(ForgeError) as caught:
+    with pytest.raises(ServiceError) as caught:
         await desk.forge.observe([1], fresh=True)
     assert caught.value.failure.category is Category.FORGE
     assert caught.value.failure.hint
@@ -333,10 +333,10 @@ async def test_a_rate_limit_pauses_all_requests(desk: ForgeDesk) -> None:
     desk.repository.open("b")
     given, wait_ms = next(iter(desk.vendor.throttles().values()))
     desk.vendor.fail_next(given)
-    with pytest.raises(ForgeError) as caught:
+    with pytest.raises(ServiceError) as caught:
         await desk.forge.observe([1])
     assert caught.value.failure.retry_after_ms == wait_ms
     asked = len(desk.vendor.requests)
-    with pytest.raises(ForgeError):
+    with pytest.raises(ServiceError):
         await desk.forge.observe([1])
     assert len(desk.vendor.requests) == asked

@@ -3,8 +3,8 @@ import pytest
 from contract.forges import ForgeDesk, forge_desk
 from contract.repository import WRITER
 from contract.vendor import Given
-from symphony.domain import PullState
-from symphony.forges import ForgeError, Landing
+from symphony.domain import PullState, ServiceError
+from symphony.services.pulls import Landing
 
 pytestmark = pytest.mark.anyio
 
@@ -36,13 +36,13 @@ async def test_remarks_on_one_line_are_one_thread_and_get_their_answer_there(des
     assert [comment.body for comment in thread.comments] == ["why?", "and then?"]
     await desk.forge.reply(seen, thread.id, "because")
     assert first.comments[-1].body == "because"
-    with pytest.raises(ForgeError):
+    with pytest.raises(ServiceError):
         await desk.forge.reply(seen, "0", "because")
 
 
 async def test_there_is_no_merge_queue(desk: ForgeDesk) -> None:
     pull = desk.repository.open("b")
-    with pytest.raises(ForgeError, match="queue"):
+    with pytest.raises(ServiceError, match="queue"):
         await desk.forge.arm((await desk.forge.observe([1]))[1], Landing.QUEUE)
     assert pull.state is PullState.OPEN
 
@@ -69,7 +69,7 @@ async def test_a_state_that_nobody_knows_is_one_failure_that_names_it(desk: Forg
         "labels": [],
     }
     desk.vendor.fail_next(Given(body=record), when="/pulls/1")
-    with pytest.raises(ForgeError, match="locked"):
+    with pytest.raises(ServiceError, match="locked"):
         await desk.forge.observe([1])
 
 

@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from typing_extensions import override
 
-from symphony.domain import Check, CheckState
-from symphony.forges import ForgeError, GithubForge
+from symphony.domain import Check, CheckState, ServiceError
 from symphony.http import RateLimiters
+from symphony.services.github.pulls import GithubForge
 
 pytestmark = pytest.mark.anyio
 TOKEN = "ghp_0123456789abcdefghijklmnop"
@@ -77,7 +77,7 @@ async def test_a_log_of_50_mb_on_another_host_is_read_to_its_end_without_the_tok
             assert tail.splitlines()[-1] == "AssertionError: 1 != 2"
             assert len(tail.splitlines()) == 100
         else:
-            with pytest.raises(ForgeError, match="more than 64 MiB"):
+            with pytest.raises(ServiceError, match="more than 64 MiB"):
                 await forge.log_tail(CHECK)
     assert [headers["authorization"] for headers in asked_here] == [f"Bearer {TOKEN}"]
     (headers,) = asked_there

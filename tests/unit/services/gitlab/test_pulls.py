@@ -4,7 +4,7 @@ from contract.forges import ForgeDesk, forge_desk
 from contract.repository import WRITER
 from contract.vendor import Given
 from symphony.domain import CheckState, PullState, ReviewState
-from symphony.forges import Landing
+from symphony.services.pulls import Landing
 
 pytestmark = pytest.mark.anyio
 

@@ -1,11 +1,21 @@
-"""The client of the forge that a workflow names."""
+"""The clients of pull requests by `forge.kind`, and the one that a workflow names."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from symphony.config import ForgeSettings, reference_name, resolve_secret
 from symphony.domain import Blame, Category, Failure, SymphonyError
-from symphony.forges import FORGES, Forge
 from symphony.http import is_loopback
+from symphony.services.forgejo.pulls import ForgejoForge
+from symphony.services.github.pulls import GithubForge
+from symphony.services.gitlab.pulls import GitlabForge
+from symphony.services.pulls import Forge
+
+FORGES: Final[Mapping[str, type[GithubForge | GitlabForge | ForgejoForge]]] = {
+    "github": GithubForge,
+    "gitlab": GitlabForge,
+    "forgejo": ForgejoForge,
+}
 
 
 def connect_forge(settings: ForgeSettings, environment: Mapping[str, str]) -> Forge:

@@ -26,10 +26,10 @@ from symphony.domain import (
     Thread,
     one_line,
 )
-from symphony.forges.base import ForgeAccess, Landing
-from symphony.forges.remote import RepositoryForge
-from symphony.http import Flow, ServiceProfile
+from symphony.http import Flow
 from symphony.http.fields import dig, items
+from symphony.services.forgejo.profile import SERVICE, api_address
+from symphony.services.pulls import ForgeAccess, Landing, RepositoryForge
 from symphony.trackers.webhooks import FORGEJO
 
 _DRAFT = "WIP: "
@@ -146,20 +146,14 @@ _CHECKS = {
 class ForgejoForge(RepositoryForge):
     """One repository on Forgejo or Gitea; `url` is the address of the site or of its API."""
 
-    service = ServiceProfile(name="Forgejo", credential_key="forge.token", scope_key="forge.repo")
-    default_url = "https://codeberg.org"
+    profile = SERVICE
     webhooks = FORGEJO
     page = (("limit", "50"),)
 
     def __init__(self, repo: str, token: str, *, url: str | None = None, **options: Any) -> None:
-        site = (url or self.default_url).rstrip("/").removesuffix("/api/v1")
-        super().__init__(repo, token, url=f"{site}/api/v1", **options)
+        super().__init__(repo, token, url=url and api_address(url), **options)
         self._known: dict[int, tuple[Any, PullRequest]] = {}
         self._unmergeable: dict[int, tuple[str, str]] = {}
-
-    @override
-    def headers(self, token: str) -> Mapping[str, str]:
-        return {"authorization": f"token {token}"}
 
     # --- reads -------------------------------------------------------------------------------------------
 

@@ -16,7 +16,6 @@ from symphony.http import (
     Pager,
     Query,
     Request,
-    ServiceProfile,
     without_requests,
 )
 from symphony.http.fields import (
@@ -31,13 +30,13 @@ from symphony.http.fields import (
     whole,
 )
 from symphony.http.graphql import graphql, operation
+from symphony.services.gitlab.profile import DEVELOPER, SERVICE, is_bot, without_quick_actions
+from symphony.services.issues import CLOSED, LabelledSettings, Prefix, StateSource
 from symphony.trackers.base import AccountInfo, Comment
-from symphony.trackers.comments import lines_and_fences
 from symphony.trackers.fields import Listing, blocked_reason
 from symphony.trackers.provider import Access, Address, Credential, Variable, matches
 from symphony.trackers.raw_tools import NUMBERED, Reach, RestCall, Scope, Write, mark_body
 from symphony.trackers.remote import Flows, RemoteKind, batches
-from symphony.trackers.repository import CLOSED, LabelledSettings, Prefix, StateSource
 from symphony.trackers.webhooks import GITLAB
 
 # --- settings --------------------------------------------------------------------------------------------
@@ -58,7 +57,7 @@ class GitlabSettings(LabelledSettings):
     open_state = "opened"
 
     api_key: Annotated[Credential, Variable("GITLAB_PAT")]
-    api_url: Address = "https://gitlab.com/api/v4"
+    api_url: Address = SERVICE.address
     project_path: Annotated[
         str, Variable("GITLAB_PROJECT_PATH"), matches(f"{_STEP}(?:/{_STEP}){{1,20}}", "be group/project")
     ]
@@ -69,7 +68,7 @@ class GitlabSettings(LabelledSettings):
     @override
     def access(self) -> Access:
         key = self.api_key.reveal()
-        return Access(base=self.api_url, credential=key, headers={"authorization": f"Bearer {key}"})
+        return Access(base=self.api_url, credential=key, headers=SERVICE.headers(key))
 
     @property
     def path(self) -> str:
@@ -82,24 +81,10 @@ class GitlabSettings(LabelledSettings):
         return f"{self.api_url.removesuffix('/v4')}/graphql"
 
 
-# --- service ---------------------------------------------------------------------------------------------
-
-SERVICE = ServiceProfile(
-    name="GitLab", credential_key="tracker.provider.api_key", scope_key="tracker.provider.project_path"
-)
-
-
 # --- from JSON to issues ---------------------------------------------------------------------------------
 
 Blockers = Mapping[str, tuple[Blocker, ...]]
 """What blocks issues, by number."""
-
-_BOT = re.compile(r"(project|group)_\d+_bot(_[0-9a-f]+|\d*)|service_account_.+|ghost|support-bot|alert-bot")
-
-
-def is_bot(login: str) -> bool:
-    """Whether an account is one that GitLab makes for tokens and services."""
-    return _BOT.fullmatch(login) is not None
 
 
 def iid_of(record: Any) -> str | None:
@@ -172,22 +157,6 @@ def may_answer(note: Any) -> bool | None:
     return False if name is None or is_bot(name) else None
 
 
-def without_quick_actions(body: str) -> str:
-    """The text without lines that begin with a slash, which GitLab would carry out (`/close`).
-
-    Outside of code a backslash before the slash does it, which Markdown does not show; inside a blank, since
-    servers do not agree with Markdown on where a block of code ends.
-    """
-    lines = []
-    for line, fence in lines_and_fences(body):
-        bare = line.lstrip()
-        if not bare.startswith("/"):
-            lines.append(line)
-        else:
-            lines.append(f" {line}" if fence else f"{line[: len(line) - len(bare)]}\\{bare}")
-    return "\n".join(lines)
-
-
 def _disarmed(value: Any) -> Any:
     """A body of a request, with its texts for people without quick actions."""
     match value:
@@ -210,8 +179,6 @@ PAGE = 100
 _TEXTS = frozenset({"body", "description", "note"})
 _ISSUES, _ISSUE = "/projects/{}/issues", "/projects/{}/issues/{}"
 _NO_MEMBER = frozenset({403, 404})
-_DEVELOPER = 30
-"""The access level from which on a member may write to the project."""
 
 BLOCKED = """query SymphonyBlocked($path: ID!, $iids: [String!], $first: Int!) {
   project(fullPath: $path) { issues(iids: $iids, first: $first) { nodes { iid blocked } } }
@@ -362,7 +329,7 @@ class GitlabFlows(Flows[GitlabSettings]):
                     conditional=True,
                     accept=_NO_MEMBER,
                 )
-                if (whole(dig(answer.body, "access_level")) or 0) >= _DEVELOPER:
+                if (whole(dig(answer.body, "access_level")) or 0) >= DEVELOPER:
                     found.add(key)
         return frozenset(found)
 

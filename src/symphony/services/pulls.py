@@ -1,16 +1,15 @@
-"""What the clients of all forges share: requests, typed answers, failures and logs."""
+"""Pull requests of a service: what the daemon asks (`Forge`), and what the clients of all services share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, TypeVar
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import anyio
 import msgspec
 
-from symphony.domain import Blame, Category, Check, Failure, PullRequest, one_line
-from symphony.forges.base import ForgeAccess, ForgeError
-from symphony.forges.logs import read_tail
+from symphony.domain import Blame, Category, Check, Failure, PullRequest, ServiceError, one_line
 from symphony.http import (
     SHARED,
     Answer,
@@ -29,14 +28,108 @@ from symphony.http import (
     wall_ms,
 )
 from symphony.http.fields import dig
-from symphony.trackers.base import TrackerError
+from symphony.services.logs import read_tail
 from symphony.trackers.webhooks import WebhookScheme
 
 T = TypeVar("T")
 
+# --- what the daemon asks --------------------------------------------------------------------------------
+
+
+class Landing(StrEnum):
+    """How a change is merged, and what `Forge.arm` did."""
+
+    AUTO = "auto"
+    QUEUE = "queue"
+    MERGED = "merged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgeAccess:
+    """What a token may do.
+
+    Attributes:
+        login: whose it is.
+        missing: what it lacks to open, answer and land, in words; empty if nothing is known to be missing.
+        limits: what no token can do on this forge, in words.
+    """
+
+    login: str
+    missing: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+
+
+class Forge(Protocol):
+    """One repository. Every method raises `ServiceError`; a read is repeated, a write never is."""
+
+    async def find(self, branch: str) -> Sequence[PullRequest]:
+        """All pull requests, open or not, newest first, whose head is this branch of this repository.
+
+        They have no checks, reviews and comments (`complete` is false), and not every forge says here
+        whether their authors may write.
+        """
+        ...
+
+    async def find_onto(self, branch: str) -> Sequence[int]:
+        """The numbers of open pull requests, at least of one, that are to be merged into this branch."""
+        ...
+
+    async def open(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> int:
+        """Open one; its number. Look for an existing one first: `find`."""
+        ...
+
+    async def update(self, pull: PullRequest, *, title: str, body: str) -> None:
+        """Change the text."""
+        ...
+
+    async def observe(self, numbers: Sequence[int], *, fresh: bool = False) -> Mapping[int, PullRequest]:
+        """Snapshots by number, without those that do not exist.
+
+        What the forge confirms as unchanged is not sent again, unless a snapshot must be `fresh`: what
+        decides on a merge.
+        """
+        ...
+
+    async def log_tail(self, check: Check) -> str | None:
+        """The last 100 lines of a check's log, as plain text without credentials; `None` if it has none."""
+        ...
+
+    async def reply(self, pull: PullRequest, thread_id: str, body: str) -> None:
+        """Answer in a thread."""
+        ...
+
+    async def resolve(self, pull: PullRequest, thread_id: str) -> bool:
+        """Mark a thread as resolved; false on a forge where only people can."""
+        ...
+
+    async def arm(self, pull: PullRequest, landing: Landing) -> Landing:
+        """Let the forge merge it when its rules allow, or at once if they do already.
+
+        The forge refuses if the head is no longer `pull.head_sha`.
+        """
+        ...
+
+    async def disarm(self, pull: PullRequest) -> None:
+        """Take back `arm`."""
+        ...
+
+    async def add_labels(self, pull: PullRequest, labels: Sequence[str]) -> None:
+        """Add labels, which must exist."""
+        ...
+
+    async def request_reviews(self, pull: PullRequest, logins: Sequence[str]) -> None:
+        """Ask these accounts to review, besides those who were asked before."""
+        ...
+
+    async def access(self) -> ForgeAccess:
+        """Whose the token is, and what it may not do; an archived or unknown repository raises."""
+        ...
+
+
+# --- what all clients share -------------------------------------------------------------------------------
+
 MAX_PAGES = 10
 """The most pages of one list, of 100 records each, that a snapshot holds."""
-
 
 FULL_EVERY = 5
 """What a look at changes does not show, as a resolved thread, is seen at the fifth at the latest."""
@@ -48,7 +141,7 @@ class RemoteForge(ABC):
     Args:
         repo: `owner/name`, with more parts on GitLab.
         token: of an account that may write to it.
-        url: of the API; `None` for the forge's own service.
+        url: of the API; `None` for that of `profile`.
         transport: for the API.
         logs: for logs, which may lie on other hosts and be long.
         rate_limiters: shared with everything that uses the same token.
@@ -56,8 +149,7 @@ class RemoteForge(ABC):
         sleep: waits before a request is repeated.
     """
 
-    service: ServiceProfile
-    default_url: ClassVar[str]
+    profile: ClassVar[ServiceProfile]
     webhooks: ClassVar[WebhookScheme]
     root: ClassVar[str] = "/repos"
     page: ClassVar[Query] = (("per_page", "100"),)
@@ -74,11 +166,14 @@ class RemoteForge(ABC):
         now_ms: Callable[[], int] = wall_ms,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        self.repo, self.base = repo, url or self.default_url
+        self.service = replace(
+            self.profile, credential_key="forge.token", scope_key="forge.repo", category=Category.FORGE
+        )
+        self.repo, self.base = repo, url or self.service.address
         self.path = f"{self.root}/{repo}"
         self._looks = 0
         self._me: str | None = None
-        self._headers = self.headers(token)
+        self._headers = self.service.headers(token)
         self._logs = logs or transport or HttpxTransport(max_bytes=64 * 1024 * 1024)
         self._http = Http(
             base=self.base,
@@ -90,10 +185,6 @@ class RemoteForge(ABC):
             now_ms=now_ms,
             sleep=sleep,
         )
-
-    @abstractmethod
-    def headers(self, token: str) -> Mapping[str, str]:
-        """The headers that carry the token."""
 
     # --- reads -------------------------------------------------------------------------------------------
 
@@ -137,14 +228,11 @@ class RemoteForge(ABC):
     # --- for the clients ---------------------------------------------------------------------------------
 
     async def run(self, flow: Flow[T], *, purpose: Purpose = Purpose.TOOL) -> T:
-        """Run a flow; its failure is a `ForgeError`."""
-        try:
-            return await self._http.run(flow, purpose=purpose)
-        except TrackerError as error:
-            raise ForgeError(replace(error.failure, category=Category.FORGE)) from error
+        """Run a flow."""
+        return await self._http.run(flow, purpose=purpose)
 
     def read_as(self, kind: type[T], value: Any, request: Request) -> T:
-        """The part of an answer as a typed value. Raises `TrackerError` if it does not fit."""
+        """The part of an answer as a typed value. Raises `ServiceError` if it does not fit."""
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
@@ -196,7 +284,7 @@ class RemoteForge(ABC):
 
         return (yield from all_pages(self.service, self.base, first, read)), complete
 
-    def cannot(self, problem: str, *, hint: str) -> ForgeError:
+    def cannot(self, problem: str, *, hint: str) -> ServiceError:
         """What this forge cannot do; `problem` follows its name."""
         failure = Failure(
             category=Category.FORGE,
@@ -205,10 +293,10 @@ class RemoteForge(ABC):
             retryable=False,
             hint=hint,
         )
-        return ForgeError(failure)
+        return ServiceError(failure)
 
     def check_repository(self, name: Any, *, archived: Any) -> None:
-        """Raise `TrackerError` if the repository has another name by now, or is archived."""
+        """Raise `ServiceError` if the repository has another name by now, or is archived."""
         if str(name).lower() != self.repo.lower():
             raise self.service.not_found(
                 f"repository {self.repo}",

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from urllib.parse import urljoin
 
-from symphony.domain import Blame, Category, Failure, mask_credentials, plain_text
-from symphony.forges.base import ForgeError
+from symphony.domain import Blame, Category, Failure, ServiceError, mask_credentials, plain_text
 from symphony.http import ExchangeError, ServiceProfile, Transport, is_loopback
 from symphony.http.exchange import origin_of
 
@@ -26,7 +25,7 @@ async def read_tail(
     all of it is downloaded, within the limits of the transport.
 
     Raises:
-        ForgeError: no answer, a refusal, or a log that is too long to be read.
+        ServiceError: no answer, a refusal, or a log that is too long to be read.
     """
     for _ in range(_MAX_HOPS):
         same = origin_of(address) == origin_of(base)
@@ -65,8 +64,8 @@ def last_lines(content: bytes) -> str:
 
 def _error(
     service: ServiceProfile, problem: str, *, retryable: bool = True, status: int | None = None
-) -> ForgeError:
-    return ForgeError(
+) -> ServiceError:
+    return ServiceError(
         Failure(
             category=Category.FORGE,
             blame=Blame.TRACKER,

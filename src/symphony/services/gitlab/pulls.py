@@ -25,14 +25,12 @@ from symphony.domain import (
     Thread,
     one_line,
 )
-from symphony.forges.base import ForgeAccess, Landing
-from symphony.forges.remote import RemoteForge
 from symphony.http import Flow, Request
 from symphony.http.fields import dig, items, texts
-from symphony.trackers.gitlab import SERVICE, is_bot, without_quick_actions
+from symphony.services.gitlab.profile import DEVELOPER, SERVICE, is_bot, without_quick_actions
+from symphony.services.pulls import ForgeAccess, Landing, RemoteForge
 from symphony.trackers.webhooks import GITLAB
 
-_DEVELOPER = 30
 _MAX_PARENTS = 1_000
 _DRAFT = "Draft: "
 _APPROVED = "approved this merge request"
@@ -162,8 +160,7 @@ _NOT_COMPUTED = frozenset({"unchecked", "checking", "preparing"})
 class GitlabForge(RemoteForge):
     """One project on GitLab. Whether a change is in a merge train is told as `armed`."""
 
-    service = replace(SERVICE, credential_key="forge.token", scope_key="forge.repo")
-    default_url = "https://gitlab.com/api/v4"
+    profile = SERVICE
     webhooks = GITLAB
     root = "/projects"
 
@@ -172,10 +169,6 @@ class GitlabForge(RemoteForge):
         self.path = f"{self.root}/{quote(repo, safe='')}"
         self._known: dict[int, PullRequest] = {}
         self._parents: dict[str, frozenset[str]] = {}
-
-    @override
-    def headers(self, token: str) -> Mapping[str, str]:
-        return {"authorization": f"Bearer {token}"}
 
     # --- reads -------------------------------------------------------------------------------------------
 
@@ -342,7 +335,7 @@ class GitlabForge(RemoteForge):
             query = [("user_ids[]", str(user_id)) for user_id in asked[start : start + 100]]
             found, _ = yield from self.listed(_Member, "/members/all", query=query)
             members += found
-        return frozenset(member.id for member in members if member.access_level >= _DEVELOPER)
+        return frozenset(member.id for member in members if member.access_level >= DEVELOPER)
 
     def _author(self, user: _User, me: str, *, can_write: bool = False) -> Author:
         login = user.username.lower()
@@ -379,7 +372,7 @@ class GitlabForge(RemoteForge):
             dig(project, "permissions", kind, "access_level") for kind in ("project_access", "group_access")
         ]
         missing = []
-        if max((level for level in levels if isinstance(level, int)), default=0) < _DEVELOPER:
+        if max((level for level in levels if isinstance(level, int)), default=0) < DEVELOPER:
             missing.append("the role of a developer in the project")
         answer = yield Request(
             endpoint="/personal_access_tokens/self", path="/personal_access_tokens/self", accept=_NO_TOKEN_API

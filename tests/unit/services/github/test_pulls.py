@@ -6,8 +6,9 @@ from contract.repository import BOT, READER, WRITER, Comment
 from contract.schemas import GITHUB_GRAPHQL, NO_GITHUB_GRAPHQL, schema_file
 from contract.vendor import Given
 from harness.real import absent
-from symphony.domain import CheckState, ReviewState
-from symphony.forges import ForgeError, Landing, github
+from symphony.domain import CheckState, ReviewState, ServiceError
+from symphony.services.github import pulls
+from symphony.services.pulls import Landing
 
 pytestmark = pytest.mark.anyio
 
@@ -21,25 +22,23 @@ def test_every_query_fits_githubs_schema() -> None:
     if schema_file(GITHUB_GRAPHQL) is None:
         absent(*NO_GITHUB_GRAPHQL)
     schema = graphql_schema(GITHUB_GRAPHQL)
-    pages = [
-        github.next_page(1, name) for name in ("comments", "reviews", "reviewThreads", "files", "checks")
-    ]
+    pages = [pulls.next_page(1, name) for name in ("comments", "reviews", "reviewThreads", "files", "checks")]
     writes = [
-        github.REPLY,
-        github.RESOLVE,
-        github.ARM,
-        github.DISARM,
-        github.ENQUEUE,
-        github.DEQUEUE,
-        github.MERGE,
+        pulls.REPLY,
+        pulls.RESOLVE,
+        pulls.ARM,
+        pulls.DISARM,
+        pulls.ENQUEUE,
+        pulls.DEQUEUE,
+        pulls.MERGE,
     ]
     for query in (
-        github.observation([1, 2]),
+        pulls.observation([1, 2]),
         *pages,
-        github.FIND,
-        github.FIND_ONTO,
-        github.ACCESS,
-        github.METHOD,
+        pulls.FIND,
+        pulls.FIND_ONTO,
+        pulls.ACCESS,
+        pulls.METHOD,
         *writes,
     ):
         check_graphql(schema, query, {}, None)
@@ -76,7 +75,7 @@ async def test_one_that_was_not_sent_because_of_an_error_is_not_taken_for_delete
     for more in ([], [{"type": "NOT_FOUND", "message": "no p2"}, {"type": "INTERNAL", "message": "no p1"}]):
         failed = {**failed, "errors": more or failed["errors"]}
         desk.vendor.fail_next(Given(body=failed), when="graphql")
-        with pytest.raises(ForgeError):
+        with pytest.raises(ServiceError):
             await desk.forge.observe([1], fresh=True)
     assert set(await desk.forge.observe([1], fresh=True)) == {1}
 
@@ -142,7 +141,7 @@ async def test_a_log_that_ci_has_deleted_is_none_and_a_line_without_end_is_cut(d
         "https://u:p@logs.example.test/1",
     ):
         desk.vendor.fail_next(Given(status=302, headers={"location": address}))
-        with pytest.raises(ForgeError, match="302"):
+        with pytest.raises(ServiceError, match="302"):
             await desk.forge.log_tail(seen)
     check.log = b"no line break " * 100_000
     tail = await desk.forge.log_tail(seen)

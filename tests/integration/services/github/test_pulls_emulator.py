@@ -11,9 +11,9 @@ from contract.served import served
 from harness.emulated_github import OWNER, REPO, SECRET, emulated_github
 from harness.real import require_emulate
 from harness.receiver import receiving
-from symphony.domain import Author, PullRequest, PullState
-from symphony.forges import ForgeError, GithubForge
+from symphony.domain import Author, PullRequest, PullState, ServiceError
 from symphony.http import RateLimiters
+from symphony.services.github.pulls import GithubForge
 
 HOOK_SECRET = "correct-horse-battery"
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -61,7 +61,7 @@ async def test_a_pull_request_is_opened_described_labelled_and_sent_to_a_reviewe
         assert [each["login"] for each in shown["requested_reviewers"]] == ["ann"]
         assert [each["name"] for each in github.ask("GET", f"/issues/{number}/labels")] == ["symphony"]
         hook.wait_for(5)
-        with pytest.raises(ForgeError) as caught:
+        with pytest.raises(ServiceError) as caught:
             await forge.request_reviews(pull, ["nobody"])
         assert caught.value.failure.hint
     for _, headers, body in hook.requests:

@@ -9,8 +9,8 @@ from contract.forgejo import OWNER, REPO, ForgejoDesk, GiteaDesk
 from contract.vendor import ELSEWHERE, Fault, Given
 from symphony.config import TrackerSettings
 from symphony.domain import Category, Issue
+from symphony.services.forgejo.issues import DEPENDENCIES_PER_LIST, FULL_EVERY, ForgejoSettings, GiteaSettings
 from symphony.trackers.base import TrackerConfigError, TrackerError
-from symphony.trackers.forgejo import DEPENDENCIES_PER_LIST, FULL_EVERY, ForgejoSettings, GiteaSettings
 
 pytestmark = pytest.mark.asyncio
 

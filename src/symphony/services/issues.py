@@ -245,7 +245,7 @@ class RepositoryFlows(Flows[R]):
         return f"The repository is {self.settings.repo}."
 
     def issue_path(self, issue_id: str) -> str:
-        """The path of an issue. Raises `TrackerError` for what is no number."""
+        """The path of an issue. Raises `ServiceError` for what is no number."""
         return f"{self.settings.path}/issues/{self.check_id(issue_id)}"
 
     def comments_of(

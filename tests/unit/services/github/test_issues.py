@@ -9,8 +9,8 @@ from contract.github import REPO, GithubDesk, GithubProjectDesk, GithubVendor
 from contract.vendor import Fault, Given
 from symphony.config import TrackerSettings
 from symphony.domain import Issue
+from symphony.services.github.issues import GithubSettings
 from symphony.trackers.base import TrackerConfigError, TrackerError
-from symphony.trackers.github import GithubSettings
 
 pytestmark = pytest.mark.asyncio
 

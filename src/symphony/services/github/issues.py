@@ -4,34 +4,24 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote
 
 from pydantic import Field, model_validator
 from typing_extensions import override
 
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
 from symphony.http import (
-    FORBIDDEN,
-    THROTTLED,
     Answer,
     Flow,
     Page,
     Pager,
     Query,
     Request,
-    ServiceProfile,
-    plain_message,
-    plain_status,
 )
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
-from symphony.http.graphql import all_nodes, error_codes, graphql, operation
-from symphony.trackers.base import AccountInfo, Comment
-from symphony.trackers.deciding_labels import graphql_label_request
-from symphony.trackers.fields import Listing, blocked_reason
-from symphony.trackers.provider import Access, Address, Credential, SettingError, Variable, matches
-from symphony.trackers.raw_tools import RestCall, graphql_call
-from symphony.trackers.remote import RemoteKind, batches
-from symphony.trackers.repository import (
+from symphony.http.graphql import all_nodes, graphql, operation
+from symphony.services.github.profile import SERVICE, graphql_address
+from symphony.services.issues import (
     CLOSED,
     ISSUE,
     ISSUES,
@@ -43,18 +33,17 @@ from symphony.trackers.repository import (
     login_of,
     number_of,
 )
+from symphony.trackers.base import AccountInfo, Comment
+from symphony.trackers.deciding_labels import graphql_label_request
+from symphony.trackers.fields import Listing, blocked_reason
+from symphony.trackers.provider import Access, Address, Credential, SettingError, Variable, matches
+from symphony.trackers.raw_tools import RestCall, graphql_call
+from symphony.trackers.remote import RemoteKind, batches
 from symphony.trackers.webhooks import GITHUB
 
 # --- settings --------------------------------------------------------------------------------------------
 
 Name = Annotated[str, matches(r".*\S.*", "be a text")]
-
-
-def graphql_address(api_url: str) -> str:
-    """The address of the GraphQL API: GitHub Enterprise Server has `/api/v3` and `/api/graphql`."""
-    parts = urlsplit(api_url)
-    path = parts.path.removesuffix("/v3") if parts.path.endswith("/api/v3") else parts.path
-    return urlunsplit((parts.scheme, parts.netloc, f"{path}/graphql", "", ""))
 
 
 class GithubStates(StateSource):
@@ -80,7 +69,7 @@ class GithubSettings(RepositorySettings):
 
     repo: Annotated[str, Variable("GITHUB_REPO"), REPO_RULE]
     token: Annotated[Credential, Variable("GITHUB_TOKEN")]
-    api_url: Address = "https://api.github.com"
+    api_url: Address = SERVICE.address
     states: GithubStates = GithubStates()
     wait_for_sub_issues: bool = False
 
@@ -88,7 +77,7 @@ class GithubSettings(RepositorySettings):
     @override
     def access(self) -> Access:
         token = self.token.reveal()
-        return Access(base=self.api_url, credential=token, headers=headers_with(token))
+        return Access(base=self.api_url, credential=token, headers=SERVICE.headers(token))
 
     @property
     def graphql(self) -> str:
@@ -104,37 +93,6 @@ class GithubSettings(RepositorySettings):
     def project_owner(self) -> str:
         """The account that owns the project."""
         return self.states.owner or self.repo.partition("/")[0]
-
-
-# --- service ---------------------------------------------------------------------------------------------
-
-
-def _status(answer: Answer) -> int:
-    """429 also for a secondary rate limit, which may name no time and only says so in words."""
-    if error_codes(answer) & {"rate_limited", "rate_limit"}:
-        return THROTTLED
-    if answer.status == FORBIDDEN and "rate limit" in plain_message(answer.body).lower():
-        return THROTTLED
-    return plain_status(answer)
-
-
-def headers_with(token: str) -> Mapping[str, str]:
-    """The headers of every request."""
-    return {
-        "authorization": f"Bearer {token}",
-        "accept": "application/vnd.github+json",
-        "x-github-api-version": "2022-11-28",
-    }
-
-
-SERVICE = ServiceProfile(
-    name="GitHub",
-    credential_key="tracker.provider.token",
-    scope_key="tracker.provider.repo",
-    status=_status,
-    resource_header="x-ratelimit-resource",
-    write_gap_ms=1_000,
-)
 
 
 # --- from JSON to issues ---------------------------------------------------------------------------------

@@ -8,14 +8,10 @@ from typing import Annotated, Any, ClassVar
 from typing_extensions import override
 
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
-from symphony.http import Answer, Flow, Page, Pager, Query, Request, ServiceProfile, next_link
+from symphony.http import Answer, Flow, Page, Pager, Query, Request, next_link
 from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
-from symphony.trackers import webhooks
-from symphony.trackers.base import AccountInfo, Comment
-from symphony.trackers.fields import Listing, blocked_reason
-from symphony.trackers.provider import Access, Address, Credential, Variable
-from symphony.trackers.remote import ListingCache, RemoteKind
-from symphony.trackers.repository import (
+from symphony.services.forgejo.profile import SERVICE, api_address
+from symphony.services.issues import (
     ISSUE,
     ISSUES,
     REPO_RULE,
@@ -27,6 +23,11 @@ from symphony.trackers.repository import (
     login_of,
     number_of,
 )
+from symphony.trackers import webhooks
+from symphony.trackers.base import AccountInfo, Comment
+from symphony.trackers.fields import Listing, blocked_reason
+from symphony.trackers.provider import Access, Address, Credential, Variable
+from symphony.trackers.remote import ListingCache, RemoteKind
 
 # --- settings --------------------------------------------------------------------------------------------
 
@@ -41,7 +42,7 @@ class ForgejoSettings(RepositorySettings):
     """One repository; `url` is the address of the site or of its API."""
 
     kind = "forgejo"
-    service_name: ClassVar[str] = "Forgejo"
+    service_name: ClassVar[str] = SERVICE.name
     short_name: ClassVar[str] = "FJ"
 
     url: Annotated[Address, Variable("FORGEJO_URL")]
@@ -53,8 +54,7 @@ class ForgejoSettings(RepositorySettings):
     @override
     def access(self) -> Access:
         token = self.token.reveal()
-        base = f"{self.url.removesuffix('/api/v1')}/api/v1"
-        return Access(base=base, credential=token, headers={"authorization": f"token {token}"})
+        return Access(base=api_address(self.url), credential=token, headers=SERVICE.headers(token))
 
 
 class GiteaSettings(ForgejoSettings):
@@ -184,11 +184,7 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
 
     def __init__(self, settings: ForgejoSettings) -> None:
         super().__init__(settings)
-        self.service = ServiceProfile(
-            name=settings.service_name,
-            credential_key="tracker.provider.token",
-            scope_key="tracker.provider.repo",
-        )
+        self.service = replace(SERVICE, name=settings.service_name)
         self._login: str | None = None
         self._listings = ListingCache(FULL_EVERY)
         self._newest: Mapping[str, datetime] = {}

@@ -24,16 +24,15 @@ from symphony.domain import (
     PullState,
     Review,
     ReviewState,
+    ServiceError,
     Thread,
     one_line,
 )
-from symphony.forges.base import ForgeAccess, Landing
-from symphony.forges.remote import MAX_PAGES, RepositoryForge
 from symphony.http import FORBIDDEN, Answer, Flow, Request
 from symphony.http.fields import dig, items, texts
 from symphony.http.graphql import error_codes, graphql, operation
-from symphony.trackers.base import TrackerError
-from symphony.trackers.github import SERVICE, graphql_address, headers_with
+from symphony.services.github.profile import SERVICE, graphql_address
+from symphony.services.pulls import MAX_PAGES, ForgeAccess, Landing, RepositoryForge
 from symphony.trackers.webhooks import GITHUB
 
 BATCH = 20
@@ -314,8 +313,7 @@ def _status(answer: Answer) -> int:
 class GithubForge(RepositoryForge):
     """One repository on GitHub."""
 
-    service = replace(SERVICE, credential_key="forge.token", scope_key="forge.repo", status=_status)
-    default_url = "https://api.github.com"
+    profile = replace(SERVICE, status=_status)
     webhooks = GITHUB
 
     def __init__(self, repo: str, token: str, **options: Any) -> None:
@@ -324,10 +322,6 @@ class GithubForge(RepositoryForge):
         self._names = {"owner": owner, "name": name}
         self._known: dict[int, PullRequest] = {}
         self._is_unread = False
-
-    @override
-    def headers(self, token: str) -> Mapping[str, str]:
-        return headers_with(token)
 
     # --- reads -------------------------------------------------------------------------------------------
 
@@ -563,7 +557,7 @@ class GithubForge(RepositoryForge):
         )
         try:
             yield from self._mutate(ARM, **at_head, mergeMethod=method)
-        except TrackerError as error:
+        except ServiceError as error:
             if not re.search("(clean|unstable) status", error.failure.message):
                 raise
         else:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -27,7 +28,7 @@ from symphony.http import (
     all_pages,
     wall_ms,
 )
-from symphony.http.fields import dig
+from symphony.http.fields import MalformedRecordError, dig
 from symphony.services.logs import read_tail
 from symphony.trackers.webhooks import WebhookScheme
 
@@ -86,7 +87,8 @@ class Forge(Protocol):
         """Snapshots by number, without those that do not exist.
 
         What the forge confirms as unchanged is not sent again, unless a snapshot must be `fresh`: what
-        decides on a merge.
+        decides on a merge. What belongs to one and is malformed makes it incomplete. The numbers of those
+        that are malformed themselves are the `culprits` of the error; without them, the others are told.
         """
         ...
 
@@ -172,6 +174,7 @@ class RemoteForge(ABC):
         self.repo, self.base = repo, url or self.service.address
         self.path = f"{self.root}/{repo}"
         self._looks = 0
+        self._malformed: dict[int, MalformedRecordError] = {}
         self._me: str | None = None
         self._headers = self.service.headers(token)
         self._logs = logs or transport or HttpxTransport(max_bytes=64 * 1024 * 1024)
@@ -203,7 +206,12 @@ class RemoteForge(ABC):
         self._looks += 1
         if fresh or self._looks >= FULL_EVERY:
             fresh, self._looks = True, 0
-        return await self.run(self.observe_flow(numbers, fresh=fresh), purpose=Purpose.POLL)
+        self._malformed = {}
+        found = await self.run(self.observe_flow(numbers, fresh=fresh), purpose=Purpose.POLL)
+        if self._malformed:
+            culprits = frozenset(map(str, self._malformed))
+            raise self.service.malformed(str(next(iter(self._malformed.values()))), culprits=culprits)
+        return found
 
     async def access(self) -> ForgeAccess:
         """As `Forge.access`."""
@@ -229,14 +237,33 @@ class RemoteForge(ABC):
 
     async def run(self, flow: Flow[T], *, purpose: Purpose = Purpose.TOOL) -> T:
         """Run a flow."""
-        return await self._http.run(flow, purpose=purpose)
+        try:
+            return await self._http.run(flow, purpose=purpose)
+        except MalformedRecordError as error:
+            raise self.service.malformed(str(error)) from error
 
     def read_as(self, kind: type[T], value: Any, request: Request) -> T:
-        """The part of an answer as a typed value. Raises `ServiceError` if it does not fit."""
+        """The part of an answer as a typed value. Raises `MalformedRecordError` if it does not fit."""
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
-            raise self.service.malformed(f"answered {request.endpoint} wrongly: {error}") from error
+            raise MalformedRecordError(f"answered {request.endpoint} wrongly: {error}") from error
+
+    def read_each(self, kind: type[T], value: Any, request: Request) -> tuple[list[T], bool]:
+        """The records of a list that fit, and whether all do: a malformed one hides no other."""
+        records, found = self.read_as(list[Any], value, request), list[T]()
+        for record in records:
+            with suppress(msgspec.ValidationError):
+                found.append(msgspec.convert(record, kind))
+        return found, len(found) == len(records)
+
+    def sound(self, number: int, reading: Flow[T]) -> Flow[T | None]:
+        """What is read of a pull request; `None` if it is malformed, which `observe` raises at the end."""
+        try:
+            return (yield from reading)
+        except MalformedRecordError as error:
+            self._malformed[number] = error
+            return None
 
     def request(
         self,
@@ -260,7 +287,8 @@ class RemoteForge(ABC):
     ) -> Flow[tuple[list[T], bool]]:
         """The records of a list whose pages are linked, and whether these are all.
 
-        What is too much is left out at the end or, if the `newest` must be there, after the first page.
+        A malformed one is left out. What is too much is left out at the end or, if the `newest` must be
+        there, after the first page.
         """
         first = replace(self.request("GET", path, *variables), query=[*query, *self.page], conditional=True)
         pages, complete = 0, True
@@ -279,8 +307,9 @@ class RemoteForge(ABC):
                 more = replace(first, path=link, query=())
             elif link is not None:
                 complete = False
-            of_kind: Any = list[kind]  # type: ignore[valid-type]  # decided at run time
-            return self.read_as(of_kind, answer.body, first), more
+            records, all_fit = self.read_each(kind, answer.body, first)
+            complete = complete and all_fit
+            return records, more
 
         return (yield from all_pages(self.service, self.base, first, read)), complete
 

@@ -1,9 +1,10 @@
 import gc
+from dataclasses import replace
 
 import pytest
 
-from symphony.domain import Category
-from symphony.http import Answer, Purpose, RateLimiter, RateLimiters, ServiceProfile
+from symphony.domain import Category, ServiceError
+from symphony.http import Answer, Purpose, RateLimiter, RateLimiters, Request, ServiceProfile
 from symphony.http.rate_limit import LONGEST_GAP_MS, LONGEST_WAIT_MS, server_time_s, wait_ms
 from symphony.trackers.base import TrackerError
 
@@ -144,6 +145,17 @@ def test_a_credential_is_tried_less_and_less_often() -> None:
             time.now += 30_000
         waits.append((time.now - start) // 1_000)
     assert waits == [30, 60, 120, 240, 480, 600, 600, 600]
+
+
+def test_a_rejected_credential_is_a_failure_of_the_one_that_asks() -> None:
+    forge = replace(SERVICE, category=Category.FORGE)
+    for asked, told_by in ((SERVICE, forge), (forge, SERVICE)):
+        limiter = RateLimiter(now_ms=Time())
+        limiter.trip(told_by.refused(Request(endpoint="/user"), Answer(status=401, address="x"), 401))
+        with pytest.raises(ServiceError) as caught:
+            limiter.check(asked, Purpose.POLL)
+        assert caught.value.failure.category is (asked.category or Category.TRACKER_STATUS)
+        assert caught.value.failure.status == 401
 
 
 def test_one_limiter_for_a_host_and_a_credential() -> None:

@@ -128,8 +128,18 @@ class Watcher:
         }
         seen = dict[int, PullRequest]()
 
+        malformed = dict[int, ServiceError]()
+
         async def look() -> None:
-            seen.update(await connect().observe(list(numbers)))
+            try:
+                seen.update(await connect().observe(list(numbers)))
+            except ServiceError as error:
+                if not error.culprits:
+                    raise
+                malformed.update({number: error for number in numbers if str(number) in error.culprits})
+                seen.update(
+                    await connect().observe([number for number in numbers if number not in malformed])
+                )
 
         self._base = settings.base
         if self._base is None and settings.land != "never":
@@ -141,7 +151,9 @@ class Watcher:
         self._failures, self.failure = 0, None
         for number, issue_id in numbers.items():
             record, pull = self._records[issue_id], seen.get(number)
-            if pull is None:
+            if number in malformed:
+                await self._records.attempt(issue_id, _fail(malformed[number]))
+            elif pull is None:
                 self._gone(record)
             elif not self._rests(record, pull):
                 step = self._take(connect(), issue_id, pull, settings)
@@ -358,6 +370,10 @@ class Watcher:
         await self._records.recorded()
         pull, _ = _observed(record)
         _log.info("pull_request_ended", number=pull.number, url=pull.url, state=pull.state.value)
+
+
+async def _fail(error: ServiceError) -> None:
+    raise error
 
 
 def _observed(record: PullRequestRecord) -> tuple[PullRequest, PullLedger]:

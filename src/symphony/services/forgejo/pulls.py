@@ -26,7 +26,7 @@ from symphony.domain import (
     Thread,
     one_line,
 )
-from symphony.http import Flow
+from symphony.http import Flow, Query, Request
 from symphony.http.fields import dig, items
 from symphony.services.forgejo.profile import SERVICE, api_address
 from symphony.services.pulls import ForgeAccess, Landing, RepositoryForge
@@ -84,7 +84,7 @@ class _Status(msgspec.Struct, kw_only=True):
 
 
 class _Combined(msgspec.Struct):
-    statuses: list[_Status] | None = None
+    statuses: list[Any] | None = None
     total_count: int = 0
 
 
@@ -162,8 +162,7 @@ class ForgejoForge(RepositoryForge):
         """As `Forge.find`, among the 500 pull requests that were changed last: there is no other filter."""
         me = yield from self.login("login")
         query = [("state", "all"), ("sort", "recentupdate")]
-        pulls, _ = yield from self.listed(_Pull, "/pulls", query=query)
-        found = [self._pull(pull, me) for pull in pulls if pull.head.ref == branch]
+        found = [self._pull(pull, me) for pull in (yield from self._pulls(query, "head", branch))]
         own = [pull for pull in found if (pull.head_repo or "").lower() == self.repo.lower()]
         return sorted(own, key=lambda pull: -pull.number)
 
@@ -171,8 +170,16 @@ class ForgejoForge(RepositoryForge):
     def find_onto_flow(self, branch: str) -> Flow[Sequence[int]]:
         """As `Forge.find_onto`, among the 500 open pull requests that were changed last."""
         query = [("state", "open"), ("sort", "recentupdate")]
-        pulls, _ = yield from self.listed(_Pull, "/pulls", query=query)
-        return [pull.number for pull in pulls if pull.base.ref == branch]
+        return [pull.number for pull in (yield from self._pulls(query, "base", branch))]
+
+    def _pulls(self, query: Query, side: str, branch: str) -> Flow[list[_Pull]]:
+        """The pull requests of a list with this branch on this side; a malformed one of them fails it."""
+        records, _ = yield from self.listed(Any, "/pulls", query=query)
+        return [
+            self.read_as(_Pull, record, self.request("GET", "/pulls"))
+            for record in records
+            if dig(record, side, "ref") == branch
+        ]
 
     @override
     def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, PullRequest]]:
@@ -184,19 +191,25 @@ class ForgejoForge(RepositoryForge):
             answer = yield request
             if answer.status in _NOT_FOUND:
                 continue
-            pull = self.read_as(_Pull, answer.body, request)
-            statuses = yield from self._statuses(pull.head.sha)
-            shown = (answer.body, statuses)
-            known = self._known.get(number)
-            is_moving = known is not None and known[1].conflicts is None and not pull.draft
-            if known is None or fresh or known[0] != shown or is_moving:
-                seen[number] = shown, (yield from self._snapshot(pull, statuses, me))
-            else:
-                seen[number] = known
+            reading = self._observed(number, answer.body, request, me, fresh=fresh)
+            if observed := (yield from self.sound(number, reading)):
+                seen[number] = observed
         if len(seen) < len(numbers):  # fails if the whole repository is gone
             yield self.request("GET", "")
         self._known = seen
         return {number: pull for number, (_, pull) in seen.items()}
+
+    def _observed(
+        self, number: int, body: Any, request: Request, me: str, *, fresh: bool
+    ) -> Flow[tuple[Any, PullRequest]]:
+        """What the forge shows of a pull request, and the snapshot of it."""
+        pull = self.read_as(_Pull, body, request)
+        statuses = yield from self._statuses(pull.head.sha)
+        shown, known = (body, statuses), self._known.get(number)
+        is_moving = known is not None and known[1].conflicts is None and not pull.draft
+        if known is None or fresh or known[0] != shown or is_moving:
+            return shown, (yield from self._snapshot(pull, statuses, me))
+        return known
 
     def _statuses(self, sha: str) -> Flow[_Combined]:
         request = self.request("GET", "/commits/{}/status", sha, accept=_NOT_FOUND)
@@ -210,14 +223,16 @@ class ForgejoForge(RepositoryForge):
         branch = yield from self._branch(pull.base.ref)
         reviews, all_reviews = yield from self.listed(_Review, "/pulls/{}/reviews", pull.number)
         request = self.request("GET", "/issues/{}/comments", pull.number)
-        comments = self.read_as(list[_Comment], (yield request).body, request)
+        comments, all_comments = self.read_each(_Comment, (yield request).body, request)
         files, all_files = yield from self.listed(_File, "/pulls/{}/files", pull.number)
         threads: dict[tuple[str, int], tuple[int, list[_Remark]]] = {}
         for review in reviews:
             if review.comments_count == 0:
                 continue
             request = self.request("GET", "/pulls/{}/reviews/{}/comments", pull.number, review.id)
-            for remark in self.read_as(list[_Remark], (yield request).body, request):
+            remarks, all_remarks = self.read_each(_Remark, (yield request).body, request)
+            all_comments = all_comments and all_remarks
+            for remark in remarks:
                 threads.setdefault((remark.path, remark.position), (review.id, []))[1].append(remark)
 
         def comment(each: _Comment | _Remark) -> PullComment:
@@ -225,7 +240,8 @@ class ForgejoForge(RepositoryForge):
                 id=str(each.id), author=_author(each.user, me, writers), body=each.body, at=each.updated_at
             )
 
-        statuses = combined.statuses or []
+        statuses, all_fit = self.read_each(_Status, combined.statuses or [], request)
+        all_checks = all_fit and len(statuses) >= combined.total_count
         contexts = (branch.status_check_contexts or []) if branch.enable_status_check else []
         votes = [
             each
@@ -238,9 +254,7 @@ class ForgejoForge(RepositoryForge):
             if each.user and each.official and not each.stale and each.state == "APPROVED"
         }
         return replace(
-            self._pull(
-                pull, me, complete=all_reviews and all_files and len(statuses) >= combined.total_count
-            ),
+            self._pull(pull, me, complete=all_reviews and all_comments and all_files and all_checks),
             author=_author(pull.user, me, writers),
             conflicts=self._conflicts(pull),
             rules_met=len(approvals) >= branch.required_approvals if branch.required_approvals else None,

@@ -367,10 +367,11 @@ class GithubForge(RepositoryForge):
                 raise self.service.refused(request, answer, _status(answer))
             for number in batch:
                 record = dig(repository, f"p{number}")
-                if record is None:
-                    self._known.pop(number, None)
-                else:
-                    self._known[number] = yield from self._snapshot(number, record, request)
+                self._known.pop(number, None)
+                if record is not None and (
+                    pull := (yield from self.sound(number, self._snapshot(number, record, request)))
+                ):
+                    self._known[number] = pull
         self._is_unread = False
         self._known = {number: pull for number, pull in self._known.items() if number in numbers}
         return dict(self._known)
@@ -438,16 +439,17 @@ class GithubForge(RepositoryForge):
         self, number: int, name: str, shape: Any, record: Any, request: Request
     ) -> Flow[tuple[list[Any], bool]]:
         """The records of a list of a pull request, the oldest first, and whether these are all."""
-        nodes: list[Any] = []
+        nodes, complete = list[Any](), True
         for _ in range(MAX_PAGES):
             found = _contexts(record) if name == "checks" else dig(record, name)
             if found is None:
-                return nodes, True
-            read = self.read_as(list[shape], dig(found, "nodes"), request)
+                return nodes, complete
+            read, all_fit = self.read_each(shape, dig(found, "nodes"), request)
+            complete = complete and all_fit
             nodes = [*read, *nodes] if name in _NEWEST_FIRST else [*nodes, *read]
             page = self.read_as(_Page, dig(found, "pageInfo"), request)
             if not page.more:
-                return nodes, all(
+                return nodes, complete and all(
                     not each.comments.page_info.more for each in nodes if isinstance(each, _Thread)
                 )
             request = self._query(next_page(number, name), cursor=page.cursor)

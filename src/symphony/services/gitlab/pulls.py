@@ -25,7 +25,7 @@ from symphony.domain import (
     Thread,
     one_line,
 )
-from symphony.http import Flow, Request
+from symphony.http import Flow, Query, Request
 from symphony.http.fields import dig, items, texts
 from symphony.services.gitlab.profile import DEVELOPER, SERVICE, is_bot, without_quick_actions
 from symphony.services.pulls import ForgeAccess, Landing, RemoteForge
@@ -176,7 +176,7 @@ class GitlabForge(RemoteForge):
     def find_flow(self, branch: str) -> Flow[Sequence[PullRequest]]:
         me = yield from self.login("username")
         query = [("source_branch", branch), ("state", "all"), ("order_by", "created_at"), ("sort", "desc")]
-        found, _ = yield from self.listed(_Merge, "/merge_requests", query=query)
+        found = yield from self._merges(query)
         return [
             self._pull(merge, me) for merge in found if merge.source_project_id == merge.target_project_id
         ]
@@ -184,8 +184,12 @@ class GitlabForge(RemoteForge):
     @override
     def find_onto_flow(self, branch: str) -> Flow[Sequence[int]]:
         query = [("target_branch", branch), ("state", "opened")]
-        found, _ = yield from self.listed(_Merge, "/merge_requests", query=query)
-        return [merge.iid for merge in found]
+        return [merge.iid for merge in (yield from self._merges(query))]
+
+    def _merges(self, query: Query) -> Flow[list[_Merge]]:
+        """The merge requests of one branch; a malformed one of them fails it."""
+        records, _ = yield from self.listed(Any, "/merge_requests", query=query)
+        return self.read_as(list[_Merge], records, self.request("GET", "/merge_requests"))
 
     @override
     def observe_flow(self, numbers: Sequence[int], *, fresh: bool) -> Flow[Mapping[int, PullRequest]]:
@@ -202,8 +206,8 @@ class GitlabForge(RemoteForge):
             known = self._known.get(number)
             if known is None or fresh or not answer.cached or _is_moving(known):
                 self._known.pop(number, None)  # a change is told once: if this fails, it is read again
-                merge = self.read_as(_Merge, answer.body, request)
-                found[number] = yield from self._snapshot(merge, me)
+                if pull := (yield from self.sound(number, self._snapshot(answer.body, request, me))):
+                    found[number] = pull
             else:
                 found[number] = known
         if len(found) < len(numbers):  # fails if the whole project is gone
@@ -211,11 +215,12 @@ class GitlabForge(RemoteForge):
         self._known = found
         return found
 
-    def _snapshot(self, merge: _Merge, me: str) -> Flow[PullRequest]:
+    def _snapshot(self, record: Any, request: Request, me: str) -> Flow[PullRequest]:
+        merge = self.read_as(_Merge, record, request)
         path = f"{_ONE}/discussions"
         discussions, all_said = yield from self.listed(_Discussion, path, merge.iid, newest=True)
         diffs, all_files = yield from self.listed(_Diff, f"{_ONE}/diffs", merge.iid)
-        reviewers, _ = yield from self.listed(_Reviewer, f"{_ONE}/reviewers", merge.iid)
+        reviewers, all_reviewers = yield from self.listed(_Reviewer, f"{_ONE}/reviewers", merge.iid)
         request = replace(self.request("GET", f"{_ONE}/approvals", merge.iid), conditional=True)
         approvals = self.read_as(_Approvals, (yield request).body, request)
         checks, all_checks = yield from self._checks(merge)
@@ -241,7 +246,7 @@ class GitlabForge(RemoteForge):
             )
 
         said = [(each.id, [note for note in each.notes if not note.system]) for each in discussions]
-        complete = all_said and all_files and all_checks
+        complete = all_said and all_files and all_reviewers and all_checks
         return replace(
             self._pull(merge, me, complete=complete),
             author=author(merge.author),

@@ -51,6 +51,30 @@ class Request:
     conditional: bool = False
     accept: frozenset[int] = frozenset()
 
+    @classmethod
+    def below(
+        cls,
+        place: str,
+        path: str,
+        *variables: object,
+        method: str = "GET",
+        query: Query = (),
+        body: Any = None,
+        conditional: bool = False,
+        accept: frozenset[int] = frozenset(),
+    ) -> "Request":
+        """A request below a repository (`/repos/owner/name`), at a path with `{}` for variables."""
+        root = place[: place.index("/", 1)]
+        return cls(
+            endpoint=f"{root}/{{}}{path}",
+            method=method,
+            path=place + path.format(*variables),
+            query=query,
+            body=body,
+            conditional=conditional,
+            accept=accept,
+        )
+
     @property
     def repeatable(self) -> bool:
         """Whether sending it twice does no harm."""

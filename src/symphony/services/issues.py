@@ -1,26 +1,31 @@
-"""Trackers whose issues are only open or closed: states in labels, and what GitHub and Forgejo share.
+"""Issues that are only open or closed: states in labels, and what GitHub and Forgejo share.
 
 A label stands for a state: `status:in-progress` for `In Progress`, unless the settings name another label. An
 issue with two of them contradicts itself and is held back. A closed issue is over, whatever its labels say.
 """
 
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
 from typing_extensions import override
 
-from symphony.domain import Issue, normalise_state
-from symphony.http import Answer, Flow, Query, Request, without_requests
-from symphony.http.fields import dig, instant, text, whole
+from symphony.domain import Blocker, Issue, normalise_state
+from symphony.http import Answer, Flow, Page, Pager, Query, Request, without_requests
+from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
 from symphony.trackers.base import Comment, ConfigProblem
+from symphony.trackers.fields import blocked_reason
 from symphony.trackers.provider import ProviderSettings, SettingError, matches
 from symphony.trackers.raw_tools import ANY, NUMBERED, Reach, RestCall, Write, mark_body
 from symphony.trackers.remote import Flows
 
 CLOSED = "closed"
+PAGE = 100
+"""How many records a page of GitHub and GitLab holds."""
 
 Label = Annotated[str, AfterValidator(str.strip), matches(r"[^,]+", "be the name of a label, without commas")]
 """Services separate labels by commas."""
@@ -118,6 +123,11 @@ class LabelledSettings(ProviderSettings):
         return self._labels_of(self.states, self.active_states, self.terminal_states, on_block)
 
     @property
+    @abstractmethod
+    def path(self) -> str:
+        """The path of the repository or project below the base address."""
+
+    @property
     def own_states(self) -> tuple[str, str]:
         """The states of the service itself."""
         return self.open_state, CLOSED
@@ -162,6 +172,18 @@ class LabelledSettings(ProviderSettings):
         state = next((state for state in states if not self.is_terminal(state)), states[0])
         return state, f"its labels contradict each other: {shown}"
 
+    def own_state_of(self, record: Any) -> str:
+        """The state of the service itself. Raises `MalformedRecordError`."""
+        own = required(record, "state")
+        if own not in self.own_states:
+            problem = f"has the state {own[:40]!r}, which is neither {self.open_state} nor {CLOSED}"
+            raise MalformedRecordError(problem)
+        return own
+
+    def objection(self, blocked_by: Iterable[Blocker]) -> str | None:
+        """Why an issue with these blockers is held back; `None` if all of them are over."""
+        return blocked_reason(blocker for blocker in blocked_by if not self.is_terminal(blocker.state))
+
     def _state_of_label(self, label: str) -> str:
         for state, known in self.labels.items():
             if known.lower() == label.lower():
@@ -192,13 +214,42 @@ class LabelledSettings(ProviderSettings):
                     ]
 
 
+L = TypeVar("L", bound=LabelledSettings)
+
+
+class LabelledFlows(Flows[L]):
+    """The flows of a tracker whose issues are numbered within a repository or project."""
+
+    id_pattern = re.compile(r"[1-9]\d{0,17}")
+
+    def request(self, path: str, *variables: object, **options: Any) -> Request:
+        """`Request.below` the repository."""
+        return Request.below(self.settings.path, path, *variables, **options)
+
+    def of_issue(self, issue_id: str, path: str = "", *variables: object, **options: Any) -> Request:
+        """A request below an issue. Raises `ServiceError` for what is no number."""
+        return self.request(f"/issues/{{}}{path}", self.check_id(issue_id), *variables, **options)
+
+    def linked(self, first: Request) -> Flow[list[Any]]:
+        """All records of a list: along `Link`, or by `x-next-page` where a proxy removes that header."""
+        first = replace(first, query=[*first.query, ("per_page", str(PAGE))], conditional=True)
+
+        def read(answer: Answer, pager: Pager) -> Page:
+            records = self.service.list_of(answer.body, first)
+            link, number = pager.link(answer), answer.headers.get("x-next-page", "").strip()
+            if link is not None:
+                return records, replace(first, path=link, query=())
+            if number and "link" not in answer.headers:
+                return records, replace(first, query=[*first.query, ("page", pager.cursor(number))])
+            return records, None
+
+        return self.pages(first, read)
+
+
 # --- repositories of GitHub and Forgejo ------------------------------------------------------------------
 
 _NAME = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9_.-]{1,100}"
 REPO_RULE = matches(f"{_NAME}/{_NAME}", "be owner/name")
-ISSUES, ISSUE = "/repos/{}/issues", "/repos/{}/issues/{}"
-"""Endpoints, as they are counted and logged."""
-
 _EDITED = "title body state state_reason labels assignee assignees milestone due_date unset_due_date type"
 _NAMED = "title body labels assignee assignees milestone due_date type"
 _PULL = "title body base draft maintainer_can_modify labels assignee assignees milestone"
@@ -210,8 +261,8 @@ class RepositorySettings(LabelledSettings):
     repo: str
 
     @property
+    @override
     def path(self) -> str:
-        """The path of the repository below the base address."""
         return f"/repos/{self.repo}"
 
 
@@ -219,6 +270,12 @@ def number_of(record: Any) -> str | None:
     """The number of an issue as text."""
     number = whole(dig(record, "number"))
     return str(number) if number is not None and number > 0 else None
+
+
+def label_names(record: Any) -> list[str]:
+    """The names of a record's labels, which may be texts or maps."""
+    labels = items(dig(record, "labels"))
+    return texts(label if isinstance(label, str) else dig(label, "name") for label in labels)
 
 
 def is_pull_request(record: Any) -> bool:
@@ -234,19 +291,14 @@ def login_of(record: Any) -> str:
 R = TypeVar("R", bound=RepositorySettings)
 
 
-class RepositoryFlows(Flows[R]):
+class RepositoryFlows(LabelledFlows[R]):
     """The flows that GitHub and Forgejo share."""
 
-    id_pattern = re.compile(r"[1-9]\d{0,17}")
     tool_methods = ("GET", "POST", "PATCH", "PUT", "DELETE")
 
     @override
     def tool_note(self) -> str:
         return f"The repository is {self.settings.repo}."
-
-    def issue_path(self, issue_id: str) -> str:
-        """The path of an issue. Raises `ServiceError` for what is no number."""
-        return f"{self.settings.path}/issues/{self.check_id(issue_id)}"
 
     def comments_of(
         self, records: Iterable[Any], *, login: str, may_answer: Callable[[Any], bool | None]
@@ -268,17 +320,13 @@ class RepositoryFlows(Flows[R]):
 
     @override
     def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
-        path = f"{self.issue_path(issue_id)}/comments"
-        answer = yield Request(endpoint=f"{ISSUE}/comments", method="POST", path=path, body={"body": body})
-        return self._written(answer)
+        return self._written((yield self.of_issue(issue_id, "/comments", method="POST", body={"body": body})))
 
     @override
     def edit_comment(self, issue_id: str, comment_id: str, body: str) -> Flow[None]:
-        path = f"{self.settings.path}/issues/comments/{self.check_id(comment_id)}"
-        answer = yield Request(
-            endpoint="/repos/{}/issues/comments/{}", method="PATCH", path=path, body={"body": body}
-        )
-        self._written(answer)
+        path, change = "/issues/comments/{}", {"body": body}
+        request = self.request(path, self.check_id(comment_id), method="PATCH", body=change)
+        self._written((yield request))
 
     def _written(self, answer: Answer) -> str:
         comment_id = whole(dig(answer.body, "id"))

@@ -274,13 +274,7 @@ class RemoteForge(ABC):
         accept: frozenset[int] = frozenset(),
     ) -> Request:
         """A request for what is at a path below the repository, with `{}` for variables."""
-        return Request(
-            method=method,
-            endpoint=f"{self.root}/{{}}{path}",
-            path=self.path + path.format(*variables),
-            body=body,
-            accept=accept,
-        )
+        return Request.below(self.path, path, *variables, method=method, body=body, accept=accept)
 
     def listed(
         self, kind: type[T], path: str, *variables: object, query: Query = (), newest: bool = False

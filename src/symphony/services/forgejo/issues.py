@@ -9,23 +9,22 @@ from typing_extensions import override
 
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
 from symphony.http import Answer, Flow, Page, Pager, Query, Request, next_link
-from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
+from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, whole
 from symphony.services.forgejo.profile import SERVICE, api_address
 from symphony.services.issues import (
-    ISSUE,
-    ISSUES,
     REPO_RULE,
     Prefix,
     RepositoryFlows,
     RepositorySettings,
     StateSource,
     is_pull_request,
+    label_names,
     login_of,
     number_of,
 )
 from symphony.trackers import webhooks
 from symphony.trackers.base import AccountInfo, Comment
-from symphony.trackers.fields import Listing, blocked_reason
+from symphony.trackers.fields import Listing
 from symphony.trackers.provider import Access, Address, Credential, Variable
 from symphony.trackers.remote import ListingCache, RemoteKind
 
@@ -85,10 +84,7 @@ def label_ids(labels: Any) -> dict[str, int]:
 
 def _state_of(record: Any, settings: ForgejoSettings) -> tuple[str, str | None]:
     """The state, and why it is not clear. Raises `MalformedRecordError`."""
-    own = required(record, "state")
-    if own not in settings.own_states:
-        raise MalformedRecordError(f"has the state {own[:40]!r}, which is neither open nor closed")
-    return settings.state_of(own, texts(dig(label, "name") for label in items(record.get("labels"))))
+    return settings.state_of(settings.own_state_of(record), label_names(record))
 
 
 def updated_at(record: Any) -> datetime | None:
@@ -107,9 +103,7 @@ def issue_of(record: Any, settings: ForgejoSettings, blockers: Blockers) -> Issu
     if is_pull_request(record):
         return None
     blocked_by = blockers.get(number, ())
-    objection = unclear or blocked_reason(
-        blocker for blocker in blocked_by if not settings.is_terminal(blocker.state)
-    )
+    objection = unclear or settings.objection(blocked_by)
     return Issue(
         id=number,
         identifier=f"{settings.short_name}-{number}",
@@ -125,7 +119,7 @@ def issue_of(record: Any, settings: ForgejoSettings, blockers: Blockers) -> Issu
         description=text(record.get("body")),
         url=text(record.get("html_url")),
         assignee_id=text(dig(record, "assignee", "login")),
-        labels=normalise_labels(texts(dig(label, "name") for label in items(record.get("labels")))),
+        labels=normalise_labels(label_names(record)),
         blocked_by=blocked_by,
         created_at=instant(record.get("created_at")),
         updated_at=updated_at(record),
@@ -213,7 +207,7 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
         last = max(self._newest.values(), default=None)
         if last is not None:
             query.append(("since", last.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
-        request = self._request(ISSUES, "/issues", query)
+        request = self.request("/issues", query=query)
         answer = yield request
         found = {
             number: at
@@ -232,11 +226,11 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
         numbers = self.valid_ids(ids)
         records = []
         for number in numbers:
-            answer = yield self._request(ISSUE, f"/issues/{number}", accept=_GONE)
+            answer = yield self.of_issue(number, accept=_GONE)
             if answer.status == _OK:
                 records.append(answer.body)
         if len(records) < len(numbers):  # fails if the whole repository is gone
-            yield self._request(ISSUES, "/issues", [("limit", "1")])
+            yield self.request("/issues", query=[("limit", "1")])
         blockers = {}
         for record in records:
             number_found = number_of(record)
@@ -248,7 +242,7 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
         return self.snapshots(records, lambda record: issue_of(record, self.settings, blockers), ids)
 
     def _list(self, query: Query) -> Flow[list[Any]]:
-        first = self._request(ISSUES, "/issues", [*query, ("limit", str(PAGE)), ("page", "1")])
+        first = self.request("/issues", query=[*query, ("limit", str(PAGE)), ("page", "1")])
         page = 1
 
         def read(answer: Answer, pager: Pager) -> Page:
@@ -263,14 +257,9 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
 
         return self.pages(first, read)
 
-    def _request(
-        self, endpoint: str, path: str, query: Query = (), *, accept: frozenset[int] = frozenset()
-    ) -> Request:
-        return Request(endpoint=endpoint, path=f"{self.settings.path}{path}", query=query, accept=accept)
-
     @override
     def account_info(self) -> Flow[AccountInfo]:
-        yield self._request(ISSUES, "/issues", [("limit", "1")])
+        yield self.request("/issues", query=[("limit", "1")])
         login = yield from self._account()
         return AccountInfo(login=login, scope=self.settings.repo, states=self.settings.all_states)
 
@@ -325,9 +314,7 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
 
         def request() -> Request:
             query = [("page", str(page)), ("limit", str(PAGE))]
-            return self._request(
-                f"{ISSUE}/dependencies", f"/issues/{number}/dependencies", query, accept=_GONE
-            )
+            return self.of_issue(number, "/dependencies", query=query, accept=_GONE)
 
         def read(answer: Answer, pager: Pager) -> Page:
             nonlocal page
@@ -349,7 +336,7 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
     def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
         """All comments are on one page."""
         login = yield from self._account()
-        request = Request(endpoint=f"{ISSUE}/comments", path=f"{self.issue_path(issue_id)}/comments")
+        request = self.of_issue(issue_id, "/comments")
         records = self.service.list_of((yield request).body, request)
         return self.comments_of(records, login=login, may_answer=lambda _: None)
 
@@ -360,11 +347,11 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
         A token without `read:repository` does not get the latter.
         """
         wanted = frozenset(author_keys) - {""}
-        answer = yield Request(endpoint=ISSUE, path=self.issue_path(issue_id))
+        answer = yield self.of_issue(issue_id)
         found = wanted & {login_of(answer.body)}
         if found == wanted:
             return found
-        answer = yield self._request("/repos/{}/assignees", "/assignees", accept=_NOT_TOLD)
+        answer = yield self.request("/assignees", accept=_NOT_TOLD)
         writers = items(answer.body) if answer.status == _OK else ()
         return found | wanted & {(text(dig(writer, "login")) or "").lower() for writer in writers}
 
@@ -392,8 +379,7 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
         if wanted not in self.settings.own_states:
             yield from self._set_label(issue_id, state)
         else:
-            path = self.issue_path(issue_id)
-            answer = yield Request(endpoint=ISSUE, method="PATCH", path=path, body={"state": wanted})
+            answer = yield self.of_issue(issue_id, method="PATCH", body={"state": wanted})
             if wanted == self.settings.open_state and self.settings.states.source == "labels":
                 yield from self._remove_labels(issue_id, label_ids(dig(answer.body, "labels")), keep="")
         return (yield from self.issue(issue_id)).state
@@ -402,8 +388,7 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
         label = self.settings.label_of(state)
         if label is None or self.settings.states.source != "labels":
             raise self.service.no_such_state(state, self.settings.all_states)
-        path = f"{self.issue_path(issue_id)}/labels"
-        answer = yield Request(endpoint=f"{ISSUE}/labels", method="POST", path=path, body={"labels": [label]})
+        answer = yield self.of_issue(issue_id, "/labels", method="POST", body={"labels": [label]})
         labels = label_ids(answer.body)
         if label.lower() not in map(str.lower, labels):
             raise self.service.not_found(
@@ -416,12 +401,8 @@ class ForgejoFlows(RepositoryFlows[ForgejoSettings]):
         """Remove all other status labels; the server has already removed exclusive ones."""
         for label in self.settings.status_labels(labels):
             if label.lower() != keep.lower():
-                yield Request(
-                    endpoint=f"{ISSUE}/labels/{{}}",
-                    method="DELETE",
-                    path=f"{self.issue_path(issue_id)}/labels/{labels[label]}",
-                    accept=_GONE,
-                )
+                path, label_id = "/labels/{}", labels[label]
+                yield self.of_issue(issue_id, path, label_id, method="DELETE", accept=_GONE)
 
 
 KIND = RemoteKind(ForgejoSettings, ForgejoFlows, webhooks=webhooks.FORGEJO)

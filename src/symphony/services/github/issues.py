@@ -11,31 +11,27 @@ from typing_extensions import override
 
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
 from symphony.http import (
-    Answer,
     Flow,
-    Page,
-    Pager,
-    Query,
     Request,
 )
-from symphony.http.fields import MalformedRecordError, dig, instant, items, required, text, texts, whole
+from symphony.http.fields import dig, instant, items, required, text, texts, whole
 from symphony.http.graphql import all_nodes, graphql, operation
 from symphony.services.github.profile import SERVICE, graphql_address
 from symphony.services.issues import (
     CLOSED,
-    ISSUE,
-    ISSUES,
+    PAGE,
     REPO_RULE,
     RepositoryFlows,
     RepositorySettings,
     StateSource,
     is_pull_request,
+    label_names,
     login_of,
     number_of,
 )
 from symphony.trackers.base import AccountInfo, Comment
 from symphony.trackers.deciding_labels import graphql_label_request
-from symphony.trackers.fields import Listing, blocked_reason
+from symphony.trackers.fields import Listing
 from symphony.trackers.provider import Access, Address, Credential, SettingError, Variable, matches
 from symphony.trackers.raw_tools import RestCall, graphql_call
 from symphony.trackers.remote import RemoteKind, batches
@@ -101,12 +97,6 @@ Blockers = Mapping[str, tuple[Blocker, ...]]
 """What blocks issues, by number."""
 
 
-def label_names(record: Any) -> list[str]:
-    """The names of a record's labels, which may be texts or maps."""
-    labels = items(dig(record, "labels"))
-    return texts(label if isinstance(label, str) else dig(label, "name") for label in labels)
-
-
 def issue_of(
     record: Any, settings: GithubSettings, blockers: Blockers, in_project: Mapping[str, str]
 ) -> Issue | None:
@@ -121,9 +111,7 @@ def issue_of(
     Raises:
         MalformedRecordError: it has no number, title or state.
     """
-    number, title, own = required(record, "number"), required(record, "title"), required(record, "state")
-    if own not in settings.own_states:
-        raise MalformedRecordError(f"has the state {own[:40]!r}, which is neither open nor closed")
+    number, title, own = required(record, "number"), required(record, "title"), settings.own_state_of(record)
     if is_pull_request(record):
         return None
     if not settings.uses_project:
@@ -137,9 +125,7 @@ def issue_of(
         return None
     blocked_by = blockers.get(number, ())
     total, completed = (whole(dig(record, "sub_issues_summary", key)) or 0 for key in ("total", "completed"))
-    objection = unclear or blocked_reason(
-        blocker for blocker in blocked_by if not settings.is_terminal(blocker.state)
-    )
+    objection = unclear or settings.objection(blocked_by)
     if objection is None and settings.wait_for_sub_issues and completed < total:
         objection = f"{total - completed} of its {total} sub-issues are open"
     native_ref: dict[str, Any] = {
@@ -268,7 +254,6 @@ class Options:
 # Every read of the REST API is conditional: GitHub confirms an unchanged list with an empty answer, which
 # does not count against the rate limit.
 
-PAGE = 100
 BATCH = 50
 _OK = 200
 _GONE = frozenset({301, 404, 410})
@@ -296,7 +281,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
         records: list[Any] = []
         for query in self.settings.queries(states):
             order = [("sort", "created"), ("direction", "asc")]
-            records += yield from self._list(ISSUES, f"{self.settings.path}/issues", [*query, *order])
+            records += yield from self.linked(self.request("/issues", query=[*query, *order]))
         blockers = yield from self._blockers(records)
         return self.listing(
             records, lambda record: issue_of(record, self.settings, blockers, in_project), states
@@ -308,9 +293,7 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
         numbers = self.valid_ids(ids)
         records = []
         for number in numbers:
-            answer = yield Request(
-                endpoint=ISSUE, path=self.issue_path(number), conditional=True, accept=_GONE
-            )
+            answer = yield self.of_issue(number, conditional=True, accept=_GONE)
             if answer.status == _OK:
                 records.append(answer.body)
         if len(records) < len(numbers):  # fails if the whole repository is gone
@@ -331,27 +314,13 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
             number = number_of(record)
             count = whole(dig(record, "issue_dependencies_summary", "blocked_by")) or 0
             if number and number not in found and count > 0 and not is_pull_request(record):
-                endpoint, path = f"{ISSUE}/dependencies/blocked_by", self.issue_path(number)
-                blocking = yield from self._list(endpoint, f"{path}/dependencies/blocked_by")
+                blocking = yield from self.linked(self.of_issue(number, "/dependencies/blocked_by"))
                 known = (blocker_of(each, self.settings) for each in blocking)
                 found[number] = tuple(blocker for blocker in known if blocker is not None)
         return found
 
     def _first_issue(self) -> Request:
-        path = f"{self.settings.path}/issues"
-        return Request(endpoint=ISSUES, path=path, query=[("per_page", "1")], conditional=True)
-
-    def _list(self, endpoint: str, path: str, query: Query = ()) -> Flow[list[Any]]:
-        query = [*query, ("per_page", str(PAGE))]
-        first = Request(endpoint=endpoint, path=path, query=query, conditional=True)
-
-        def read(answer: Answer, pager: Pager) -> Page:
-            records = self.service.list_of(answer.body, first)
-            link = pager.link(answer)
-            following = None if link is None else Request(endpoint=endpoint, path=link, conditional=True)
-            return records, following
-
-        return self.pages(first, read)
+        return self.request("/issues", query=[("per_page", "1")], conditional=True)
 
     @override
     def account_info(self) -> Flow[AccountInfo]:
@@ -485,13 +454,13 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
     @override
     def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
         login = yield from self._account()
-        records = yield from self._list(f"{ISSUE}/comments", f"{self.issue_path(issue_id)}/comments")
+        records = yield from self.linked(self.of_issue(issue_id, "/comments"))
         return self.comments_of(records, login=login, may_answer=may_answer)
 
     @override
     def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
         """The author of the issue; each comment tells who else may."""
-        answer = yield Request(endpoint=ISSUE, path=self.issue_path(issue_id), conditional=True)
+        answer = yield self.of_issue(issue_id, conditional=True)
         return frozenset(author_keys) & {login_of(answer.body)}
 
     # --- moves and the raw tool --------------------------------------------------------------------------
@@ -511,15 +480,10 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
 
     def _set_own_state(self, issue_id: str, state: str) -> Flow[None]:
         """Open or close an issue. Opening removes the status labels one by one, to keep all others."""
-        path = self.issue_path(issue_id)
-        answer = yield Request(endpoint=ISSUE, method="PATCH", path=path, body={"state": state})
+        answer = yield self.of_issue(issue_id, method="PATCH", body={"state": state})
         for label in self.settings.status_labels(label_names(answer.body)) if state != CLOSED else ():
-            yield Request(
-                endpoint=f"{ISSUE}/labels/{{}}",
-                method="DELETE",
-                path=f"{path}/labels/{quote(label, safe='')}",
-                accept=frozenset({404}),
-            )
+            name = quote(label, safe="")
+            yield self.of_issue(issue_id, "/labels/{}", name, method="DELETE", accept=frozenset({404}))
 
     def _set_label(self, issue_id: str, state: str) -> Flow[None]:
         """Change the status label in one write: between two writes, the issue would contradict itself.
@@ -530,13 +494,10 @@ class GithubFlows(RepositoryFlows[GithubSettings]):
         label = self.settings.label_of(state)
         if label is None or self.settings.states.source != "labels":
             raise self.service.no_such_state(state, self.settings.all_states)
-        path = self.issue_path(issue_id)
-        names = label_names((yield Request(endpoint=ISSUE, path=path)).body)
+        names = label_names((yield self.of_issue(issue_id)).body)
         status = set(self.settings.status_labels(names))
         kept = [name for name in names if name.strip() not in status]
-        yield Request(
-            endpoint=f"{ISSUE}/labels", method="PUT", path=f"{path}/labels", body={"labels": [*kept, label]}
-        )
+        yield self.of_issue(issue_id, "/labels", method="PUT", body={"labels": [*kept, label]})
 
     @override
     def label_problem(self, call: RestCall, issue: Issue) -> Flow[str | None]:

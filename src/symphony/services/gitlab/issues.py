@@ -1,6 +1,5 @@
 """GitLab issues, on gitlab.com and other servers (kind `gitlab`; docs/trackers/gitlab.md)."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
@@ -10,16 +9,12 @@ from typing_extensions import override
 
 from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
 from symphony.http import (
-    Answer,
     Flow,
-    Page,
-    Pager,
     Query,
     Request,
     without_requests,
 )
 from symphony.http.fields import (
-    MalformedRecordError,
     dig,
     instant,
     items,
@@ -31,12 +26,20 @@ from symphony.http.fields import (
 )
 from symphony.http.graphql import graphql, operation
 from symphony.services.gitlab.profile import DEVELOPER, SERVICE, is_bot, without_quick_actions
-from symphony.services.issues import CLOSED, LabelledSettings, Prefix, StateSource
+from symphony.services.issues import (
+    CLOSED,
+    PAGE,
+    LabelledFlows,
+    LabelledSettings,
+    Prefix,
+    StateSource,
+    label_names,
+)
 from symphony.trackers.base import AccountInfo, Comment
-from symphony.trackers.fields import Listing, blocked_reason
+from symphony.trackers.fields import Listing
 from symphony.trackers.provider import Access, Address, Credential, Variable, matches
 from symphony.trackers.raw_tools import NUMBERED, Reach, RestCall, Scope, Write, mark_body
-from symphony.trackers.remote import Flows, RemoteKind, batches
+from symphony.trackers.remote import RemoteKind, batches
 from symphony.trackers.webhooks import GITLAB
 
 # --- settings --------------------------------------------------------------------------------------------
@@ -71,8 +74,8 @@ class GitlabSettings(LabelledSettings):
         return Access(base=self.api_url, credential=key, headers=SERVICE.headers(key))
 
     @property
+    @override
     def path(self) -> str:
-        """The path of the project below the base address."""
         return f"/projects/{quote(self.project_path, safe='')}"
 
     @property
@@ -93,21 +96,12 @@ def iid_of(record: Any) -> str | None:
     return str(iid) if iid is not None and iid > 0 else None
 
 
-def label_names(record: Any) -> list[str]:
-    """The names of a record's labels."""
-    return texts(items(dig(record, "labels")))
-
-
 def issue_of(record: Any, settings: GitlabSettings, blockers: Blockers) -> Issue:
     """One issue. Raises `MalformedRecordError`: it has no number, title or state."""
-    iid, title, own = required(record, "iid"), required(record, "title"), required(record, "state")
-    if own not in settings.own_states:
-        raise MalformedRecordError(f"has the state {own[:40]!r}, which is neither opened nor closed")
+    iid, title, own = required(record, "iid"), required(record, "title"), settings.own_state_of(record)
     state, unclear = settings.state_of(own, label_names(record))
     blocked_by = blockers.get(iid, ())
-    objection = unclear or blocked_reason(
-        blocker for blocker in blocked_by if not settings.is_terminal(blocker.state)
-    )
+    objection = unclear or settings.objection(blocked_by)
     assignee = next(iter(items(record.get("assignees"))), record.get("assignee"))
     return Issue(
         id=iid,
@@ -175,9 +169,7 @@ def _disarmed(value: Any) -> Any:
 
 # --- flows -----------------------------------------------------------------------------------------------
 
-PAGE = 100
 _TEXTS = frozenset({"body", "description", "note"})
-_ISSUES, _ISSUE = "/projects/{}/issues", "/projects/{}/issues/{}"
 _NO_MEMBER = frozenset({403, 404})
 
 BLOCKED = """query SymphonyBlocked($path: ID!, $iids: [String!], $first: Int!) {
@@ -195,11 +187,10 @@ _REQUEST = (
 )
 
 
-class GitlabFlows(Flows[GitlabSettings]):
+class GitlabFlows(LabelledFlows[GitlabSettings]):
     """The flows of one project."""
 
     service = SERVICE
-    id_pattern = re.compile(r"[1-9]\d{0,17}")
     tool_name = "gitlab_api"
     label_scope = "::"
 
@@ -227,7 +218,7 @@ class GitlabFlows(Flows[GitlabSettings]):
 
     def _list_issues(self, query: Query) -> Flow[list[Any]]:
         order = [("scope", "all"), ("order_by", "created_at"), ("sort", "asc")]
-        return self._list(_ISSUES, f"{self.settings.path}/issues", [*query, *order])
+        return self.linked(self.request("/issues", query=[*query, *order]))
 
     def _blockers(self, records: Sequence[Any]) -> Flow[Blockers]:
         """What blocks the open issues; one request for a hundred of them says which are blocked at all."""
@@ -251,32 +242,15 @@ class GitlabFlows(Flows[GitlabSettings]):
                 )
             blocked = texts(dig(node, "iid") for node in nodes if dig(node, "blocked") is True)
             for iid in (iid for iid in batch if iid in blocked):
-                links = yield from self._list(f"{_ISSUE}/links", f"{self._issue_path(iid)}/links")
+                links = yield from self.linked(self.of_issue(iid, "/links"))
                 project_id = whole(is_open[iid].get("project_id"))
                 known = (blocker_of(link, self.settings, project_id) for link in links)
                 found[iid] = tuple(blocker for blocker in known if blocker is not None)
         return found
 
-    def _list(self, endpoint: str, path: str, query: Query = ()) -> Flow[list[Any]]:
-        """All pages: along `Link`, or by `x-next-page` where a proxy removes that header."""
-        query = [*query, ("per_page", str(PAGE))]
-        first = Request(endpoint=endpoint, path=path, query=query, conditional=True)
-
-        def read(answer: Answer, pager: Pager) -> Page:
-            records = self.service.list_of(answer.body, first)
-            link, number = pager.link(answer), answer.headers.get("x-next-page", "").strip()
-            if link is not None:
-                return records, Request(endpoint=endpoint, path=link, conditional=True)
-            if number and "link" not in answer.headers:
-                return records, replace(first, query=[*query, ("page", pager.cursor(number))])
-            return records, None
-
-        return self.pages(first, read)
-
     @override
     def account_info(self) -> Flow[AccountInfo]:
-        path = f"{self.settings.path}/issues"
-        yield Request(endpoint=_ISSUES, path=path, query=[("per_page", "1")])
+        yield self.request("/issues", query=[("per_page", "1")])
         _, login = yield from self._account()
         return AccountInfo(login=login, scope=self.settings.project_path, states=self.settings.all_states)
 
@@ -290,9 +264,6 @@ class GitlabFlows(Flows[GitlabSettings]):
             self._user = (user_id, name)
         return self._user
 
-    def _issue_path(self, issue_id: str) -> str:
-        return f"{self.settings.path}/issues/{self.check_id(issue_id)}"
-
     # --- comments ----------------------------------------------------------------------------------------
 
     @override
@@ -300,7 +271,7 @@ class GitlabFlows(Flows[GitlabSettings]):
         """The notes of an issue, without those that the server itself wrote."""
         me, _ = yield from self._account()
         order = [("sort", "asc"), ("order_by", "created_at")]
-        records = yield from self._list(f"{_ISSUE}/notes", f"{self._issue_path(issue_id)}/notes", order)
+        records = yield from self.linked(self.of_issue(issue_id, "/notes", query=order))
         return tuple(
             Comment(
                 id=str(record["id"]),
@@ -318,33 +289,28 @@ class GitlabFlows(Flows[GitlabSettings]):
     @override
     def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
         """The author of the issue, and members who are developers or more."""
-        answer = yield Request(endpoint=_ISSUE, path=self._issue_path(issue_id), conditional=True)
+        answer = yield self.of_issue(issue_id, conditional=True)
         author = str(whole(dig(answer.body, "author", "id")) or "")
         found = set(author_keys) & {author} - {""}
         for key in author_keys:
             if key and key != author:
-                answer = yield Request(
-                    endpoint="/projects/{}/members/all/{}",
-                    path=f"{self.settings.path}/members/all/{self.check_id(key)}",
-                    conditional=True,
-                    accept=_NO_MEMBER,
-                )
+                path, member = "/members/all/{}", self.check_id(key)
+                answer = yield self.request(path, member, conditional=True, accept=_NO_MEMBER)
                 if (whole(dig(answer.body, "access_level")) or 0) >= DEVELOPER:
                     found.add(key)
         return frozenset(found)
 
     @override
     def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
-        return self._write(f"{_ISSUE}/notes", "POST", f"{self._issue_path(issue_id)}/notes", body)
+        return self._write(self.of_issue(issue_id, "/notes", method="POST"), body)
 
     @override
     def edit_comment(self, issue_id: str, comment_id: str, body: str) -> Flow[None]:
-        path = f"{self._issue_path(issue_id)}/notes/{self.check_id(comment_id)}"
-        yield from self._write(f"{_ISSUE}/notes/{{}}", "PUT", path, body)
+        request = self.of_issue(issue_id, "/notes/{}", self.check_id(comment_id), method="PUT")
+        yield from self._write(request, body)
 
-    def _write(self, endpoint: str, method: str, path: str, body: str) -> Flow[str]:
-        data = {"body": without_quick_actions(body)}
-        answer = yield Request(endpoint=endpoint, method=method, path=path, body=data)
+    def _write(self, request: Request, body: str) -> Flow[str]:
+        answer = yield replace(request, body={"body": without_quick_actions(body)})
         comment_id = whole(dig(answer.body, "id"))
         if comment_id is None:
             raise self.service.malformed("answered no note to a note")
@@ -359,13 +325,13 @@ class GitlabFlows(Flows[GitlabSettings]):
         change = self._change(record, state)
         if not change or (normalise_state(before.state) == normalise_state(state) and before.dispatchable):
             return before.state
-        yield Request(endpoint=_ISSUE, method="PUT", path=self._issue_path(issue_id), body=change)
+        yield self.of_issue(issue_id, method="PUT", body=change)
         _, after = yield from self._one(issue_id)
         return after.state
 
     def _one(self, issue_id: str) -> Flow[tuple[Any, Issue]]:
         """The record of an issue, and the issue."""
-        answer = yield Request(endpoint=_ISSUE, path=self._issue_path(issue_id))
+        answer = yield self.of_issue(issue_id)
         found = self.snapshots([answer.body], lambda record: issue_of(record, self.settings, {}), [issue_id])
         if not found:
             raise self.service.malformed("answered another issue than the one asked for")
@@ -399,8 +365,7 @@ class GitlabFlows(Flows[GitlabSettings]):
 
     @override
     def names_of_label(self, label_id: str) -> Flow[Sequence[str] | None]:
-        path = f"{self.settings.path}/labels/{label_id}"
-        answer = yield Request(endpoint="/projects/{}/labels/{}", path=path, accept=_NO_MEMBER)
+        answer = yield self.request("/labels/{}", label_id, accept=_NO_MEMBER)
         name = text(dig(answer.body, "name"))
         return None if name is None else [name]
 

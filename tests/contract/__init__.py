@@ -38,5 +38,5 @@ Forges
 GitHub, GitLab and Forgejo are one `Vendor` each for issues and for pull requests, as one server is. A
 `Repository` has the pull requests, people and CI; `contract/<kind>_pulls.py` shows them as the service does.
 `contract.forges.forge_desk(kind)` is the client of a forge with its service; the cases are in
-`tests/unit/forges`.
+`tests/unit/services`.
 """

@@ -155,6 +155,8 @@ class RemoteForge(ABC):
     webhooks: ClassVar[WebhookScheme]
     root: ClassVar[str] = "/repos"
     page: ClassVar[Query] = (("per_page", "100"),)
+    draft_prefix: ClassVar[str] = ""
+    """What the title of a draft begins with, where that makes it one."""
 
     def __init__(
         self,
@@ -335,6 +337,10 @@ class RemoteForge(ABC):
             self._me = self.read_as(str, dig((yield request).body, key), request).lower()
         return self._me
 
+    def titled(self, title: str, *, draft: bool) -> str:
+        """The title as the service has it."""
+        return f"{self.draft_prefix}{title}" if draft else title
+
     def number_of_new(self, request: Request, key: str) -> Flow[int]:
         """Make something; the number that the answer has for it."""
         return self.read_as(int, dig((yield request).body, key), request)
@@ -355,6 +361,23 @@ class RemoteForge(ABC):
 
 class RepositoryForge(RemoteForge):
     """One repository of a forge with the addresses of GitHub, which Forgejo and Gitea have too."""
+
+    async def open(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> int:
+        """As `Forge.open`."""
+        content: dict[str, Any] = {
+            "head": branch,
+            "base": base,
+            "title": self.titled(title, draft=draft),
+            "body": body,
+        }
+        if not self.draft_prefix:
+            content["draft"] = draft
+        return await self.run(self.number_of_new(self.request("POST", "/pulls", body=content), "number"))
+
+    async def update(self, pull: PullRequest, *, title: str, body: str) -> None:
+        """As `Forge.update`."""
+        content = {"title": self.titled(title, draft=pull.draft), "body": body}
+        await self.send(self.request("PATCH", "/pulls/{}", pull.number, body=content))
 
     async def add_labels(self, pull: PullRequest, labels: Sequence[str]) -> None:
         """As `Forge.add_labels`; GitHub makes labels that do not exist."""

@@ -32,7 +32,6 @@ from symphony.services.forgejo.profile import SERVICE, api_address
 from symphony.services.pulls import ForgeAccess, Landing, RepositoryForge
 from symphony.trackers.webhooks import FORGEJO
 
-_DRAFT = "WIP: "
 _LIMITS = (
     "its API shows no logs of checks: agents are told what a check says of itself",
     "its API cannot resolve a thread: a person does, on the page",
@@ -149,6 +148,7 @@ class ForgejoForge(RepositoryForge):
     profile = SERVICE
     webhooks = FORGEJO
     page = (("limit", "50"),)
+    draft_prefix = "WIP: "
 
     def __init__(self, repo: str, token: str, *, url: str | None = None, **options: Any) -> None:
         super().__init__(repo, token, url=url and api_address(url), **options)
@@ -327,7 +327,7 @@ class ForgejoForge(RepositoryForge):
             id=str(pull.number),
             number=pull.number,
             url=pull.html_url,
-            title=pull.title.removeprefix(_DRAFT),
+            title=pull.title.removeprefix(self.draft_prefix),
             body=pull.body,
             state=PullState.MERGED if pull.merged else pull.state,
             draft=pull.draft,
@@ -351,17 +351,6 @@ class ForgejoForge(RepositoryForge):
         return ForgeAccess(login=login, missing=missing, limits=_LIMITS)
 
     # --- writes ------------------------------------------------------------------------------------------
-
-    async def open(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> int:
-        """As `Forge.open`."""
-        title = f"{_DRAFT}{title}" if draft else title
-        content = {"head": branch, "base": base, "title": title, "body": body}
-        return await self.run(self.number_of_new(self.request("POST", "/pulls", body=content), "number"))
-
-    async def update(self, pull: PullRequest, *, title: str, body: str) -> None:
-        """As `Forge.update`."""
-        content = {"title": f"{_DRAFT}{title}" if pull.draft else title, "body": body}
-        await self.send(self.request("PATCH", "/pulls/{}", pull.number, body=content))
 
     async def reply(self, pull: PullRequest, thread_id: str, body: str) -> None:
         """As `Forge.reply`."""

@@ -527,16 +527,6 @@ class GithubForge(RepositoryForge):
 
     # --- writes ------------------------------------------------------------------------------------------
 
-    async def open(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> int:
-        """As `Forge.open`."""
-        content = {"head": branch, "base": base, "title": title, "body": body, "draft": draft}
-        return await self.run(self.number_of_new(self.request("POST", "/pulls", body=content), "number"))
-
-    async def update(self, pull: PullRequest, *, title: str, body: str) -> None:
-        """As `Forge.update`."""
-        content = {"title": title, "body": body}
-        await self.send(self.request("PATCH", "/pulls/{}", pull.number, body=content))
-
     async def reply(self, pull: PullRequest, thread_id: str, body: str) -> None:
         """As `Forge.reply`."""
         del pull

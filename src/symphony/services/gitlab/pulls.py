@@ -32,7 +32,6 @@ from symphony.services.pulls import ForgeAccess, Landing, RemoteForge
 from symphony.trackers.webhooks import GITLAB
 
 _MAX_PARENTS = 1_000
-_DRAFT = "Draft: "
 _APPROVED = "approved this merge request"
 _NOT_FOUND = frozenset({404})
 _NO_TOKEN_API = frozenset({400, 401, 403, 404})
@@ -163,6 +162,7 @@ class GitlabForge(RemoteForge):
     profile = SERVICE
     webhooks = GITLAB
     root = "/projects"
+    draft_prefix = "Draft: "
 
     def __init__(self, repo: str, token: str, **options: Any) -> None:
         super().__init__(repo, token, **options)
@@ -353,7 +353,7 @@ class GitlabForge(RemoteForge):
             id=str(merge.iid),
             number=merge.iid,
             url=merge.web_url,
-            title=merge.title.removeprefix(_DRAFT),
+            title=merge.title.removeprefix(self.draft_prefix),
             body=merge.description or "",
             state=_STATES.get(merge.state, PullState.CLOSED),
             draft=merge.draft,
@@ -394,7 +394,7 @@ class GitlabForge(RemoteForge):
         content = {
             "source_branch": branch,
             "target_branch": base,
-            "title": f"{_DRAFT}{title}" if draft else title,
+            "title": self.titled(title, draft=draft),
             "description": without_quick_actions(body),
         }
         request = self.request("POST", "/merge_requests", body=content)
@@ -402,8 +402,8 @@ class GitlabForge(RemoteForge):
 
     async def update(self, pull: PullRequest, *, title: str, body: str) -> None:
         """As `Forge.update`."""
-        title = f"{_DRAFT}{title}" if pull.draft else title
-        content = {"title": title, "description": without_quick_actions(body)}
+        title, text = self.titled(title, draft=pull.draft), without_quick_actions(body)
+        content = {"title": title, "description": text}
         await self.send(self.request("PUT", _ONE, pull.number, body=content))
 
     async def reply(self, pull: PullRequest, thread_id: str, body: str) -> None:

@@ -125,7 +125,7 @@ class _Approval(msgspec.Struct):
 
 
 class _Approvals(msgspec.Struct, kw_only=True):
-    approved_by: list[_Approval]
+    approved_by: list[Any]
     approvals_required: int = 0
     approvals_left: int = 0
 
@@ -223,12 +223,13 @@ class GitlabForge(RemoteForge):
         reviewers, all_reviewers = yield from self.listed(_Reviewer, f"{_ONE}/reviewers", merge.iid)
         request = replace(self.request("GET", f"{_ONE}/approvals", merge.iid), conditional=True)
         approvals = self.read_as(_Approvals, (yield request).body, request)
+        approved, all_approved = self.read_each(_Approval, approvals.approved_by, request)
         checks, all_checks = yield from self._checks(merge)
         approved_commits: dict[int, str] = {}
-        if approvals.approved_by:
+        if approved:
             versions, _ = yield from self.listed(_Version, f"{_ONE}/versions", merge.iid)
             approved_commits = _approved_commits(discussions, versions)
-        voters = [(each.user, ReviewState.APPROVED) for each in approvals.approved_by]
+        voters = [(each.user, ReviewState.APPROVED) for each in approved]
         voters += [
             (each.user, ReviewState.CHANGES_REQUESTED)
             for each in reviewers
@@ -246,7 +247,7 @@ class GitlabForge(RemoteForge):
             )
 
         said = [(each.id, [note for note in each.notes if not note.system]) for each in discussions]
-        complete = all_said and all_files and all_reviewers and all_checks
+        complete = all_said and all_files and all_approved and all_reviewers and all_checks
         return replace(
             self._pull(merge, me, complete=complete),
             author=author(merge.author),
